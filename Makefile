@@ -1,0 +1,43 @@
+# The two commands of the README are `make lab` and `make test`. `make` alone lists all.
+#   PYTHON=/path/to/python3.12   the Python to make .venv with
+#   TORCH=cpu or TORCH=cuda      the build of torch on Linux, where the choice by this machine's GPU is not the right one
+BOOTSTRAP = python3 tools/bootstrap.py $(if $(PYTHON),--python "$(PYTHON)") $(if $(TORCH),--torch "$(TORCH)")
+BIN = .venv/bin
+BUILDERS = $(wildcard tools/make_*.py tools/build_*.py)
+
+.DEFAULT_GOAL := help
+.PHONY: help lab test notebooks check pins clean
+
+help: ## List the commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+lab: ## Make the environment if needed and open JupyterLab at chapter 1
+	@$(BOOTSTRAP)
+	@$(BIN)/dtlearn lab
+
+test: ## Make the environment if needed, then all checks, tests and notebooks
+	@echo "== 1. The environment"
+	@$(BOOTSTRAP) --extras test
+	@echo "== 2. Style, types, generated files"
+	@$(MAKE) --no-print-directory check
+	@echo "== 3. Tests, and every notebook once more against its stored outputs"
+	@$(BIN)/python -m pytest tests notebooks --nbval --nbval-current-env
+
+notebooks: ## Build and run notebooks/*.ipynb from notebooks/src
+	@$(BOOTSTRAP) --extras test
+	@$(BIN)/python tools/build_notebooks.py
+
+check: ## Style, types and generated files only; needs what `make test` installs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	@set -e; for builder in $(BUILDERS); do echo "$(BIN)/python $$builder --check"; $(BIN)/python $$builder --check; done
+
+pins: ## Rewrite constraints.txt from what .venv holds
+	@{ grep '^#' constraints.txt; $(BIN)/python -m pip freeze --all --exclude-editable | grep -v '^pip==' \
+		| sed 's/+.*$$//'; } > .venv/pins.txt
+	@mv .venv/pins.txt constraints.txt
+
+clean: ## Remove the environment and all caches; your work stays
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist dtlearn.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,25 @@
+"""Ranks: start them, give them a group and a device, record what they say, end them.
+
+Nothing here imports torch until ranks are asked for, so that a notebook opens quickly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .record import Event, Record
+
+if TYPE_CHECKING:
+    from .device import device
+    from .run import RunResult, run_ranks
+
+__all__ = ["Event", "Record", "RunResult", "device", "run_ranks"]
+_HOME = {"device": "device", "run_ranks": "run", "RunResult": "run"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,0 +1,181 @@
+"""Listens to the ranks of one run until all have finished, one fails, or the time is up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import wire
+from .errors import Failure
+from .output import BoundedText
+
+# Texts of a rank that lost its peer: consequences, never shown before the cause.
+_PEER_LOSS = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "Broken pipe",
+    "Timed out waiting",
+    "Pair is not connected",
+    "remote process exited",
+    "ncclRemoteError",
+    "failed to pass monitoredBarrier",
+    "Socket Timeout",
+    "wait timeout",
+)
+_GRACE = 0.3  # seconds in which other ranks may still report the same, or an earlier, failure
+
+
+def is_peer_loss(message: str) -> bool:
+    """Whether an error's text is that of a rank that lost its peer: a consequence, not a cause."""
+    return any(text in message for text in _PEER_LOSS)
+
+
+@dataclass
+class RankState:
+    """What is known of one rank."""
+
+    channel: socket.socket
+    output_fd: int
+    pid: int = 0
+    output: BoundedText = field(default_factory=BoundedText)
+    result: bytes | None = None
+    failure: Failure | None = None
+    finished: bool = False
+    ready: dict[str, Any] | None = None  # of a kernel: how to connect to it
+    status: int | None = None  # exit code, negative for a signal; None while it lives
+
+
+class Collector:
+    """Reads channels, output and deaths of all ranks of a run.
+
+    Args:
+        ranks: the head's ends of each rank's channel and output.
+        events_fd: where the agent reports deaths.
+    """
+
+    def __init__(self, ranks: list[RankState], events_fd: int) -> None:
+        self.ranks = ranks
+        self._selector = selectors.DefaultSelector()
+        self._decoders = [wire.Decoder() for _ in ranks]
+        self._events = wire.Decoder()
+        os.set_blocking(events_fd, False)
+        self._selector.register(events_fd, selectors.EVENT_READ, ("events", -1))
+        for number, state in enumerate(ranks):
+            state.channel.setblocking(False)
+            os.set_blocking(state.output_fd, False)
+            self._selector.register(state.channel, selectors.EVENT_READ, ("channel", number))
+            self._selector.register(state.output_fd, selectors.EVENT_READ, ("output", number))
+
+    def wait(self, deadline: float) -> bool:
+        """Listen until all ranks finished or one failed (then a moment longer). False: the deadline came first."""
+        while not all(s.finished for s in self.ranks):
+            if any(s.failure for s in self.ranks):
+                self.listen_until(min(deadline, time.monotonic() + _GRACE), lambda: self._all_accounted())
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            self._listen(deadline - time.monotonic())
+        return True
+
+    def listen_until(self, deadline: float, done: Any = lambda: False) -> None:
+        """Keep reading until `done()` or the deadline."""
+        while not done() and time.monotonic() < deadline:
+            self._listen(min(0.05, deadline - time.monotonic()))
+
+    def wait_for_deaths(self, deadline: float) -> bool:
+        """Listen until every rank has ended; then read what is left of its output."""
+        self.listen_until(deadline, lambda: all(s.status is not None for s in self.ranks))
+        while self._listen(0):
+            if time.monotonic() > deadline:  # a grandchild that holds the pipe and prints for ever
+                break
+        return all(s.status is not None for s in self.ranks)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when something has arrived."""
+        return self._selector.fileno()  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self._selector.close()
+        for state in self.ranks:
+            state.channel.close()
+            with contextlib.suppress(OSError):
+                os.close(state.output_fd)
+
+    def failures(self) -> tuple[Failure, ...]:
+        """All failures, the first cause first: real errors by time, then deaths, then ranks that lost a peer."""
+        found = [s.failure for s in self.ranks if s.failure]
+        return tuple(sorted(found, key=lambda f: (f.consequence, f.kind != "raised", f.time_ns)))
+
+    def _all_accounted(self) -> bool:
+        return all(s.finished or s.failure for s in self.ranks)
+
+    def _listen(self, timeout: float) -> bool:
+        """Handle what has arrived, waiting at most `timeout`. True: something came."""
+        ready = self._selector.select(max(0.0, timeout))
+        came = False
+        # Deaths last: what a rank said before it ended counts first.
+        for key, _ in sorted(ready, key=lambda item: item[0].data[0] == "events"):
+            kind, number = key.data
+            try:
+                data = os.read(key.fd, 1 << 18)
+            except BlockingIOError:
+                continue
+            except OSError:
+                data = b""
+            if not data:
+                self._selector.unregister(key.fileobj)
+                continue
+            came = True
+            if kind == "output":
+                self.ranks[number].output.add(data)
+            elif kind == "channel":
+                for header, blob in self._decoders[number].feed(data):
+                    self._hear(number, header, blob)
+            else:
+                for header, _ in self._events.feed(data):
+                    self._died(header["index"], header["status"])
+        return came
+
+    def _hear(self, rank: int, header: dict[str, Any], blob: bytes) -> None:
+        state = self.ranks[rank]
+        if header["kind"] == "result":
+            state.result = blob
+        elif header["kind"] == "error":
+            message = header["message"]
+            state.failure = Failure(
+                rank=rank,
+                kind="raised",
+                type=header["type"],
+                message=message,
+                traceback=header["traceback"],
+                time_ns=header["time_ns"],
+                consequence=is_peer_loss(message),
+            )
+        elif header["kind"] == "ready":
+            state.ready = header["connection"]
+        elif header["kind"] == "finished":
+            state.finished = state.failure is None
+
+    def _died(self, rank: int, status: int) -> None:
+        state = self.ranks[rank]
+        # Its last words may still be in the channel.
+        with contextlib.suppress(OSError):
+            while data := state.channel.recv(1 << 18):
+                for header, blob in self._decoders[rank].feed(data):
+                    self._hear(rank, header, blob)
+        state.status = status
+        if state.finished or state.failure:
+            return
+        if status < 0:
+            name = signal.Signals(-status).name
+            text = f"was killed by signal {-status} ({name})"
+            state.failure = Failure(rank, "killed", name, text, "", time.monotonic_ns())
+        else:
+            text = f"ended (exit code {status}) before it finished"
+            state.failure = Failure(rank, "ended", "", text, "", time.monotonic_ns())

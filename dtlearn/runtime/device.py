@@ -1,0 +1,77 @@
+"""The device rule: NCCL when every rank has a GPU of its own; otherwise gloo, on CPU or sharing the GPUs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+DEVICE_VARIABLE = "DTLEARN_DEVICE"
+_CHOICES = ("auto", "cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where ranks run, and why.
+
+    Attributes:
+        backend: "nccl" or "gloo".
+        devices: device of each rank, as torch spells it: "cpu", "cuda:1".
+        reason: one clause for a person.
+    """
+
+    backend: str
+    devices: tuple[str, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        kinds = {d.split(":")[0] for d in self.devices}
+        where = "CPU" if kinds == {"cpu"} else f"{len(set(self.devices))} GPU{'s' * (len(set(self.devices)) > 1)}"
+        return f"{self.backend} on {where}: {self.reason}"
+
+
+def place(world_size: int, num_gpus: int, device: str = "auto") -> Placement:
+    """Choose backend and device of each rank on one machine.
+
+    Args:
+        world_size: number of ranks on this machine.
+        num_gpus: GPUs that this machine shows to torch.
+        device: "auto" (the rule), "cpu", or "cuda" (share GPUs if there are fewer than ranks).
+
+    Raises:
+        ValueError: an unknown `device`, or "cuda" where no GPU is visible.
+    """
+    if device not in _CHOICES:
+        raise ValueError(f"device must be one of {', '.join(_CHOICES)}; got {device!r}")
+    if device == "cuda" and num_gpus == 0:
+        raise ValueError(
+            'device="cuda", but torch sees no GPU on this machine. Use device="auto" or "cpu"; '
+            "`dtlearn doctor` says what torch sees and why."
+        )
+    if device == "cpu":
+        return Placement("gloo", ("cpu",) * world_size, "asked for")
+    if num_gpus >= world_size:
+        return Placement("nccl", tuple(f"cuda:{r}" for r in range(world_size)), "every rank has a GPU of its own")
+    if device == "cuda":
+        # NCCL refuses two ranks on one GPU, so ranks that share one talk over gloo.
+        shared = tuple(f"cuda:{r % num_gpus}" for r in range(world_size))
+        return Placement("gloo", shared, f"{world_size} ranks share {num_gpus} GPU{'s' * (num_gpus > 1)}")
+    reason = "no GPU on this machine" if num_gpus == 0 else f"{world_size} ranks, but only {num_gpus} GPU(s)"
+    return Placement("gloo", ("cpu",) * world_size, reason)
+
+
+def device() -> torch.device:
+    """This rank's device; the CPU outside ranks."""
+    import torch
+
+    return torch.device(os.environ.get(DEVICE_VARIABLE, "cpu"))
+
+
+def check_world_size(world_size: object) -> int:
+    """`world_size` as an int. Raises ValueError, saying what is allowed, for anything but 1 to 64."""
+    if isinstance(world_size, bool) or not isinstance(world_size, int) or not 1 <= world_size <= 64:
+        raise ValueError(f"the number of ranks must be a whole number from 1 to 64; got {world_size!r}")
+    return world_size

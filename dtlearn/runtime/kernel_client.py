@@ -1,0 +1,115 @@
+"""The head's line to one rank behind notebook cells: run a cell, ask for a value, ask how it stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import zmq
+from jupyter_client.blocking.client import BlockingKernelClient
+
+from . import transfer
+from .errors import DtlearnError, LaunchError
+
+
+class RankLink:
+    """Channels to one rank's kernel.
+
+    Args:
+        rank: its global rank.
+        connection: what the rank said when it was ready.
+    """
+
+    def __init__(self, rank: int, connection: dict[str, Any]) -> None:
+        self.rank = rank
+        self._client = BlockingKernelClient()
+        self._client.load_connection_info(connection)
+        self._client.start_channels(hb=False, stdin=False)
+        self.iopub = self._client.iopub_channel.socket
+        self.shell = self._client.shell_channel.socket
+        self.control = self._client.control_channel.socket
+        self.iopub.set_hwm(0)  # never drop a learner's output because nobody reads for a while
+
+    def wait_until_heard(self, deadline: float) -> None:
+        """Return once output reaches us: what a rank publishes before that would be lost."""
+        while True:
+            self._client.kernel_info()
+            if self.iopub.poll(100):
+                break
+            if time.monotonic() > deadline:
+                raise LaunchError(f"rank {self.rank} started but its output does not arrive")
+        while self.shell.poll(0):
+            self._receive(self.shell)
+
+    def execute(self, code: str, number: int) -> str:
+        """Send a cell. Returns the message id that output and reply will carry."""
+        content = {
+            "code": code,
+            "silent": False,
+            "store_history": False,
+            "user_expressions": {},
+            "allow_stdin": False,
+            "stop_on_error": False,
+        }
+        message = self._client.session.msg("execute_request", content, metadata={"ranks": {"number": number}})
+        self._client.session.send(self.shell, message)
+        return str(message["header"]["msg_id"])
+
+    def published(self) -> Iterator[dict[str, Any]]:
+        """Output that has arrived."""
+        while self.iopub.poll(0):
+            yield self._receive(self.iopub)
+
+    def replies(self) -> Iterator[dict[str, Any]]:
+        """Replies to cells that have arrived."""
+        while self.shell.poll(0):
+            yield self._receive(self.shell)
+
+    def send(self, content: dict[str, Any], body: bytes = b"", *, side: bool = False) -> str:
+        """Send a request: `side` reaches the rank even while its main thread is stuck. Returns the message id."""
+        channel, kind = (self.control, "rank_side_request") if side else (self.shell, "rank_request")
+        message = self._client.session.msg(kind, content)
+        self._client.session.send(channel, message, buffers=[body] if body else None)
+        return str(message["header"]["msg_id"])
+
+    def receive(self, msg_id: str, deadline: float, *, side: bool = False) -> tuple[dict[str, Any], bytes] | None:
+        """The reply to a request; None if it did not come in time."""
+        channel = self.control if side else self.shell
+        while (left := deadline - time.monotonic()) > 0:
+            if channel.poll(max(1, int(left * 1000)), zmq.POLLIN):
+                message = self._receive(channel)
+                if message["parent_header"].get("msg_id") == msg_id:
+                    buffers = message.get("buffers") or [b""]
+                    return message["content"], bytes(buffers[0])
+        return None
+
+    def close(self) -> None:
+        self._client.stop_channels()
+
+    def _receive(self, channel: Any) -> dict[str, Any]:
+        _, message = self._client.session.recv(channel, mode=0)
+        assert message is not None
+        return dict(message)
+
+
+def ask_all(
+    links: list[RankLink], content: dict[str, Any], body: bytes = b"", *, timeout: float, side: bool = False
+) -> list[tuple[dict[str, Any], bytes] | None]:
+    """Send one request to all ranks, then collect the replies in rank order (None: no reply in time)."""
+    deadline = time.monotonic() + timeout
+    sent = [link.send(content, body, side=side) for link in links]
+    return [link.receive(msg_id, deadline, side=side) for link, msg_id in zip(links, sent, strict=True)]
+
+
+def values(links: list[RankLink], replies: list[tuple[dict[str, Any], bytes] | None], what: str) -> list[Any]:
+    """Unpack the value in every reply. Raises DtlearnError naming the first rank that failed or did not answer."""
+    found = []
+    for link, reply in zip(links, replies, strict=True):
+        if reply is None:
+            raise DtlearnError(f"{what}: rank {link.rank} did not answer in time; `%world status` shows the ranks")
+        content, body = reply
+        if content["status"] != "ok":
+            raise DtlearnError(f"{what}: rank {link.rank} raised {content['type']}: {content['message']}")
+        found.append(transfer.unpack(body) if body else None)
+    return found

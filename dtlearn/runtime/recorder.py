@@ -1,0 +1,279 @@
+"""Writes down every call that this rank makes on `torch.distributed`, when it starts and when it returns.
+
+Runs on the ranks; `record.py` is what others read. The log is a file that is appended to, two short lines a call,
+so it is complete up to the moment in which a rank is killed or gets stuck. The wrappers see calls made through
+`torch.distributed` (torch's own Python code included); they do not see what C++ issues by itself, such as the
+gradient reduction inside torch's DistributedDataParallel, nor functional collectives (DTensor, FSDP2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import json
+import linecache
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .record import P2P_OPS, Event
+
+# Which argument holds the payload of each operation, first that is given. `_payload` knows the rooted exceptions.
+_PAYLOAD = {
+    "all_reduce": ("tensor",),
+    "broadcast": ("tensor",),
+    "reduce": ("tensor",),
+    "all_gather": ("tensor",),
+    "all_gather_into_tensor": ("input_tensor",),
+    "reduce_scatter": ("input_list",),
+    "reduce_scatter_tensor": ("input",),
+    "all_to_all": ("input_tensor_list",),
+    "all_to_all_single": ("input",),
+    "gather": ("tensor",),
+    "scatter": ("scatter_list", "tensor"),
+    "send": ("tensor",),
+    "recv": ("tensor",),
+    "isend": ("tensor",),
+    "irecv": ("tensor",),
+    "barrier": (),
+    "monitored_barrier": (),
+    "all_gather_object": (),
+    "broadcast_object_list": (),
+    "gather_object": (),
+    "scatter_object_list": (),
+    "new_group": (),
+}
+_PEER = {
+    "send": "dst",
+    "isend": "dst",
+    "recv": "src",
+    "irecv": "src",
+    "broadcast": "src",
+    "scatter": "src",
+    "reduce": "dst",
+    "gather": "dst",
+    "broadcast_object_list": "src",
+    "scatter_object_list": "src",
+    "gather_object": "dst",
+}
+_HERE = str(Path(__file__).parent)
+
+
+class CallLog:
+    """The log of one rank: a file of entries and exits."""
+
+    def __init__(self, path: Path, rank: int) -> None:
+        self.path = path
+        self.rank = rank
+        self.calls = 0  # calls begun
+        self.inside: str | None = None  # the call that this rank is in, for whoever asks from another thread
+        self.fault: str | None = None  # why the log is incomplete, if it is
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        self._depth = threading.local()
+        self.numbers: Counter[tuple[str, bool]] = Counter()
+        self._torch_folder = str(Path(sys.modules["torch"].__file__ or "").parent)
+
+    def install(self) -> None:
+        """Wrap the functions of `torch.distributed`; from now on every call is logged."""
+        from torch.distributed import distributed_c10d
+
+        dist = sys.modules["torch.distributed"]
+        for op in _PAYLOAD:
+            original = getattr(distributed_c10d, op, None)
+            if original is not None:
+                wrapped = self._wrap(op, original)
+                setattr(distributed_c10d, op, wrapped)
+                if hasattr(dist, op):
+                    setattr(dist, op, wrapped)
+
+    def restart(self) -> None:
+        """Forget the calls so far (their numbers go on): a long session's log stays small."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+
+    def _wrap(self, op: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            depth = getattr(self._depth, "value", 0)
+            try:
+                bound = signature.bind(*args, **kwargs)
+            except TypeError:  # let torch itself say what is wrong with the arguments
+                return original(*args, **kwargs)
+            bound.apply_defaults()
+            payload = _tensors(_payload(op, bound.arguments))
+            nbytes = sum(t.numel() * t.element_size() for t in payload)
+            if depth:  # a step of an operation that was logged already: its bytes belong to that one
+                self._depth.inner += nbytes
+                return original(*args, **kwargs)
+            seq = self._enter(op, bound.arguments, payload, nbytes)
+            self._depth.value, self._depth.inner = 1, 0
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                self._leave(seq, 0, raised=type(error).__name__)
+                raise
+            finally:
+                self._depth.value = 0
+            if bound.arguments.get("async_op") or op in ("isend", "irecv"):
+                self.inside = None
+                return _RecordedWork(result, lambda: self._leave(seq, 0)) if result is not None else None
+            self._leave(seq, self._depth.inner)
+            return result
+
+        return wrapped
+
+    def _enter(self, op: str, arguments: dict[str, Any], payload: Sequence[Any], nbytes: int) -> int:
+        seq, self.calls = self.calls, self.calls + 1
+        group = _group_name(arguments.get("group"))
+        key = (group, op in P2P_OPS)
+        number, self.numbers[key] = self.numbers[key], self.numbers[key] + 1
+        file, line = self._caller()
+        first = payload[0] if payload else None
+        self.inside = f"{op} call #{seq} at line {line}"
+        self._write(
+            {
+                "seq": seq,
+                "op": op,
+                "group": group,
+                "group_seq": number,
+                "nbytes": nbytes,
+                "dtype": str(first.dtype).removeprefix("torch.") if first is not None else None,
+                "shape": list(first.shape) if first is not None else None,
+                "peer": _peer(op, arguments),
+                "detail": _detail(arguments),
+                "asynchronous": bool(arguments.get("async_op")) or op in ("isend", "irecv"),
+                "file": file,
+                "line": line,
+                "start_ns": time.monotonic_ns(),
+            }
+        )
+        return seq
+
+    def _leave(self, seq: int, inner_bytes: int, raised: str | None = None) -> None:
+        self.inside = None
+        end: dict[str, Any] = {"end": seq, "end_ns": time.monotonic_ns()}
+        if inner_bytes:
+            end["nbytes"] = inner_bytes
+        if raised:
+            end["raised"] = raised
+        self._write(end)
+
+    def _write(self, line: dict[str, Any]) -> None:
+        try:
+            os.write(self._descriptor, json.dumps(line).encode() + b"\n")
+        except OSError as error:  # a full disk must not break the learner's run
+            self.fault = f"the record is incomplete: {error}"
+
+    def _caller(self) -> tuple[str, int]:
+        """The nearest frame that belongs neither to torch nor to this package's runtime."""
+        frame = sys._getframe(2)
+        while frame is not None:
+            name = frame.f_code.co_filename
+            if not name.startswith((self._torch_folder, _HERE, "<frozen")) and not name.endswith("/contextlib.py"):
+                return name, frame.f_lineno
+            if frame.f_back is None:
+                break
+            frame = frame.f_back
+        return "", 0
+
+
+class _RecordedWork:
+    """A `Work` that logs when `wait()` returned. Everything else is the Work's own."""
+
+    def __init__(self, work: Any, done: Callable[[], None]) -> None:
+        self._work, self._done, self._logged = work, done, False
+
+    def wait(self, *args: Any, **kwargs: Any) -> Any:
+        result = self._work.wait(*args, **kwargs)
+        if not self._logged:
+            self._logged = True
+            self._done()
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._work, name)
+
+
+def read_call_log(path: Path, rank: int) -> list[Event]:
+    """The calls of one rank. A last line that was cut short, by a kill, is left out."""
+    begun: dict[int, dict[str, Any]] = {}
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:  # the rank ended before its first call
+        return []
+    for text in lines:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if "end" in line:
+            call = begun.get(line.pop("end"))
+            if call is not None:
+                raised = line.pop("raised", None)
+                if raised:
+                    call["detail"]["raised"] = raised
+                call.update(line)
+        else:
+            begun[line["seq"]] = {**line, "end_ns": None}
+    return [
+        Event(rank=rank, **{**c, "shape": None if c["shape"] is None else tuple(c["shape"])}, code=_code(c))
+        for c in begun.values()
+    ]
+
+
+def _code(call: dict[str, Any]) -> str:
+    return linecache.getline(call["file"], call["line"]).strip()
+
+
+def _tensors(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _payload(op: str, arguments: dict[str, Any]) -> Any:
+    for name in _PAYLOAD[op]:
+        if arguments.get(name) is not None:
+            return arguments[name]
+    return None
+
+
+def _group_name(group: Any) -> str:
+    import torch.distributed as dist
+
+    if group is None or not dist.is_initialized() or group is dist.group.WORLD:
+        return "world"
+    with contextlib.suppress(ValueError, RuntimeError, TypeError, AttributeError):
+        return ",".join(map(str, dist.get_process_group_ranks(group)))
+    return "unknown"
+
+
+def _peer(op: str, arguments: dict[str, Any]) -> int | None:
+    import torch.distributed as dist
+
+    name = _PEER.get(op)
+    if name is None:
+        return None
+    peer, in_group = arguments.get(name), arguments.get(f"group_{name}")
+    if peer is None and in_group is not None:
+        return dist.get_global_rank(arguments.get("group") or dist.group.WORLD, in_group)
+    return peer
+
+
+def _detail(arguments: dict[str, Any]) -> dict[str, Any]:
+    detail: dict[str, Any] = {}
+    if "op" in arguments:
+        detail["reduce_op"] = str(arguments["op"]).rsplit(".", 1)[-1]
+    if arguments.get("tag"):
+        detail["tag"] = arguments["tag"]
+    if arguments.get("ranks") is not None:
+        detail["ranks"] = list(arguments["ranks"])
+    return detail

@@ -1,0 +1,105 @@
+"""Which calls of a record belong together: a send and its recv, and the ranks' parts of one collective."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from dtlearn.runtime.record import Event, Record
+
+CallKey = tuple[int, int]  # (rank, seq): names one call of a record
+_FROM_ROOT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"})
+_TO_ROOT = frozenset({"reduce", "gather", "gather_object"})
+
+
+def group_ranks(record: Record, group: str) -> tuple[int, ...]:
+    """The ranks of a group as it stands in an event: "world", or "0,2"."""
+    if group == "world":
+        return tuple(range(record.world_size))
+    return tuple(int(rank) for rank in group.split(","))
+
+
+def message_pairs(record: Record) -> list[tuple[Event, Event]]:
+    """Every send with the recv that took it: the n-th of each (sender, receiver, group, tag) on both sides.
+
+    A send or recv without partner, and a recv from any source, are left out.
+    """
+    sends: dict[tuple[object, ...], list[Event]] = defaultdict(list)
+    recvs: dict[tuple[object, ...], list[Event]] = defaultdict(list)
+    for event in record:
+        if not event.is_p2p or event.peer is None:
+            continue
+        tag = event.detail.get("tag", 0)
+        if event.op in ("send", "isend"):
+            sends[event.rank, event.peer, event.group, tag].append(event)
+        else:
+            recvs[event.peer, event.rank, event.group, tag].append(event)
+    return [pair for key, sent in sends.items() for pair in zip(sent, recvs.get(key, ()), strict=False)]
+
+
+def data_starts(record: Record) -> dict[CallKey, int | None]:
+    """When each call could begin to move data, in ns; until then it waited for another rank.
+
+    A recv waits for its send; a broadcast or scatter waits for its root; the root of a reduce or gather, and every rank
+    in the other collectives, waits for the last rank of the group. None: the call never returned and what it waited
+    for never came. A call whose partners are not in the record counts as moving data from its own start.
+    """
+    partners: dict[CallKey, list[Event]] = {
+        (received.rank, received.seq): [sent] for sent, received in message_pairs(record)
+    }
+    calls: dict[tuple[str, int, str], list[Event]] = defaultdict(list)
+    for event in record:
+        if not event.is_p2p:
+            calls[event.group, event.group_seq, event.op].append(event)
+    for events in calls.values():
+        for event in events:
+            partners[event.rank, event.seq] = _waited_for(event, events)
+
+    starts: dict[CallKey, int | None] = {}
+    for event in record:
+        there = partners.get((event.rank, event.seq), [])
+        enough = len(there) == _num_waited_for(event, record)
+        if not enough and event.end_ns is None:
+            starts[event.rank, event.seq] = None
+        else:
+            starts[event.rank, event.seq] = max([event.start_ns] + [e.start_ns for e in there if enough])
+    return starts
+
+
+def _waited_for(event: Event, members: list[Event]) -> list[Event]:
+    """Those of a collective's calls that `event` cannot finish without (itself excepted)."""
+    if event.op in _FROM_ROOT:
+        return [e for e in members if e.rank == event.peer and e.rank != event.rank]
+    if event.op in _TO_ROOT and event.rank != event.peer:
+        return []
+    return [e for e in members if e.rank != event.rank]
+
+
+def _num_waited_for(event: Event, record: Record) -> int:
+    """How many other calls `event` cannot finish without."""
+    if event.is_p2p:
+        return int(event.op in ("recv", "irecv") and event.peer is not None)
+    if event.op in _FROM_ROOT:
+        return int(event.rank != event.peer)
+    if event.op in _TO_ROOT and event.rank != event.peer:
+        return 0
+    return len(group_ranks(record, event.group)) - 1
+
+
+def pack(events: Iterable[Event], end_of_time: int) -> tuple[dict[CallKey, int], int]:
+    """Place calls of one rank that overlap in time on rows of their own.
+
+    Returns:
+        The row of each call, from 0, and the number of rows (at least 1).
+    """
+    rows: dict[CallKey, int] = {}
+    free_at: list[int] = []
+    for event in sorted(events, key=lambda e: (e.start_ns, e.seq)):
+        end = end_of_time if event.end_ns is None else event.end_ns
+        row = next((i for i, free in enumerate(free_at) if free <= event.start_ns), len(free_at))
+        if row == len(free_at):
+            free_at.append(end)
+        else:
+            free_at[row] = end
+        rows[event.rank, event.seq] = row
+    return rows, max(1, len(free_at))

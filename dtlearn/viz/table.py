@@ -1,0 +1,81 @@
+"""A small table of plain values: HTML with caption and headers for a notebook, aligned text everywhere else."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that a notebook shows as HTML and a terminal as text.
+
+    Attributes:
+        caption: what the table says.
+        columns: header of each column; the first column names the row.
+        rows: the cells, as text.
+        numeric: for each column, whether it holds numbers only (then it is aligned to the right).
+    """
+
+    caption: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    numeric: tuple[bool, ...]
+
+    def __str__(self) -> str:
+        widths = [max(len(cells[i]) for cells in (self.columns, *self.rows)) for i in range(len(self.columns))]
+
+        def line(cells: Sequence[str]) -> str:
+            parts = zip(cells, widths, self.numeric, strict=True)
+            return "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in parts).rstrip()
+
+        rule = "  ".join("-" * w for w in widths)
+        return "\n".join([self.caption, line(self.columns), rule, *(line(row) for row in self.rows)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        def cell(tag: str, scope: str, text: str, right: bool) -> str:
+            return f'<{tag}{scope} style="text-align:{"right" if right else "left"}">{html.escape(text)}</{tag}>'
+
+        head = "".join(cell("th", ' scope="col"', c, r) for c, r in zip(self.columns, self.numeric, strict=True))
+        body = []
+        for row in self.rows:
+            first = cell("th", ' scope="row"', row[0], self.numeric[0])
+            rest = "".join(cell("td", "", c, r) for c, r in zip(row[1:], self.numeric[1:], strict=True))
+            body.append(f"<tr>{first}{rest}</tr>")
+        caption = f'<caption style="text-align:left">{html.escape(self.caption)}</caption>'
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def rank_table(rows: Sequence[Mapping[str, Any]], caption: str) -> Table:
+    """Make a table from one mapping per row, such as one per rank.
+
+    Args:
+        rows: the rows; every row has the same keys, which become the column headers, in the first row's order.
+        caption: what the table says.
+
+    Raises:
+        ValueError: no rows, or rows with different keys.
+    """
+    if not rows:
+        raise ValueError("a table needs at least one row")
+    columns = list(rows[0])
+    for number, row in enumerate(rows):
+        if set(row) != set(columns):
+            raise ValueError(f"row {number} has columns {list(row)}, but row 0 has {columns}")
+    numeric = tuple(all(_is_number(row[c]) for row in rows) for c in columns)
+    cells = tuple(tuple(_text(row[c]) for c in columns) for row in rows)
+    return Table(caption, tuple(str(c) for c in columns), cells, numeric)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _text(value: Any) -> str:
+    if _is_number(value) and not isinstance(value, int):
+        return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    return f"{value:,}" if _is_number(value) else str(value)

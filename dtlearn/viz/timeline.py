@@ -1,0 +1,206 @@
+"""The recorded run as a picture: one lane per rank, one bar per call, one arrow per message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
+
+from dtlearn.runtime.record import Event, Record
+from dtlearn.viz.matching import CallKey, data_starts, message_pairs, pack
+from dtlearn.viz.style import (
+    ALARM,
+    INK,
+    LANE,
+    MUTED,
+    WIDTH,
+    headline,
+    legend_below,
+    new_figure,
+    op_patch,
+    op_style,
+    style,
+)
+
+_LANE = 0.72  # share of a lane's height that bars may fill
+_INCHES_PER_CHARACTER = 0.075
+_AXES_INCHES = WIDTH * 0.9
+_MAX_ARROWS = 200  # more would hide the bars
+
+
+def timeline(record: Record, title: str = "Who communicated when") -> Figure:
+    """Draw a record: time runs to the right, every rank has a lane.
+
+    A filled bar is a call moving data; its hollow part is the call waiting for another rank; a gap is a rank that does
+    not communicate. An arrow joins a send and the recv that took it. A call that never returned has no right end.
+
+    Args:
+        record: the run; its label is printed under the title.
+        title: what the figure is about.
+
+    Raises:
+        ValueError: the record is empty.
+    """
+    if not record.events:
+        raise ValueError("this record holds no call, so there is no timeline to draw (was it made with record=True?)")
+    with style():
+        first, last = record.span_ns()
+        last = max(last, first + 1000)
+        scale, unit = (1e9, "s") if last - first > 10e9 else (1e6, "ms")
+        span = (last - first) / scale
+        right = _right_edge(record, span, lambda ns: (ns - first) / scale)
+
+        fig = new_figure(height=1.5 + 0.62 * record.world_size)
+        ax = fig.add_subplot()
+        for rank in range(record.world_size):
+            ax.axhspan(rank - 0.43, rank + 0.43, color=LANE, linewidth=0, zorder=0)
+        drawer = _Drawer(ax, record, first, scale, right)
+        for event in record:
+            drawer.call(event)
+        pairs = message_pairs(record)
+        if len(pairs) <= _MAX_ARROWS:
+            for sent, received in pairs:
+                drawer.message(sent, received)
+
+        ax.set_xlim(-0.005 * right, right)
+        # No tick where nothing was recorded any more: there the words of the calls that never returned stand.
+        ax.set_xticks([tick for tick in ax.get_xticks() if 0 <= tick <= span])
+        ax.set_ylim(record.world_size - 0.45, -0.55)
+        ax.set_yticks(range(record.world_size), [f"rank {r}" for r in range(record.world_size)])
+        ax.tick_params(axis="y", length=0)
+        ax.spines["left"].set_visible(False)
+        ax.grid(axis="x")
+        ax.set_xlabel(f"time since the first call ({unit})")
+        headline(ax, title, f"run: {record.label}" if record.label else "")
+        legend_below(fig, _legend(record, drawer, arrows=bool(pairs) and len(pairs) <= _MAX_ARROWS))
+    return fig
+
+
+class _Drawer:
+    """Knows where each call of one record stands on one pair of axes."""
+
+    def __init__(self, ax: Axes, record: Record, first: int, scale: float, right: float) -> None:
+        self.ax, self.first, self.scale, self.right = ax, first, scale, right
+        self.starts = data_starts(record)
+        self.waited = False
+        self.named: set[str] = set()
+        self.place: dict[CallKey, tuple[float, float]] = {}  # (top, height)
+        _, end_of_time = record.span_ns()
+        for rank in range(record.world_size):
+            events = record.select(rank=rank).events
+            rows, num_rows = pack(events, end_of_time + 1)
+            height = _LANE / num_rows
+            for key, row in rows.items():
+                self.place[key] = (rank - _LANE / 2 + row * height, height * (0.92 if num_rows > 1 else 1))
+
+        self.named = {op for op in {e.op for e in record} if self._mostly_fits(record.select(op=op))}
+
+    def x(self, ns: int) -> float:
+        return (ns - self.first) / self.scale
+
+    def call(self, event: Event) -> None:
+        top, height = self.place[event.rank, event.seq]
+        look = op_style(event.op)
+        begin = self.x(event.start_ns)
+        if event.end_ns is None:
+            self._unfinished(event, begin, top, height)
+            return
+        end = self.x(event.end_ns)
+        moving_ns = self.starts[event.rank, event.seq]
+        assert moving_ns is not None
+        moving = min(self.x(moving_ns), end)
+        if moving > begin:
+            self.waited = True
+            self.ax.add_patch(
+                Rectangle((begin, top), moving - begin, height, facecolor="white", edgecolor=look.color, linewidth=1.2)
+            )
+        # Calls far shorter than a pixel still leave a line.
+        width = max(end - moving, 0.0012 * self.right)
+        bar = Rectangle((moving, top), width, height, facecolor=look.color, edgecolor="white", hatch=look.hatch, lw=0)
+        self.ax.add_patch(bar)
+        self._name(event, top + height / 2)
+
+    def _name_space(self, event: Event) -> tuple[float, float, bool]:
+        """Where the name of a call may stand: the wider part of its bar (x0, x1), and whether that is hollow."""
+        assert event.end_ns is not None
+        begin, end = self.x(event.start_ns), self.x(event.end_ns)
+        moving = min(self.x(self.starts[event.rank, event.seq] or event.start_ns), end)
+        hollow = moving - begin > end - moving
+        return (begin, moving, True) if hollow else (moving, end, False)
+
+    def _fits(self, event: Event) -> bool:
+        x0, x1, _ = self._name_space(event)
+        wide = (x1 - x0) / self.right * _AXES_INCHES > (len(event.op) + 1) * _INCHES_PER_CHARACTER
+        return wide and self.place[event.rank, event.seq][1] > 0.25
+
+    def _mostly_fits(self, calls: Record) -> bool:
+        """Names on a few bars only would look as if those calls were special."""
+        ended = [e for e in calls if e.end_ns is not None]
+        return sum(map(self._fits, ended)) > 0.7 * len(ended)
+
+    def _name(self, event: Event, y: float) -> None:
+        if event.op in self.named and self._fits(event):
+            x0, x1, hollow = self._name_space(event)
+            box = None if hollow else {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
+            self.ax.text((x0 + x1) / 2, y, event.op, ha="center", va="center", size=8, bbox=box)
+
+    def _unfinished(self, event: Event, begin: float, top: float, height: float) -> None:
+        """An open-ended bar: no right edge, and the words for it."""
+        look = op_style(event.op)
+        xs, ys = (self.right, begin, begin, self.right), (top, top, top + height, top + height)
+        self.ax.fill(xs, ys, facecolor=look.color, alpha=0.12, linewidth=0)
+        self.ax.plot(xs, ys, color=look.color, linewidth=1.4, linestyle=(0, (4, 2)))
+        self.ax.text(
+            self.right * 0.99,
+            top + height / 2,
+            _never(event),
+            ha="right",
+            va="center",
+            size=9,
+            color=ALARM,
+            weight="bold",
+        )
+
+    def message(self, sent: Event, received: Event) -> None:
+        """From where the sender's call begins to where the receiver's call ends."""
+        if received.end_ns is None:
+            return
+        top, height = self.place[sent.rank, sent.seq]
+        to_top, to_height = self.place[received.rank, received.seq]
+        down = received.rank > sent.rank
+        tail = (self.x(sent.start_ns), top + height if down else top)
+        head = (self.x(received.end_ns), to_top if down else to_top + to_height)
+        arrow = FancyArrowPatch(
+            tail, head, arrowstyle="-|>", mutation_scale=9, linewidth=0.9, color=INK, shrinkA=0, shrinkB=0, zorder=3
+        )
+        self.ax.add_patch(arrow)
+
+
+def _never(event: Event) -> str:
+    peer = "" if event.peer is None or not event.is_p2p else f" {'to' if 'send' in event.op else 'from'} {event.peer}"
+    return f"{event.op}{peer} never returned"
+
+
+def _right_edge(record: Record, span: float, x: Callable[[int], float]) -> float:
+    """Where the time axis ends: after the last call, with room for the words of each call that never returned."""
+    edges = [1.01 * span]
+    for event in record.unfinished():
+        words = (len(_never(event)) + 2) * 1.2 * _INCHES_PER_CHARACTER / _AXES_INCHES
+        edges.append(x(event.start_ns) / (1 - words))
+        edges.append(span / 0.85)
+    return max(edges)
+
+
+def _legend(record: Record, drawer: _Drawer, arrows: bool) -> list[Patch | Line2D]:
+    handles: list[Patch | Line2D] = [op_patch(op) for op in sorted({e.op for e in record})]
+    if drawer.waited:
+        handles.append(Patch(facecolor="white", edgecolor=MUTED, linewidth=1.2, label="waits for another rank"))
+    handles.append(Patch(facecolor=LANE, label="no communication"))
+    if arrows:
+        handles.append(Line2D([], [], color=INK, marker=">", markersize=5, linewidth=0.9, label="message"))
+    if record.unfinished():
+        handles.append(Line2D([], [], color=MUTED, linestyle=(0, (4, 2)), label="never returned"))
+    return handles
