@@ -211,7 +211,8 @@ def _exercise(where: str, slug: str, table: dict[str, Any], earlier: list[str]) 
             _require(tier in get_args(Tier), where, f"{name}.{tier}", f"must be one of {get_args(Tier)}")
             is_limit = type(limit) in (int, float) or _IS[_TEXT](limit)
             _require(is_limit, where, f"{name}.{tier}", f"must be a number or a formula, not {limit!r}")
-    return Exercise(**{name: tuple(value) if isinstance(value, list) else value for name, value in table.items()})
+    fields: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in table.items()}
+    return Exercise(**fields)
 
 
 def _check_fields(

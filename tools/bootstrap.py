@@ -37,7 +37,12 @@ ADVICE = (
     (r"No space left on device", "The disk is full: the environment needs about 2 GB (8 GB with CUDA)."),
     (r"Permission denied|Read-only file system", "Something in .venv is not writable for you: is it another user's?"),
     (r"CERTIFICATE|SSLError", "The secure connection failed. Behind a company proxy, set PIP_CERT to its certificate."),
-    (OFFLINE, "No package source answers. Check the network; set HTTPS_PROXY, or PIP_INDEX_URL for a mirror."),
+    (
+        r"connection broken.*/whl/cpu/",
+        "PyTorch's own package source does not answer. `make lab TORCH=cuda` takes the standard build from PyPI: "
+        "gigabytes, but it works without a GPU too.",
+    ),
+    (OFFLINE, "A package source does not answer. Check the network; set HTTPS_PROXY, or PIP_INDEX_URL for a mirror."),
     (
         r"No matching distribution found for torch",
         "Your package sources have no such torch for this Python and machine. Another Python may help "
@@ -104,9 +109,9 @@ def make_venv(python):
         raise BootstrapError(f"{VENV} could not be made. Is {ROOT} writable for you, and the disk not full?\n{said}")
 
 
-def pip_install(*arguments):
+def pip_install(*arguments, pins="constraints.txt"):
     """`pip install` under the pins; its progress is shown on a terminal. Raises PipError with its error output."""
-    command = [str(PYTHON), "-m", "pip", "install", "-c", "constraints.txt", *arguments]
+    command = [str(PYTHON), "-m", "pip", "install", "-c", pins, *arguments]
     if not sys.stdout.isatty():
         command.append("--quiet")
     errors = []
@@ -121,16 +126,21 @@ def pip_install(*arguments):
 
 def install_torch(build):
     """Install the pinned torch, and setuptools, with which the next step builds the project itself."""
-    pin = re.search(r"^torch==\S+", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE).group()
+    text = (ROOT / "constraints.txt").read_text(encoding="utf-8")
+    pin = re.search(r"^torch==\S+", text, re.MULTILINE).group()
     if build != "cpu":
         return pip_install(pin, "setuptools")
+    # Where only "2.13.0" is offered, the pin beside "2.13.0+cpu" makes pip speak of a conflict and not of what is absent.
+    other_pins = VENV / "pins-but-torch.txt"
+    other_pins.write_text(text.replace(pin, ""), encoding="utf-8")
+    wanted = (pin + "+cpu", "setuptools")
     try:  # a mirror, or a folder of wheels, may have it
-        pip_install(pin + "+cpu", "setuptools")
+        pip_install(*wanted, pins=str(other_pins.relative_to(ROOT)))
     except PipError as error:
         if re.search(OFFLINE, str(error)) or "No matching distribution" not in str(error):
             raise
         print(f"      pip's own sources do not have this build; asking {TORCH_CPU_INDEX}", flush=True)
-        pip_install(pin + "+cpu", "setuptools", "--extra-index-url", TORCH_CPU_INDEX)
+        pip_install(*wanted, "--extra-index-url", TORCH_CPU_INDEX, pins=str(other_pins.relative_to(ROOT)))
 
 
 def explain(error):

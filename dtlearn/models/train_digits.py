@@ -134,14 +134,13 @@ def train(steps: int = 100, global_batch: int = 96, lr: float = 0.1, seed: int =
 def main(argv: list[str] | None = None) -> None:
     """The command line; rank 0 prints the result."""
     parser = argparse.ArgumentParser(description="Train an MLP on the digits, on one process or on many ranks.")
-    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=100, help="training steps")
     parser.add_argument("--global-batch", type=int, default=96, help="images per step, over all ranks")
     parser.add_argument("--lr", type=float, default=0.1, help="learning rate")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args(argv)
+    parser.add_argument("--seed", type=int, default=0, help="of the initial model and of the order of the images")
     try:
-        result = train(options.steps, options.global_batch, options.lr, options.seed)
-    except ValueError as error:
+        result = train(**vars(parser.parse_args(argv)))
+    except (ValueError, ModuleNotFoundError) as error:
         sys.exit(f"train_digits: {error}")
     if result.rank == 0:
         print(result, flush=True)

@@ -12,9 +12,10 @@ from .record import Event, Record
 if TYPE_CHECKING:
     from .device import device
     from .run import RunResult, run_ranks
+    from .world import World
 
-__all__ = ["Event", "Record", "RunResult", "device", "run_ranks"]
-_HOME = {"device": "device", "run_ranks": "run", "RunResult": "run"}
+__all__ = ["Event", "Record", "RunResult", "World", "device", "run_ranks"]
+_HOME = {"device": "device", "run_ranks": "run", "RunResult": "run", "World": "world"}
 
 
 def __getattr__(name: str) -> Any:

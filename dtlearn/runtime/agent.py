@@ -37,9 +37,7 @@ class Agent:
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._children: dict[
-            int, tuple[int, int]
-        ] = {}  # pid -> (index in its run, file descriptor of its run's events)
+        self._children: dict[int, tuple[int, int]] = {}  # pid -> (index in its run, its run's events)
         self._open_events: dict[int, int] = {}  # file descriptor of a run's events -> ranks that still live
 
     def serve(self) -> None:
@@ -52,7 +50,8 @@ class Agent:
         self._wake = (wake_read, wake_write)
         decoder, descriptors = wire.Decoder(), list[int]()
         while True:
-            ready, _, _ = select.select([self._control, wake_read], [], [])
+            both: list[Any] = [self._control, wake_read]
+            ready = select.select(both, [], [])[0]
             if wake_read in ready:
                 os.read(wake_read, 4096)
                 self._reap()

@@ -72,6 +72,15 @@ class Collector:
             self._selector.register(state.channel, selectors.EVENT_READ, ("channel", number))
             self._selector.register(state.output_fd, selectors.EVENT_READ, ("output", number))
 
+    def tell_all(self, data: bytes) -> None:
+        """Send the same to every rank."""
+        for state in self.ranks:
+            state.channel.setblocking(True)
+            # A rank that died at once is reported by the agent; what it says is worth more than "broken pipe".
+            with contextlib.suppress(OSError):
+                state.channel.sendall(data)
+            state.channel.setblocking(False)
+
     def wait(self, deadline: float) -> bool:
         """Listen until all ranks finished or one failed (then a moment longer). False: the deadline came first."""
         while not all(s.finished for s in self.ranks):
@@ -98,7 +107,7 @@ class Collector:
 
     def fileno(self) -> int:
         """A descriptor that is readable when something has arrived."""
-        return self._selector.fileno()  # type: ignore[attr-defined]
+        return self._selector.fileno()
 
     def close(self) -> None:
         self._selector.close()

@@ -6,14 +6,15 @@ import contextlib
 import re
 import sys
 import time
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from .agent_client import AgentClient
+from .calls import call_text, read_call_log
 from .collect import Collector
 from .errors import Failure, RankError, RanksTimeout, Stuck
 from .rank_process import STACK_SIGNAL, stack_file
 from .rank_run import call_log_file
-from .recorder import read_call_log
 
 _FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)')
 
@@ -45,12 +46,8 @@ def explain_failures(failures: tuple[Failure, ...], collector: Collector, run_di
         lines.append(advice)
     if first.traceback:
         lines += ["", first.traceback.rstrip()]
-    if others := [f for f in failures if f.rank not in same]:
-        lines.append("")
-        for failure in others:
-            follow = " (it lost a peer: a consequence)" if failure.consequence else ""
-            what = f"{failure.type}: {failure.message}" if failure.type else failure.message
-            lines.append(f"rank {failure.rank}{follow}: {what.splitlines()[0][:200] if what else failure.kind}")
+    if others := other_failures(failures, same):
+        lines += ["", *others]
     waiting = []
     for rank, state in enumerate(collector.ranks):
         if not state.finished and state.failure is None and (call := unfinished_call(run_dir, rank)):
@@ -121,12 +118,27 @@ def timeout_message(stuck: list[Stuck], timeout: float) -> str:
 
 def unfinished_call(run_dir: Path, rank: int) -> str:
     """The call that a rank is inside of, as text; "" if none."""
-    for event in reversed(read_call_log(call_log_file(run_dir, rank), rank)):
+    events = read_call_log(call_log_file(run_dir, rank), rank)
+    for event in reversed(events):
         if event.end_ns is None and not event.asynchronous:
-            peer = "" if event.peer is None else f" ({'to' if 'send' in event.op else 'from'} rank {event.peer})"
-            code = f": {event.code}" if event.code else ""
-            return f"{event.op}{peer}, its call #{event.seq}, line {event.line}{code}"
+            count = sum(e.op == event.op and e.seq <= event.seq for e in events)
+            text = call_text(event.op, count, event.peer, event.line)
+            return f"{text}: {event.code}" if event.code else text
     return ""
+
+
+def other_failures(failures: Sequence[Failure], leave_out: Collection[int]) -> list[str]:
+    """A line for each failure that is not the first cause."""
+    lines = []
+    for failure in sorted(failures, key=lambda f: f.rank):
+        if failure.rank in leave_out:
+            continue
+        if failure.consequence:  # gloo's text names a socket and a line of C++, and neither the rank nor the reason
+            lines.append(f"rank {failure.rank} then lost its connection ({failure.type}): a consequence")
+        else:
+            what = f"{failure.type}: {failure.message}" if failure.type else failure.message
+            lines.append(f"rank {failure.rank}: {what.splitlines()[0][:200] if what else failure.kind}")
+    return lines
 
 
 def read_stack(path: Path) -> tuple[str, ...]:

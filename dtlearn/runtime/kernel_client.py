@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
@@ -24,7 +24,7 @@ class RankLink:
     def __init__(self, rank: int, connection: dict[str, Any]) -> None:
         self.rank = rank
         self._client = BlockingKernelClient()
-        self._client.load_connection_info(connection)
+        self._client.load_connection_info(cast(Any, connection))
         self._client.start_channels(hb=False, stdin=False)
         self.iopub = self._client.iopub_channel.socket
         self.shell = self._client.shell_channel.socket

@@ -40,19 +40,18 @@ class RankKernel(IPythonKernel):
         if self.shell is not None and "number" in told:
             self.shell.execution_count = told["number"]
         self.calls.restart()
-        self._before = Counter(self.calls.numbers)
         await super().execute_request(stream, ident, parent)
 
     def finish_metadata(self, parent: Any, metadata: dict[str, Any], reply_content: Any) -> dict[str, Any]:
         """Tell the head how many calls the cell made: ranks that disagree have groups that are out of step."""
-        made = self.calls.numbers - self._before
+        made = Counter(self.calls.numbers)
         metadata["ranks"] = {
             "collectives": made.pop(("world", False), 0),
             "others": sum(made.values()),  # sub-groups and point-to-point: legally different on each rank
             "sequence": _group_sequence(),
             "time_ns": time.monotonic_ns(),
         }
-        return super().finish_metadata(parent, metadata, reply_content)
+        return dict(super().finish_metadata(parent, metadata, reply_content))
 
     async def rank_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """On the main thread: push, gather, last, remake."""
@@ -113,7 +112,7 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
         group.init()
         app = _make_app(spec, run_dir)
         kernel = app.kernel
-        kernel.group, kernel.calls, kernel._before = group, calls, Counter()
+        kernel.group, kernel.calls = group, calls
         _fill_namespace(kernel.shell, spec)
         connection = {
             "transport": app.transport,
@@ -165,10 +164,11 @@ def _group_sequence() -> int:
     """How many collectives the default group itself has counted; it also counts those that C++ issues."""
     import torch.distributed as dist
 
-    if not dist.is_initialized():
+    world = dist.group.WORLD if dist.is_initialized() else None
+    if world is None:
         return -1
     try:
-        return int(dist.group.WORLD._get_sequence_number_for_group())
+        return int(world._get_sequence_number_for_group())  # type: ignore[attr-defined]
     except (RuntimeError, AttributeError):
         return -1
 

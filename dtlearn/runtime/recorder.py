@@ -12,7 +12,6 @@ import contextlib
 import functools
 import inspect
 import json
-import linecache
 import os
 import sys
 import threading
@@ -22,46 +21,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .record import P2P_OPS, Event
+from .calls import PAYLOAD, call_text, detail, group_name, payload, peer
+from .record import P2P_OPS
 
-# Which argument holds the payload of each operation, first that is given. `_payload` knows the rooted exceptions.
-_PAYLOAD = {
-    "all_reduce": ("tensor",),
-    "broadcast": ("tensor",),
-    "reduce": ("tensor",),
-    "all_gather": ("tensor",),
-    "all_gather_into_tensor": ("input_tensor",),
-    "reduce_scatter": ("input_list",),
-    "reduce_scatter_tensor": ("input",),
-    "all_to_all": ("input_tensor_list",),
-    "all_to_all_single": ("input",),
-    "gather": ("tensor",),
-    "scatter": ("scatter_list", "tensor"),
-    "send": ("tensor",),
-    "recv": ("tensor",),
-    "isend": ("tensor",),
-    "irecv": ("tensor",),
-    "barrier": (),
-    "monitored_barrier": (),
-    "all_gather_object": (),
-    "broadcast_object_list": (),
-    "gather_object": (),
-    "scatter_object_list": (),
-    "new_group": (),
-}
-_PEER = {
-    "send": "dst",
-    "isend": "dst",
-    "recv": "src",
-    "irecv": "src",
-    "broadcast": "src",
-    "scatter": "src",
-    "reduce": "dst",
-    "gather": "dst",
-    "broadcast_object_list": "src",
-    "scatter_object_list": "src",
-    "gather_object": "dst",
-}
 _HERE = str(Path(__file__).parent)
 
 
@@ -76,7 +38,8 @@ class CallLog:
         self.fault: str | None = None  # why the log is incomplete, if it is
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         self._depth = threading.local()
-        self.numbers: Counter[tuple[str, bool]] = Counter()
+        self.numbers: Counter[tuple[str, bool]] = Counter()  # calls by (group, point-to-point or not)
+        self._ops: Counter[str] = Counter()
         self._torch_folder = str(Path(sys.modules["torch"].__file__ or "").parent)
 
     def install(self) -> None:
@@ -84,7 +47,7 @@ class CallLog:
         from torch.distributed import distributed_c10d
 
         dist = sys.modules["torch.distributed"]
-        for op in _PAYLOAD:
+        for op in PAYLOAD:
             original = getattr(distributed_c10d, op, None)
             if original is not None:
                 wrapped = self._wrap(op, original)
@@ -93,7 +56,10 @@ class CallLog:
                     setattr(dist, op, wrapped)
 
     def restart(self) -> None:
-        """Forget the calls so far (their numbers go on): a long session's log stays small."""
+        """Forget the calls so far and count from 0 again: a cell's record starts with the cell."""
+        self.calls = 0
+        self.numbers.clear()
+        self._ops.clear()
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, 0)
 
@@ -108,12 +74,12 @@ class CallLog:
             except TypeError:  # let torch itself say what is wrong with the arguments
                 return original(*args, **kwargs)
             bound.apply_defaults()
-            payload = _tensors(_payload(op, bound.arguments))
-            nbytes = sum(t.numel() * t.element_size() for t in payload)
+            given = payload(op, bound.arguments)
+            nbytes = sum(t.numel() * t.element_size() for t in given)
             if depth:  # a step of an operation that was logged already: its bytes belong to that one
                 self._depth.inner += nbytes
                 return original(*args, **kwargs)
-            seq = self._enter(op, bound.arguments, payload, nbytes)
+            seq = self._enter(op, bound.arguments, given, nbytes)
             self._depth.value, self._depth.inner = 1, 0
             try:
                 result = original(*args, **kwargs)
@@ -130,14 +96,16 @@ class CallLog:
 
         return wrapped
 
-    def _enter(self, op: str, arguments: dict[str, Any], payload: Sequence[Any], nbytes: int) -> int:
+    def _enter(self, op: str, arguments: dict[str, Any], given: Sequence[Any], nbytes: int) -> int:
         seq, self.calls = self.calls, self.calls + 1
-        group = _group_name(arguments.get("group"))
+        group = group_name(arguments.get("group"))
         key = (group, op in P2P_OPS)
         number, self.numbers[key] = self.numbers[key], self.numbers[key] + 1
         file, line = self._caller()
-        first = payload[0] if payload else None
-        self.inside = f"{op} call #{seq} at line {line}"
+        first = given[0] if given else None
+        self._ops[op] += 1
+        other = peer(op, arguments)
+        self.inside = call_text(op, self._ops[op], other, line)
         self._write(
             {
                 "seq": seq,
@@ -147,8 +115,8 @@ class CallLog:
                 "nbytes": nbytes,
                 "dtype": str(first.dtype).removeprefix("torch.") if first is not None else None,
                 "shape": list(first.shape) if first is not None else None,
-                "peer": _peer(op, arguments),
-                "detail": _detail(arguments),
+                "peer": other,
+                "detail": detail(arguments),
                 "asynchronous": bool(arguments.get("async_op")) or op in ("isend", "irecv"),
                 "file": file,
                 "line": line,
@@ -200,80 +168,3 @@ class _RecordedWork:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._work, name)
-
-
-def read_call_log(path: Path, rank: int) -> list[Event]:
-    """The calls of one rank. A last line that was cut short, by a kill, is left out."""
-    begun: dict[int, dict[str, Any]] = {}
-    try:
-        lines = path.read_bytes().splitlines()
-    except FileNotFoundError:  # the rank ended before its first call
-        return []
-    for text in lines:
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if "end" in line:
-            call = begun.get(line.pop("end"))
-            if call is not None:
-                raised = line.pop("raised", None)
-                if raised:
-                    call["detail"]["raised"] = raised
-                call.update(line)
-        else:
-            begun[line["seq"]] = {**line, "end_ns": None}
-    return [
-        Event(rank=rank, **{**c, "shape": None if c["shape"] is None else tuple(c["shape"])}, code=_code(c))
-        for c in begun.values()
-    ]
-
-
-def _code(call: dict[str, Any]) -> str:
-    return linecache.getline(call["file"], call["line"]).strip()
-
-
-def _tensors(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _payload(op: str, arguments: dict[str, Any]) -> Any:
-    for name in _PAYLOAD[op]:
-        if arguments.get(name) is not None:
-            return arguments[name]
-    return None
-
-
-def _group_name(group: Any) -> str:
-    import torch.distributed as dist
-
-    if group is None or not dist.is_initialized() or group is dist.group.WORLD:
-        return "world"
-    with contextlib.suppress(ValueError, RuntimeError, TypeError, AttributeError):
-        return ",".join(map(str, dist.get_process_group_ranks(group)))
-    return "unknown"
-
-
-def _peer(op: str, arguments: dict[str, Any]) -> int | None:
-    import torch.distributed as dist
-
-    name = _PEER.get(op)
-    if name is None:
-        return None
-    peer, in_group = arguments.get(name), arguments.get(f"group_{name}")
-    if peer is None and in_group is not None:
-        return dist.get_global_rank(arguments.get("group") or dist.group.WORLD, in_group)
-    return peer
-
-
-def _detail(arguments: dict[str, Any]) -> dict[str, Any]:
-    detail: dict[str, Any] = {}
-    if "op" in arguments:
-        detail["reduce_op"] = str(arguments["op"]).rsplit(".", 1)[-1]
-    if arguments.get("tag"):
-        detail["tag"] = arguments["tag"]
-    if arguments.get("ranks") is not None:
-        detail["ranks"] = list(arguments["ranks"])
-    return detail

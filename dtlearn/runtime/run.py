@@ -103,7 +103,7 @@ def run_ranks(
         collector, events_fd = start_ranks(agent, "run", placement, run_dir, group_timeout=timeout + 30)
         try:
             task = wire.encode({"init_group": init_group, "sources": _notebook_sources()}, blob)
-            _send_task(collector, task)
+            collector.tell_all(task)
             in_time = collector.wait(begun + timeout)
             error: Exception | None = None
             if not in_time:
@@ -186,8 +186,8 @@ def start_ranks(
 
 def read_events(run_dir: Path, world_size: int, label: str) -> Record:
     """The record of a run that has ended."""
+    from .calls import read_call_log
     from .rank_run import call_log_file
-    from .recorder import read_call_log
 
     return merge(world_size, (read_call_log(call_log_file(run_dir, r), r) for r in range(world_size)), label)
 
@@ -197,15 +197,6 @@ def _working_directory() -> str:
         return os.getcwd()
     except FileNotFoundError as error:
         raise LaunchError("the current folder was deleted; change to another one and try again") from error
-
-
-def _send_task(collector: Collector, task: bytes) -> None:
-    for state in collector.ranks:
-        state.channel.setblocking(True)
-        # A rank that died at once is reported by the agent; what it says is worth more than "broken pipe".
-        with contextlib.suppress(OSError):
-            state.channel.sendall(task)
-        state.channel.setblocking(False)
 
 
 def _end(agent: AgentClient, collector: Collector) -> None:

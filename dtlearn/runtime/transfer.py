@@ -14,7 +14,7 @@ import cloudpickle
 from .errors import NotSendable
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+class _Pickler(cloudpickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         torch = sys.modules.get("torch")
         # The process that reads this may have no GPU, and must not open one only to look at a value.

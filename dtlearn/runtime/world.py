@@ -18,7 +18,7 @@ from .agent_client import AgentClient, get_agent
 from .cell import CellOutcome, Sink, run_cell
 from .collect import Collector
 from .device import Placement, check_world_size, place
-from .errors import DtlearnError, LaunchError, RankError
+from .errors import DtlearnError, Failure, LaunchError, RankError
 from .kernel_client import RankLink, ask_all, values
 from .run import start_ranks
 
@@ -44,8 +44,10 @@ class RankProcess:
     def alive(self) -> bool:
         return self.collector.ranks[self.index].status is None
 
-    def close(self) -> None:
-        self.link.close()
+    @property
+    def death(self) -> Failure | None:
+        """How it ended; None while it lives."""
+        return None if self.alive else self.collector.ranks[self.index].failure
 
 
 class World:
@@ -139,7 +141,7 @@ class World:
             with contextlib.suppress(LaunchError):  # the agent is gone, and its ranks with it
                 self._agent.signal(self.pids, signal.SIGKILL, group=True)
             for process in self.processes:
-                process.close()
+                process.link.close()
             for collector, events_fd in {(p.collector, p.events_fd) for p in self.processes}:
                 collector.wait_for_deaths(time.monotonic() + 5)
                 collector.close()
@@ -174,7 +176,7 @@ class World:
         sent = [(link, link.send({"do": "remake", "generation": self.generation})) for link in living]
         if dead:
             for rank, process in zip(dead, self._launch(dead), strict=True):
-                self.processes[rank].close()
+                self.processes[rank].link.close()
                 self.processes[rank] = process
         deadline = time.monotonic() + 20
         for link, msg_id in sent:
@@ -185,14 +187,7 @@ class World:
         return dead
 
     def _start(self) -> None:
-        base = tempfile.gettempdir()
-        try:
-            # Socket names are limited to about 100 bytes: a long TMPDIR does not do.
-            self._run_dir = Path(tempfile.mkdtemp(prefix="dtlearn-", dir=base if len(base) < 60 else "/tmp"))
-        except OSError as error:
-            raise LaunchError(
-                f"no temporary folder can be written ({error}). Set TMPDIR to a folder that you own."
-            ) from error
+        self._run_dir = _short_directory()
         self.generation = 0
         self._agent = get_agent()
         try:
@@ -206,26 +201,7 @@ class World:
             self._agent, "kernel", self.placement, self._run_dir, group_timeout=_GROUP_TIMEOUT, ranks=ranks
         )
         try:
-            for state in collector.ranks:
-                state.channel.setblocking(True)
-                with contextlib.suppress(OSError):  # it died at once: the agent says how
-                    state.channel.sendall(wire.encode({"generation": self.generation}))
-                state.channel.setblocking(False)
-            deadline = time.monotonic() + _START_TIMEOUT
-            collector.listen_until(deadline, lambda: all(s.ready or s.failure for s in collector.ranks))
-            if failures := collector.failures():
-                first = failures[0]
-                said = collector.ranks[first.rank].output.text().strip() or first.traceback
-                raise LaunchError(
-                    f"rank {ranks[first.rank]} did not start: {first.type} {first.message}\n{said[-2000:]}"
-                )
-            links = []
-            for rank, state in zip(ranks, collector.ranks, strict=True):
-                if state.ready is None:
-                    raise LaunchError(f"rank {rank} did not start within {_START_TIMEOUT:g} s")
-                links.append(RankLink(rank, state.ready))
-            for link in links:
-                link.wait_until_heard(deadline)
+            links = self._connect(collector, ranks)
         except BaseException:
             with contextlib.suppress(LaunchError):
                 self._agent.signal([s.pid for s in collector.ranks], signal.SIGKILL, group=True)
@@ -234,9 +210,38 @@ class World:
             raise
         return [RankProcess(collector, events_fd, i, link) for i, link in enumerate(links)]
 
+    def _connect(self, collector: Collector, ranks: list[int]) -> list[RankLink]:
+        collector.tell_all(wire.encode({"generation": self.generation}))
+        deadline = time.monotonic() + _START_TIMEOUT
+        collector.listen_until(deadline, lambda: all(s.ready or s.failure for s in collector.ranks))
+        if failures := collector.failures():
+            first = failures[0]
+            said = collector.ranks[first.rank].output.text().strip() or first.traceback
+            who = ranks[first.rank]  # the collector counts the ranks that it listens to
+            raise LaunchError(f"rank {who} did not start: {first.type} {first.message}\n{said[-2000:]}")
+        links = []
+        for rank, state in zip(ranks, collector.ranks, strict=True):
+            if state.ready is None:
+                raise LaunchError(f"rank {rank} did not start within {_START_TIMEOUT:g} s")
+            links.append(RankLink(rank, state.ready))
+        for link in links:
+            link.wait_until_heard(deadline)
+        return links
+
     def _replay_setup(self, ranks: list[int]) -> None:
         for code in self.setup_cells if ranks else []:
             self.execute(code, ranks, timeout=30, sink=Sink())
+
+
+def _short_directory() -> Path:
+    """A new private folder with a short name: names of local sockets are limited to about 100 bytes."""
+    base = tempfile.gettempdir()
+    try:
+        return Path(tempfile.mkdtemp(prefix="dtlearn-", dir=base if len(os.fsencode(base)) < 60 else "/tmp"))
+    except OSError as error:
+        raise LaunchError(
+            f"no temporary folder can be written ({error}). Free some space, or set TMPDIR to a folder that you own."
+        ) from error
 
 
 def default_size() -> int:

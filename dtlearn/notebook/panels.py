@@ -1,0 +1,188 @@
+"""Figures that a reader can move through: steps and sliders while a kernel is live, the same content as pictures always.
+
+The static form is part of every output, so that a saved notebook says the same on GitHub, on paper and without a kernel.
+Nothing here uses pyplot: a callback that touched its global state would draw into whatever figure is current.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dtlearn.notebook.frontend import is_live
+from dtlearn.viz.show import Picture
+from dtlearn.viz.style import WIDTH, new_figure, style
+from dtlearn.viz.table import Table, rank_table
+
+Frame = Callable[[Axes], object]
+
+
+@dataclass(frozen=True)
+class Slider:
+    """One quantity that a reader can change.
+
+    Attributes:
+        values: the values it can take, in order.
+        start: the one that the static figure shows.
+        label: what it is, with its unit.
+    """
+
+    values: tuple[Any, ...]
+    start: Any
+    label: str
+
+    def __post_init__(self) -> None:
+        if self.start not in self.values:
+            raise ValueError(f"slider {self.label!r}: its start {self.start} is not one of its values")
+
+
+def stepper(
+    frames: Sequence[Frame], captions: Sequence[str], alt: str, columns: int = 3, size: tuple[float, float] = (3.0, 2.4)
+) -> None:
+    """Show a sequence of states: live with a slider and a play button, always as small multiples too.
+
+    Args:
+        frames: one function per state that draws it on the axes it is given.
+        captions: one line per state.
+        alt: what the sequence shows, in words.
+        columns: frames in a row of the static figure.
+        size: width and height of one frame there, in inches.
+
+    Raises:
+        ValueError: no frames, or not one caption for each.
+    """
+    if not frames or len(frames) != len(captions):
+        raise ValueError(f"a stepper needs one caption per frame, not {len(captions)} for {len(frames)}")
+    static = small_multiples(frames, captions, alt, columns, size)
+    widgets = _widgets()
+    if widgets is None:
+        static.display()
+        return
+    from IPython.display import display
+
+    display(_step_widget(widgets, frames, captions, alt, size))
+    display({"text/html": _folded("All steps at once", static.img()), "text/plain": f"Figure: {alt}"}, raw=True)
+
+
+def small_multiples(
+    frames: Sequence[Frame], captions: Sequence[str], alt: str, columns: int, size: tuple[float, float]
+) -> Picture:
+    """All frames of a sequence in one figure, numbered from 1."""
+    columns = min(columns, len(frames))
+    rows = -(-len(frames) // columns)
+    with style():
+        fig = new_figure(height=rows * (size[1] + 0.25), width=min(WIDTH, columns * size[0]))
+        for number, (frame, caption) in enumerate(zip(frames, captions, strict=True), start=1):
+            _draw_frame(fig.add_subplot(rows, columns, number), frame, f"{number}. {caption}")
+    steps = " ".join(f"Step {n}: {caption}." for n, caption in enumerate(captions, start=1))
+    return Picture(fig, f"{alt} {steps}".replace("..", "."))
+
+
+def slider_panel(draw: Callable[..., Figure], alt: str, **sliders: Slider) -> None:
+    """Show a figure that depends on some values: live with sliders, always at their start values with a table of them.
+
+    Args:
+        draw: makes the figure; called with the value of each slider under its name.
+        alt: what the figure shows at the start values, in words.
+        sliders: the quantities that can be changed, by name of `draw`'s argument.
+
+    Raises:
+        ValueError: no sliders.
+    """
+    if not sliders:
+        raise ValueError("a slider panel needs at least one slider")
+    static = Picture(draw(**{name: slider.start for name, slider in sliders.items()}), alt)
+    table = slider_table(sliders)
+    widgets = _widgets()
+    from IPython.display import display
+
+    if widgets is None:
+        static.display()
+        display(table)
+        return
+    display(_slider_widget(widgets, draw, alt, sliders))
+    fallback = _folded("The figure at the start values", static.img() + table._repr_html_())
+    display({"text/html": fallback, "text/plain": f"Figure: {alt}\n{table}"}, raw=True)
+
+
+def slider_table(sliders: dict[str, Slider]) -> Table:
+    """What each slider is, what the static figure shows, and what else it can be."""
+    rows = [
+        {"slider": s.label, "in this figure": str(s.start), "can be": ", ".join(map(str, s.values))}
+        for s in sliders.values()
+    ]
+    return rank_table(rows, "Values of the sliders; run the cell in JupyterLab to change them")
+
+
+def _draw_frame(ax: Axes, frame: Frame, title: str) -> None:
+    frame(ax)
+    ax.set_title(title, loc="left", size=9, weight="normal", wrap=True)
+
+
+def _widgets() -> Any:
+    """The widget library, when a person can use it; None when the static form has to do."""
+    if not is_live():
+        return None
+    try:
+        import ipywidgets
+    except ImportError:
+        print("ipywidgets is not installed: this is the static form.")
+        return None
+    return ipywidgets
+
+
+def _step_widget(
+    widgets: Any, frames: Sequence[Frame], captions: Sequence[str], alt: str, size: tuple[float, float]
+) -> Any:
+    """A slider and a play button over pictures that are all drawn beforehand, so that playing never waits."""
+    pages = []
+    for number, (frame, caption) in enumerate(zip(frames, captions, strict=True), start=1):
+        with style():
+            fig = new_figure(height=1.6 * size[1], width=1.6 * size[0])
+            _draw_frame(fig.add_subplot(), frame, f"{number}. {caption}")
+        pages.append(Picture(fig, f"{alt} Step {number} of {len(frames)}: {caption}").img())
+    page = widgets.HTML(pages[0])
+    slider = widgets.IntSlider(1, 1, len(pages), description=f"Step (of {len(pages)})", style=_WIDE)
+    play = widgets.Play(value=1, min=1, max=len(pages), interval=1200)
+    widgets.jslink((play, "value"), (slider, "value"))
+
+    def turn(change: dict[str, Any]) -> None:
+        page.value = pages[change["new"] - 1]
+
+    slider.observe(turn, names="value")
+    return widgets.VBox([widgets.HBox([play, slider]), page])
+
+
+def _slider_widget(widgets: Any, draw: Callable[..., Figure], alt: str, sliders: dict[str, Slider]) -> Any:
+    page = widgets.HTML()
+    controls = {
+        name: widgets.SelectionSlider(
+            options=list(s.values), value=s.start, description=s.label, style=_WIDE, continuous_update=False
+        )
+        for name, s in sliders.items()
+    }
+
+    def redraw(_: object = None) -> None:
+        values = {name: control.value for name, control in controls.items()}
+        chosen = ", ".join(f"{sliders[name].label} = {value}" for name, value in values.items())
+        try:
+            page.value = Picture(draw(**values), f"{alt} Now at {chosen}.").img()
+        except ValueError as error:
+            page.value = f'<p role="alert">No figure for {html.escape(chosen)}: {html.escape(str(error))}</p>'
+
+    for control in controls.values():
+        control.observe(redraw, names="value")
+    redraw()
+    return widgets.VBox([*controls.values(), page])
+
+
+def _folded(summary: str, body: str) -> str:
+    return f"<details><summary>{html.escape(summary)}</summary>{body}</details>"
+
+
+_WIDE = {"description_width": "initial"}

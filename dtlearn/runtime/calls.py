@@ -1,0 +1,142 @@
+"""What a call on `torch.distributed` means: which argument is the payload, who is the peer; and the log read back.
+
+`recorder.py` writes the log on the ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import linecache
+from pathlib import Path
+from typing import Any
+
+from .record import Event
+
+# Which argument holds the payload of each operation, the first that is given.
+PAYLOAD = {
+    "all_reduce": ("tensor",),
+    "broadcast": ("tensor",),
+    "reduce": ("tensor",),
+    "all_gather": ("tensor",),
+    "all_gather_into_tensor": ("input_tensor",),
+    "reduce_scatter": ("input_list",),
+    "reduce_scatter_tensor": ("input",),
+    "all_to_all": ("input_tensor_list",),
+    "all_to_all_single": ("input",),
+    "gather": ("tensor",),
+    "scatter": ("scatter_list", "tensor"),
+    "send": ("tensor",),
+    "recv": ("tensor",),
+    "isend": ("tensor",),
+    "irecv": ("tensor",),
+    "barrier": (),
+    "monitored_barrier": (),
+    "all_gather_object": (),
+    "broadcast_object_list": (),
+    "gather_object": (),
+    "scatter_object_list": (),
+    "new_group": (),
+}
+_PEER = {
+    "send": "dst",
+    "isend": "dst",
+    "recv": "src",
+    "irecv": "src",
+    "broadcast": "src",
+    "scatter": "src",
+    "reduce": "dst",
+    "gather": "dst",
+    "broadcast_object_list": "src",
+    "scatter_object_list": "src",
+    "gather_object": "dst",
+}
+
+
+def read_call_log(path: Path, rank: int) -> list[Event]:
+    """The calls of one rank. A last line that was cut short, by a kill, is left out."""
+    begun: dict[int, dict[str, Any]] = {}
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:  # the rank ended before its first call
+        return []
+    for text in lines:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if "end" in line:
+            call = begun.get(line.pop("end"))
+            if call is not None:
+                raised = line.pop("raised", None)
+                if raised:
+                    call["detail"]["raised"] = raised
+                call.update(line)
+        else:
+            begun[line["seq"]] = {**line, "end_ns": None}
+    return [
+        Event(rank=rank, **{**c, "shape": None if c["shape"] is None else tuple(c["shape"])}, code=_code(c))
+        for c in begun.values()
+    ]
+
+
+def ordinal(number: int) -> str:
+    """1 -> "1st", 2 -> "2nd", 11 -> "11th"."""
+    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
+
+
+def call_text(op: str, count: int, peer: int | None, line: int) -> str:
+    """A call for a person: "its 3rd all_reduce, line 25"; `count` is 1 for the rank's first such call."""
+    to = "" if peer is None else f" {'to' if 'send' in op else 'from'} rank {peer}"
+    rooted = {"broadcast", "scatter", "reduce", "gather"}
+    where = f" (root {peer})" if op in rooted and peer is not None else to
+    return f"its {ordinal(count)} {op}{where}, line {line}"
+
+
+def _code(call: dict[str, Any]) -> str:
+    return linecache.getline(call["file"], call["line"]).strip()
+
+
+def payload(op: str, arguments: dict[str, Any]) -> list[Any]:
+    """The tensors that the call hands in (or receives into, for a pure receiver)."""
+    for name in PAYLOAD[op]:
+        value = arguments.get(name)
+        if value is not None:
+            values = value if isinstance(value, list | tuple) else [value]
+            return [v for v in values if hasattr(v, "element_size")]  # torch itself says what else is wrong
+    return []
+
+
+def group_name(group: Any) -> str:
+    import torch.distributed as dist
+
+    if group is None or not dist.is_initialized() or group is dist.group.WORLD:
+        return "world"
+    with contextlib.suppress(ValueError, RuntimeError, TypeError, AttributeError):
+        return ",".join(map(str, dist.get_process_group_ranks(group)))
+    return "unknown"
+
+
+def peer(op: str, arguments: dict[str, Any]) -> int | None:
+    import torch.distributed as dist
+
+    name = _PEER.get(op)
+    if name is None:
+        return None
+    found, in_group = arguments.get(name), arguments.get(f"group_{name}")
+    if found is None and in_group is not None:
+        group = arguments.get("group") or dist.group.WORLD
+        return dist.get_global_rank(group, in_group) if group is not None else None
+    return found
+
+
+def detail(arguments: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "op" in arguments:
+        found["reduce_op"] = str(arguments["op"]).rsplit(".", 1)[-1]
+    if arguments.get("tag"):
+        found["tag"] = arguments["tag"]
+    if arguments.get("ranks") is not None:
+        found["ranks"] = list(arguments["ranks"])
+    return found

@@ -1,0 +1,58 @@
+"""Makes ranks usable again after a cell that failed, hung or was interrupted, keeping variables where possible.
+
+The ladder: interrupt; cut the connections of every rank (that frees gloo from a stuck collective); end the ranks that
+still do not answer, and replace them; give all ranks new process groups if theirs are cut or out of step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .errors import LaunchError, RankError
+from .explain import ranks_text
+from .kernel_client import ask_all
+
+if TYPE_CHECKING:
+    from .cell import RunningCell
+
+
+def recover(cell: RunningCell) -> list[str]:
+    """Bring every rank back to idle. Returns what the learner has to know, a sentence a line."""
+    world, notes = cell.world, list[str]()
+    try:
+        cut = _free(cell, notes)
+        world.listen()
+        if cut or any(not p.alive for p in world.processes) or not cell.in_step():
+            replaced = world.repair()
+            if replaced:
+                notes.append(
+                    f"{ranks_text(replaced)} got a new process: variables are lost there; setup cells were run again."
+                )
+            notes.append(
+                "The process groups were made again. Variables are kept, but wrap models in DistributedDataParallel "
+                "again, and make your own groups and meshes again."
+            )
+    except (KeyboardInterrupt, RankError, LaunchError):  # a second interrupt, or the gentle way did not work
+        world.restart()
+        notes.append("All ranks were restarted: their variables are lost; setup cells were run again.")
+    return notes
+
+
+def _free(cell: RunningCell, notes: list[str]) -> bool:
+    """Interrupt, then cut the connections, then kill. True: connections were cut."""
+    if pending := cell.pending():
+        cell.world.interrupt(pending)
+        cell.wait(0.3)
+    if cell.pending() and any(s.state == "running" for s in cell.where()):
+        cell.wait(1.0)
+    cut = False
+    if cell.pending():
+        ask_all([p.link for p in cell.world.processes if p.alive], {"do": "abort"}, timeout=2.0, side=True)
+        cut = True
+        cell.wait(3.0)
+    if cell.pending():
+        cell.where()  # finds ranks that are idle although their reply is missing
+    if pending := cell.pending():
+        notes.append(f"{ranks_text(pending)} did not answer and had to be ended.")
+        cell.world.kill(pending)
+    return cut

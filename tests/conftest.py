@@ -1,0 +1,91 @@
+"""For all tests: headless rendering, skips for what a machine lacks, and a watch for processes left behind."""
+
+import contextlib
+import os
+import shutil
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+SESSION = uuid.uuid4().hex
+MARKER = f"DTLEARN_TEST_SESSION={SESSION}".encode()
+SECONDS_TO_VANISH = 3.0
+
+# Inherited by every process that a test starts, and by theirs.
+os.environ["DTLEARN_TEST_SESSION"] = SESSION
+os.environ["DTLEARN_HEADLESS"] = "1"
+
+
+def find_chromium() -> str | None:
+    """Path of a Chromium or Chrome on this machine, or None."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((path for path in map(shutil.which, names) if path), None)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Path of the browser, for tests with the `browser` marker."""
+    path = find_chromium()
+    assert path, "DTLEARN_REQUIRE_BROWSER=1, and there is no Chromium on PATH"
+    return path
+
+
+def pytest_collection_modifyitems(items):
+    if any(item.get_closest_marker("gpu") for item in items):
+        import torch
+
+        if not torch.cuda.is_available():
+            skip(items, "gpu", "no CUDA device on this machine")
+    if not find_chromium() and os.environ.get("DTLEARN_REQUIRE_BROWSER") != "1":
+        skip(items, "browser", "no Chromium: install it (Debian, Ubuntu: sudo apt install chromium) to run this test")
+
+
+def skip(items, marker: str, reason: str) -> None:
+    for item in items:
+        if item.get_closest_marker(marker):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def parent_of(pid: int) -> int:
+    # /proc/N/stat is "N (command) S parent ...", and a command may hold spaces and brackets.
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def left_over_processes() -> dict[int, str]:
+    """Living processes of this session, but for this one: {pid: command line}. Linux only; elsewhere {}.
+
+    A process counts if it inherited the marker or descends from this process. (One that was forked from here without
+    an exec, and whose parent is gone, has neither and is missed.)
+    """
+    found = {}
+    for pid in [int(path.name) for path in Path("/proc").glob("[0-9]*")]:
+        with contextlib.suppress(OSError, IndexError):  # it ended, or it is another user's
+            line, ancestor = [], pid
+            while ancestor > 1:
+                line.append(ancestor)
+                ancestor = parent_of(ancestor)
+            is_marked = MARKER in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if pid != os.getpid() and (is_marked or os.getpid() in line):
+                command = (
+                    Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                )
+                # A zombie has no command line. Python's resource tracker ends with the process that used it: this one.
+                if command and "multiprocessing.resource_tracker" not in command:
+                    found[pid] = command[:300]
+    return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_over():
+    """Set up before all other fixtures, so finished after them: by then every process of the tests must be gone."""
+    yield
+    if "dtlearn.runtime.agent_client" in sys.modules:
+        # The agent lives as long as this process. End it as the end of this process would, and see what remains.
+        sys.modules["dtlearn.runtime.agent_client"]._close_at_exit()
+    deadline = time.monotonic() + SECONDS_TO_VANISH
+    while (left := left_over_processes()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not left, f"still alive {SECONDS_TO_VANISH:.0f} s after the last test: {left}"
