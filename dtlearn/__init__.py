@@ -1,0 +1,42 @@
+"""dtlearn: every strategy of distributed training as readable code that runs on real ranks.
+
+The names here are what notebooks use; each is loaded when it is first asked for, so that `import dtlearn` is quick.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .notebook.predict import predict
+    from .notebook.session import world
+    from .notebook.source import show_source
+    from .notebook.timing import show_timing
+    from .runtime.device import device
+    from .runtime.run import run_ranks
+
+__version__ = "0.1.0"
+__all__ = ["device", "predict", "run_ranks", "show_source", "show_timing", "world"]
+_HOME = {
+    "device": "runtime.device",
+    "predict": "notebook.predict",
+    "run_ranks": "runtime.run",
+    "show_source": "notebook.source",
+    "show_timing": "notebook.timing",
+    "world": "notebook.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext dtlearn`."""
+    from .notebook import load_ipython_extension as load
+
+    load(shell)

@@ -130,7 +130,7 @@ def install_torch(build):
     pin = re.search(r"^torch==\S+", text, re.MULTILINE).group()
     if build != "cpu":
         return pip_install(pin, "setuptools")
-    # Where only "2.13.0" is offered, the pin beside "2.13.0+cpu" makes pip speak of a conflict and not of what is absent.
+    # Where only "2.13.0" is offered, the pin beside "2.13.0+cpu" makes pip speak of a conflict, not of what is absent.
     other_pins = VENV / "pins-but-torch.txt"
     other_pins.write_text(text.replace(pin, ""), encoding="utf-8")
     wanted = (pin + "+cpu", "setuptools")
@@ -145,7 +145,8 @@ def install_torch(build):
 
 def explain(error):
     """The message for a failed pip: its last lines, then what to try."""
-    lines = [line for line in str(error).splitlines() if line.strip() and "is ignored: it is" not in line]
+    noise = r"^\s*$|is ignored: it is neither|Retry\(total=[1-9]"
+    lines = [line for line in str(error).splitlines() if not re.search(noise, line)]
     last = ["  | " + line.strip()[:200] for line in lines[-6:]]
     advice = [text for pattern, text in ADVICE if re.search(pattern, str(error))][:1]
     again = "Then run the same command again: it continues. `make clean` first makes it start from nothing."

@@ -1,7 +1,7 @@
 """Handwritten digits: 1797 real images that come with scikit-learn, so that nothing is downloaded.
 
 Source: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998,
-https://doi.org/10.24432/C50P49. scikit-learn ships the test set of that collection, written by 13 people.
+https://archive.ics.uci.edu/dataset/80/. scikit-learn ships the test set of that collection, written by 13 people.
 """
 
 from __future__ import annotations

@@ -1,0 +1,14 @@
+"""What a notebook needs: cells on ranks, predictions, live source, panels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext dtlearn`: add the magics, and start loading torch in the background."""
+    from ..runtime.agent_client import get_agent
+    from .magics import RanksMagics
+
+    get_agent()
+    shell.register_magics(RanksMagics)

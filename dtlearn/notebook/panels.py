@@ -1,6 +1,6 @@
-"""Figures that a reader can move through: steps and sliders while a kernel is live, the same content as pictures always.
+"""Figures that a reader can move through: steps and sliders while a kernel is live, the same as pictures always.
 
-The static form is part of every output, so that a saved notebook says the same on GitHub, on paper and without a kernel.
+The static form is part of every output: a saved notebook says the same on GitHub, on paper and without a kernel.
 Nothing here uses pyplot: a callback that touched its global state would draw into whatever figure is current.
 """
 
@@ -20,6 +20,8 @@ from dtlearn.viz.style import WIDTH, new_figure, style
 from dtlearn.viz.table import Table, rank_table
 
 Frame = Callable[[Axes], object]
+
+_WIDE = {"description_width": "initial"}
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,3 @@ def _slider_widget(widgets: Any, draw: Callable[..., Figure], alt: str, sliders:
 
 def _folded(summary: str, body: str) -> str:
     return f"<details><summary>{html.escape(summary)}</summary>{body}</details>"
-
-
-_WIDE = {"description_width": "initial"}

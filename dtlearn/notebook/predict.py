@@ -3,8 +3,9 @@
     p = predict("How many bytes does one all-reduce of the gradients send?", kind="number", unit="bytes")
     p.reveal(37_672, explain="9,418 parameters of 4 bytes.")
 
-With a live front end the question has a form, and the answer is kept in `.dtlearn/predictions.json` beside the notebook,
-so that a second run shows it. A headless run shows the question only and reads no file: its output is always the same.
+With a live front end the question has a form, and the answer is kept in `.dtlearn/predictions.json` beside the
+notebook, so that a second run shows it. A headless run shows the question only and reads no file: its output is
+always the same.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Prediction:
         self.key = hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def commit(self, answer: float | str) -> str:
-        """Take an answer: a number, its text such as "4 MB", or the letter of a choice. The form's button does this too.
+        """Take an answer: a number, its text such as "4 MB", or the letter of a choice. The form does this too.
 
         Returns:
             A sentence on what was committed, and on whether it could be kept for the next run.
@@ -186,7 +187,7 @@ class _Predict:
         Args:
             question: what is asked.
             kind: "number"; for a choice call `predict.choice`.
-            unit: "bytes" and "seconds" are read with their prefixes ("4 MB", "20 ms"); any other word is shown as it is.
+            unit: "bytes" and "seconds" are read with their prefixes ("4 MB", "20 ms"); others are shown as they are.
 
         Returns:
             The question; call its `reveal` in a later cell.

@@ -30,13 +30,13 @@ class Source:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        from pygments import highlight
-        from pygments.formatters import HtmlFormatter
-        from pygments.lexers import PythonLexer
+        from pygments import highlight  # type: ignore[import-untyped]
+        from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
+        from pygments.lexers import PythonLexer  # type: ignore[import-untyped]
 
         marked = highlight(self.code, PythonLexer(), HtmlFormatter(noclasses=True, nowrap=True, style="xcode"))
         return (
-            f"<figure><figcaption><code>{html.escape(self.caption)}</code></figcaption>"
+            f'<figure style="margin:0"><figcaption><code>{html.escape(self.caption)}</code></figcaption>'
             f'<pre style="{_BOX}"><code style="background:none;color:inherit">{marked}</code></pre></figure>'
         )
 

@@ -175,12 +175,12 @@ def count_gpus() -> int:
 def main(control_fd: int) -> None:
     """Load what ranks need, then serve the process at the other end of `control_fd`."""
     import torch
+    import torch._dynamo  # a process's first optimizer loads it: a second, here once instead of on every rank
     import torch.distributed
 
     with contextlib.suppress(ImportError):  # cells on ranks need these; run_ranks doesn't
         import cloudpickle  # noqa: F401
-        import matplotlib.figure  # noqa: F401
-        import matplotlib_inline.backend_inline  # noqa: F401
+        import matplotlib.pyplot  # noqa: F401
 
         from . import rank_kernel  # noqa: F401
     from . import rank_run  # noqa: F401

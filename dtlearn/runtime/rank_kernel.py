@@ -19,6 +19,7 @@ from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 
 from . import transfer, wire
+from .calls import read_call_log
 from .group import RankGroup
 from .rank_process import RankSpec
 from .rank_run import call_log_file, describe
@@ -85,6 +86,8 @@ class RankKernel(IPythonKernel):
             case "last":
                 last = self.shell.last_execution_result
                 return {}, transfer.pack(last.result if last is not None else None, "the value of the last line")
+            case "events":
+                return {}, transfer.pack(read_call_log(self.calls.path, self.calls.rank), "the record")
             case "remake":
                 self.group.remake(content["generation"])
                 return {}, b""
@@ -158,6 +161,7 @@ def _fill_namespace(shell: Any, spec: RankSpec) -> None:
         "dist": dist,
     }
     shell.push(names, interactive=False)
+    shell.enable_matplotlib("inline")  # the agent loaded matplotlib before there was a notebook to draw for
 
 
 def _group_sequence() -> int:

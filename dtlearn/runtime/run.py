@@ -126,15 +126,25 @@ def run_ranks(
     return RunResult(values, output, placement, time.monotonic() - begun, events)
 
 
-@contextlib.contextmanager
-def run_directory() -> Iterator[Path]:
-    """A new private directory for one run, deleted afterwards. Raises LaunchError if none can be made."""
+def new_run_directory() -> Path:
+    """A new private directory. Its name is short: names of local sockets are limited to about 100 bytes.
+
+    Raises:
+        LaunchError: none can be made.
+    """
     try:
-        path = Path(tempfile.mkdtemp(prefix="dtlearn-"))
+        base = tempfile.gettempdir()
+        return Path(tempfile.mkdtemp(prefix="dtlearn-", dir=base if len(os.fsencode(base)) < 60 else "/tmp"))
     except OSError as error:
         raise LaunchError(
             f"no temporary folder can be written ({error}). Free some space, or set TMPDIR to a folder that you own."
         ) from error
+
+
+@contextlib.contextmanager
+def run_directory() -> Iterator[Path]:
+    """A private directory for one run, deleted afterwards. Raises LaunchError if none can be made."""
+    path = new_run_directory()
     try:
         yield path
     finally:

@@ -6,11 +6,9 @@ import contextlib
 import os
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from . import transfer, wire
@@ -20,7 +18,8 @@ from .collect import Collector
 from .device import Placement, check_world_size, place
 from .errors import DtlearnError, Failure, LaunchError, RankError
 from .kernel_client import RankLink, ask_all, values
-from .run import start_ranks
+from .record import Event
+from .run import new_run_directory, start_ranks
 
 _START_TIMEOUT = 60.0
 # A collective that waits this long gives up by itself; the time limit of a cell and the interrupt come long before.
@@ -107,6 +106,15 @@ class World:
         body = transfer.pack((fn, args), f"the function {getattr(fn, '__name__', fn)!r} or one of its arguments")
         return values(self.links, ask_all(self.links, {"do": "call"}, body, timeout=timeout), "run")
 
+    def last(self, ranks: list[int]) -> list[Any]:
+        """The value of the last line of the last cell on those ranks."""
+        links = [self.links[r] for r in ranks]
+        return values(links, ask_all(links, {"do": "last"}, timeout=60), "the value of the last line")
+
+    def events(self) -> list[list[Event]]:
+        """What each rank communicated in the last cell that it ran."""
+        return values(self.links, ask_all(self.links, {"do": "events"}, timeout=60), "the record")
+
     def status(self) -> list[dict[str, Any]]:
         """One row per rank: rank, pid, device, state ("idle", "stopped", or the call that it is in)."""
         if not self.processes:
@@ -187,7 +195,7 @@ class World:
         return dead
 
     def _start(self) -> None:
-        self._run_dir = _short_directory()
+        self._run_dir = new_run_directory()
         self.generation = 0
         self._agent = get_agent()
         try:
@@ -231,17 +239,6 @@ class World:
     def _replay_setup(self, ranks: list[int]) -> None:
         for code in self.setup_cells if ranks else []:
             self.execute(code, ranks, timeout=30, sink=Sink())
-
-
-def _short_directory() -> Path:
-    """A new private folder with a short name: names of local sockets are limited to about 100 bytes."""
-    base = tempfile.gettempdir()
-    try:
-        return Path(tempfile.mkdtemp(prefix="dtlearn-", dir=base if len(os.fsencode(base)) < 60 else "/tmp"))
-    except OSError as error:
-        raise LaunchError(
-            f"no temporary folder can be written ({error}). Free some space, or set TMPDIR to a folder that you own."
-        ) from error
 
 
 def default_size() -> int:

@@ -3,7 +3,7 @@
 A notebook gets two outputs per figure: the picture as PNG, and its description as text that anybody can open.
 PNG, because every viewer draws it; JupyterLab refuses to draw an SVG of a notebook that it does not trust yet, and a
 freshly cloned one is not trusted. The description as text, because JupyterLab gives an image output no `alt`
-attribute; nbconvert takes it from the metadata, where it stands too.
+attribute. The description stands in the metadata too, for the viewers that read it there.
 
 The bytes depend on the data alone: no date, no random ids, so a rebuilt notebook or image does not differ.
 """

@@ -54,8 +54,8 @@ def format_ratio(ratio: float) -> str:
 
 
 def format_quantity(value: float, unit: str = "") -> str:
-    """A value with its unit; bytes and seconds get the prefix that fits."""
-    if unit == "bytes":
+    """A value with its unit. Seconds, and bytes from a million up, get the prefix that fits; fewer bytes stay exact."""
+    if unit == "bytes" and (abs(value) >= 1e6 or not float(value).is_integer()):
         return format_bytes(value)
     if unit == "seconds":
         return format_seconds(value)

@@ -100,6 +100,19 @@ def test_a_rank_with_some_of_the_heads_runs_the_same_lines(model):
     torch.testing.assert_close(total, whole(x))
 
 
+def test_a_block_adds_to_its_input(model):
+    block, x = model.blocks[0], torch.randn(2, 8, 8)
+    for end_of_branch in (block.attention.output, block.feed_forward.down):
+        end_of_branch.weight.data.zero_()
+    assert torch.equal(block(x), x)
+
+
+def test_the_same_token_at_two_positions_has_two_embeddings(model):
+    x = model.embedding(torch.full((1, 8), 3))[0]
+    torch.testing.assert_close(x, model.embedding.token.weight[3] + model.embedding.position.weight)
+    assert not torch.allclose(x[0], x[1])
+
+
 def test_tied_head_is_the_token_embedding(tokens):
     model = GPT(GPTConfig(11, 8, 2, 2, 8, tie_embeddings=True))
     assert model.head.projection.weight is model.embedding.token.weight

@@ -1,0 +1,78 @@
+"""Merges what several ranks printed: a line that they share is shown once, with the ranks that printed it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import SequenceMatcher
+
+_MANY = 3000  # lines above which a full comparison would take longer than it is worth
+
+
+def fold_lines(per_rank: Mapping[int, list[str]]) -> list[tuple[list[int], str]]:
+    """Merge lines of several ranks, in an order that depends on the lines only, not on their timing.
+
+    Lines that all ranks printed, in the same order, anchor the result. Between two anchors stand the lines of each
+    rank, lowest rank first; ranks that printed the same there are merged.
+
+    Args:
+        per_rank: `{rank: lines}`.
+
+    Returns:
+        Pairs of (ranks, line).
+    """
+    ranks = sorted(r for r, lines in per_rank.items() if lines)
+    if not ranks:
+        return []
+    first = per_rank[ranks[0]]
+    missing = set(per_rank) - set(ranks)
+    common = None if missing else _common(first, [per_rank[r] for r in ranks[1:]])
+    if common is None:
+        return _side_by_side({r: per_rank[r] for r in ranks})
+    merged: list[tuple[list[int], str]] = []
+    begins = dict.fromkeys(ranks, 0)
+    for ends in [*common, None]:
+        stops = {r: ends[i] if ends is not None else len(per_rank[r]) for i, r in enumerate(ranks)}
+        merged += _side_by_side({r: per_rank[r][begins[r] : stops[r]] for r in ranks})
+        if ends is not None:
+            merged.append((ranks, first[ends[0]]))
+            begins = {r: stops[r] + 1 for r in ranks}
+    return merged
+
+
+def _common(first: list[str], others: list[list[str]]) -> list[tuple[int, ...]] | None:
+    """Positions of the lines that all share: a tuple of one position per rank. None: too long to compare."""
+    if all(other == first for other in others):
+        return [(i,) * (len(others) + 1) for i in range(len(first))]
+    if len(first) + sum(map(len, others)) > _MANY:
+        return None
+    positions: list[tuple[int, ...]] = [(i,) for i in range(len(first))]
+    for other in others:
+        match = {}
+        for a, b, size in SequenceMatcher(None, first, other, autojunk=False).get_matching_blocks():
+            match.update({a + k: b + k for k in range(size)})
+        positions = [(*p, match[p[0]]) for p in positions if p[0] in match]
+    return positions
+
+
+def _side_by_side(parts: Mapping[int, list[str]]) -> list[tuple[list[int], str]]:
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for rank, lines in parts.items():
+        if lines:
+            groups.setdefault(tuple(lines), []).append(rank)
+    return [(ranks, line) for lines, ranks in groups.items() for line in lines]
+
+
+def label(ranks: list[int]) -> str:
+    """The ranks of a line: "[0]", "[0-3]", "[0,2]"."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return "[" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) + "]"
+
+
+def settle(text: str) -> str:
+    """What a terminal would show of text with carriage returns: a progress bar's last state only."""
+    return "\n".join(line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))

@@ -1,0 +1,151 @@
+"""`%%ranks`, `%world` and `%%launch`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+from ..runtime.cell import Sink
+from ..runtime.errors import DtlearnError, RankError, RanksTimeout
+from ..runtime.record import merge
+from ..runtime.world import World
+from . import session
+from .frontend import is_live
+from .panel_sink import PanelSink
+from .render import GroupedSink, OneRankSink, QuietSink, StreamSink
+
+_VIEWS: dict[str, type[GroupedSink]] = {
+    "stream": StreamSink,
+    "grouped": GroupedSink,
+    "panel": PanelSink,
+    "rank0": OneRankSink,
+    "quiet": QuietSink,
+}
+_HEADLESS_LIMIT = 60.0  # seconds: nobody is there to interrupt
+
+
+@magics_class
+class RanksMagics(Magics):
+    """The magics that `%load_ext dtlearn` adds to a notebook."""
+
+    @magic_arguments()
+    @argument("-r", "--ranks", help="run on these ranks only: 0,2-3")
+    @argument("-t", "--time-limit", type=float, help="seconds; then stuck ranks are freed and the cell fails")
+    @argument("-o", "--out", metavar="NAME", help="set NAME to the list of the last line's value on each rank")
+    @argument("--show", choices=sorted(_VIEWS), help="how output is shown")
+    @argument("--setup", action="store_true", help="run this cell again on a rank that had to be replaced")
+    @argument("--record", metavar="NAME", help="set NAME to the record of the cell's communication")
+    @argument("--expect", choices=["error", "timeout"], help="the cell must fail so: show it and go on")
+    @cell_magic
+    def ranks(self, line: str, cell: str) -> None:
+        """Run this cell on every rank of the world."""
+        args = parse_argstring(self.ranks, line)
+        if args.time_limit is not None and not args.time_limit > 0:
+            raise UsageError(f"-t takes a positive number of seconds; got {args.time_limit:g}")
+        world = session.current_world()
+        chosen = parse_ranks(args.ranks, world.size)
+        view = args.show or ("stream" if is_live() else "grouped")
+        sink = _VIEWS[view](chosen, hide_results=bool(args.out))
+        limit = args.time_limit if args.time_limit is not None or is_live() else _HEADLESS_LIMIT
+        if args.setup and cell not in world.setup_cells:
+            world.setup_cells.append(cell)
+        try:
+            self._run(world, cell, chosen, limit, sink)
+        except (RankError, RanksTimeout) as error:
+            if args.expect != ("timeout" if isinstance(error, RanksTimeout) else "error"):
+                raise
+            print(f"As expected, this cell failed:\n{error}")
+            return
+        finally:
+            if args.record and world.processes:
+                self._keep(args.record, merge(world.size, world.events(), str(world.placement)))
+        if args.expect:
+            raise DtlearnError(f"this cell was expected to end with {args.expect}, but it succeeded")
+        if args.out:
+            self._keep(args.out, world.last(chosen))
+
+    @line_magic
+    def world(self, line: str) -> None:
+        """`%world status`, `%world restart`, `%world stop`."""
+        world = session.last_world()
+        command = line.strip() or "status"
+        if command not in ("status", "restart", "stop"):
+            raise UsageError(f"%world knows status, restart and stop; got {command!r}")
+        if world is None:
+            print("no ranks yet: start them with dtlearn.world(n)")
+        elif command == "restart":
+            world.restart()
+            print(f"{world}; all variables are new")
+        elif command == "stop":
+            world.stop()
+            print(world)
+        else:
+            print(world)
+            for row in world.status():
+                print(f"  rank {row['rank']}  pid {row['pid']}  {row['device']}  {row['state']}")
+
+    @magic_arguments()
+    @argument("-n", "--ranks", type=int, default=2, help="number of processes to start on this machine")
+    @argument("-t", "--time-limit", type=float, default=300.0, help="seconds; then everything is ended")
+    @argument("--with", dest="launcher", choices=["torchrun", "accelerate"], default="torchrun")
+    @argument("--file", help="keep the script under this name (otherwise it is temporary)")
+    @argument("--show", choices=sorted(_VIEWS), help="how output is shown")
+    @argument("args", nargs="*", help="arguments of the script, after --")
+    @cell_magic
+    def launch(self, line: str, cell: str) -> None:
+        """Run this cell as a script of its own, once, in new processes started by torchrun."""
+        from ..runtime.launch import launch_script
+
+        args = parse_argstring(self.launch, line)
+        world = session.last_world()
+        if world is not None and world.processes and any(d != "cpu" for d in world.placement.devices):
+            raise DtlearnError("the notebook's ranks hold the GPUs: stop them first with `%world stop`")
+        view = args.show or ("stream" if is_live() else "grouped")
+        sink = _VIEWS[view](list(range(args.ranks)))
+        try:
+            launch_script(
+                cell,
+                args.ranks,
+                launcher=args.launcher,
+                path=Path(args.file) if args.file else None,
+                args=args.args,
+                timeout=args.time_limit,
+                sink=sink,
+            )
+        finally:
+            sink.close()
+
+    def _run(self, world: World, cell: str, ranks: list[int], limit: float | None, sink: Sink) -> None:
+        assert self.shell is not None
+        try:
+            # A comment stands for the line of %%ranks: line numbers in tracebacks are those of the notebook's cell.
+            world.execute("# %%ranks\n" + cell, ranks, timeout=limit, number=self.shell.execution_count, sink=sink)
+        finally:
+            assert isinstance(sink, GroupedSink)
+            sink.close()
+
+    def _keep(self, name: str, value: Any) -> None:
+        if not name.isidentifier():
+            raise UsageError(f"{name!r} is not a variable name")
+        assert self.shell is not None
+        self.shell.user_ns[name] = value
+
+
+def parse_ranks(text: str | None, size: int) -> list[int]:
+    """ "0,2-3" -> [0, 2, 3]; None -> all. Raises UsageError for ranks that the world does not have."""
+    if text is None:
+        return list(range(size))
+    chosen: set[int] = set()
+    try:
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            chosen.update(range(int(first), int(last or first) + 1))
+    except ValueError:
+        raise UsageError(f"-r takes ranks such as 0,2-3; got {text!r}") from None
+    if not chosen or min(chosen) < 0 or max(chosen) >= size:
+        raise UsageError(f"-r {text}: this world has the ranks 0 to {size - 1}")
+    return sorted(chosen)

@@ -1,0 +1,75 @@
+"""The `--show panel` view: one card per rank, refreshed in place, whose last state stays in the saved notebook."""
+
+from __future__ import annotations
+
+import html
+import time
+from typing import Any
+
+from .fold import fold_lines, label, settle
+from .render import GroupedSink
+
+_EVERY = 0.2  # seconds between refreshes: more often makes browsers slow
+_LINES = 200  # last lines of a rank that are shown
+
+
+class PanelSink(GroupedSink):
+    """A card per rank with its last lines, its figures and its state."""
+
+    def __init__(self, ranks: list[int], hide_results: bool = False) -> None:
+        super().__init__(ranks, hide_results)
+        self._handle: Any = None
+        self._dirty = True
+        self._next = 0.0
+
+    def changed(self, rank: int) -> None:
+        self._dirty = True
+
+    def tick(self) -> None:
+        if self._dirty and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _EVERY
+            self._refresh("running")
+
+    def close(self) -> None:
+        self._refresh("ended")
+
+    def _refresh(self, state: str) -> None:
+        from IPython.display import display
+
+        self._dirty = False
+        data = {"text/html": self._html(state), "text/plain": self._plain()}
+        if self._handle is None:
+            self._handle = display(data, raw=True, display_id=True)
+        else:
+            self._handle.update(data, raw=True)
+
+    def _text(self, rank: int) -> str:
+        output = self.outputs[rank]
+        values = [c["data"]["text/plain"] for c in output.displays if set(c["data"]) == {"text/plain"}]
+        text = settle(output.text["stdout"] + output.text["stderr"]).rstrip("\n")
+        return "\n".join(x for x in [text, *values] if x)
+
+    def _plain(self) -> str:
+        folded = fold_lines({r: self._text(r).split("\n") for r in self.outputs})
+        return "\n".join(f"{label(ranks)} {line}" for ranks, line in folded)
+
+    def _html(self, state: str) -> str:
+        cards = []
+        for rank, output in self.outputs.items():
+            lines = self._text(rank).split("\n")
+            cut = f"[{len(lines) - _LINES} lines above]\n" if len(lines) > _LINES else ""
+            body = html.escape(cut + "\n".join(lines[-_LINES:]))
+            figures = "".join(
+                f'<img alt="figure shown by rank {rank}" style="max-width:100%" '
+                f'src="data:image/png;base64,{c["data"]["image/png"]}">'
+                for c in output.displays
+                if "image/png" in c["data"]
+            )
+            cards.append(
+                f'<section style="border:1px solid #888;border-radius:4px;min-width:0">'
+                f'<div style="padding:2px 8px;border-bottom:1px solid #888"><b>rank {rank}</b> {state}</div>'
+                f'<pre style="margin:0;padding:6px 8px;max-height:22em;overflow:auto">{body}</pre>{figures}</section>'
+            )
+        columns = min(len(cards), 4)
+        style = f"display:grid;grid-template-columns:repeat({columns},minmax(0,1fr));gap:6px"
+        return f'<div style="{style}">{"".join(cards)}</div>'

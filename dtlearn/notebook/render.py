@@ -1,0 +1,138 @@
+"""Shows what ranks print and draw: live while a cell runs, or merged after it, the same text every time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from ..runtime.cell import Sink
+from .fold import fold_lines, label, settle
+
+_LIMIT = 5 << 20  # characters that one cell may show
+_BATCH = 0.1  # seconds that a live line may wait for its equals on other ranks
+
+
+class Output:
+    """What one rank published in this cell."""
+
+    def __init__(self) -> None:
+        self.text = {"stdout": "", "stderr": ""}
+        self.displays: list[dict[str, Any]] = []
+
+
+class GroupedSink(Sink):
+    """Shows everything when the cell has ended: merged lines first, then figures and values, by rank.
+
+    Args:
+        ranks: the ranks that the cell runs on.
+        hide_results: leave out the value of the last line (it was asked for with `-o`).
+    """
+
+    def __init__(self, ranks: list[int], hide_results: bool = False) -> None:
+        self.outputs = {r: Output() for r in ranks}
+        self._hide_results = hide_results
+        self._room = _LIMIT
+
+    def publish(self, rank: int, message: dict[str, Any]) -> None:
+        kind, content = message["msg_type"], message["content"]
+        output = self.outputs[rank]
+        if kind == "stream":
+            text = content["text"][: max(0, self._room)]
+            self._room -= len(content["text"])
+            output.text[content["name"]] += text
+        elif kind == "clear_output":
+            self.outputs[rank] = Output()
+        elif kind == "execute_result" and self._hide_results:
+            return
+        elif kind in ("execute_result", "display_data", "update_display_data"):
+            output.displays.append(content)
+        self.changed(rank)
+
+    def changed(self, rank: int) -> None:
+        """Called when there is something new of a rank."""
+
+    def close(self) -> None:
+        """The cell has ended, well or not: show what is left."""
+        for name in ("stdout", "stderr"):
+            self._print_lines({r: _lines(o.text[name]) for r, o in self.outputs.items()}, name)
+        self._show_displays()
+        if self._room < 0:
+            print(f"[... {-self._room:,} characters of output left out ...]", file=sys.stderr)
+
+    def _print_lines(self, per_rank: dict[int, list[str]], name: str) -> None:
+        lines = [self.prefix(ranks) + line for ranks, line in fold_lines(per_rank)]
+        if lines:
+            print("\n".join(lines), file=getattr(sys, name), flush=True)
+
+    def prefix(self, ranks: list[int]) -> str:
+        return f"{label(ranks)} "
+
+    def _show_displays(self) -> None:
+        from IPython.display import publish_display_data
+
+        shown: dict[str, list[int]] = {}  # equal plain values of several ranks are one line
+        for rank, output in self.outputs.items():
+            for content in output.displays:
+                if set(content["data"]) == {"text/plain"}:
+                    shown.setdefault(content["data"]["text/plain"], []).append(rank)
+        for text, ranks in shown.items():
+            print(self.prefix(ranks) + text.replace("\n", "\n" + " " * len(self.prefix(ranks))))
+        for rank, output in self.outputs.items():
+            for content in output.displays:
+                if set(content["data"]) != {"text/plain"}:
+                    print(f"{label([rank])} shows:", flush=True)
+                    publish_display_data(content["data"], content.get("metadata", {}))
+
+
+class StreamSink(GroupedSink):
+    """Shows whole lines as they come, ten times a second; lines that ranks print together are merged."""
+
+    def __init__(self, ranks: list[int], hide_results: bool = False) -> None:
+        super().__init__(ranks, hide_results)
+        self._next = 0.0
+
+    def prefix(self, ranks: list[int]) -> str:
+        colour = 36 if len(ranks) > 1 else 31 + ranks[0] % 6
+        return f"\x1b[{colour}m{label(ranks)}\x1b[0m "
+
+    def tick(self) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _BATCH
+            self._flush(whole_lines_only=True)
+
+    def close(self) -> None:
+        self._flush(whole_lines_only=False)
+        super().close()
+
+    def _flush(self, whole_lines_only: bool) -> None:
+        for name in ("stdout", "stderr"):
+            ready: dict[int, list[str]] = {}
+            for rank, output in self.outputs.items():
+                text = output.text[name]
+                cut = text.rfind("\n") + 1 if whole_lines_only else len(text)
+                ready[rank], output.text[name] = _lines(text[:cut]), text[cut:]
+            self._print_lines(ready, name)
+        if any(o.displays for o in self.outputs.values()):
+            self._show_displays()
+            for output in self.outputs.values():
+                output.displays = []
+
+
+class QuietSink(GroupedSink):
+    """Shows nothing."""
+
+    def close(self) -> None:
+        return
+
+
+class OneRankSink(StreamSink):
+    """Shows one rank's output live and ignores the others."""
+
+    def publish(self, rank: int, message: dict[str, Any]) -> None:
+        if rank == min(self.outputs):
+            super().publish(rank, message)
+
+
+def _lines(text: str) -> list[str]:
+    return settle(text).removesuffix("\n").split("\n") if text else []

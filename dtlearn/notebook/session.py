@@ -1,0 +1,43 @@
+"""The ranks behind this notebook: one world per notebook kernel."""
+
+from __future__ import annotations
+
+from ..runtime.errors import DtlearnError
+from ..runtime.world import World, default_size
+
+_current: World | None = None
+
+
+def world(world_size: int, *, device: str = "auto") -> World:
+    """Start the ranks that `%%ranks` cells of this notebook run on. Ranks started earlier are ended.
+
+    Args:
+        world_size: number of ranks, 1 to 64.
+        device: "auto" (NCCL if every rank has a GPU, otherwise gloo on CPU), "cpu" or "cuda".
+
+    Returns:
+        The world; its `push`, `gather` and `run` exchange values with the ranks.
+    """
+    global _current
+    if _current is not None and _current.processes:
+        print(f"the {_current.size} ranks started earlier were ended, and their variables with them")
+        _current.stop()
+    _current = World(world_size, device)
+    return _current
+
+
+def current_world() -> World:
+    """The notebook's ranks. Starts them if there are none. Raises DtlearnError if they were stopped."""
+    if _current is None:
+        size = default_size()
+        started = world(size)
+        print(f"started {started}; choose the number yourself with dtlearn.world(n)")
+        return started
+    if not _current.processes:
+        raise DtlearnError("the ranks were stopped; start them with `%world restart` or `dtlearn.world(n)`")
+    return _current
+
+
+def last_world() -> World | None:
+    """The notebook's ranks, running or stopped; None if none were ever started."""
+    return _current

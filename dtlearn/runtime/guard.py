@@ -1,0 +1,74 @@
+"""Runs a command so that nothing of it outlives the process that asked for it.
+
+`python -m dtlearn.runtime.guard COMMAND...`: standard input is the lifeline. When it closes, because the asker ended
+in whatever way, or when the command ends, every descendant is ended. `torchrun` puts its workers in sessions of their
+own, so a signal to its process group would miss them; as their subreaper this process finds them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+_PR_SET_CHILD_SUBREAPER = 36
+_GENTLE = 3.0  # seconds between the polite signal and the final one
+
+
+def main(command: list[str]) -> int:
+    """Run `command` to its end or to the end of standard input; return its exit code (124 when cut short)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    code = 124
+    try:
+        while process.poll() is None:
+            if select.select([sys.stdin], [], [], 0.05)[0] and not os.read(sys.stdin.fileno(), 1):
+                break
+        else:
+            code = process.returncode
+    finally:
+        _end_all(process)
+    return code if code >= 0 else 128 - code
+
+
+def _end_all(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GENTLE)
+    deadline = time.monotonic() + _GENTLE
+    while (left := descendants(os.getpid())) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+        time.sleep(0.01)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def descendants(pid: int) -> list[int]:
+    """Living processes below `pid` (Linux; elsewhere none are found and the process group is ended instead)."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        parent = waiting.pop()
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{parent}/task"):
+                with open(f"/proc/{parent}/task/{task}/children") as children:
+                    below = [int(p) for p in children.read().split()]
+                found += below
+                waiting += below
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

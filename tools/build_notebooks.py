@@ -1,0 +1,216 @@
+"""Build notebooks/chNN_name.ipynb from notebooks/src/chNN_name.py, one way only, with executed outputs.
+
+    python tools/build_notebooks.py                    build all
+    python tools/build_notebooks.py --only ch01_ranks  build one
+    python tools/build_notebooks.py --check            execute nothing; verify that what is built fits its sources
+
+A source is in jupytext's percent format: `# %%` starts a code cell, `# %% [markdown]` text, and a line that begins with
+`# %%ranks` or `# !` is that magic. The first cell is the chapter's title, in markdown. A cell whose output is a
+measurement has tags=["nbval-ignore-output"]; one that shows an error has tags=["raises-exception"].
+
+Cell ids come from the slug and the cell's number, and no metadata is volatile: a rebuild changes only what changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbformat
+from check_notebooks import ADDRESS, ANSI, bad_outputs, long_bodies, stale
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode
+from traitlets.config import Config
+
+ROOT = Path(__file__).resolve().parent.parent
+CELL_TIMEOUT = 120  # seconds
+SLOW = 60  # seconds a notebook may take on two cores
+MAX_BYTES = 1_000_000  # of a notebook with its outputs
+
+_SLUG = re.compile(r"ch\d\d_[a-z0-9_]+")
+_LANGUAGE = {
+    "name": "python",
+    "file_extension": ".py",
+    "mimetype": "text/x-python",
+    "pygments_lexer": "ipython3",
+    "codemirror_mode": {"name": "ipython", "version": 3},
+}
+
+
+class BuildError(Exception):
+    """A notebook cannot be built; the message is for its author."""
+
+
+def sources(root: Path, only: str | None = None) -> list[Path]:
+    """The percent sources, in chapter order."""
+    found = sorted((root / "notebooks" / "src").glob("*.py"))
+    for path in found:
+        if not _SLUG.fullmatch(path.stem):
+            raise BuildError(f"notebooks/src/{path.name}: a source is named chNN_name.py, in lower case")
+    if only is None:
+        return found
+    if chosen := [path for path in found if path.stem == only]:
+        return chosen
+    raise BuildError(f"there is no notebooks/src/{only}.py; there are: {', '.join(p.stem for p in found) or 'none'}")
+
+
+def from_source(path: Path) -> NotebookNode:
+    """The notebook of a source, without outputs."""
+    notebook = jupytext.read(path, fmt="py:percent")
+    notebook.nbformat, notebook.nbformat_minor = 4, 5
+    notebook.metadata = metadata(path.stem)
+    if not notebook.cells or notebook.cells[0].cell_type != "markdown":
+        raise BuildError(f"notebooks/src/{path.name}: the first cell must be markdown, with the chapter's title")
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"{path.stem}-{number:03d}"
+        # jupytext notes how the source was spaced; that is of no use to a reader of the notebook.
+        cell.metadata = NotebookNode({k: v for k, v in cell.metadata.items() if not k.startswith("lines_to_")})
+    notice = f"<!-- Generated from notebooks/src/{path.name} by tools/build_notebooks.py: edit that file. -->"
+    notebook.cells[0].source = f"{notice}\n{notebook.cells[0].source}"
+    return notebook
+
+
+def metadata(slug: str) -> NotebookNode:
+    """What a built notebook says about itself; nothing in it depends on the machine."""
+    kernel = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+    origin = {"generated_from": f"notebooks/src/{slug}.py", "generated_by": "tools/build_notebooks.py"}
+    return nbformat.from_dict({"dtlearn": origin, "kernelspec": kernel, "language_info": _LANGUAGE})
+
+
+def execute(notebook: NotebookNode, folder: Path) -> None:
+    """Run all cells in a fresh kernel in that folder, and keep their outputs.
+
+    Raises:
+        BuildError: a cell failed; says which, and why.
+    """
+    slug = notebook.cells[0].id.rpartition("-")[0]
+    at: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as profile:
+        client = NotebookClient(
+            notebook,
+            timeout=CELL_TIMEOUT,
+            kernel_name="python3",
+            record_timing=False,
+            coalesce_streams=True,
+            store_widget_state=False,
+            # The channels to the kernel are open to other users of a lab machine otherwise; the kernel warns of it.
+            config=Config({"KernelManager": {"transport_encryption": "required"}}),
+            resources={"metadata": {"path": str(folder)}},
+            on_cell_execute=lambda cell, cell_index: at.update(cell=cell),
+        )
+        # An empty IPython profile: the outputs must be the same whoever builds.
+        env = {**os.environ, "DTLEARN_HEADLESS": "1", "IPYTHONDIR": profile}
+        try:
+            client.execute(env=env)
+        except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:
+            cell = at.get("cell")
+            where = f"cell {cell.id}\n\n{_indent(cell.source)}\n\n" if cell else "start of the kernel\n\n"
+            raise BuildError(f"{slug} failed in {where}{_reason(error)}") from None
+    notebook.metadata = metadata(slug)
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            if output.output_type == "error":
+                output.traceback = [_without_machine(line) for line in output.traceback]
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, CellExecutionError):
+        trace = ANSI.sub("", error.traceback).strip().splitlines()
+        return "\n".join([*trace[-25:]]) if trace else f"{error.ename}: {error.evalue}"
+    if isinstance(error, CellTimeoutError):
+        return f"It did not end within {CELL_TIMEOUT} s."
+    return "The kernel died."
+
+
+def _indent(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.splitlines())
+
+
+def _without_machine(line: str) -> str:
+    """A line of an intended traceback, without the paths and addresses of the machine that built it."""
+    for place, name in ((str(ROOT), "<course>"), (sys.prefix, "<python>"), (sys.base_prefix, "<python>")):
+        line = line.replace(place, name)
+    return ADDRESS.sub("0x...", line)
+
+
+def build(path: Path, root: Path) -> tuple[float, int]:
+    """Build one notebook and write it, all or nothing.
+
+    Returns:
+        Seconds of execution, and bytes written.
+    """
+    notebook = from_source(path)
+    begin = time.perf_counter()
+    execute(notebook, root / "notebooks")
+    seconds = time.perf_counter() - begin
+    text = nbformat.writes(notebook, version=nbformat.NO_CONVERT) + "\n"
+    size = len(text.encode())
+    if size > MAX_BYTES:
+        heavy = max(notebook.cells, key=lambda cell: len(str(cell.get("outputs", ""))))
+        raise BuildError(
+            f"{path.stem} has {size:,} bytes, over {MAX_BYTES:,}; the largest outputs are in cell {heavy.id}"
+        )
+    target = root / "notebooks" / f"{path.stem}.ipynb"
+    partial = target.with_suffix(".ipynb.partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, target)
+    return seconds, size
+
+
+def check(root: Path, only: str | None = None) -> list[str]:
+    """Everything that is wrong with the sources and the built notebooks, as one line each."""
+    problems = []
+    paths = sources(root, only)
+    for path in paths:
+        target = root / "notebooks" / f"{path.stem}.ipynb"
+        try:
+            fresh = from_source(path)
+        except BuildError as error:
+            problems.append(str(error))
+            continue
+        problems += [f"{path.stem}: {p}" for cell in fresh.cells for p in long_bodies(cell)]
+        if not target.exists():
+            problems.append(f"{path.stem}: not built; run make notebooks")
+            continue
+        if target.stat().st_size > MAX_BYTES:
+            problems.append(f"{path.stem}: {target.stat().st_size:,} bytes, over {MAX_BYTES:,}")
+        built = nbformat.read(target, as_version=nbformat.NO_CONVERT)
+        problems += [f"{path.stem}: {p}" for p in (*stale(fresh, built), *bad_outputs(built, root))]
+    if only is None:
+        known = {path.stem for path in paths}
+        orphans = sorted(p.name for p in (root / "notebooks").glob("*.ipynb") if p.stem not in known)
+        problems += [f"notebooks/{name}: has no source in notebooks/src" for name in orphans]
+    return problems
+
+
+def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
+    parser = argparse.ArgumentParser(description="Build the notebooks from their percent sources, with outputs.")
+    parser.add_argument("--only", metavar="SLUG", help="only this chapter, such as ch01_ranks")
+    parser.add_argument("--check", action="store_true", help="execute nothing; verify the built notebooks")
+    args = parser.parse_args(argv)
+    try:
+        if args.check:
+            problems = check(root, args.only)
+            print("\n".join(problems) if problems else "notebooks: all fit their sources")
+            return 1 if problems else 0
+        for path in sources(root, args.only):
+            seconds, size = build(path, root)
+            print(f"{path.stem}: {seconds:.1f} s, {size / 1000:,.0f} kB", flush=True)
+            if seconds > SLOW:
+                print(f"warning: {path.stem} took {seconds:.0f} s; a notebook should run in under {SLOW} s")
+    except BuildError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
