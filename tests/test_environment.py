@@ -100,7 +100,7 @@ def imported_packages(folder: Path) -> dict[str, str]:
 
 def undeclared(folder: Path, declared: list[Requirement]) -> list[str]:
     """Packages imported under `folder` that no declared requirement brings: "package (file)"."""
-    own = {"dtlearn", *(file.stem for file in (ROOT / "tools").glob("*.py"))}
+    own = {"dtlearn", "tests", *(file.stem for file in (ROOT / "tools").glob("*.py"))}
     allowed = {canonicalize_name(requirement.name) for requirement in declared}
     brought_by = metadata.packages_distributions()
     found = []

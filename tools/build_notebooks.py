@@ -136,7 +136,8 @@ def _indent(text: str) -> str:
 
 def _without_machine(line: str) -> str:
     """A line of an intended traceback, without the paths and addresses of the machine that built it."""
-    for place, name in ((str(ROOT), "<course>"), (sys.prefix, "<python>"), (sys.base_prefix, "<python>")):
+    # Python first: its environment may lie inside the course's folder.
+    for place, name in ((sys.prefix, "<python>"), (sys.base_prefix, "<python>"), (str(ROOT), "<course>")):
         line = line.replace(place, name)
     return ADDRESS.sub("0x...", line)
 

@@ -13,7 +13,9 @@ MAX_BODY = 15  # lines of a function or class in a cell; algorithms belong in th
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{9,16}\b")
-_MACHINE_PATH = re.compile(r"(?<![\w.:/~<>-])/(?:home|Users|root|tmp|var|opt|mnt|private|usr)/[\w.-]+")
+_MACHINE_PATH = re.compile(
+    r"(?<!course>)(?<!python>)(?<![\w.:/~-])/(?:home|Users|root|tmp|var|opt|mnt|private|usr)/[\w.-]+"
+)
 _DATA_URI = re.compile(r"data:image/[\w+.-]+;base64,[A-Za-z0-9+/=]+")
 
 

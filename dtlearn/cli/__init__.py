@@ -1,0 +1,66 @@
+"""The `dtlearn` command: open the course, check this machine, measure.
+
+Exit codes: 0 all well; 1 something is wrong; 2 wrong usage; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+from .. import __version__
+from ..runtime.errors import DtlearnError
+from . import bench, doctor, lab
+
+OK, WRONG, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+_EPILOG = """\
+example:
+  dtlearn doctor        what works on this machine, and what to fix
+
+Every command has its own --help."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv` (None: that of this process).
+
+    Returns:
+        The exit code. A user's mistake is told in one message, without a traceback.
+    """
+    try:
+        options = build_parser().parse_args(argv)
+    except SystemExit as end:  # argparse has printed the help, the version or what is wrong
+        return end.code if isinstance(end.code, int) else USAGE
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()  # here, where a closed pipe is caught
+        return code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader left, as in `dtlearn doctor | head`
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return WRONG
+    except (DtlearnError, ValueError) as error:
+        print(f"dtlearn {options.command}: {error}", file=sys.stderr)
+        # A DtlearnError that is not also a ValueError says that something failed, not that it was asked for wrongly.
+        return USAGE if isinstance(error, ValueError) else WRONG
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line. What it returns has `run`, a function of the options."""
+    parser = argparse.ArgumentParser(
+        prog="dtlearn",
+        description="A course on distributed training: every strategy as readable code that runs on real ranks.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"dtlearn {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for module in (lab, doctor, bench):
+        module.add_command(commands)
+    return parser

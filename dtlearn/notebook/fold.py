@@ -11,7 +11,7 @@ _MANY = 3000  # lines above which a full comparison would take longer than it is
 def fold_lines(per_rank: Mapping[int, list[str]]) -> list[tuple[list[int], str]]:
     """Merge lines of several ranks, in an order that depends on the lines only, not on their timing.
 
-    Lines that all ranks printed, in the same order, anchor the result. Between two anchors stand the lines of each
+    Lines that all ranks printed that printed at all, in the same order, anchor the result. Between two anchors stand the lines of each
     rank, lowest rank first; ranks that printed the same there are merged.
 
     Args:
@@ -24,8 +24,7 @@ def fold_lines(per_rank: Mapping[int, list[str]]) -> list[tuple[list[int], str]]
     if not ranks:
         return []
     first = per_rank[ranks[0]]
-    missing = set(per_rank) - set(ranks)
-    common = None if missing else _common(first, [per_rank[r] for r in ranks[1:]])
+    common = _common(first, [per_rank[r] for r in ranks[1:]])
     if common is None:
         return _side_by_side({r: per_rank[r] for r in ranks})
     merged: list[tuple[list[int], str]] = []
@@ -63,7 +62,9 @@ def _side_by_side(parts: Mapping[int, list[str]]) -> list[tuple[list[int], str]]
 
 
 def label(ranks: list[int]) -> str:
-    """The ranks of a line: "[0]", "[0-3]", "[0,2]"."""
+    """The ranks of a line: "[0]", "[0-3]", "[0,2]"; rank -1 stands for a launcher."""
+    if ranks == [-1]:
+        return "[launcher]"
     runs: list[list[int]] = []
     for rank in sorted(ranks):
         if runs and rank == runs[-1][1] + 1:

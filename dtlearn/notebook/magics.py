@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +11,8 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from ..runtime.cell import Sink
 from ..runtime.errors import DtlearnError, RankError, RanksTimeout
 from ..runtime.record import merge
-from ..runtime.world import World
 from . import session
 from .frontend import is_live
 from .panel_sink import PanelSink
@@ -53,19 +53,15 @@ class RanksMagics(Magics):
         limit = args.time_limit if args.time_limit is not None or is_live() else _HEADLESS_LIMIT
         if args.setup and cell not in world.setup_cells:
             world.setup_cells.append(cell)
+        assert self.shell is not None
         try:
-            self._run(world, cell, chosen, limit, sink)
-        except (RankError, RanksTimeout) as error:
-            if args.expect != ("timeout" if isinstance(error, RanksTimeout) else "error"):
-                raise
-            print(f"As expected, this cell failed:\n{error}")
-            return
+            with _expecting(args.expect, sink):
+                # A comment stands for the line of %%ranks: line numbers in tracebacks are those of the notebook's cell.
+                world.execute("# %%ranks\n" + cell, chosen, timeout=limit, number=self.shell.execution_count, sink=sink)
         finally:
             if args.record and world.processes:
                 self._keep(args.record, merge(world.size, world.events(), str(world.placement)))
-        if args.expect:
-            raise DtlearnError(f"this cell was expected to end with {args.expect}, but it succeeded")
-        if args.out:
+        if args.out and not args.expect:
             self._keep(args.out, world.last(chosen))
 
     @line_magic
@@ -89,9 +85,11 @@ class RanksMagics(Magics):
                 print(f"  rank {row['rank']}  pid {row['pid']}  {row['device']}  {row['state']}")
 
     @magic_arguments()
-    @argument("-n", "--ranks", type=int, default=2, help="number of processes to start on this machine")
+    @argument("-n", "--ranks", type=int, default=2, help="number of processes to start (on each node)")
+    @argument("--nodes", type=int, default=1, help="play several machines: one torchrun for each, all on this one")
     @argument("-t", "--time-limit", type=float, default=300.0, help="seconds; then everything is ended")
-    @argument("--with", dest="launcher", choices=["torchrun", "accelerate"], default="torchrun")
+    @argument("--with", dest="launcher", choices=["torchrun", "accelerate", "python"], default="torchrun")
+    @argument("--expect", choices=["error", "timeout"], help="the script must fail so: show it and go on")
     @argument("--file", help="keep the script under this name (otherwise it is temporary)")
     @argument("--show", choices=sorted(_VIEWS), help="how output is shown")
     @argument("args", nargs="*", help="arguments of the script, after --")
@@ -105,34 +103,43 @@ class RanksMagics(Magics):
         if world is not None and world.processes and any(d != "cpu" for d in world.placement.devices):
             raise DtlearnError("the notebook's ranks hold the GPUs: stop them first with `%world stop`")
         view = args.show or ("stream" if is_live() else "grouped")
-        sink = _VIEWS[view](list(range(args.ranks)))
-        try:
+        sink = _VIEWS[view](list(range(args.ranks * args.nodes)))
+        with _expecting(args.expect, sink):
             launch_script(
                 cell,
                 args.ranks,
+                nodes=args.nodes,
                 launcher=args.launcher,
                 path=Path(args.file) if args.file else None,
                 args=args.args,
                 timeout=args.time_limit,
                 sink=sink,
             )
-        finally:
-            sink.close()
-
-    def _run(self, world: World, cell: str, ranks: list[int], limit: float | None, sink: Sink) -> None:
-        assert self.shell is not None
-        try:
-            # A comment stands for the line of %%ranks: line numbers in tracebacks are those of the notebook's cell.
-            world.execute("# %%ranks\n" + cell, ranks, timeout=limit, number=self.shell.execution_count, sink=sink)
-        finally:
-            assert isinstance(sink, GroupedSink)
-            sink.close()
 
     def _keep(self, name: str, value: Any) -> None:
         if not name.isidentifier():
             raise UsageError(f"{name!r} is not a variable name")
         assert self.shell is not None
         self.shell.user_ns[name] = value
+
+
+@contextlib.contextmanager
+def _expecting(failure: str | None, sink: GroupedSink) -> Iterator[None]:
+    """Show the output at the end, whatever happens; show an expected failure as text and go on."""
+    try:
+        yield
+    except (RankError, RanksTimeout) as error:
+        sink.close()
+        if failure != ("timeout" if isinstance(error, RanksTimeout) else "error"):
+            raise
+        print(f"As expected, this cell failed:\n{error}")
+    except BaseException:
+        sink.close()
+        raise
+    else:
+        sink.close()
+        if failure:
+            raise DtlearnError(f"this cell was expected to end with {failure}, but it succeeded")
 
 
 def parse_ranks(text: str | None, size: int) -> list[int]:

@@ -61,6 +61,9 @@ class Prediction:
     def reveal(self, actual: float | str, explain: str = "") -> None:
         """Show the prediction beside what happened.
 
+        A learner at a live front end who has not committed anything yet gets the outcome folded away, so that running
+        all cells at once spoils nothing.
+
         Args:
             actual: the number, in this question's unit, or the letter of the right option.
             explain: one or two sentences on why.
@@ -70,10 +73,15 @@ class Prediction:
         """
         from IPython.display import display
 
-        verdict = self.verdict(actual)
-        self.revealed = True
-        paragraphs = [verdict, explain] if explain else [verdict]
+        paragraphs = [self.verdict(actual), explain] if explain else [self.verdict(actual)]
         rich = "".join(f"<p>{html.escape(p)}</p>" for p in paragraphs)
+        if self.answer is None and is_live():
+            rich = (
+                "<p>No prediction yet: commit one above, then run this cell again.</p>"
+                f"<details><summary>Show what happened without a prediction</summary>{rich}</details>"
+            )
+        else:
+            self.revealed = True
         bundle = {"text/html": f'<div role="note">{rich}</div>', "text/plain": "\n".join(paragraphs)}
         display(bundle, raw=True)
 

@@ -36,7 +36,7 @@ class GroupedSink(Sink):
 
     def publish(self, rank: int, message: dict[str, Any]) -> None:
         kind, content = message["msg_type"], message["content"]
-        output = self.outputs[rank]
+        output = self.outputs.setdefault(rank, Output())
         if kind == "stream":
             text = content["text"][: max(0, self._room)]
             self._room -= len(content["text"])

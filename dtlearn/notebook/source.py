@@ -13,7 +13,7 @@ from typing import Any
 
 # Inline styles survive where style sheets are stripped. The background is given with the colours, for dark themes.
 _BOX = (
-    "background:#f7f8fa;color:#1f2328;padding:0.7em 1em;border-left:3px solid #8a8f98;overflow-x:auto;line-height:1.4"
+    "background:#f7f8fa;color:#1f2328;padding:0.7em 1em;border-left:3px solid #8a8f98;overflow-x:auto;white-space:pre"
 )
 
 

@@ -145,6 +145,9 @@ class Agent:
                 return
             if pid not in self._children:
                 continue
+            # What it left behind in its group ends with it; the system gives its number to nobody else so soon.
+            with contextlib.suppress(OSError):
+                os.killpg(pid, signal.SIGKILL)
             index, events = self._children.pop(pid)
             with contextlib.suppress(OSError):  # the head may have stopped listening to this run
                 os.write(events, wire.encode({"index": index, "status": os.waitstatus_to_exitcode(status)}))

@@ -26,9 +26,12 @@ class AgentClient:
         self.owner = os.getpid()
         self._lock = threading.Lock()
         self._decoder = wire.Decoder()
+        try:
+            self._log = tempfile.TemporaryFile("w+", prefix="dtlearn-agent-")  # noqa: SIM115
+        except OSError as error:
+            raise LaunchError(f"no temporary file can be written ({error}); set TMPDIR to a folder of yours") from error
         ours, theirs = socket.socketpair()
         self._control = ours
-        self._log = tempfile.TemporaryFile("w+", prefix="dtlearn-agent-")  # noqa: SIM115
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", agent.BOOT, str(theirs.fileno())],
@@ -98,8 +101,10 @@ class AgentClient:
     def _obituary(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1)
-        self._log.seek(0)
-        tail = "".join(self._log.readlines()[-15:]).strip()
+        tail = ""
+        with contextlib.suppress(ValueError):  # closed already: a world that outlived its agent asks
+            self._log.seek(0)
+            tail = "".join(self._log.readlines()[-15:]).strip()
         return (
             f"the helper process that starts ranks ended (exit code {self._process.poll()}). "
             "`dtlearn doctor` checks what it needs. Its last words:\n" + (tail or "(none)")
@@ -116,6 +121,8 @@ def get_agent() -> AgentClient:
     with _start_lock:
         # A forked child inherits the object but not the right to use it: two speakers on one socket garble it.
         if _current is None or not _current.alive:
+            if _current is not None and _current.owner == os.getpid():
+                _current.close()
             _current = AgentClient()
         return _current
 

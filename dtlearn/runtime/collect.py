@@ -89,7 +89,7 @@ class Collector:
                 return True
             if time.monotonic() >= deadline:
                 return False
-            self._listen(deadline - time.monotonic())
+            self._listen(min(60.0, deadline - time.monotonic()))
         return True
 
     def listen_until(self, deadline: float, done: Any = lambda: False) -> None:
@@ -139,6 +139,8 @@ class Collector:
                 data = b""
             if not data:
                 self._selector.unregister(key.fileobj)
+                if kind == "events":
+                    self._agent_left()
                 continue
             came = True
             if kind == "output":
@@ -171,6 +173,14 @@ class Collector:
         elif header["kind"] == "finished":
             state.finished = state.failure is None
 
+    def _agent_left(self) -> None:
+        """Nobody reports deaths any more. After a clean end all are known; otherwise the ranks went with the agent."""
+        for rank, state in enumerate(self.ranks):
+            if state.status is None:
+                state.status = -signal.SIGKILL
+                text = "ended, because the helper process that starts ranks is gone"
+                state.failure = state.failure or Failure(rank, "killed", "", text, "", time.monotonic_ns())
+
     def _died(self, rank: int, status: int) -> None:
         state = self.ranks[rank]
         # Its last words may still be in the channel.
@@ -182,7 +192,7 @@ class Collector:
         if state.finished or state.failure:
             return
         if status < 0:
-            name = signal.Signals(-status).name
+            name = signal.Signals(-status).name if -status in set(signal.Signals) else "a real-time signal"
             text = f"was killed by signal {-status} ({name})"
             state.failure = Failure(rank, "killed", name, text, "", time.monotonic_ns())
         else:

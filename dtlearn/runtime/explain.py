@@ -109,6 +109,11 @@ def timeout_message(stuck: list[Stuck], timeout: float) -> str:
         lines.append(
             "Every rank waits: compare the calls above; they have to be the same call, or a matching send and recv."
         )
+    elif not waiting and returned:
+        lines.append(
+            "If that line runs a collective inside torch (the backward pass of DistributedDataParallel, FSDP), it "
+            f"waits for {ranks_text(returned)}; otherwise the code itself takes this long, or loops."
+        )
     elif not waiting:
         lines.append(
             "No rank waits for another: the code itself takes this long, or loops. Raise the time limit or look there."
@@ -123,6 +128,7 @@ def unfinished_call(run_dir: Path, rank: int) -> str:
         if event.end_ns is None and not event.asynchronous:
             count = sum(e.op == event.op and e.seq <= event.seq for e in events)
             text = call_text(event.op, count, event.peer, event.line)
+            text += f" (after {event.detail['after']})" if "after" in event.detail else ""
             return f"{text}: {event.code}" if event.code else text
     return ""
 

@@ -25,11 +25,12 @@ class RankLink:
         self.rank = rank
         self._client = BlockingKernelClient()
         self._client.load_connection_info(cast(Any, connection))
+        # No limit, set before connecting: output is never dropped because nobody reads for a while.
+        self._client.context.rcvhwm = 0
         self._client.start_channels(hb=False, stdin=False)
         self.iopub = self._client.iopub_channel.socket
         self.shell = self._client.shell_channel.socket
         self.control = self._client.control_channel.socket
-        self.iopub.set_hwm(0)  # never drop a learner's output because nobody reads for a while
 
     def wait_until_heard(self, deadline: float) -> None:
         """Return once output reaches us: what a rank publishes before that would be lost."""
@@ -57,8 +58,10 @@ class RankLink:
         return str(message["header"]["msg_id"])
 
     def published(self) -> Iterator[dict[str, Any]]:
-        """Output that has arrived."""
-        while self.iopub.poll(0):
+        """Output that has arrived. Not all at once: a rank that never stops printing must not keep others waiting."""
+        for _ in range(200):
+            if not self.iopub.poll(0):
+                return
             yield self._receive(self.iopub)
 
     def replies(self) -> Iterator[dict[str, Any]]:

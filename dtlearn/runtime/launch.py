@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import selectors
+import socket
 import subprocess
 import sys
 import time
@@ -26,99 +28,135 @@ def launch_script(
     source: str,
     num_processes: int,
     *,
+    nodes: int = 1,
     launcher: str = "torchrun",
     path: Path | None = None,
     args: list[str] | None = None,
     timeout: float = 300.0,
     sink: Sink,
 ) -> None:
-    """Write `source` to a file and run it on `num_processes` new processes of this machine.
+    """Write `source` to a file and run it on new processes of this machine.
 
     Args:
         source: the script's text.
-        num_processes: processes to start.
-        launcher: "torchrun" or "accelerate".
+        num_processes: processes to start on each node.
+        nodes: launchers to start, one for each machine that is played; all run here.
+        launcher: "torchrun", "accelerate", or "python" for a script that starts its own processes.
         path: where to keep the script; None: a temporary file.
         args: the script's arguments.
         timeout: seconds, after which everything is ended.
-        sink: receives the lines of each rank.
+        sink: receives the lines of each rank; rank -1 for lines that the launcher does not attribute.
 
     Raises:
-        ValueError: a wrong number of processes.
+        ValueError: a wrong number of processes or nodes, or a launcher that is not known.
         RankError: a process failed; the message has the first failing rank's own traceback.
         RanksTimeout: the time was up.
     """
     size = check_world_size(num_processes)
+    check_world_size(size * nodes)
     with run_directory() as run_dir:
         script = path or run_dir / "script.py"
         script.write_text(source)
-        command = launch_command(script, size, launcher, run_dir) + list(args or [])
-        _follow(command, size, timeout, sink)
-
-
-def launch_command(script: Path, size: int, launcher: str, log_dir: Path) -> list[str]:
-    """The command line that starts `size` processes of `script`."""
-    if launcher == "torchrun":
-        # An explicit address and port 0: no look-up of the host name (slow without DNS), no port to collide with.
-        return [
-            *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", str(size)),
-            *("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"),
-            *("--tee", "3", "--log-dir", str(log_dir / "logs"), str(script)),
+        commands = [
+            launch_command(script, size, launcher, run_dir / f"logs-{k}", nodes, k) + list(args or [])
+            for k in range(nodes)
         ]
-    if launcher == "accelerate":
+        _follow(commands, size, timeout, sink)
+
+
+def launch_command(
+    script: Path, size: int, launcher: str, log_dir: Path, nodes: int = 1, node_rank: int = 0
+) -> list[str]:
+    """The command line that starts `size` processes of `script` on one node."""
+    if launcher == "torchrun":
+        # An explicit address: no look-up of the host name, which is slow without DNS. One node takes any free port;
+        # several have to know it before they start.
+        if nodes == 1:
+            meet = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
+        else:
+            meet = ["--node-rank", str(node_rank), "--master-addr", "127.0.0.1", "--master-port", str(_free_port())]
         return [
-            *(sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(size)),
+            *(sys.executable, "-m", "torch.distributed.run", "--nnodes", str(nodes), "--nproc-per-node", str(size)),
+            *(*meet, "--tee", "3", "--log-dir", str(log_dir), str(script)),
+        ]
+    if launcher == "accelerate" and nodes == 1:
+        import importlib.util
+
+        if importlib.util.find_spec("accelerate") is None:
+            raise ValueError("accelerate is not installed; `pip install accelerate`, or use torchrun")
+        cpu = [] if Path("/dev/nvidia0").exists() else ["--cpu"]
+        return [
+            *(sys.executable, "-m", "accelerate.commands.launch", *cpu, "--num_processes", str(size)),
             *("--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no", str(script)),
         ]
-    raise ValueError(f"launcher must be torchrun or accelerate; got {launcher!r}")
-
-
-def _follow(command: list[str], size: int, timeout: float, sink: Sink) -> None:
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "dtlearn.runtime.guard", *command],
-        stdin=subprocess.PIPE,  # the guard's lifeline: when we end, it closes
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        env=env,
+    if launcher == "python" and nodes == size == 1:
+        return [sys.executable, str(script)]
+    raise ValueError(
+        f"cannot launch {nodes} x {size} with {launcher!r}: use torchrun, accelerate on one node, or python -n 1"
     )
-    assert process.stdout is not None and process.stdin is not None
-    deadline = time.monotonic() + timeout
-    recent: dict[int, deque[str]] = {r: deque(maxlen=60) for r in range(-1, size)}  # -1: the launcher itself
+
+
+@functools.lru_cache(maxsize=1)
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _follow(commands: list[list[str]], size: int, timeout: float, sink: Sink) -> None:
+    """Run one command per node; pass on the lines of rank `node * size + local rank`."""
+    torchrun = "torch.distributed.run" in commands[0]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    recent: dict[int, deque[str]] = {r: deque(maxlen=60) for r in range(-1, size * len(commands))}  # -1: launchers
     selector = selectors.DefaultSelector()
-    selector.register(process.stdout, selectors.EVENT_READ)
-    os.set_blocking(process.stdout.fileno(), False)
-    rest = b""
+    processes = []
+    deadline = time.monotonic() + timeout
     try:
-        while time.monotonic() < deadline:
-            if selector.select(0.05):
-                data = os.read(process.stdout.fileno(), 1 << 16)
-                if not data:
-                    break
-                *lines, rest = (rest + data).split(b"\n")
+        for node, command in enumerate(commands):
+            process = subprocess.Popen(
+                [sys.executable, "-m", "dtlearn.runtime.guard", *command],
+                stdin=subprocess.PIPE,  # the guard's lifeline: when we end, it closes
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=env,
+            )
+            processes.append(process)
+            assert process.stdout is not None
+            os.set_blocking(process.stdout.fileno(), False)
+            selector.register(process.stdout, selectors.EVENT_READ, [node * size, b""])
+        while selector.get_map():
+            if time.monotonic() > deadline:
+                raise RanksTimeout(f"the script did not finish within {timeout:g} s; everything it started was ended")
+            for key, _ in selector.select(0.05):
+                data = os.read(key.fd, 1 << 16)
+                first_rank, rest = key.data
+                *lines, key.data[1] = (rest + data).split(b"\n")
                 for line in lines:
-                    _pass_on(line + b"\n", recent, sink)
+                    _pass_on(line + b"\n", first_rank, recent, sink, torchrun)
+                if not data:
+                    selector.unregister(key.fileobj)
             sink.tick()
-        else:
-            raise RanksTimeout(f"the script did not finish within {timeout:g} s; everything it started was ended")
     finally:
-        process.stdin.close()
-        process.stdout.close()
         selector.close()
-        code = process.wait()
-    if code:
-        raise _failure(code, recent)
+        for process in processes:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.close()
+            process.stdout.close()
+        codes = [process.wait() for process in processes]
+        _free_port.cache_clear()
+    if any(codes):
+        raise _failure(max(codes), recent)
 
 
-def _pass_on(line: bytes, recent: dict[int, deque[str]], sink: Sink) -> None:
+def _pass_on(line: bytes, first_rank: int, recent: dict[int, deque[str]], sink: Sink, torchrun: bool) -> None:
     marked = _TEE.match(line)
-    rank = int(marked[1]) if marked else -1
+    rank = first_rank + int(marked[1]) if marked else -1
     text = (marked[2] if marked else line).decode(errors="replace")
     if rank not in recent:
         rank = -1
     recent[rank].append(text)
-    if rank >= 0:
+    if rank >= 0 or not torchrun:  # torchrun's own lines matter only when something fails
         sink.publish(rank, {"msg_type": "stream", "content": {"name": "stdout", "text": text}})
 
 

@@ -102,6 +102,14 @@ class RankKernel(IPythonKernel):
         raise ValueError(f"unknown request {content['do']!r}")
 
 
+class RankApp(IPKernelApp):
+    """The kernel's process; it keeps all output until the head has read it, instead of dropping what is too much."""
+
+    def init_iopub(self, context: Any) -> None:
+        context.sndhwm = 0
+        super().init_iopub(context)
+
+
 def main(spec: RankSpec, channel: socket.socket) -> None:
     """Join the group, open the kernel's sockets, tell the head where they are, serve until the agent ends."""
     first, _ = wire.receive(channel)
@@ -133,7 +141,7 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
 def _make_app(spec: RankSpec, run_dir: Path) -> Any:
     # The learner's own start-up files are for the notebook, not for ranks.
     os.environ["IPYTHONDIR"] = str(run_dir / "ipython")
-    app = IPKernelApp.instance(
+    app = RankApp.instance(
         kernel_class=RankKernel,
         # Sockets in a private folder, a name of its own for each rank: no ports, nobody else can connect.
         transport="ipc",

@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -106,6 +107,11 @@ class CallLog:
         self._ops[op] += 1
         other = peer(op, arguments)
         self.inside = call_text(op, self._ops[op], other, line)
+        more = detail(arguments)
+        # A barrier in a `finally`, say: if it never returns, nobody else will tell what was raised before it.
+        if (error := sys.exception()) is not None:
+            more["after"] = traceback.format_exception_only(error)[-1].strip()[:200]
+            self.inside += f" (after {more['after']})"
         self._write(
             {
                 "seq": seq,
@@ -116,7 +122,7 @@ class CallLog:
                 "dtype": str(first.dtype).removeprefix("torch.") if first is not None else None,
                 "shape": list(first.shape) if first is not None else None,
                 "peer": other,
-                "detail": detail(arguments),
+                "detail": more,
                 "asynchronous": bool(arguments.get("async_op")) or op in ("isend", "irecv"),
                 "file": file,
                 "line": line,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import linecache
+import math
 import os
 import shutil
 import signal
@@ -79,7 +80,8 @@ def run_ranks(
         world_size: number of ranks, 1 to 64.
         args: handed to `fn`; each rank gets a copy.
         device: "auto" (NCCL if every rank has a GPU, otherwise gloo on CPU), "cpu" or "cuda".
-        timeout: seconds for the whole run. Then every rank is stopped and the error says where each one stood.
+        timeout: seconds, from when the ranks are started. Then every rank is stopped and the error says where each
+            one stood.
         record: keep the record of all communication in `result.record`.
         init_group: False: `fn` makes the default group itself.
 
@@ -93,7 +95,7 @@ def run_ranks(
     size = check_world_size(world_size)
     if not callable(fn):
         raise ValueError(f"run_ranks needs a function to call on every rank; got {type(fn).__name__}")
-    if not timeout > 0:
+    if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
         raise ValueError(f"timeout must be a positive number of seconds; got {timeout!r}")
     blob = transfer.pack((fn, args), f"the function {getattr(fn, '__name__', fn)!r} or one of its arguments")
     begun = time.monotonic()
@@ -104,7 +106,7 @@ def run_ranks(
         try:
             task = wire.encode({"init_group": init_group, "sources": _notebook_sources()}, blob)
             collector.tell_all(task)
-            in_time = collector.wait(begun + timeout)
+            in_time = collector.wait(time.monotonic() + timeout)
             error: Exception | None = None
             if not in_time:
                 error = explain_timeout(agent, collector, run_dir, timeout)

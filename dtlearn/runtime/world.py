@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import time
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -67,7 +68,6 @@ class World:
         self.placement: Placement = place(self.size, self._agent.hello()["num_gpus"], device)
         self.setup_cells: list[str] = []
         self.processes: list[RankProcess] = []
-        self.generation = 0
         self._start()
 
     def __repr__(self) -> str:
@@ -155,8 +155,7 @@ class World:
                 collector.close()
                 os.close(events_fd)
         self.processes = []
-        if getattr(self, "_run_dir", None):
-            shutil.rmtree(self._run_dir, ignore_errors=True)
+        self._remove_run_dir()
 
     def listen(self) -> None:
         """Hear of deaths."""
@@ -196,12 +195,13 @@ class World:
 
     def _start(self) -> None:
         self._run_dir = new_run_directory()
+        self._remove_run_dir = weakref.finalize(self, shutil.rmtree, self._run_dir, ignore_errors=True)  # at exit too
         self.generation = 0
         self._agent = get_agent()
         try:
             self.processes = self._launch(list(range(self.size)))
         except BaseException:
-            shutil.rmtree(self._run_dir, ignore_errors=True)
+            self._remove_run_dir()
             raise
 
     def _launch(self, ranks: list[int]) -> list[RankProcess]:

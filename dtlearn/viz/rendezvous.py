@@ -3,40 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
+from dtlearn.runtime.rendezvous import StoreEvent
 from dtlearn.viz.style import ALARM, INK, LANE, WIDTH, headline, legend_below, new_figure, style
 
-_WRITES = ("set", "add", "compare_set", "append")
 _WRITE, _READ = ("#0072B2", ""), ("#E69F00", "\\\\\\")
 _MAX_CALLS = 120  # one row per call; a taller figure is no longer looked at as one
-
-
-@dataclass(frozen=True)
-class StoreEvent:
-    """One call on the rendezvous store.
-
-    Attributes:
-        rank: the rank that called.
-        action: "set", "add", "append" or "compare_set" (writes); "get", "wait" or "check" (reads).
-        key: the key in the store.
-        start_ns, end_ns: monotonic clock of this machine; `end_ns` is None if the call never returned.
-    """
-
-    rank: int
-    action: str
-    key: str
-    start_ns: int
-    end_ns: int | None
-
-    @property
-    def writes(self) -> bool:
-        return self.action in _WRITES
 
 
 def rendezvous(
@@ -131,7 +108,8 @@ def _draw_call(ax: Axes, event: StoreEvent, y: float, first: int, right: float) 
         va="center_baseline",
         size=8,
         color=ALARM if never else INK,
-        bbox={"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none"} if never else None,
+        bbox={"boxstyle": "square,pad=0.05", "facecolor": "white" if never else LANE, "edgecolor": "none"},
+        zorder=4,  # arrows pass behind the words
     )
 
 

@@ -61,7 +61,8 @@ class Picture:
     def img(self) -> str:
         """The picture as an HTML `<img>` with its alt text, for use inside widgets."""
         data = base64.b64encode(self.png()).decode()
-        return f'<img alt="{html.escape(self.alt)}" width="{self.width}" src="data:image/png;base64,{data}">'
+        fit = f'width="{self.width}" style="max-width:100%;height:auto"'
+        return f'<img alt="{html.escape(self.alt)}" {fit} src="data:image/png;base64,{data}">'
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
         data = {"image/png": base64.b64encode(self.png()).decode(), "text/plain": f"Figure: {self.alt}"}

@@ -119,7 +119,10 @@ class _Drawer:
             )
         # Calls far shorter than a pixel still leave a line.
         width = max(end - moving, 0.0012 * self.right)
-        bar = Rectangle((moving, top), width, height, facecolor=look.color, edgecolor="white", hatch=look.hatch, lw=0)
+        edge = 0.8 if width > 0.01 * self.right else 0  # tells neighbours apart, but would hide a thin bar
+        bar = Rectangle(
+            (moving, top), width, height, facecolor=look.color, edgecolor="white", hatch=look.hatch, lw=edge
+        )
         self.ax.add_patch(bar)
         self._name(event, top + height / 2)
 

@@ -1,7 +1,8 @@
 import pytest
 from matplotlib.patches import FancyArrowPatch
 
-from dtlearn.viz.rendezvous import StoreEvent, _arrows, rendezvous
+from dtlearn.runtime.rendezvous import StoreEvent
+from dtlearn.viz.rendezvous import _arrows, rendezvous
 from tests.viz.records import MS
 
 

@@ -15,7 +15,7 @@ def test_times_and_gains_follow_the_model():
 
 
 def test_no_peak_is_marked_when_more_ranks_stay_faster():
-    assert speedup(1.0, lambda n: 0.0, ranks=(1, 2)).axes[1].texts == []
+    assert list(speedup(1.0, lambda n: 0.0, ranks=(1, 2)).axes[1].texts) == []
 
 
 def test_measured_points_are_drawn_in_both_panels():

@@ -10,8 +10,7 @@ def bars(ax, rank):
     found = [
         (round(p.get_x(), 3), round(p.get_x() + p.get_width(), 3), p.get_facecolor()[:3] == (1, 1, 1))
         for p in ax.patches
-        if isinstance(p, Rectangle) and p.get_width() < 0.999 * 1e9 and rank - 0.4 < p.get_y() < rank + 0.4
-        if p.get_zorder() > 0
+        if isinstance(p, Rectangle) and p.get_zorder() > 0 and rank - 0.4 < p.get_y() < rank + 0.4
     ]
     return sorted(found)
 

@@ -1,0 +1,54 @@
+"""Types of command-line arguments. A wrong value ends in a usage message that says what is allowed."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from ..runtime.device import check_world_size
+
+
+def add_example_parser(commands: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
+    """A subcommand whose help starts with `summary` and ends with `example`."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary[0].lower() + summary[1:].partition(".")[0],
+        description=summary,
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    return parser
+
+
+def num_ranks(text: str) -> int:
+    """A number of ranks that can talk to each other: 2 to 64."""
+    try:
+        size = check_world_size(_whole(text))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if size < 2:
+        raise argparse.ArgumentTypeError("an all-reduce needs 2 ranks or more; got 1")
+    return size
+
+
+def positive(text: str) -> int:
+    """A whole number of 1 or more."""
+    number = _whole(text)
+    if not isinstance(number, int) or number < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of 1 or more; got {text!r}")
+    return number
+
+
+def port(text: str) -> int:
+    """A TCP port: 1 to 65535."""
+    number = _whole(text)
+    if not isinstance(number, int) or not 1 <= number <= 65535:
+        raise argparse.ArgumentTypeError(f"a port is a whole number from 1 to 65535; got {text!r}")
+    return number
+
+
+def _whole(text: str) -> int | str:
+    try:
+        return int(text)
+    except ValueError:
+        return text

@@ -1,0 +1,220 @@
+"""`dtlearn lab`: JupyterLab, opened at a chapter, with this environment's Python as its kernel."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import importlib.util
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from ..course import Chapter, Course, load_course
+from ..runtime.device import place
+from ..runtime.errors import LaunchError
+from .arguments import add_example_parser, port
+from .machine import num_cores
+
+FIRST = "ch01_ranks"
+_PATIENCE = 60.0  # seconds for the server to come up; a cold disk needs ten
+_GENTLE = 10.0  # seconds for the server to end its kernels, before it is killed
+_PR_SET_PDEATHSIG = 1
+
+
+def add_command(commands: Any) -> None:
+    """Add `lab` to the command line."""
+    parser = add_example_parser(
+        commands,
+        "lab",
+        "Open JupyterLab at a chapter. Ctrl-C ends it, with all kernels and ranks.",
+        "dtlearn lab ch01 --no-browser     print the address instead of opening a browser",
+    )
+    parser.add_argument("chapter", nargs="?", default=FIRST, help=f"ch01 or ch01_ranks (default: {FIRST})")
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+    parser.add_argument("--port", type=port, help="the port to try first (default: 8888); if taken, another is used")
+    parser.add_argument("--ip", help="the address to listen on (default: localhost, for this machine only)")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Open the chapter that the options name."""
+    return open_lab(load_course(), options.chapter, options.no_browser, options.port, options.ip)
+
+
+def open_lab(
+    course: Course, name: str, no_browser: bool = False, port: int | None = None, ip: str | None = None
+) -> int:
+    """Run JupyterLab at a chapter until it is interrupted. Returns the exit code.
+
+    Raises:
+        ValueError: there is no such chapter, or it has no notebook yet.
+        LaunchError: JupyterLab or its kernel is not usable here.
+    """
+    chapter = find_chapter(course, name)
+    environment = server_environment(os.environ)
+    check_installation(environment)
+    print(f"{chapter.title}: {chapter.question} ({chapter.notebook})")
+    print(where_ranks_run(chapter.ranks, num_cores(), _num_gpus()), flush=True)
+    command = server_command(course.root, chapter.notebook, no_browser, port, ip, os.geteuid() == 0)
+    # Its own session: Ctrl-C reaches this process alone, which then ends the server without a question.
+    server = subprocess.Popen(
+        command,
+        cwd=course.root,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+    )
+    try:
+        for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal ends the server as Ctrl-C does
+            signal.signal(number, signal.default_int_handler)
+        info = _wait_for_server(server)
+        if info is not None:
+            print(f"\n  {notebook_url(info, chapter.notebook)}\n")
+            if "SSH_CONNECTION" in os.environ and not ip:
+                print(f"Over ssh, first on your own computer: ssh -L {info['port']}:localhost:{info['port']} THIS_MACHINE")
+            print("Ctrl-C ends JupyterLab, its kernels and their ranks.", flush=True)
+        server.wait()
+    except KeyboardInterrupt:
+        _stop(server)
+        print("\nJupyterLab has ended. Your work is saved in the notebooks.", flush=True)
+        return 0
+    finally:
+        _stop(server)
+    if server.returncode:
+        raise LaunchError(f"JupyterLab ended (exit code {server.returncode}); what it said is above")
+    return 0
+
+
+def find_chapter(course: Course, name: str) -> Chapter:
+    """The chapter to open. Raises ValueError if there is none of that name, or none to open yet."""
+    chapter = course.chapter(name)
+    if not chapter.ready:
+        ready = ", ".join(c.slug for c in course.chapters if c.ready)
+        raise ValueError(f"{chapter.slug} is not written yet; the chapters that you can open: {ready}")
+    if not (course.root / chapter.notebook).is_file():
+        raise ValueError(
+            f"{chapter.notebook} is missing from {course.root}. "
+            f"`git checkout {chapter.notebook}` brings it back; `make notebooks` builds it anew."
+        )
+    return chapter
+
+
+def server_environment(environment: Any) -> dict[str, str]:
+    """The server's environment variables, from this process's.
+
+    This environment's kernels come first: a kernel `python3` that the user installed from another Python, in
+    ~/.local/share/jupyter or on JUPYTER_PATH, would otherwise run the notebooks without dtlearn.
+    """
+    own = str(Path(sys.prefix, "share", "jupyter"))
+    path = os.pathsep.join([own, *filter(None, [environment.get("JUPYTER_PATH")])])
+    # With a token of ours the server does not print its own three addresses beside the one that we print.
+    return {"JUPYTER_TOKEN": secrets.token_hex(24), **environment, "JUPYTER_PATH": path}
+
+
+def server_command(
+    root: Path, notebook: Path, no_browser: bool, port: int | None, ip: str | None, is_root: bool
+) -> list[str]:
+    """The command line of the server."""
+    command = [
+        *(sys.executable, "-m", "jupyterlab"),
+        f"--ServerApp.root_dir={root}",
+        f"--LabApp.default_url=/lab/tree/{quote(notebook.as_posix())}",
+        # No pop-ups, and no questions to hosts outside.
+        "--LabApp.news_url=None",
+        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
+        "--log-level=WARN",
+    ]
+    command += ["--no-browser"] if no_browser else []
+    command += [f"--port={port}"] if port else []
+    command += [f"--ip={ip}"] if ip else []
+    command += ["--allow-root"] if is_root else []
+    return command
+
+
+def check_installation(environment: dict[str, str]) -> str:
+    """What opens the notebooks, in one clause. Raises LaunchError if something is missing, with what to do."""
+    again = "`make lab` in the course's folder puts it right."
+    for package in ("jupyterlab", "ipykernel"):
+        if importlib.util.find_spec(package) is None:
+            raise LaunchError(f"{package} is not installed in {sys.prefix}. {again}")
+    python = kernel_python(environment)
+    if Path(python).parent.parent != Path(sys.prefix):
+        raise LaunchError(f"notebooks would run on another Python ({python}) than {sys.executable}. {again}")
+    return f"JupyterLab with {python}"
+
+
+def kernel_python(environment: dict[str, str]) -> str:
+    """The Python that the server starts for a notebook whose kernel is `python3`."""
+    from jupyter_client.kernelspec import KernelSpecManager
+
+    first = Path(environment["JUPYTER_PATH"].split(os.pathsep)[0], "kernels")
+    manager = KernelSpecManager()
+    manager.kernel_dirs = [str(first), *manager.kernel_dirs]
+    named: str = manager.get_kernel_spec("python3").argv[0]
+    # jupyter_client replaces these names by the interpreter that the server itself runs on.
+    generic = {"python", f"python{sys.version_info[0]}", f"python{sys.version_info[0]}.{sys.version_info[1]}"}
+    return sys.executable if named in generic else named
+
+
+def where_ranks_run(ranks: int, cores: int, num_gpus: int) -> str:
+    """One line for a person: how many ranks, on what."""
+    shared = f", sharing {cores} core{'s' * (cores > 1)}" if cores < ranks else f", {cores} cores"
+    return f"Up to {ranks} ranks run here{shared}: {place(ranks, num_gpus)}"
+
+
+def notebook_url(info: dict[str, Any], notebook: Path) -> str:
+    """The address of the notebook on the server that wrote `info`, its `jpserver-PID.json`."""
+    url = f"{info['url']}lab/tree/{quote(notebook.as_posix())}"
+    return f"{url}?{urlencode({'token': info['token']})}" if info["token"] else url
+
+
+def _num_gpus() -> int:
+    """GPUs that torch sees. Without an NVIDIA driver there are none; then torch need not be loaded to know."""
+    if shutil.which("nvidia-smi") is None:
+        return 0
+    from ..runtime.agent_client import get_agent
+
+    agent = get_agent()
+    try:
+        return int(agent.hello()["num_gpus"])
+    finally:
+        agent.close()
+
+
+def _wait_for_server(server: subprocess.Popen[bytes]) -> dict[str, Any] | None:
+    """What the server says of itself once it listens; None if it ended or takes too long to say."""
+    from jupyter_client.connect import jupyter_runtime_dir
+
+    file = Path(jupyter_runtime_dir(), f"jpserver-{server.pid}.json")
+    deadline = time.monotonic() + _PATIENCE
+    while server.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError, ValueError):  # not there yet, or half written
+            return dict(json.loads(file.read_text(encoding="utf-8")))
+        time.sleep(0.05)
+    return None
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    """End the server. It ends its kernels; a kernel that loses its server ends itself, and its ranks with it."""
+    if server.poll() is None:
+        server.terminate()
+        try:
+            server.wait(_GENTLE)
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C: at once
+            server.kill()
+            server.wait()
+
+
+def _end_with_parent() -> None:
+    """In the server, before it runs: when `dtlearn lab` is killed, the server is told to end."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,123 @@
+import ipywidgets
+import pytest
+
+from dtlearn.notebook.panels import Slider, _slider_widget, _step_widget, slider_panel, small_multiples, stepper
+from dtlearn.viz.style import new_figure
+
+CAPTIONS = ["start", "one step", "done"]
+SIZE = (3.0, 2.4)
+
+
+def frame(k):
+    return lambda ax: ax.bar(range(4), [k + 1] * 4)
+
+
+FRAMES = [frame(k) for k in range(3)]
+
+
+def draw(n, speed):
+    if n == 8:
+        raise ValueError("8 is too many")
+    fig = new_figure(2)
+    fig.add_subplot().bar(range(n), [speed] * n)
+    return fig
+
+
+SLIDERS = {"n": Slider((2, 4, 8), 4, "ranks"), "speed": Slider((1, 10), 1, "speed (GB/s)")}
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    outputs = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **_: outputs.append(data))
+    return outputs
+
+
+def test_all_frames_stand_in_one_figure():
+    picture = small_multiples(FRAMES, CAPTIONS, "Bars.", 2, SIZE)
+    axes = picture.figure.axes
+    assert [ax.get_title(loc="left") for ax in axes] == ["1. start", "2. one step", "3. done"]
+    assert [ax.patches[0].get_height() for ax in axes] == [1, 2, 3]
+    assert picture.alt == "Bars. Step 1: start. Step 2: one step. Step 3: done."
+    assert picture.figure.get_figwidth() == 6
+
+
+def test_headless_stepper_is_a_picture_and_its_words(shown):
+    stepper(FRAMES, CAPTIONS, alt="Bars.")
+    assert [list(o) for o in shown] == [["image/png", "text/plain"], ["text/html", "text/plain"]]
+
+
+def test_live_stepper_has_the_static_form_too(shown, monkeypatch):
+    monkeypatch.setenv("DTLEARN_HEADLESS", "0")
+    stepper(FRAMES, CAPTIONS, alt="Bars.")
+    assert isinstance(shown[0], ipywidgets.VBox)
+    assert 'alt="Bars. Step 1: start.' in shown[1]["text/html"]
+    assert shown[1]["text/html"].startswith("<details>")
+
+
+def test_moving_the_step_turns_the_page():
+    controls, page = _step_widget(ipywidgets, FRAMES, CAPTIONS, "Bars.", SIZE).children
+    _, slider = controls.children
+    assert "Step 1 of 3: start" in page.value
+    slider.value = 3
+    assert "Step 3 of 3: done" in page.value
+    slider.value = 2
+    assert "Step 2 of 3: one step" in page.value
+
+
+def test_headless_slider_panel_is_the_start_and_a_table(shown):
+    slider_panel(draw, "Bars of ranks.", **SLIDERS)
+    assert [list(o) for o in shown[:2]] == [["image/png", "text/plain"], ["text/html", "text/plain"]]
+    assert shown[2].rows == (("ranks", "4", "2, 4, 8"), ("speed (GB/s)", "1", "1, 10"))
+
+
+def test_live_slider_panel_has_the_static_form_too(shown, monkeypatch):
+    monkeypatch.setenv("DTLEARN_HEADLESS", "0")
+    slider_panel(draw, "Bars of ranks.", **SLIDERS)
+    assert isinstance(shown[0], ipywidgets.VBox)
+    assert "<img" in shown[1]["text/html"] and "<table>" in shown[1]["text/html"]
+    assert "speed (GB/s)" in shown[1]["text/plain"]
+
+
+def test_moving_a_slider_draws_again():
+    ranks, speed, page = _slider_widget(ipywidgets, draw, "Bars.", SLIDERS).children
+    first = page.value
+    assert "ranks = 4, speed (GB/s) = 1" in first
+    speed.value = 10
+    assert "speed (GB/s) = 10" in page.value and page.value != first
+    ranks.value = 8
+    assert 'role="alert"' in page.value and "8 is too many" in page.value
+    ranks.value = 2
+    assert "<img" in page.value
+
+
+def test_without_widgets_the_static_form_is_shown_and_said(shown, monkeypatch, capsys):
+    monkeypatch.setenv("DTLEARN_HEADLESS", "0")
+    monkeypatch.setitem(__import__("sys").modules, "ipywidgets", None)
+    stepper(FRAMES, CAPTIONS, alt="Bars.")
+    assert "ipywidgets is not installed" in capsys.readouterr().out
+    assert "image/png" in shown[0]
+
+
+def test_nothing_uses_pyplot(shown, monkeypatch):
+    import sys
+
+    monkeypatch.setenv("DTLEARN_HEADLESS", "0")
+    stepper(FRAMES, CAPTIONS, alt="Bars.")
+    slider_panel(draw, "Bars.", **SLIDERS)
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    assert pyplot is None or pyplot.get_fignums() == []
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: stepper([], [], alt="x"), "one caption per frame"),
+        (lambda: stepper(FRAMES, ["a"], alt="x"), "not 1 for 3"),
+        (lambda: slider_panel(draw, "x"), "at least one slider"),
+        (lambda: Slider((1, 2), 3, "ranks"), "not one of its values"),
+    ],
+)
+def test_bad_input(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,182 @@
+import json
+from pathlib import Path
+
+import build_notebooks as builder
+import nbformat
+import pytest
+
+SOURCE = """\
+# %% [markdown]
+# # A chapter
+
+# %%
+import os
+print(os.environ["DTLEARN_HEADLESS"], os.path.basename(os.getcwd()))
+
+# %% tags=["nbval-ignore-output"]
+# %%capture out
+6 * 7
+
+# %% tags=["raises-exception"]
+raise ValueError("on purpose")
+"""
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A course with one source, in a folder whose name is not plain."""
+    root = tmp_path / "kurs mit ümlaut"
+    write(root, "ch01_first", SOURCE)
+    return root
+
+
+def write(root: Path, slug: str, text: str) -> None:
+    path = root / "notebooks" / "src" / f"{slug}.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def run(root, *args):
+    return builder.main(list(args), root)
+
+
+def read(root, slug="ch01_first"):
+    return nbformat.read(root / "notebooks" / f"{slug}.ipynb", as_version=4)
+
+
+def edit(root, change):
+    nb = read(root)
+    change(nb)
+    nbformat.write(nb, root / "notebooks" / "ch01_first.ipynb")
+
+
+def fake_execute(notebook, folder):
+    """Stands in for a kernel where a test is about something else."""
+    for count, cell in enumerate((c for c in notebook.cells if c.cell_type == "code"), start=1):
+        cell.execution_count = count
+        cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text="done\n")]
+
+
+@pytest.fixture
+def built(root, monkeypatch):
+    monkeypatch.setattr(builder, "execute", fake_execute)
+    assert run(root) == 0
+    return root
+
+
+def test_a_source_becomes_an_executed_notebook(root, capsys):
+    assert run(root) == 0
+    assert capsys.readouterr().out.startswith("ch01_first: ")
+    nb = read(root)
+    nbformat.validate(nb)
+    assert [c.id for c in nb.cells] == [f"ch01_first-{i:03d}" for i in range(4)]
+    assert nb.cells[0].source.startswith("<!-- Generated from notebooks/src/ch01_first.py")
+    assert nb.cells[1].outputs[0].text == "1 notebooks\n"
+    assert nb.cells[2].source == "%%capture out\n6 * 7"
+    assert nb.cells[2].metadata == {"tags": ["nbval-ignore-output"]}
+    assert nb.cells[3].outputs[0].ename == "ValueError"
+    assert nb.metadata.dtlearn.generated_from == "notebooks/src/ch01_first.py"
+    assert "version" not in nb.metadata.language_info
+    first = (root / "notebooks" / "ch01_first.ipynb").read_bytes()
+    assert run(root) == 0
+    assert (root / "notebooks" / "ch01_first.ipynb").read_bytes() == first, "a rebuild must not differ"
+    assert run(root, "--check") == 0
+
+
+def test_a_failing_cell_is_shown_and_nothing_is_written(root, capsys):
+    write(root, "ch01_first", SOURCE + "\n# %%\nx = 1\nboom = {}['missing']\n")
+    assert run(root) == 1
+    said = capsys.readouterr().err
+    assert "ch01_first failed in cell ch01_first-004" in said
+    assert "    boom = {}['missing']" in said and "KeyError: 'missing'" in said
+    assert "\x1b" not in said
+    assert [p.name for p in (root / "notebooks").iterdir()] == ["src"]
+
+
+def test_a_cell_that_does_not_end_is_stopped(root, capsys, monkeypatch):
+    monkeypatch.setattr(builder, "CELL_TIMEOUT", 1)
+    write(root, "ch01_first", "# %% [markdown]\n# # A\n\n# %%\nimport time; time.sleep(60)\n")
+    assert run(root) == 1
+    assert "did not end within 1 s" in capsys.readouterr().err
+
+
+def test_a_notebook_over_the_limit_is_not_written(root, capsys, monkeypatch):
+    monkeypatch.setattr(builder, "execute", fake_execute)
+    monkeypatch.setattr(builder, "MAX_BYTES", 500)
+    assert run(root) == 1
+    assert "over 500; the largest outputs are in cell ch01_first-" in capsys.readouterr().err
+    assert not (root / "notebooks" / "ch01_first.ipynb").exists()
+
+
+def test_only_builds_that_one(root, monkeypatch):
+    monkeypatch.setattr(builder, "execute", fake_execute)
+    write(root, "ch02_second", SOURCE)
+    assert run(root, "--only", "ch02_second") == 0
+    assert [p.name for p in (root / "notebooks").glob("*.ipynb")] == ["ch02_second.ipynb"]
+
+
+@pytest.mark.parametrize(
+    ("slug", "text", "args", "message"),
+    [
+        ("ch02_b", SOURCE, ["--only", "ch09_none"], "there is no notebooks/src/ch09_none.py"),
+        ("Chapter2", SOURCE, [], "named chNN_name.py"),
+        ("ch00_code", "# %%\nx = 1\n", [], "first cell must be markdown"),
+    ],
+)
+def test_bad_input(root, capsys, slug, text, args, message):
+    write(root, slug, text)
+    assert run(root, *args) == 1
+    assert message in capsys.readouterr().err
+
+
+def problems(root, capsys):
+    status = run(root, "--check")
+    out = capsys.readouterr().out
+    assert status == (0 if out.startswith("notebooks: all fit") else 1)
+    return out
+
+
+def test_check_passes_on_what_was_built(built, capsys):
+    capsys.readouterr()
+    assert "all fit" in problems(built, capsys)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda nb: nb.cells[1].update(source="print(2)"), "cell ch01_first-001: source differs"),
+        (lambda nb: nb.cells[1].update(id="other"), "cell ch01_first-001: id differs"),
+        (lambda nb: nb.cells[2].metadata.clear(), "cell ch01_first-002: metadata differs"),
+        (lambda nb: nb.metadata.kernelspec.update(name="other"), "metadata is not what the builder writes"),
+        (lambda nb: nb.cells.pop(), "has 3 cells, its source 4"),
+        (lambda nb: nb.cells[1].outputs[0].update(text="/home/me\n"), "path of this machine"),
+    ],
+)
+def test_check_finds_a_notebook_that_was_changed_by_hand(built, capsys, change, message):
+    edit(built, change)
+    assert message in problems(built, capsys)
+
+
+def test_check_finds_edited_missing_and_stale(built, capsys):
+    write(built, "ch02_second", SOURCE)
+    (built / "notebooks" / "Untitled.ipynb").write_text(json.dumps(nbformat.v4.new_notebook()))
+    said = problems(built, capsys)
+    assert "ch02_second: not built" in said
+    assert "notebooks/Untitled.ipynb: has no source" in said
+
+
+def test_check_finds_an_algorithm_in_a_source(built, capsys):
+    write(built, "ch01_first", SOURCE + "\n# %%\ndef ring():\n" + "    x = 1\n" * 16)
+    assert "the body of ring has 16 lines" in problems(built, capsys)
+
+
+def test_a_slow_notebook_is_warned_of(root, capsys, monkeypatch):
+    monkeypatch.setattr(builder, "execute", fake_execute)
+    monkeypatch.setattr(builder, "SLOW", -1)
+    assert run(root) == 0
+    assert "warning: ch01_first took" in capsys.readouterr().out
+
+
+def test_traceback_lines_lose_the_machine():
+    line = f"File {builder.ROOT}/dtlearn/x.py, in {builder.sys.prefix}/lib/y.py, at 0x7f12ab34cd56"
+    assert builder._without_machine(line) == "File <course>/dtlearn/x.py, in <python>/lib/y.py, at 0x..."
