@@ -6,7 +6,7 @@ BIN = .venv/bin
 BUILDERS = $(wildcard tools/make_*.py tools/build_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test notebooks check pins clean
+.PHONY: help lab test notebooks images check pins clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +26,10 @@ test: ## Make the environment if needed, then all checks, tests and notebooks
 notebooks: ## Build and run notebooks/*.ipynb from notebooks/src
 	@$(BOOTSTRAP) --extras test
 	@$(BIN)/python tools/build_notebooks.py
+
+images: ## Draw images/ anew, from recorded runs
+	@$(BOOTSTRAP) --extras test
+	@$(BIN)/python tools/make_images.py
 
 check: ## Style, types and generated files only; needs what `make test` installs
 	$(BIN)/ruff format --check .

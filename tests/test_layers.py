@@ -31,6 +31,7 @@ LAYERS = {
     "notebook": 5,
     FRONT: 6,
     "cli": 7,
+    "__main__": 8,  # `python -m dtlearn`
 }
 # Inside a layer nobody imports a neighbour, but for these.
 NEIGHBOURS = {

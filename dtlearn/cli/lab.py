@@ -81,7 +81,9 @@ def open_lab(
         if info is not None:
             print(f"\n  {notebook_url(info, chapter.notebook)}\n")
             if "SSH_CONNECTION" in os.environ and not ip:
-                print(f"Over ssh, first on your own computer: ssh -L {info['port']}:localhost:{info['port']} THIS_MACHINE")
+                print(
+                    f"Over ssh, first on your own computer: ssh -L {info['port']}:localhost:{info['port']} THIS_MACHINE"
+                )
             print("Ctrl-C ends JupyterLab, its kernels and their ranks.", flush=True)
         server.wait()
     except KeyboardInterrupt:

@@ -60,7 +60,7 @@ class RanksMagics(Magics):
                 world.execute("# %%ranks\n" + cell, chosen, timeout=limit, number=self.shell.execution_count, sink=sink)
         finally:
             if args.record and world.processes:
-                self._keep(args.record, merge(world.size, world.events(), str(world.placement)))
+                self._keep(args.record, merge(world.size, world.events(), world.placement.where))
         if args.out and not args.expect:
             self._keep(args.out, world.last(chosen))
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .device import device  # at once: loaded later, the file of the same name would take the function's place
 from .record import Event, Record
 
 if TYPE_CHECKING:
-    from .device import device
     from .run import RunResult, run_ranks
     from .world import World
 
 __all__ = ["Event", "Record", "RunResult", "World", "device", "run_ranks"]
-_HOME = {"device": "device", "run_ranks": "run", "RunResult": "run", "World": "world"}
+_HOME = {"run_ranks": "run", "RunResult": "run", "World": "world"}
 
 
 def __getattr__(name: str) -> Any:

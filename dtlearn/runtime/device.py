@@ -27,10 +27,16 @@ class Placement:
     devices: tuple[str, ...]
     reason: str
 
+    @property
+    def where(self) -> str:
+        """Backend and device kind: the label of figures, such as "gloo on CPU"."""
+        if set(self.devices) == {"cpu"}:
+            return f"{self.backend} on CPU"
+        count = len(set(self.devices))
+        return f"{self.backend} on {count} GPU{'s' * (count > 1)}"
+
     def __str__(self) -> str:
-        kinds = {d.split(":")[0] for d in self.devices}
-        where = "CPU" if kinds == {"cpu"} else f"{len(set(self.devices))} GPU{'s' * (len(set(self.devices)) > 1)}"
-        return f"{self.backend} on {where}: {self.reason}"
+        return f"{self.where}: {self.reason}"
 
 
 def place(world_size: int, num_gpus: int, device: str = "auto") -> Placement:

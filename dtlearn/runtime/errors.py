@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .record import Record
+
 
 class DtlearnError(Exception):
     """Base of every error that is meant for a person: its message is the whole story, no traceback is needed."""
@@ -50,7 +52,10 @@ class RankError(DtlearnError, RuntimeError):
     Attributes:
         failures: one `Failure` per failed rank, the first cause first.
         output: `{rank: text}` printed until then.
+        record: what the ranks communicated until then, if the run was recorded.
     """
+
+    record: Record | None = None
 
     def __init__(self, message: str, failures: tuple[Failure, ...] = (), output: Mapping[int, str] | None = None):
         super().__init__(message)
@@ -86,7 +91,10 @@ class RanksTimeout(DtlearnError, TimeoutError):
     Attributes:
         stuck: one `Stuck` per rank.
         output: `{rank: text}` printed until then.
+        record: what the ranks communicated until then, if the run was recorded.
     """
+
+    record: Record | None = None
 
     def __init__(self, message: str, stuck: tuple[Stuck, ...] = (), output: Mapping[int, str] | None = None):
         super().__init__(message)

@@ -125,7 +125,7 @@ def unfinished_call(run_dir: Path, rank: int) -> str:
     """The call that a rank is inside of, as text; "" if none."""
     events = read_call_log(call_log_file(run_dir, rank), rank)
     for event in reversed(events):
-        if event.end_ns is None and not event.asynchronous:
+        if event.end_ns is None and not event.asynchronous and "raised" not in event.detail:
             count = sum(e.op == event.op and e.seq <= event.seq for e in events)
             text = call_text(event.op, count, event.peer, event.line)
             text += f" (after {event.detail['after']})" if "after" in event.detail else ""

@@ -29,8 +29,8 @@ class Event:
         nbytes: payload in bytes: the tensor that this rank hands in (or receives into, for a pure receiver).
         dtype, shape: of that tensor; for a list of tensors, of the first.
         peer: global rank at the other end (p2p), or the root (rooted collectives); None otherwise.
-        detail: reduce op, tag and the like, as plain values.
-        start_ns, end_ns: monotonic clock of this machine; `end_ns` is None if the call never returned.
+        detail: reduce op, tag and the like, as plain values; "raised" names the exception of a call that raised.
+        start_ns, end_ns: monotonic clock of this machine; `end_ns` is None if the call never returned (or raised).
         asynchronous: the call returned a Work; `end_ns` is then when `wait()` returned.
         file, line, code: the caller's source line.
     """

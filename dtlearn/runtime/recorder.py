@@ -133,11 +133,10 @@ class CallLog:
 
     def _leave(self, seq: int, inner_bytes: int, raised: str | None = None) -> None:
         self.inside = None
-        end: dict[str, Any] = {"end": seq, "end_ns": time.monotonic_ns()}
+        # A call that raised never returned: it has no end, so that a hang that was cut short is drawn as one.
+        end: dict[str, Any] = {"end": seq} | ({"raised": raised} if raised else {"end_ns": time.monotonic_ns()})
         if inner_bytes:
             end["nbytes"] = inner_bytes
-        if raised:
-            end["raised"] = raised
         self._write(end)
 
     def _write(self, line: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from . import transfer, wire
 from .agent_client import AgentClient, get_agent
 from .collect import Collector, RankState
 from .device import Placement, check_world_size, place
-from .errors import LaunchError, RankError
+from .errors import LaunchError, RankError, RanksTimeout
 from .explain import explain_failures, explain_timeout
 from .record import Record, merge
 
@@ -107,7 +107,7 @@ def run_ranks(
             task = wire.encode({"init_group": init_group, "sources": _notebook_sources()}, blob)
             collector.tell_all(task)
             in_time = collector.wait(time.monotonic() + timeout)
-            error: Exception | None = None
+            error: RankError | RanksTimeout | None = None
             if not in_time:
                 error = explain_timeout(agent, collector, run_dir, timeout)
             elif failures := collector.failures():
@@ -121,9 +121,10 @@ def run_ranks(
             collector.close()
             os.close(events_fd)
         output = [s.output.text() for s in collector.ranks]
+        events = read_events(run_dir, size, placement.where) if record else None
         if error is not None:
+            error.record = events
             raise error
-        events = read_events(run_dir, size, str(placement)) if record else None
     values = [transfer.unpack(s.result or b"") for s in collector.ranks]
     return RunResult(values, output, placement, time.monotonic() - begun, events)
 

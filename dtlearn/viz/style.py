@@ -108,7 +108,10 @@ def headline(ax: Axes, title: str, label: str = "") -> None:
     emulated = "emulated link" in label.lower()
     ax.set_title(title, loc="left", pad=24 if label else 10)
     if label:
-        ax.annotate(label, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points", color=MUTED, size=9)
+        text = ax.annotate(
+            label, (0, 1), (0, 8), xycoords="axes fraction", textcoords="offset points", color=MUTED, size=9
+        )
+        text.set_in_layout(False)  # the title's padding keeps its line free; its length must not push other axes away
     if emulated:
         ax.annotate(
             "emulated link",

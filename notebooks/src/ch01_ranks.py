@@ -90,7 +90,11 @@ from dtlearn.runtime.rendezvous import record_rendezvous
 
 calls = record_rendezvous(4, late={3: 0.3})
 show(
-    rendezvous(calls, world_size=4, label="gloo on CPU, ranks meet through a file; rank 3 starts 0.3 s late"),
+    rendezvous(
+        [call for call in calls if call.action != "get"],  # reading what was waited for takes no time
+        world_size=4,
+        label="gloo on CPU, ranks meet through a file; rank 3 starts 0.3 s late",
+    ),
     alt="Store calls of four ranks during init_process_group. Ranks 0, 1 and 2 write their own key at once and then "
     "wait for the key of rank 3, which is written 0.3 s later; then all finish together.",
 )
@@ -102,8 +106,8 @@ late.reveal("B", explain="The world size is fixed at the start. A job begins whe
 
 # %% [markdown]
 # What you see is all there is to it. The **store** is a small shared dictionary. Every rank *sets* one key, its own
-# address, and *waits* for the keys of the others; then they open connections to each other, and the store has done
-# its work. With `torchrun` the store is a `TCPStore`, a little server at `MASTER_ADDR:MASTER_PORT`; here it is a
+# address (the last number in a key is the rank), and *waits* for the keys of the others; then they open connections to
+# each other, and the store has done its work. With `torchrun` the store is a `TCPStore`, a little server at `MASTER_ADDR:MASTER_PORT`; here it is a
 # `FileStore`, a file in a new folder, which needs no port and no name look-up.
 #
 # Three classic failures live here. A rank that never starts makes all others wait for the store's time-out. Two jobs
@@ -259,7 +263,7 @@ sent.reveal(max(per_step), explain="26,122 x 4. The call of 4 bytes is the loss,
 # %%
 show(
     bytes_per_rank(record.select(op="all_reduce"), expected=100 * (gradient_bytes + 4)),
-    alt="Payload of all_reduce for four ranks over 100 steps: 10.4 MB on each, equal to the expected value.",
+    alt="Payload of all_reduce on four ranks over 100 steps: 10,449,200 bytes on each, as expected.",
 )
 
 # %% [markdown]
@@ -342,9 +346,9 @@ print("fork after a backward pass on two threads:", flush=True)
 notebook_launcher(work, num_processes=2)
 
 # %% [markdown]
-# The second fork never finishes. (It also says "CUDAs" on a machine that has none; ignore that.) With CUDA the same launcher
-# refuses, which is kinder. The ranks of this course are never forked from the notebook, for this reason: a clean helper process, which has torch loaded and has
-# done nothing with it, forks them.
+# The second fork never finishes. (It says "CUDAs" on a machine that has none; ignore that.) Once CUDA was used, the same
+# launcher refuses to fork, which is kinder. The ranks of this course are never forked from the notebook, for this reason:
+# a clean helper process, which has loaded torch and computed nothing of yours, forks them.
 #
 # The other door is `accelerate launch`. It has a trap on machines without GPUs: it starts **one** process, and does not say
 # so.
@@ -373,7 +377,7 @@ main(["--steps", "20"])
 # | launcher | starts | tells the script | good for |
 # |---|---|---|---|
 # | `%%ranks` | nothing: the ranks wait here | group exists already | looking, trying, breaking |
-# | `run_ranks` | fresh ranks, in a twentieth of a second | group exists already | tests, graders, benchmarks |
+# | `run_ranks` | fresh ranks, in about a tenth of a second | group exists already | tests, graders, benchmarks |
 # | `torchrun` | fresh processes, on one or many machines | environment | real jobs |
 # | `accelerate launch`, `notebook_launcher` | fresh processes, or forks | environment | scripts written for accelerate |
 # | Slurm (`srun`) | one process per task, on machines it chose | its own names | shared clusters |
@@ -396,7 +400,7 @@ if rank != 1:
     dist.all_reduce(total)
 
 # %%
-hang.reveal("B", explain="A collective cannot know that a rank will never come. Without a time limit this cell waits for 30 minutes.")
+hang.reveal("B", explain="A collective cannot know that a rank will never come.")
 
 # %% tags=["nbval-ignore-output"]
 show(
@@ -405,8 +409,11 @@ show(
 )
 
 # %% [markdown]
-# Read the message above again: which ranks wait, in which call, on which line, and who never came. A hang is always a
-# difference between ranks; the question is never "where does it wait?" but "where did the ranks part?".
+# Read the message above again: which ranks wait, in which call, on which line, and who never came. A hang is a
+# difference between ranks; the question is less "where does it wait?" than "where did the ranks part?".
+#
+# The time limit was ours (`-t 2`). PyTorch's own is 30 minutes with gloo and 10 with NCCL, and what it prints then names
+# neither the rank that did not come nor the line.
 #
 # The ranks were freed, and this notebook can go on. Their variables are still there:
 
@@ -440,8 +447,8 @@ print(f"{flop:.2e} FLOP, {seconds:.2e} s on one GPU; on 1,024 such GPUs, if noth
 years.reveal(round(seconds / (365.25 * 86400)), explain="The paper's own count, in its table D.1, is 3.14e23 FLOP.")
 
 # %% [markdown]
-# The second sum is memory: 16 bytes per parameter for mixed-precision training with Adam is 2.8 TB, and the largest GPU in
-# the table of any cloud holds a small part of that. Chapters 8 and 9 do that sum.
+# The second sum is memory: 16 bytes per parameter for mixed-precision training with Adam (Rajbhandari et al. 2020, arXiv
+# 1910.02054) is 2.8 TB for that model, before any activation. An H200 has 141 GB. Chapters 8 and 9 do this sum with care.
 #
 # But ranks do not come free: they must talk. For a data-parallel step
 #
@@ -469,8 +476,8 @@ slider_panel(
 )
 
 # %% [markdown]
-# And on this machine? Be honest about it: ranks that share two cores cannot be faster than two cores, and this model is so
-# small that it mostly waits for messages. Each run below is one launch of `run_ranks`, start-up included.
+# And on this machine? Ranks that share the cores of one computer share its speed, and this model is so small that a step
+# is mostly messages. Each run below is one launch of `run_ranks`, start-up included.
 
 # %% tags=["nbval-ignore-output"]
 rank_table(
@@ -479,8 +486,8 @@ rank_table(
 )
 
 # %% [markdown]
-# More ranks, more time: the communication of 26 thousand gradients costs more than it saves. On a GPU cluster the same sum
-# with other numbers comes out the other way, and that is what the rest of the course is about: making the second term small
+# Expect more ranks to take more time: the messages of a step cost more than the smaller share of the work saves. On a GPU
+# cluster the same sum with other numbers comes out the other way, and that is what the rest of the course is about: making the second term small
 # (chapters 2, 5), hiding it behind the first (3, 6), and cutting what does not fit at all (8 to 14).
 #
 # ## 8. Where the library does it

@@ -1,0 +1,85 @@
+"""`dtlearn bench NAME`: measurements that a reader can repeat, each with its counterpart in one run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from . import bench_cells, bench_launch
+from .arguments import add_example_parser, num_ranks, positive
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One bench.
+
+    Attributes:
+        summary, example: for its help.
+        option: name of the option that says how often, such as "rounds".
+        default: its default.
+        run: called with the number of ranks and of repetitions; returns a dataclass.
+        table: that dataclass as text.
+        values: that dataclass as plain values, for JSON.
+    """
+
+    summary: str
+    example: str
+    option: str
+    default: int
+    run: Callable[[int, int], Any]
+    table: Callable[[Any], str]
+    values: Callable[[Any], dict[str, Any]]
+
+
+BENCHES = {
+    "launch": Bench(
+        "Time from call to result of an all-reduce: run_ranks, torch's spawn, accelerate's notebook_launcher.",
+        "dtlearn bench launch --ranks 2 --rounds 3",
+        "rounds",
+        5,
+        bench_launch.measure,
+        bench_launch.table,
+        bench_launch.values,
+    ),
+    "cells": Bench(
+        "Times of cells on persistent ranks: their start, an empty cell, a 1 MiB all-reduce.",
+        "dtlearn bench cells --ranks 2",
+        "cells",
+        50,
+        bench_cells.measure,
+        bench_cells.table,
+        bench_cells.values,
+    ),
+}
+
+
+def add_command(commands: Any) -> None:
+    """Add `bench` and all its benches to the command line."""
+    summary = "Measure. Each bench compares within one run, as figures of two runs cannot be compared."
+    names = add_example_parser(commands, "bench", summary, "dtlearn bench launch").add_subparsers(
+        dest="bench", metavar="NAME", required=True
+    )
+    for name, bench in BENCHES.items():
+        parser = add_example_parser(names, name, bench.summary, bench.example)
+        parser.add_argument("--ranks", type=num_ranks, default=4, help="2 to 64 (default: 4)")
+        parser.add_argument(
+            f"--{bench.option}",
+            dest="repetitions",
+            metavar="N",
+            type=positive,
+            default=bench.default,
+            help=f"measurements of each, after a first (default: {bench.default})",
+        )
+        parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+        parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the bench that the options name and print what it measured."""
+    bench = BENCHES[options.bench]
+    result = bench.run(options.ranks, options.repetitions)
+    print(json.dumps(bench.values(result), indent=2) if options.json else bench.table(result))
+    return 0 if result.ok else 1

@@ -1,0 +1,39 @@
+"""One finding of `dtlearn doctor`, and the rule that no check may end the doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["ok", "note", "problem"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """What one check found.
+
+    Attributes:
+        name: what was looked at.
+        state: "ok"; "note": chapters run, but it is good to know; "problem": it stops chapters from running.
+        found: one clause.
+        advice: what to do; "" if there is nothing to do.
+    """
+
+    name: str
+    state: State
+    found: str
+    advice: str = ""
+
+
+def attempt(name: str, check: Callable[[], Check]) -> Check:
+    """The finding of `check`. One that itself fails becomes a note: that says nothing about the machine."""
+    try:
+        return check()
+    except Exception as error:
+        return Check(name, "note", f"could not be checked ({type(error).__name__}: {error})")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

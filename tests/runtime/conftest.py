@@ -1,0 +1,144 @@
+"""For the tests of ranks: a temporary folder of their own, worlds, a sink; and no test may leave anything behind."""
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from dtlearn.runtime import World, agent_client
+from dtlearn.runtime.cell import Sink
+
+SECONDS_TO_VANISH = 3.0
+# As the tests' own conftest sets it; every process that a test starts has it in the environment it began with.
+MARKER = f"DTLEARN_TEST_SESSION={os.environ['DTLEARN_TEST_SESSION']}".encode()
+WORLDS: list[World] = []  # those that a fixture keeps alive
+
+
+def living() -> set[int]:
+    """Processes that the tests started and that still live, but for the agent and the ranks of kept worlds."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended, or it is another user's
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+            if state not in "ZX" and MARKER in (folder / "environ").read_bytes().split(b"\0"):
+                found.add(int(folder.name))
+    agent = agent_client._current
+    return found - {os.getpid(), agent.pid if agent else 0} - {pid for world in WORLDS for pid in world.pids}
+
+
+def wait_until(done, seconds: float = SECONDS_TO_VANISH) -> bool:
+    """Whether `done()` came true in time."""
+    deadline = time.monotonic() + seconds
+    while not (came := done()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return bool(came)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def temp_root():
+    """A folder that all temporary files of this file's tests are in. Its name is short, as sockets need it."""
+    old, old_variable = tempfile.tempdir, os.environ.get("TMPDIR")
+    root = Path(tempfile.mkdtemp(prefix="ranks-"))
+    tempfile.tempdir = os.environ["TMPDIR"] = str(root)
+    yield root
+    tempfile.tempdir = old
+    del os.environ["TMPDIR"]
+    if old_variable is not None:
+        os.environ["TMPDIR"] = old_variable
+    shutil.rmtree(root)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(temp_root):
+    """After every test: no process of a run, and no folder of a run."""
+    before = living()  # such as a helper that the test session itself started
+    yield
+    kept = {str(world._run_dir) for world in WORLDS if world.processes}
+    assert wait_until(lambda: not living() - before), f"still alive: {living() - before}"
+    assert {str(path) for path in temp_root.glob("dtlearn-*")} == kept
+
+
+class Shown(Sink):
+    """Keeps what the ranks publish."""
+
+    def __init__(self):
+        self.messages = []
+        self.ticks = 0
+        self.on_text = lambda rank, text: None
+
+    def publish(self, rank, message):
+        self.messages.append((rank, message))
+        if message["msg_type"] == "stream":
+            self.on_text(rank, message["content"]["text"])
+
+    def tick(self):
+        self.ticks += 1
+
+    def text(self, rank: int) -> str:
+        """What that rank printed."""
+        return "".join(m["content"]["text"] for r, m in self.messages if r == rank and m["msg_type"] == "stream")
+
+    def kinds(self, rank: int) -> set[str]:
+        """MIME types that the rank displayed."""
+        return {kind for r, m in self.messages if r == rank for kind in m["content"].get("data", {})}
+
+
+@pytest.fixture(scope="module")
+def make_world(temp_root):
+    """Starts worlds that live until the end of the file's tests."""
+    made = []
+
+    def make(size: int) -> World:
+        world = World(size)
+        made.append(world)
+        WORLDS.append(world)
+        return world
+
+    yield make
+    for world in made:
+        world.stop()
+        WORLDS.remove(world)
+
+
+@pytest.fixture(scope="module")
+def world(make_world):
+    """Two ranks, for the tests of one file."""
+    return make_world(2)
+
+
+@pytest.fixture
+def cell(world):
+    """Runs a cell on the world; returns what was shown. A rank that prints "go" sets off `when_it_says_go`."""
+
+    def run(code: str, *, when_it_says_go=None, on=world, **options) -> Shown:
+        shown = Shown()
+        if when_it_says_go is not None:
+            shown.on_text = lambda rank, text: when_it_says_go() if "go" in text else None
+        on.execute(code, sink=shown, **options)
+        return shown
+
+    return run
+
+
+@pytest.fixture
+def interrupt():
+    """Sends this process what Ctrl-C sends, from another thread: at once, or when a file appears."""
+    threads = []
+
+    def send(path: Path | None = None) -> None:
+        def work():
+            if path is None or wait_until(path.exists, 30):
+                os.kill(os.getpid(), signal.SIGINT)
+
+        threads.append(threading.Thread(target=work))
+        threads[-1].start()
+
+    yield send
+    for thread in threads:
+        thread.join()

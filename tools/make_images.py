@@ -1,0 +1,100 @@
+"""Draw images/ch01_ranks/*.svg, which the README shows, from runs recorded now on this machine.
+
+    python tools/make_images.py            run, record, draw, write
+    python tools/make_images.py --check    run nothing; verify that every image stands, with its description, and no other
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from dtlearn.models.train_digits import train
+from dtlearn.runtime import run_ranks
+from dtlearn.runtime.errors import RanksTimeout
+from dtlearn.runtime.rendezvous import record_rendezvous
+from dtlearn.viz import rendezvous, save_svg, timeline
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "images" / "ch01_ranks"
+
+
+def training_steps() -> Figure:
+    return timeline(run_ranks(train, 4, 2, device="cpu", record=True).record, title="Two training steps on 4 ranks")
+
+
+def finding_each_other() -> Figure:
+    calls = [call for call in record_rendezvous(4, late={3: 0.3}) if call.action != "get"]
+    return rendezvous(calls, world_size=4, label="gloo on CPU, ranks meet through a file; rank 3 starts 0.3 s late")
+
+
+def hang() -> Figure:
+    try:
+        run_ranks(_all_but_one, 4, device="cpu", timeout=2, record=True)
+    except RanksTimeout as error:
+        assert error.record is not None
+        return timeline(error.record, title="Three ranks in a call that the fourth never made")
+    raise AssertionError("a call that one rank does not make must not return")
+
+
+def _all_but_one() -> None:
+    import torch
+    import torch.distributed as dist
+
+    if dist.get_rank() != 1:
+        dist.all_reduce(torch.ones(1))
+
+
+# Name -> what draws it, and what it shows in words.
+IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
+    "training_steps": (
+        training_steps,
+        "Recorded run of two training steps on four ranks: six broadcasts give every rank the same model, then each "
+        "step has one all-reduce for the gradients and one for the loss.",
+    ),
+    "rendezvous": (
+        finding_each_other,
+        "Recorded store calls of four ranks: each writes its own key and waits for the others; rank 3 comes 0.3 s late, "
+        "and all wait for it.",
+    ),
+    "hang": (
+        hang,
+        "Recorded run that hangs: ranks 0, 2 and 3 are in an all_reduce that never returns, rank 1 made no call.",
+    ),
+}
+
+
+def check(folder: Path) -> list[str]:
+    """What is wrong with the images, a line each."""
+    found = {path.stem for path in folder.glob("*.svg")}
+    problems = [f"{folder.name}/{name}.svg is missing: run tools/make_images.py" for name in set(IMAGES) - found]
+    problems += [f"{folder.name}/{name}.svg is not drawn by tools/make_images.py" for name in found - set(IMAGES)]
+    for name in sorted(found & set(IMAGES)):
+        described = ET.parse(folder / f"{name}.svg").getroot().find("{http://www.w3.org/2000/svg}desc")
+        if described is None or described.text != IMAGES[name][1]:
+            problems.append(f"{folder.name}/{name}.svg has another description than tools/make_images.py gives it")
+    return problems
+
+
+def main(argv: list[str] | None = None, folder: Path = FOLDER) -> int:
+    parser = argparse.ArgumentParser(description="Draw the README's images from recorded runs.")
+    parser.add_argument("--check", action="store_true", help="run nothing; verify the images")
+    if parser.parse_args(argv).check:
+        problems = check(folder)
+        print("\n".join(problems) if problems else "images: all there")
+        return 1 if problems else 0
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (draw, description) in IMAGES.items():
+        figure = draw()
+        save_svg(figure, folder / f"{name}.svg", title=name.replace("_", " "), desc=description)
+        print(f"images/{folder.name}/{name}.svg")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
