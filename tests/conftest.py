@@ -84,7 +84,7 @@ def nothing_is_left_over():
     yield
     if "dtlearn.runtime.agent_client" in sys.modules:
         # The agent lives as long as this process. End it as the end of this process would, and see what remains.
-        sys.modules["dtlearn.runtime.agent_client"]._close_at_exit()
+        sys.modules["dtlearn.runtime.agent_client"].close_agent()
     deadline = time.monotonic() + SECONDS_TO_VANISH
     left, num_empty = left_over_processes(), 0
     # Twice empty: one look can miss a process whose parent ends while we look.

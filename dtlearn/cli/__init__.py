@@ -13,7 +13,9 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..runtime.errors import DtlearnError
-from . import bench, doctor, lab
+from .bench import add_command as add_bench
+from .doctor import add_command as add_doctor
+from .lab import add_command as add_lab
 
 OK, WRONG, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -61,6 +63,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dtlearn {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in (lab, doctor, bench):
-        module.add_command(commands)
+    for add_command in (add_lab, add_doctor, add_bench):
+        add_command(commands)
     return parser

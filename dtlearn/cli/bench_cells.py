@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..runtime.errors import DtlearnError
 from .durations import columns, seconds_text, spread
 from .machine import load_line
 
@@ -63,7 +64,7 @@ def measure(ranks: int, cells: int) -> CellsResult:
         _execute(world, _SETUP)
         totals = world.gather("total.item()")
         if set(totals) != {ranks * (ranks + 1) / 2}:
-            raise RuntimeError(f"the all-reduce gave {totals}")
+            raise DtlearnError(f"the all-reduce gave {totals}")
         times = {}
         for name, code in _CELLS.items():
             for _ in range(_WARM_UP):

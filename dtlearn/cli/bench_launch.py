@@ -9,7 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ..runtime.errors import DtlearnError
 from .bench_rivals import NOTEBOOK, SPAWN, Rivals
+from .doctor_check import first_line
 from .durations import columns, seconds_text, spread
 from .machine import load_line
 
@@ -71,8 +73,8 @@ def measure(ranks: int, rounds: int) -> LaunchResult:
                     _say(f"round {number} of {rounds}: {name}" if number else f"first call: {name}")
                     try:
                         times[name].append(call())
-                    except RuntimeError as error:
-                        errors[name] = str(error)
+                    except DtlearnError as error:
+                        errors[name] = first_line(error)
     finally:
         rivals.close()
         _say("")
@@ -135,7 +137,7 @@ def _run_ranks_seconds(ranks: int) -> float:
     result = run_ranks(all_reduce, ranks, device="cpu")
     seconds = time.perf_counter() - begun
     if result[0] != ranks * (ranks + 1) / 2:
-        raise RuntimeError(f"the all-reduce gave {result[0]}")
+        raise DtlearnError(f"the all-reduce gave {result[0]}")
     return seconds
 
 

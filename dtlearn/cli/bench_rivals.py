@@ -16,6 +16,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+from ..runtime.errors import DtlearnError
 
 SPAWN, NOTEBOOK = "torch.multiprocessing.spawn", "accelerate.notebook_launcher"
 _BOOT = (
@@ -42,29 +45,41 @@ class Rivals:
             text=True,
             start_new_session=True,
         )
+        try:
+            self._hear()  # while it loads torch it would disturb whatever is measured
+        except BaseException:
+            self.close()
+            raise
 
     def seconds(self, launcher: str, ranks: int) -> float:
-        """Time of one launch on `ranks` ranks. Raises RuntimeError if it fails, or takes five minutes."""
-        assert self._process.stdin is not None and self._process.stdout is not None
+        """Time of one launch on `ranks` ranks. Raises DtlearnError if it fails, or takes five minutes."""
+        assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             print(json.dumps([launcher, ranks]), file=self._process.stdin, flush=True)
+        return float(self._hear()["seconds"])
+
+    def _hear(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], _PATIENCE)[0]:
-            self.close()
-            raise RuntimeError(f"no result within {_PATIENCE:g} s")
+            self._kill()
+            raise DtlearnError(f"no result within {_PATIENCE:g} s")
         line = self._process.stdout.readline()
         if not line:
             self._said.seek(0)
-            raise RuntimeError((self._said.read().strip().splitlines() or ["it ended without a word"])[-1])
-        answer = json.loads(line)
+            raise DtlearnError((self._said.read().strip().splitlines() or ["it ended without a word"])[-1])
+        answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
-            raise RuntimeError(answer["error"])
-        return float(answer["seconds"])
+            raise DtlearnError(answer["error"])
+        return answer
 
-    def close(self) -> None:
+    def _kill(self) -> None:
         # The workers of both launchers are in its session's one process group.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+
+    def close(self) -> None:
+        self._kill()
         for stream in (self._process.stdin, self._process.stdout, self._said):
             assert stream is not None
             with contextlib.suppress(BrokenPipeError):
@@ -72,13 +87,15 @@ class Rivals:
 
 
 def serve() -> None:
-    """Read launchers and numbers of ranks from standard input; write the time of each launch."""
-    import accelerate  # noqa: F401
+    """Say `{}` when all is loaded; then read launchers and numbers of ranks, and write the time of each launch."""
     import torch.distributed
     import torch.multiprocessing  # noqa: F401
 
+    with contextlib.suppress(ImportError):  # then its launch says so
+        import accelerate  # noqa: F401
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the launchers print is no answer
+    print("{}", file=answers, flush=True)
     launchers = {SPAWN: launch_spawn, NOTEBOOK: launch_notebook}
     for line in sys.stdin:
         launcher, ranks = json.loads(line)
@@ -131,7 +148,8 @@ def notebook_worker(folder: str) -> None:
     from accelerate import PartialState
 
     torch.set_num_threads(1)
-    state = PartialState()
+    # Without cpu=True each rank takes itself for the only one: ACCELERATE_USE_CPU counts in Accelerator() only.
+    state = PartialState(cpu=True)
     _all_reduce(state.process_index, folder)
     state.destroy_process_group()
 

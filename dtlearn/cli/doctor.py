@@ -22,6 +22,7 @@ from . import doctor_machine, doctor_software, isolation, machine
 from .arguments import add_example_parser
 from .doctor_check import Check, attempt
 from .doctor_machine import sensible_ranks
+from .lab import installation_problem, server_environment
 
 _PATIENCE = 3.0  # seconds for the look-up of this machine's name
 _WIDTHS = (8, 18)  # columns of the table: state, name
@@ -97,18 +98,15 @@ def examine() -> Report:
     memory = machine.memory()
     # What takes long starts first and is heard last.
     host = doctor_machine.HostNameLookUp()
-    torch_process = doctor_software.ask_torch()
-    facts, ranks_checks = doctor_software.TorchFacts(), list[Check]()
-    try:
+    with doctor_software.ask_torch() as torch_process:
         early = [
             attempt("Python", lambda: doctor_software.check_python(sys.version_info[:3])),
             attempt("packages", lambda: doctor_software.check_this_installation(course.root if course else None)),
-            attempt("JupyterLab", doctor_software.check_jupyterlab),
+            attempt("JupyterLab", lambda: doctor_software.check_jupyterlab(_jupyter_problem())),
             *_machine_checks(memory, most),
         ]
-    finally:
         facts = doctor_software.hear_torch(torch_process)
-    torch_checks = [attempt("torch", partial(doctor_software.check_torch, facts))]
+    torch_checks, ranks_checks = [attempt("torch", partial(doctor_software.check_torch, facts))], list[Check]()
     if not facts.error:
         torch_checks.append(attempt("gloo", partial(doctor_software.check_gloo, facts)))
         ranks_checks = _ranks_checks(facts, [*early, *torch_checks])
@@ -140,17 +138,14 @@ def format_report(report: Report, width: int = 120) -> str:
     lines = []
     indent = " " * sum(_WIDTHS)
     for check in report.checks:
-        start = (
-            f"{check.state.upper() if check.state == 'problem' else check.state:{_WIDTHS[0]}}{check.name:{_WIDTHS[1]}}"
-        )
+        state = check.state.upper() if check.state == "problem" else check.state
+        start = f"{state:{_WIDTHS[0]}}{check.name:{_WIDTHS[1]}}"
         lines += textwrap.wrap(check.found, width, initial_indent=start, subsequent_indent=indent)
         lines += textwrap.wrap(check.advice, width, initial_indent=f"{indent}-> ", subsequent_indent=f"{indent}   ")
     lines.append("")
     for chapter in report.chapters:
-        state = (
-            f"runs here, with up to {chapter.ranks} ranks" if chapter.runs else f"does NOT run here: {chapter.reason}"
-        )
-        lines.append(f"{chapter.slug}: {state}")
+        yes, no = f"runs here, with up to {chapter.ranks} ranks", f"does NOT run here: {chapter.reason}"
+        lines.append(f"{chapter.slug}: {yes if chapter.runs else no}")
     if report.num_planned:
         lines.append(f"{report.num_planned} more chapters are planned.")
     wrong = [c.name for c in report.checks if c.state == "problem"]
@@ -169,6 +164,10 @@ def _read_course() -> tuple[Course | None, list[Check]]:
         return load_course(), []
     except ValueError as error:
         return None, [Check("course", "problem", str(error), "cd into the folder that you cloned")]
+
+
+def _jupyter_problem() -> str:
+    return installation_problem(server_environment(os.environ))
 
 
 def _machine_checks(memory: tuple[int, int] | None, most_ranks: int) -> list[Check]:

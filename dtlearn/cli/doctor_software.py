@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from ..runtime.errors import DtlearnError
 from .doctor_check import Check
-from .lab import check_installation, server_environment
+from .lab import INSTALL
 
 OLDEST_PYTHON, OLDEST_TORCH = (3, 11), (2, 11)
-_INSTALL = "`make lab` in the course's folder installs what was tested."
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 # Run by another interpreter: a torch whose libraries are broken can end the process that imports it.
@@ -49,7 +47,7 @@ class TorchFacts:
 
 
 def ask_torch() -> subprocess.Popen[str]:
-    """Start a process that loads torch; `hear_torch` waits for its answer."""
+    """Start a process that loads torch, to be used in a `with`; `hear_torch` waits for its answer."""
     command = [sys.executable, "-P", "-c", _ASK_TORCH]
     return subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -61,10 +59,8 @@ def hear_torch(process: subprocess.Popen[str], timeout: float = 60.0) -> TorchFa
     try:
         said, errors = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        return TorchFacts(error=f"loading it took longer than {timeout:g} s")
-    finally:
         process.kill()
-        process.wait()
+        return TorchFacts(error=f"loading it took longer than {timeout:g} s")
     try:
         return TorchFacts(**json.loads(said.splitlines()[-1]))
     except (IndexError, ValueError, TypeError):
@@ -81,15 +77,15 @@ def check_python(version: tuple[int, int, int]) -> Check:
 
 def check_torch(facts: TorchFacts) -> Check:
     if facts.error:
-        return Check("torch", "problem", f"cannot be loaded: {facts.error}", _INSTALL)
+        return Check("torch", "problem", f"cannot be loaded: {facts.error}", INSTALL)
     if _numbers(facts.version) < OLDEST_TORCH:
-        return Check("torch", "problem", f"{facts.version}; the course needs 2.11 or newer", _INSTALL)
+        return Check("torch", "problem", f"{facts.version}; the course needs 2.11 or newer", INSTALL)
     return Check("torch", "ok", f"{facts.version}, {f'built for CUDA {facts.cuda}' if facts.cuda else 'no CUDA'}")
 
 
 def check_gloo(facts: TorchFacts) -> Check:
     if not facts.gloo:
-        return Check("gloo", "problem", "torch was built without it, so ranks on CPU cannot talk", _INSTALL)
+        return Check("gloo", "problem", "torch was built without it, so ranks on CPU cannot talk", INSTALL)
     return Check("gloo", "ok", "available: ranks on CPU talk over it")
 
 
@@ -132,33 +128,37 @@ def check_packages(needed: Mapping[str, str], installed: Mapping[str, str], pins
     """What is installed against what dtlearn needs (oldest versions) and what was tested (pins)."""
     missing = [name for name in needed if name not in installed]
     if missing:
-        return Check("packages", "problem", f"not installed: {', '.join(missing)}", _INSTALL)
+        return Check("packages", "problem", f"not installed: {', '.join(missing)}", INSTALL)
     old = [f"{n} {installed[n]} (needed: {v})" for n, v in needed.items() if v and _numbers(installed[n]) < _numbers(v)]
     if old:
-        return Check("packages", "problem", f"too old: {', '.join(old)}", _INSTALL)
+        return Check("packages", "problem", f"too old: {', '.join(old)}", INSTALL)
     other = [f"{n} {installed[n]} (tested: {pins[n]})" for n in needed if n in pins and _differs(installed[n], pins[n])]
     if other:
-        advice = f"They should work; if something looks odd, {_INSTALL[0].lower()}{_INSTALL[1:]}"
+        advice = f"They should work; if something looks odd, {INSTALL}"
         return Check("packages", "note", f"other versions than tested: {', '.join(other)}", advice)
     return Check("packages", "ok", f"the {len(needed)} that the course needs, in the versions that were tested")
 
 
 def check_this_installation(root: Path | None) -> Check:
-    """`check_packages` with what is installed here."""
+    """`check_packages` with what is installed here. `root`: the course's folder, None if there is none."""
     try:
-        needed = read_requirements(metadata.requires("dtlearn") or [])
+        lines = metadata.requires("dtlearn") or []
     except metadata.PackageNotFoundError:
-        return Check("packages", "problem", f"dtlearn is not installed in {sys.prefix}; notebooks need it", _INSTALL)
-    pins_file = root / "constraints.txt" if root else None
-    pins = read_pins(pins_file.read_text(encoding="utf-8")) if pins_file and pins_file.is_file() else {}
+        return Check("packages", "problem", f"dtlearn is not installed in {sys.prefix}; notebooks need it", INSTALL)
+    pins: dict[str, str] = {}
+    if root is not None:
+        # What the folder says now; an installation remembers what it said then.
+        lines = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+        pins = read_pins((root / "constraints.txt").read_text(encoding="utf-8"))
+    needed = read_requirements(lines)
     return check_packages(needed, installed_packages(list(needed)), pins)
 
 
-def check_jupyterlab() -> Check:
-    try:
-        return Check("JupyterLab", "ok", check_installation(server_environment(os.environ)))
-    except DtlearnError as error:
-        return Check("JupyterLab", "problem", str(error), _INSTALL)
+def check_jupyterlab(problem: str) -> Check:
+    """`problem`: what `lab.installation_problem` says."""
+    if problem:
+        return Check("JupyterLab", "problem", problem, INSTALL)
+    return Check("JupyterLab", "ok", f"opens notebooks with {sys.executable}")
 
 
 def check_browser(path: str | None) -> Check:

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -25,6 +26,7 @@ from .arguments import add_example_parser, port
 from .machine import num_cores
 
 FIRST = "ch01_ranks"
+INSTALL = "`make lab` in the course's folder installs what was tested."
 _PATIENCE = 60.0  # seconds for the server to come up; a cold disk needs ten
 _GENTLE = 10.0  # seconds for the server to end its kernels, before it is killed
 _PR_SET_PDEATHSIG = 1
@@ -61,7 +63,8 @@ def open_lab(
     """
     chapter = find_chapter(course, name)
     environment = server_environment(os.environ)
-    check_installation(environment)
+    if problem := installation_problem(environment):
+        raise LaunchError(f"{problem}. {INSTALL}")
     print(f"{chapter.title}: {chapter.question} ({chapter.notebook})")
     print(where_ranks_run(chapter.ranks, num_cores(), _num_gpus()), flush=True)
     command = server_command(course.root, chapter.notebook, no_browser, port, ip, os.geteuid() == 0)
@@ -76,7 +79,8 @@ def open_lab(
     )
     try:
         for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal ends the server as Ctrl-C does
-            signal.signal(number, signal.default_int_handler)
+            if signal.getsignal(number) != signal.SIG_IGN:  # but not under nohup
+                signal.signal(number, signal.default_int_handler)
         info = _wait_for_server(server)
         if info is not None:
             print(f"\n  {notebook_url(info, chapter.notebook)}\n")
@@ -88,7 +92,7 @@ def open_lab(
         server.wait()
     except KeyboardInterrupt:
         _stop(server)
-        print("\nJupyterLab has ended. Your work is saved in the notebooks.", flush=True)
+        print("\nJupyterLab has ended, and its kernels and ranks with it.", flush=True)
         return 0
     finally:
         _stop(server)
@@ -111,7 +115,7 @@ def find_chapter(course: Course, name: str) -> Chapter:
     return chapter
 
 
-def server_environment(environment: Any) -> dict[str, str]:
+def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The server's environment variables, from this process's.
 
     This environment's kernels come first: a kernel `python3` that the user installed from another Python, in
@@ -134,7 +138,8 @@ def server_command(
         # No pop-ups, and no questions to hosts outside.
         "--LabApp.news_url=None",
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-        "--log-level=WARN",
+        "--Application.log_level=WARN",
+        "--LabApp.log_level=WARN",
     ]
     command += ["--no-browser"] if no_browser else []
     command += [f"--port={port}"] if port else []
@@ -143,19 +148,18 @@ def server_command(
     return command
 
 
-def check_installation(environment: dict[str, str]) -> str:
-    """What opens the notebooks, in one clause. Raises LaunchError if something is missing, with what to do."""
-    again = "`make lab` in the course's folder puts it right."
+def installation_problem(environment: Mapping[str, str]) -> str:
+    """What keeps notebooks from opening with this environment's Python, in one clause; "" if nothing does."""
     for package in ("jupyterlab", "ipykernel"):
         if importlib.util.find_spec(package) is None:
-            raise LaunchError(f"{package} is not installed in {sys.prefix}. {again}")
+            return f"{package} is not installed in {sys.prefix}"
     python = kernel_python(environment)
     if Path(python).parent.parent != Path(sys.prefix):
-        raise LaunchError(f"notebooks would run on another Python ({python}) than {sys.executable}. {again}")
-    return f"JupyterLab with {python}"
+        return f"notebooks would run on another Python ({python}) than {sys.executable}"
+    return ""
 
 
-def kernel_python(environment: dict[str, str]) -> str:
+def kernel_python(environment: Mapping[str, str]) -> str:
     """The Python that the server starts for a notebook whose kernel is `python3`."""
     from jupyter_client.kernelspec import KernelSpecManager
 

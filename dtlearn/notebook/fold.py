@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
-from difflib import SequenceMatcher
+from typing import Any
 
 _MANY = 3000  # lines above which a full comparison would take longer than it is worth
 
@@ -11,8 +12,8 @@ _MANY = 3000  # lines above which a full comparison would take longer than it is
 def fold_lines(per_rank: Mapping[int, list[str]]) -> list[tuple[list[int], str]]:
     """Merge lines of several ranks, in an order that depends on the lines only, not on their timing.
 
-    Lines that all ranks printed that printed at all, in the same order, anchor the result. Between two anchors stand the lines of each
-    rank, lowest rank first; ranks that printed the same there are merged.
+    Lines that all ranks printed (but for ranks that printed nothing), in the same order, anchor the result. Between two
+    anchors stand the lines of each rank, lowest rank first; ranks that printed the same there are merged.
 
     Args:
         per_rank: `{rank: lines}`.
@@ -46,11 +47,31 @@ def _common(first: list[str], others: list[list[str]]) -> list[tuple[int, ...]] 
         return None
     positions: list[tuple[int, ...]] = [(i,) for i in range(len(first))]
     for other in others:
-        match = {}
-        for a, b, size in SequenceMatcher(None, first, other, autojunk=False).get_matching_blocks():
-            match.update({a + k: b + k for k in range(size)})
+        match = _longest_common(first, other)
         positions = [(*p, match[p[0]]) for p in positions if p[0] in match]
     return positions
+
+
+def _longest_common(first: list[str], other: list[str]) -> dict[int, int]:
+    """`{position in first: position in other}` of a longest common subsequence, by Hunt and Szymanski.
+
+    difflib would take minutes for a thousand lines of which every second one is the same.
+    """
+    where: dict[str, list[int]] = {}
+    for j in reversed(range(len(other))):
+        where.setdefault(other[j], []).append(j)
+    ends: list[int] = []  # ends[k]: the earliest line of `other` with which k + 1 common lines can end
+    chains: list[tuple[int, int, Any]] = [(-1, -1, None)]  # chains[k + 1]: those lines, last one first
+    for i, line in enumerate(first):
+        for j in where.get(line, ()):
+            k = bisect_left(ends, j)
+            if k == len(ends) or j < ends[k]:
+                ends[k : k + 1], chains[k + 1 : k + 2] = [j], [(i, j, chains[k])]
+    match, chain = {}, chains[-1]
+    while chain[2] is not None:
+        match[chain[0]] = chain[1]
+        chain = chain[2]
+    return match
 
 
 def _side_by_side(parts: Mapping[int, list[str]]) -> list[tuple[list[int], str]]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic_arguments import argument, magic_arguments
 
-from ..runtime.errors import DtlearnError, RankError, RanksTimeout
+from ..runtime.errors import DtlearnError, RankError, RanksDisagree, RanksTimeout
 from ..runtime.record import merge
 from . import session
 from .frontend import is_live
@@ -39,11 +40,14 @@ class RanksMagics(Magics):
     @argument("--show", choices=sorted(_VIEWS), help="how output is shown")
     @argument("--setup", action="store_true", help="run this cell again on a rank that had to be replaced")
     @argument("--record", metavar="NAME", help="set NAME to the record of the cell's communication")
-    @argument("--expect", choices=["error", "timeout"], help="the cell must fail so: show it and go on")
+    @argument("--expect", choices=["error", "timeout", "deadlock"], help="the cell must fail so: show it and go on")
     @cell_magic
     def ranks(self, line: str, cell: str) -> None:
         """Run this cell on every rank of the world."""
-        args = parse_argstring(self.ranks, line)
+        args = _parse(self.ranks, line)
+        for name in filter(None, (args.out, args.record)):
+            if not name.isidentifier():
+                raise UsageError(f"{name!r} is not a variable name")
         if args.time_limit is not None and not args.time_limit > 0:
             raise UsageError(f"-t takes a positive number of seconds; got {args.time_limit:g}")
         world = session.current_world()
@@ -51,18 +55,20 @@ class RanksMagics(Magics):
         view = args.show or ("stream" if is_live() else "grouped")
         sink = _VIEWS[view](chosen, hide_results=bool(args.out))
         limit = args.time_limit if args.time_limit is not None or is_live() else _HEADLESS_LIMIT
-        if args.setup and cell not in world.setup_cells:
-            world.setup_cells.append(cell)
         assert self.shell is not None
         try:
             with _expecting(args.expect, sink):
                 # A comment stands for the line of %%ranks: line numbers in tracebacks are those of the notebook's cell.
                 world.execute("# %%ranks\n" + cell, chosen, timeout=limit, number=self.shell.execution_count, sink=sink)
+                if args.setup and cell not in world.setup_cells:
+                    world.setup_cells.append(cell)
         finally:
             if args.record and world.processes:
-                self._keep(args.record, merge(world.size, world.events(), world.placement.where))
+                # A rank that did not run this cell still has the record of an earlier one.
+                events = [told if rank in chosen else [] for rank, told in enumerate(world.events())]
+                self.shell.user_ns[args.record] = merge(world.size, events, world.placement.where)
         if args.out and not args.expect:
-            self._keep(args.out, world.last(chosen))
+            self.shell.user_ns[args.out] = world.last(chosen)
 
     @line_magic
     def world(self, line: str) -> None:
@@ -98,29 +104,34 @@ class RanksMagics(Magics):
         """Run this cell as a script of its own, once, in new processes started by torchrun."""
         from ..runtime.launch import launch_script
 
-        args = parse_argstring(self.launch, line)
+        args = _parse(self.launch, line)
         world = session.last_world()
         if world is not None and world.processes and any(d != "cpu" for d in world.placement.devices):
             raise DtlearnError("the notebook's ranks hold the GPUs: stop them first with `%world stop`")
         view = args.show or ("stream" if is_live() else "grouped")
         sink = _VIEWS[view](list(range(args.ranks * args.nodes)))
-        with _expecting(args.expect, sink):
-            launch_script(
-                cell,
-                args.ranks,
-                nodes=args.nodes,
-                launcher=args.launcher,
-                path=Path(args.file) if args.file else None,
-                args=args.args,
-                timeout=args.time_limit,
-                sink=sink,
-            )
+        try:
+            with _expecting(args.expect, sink):
+                launch_script(
+                    cell,
+                    args.ranks,
+                    nodes=args.nodes,
+                    launcher=args.launcher,
+                    path=Path(args.file) if args.file else None,
+                    args=args.args,
+                    timeout=args.time_limit,
+                    sink=sink,
+                )
+        except ValueError as error:
+            raise UsageError(str(error)) from None
 
-    def _keep(self, name: str, value: Any) -> None:
-        if not name.isidentifier():
-            raise UsageError(f"{name!r} is not a variable name")
-        assert self.shell is not None
-        self.shell.user_ns[name] = value
+
+def _parse(magic: Any, line: str) -> Any:
+    """The options of a magic's line, as a shell would read it: IPython itself leaves the quotes in."""
+    try:
+        return magic.parser.parse_args(shlex.split(line))
+    except ValueError as error:
+        raise UsageError(f"{line!r}: {error}") from None
 
 
 @contextlib.contextmanager
@@ -130,7 +141,8 @@ def _expecting(failure: str | None, sink: GroupedSink) -> Iterator[None]:
         yield
     except (RankError, RanksTimeout) as error:
         sink.close()
-        if failure != ("timeout" if isinstance(error, RanksTimeout) else "error"):
+        kinds = {RanksTimeout: "timeout", RanksDisagree: "deadlock"}
+        if failure != kinds.get(type(error), "error"):
             raise
         print(f"As expected, this cell failed:\n{error}")
     except BaseException:

@@ -32,6 +32,7 @@ class PanelSink(GroupedSink):
 
     def close(self) -> None:
         self._refresh("ended")
+        self._note_left_out()
 
     def _refresh(self, state: str) -> None:
         from IPython.display import display
@@ -43,22 +44,24 @@ class PanelSink(GroupedSink):
         else:
             self._handle.update(data, raw=True)
 
-    def _text(self, rank: int) -> str:
+    def _lines(self, rank: int) -> list[str]:
+        """The last lines of a rank, its values among them."""
         output = self.outputs[rank]
-        values = [c["data"]["text/plain"] for c in output.displays if set(c["data"]) == {"text/plain"}]
+        values = [c["data"].get("text/plain", "") for c in output.displays if "image/png" not in c["data"]]
         text = settle(output.text["stdout"] + output.text["stderr"]).rstrip("\n")
-        return "\n".join(x for x in [text, *values] if x)
+        lines = [line for part in [text, *values] if part for line in part.split("\n")]
+        cut = len(lines) - _LINES
+        return [f"[{cut} lines above]", *lines[cut:]] if cut > 0 else lines
 
     def _plain(self) -> str:
-        folded = fold_lines({r: self._text(r).split("\n") for r in self.outputs})
+        folded = fold_lines({r: self._lines(r) for r in self.outputs})
         return "\n".join(f"{label(ranks)} {line}" for ranks, line in folded)
 
     def _html(self, state: str) -> str:
         cards = []
         for rank, output in self.outputs.items():
-            lines = self._text(rank).split("\n")
-            cut = f"[{len(lines) - _LINES} lines above]\n" if len(lines) > _LINES else ""
-            body = html.escape(cut + "\n".join(lines[-_LINES:]))
+            who = f"rank {rank}" if rank >= 0 else "launcher"
+            body = html.escape("\n".join(self._lines(rank)))
             figures = "".join(
                 f'<img alt="figure shown by rank {rank}" style="max-width:100%" '
                 f'src="data:image/png;base64,{c["data"]["image/png"]}">'
@@ -67,7 +70,7 @@ class PanelSink(GroupedSink):
             )
             cards.append(
                 f'<section style="border:1px solid #888;border-radius:4px;min-width:0">'
-                f'<div style="padding:2px 8px;border-bottom:1px solid #888"><b>rank {rank}</b> {state}</div>'
+                f'<div style="padding:2px 8px;border-bottom:1px solid #888"><b>{who}</b> {state}</div>'
                 f'<pre style="margin:0;padding:6px 8px;max-height:22em;overflow:auto">{body}</pre>{figures}</section>'
             )
         columns = min(len(cards), 4)

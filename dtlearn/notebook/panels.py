@@ -162,16 +162,23 @@ def _step_widget(
 
 def _slider_widget(widgets: Any, draw: Callable[..., Figure], alt: str, sliders: dict[str, Slider]) -> Any:
     page = widgets.HTML()
+    # One width for all labels puts the tracks under each other; ipywidgets' own 300 pixels leave a long label no track.
+    labels = {"description_width": f"{max(len(s.label) for s in sliders.values())}ch"}
     controls = {
         name: widgets.SelectionSlider(
-            options=list(s.values), value=s.start, description=s.label, style=_WIDE, continuous_update=False
+            options=[(_words(value), value) for value in s.values],
+            value=s.start,
+            description=s.label,
+            style=labels,
+            layout=widgets.Layout(width="100%", max_width="700px"),
+            continuous_update=False,
         )
         for name, s in sliders.items()
     }
 
     def redraw(_: object = None) -> None:
         values = {name: control.value for name, control in controls.items()}
-        chosen = ", ".join(f"{sliders[name].label} = {value}" for name, value in values.items())
+        chosen = ", ".join(f"{sliders[name].label} = {_words(value)}" for name, value in values.items())
         try:
             page.value = Picture(draw(**values), f"{alt} Now at {chosen}.").img()
         except ValueError as error:
@@ -181,6 +188,11 @@ def _slider_widget(widgets: Any, draw: Callable[..., Figure], alt: str, sliders:
         control.observe(redraw, names="value")
     redraw()
     return widgets.VBox([*controls.values(), page])
+
+
+def _words(value: Any) -> str:
+    """A slider's value as a person reads it."""
+    return f"{value:,}" if type(value) is int else str(value)  # not a bool
 
 
 def _folded(summary: str, body: str) -> str:

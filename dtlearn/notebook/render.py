@@ -20,6 +20,15 @@ class Output:
         self.text = {"stdout": "", "stderr": ""}
         self.displays: list[dict[str, Any]] = []
 
+    def update(self, content: dict[str, Any]) -> None:
+        """Put a display in the place of those with its id."""
+        name = content.get("transient", {}).get("display_id")
+        same = [i for i, old in enumerate(self.displays) if old.get("transient", {}).get("display_id") == name]
+        for i in same:
+            self.displays[i] = content
+        if not same:  # shown already, by a view that does not wait for the end
+            self.displays.append(content)
+
 
 class GroupedSink(Sink):
     """Shows everything when the cell has ended: merged lines first, then figures and values, by rank.
@@ -45,8 +54,10 @@ class GroupedSink(Sink):
             self.outputs[rank] = Output()
         elif kind == "execute_result" and self._hide_results:
             return
-        elif kind in ("execute_result", "display_data", "update_display_data"):
+        elif kind in ("execute_result", "display_data"):
             output.displays.append(content)
+        elif kind == "update_display_data":
+            output.update(content)
         self.changed(rank)
 
     def changed(self, rank: int) -> None:
@@ -57,6 +68,9 @@ class GroupedSink(Sink):
         for name in ("stdout", "stderr"):
             self._print_lines({r: _lines(o.text[name]) for r, o in self.outputs.items()}, name)
         self._show_displays()
+        self._note_left_out()
+
+    def _note_left_out(self) -> None:
         if self._room < 0:
             print(f"[... {-self._room:,} characters of output left out ...]", file=sys.stderr)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ..runtime.agent_client import get_agent
+from ..runtime.device import check_world_size, place
 from ..runtime.errors import DtlearnError
 from ..runtime.world import World, default_size
 
@@ -17,8 +19,14 @@ def world(world_size: int, *, device: str = "auto") -> World:
 
     Returns:
         The world; its `push`, `gather` and `run` exchange values with the ranks.
+
+    Raises:
+        ValueError: a wrong number of ranks or device.
+        LaunchError: the ranks could not be started.
     """
     global _current
+    # What cannot be started must not cost the ranks that are there.
+    place(check_world_size(world_size), get_agent().hello()["num_gpus"], device)
     if _current is not None and _current.processes:
         print(f"the {_current.size} ranks started earlier were ended, and their variables with them")
         _current.stop()

@@ -37,7 +37,8 @@ class Source:
         marked = highlight(self.code, PythonLexer(), HtmlFormatter(noclasses=True, nowrap=True, style="xcode"))
         return (
             f'<figure style="margin:0"><figcaption><code>{html.escape(self.caption)}</code></figcaption>'
-            f'<pre style="{_BOX}"><code style="background:none;color:inherit">{marked}</code></pre></figure>'
+            f'<pre style="{_BOX}"><code style="background:none;color:inherit;white-space:inherit">{marked}</code></pre>'
+            "</figure>"
         )
 
 

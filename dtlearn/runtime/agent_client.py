@@ -128,6 +128,7 @@ def get_agent() -> AgentClient:
 
 
 @atexit.register
-def _close_at_exit() -> None:
+def close_agent() -> None:
+    """End this process's agent, if it has one, and every rank with it."""
     if _current is not None and _current.owner == os.getpid():
         _current.close()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import linecache
 from pathlib import Path
 from typing import Any
 
@@ -61,23 +60,30 @@ def read_call_log(path: Path, rank: int) -> list[Event]:
     except FileNotFoundError:  # the rank ended before its first call
         return []
     for text in lines:
-        try:
-            line = json.loads(text)
-        except ValueError:
-            continue
-        if "end" in line:
-            call = begun.get(line.pop("end"))
-            if call is not None:
-                raised = line.pop("raised", None)
-                if raised:
-                    call["detail"]["raised"] = raised
-                call.update(line)
-        else:
-            begun[line["seq"]] = {**line, "end_ns": None}
-    return [
-        Event(rank=rank, **{**c, "shape": None if c["shape"] is None else tuple(c["shape"])}, code=_code(c))
-        for c in begun.values()
-    ]
+        with contextlib.suppress(ValueError):
+            take_line(begun, json.loads(text))
+    first = min(begun, default=0)  # a cell's calls count from 0, whatever its rank did before
+    return [to_event(rank, {**call, "seq": call["seq"] - first}) for call in begun.values()]
+
+
+def take_line(begun: dict[int, dict[str, Any]], line: dict[str, Any]) -> None:
+    """Add one line of a log to the calls that it has begun: a call, the begin of a wait for one, or its end."""
+    if "end" in line:
+        if call := begun.get(line["end"]):
+            call["end_ns"] = line.get("end_ns")
+            call["nbytes"] = line.get("nbytes", call["nbytes"])
+            call["detail"].update({k: line[k] for k in ("raised", "unseen") if k in line})
+    elif "wait" in line:
+        if call := begun.get(line["wait"]):
+            call["wait_ns"] = line["wait_ns"]
+    else:
+        begun[line["seq"]] = {**line, "end_ns": None}
+
+
+def to_event(rank: int, call: dict[str, Any]) -> Event:
+    """A call as the log has it, as an event."""
+    shape = None if call["shape"] is None else tuple(call["shape"])
+    return Event(rank=rank, **{**call, "shape": shape})
 
 
 def ordinal(number: int) -> str:
@@ -92,10 +98,6 @@ def call_text(op: str, count: int, peer: int | None, line: int) -> str:
     rooted = {"broadcast", "scatter", "reduce", "gather"}
     where = f" (root {peer})" if op in rooted and peer is not None else to
     return f"its {ordinal(count)} {op}{where}, line {line}"
-
-
-def _code(call: dict[str, Any]) -> str:
-    return linecache.getline(call["file"], call["line"]).strip()
 
 
 def payload(op: str, arguments: dict[str, Any]) -> list[Any]:
@@ -116,6 +118,11 @@ def group_name(group: Any) -> str:
     with contextlib.suppress(ValueError, RuntimeError, TypeError, AttributeError):
         return ",".join(map(str, dist.get_process_group_ranks(group)))
     return "unknown"
+
+
+def group_id(group: Any) -> str:
+    """torch's own name of a sub-group, the same on all ranks; two groups of the same ranks differ in it."""
+    return str(getattr(group, "group_name", "") or "")
 
 
 def peer(op: str, arguments: dict[str, Any]) -> int | None:
@@ -139,4 +146,9 @@ def detail(arguments: dict[str, Any]) -> dict[str, Any]:
         found["tag"] = arguments["tag"]
     if arguments.get("ranks") is not None:
         found["ranks"] = list(arguments["ranks"])
+    outputs = arguments.get("tensor_list") or []
+    if len({tuple(getattr(t, "shape", ())) for t in outputs}) > 1:
+        found["uneven"] = True
+    if arguments.get("use_local_synchronization"):
+        found["local"] = True  # only the members of the new group call this
     return found

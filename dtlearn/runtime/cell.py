@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from .collect import is_peer_loss
-from .errors import Failure, RankError, RanksInterrupted, RanksTimeout, Stuck
+from .errors import Failure, RankError, RanksDisagree, RanksInterrupted, RanksTimeout, Stuck
 from .explain import other_failures, ranks_text, timeout_message
 from .kernel_client import RankLink, ask_all
 from .recover import recover
+from .watch import Watch
 
 if TYPE_CHECKING:
     from .world import World
@@ -67,6 +68,7 @@ def run_cell(world: World, code: str, ranks: list[int], timeout: float | None, n
 
     Raises:
         RankError: a rank failed. Others that waited for it were freed.
+        RanksDisagree: the ranks' calls do not fit together, or can never end. Likewise.
         RanksTimeout: the time was up. Ranks that were stuck were freed; variables are kept.
         RanksInterrupted: the learner interrupted. Likewise.
     """
@@ -78,6 +80,8 @@ def run_cell(world: World, code: str, ranks: list[int], timeout: float | None, n
         pending = cell.pending()
         text = f"interrupted: {ranks_text(pending) if pending else 'no rank'} had not finished"
         raise RanksInterrupted("\n".join([text, *recover(cell)])) from None
+    if not cell.failures and (diagnosis := cell.watch.last_look(cell.ended())):
+        raise RanksDisagree(diagnosis, recover(cell))
     if not in_time:
         assert timeout is not None
         stuck = cell.where()
@@ -102,15 +106,21 @@ class RunningCell:
         for link in self.links.values():  # a reply that an earlier, interrupted request left behind
             for _ in link.replies():
                 pass
-        self._message_ids = {r: link.execute(code, number) for r, link in self.links.items()}
+        world.cells += 1
+        self.watch = Watch(world.call_logs())
+        self._message_ids = {r: link.execute(code, number, world.cells) for r, link in self.links.items()}
 
     def pending(self) -> list[int]:
         """Ranks that live and have not ended the cell."""
         dead = {f.rank for f in self.failures if f.kind != "raised"}
         return [r for r in self.links if r not in dead and not (r in self.replied and r in self.idle)]
 
+    def ended(self) -> set[int]:
+        """Ranks that will make no further call in this cell; those that do not run it never make one."""
+        return set(range(self.world.size)) - set(self.pending())
+
     def follow(self, deadline: float | None) -> bool:
-        """Pass on output until the cell is done, or stuck after a failure. False: the deadline came first."""
+        """Pass on output until the cell is done, stuck, or found at fault. False: the deadline came first."""
         poller = zmq.Poller()
         for link in self.links.values():
             poller.register(link.iopub, zmq.POLLIN)
@@ -132,6 +142,8 @@ class RunningCell:
                     next_look = now + _STUCK_FOR
                     if all(s.state != "running" for s in self.where()):
                         return True
+            elif self.watch.look(self.ended()) is not None:
+                return True
             if deadline is not None and now > deadline:
                 return False
         return True

@@ -8,6 +8,7 @@ import selectors
 import signal
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,7 +57,7 @@ class Collector:
 
     Args:
         ranks: the head's ends of each rank's channel and output.
-        events_fd: where the agent reports deaths.
+        events_fd: where the agent reports deaths; closed with the collector.
     """
 
     def __init__(self, ranks: list[RankState], events_fd: int) -> None:
@@ -64,6 +65,8 @@ class Collector:
         self._selector = selectors.DefaultSelector()
         self._decoders = [wire.Decoder() for _ in ranks]
         self._events = wire.Decoder()
+        self._open = set(range(len(ranks)))
+        self._events_fd = events_fd
         os.set_blocking(events_fd, False)
         self._selector.register(events_fd, selectors.EVENT_READ, ("events", -1))
         for number, state in enumerate(ranks):
@@ -81,15 +84,21 @@ class Collector:
                 state.channel.sendall(data)
             state.channel.setblocking(False)
 
-    def wait(self, deadline: float) -> bool:
-        """Listen until all ranks finished or one failed (then a moment longer). False: the deadline came first."""
+    def wait(self, deadline: float, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Listen until all ranks finished, one failed (then a moment longer), or `stop()`, asked every 50 ms.
+
+        Returns:
+            False if the deadline came first.
+        """
         while not all(s.finished for s in self.ranks):
             if any(s.failure for s in self.ranks):
                 self.listen_until(min(deadline, time.monotonic() + _GRACE), lambda: self._all_accounted())
                 return True
             if time.monotonic() >= deadline:
                 return False
-            self._listen(min(60.0, deadline - time.monotonic()))
+            if stop():
+                return True
+            self._listen(min(0.05, deadline - time.monotonic()))
         return True
 
     def listen_until(self, deadline: float, done: Any = lambda: False) -> None:
@@ -110,16 +119,33 @@ class Collector:
         return self._selector.fileno()
 
     def close(self) -> None:
-        self._selector.close()
-        for state in self.ranks:
-            state.channel.close()
-            with contextlib.suppress(OSError):
-                os.close(state.output_fd)
+        """Listen no more, to any rank."""
+        for number in list(self._open):
+            self.leave(number)
+
+    def leave(self, number: int) -> None:
+        """Listen no more to one rank, such as one that has ended and was replaced. The last one closes all."""
+        if number not in self._open:
+            return
+        self._open.remove(number)
+        state = self.ranks[number]
+        for end in (state.channel, state.output_fd):
+            with contextlib.suppress(KeyError):  # at the end of its stream it was given up already
+                self._selector.unregister(end)
+        state.channel.close()
+        os.close(state.output_fd)
+        if not self._open:
+            self._selector.close()
+            os.close(self._events_fd)
 
     def failures(self) -> tuple[Failure, ...]:
         """All failures, the first cause first: real errors by time, then deaths, then ranks that lost a peer."""
         found = [s.failure for s in self.ranks if s.failure]
         return tuple(sorted(found, key=lambda f: (f.consequence, f.kind != "raised", f.time_ns)))
+
+    def ended(self) -> set[int]:
+        """Ranks that will make no further call."""
+        return {r for r, s in enumerate(self.ranks) if s.finished or s.failure or s.status is not None}
 
     def _all_accounted(self) -> bool:
         return all(s.finished or s.failure for s in self.ranks)
@@ -179,7 +205,8 @@ class Collector:
             if state.status is None:
                 state.status = -signal.SIGKILL
                 text = "ended, because the helper process that starts ranks is gone"
-                state.failure = state.failure or Failure(rank, "killed", "", text, "", time.monotonic_ns())
+                if not state.finished and not state.failure:
+                    state.failure = Failure(rank, "killed", "", text, "", time.monotonic_ns())
 
     def _died(self, rank: int, status: int) -> None:
         state = self.ranks[rank]

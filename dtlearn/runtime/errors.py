@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from .record import Record
+
+if TYPE_CHECKING:
+    from .diagnosis import Diagnosis
 
 
 class DtlearnError(Exception):
@@ -66,6 +70,18 @@ class RankError(DtlearnError, RuntimeError):
     def rank(self) -> int | None:
         """The rank that failed first."""
         return self.failures[0].rank if self.failures else None
+
+
+class RanksDisagree(RankError):
+    """The watch named a fault between ranks: calls that do not fit, or that can never end.
+
+    Attributes:
+        diagnosis: which ranks, which calls, which lines; `diagnosis.code` is its stable name.
+    """
+
+    def __init__(self, diagnosis: Diagnosis, notes: Sequence[str] = (), output: Mapping[int, str] | None = None):
+        super().__init__("\n".join([str(diagnosis), *notes]), (), output)
+        self.diagnosis = diagnosis
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ class RankLink:
         while self.shell.poll(0):
             self._receive(self.shell)
 
-    def execute(self, code: str, number: int) -> str:
-        """Send a cell. Returns the message id that output and reply will carry."""
+    def execute(self, code: str, number: int, cell: int = 0) -> str:
+        """Send a cell; `number` is the notebook's, `cell` is unique. Returns the id that output and reply carry."""
         content = {
             "code": code,
             "silent": False,
@@ -53,7 +53,9 @@ class RankLink:
             "allow_stdin": False,
             "stop_on_error": False,
         }
-        message = self._client.session.msg("execute_request", content, metadata={"ranks": {"number": number}})
+        message = self._client.session.msg(
+            "execute_request", content, metadata={"ranks": {"number": number, "cell": cell}}
+        )
         self._client.session.send(self.shell, message)
         return str(message["header"]["msg_id"])
 
@@ -86,6 +88,11 @@ class RankLink:
                     buffers = message.get("buffers") or [b""]
                     return message["content"], bytes(buffers[0])
         return None
+
+    def discard_output(self) -> None:
+        """Drop output that nobody has read: that of a cell which was ended is not to be shown under the next."""
+        while self.iopub.poll(0):
+            self.iopub.recv_multipart()
 
     def close(self) -> None:
         self._client.stop_channels()

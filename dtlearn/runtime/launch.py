@@ -14,13 +14,14 @@ from collections import deque
 from pathlib import Path
 
 from .cell import Sink
+from .collect import is_peer_loss
 from .device import check_world_size
-from .errors import Failure, RankError, RanksTimeout
+from .errors import Failure, RankError, RanksInterrupted, RanksTimeout
 from .run import run_directory
 
-_TEE = re.compile(
-    rb"^\[[\w.]+?(\d+)\]:(.*)", re.DOTALL
-)  # how `torchrun --tee` marks a line of local rank 0: [default0]:
+_TEE = re.compile(rb"\[default(\d+)\]:(.*)", re.DOTALL)  # how `torchrun --tee` marks a line of local rank 0
+_MARK = re.compile(rb"(?<=[^\n])(?=\[default\d+\]:)")  # after a rank's last line, if that does not end in a newline
+_TRACEBACK = "Traceback (most recent call last)"
 _ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+)", re.DOTALL)
 
 
@@ -44,19 +45,22 @@ def launch_script(
         launcher: "torchrun", "accelerate", or "python" for a script that starts its own processes.
         path: where to keep the script; None: a temporary file.
         args: the script's arguments.
-        timeout: seconds, after which everything is ended.
+        timeout: seconds, after which everything is ended; more than 0.
         sink: receives the lines of each rank; rank -1 for lines that the launcher does not attribute.
 
     Raises:
-        ValueError: a wrong number of processes or nodes, or a launcher that is not known.
+        ValueError: a wrong number of processes, nodes or seconds, or a launcher that is not known.
         RankError: a process failed; the message has the first failing rank's own traceback.
         RanksTimeout: the time was up.
+        RanksInterrupted: the learner interrupted.
     """
     size = check_world_size(num_processes)
     check_world_size(size * nodes)
+    if not timeout > 0:
+        raise ValueError(f"the time limit must be a positive number of seconds; got {timeout:g}")
     with run_directory() as run_dir:
         script = path or run_dir / "script.py"
-        script.write_text(source)
+        script.write_text(source, encoding="utf-8")
         commands = [
             launch_command(script, size, launcher, run_dir / f"logs-{k}", nodes, k) + list(args or [])
             for k in range(nodes)
@@ -131,12 +135,15 @@ def _follow(commands: list[list[str]], size: int, timeout: float, sink: Sink) ->
             for key, _ in selector.select(0.05):
                 data = os.read(key.fd, 1 << 16)
                 first_rank, rest = key.data
-                *lines, key.data[1] = (rest + data).split(b"\n")
+                text = rest + (data or (b"\n" if rest else b""))  # a last line that has no end is a line too
+                *lines, key.data[1] = (_MARK.sub(b"\n", text) if torchrun else text).split(b"\n")
                 for line in lines:
                     _pass_on(line + b"\n", first_rank, recent, sink, torchrun)
                 if not data:
                     selector.unregister(key.fileobj)
             sink.tick()
+    except KeyboardInterrupt:
+        raise RanksInterrupted("interrupted: everything that the script started was ended") from None
     finally:
         selector.close()
         for process in processes:
@@ -150,9 +157,10 @@ def _follow(commands: list[list[str]], size: int, timeout: float, sink: Sink) ->
 
 
 def _pass_on(line: bytes, first_rank: int, recent: dict[int, deque[str]], sink: Sink, torchrun: bool) -> None:
-    marked = _TEE.match(line)
+    marked = _TEE.match(line) if torchrun else None
     rank = first_rank + int(marked[1]) if marked else -1
-    text = (marked[2] if marked else line).decode(errors="replace")
+    # torch marks the lines of a traceback too; without its mark, ranks that say the same say it in the same words.
+    text = (marked[2] if marked else line).decode(errors="replace").removeprefix(f"[rank{rank}]: ")
     if rank not in recent:
         rank = -1
     recent[rank].append(text)
@@ -162,11 +170,14 @@ def _pass_on(line: bytes, first_rank: int, recent: dict[int, deque[str]], sink: 
 
 def _failure(code: int, recent: dict[int, deque[str]]) -> RankError:
     """The error of a failed launch: the rank that the launcher names as the first, with its last lines."""
-    said = "".join(recent[-1])
-    cause = _ROOT_CAUSE.search(said)
-    rank = int(cause[1]) if cause else -1
-    lines = "".join(recent.get(rank, recent[-1])).rstrip()
-    start = lines.rfind("Traceback (most recent call last)")
+    said = {rank: "".join(lines).rstrip() for rank, lines in recent.items()}
+    causes = [int(rank) for rank in _ROOT_CAUSE.findall(said[-1])]
+    # torchrun looks ten times a second; of ranks that fell together it may name one that only lost its peer.
+    raised = [rank for rank in said if rank >= 0 and _TRACEBACK in said[rank]]
+    first = [rank for rank in [*causes, *raised] if rank in said and not is_peer_loss(said[rank])]
+    rank = [*first, *causes, -1][0]
+    lines = said.get(rank, said[-1])
+    start = lines.rfind(_TRACEBACK)
     shown = lines[start:] if start >= 0 else lines
     who = f"rank {rank} failed first" if rank >= 0 else "the launcher failed"
     failure = Failure(max(rank, 0), "ended", "", f"exit code {code}", shown)

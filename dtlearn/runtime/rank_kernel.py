@@ -40,7 +40,7 @@ class RankKernel(IPythonKernel):
         told = parent["metadata"].get("ranks", {})
         if self.shell is not None and "number" in told:
             self.shell.execution_count = told["number"]
-        self.calls.restart()
+        self.calls.restart(call_log_file(self.calls.path.parent, self.calls.rank, told.get("cell", 0)))
         await super().execute_request(stream, ident, parent)
 
     def finish_metadata(self, parent: Any, metadata: dict[str, Any], reply_content: Any) -> dict[str, Any]:
@@ -65,7 +65,7 @@ class RankKernel(IPythonKernel):
     def _serve(self, stream: Any, ident: Any, parent: dict[str, Any], do: Any) -> None:
         try:
             content, body = do(parent["content"], [bytes(b) for b in parent.get("buffers", [])])
-        except Exception as error:  # whatever a learner's expression raises belongs in the reply
+        except BaseException as error:  # whatever a learner's code raises belongs in the reply, sys.exit() too
             content, body = {"status": "error", **describe(error, {})}, b""
         assert self.session is not None
         self.session.send(stream, "rank_reply", {"status": "ok", **content}, parent, ident=ident, buffers=[body])

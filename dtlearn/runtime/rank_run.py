@@ -48,8 +48,9 @@ def _run(spec: RankSpec, task: dict[str, Any], blob: bytes) -> Any:
     return function(*args)
 
 
-def call_log_file(run_dir: Path, rank: int) -> Path:
-    return run_dir / f"calls-{rank}.jsonl"
+def call_log_file(run_dir: Path, rank: int, cell: int = 0) -> Path:
+    """Where a rank writes its calls; the n-th cell of a world writes to a file of its own."""
+    return run_dir / f"calls-{rank}-{cell}.jsonl"
 
 
 def describe(error: BaseException, sources: dict[str, Any]) -> dict[str, Any]:

@@ -29,10 +29,13 @@ class Event:
         nbytes: payload in bytes: the tensor that this rank hands in (or receives into, for a pure receiver).
         dtype, shape: of that tensor; for a list of tensors, of the first.
         peer: global rank at the other end (p2p), or the root (rooted collectives); None otherwise.
-        detail: reduce op, tag and the like, as plain values; "raised" names the exception of a call that raised.
+        detail: reduce op, tag and the like, as plain values; "raised" names the exception of a call that raised;
+            "hidden": torch issued the call itself (DDP, FSDP2, DTensor); "unseen": its end cannot be known.
         start_ns, end_ns: monotonic clock of this machine; `end_ns` is None if the call never returned (or raised).
-        asynchronous: the call returned a Work; `end_ns` is then when `wait()` returned.
+        asynchronous: the call returned a Work; `end_ns` is then when `wait()` returned, or, for a call that torch's
+            C++ issued, when the data had arrived.
         file, line, code: the caller's source line.
+        wait_ns: when `wait()` was called on an asynchronous call; None if it was not, or is not seen.
     """
 
     rank: int
@@ -51,6 +54,7 @@ class Event:
     file: str
     line: int
     code: str = ""
+    wait_ns: int | None = None
 
     @property
     def is_p2p(self) -> bool:

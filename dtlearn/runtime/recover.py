@@ -35,6 +35,8 @@ def recover(cell: RunningCell) -> list[str]:
     except (KeyboardInterrupt, RankError, LaunchError):  # a second interrupt, or the gentle way did not work
         world.restart()
         notes.append("All ranks were restarted: their variables are lost; setup cells were run again.")
+    for link in world.links:
+        link.discard_output()
     return notes
 
 

@@ -19,11 +19,14 @@ from typing import Any
 
 from . import transfer, wire
 from .agent_client import AgentClient, get_agent
+from .calls import read_call_log
 from .collect import Collector, RankState
 from .device import Placement, check_world_size, place
-from .errors import LaunchError, RankError, RanksTimeout
+from .errors import LaunchError, RankError, RanksDisagree, RanksTimeout
 from .explain import explain_failures, explain_timeout
+from .rank_run import call_log_file
 from .record import Record, merge
+from .watch import Watch
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,7 @@ def run_ranks(
     Raises:
         ValueError: wrong `world_size`, `device` or `timeout`.
         NotSendable: `fn`, an argument or a result cannot travel between processes.
-        RankError: a rank failed; the first cause comes first.
+        RankError: a rank failed; the first cause comes first. RanksDisagree: their calls do not fit together.
         RanksTimeout: the time was up.
         LaunchError: the ranks could not be started.
     """
@@ -102,16 +105,19 @@ def run_ranks(
     agent = get_agent()
     placement = place(size, agent.hello()["num_gpus"], device)
     with run_directory() as run_dir:
-        collector, events_fd = start_ranks(agent, "run", placement, run_dir, group_timeout=timeout + 30)
+        collector = start_ranks(agent, "run", placement, run_dir, group_timeout=timeout + 30)
         try:
             task = wire.encode({"init_group": init_group, "sources": _notebook_sources()}, blob)
             collector.tell_all(task)
-            in_time = collector.wait(time.monotonic() + timeout)
+            watch = Watch({r: call_log_file(run_dir, r) for r in range(size)})
+            in_time = collector.wait(begun + timeout, lambda: watch.look(collector.ended()) is not None)
             error: RankError | RanksTimeout | None = None
-            if not in_time:
-                error = explain_timeout(agent, collector, run_dir, timeout)
-            elif failures := collector.failures():
+            if failures := collector.failures():
                 error = explain_failures(failures, collector, run_dir)
+            elif diagnosis := watch.last_look(collector.ended()):
+                error = RanksDisagree(diagnosis, output={r: s.output.text() for r, s in enumerate(collector.ranks)})
+            elif not in_time:
+                error = explain_timeout(agent, collector, run_dir, timeout)
             _end(agent, collector)
         except BaseException:  # an interrupt of the notebook, say: nothing may be left running
             with contextlib.suppress(LaunchError):
@@ -119,7 +125,6 @@ def run_ranks(
             raise
         finally:
             collector.close()
-            os.close(events_fd)
         output = [s.output.text() for s in collector.ranks]
         events = read_events(run_dir, size, placement.where) if record else None
         if error is not None:
@@ -161,8 +166,8 @@ def start_ranks(
     run_dir: Path,
     group_timeout: float,
     ranks: list[int] | None = None,
-) -> tuple[Collector, int]:
-    """Start ranks (None: all) of a placement. Returns the collector and the descriptor of its events."""
+) -> Collector:
+    """Start ranks (None: all) of a placement."""
     ranks = list(range(len(placement.devices))) if ranks is None else ranks
     common = {
         "kind": kind,
@@ -194,14 +199,11 @@ def start_ranks(
     finally:
         for descriptor in theirs:
             os.close(descriptor)
-    return Collector(states, events_read), events_read
+    return Collector(states, events_read)
 
 
 def read_events(run_dir: Path, world_size: int, label: str) -> Record:
     """The record of a run that has ended."""
-    from .calls import read_call_log
-    from .rank_run import call_log_file
-
     return merge(world_size, (read_call_log(call_log_file(run_dir, r), r) for r in range(world_size)), label)
 
 

@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from . import transfer, wire
@@ -19,6 +20,7 @@ from .collect import Collector
 from .device import Placement, check_world_size, place
 from .errors import DtlearnError, Failure, LaunchError, RankError
 from .kernel_client import RankLink, ask_all, values
+from .rank_run import call_log_file
 from .record import Event
 from .run import new_run_directory, start_ranks
 
@@ -32,7 +34,6 @@ class RankProcess:
     """One rank of a world: its process, its line, and whoever hears of its death."""
 
     collector: Collector
-    events_fd: int
     index: int  # in the collector
     link: RankLink
 
@@ -48,6 +49,11 @@ class RankProcess:
     def death(self) -> Failure | None:
         """How it ended; None while it lives."""
         return None if self.alive else self.collector.ranks[self.index].failure
+
+    def close(self) -> None:
+        """Give up what this process holds of a rank that has ended."""
+        self.link.close()
+        self.collector.leave(self.index)
 
 
 class World:
@@ -68,6 +74,7 @@ class World:
         self.placement: Placement = place(self.size, self._agent.hello()["num_gpus"], device)
         self.setup_cells: list[str] = []
         self.processes: list[RankProcess] = []
+        self.cells = 0  # cells run so far
         self._start()
 
     def __repr__(self) -> str:
@@ -84,6 +91,10 @@ class World:
     @property
     def pids(self) -> list[int]:
         return [p.pid for p in self.processes]
+
+    def call_logs(self) -> dict[int, Path]:
+        """Where each rank writes the calls of the latest cell."""
+        return {r: call_log_file(self._run_dir, r, self.cells) for r in range(self.size)}
 
     def execute(
         self, code: str, ranks: list[int] | None = None, *, timeout: float | None = None, number: int = 0, sink: Sink
@@ -148,12 +159,10 @@ class World:
         if self.processes:
             with contextlib.suppress(LaunchError):  # the agent is gone, and its ranks with it
                 self._agent.signal(self.pids, signal.SIGKILL, group=True)
-            for process in self.processes:
-                process.link.close()
-            for collector, events_fd in {(p.collector, p.events_fd) for p in self.processes}:
+            for collector in {p.collector for p in self.processes}:
                 collector.wait_for_deaths(time.monotonic() + 5)
-                collector.close()
-                os.close(events_fd)
+            for process in self.processes:
+                process.close()
         self.processes = []
         self._remove_run_dir()
 
@@ -183,7 +192,7 @@ class World:
         sent = [(link, link.send({"do": "remake", "generation": self.generation})) for link in living]
         if dead:
             for rank, process in zip(dead, self._launch(dead), strict=True):
-                self.processes[rank].link.close()
+                self.processes[rank].close()
                 self.processes[rank] = process
         deadline = time.monotonic() + 20
         for link, msg_id in sent:
@@ -205,18 +214,15 @@ class World:
             raise
 
     def _launch(self, ranks: list[int]) -> list[RankProcess]:
-        collector, events_fd = start_ranks(
-            self._agent, "kernel", self.placement, self._run_dir, group_timeout=_GROUP_TIMEOUT, ranks=ranks
-        )
+        collector = start_ranks(self._agent, "kernel", self.placement, self._run_dir, _GROUP_TIMEOUT, ranks)
         try:
             links = self._connect(collector, ranks)
         except BaseException:
             with contextlib.suppress(LaunchError):
                 self._agent.signal([s.pid for s in collector.ranks], signal.SIGKILL, group=True)
             collector.close()
-            os.close(events_fd)
             raise
-        return [RankProcess(collector, events_fd, i, link) for i, link in enumerate(links)]
+        return [RankProcess(collector, i, link) for i, link in enumerate(links)]
 
     def _connect(self, collector: Collector, ranks: list[int]) -> list[RankLink]:
         collector.tell_all(wire.encode({"generation": self.generation}))

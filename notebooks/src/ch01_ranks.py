@@ -322,8 +322,9 @@ print("node rank", os.environ["GROUP_RANK"], "local rank", os.environ["LOCAL_RAN
 # threads.
 
 # %%
-# %%launch -n 1 --with python -t 8 --expect timeout
+# %%launch -n 1 --with python
 import os
+import signal
 
 os.environ["ACCELERATE_USE_CPU"] = "1"
 import torch
@@ -338,30 +339,38 @@ def work():
         print("the matrix product is done", flush=True)
 
 
+def give_up(*_):
+    print("no answer for 3 seconds: giving up", flush=True)
+    os._exit(0)
+
+
 print("fork before any threads:", flush=True)
 notebook_launcher(work, num_processes=2)
 weight = torch.randn(600, 600, requires_grad=True)
 (weight @ weight).sum().backward()
+signal.signal(signal.SIGALRM, give_up)
+signal.alarm(3)
 print("fork after a backward pass on two threads:", flush=True)
 notebook_launcher(work, num_processes=2)
 
 # %% [markdown]
-# The second fork never finishes. (It says "CUDAs" on a machine that has none; ignore that.) Once CUDA was used, the same
+# The second fork never finishes; the script gave itself three seconds. (It says "CUDAs" on a machine that has none; ignore that.) Once CUDA was used, the same
 # launcher refuses to fork, which is kinder. The ranks of this course are never forked from the notebook, for this reason:
 # a clean helper process, which has loaded torch and computed nothing of yours, forks them.
 #
-# The other door is `accelerate launch`. It has a trap on machines without GPUs: it starts **one** process, and does not say
-# so.
+# The other door is `accelerate launch`. It has a trap on machines without GPUs: it starts **one** process, and does not
+# say so.
 
 # %%
 # %%launch -n 2 --with accelerate
-from dtlearn.models.train_digits import main
+import os
 
-main(["--steps", "20"])
+print("asked for 2 processes; this one was told WORLD_SIZE =", os.environ.get("WORLD_SIZE"))
 
 # %% [markdown]
-# We asked for two and got `world_size=1`, on a machine without a GPU. Print the world size in every script you own.
-# (`torchrun` starts accelerate scripts properly: under it, accelerate finds its two processes.)
+# One line, from one process, which was told nothing: on a machine without a GPU the second never came. The training script
+# would have trained alone, and nothing would have failed. Print the world size in every script you own. (`torchrun`
+# starts accelerate scripts properly: under it, accelerate finds its two processes.)
 #
 # **Slurm** starts processes on machines that it chose. Its names differ, so a job script translates them. Most people
 # let Slurm start one `torchrun` per machine instead, as below. This one was not run here: there is no Slurm on a laptop.

@@ -41,8 +41,9 @@ def wait_until(done, seconds: float = SECONDS_TO_VANISH) -> bool:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def temp_root():
+def temp_root(tmp_path_factory):
     """A folder that all temporary files of this file's tests are in. Its name is short, as sockets need it."""
+    tmp_path_factory.getbasetemp()  # pytest's own folder is for all files: it must not be made in this one
     old, old_variable = tempfile.tempdir, os.environ.get("TMPDIR")
     root = Path(tempfile.mkdtemp(prefix="ranks-"))
     tempfile.tempdir = os.environ["TMPDIR"] = str(root)
@@ -95,7 +96,10 @@ def make_world(temp_root):
     made = []
 
     def make(size: int) -> World:
+        # ipykernel does not collect the output of child processes where it believes that pytest does.
+        current_test = os.environ.pop("PYTEST_CURRENT_TEST")
         world = World(size)
+        os.environ["PYTEST_CURRENT_TEST"] = current_test
         made.append(world)
         WORLDS.append(world)
         return world
@@ -114,12 +118,13 @@ def world(make_world):
 
 @pytest.fixture
 def cell(world):
-    """Runs a cell on the world; returns what was shown. A rank that prints "go" sets off `when_it_says_go`."""
+    """Runs a cell on the world; returns what was shown. The first rank that prints "go" sets off `when_it_says_go`."""
 
     def run(code: str, *, when_it_says_go=None, on=world, **options) -> Shown:
         shown = Shown()
         if when_it_says_go is not None:
-            shown.on_text = lambda rank, text: when_it_says_go() if "go" in text else None
+            gone = []
+            shown.on_text = lambda rank, text: gone or "go" not in text or gone.append(when_it_says_go())
         on.execute(code, sink=shown, **options)
         return shown
 
@@ -128,11 +133,12 @@ def cell(world):
 
 @pytest.fixture
 def interrupt():
-    """Sends this process what Ctrl-C sends, from another thread: at once, or when a file appears."""
+    """Sends this process what Ctrl-C sends, from another thread: when a file appears, or after some time."""
     threads = []
 
-    def send(path: Path | None = None) -> None:
+    def send(path: Path | None = None, seconds: float = 0.0) -> None:
         def work():
+            time.sleep(seconds)
             if path is None or wait_until(path.exists, 30):
                 os.kill(os.getpid(), signal.SIGINT)
 

@@ -1,0 +1,142 @@
+"""The watch: reads the call log of every rank while they run, and names a fault as soon as it is certain."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .calls import take_line, to_event
+from .diagnosis import Diagnosis
+from .match import RankView, find_deadlock, find_leftover, find_mismatch, settled
+from .record import Event
+
+_CERTAIN_AFTER = 0.3  # seconds that a deadlock must last: entries of different ranks are written at different moments
+_HIDDEN_AFTER = 2.0  # seconds after which an unfinished hidden call counts as waited for
+_KEPT = 64  # calls of a rank that are kept although they are done, to show where ranks parted
+
+
+class LogTail:
+    """Follows one rank's call log, reading only what is new."""
+
+    def __init__(self, path: Path, rank: int) -> None:
+        self._path, self._rank = path, rank
+        self._offset, self._rest = 0, b""
+        self.calls: dict[int, dict[str, Any]] = {}
+        self.open: set[int] = set()  # numbers of the calls that have not ended
+        self.waited: int | None = None  # number of the asynchronous call that `wait()` was called on
+
+    def read(self) -> bool:
+        """Take in new lines. True if there were any."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return False
+        self._offset += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for text in lines:
+            self._take(json.loads(text))
+        return bool(lines)
+
+    def _take(self, line: dict[str, Any]) -> None:
+        take_line(self.calls, line)
+        if "end" in line:
+            self.open.discard(line["end"])
+            if self.waited == line["end"]:
+                self.waited = None
+        elif "wait" in line:
+            self.waited = line["wait"]
+        else:
+            self.open.add(line["seq"])
+
+    def events(self) -> list[Event]:
+        """The calls that are kept, in order."""
+        return [to_event(self._rank, call) for call in self.calls.values()]
+
+    def blocked(self, events: list[Event], now_ns: int) -> Event | None:
+        """The call that the rank is inside of or waits for."""
+        for event in reversed(events):
+            if event.seq == self.waited:
+                return event
+            if event.seq in self.open and self.waited is None:
+                slow = now_ns - event.start_ns > _HIDDEN_AFTER * 1e9
+                if not event.asynchronous or (event.detail.get("hidden") and slow):
+                    return event
+        return None
+
+    def forget(self, done: set[int]) -> None:
+        """Drop calls that cannot matter any more."""
+        for seq in done - self.open:
+            self.calls.pop(seq, None)
+
+
+class Watch:
+    """Watches the ranks of one run or one cell.
+
+    Args:
+        logs: `{rank: path of its call log}`.
+    """
+
+    def __init__(self, logs: Mapping[int, Path]) -> None:
+        self._tails = {rank: LogTail(path, rank) for rank, path in logs.items()}
+        self._suspicion: tuple[Diagnosis, float] | None = None
+        self.diagnosis: Diagnosis | None = None
+
+    def look(self, ended: set[int]) -> Diagnosis | None:
+        """Read what is new and judge it. `ended`: ranks that will make no further call.
+
+        Returns:
+            A fault, once it is certain; the same one from then on.
+        """
+        if self.diagnosis is not None:
+            return self.diagnosis
+        fresh = [tail.read() for tail in self._tails.values()]
+        now = time.monotonic()
+        if not any(fresh) and self._suspicion is None and not self._somebody_waits():
+            return None
+        views = self._views(ended)
+        if any(fresh) and (mismatch := find_mismatch(views)):
+            self.diagnosis = mismatch
+            return mismatch
+        found = find_deadlock(views)
+        if found is None:
+            self._suspicion = None
+            self._forget(views)
+        elif self._suspicion is None or self._key(self._suspicion[0]) != self._key(found):
+            self._suspicion = (found, now)
+        elif now - self._suspicion[1] >= _CERTAIN_AFTER:
+            self.diagnosis = found
+        return self.diagnosis
+
+    def last_look(self, ended: set[int]) -> Diagnosis | None:
+        """Judge once more, when the ranks have ended or the time is up: also calls that were left over."""
+        if self.look(ended) is None and ended == set(self._tails):
+            self.diagnosis = find_leftover(self._views(ended))
+        return self.diagnosis
+
+    def _somebody_waits(self) -> bool:
+        return any(tail.open for tail in self._tails.values())
+
+    def _views(self, ended: set[int]) -> dict[int, RankView]:
+        now_ns = time.monotonic_ns()
+        views = {}
+        for rank, tail in self._tails.items():
+            events = tail.events()
+            gone = rank in ended
+            views[rank] = RankView(events, None if gone else tail.blocked(events, now_ns), gone)
+        return views
+
+    def _forget(self, views: Mapping[int, RankView]) -> None:
+        """Keep the logs in memory short: a long training makes a hundred thousand calls."""
+        if max((len(view.calls) for view in views.values()), default=0) >= 4 * _KEPT:
+            for rank, done in settled(views, keep=_KEPT).items():
+                self._tails[rank].forget(done)
+
+    @staticmethod
+    def _key(found: Diagnosis) -> tuple[object, ...]:
+        calls = {rank: (e.seq if e is not None else None) for rank, e in found.calls.items()}
+        return (found.code, *sorted(calls.items(), key=str))

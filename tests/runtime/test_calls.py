@@ -1,0 +1,129 @@
+"""What a call means, in words and as events; and reading a log that was cut short."""
+
+import inspect
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from dtlearn.runtime import calls
+from dtlearn.runtime.calls import call_text, detail, ordinal, payload, peer, read_call_log
+
+BEGIN = {
+    "seq": 0,
+    "op": "all_reduce",
+    "group": "world",
+    "group_seq": 0,
+    "nbytes": 8,
+    "dtype": "float32",
+    "shape": [2],
+    "peer": None,
+    "detail": {"reduce_op": "SUM"},
+    "asynchronous": False,
+    "file": __file__,
+    "line": 14,
+    "start_ns": 100,
+}
+
+
+def write(path, *lines, cut: int = 0):
+    data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    path.write_bytes(data[: len(data) - cut])
+    return path
+
+
+def test_a_log_becomes_events(tmp_path):
+    path = write(tmp_path / "log", BEGIN, {"end": 0, "end_ns": 150}, {**BEGIN, "seq": 1, "shape": None, "dtype": None})
+    first, second = read_call_log(path, rank=3)
+    assert (first.rank, first.seq, first.start_ns, first.end_ns) == (3, 0, 100, 150)
+    assert first.shape == (2,)
+    assert first.code == Path(__file__).read_text("utf-8").splitlines()[13].strip()
+    assert second.end_ns is None
+    assert second.shape is None
+
+
+@pytest.mark.parametrize("cut", range(1, 20))
+def test_a_last_line_that_was_cut_is_left_out(tmp_path, cut):
+    path = write(tmp_path / "log", BEGIN, {"end": 0, "end_ns": 150}, cut=cut)
+    (event,) = read_call_log(path, rank=0)
+    assert event.end_ns == (150 if cut == 1 else None)  # without its line end the line is still whole
+
+
+def test_an_end_may_correct_the_bytes_and_name_an_exception(tmp_path):
+    path = write(tmp_path / "log", BEGIN, {"end": 0, "end_ns": 150, "nbytes": 99, "raised": "RuntimeError"})
+    (event,) = read_call_log(path, rank=0)
+    assert event.nbytes == 99
+    assert event.detail == {"reduce_op": "SUM", "raised": "RuntimeError"}
+
+
+def test_an_end_without_its_beginning_is_left_out(tmp_path):
+    assert read_call_log(write(tmp_path / "log", {"end": 7, "end_ns": 1}), rank=0) == []
+
+
+def test_a_rank_that_made_no_call_has_no_events(tmp_path):
+    assert read_call_log(tmp_path / "none", rank=0) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (1, "1st"),
+        (2, "2nd"),
+        (3, "3rd"),
+        (4, "4th"),
+        (11, "11th"),
+        (12, "12th"),
+        (13, "13th"),
+        (21, "21st"),
+        (112, "112th"),
+    ],
+)
+def test_ordinals(number, text):
+    assert ordinal(number) == text
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (("all_reduce", 3, None, 25), "its 3rd all_reduce, line 25"),
+        (("send", 1, 2, 7), "its 1st send to rank 2, line 7"),
+        (("irecv", 2, 0, 7), "its 2nd irecv from rank 0, line 7"),
+        (("broadcast", 1, 0, 9), "its 1st broadcast (root 0), line 9"),
+        (("gather", 1, 1, 9), "its 1st gather (root 1), line 9"),
+    ],
+)
+def test_a_call_in_words(call, text):
+    assert call_text(*call) == text
+
+
+def test_every_payload_argument_exists_in_this_torch():
+    for op, names in calls.PAYLOAD.items():
+        parameters = inspect.signature(getattr(dist, op)).parameters
+        assert set(names) <= set(parameters), op
+    for op, name in calls._PEER.items():
+        assert name in inspect.signature(getattr(dist, op)).parameters, op
+
+
+def test_the_payload_is_what_is_handed_in():
+    mine, lists = torch.ones(2), [torch.ones(1), torch.ones(3)]
+    assert payload("all_reduce", {"tensor": mine}) == [mine]
+    assert payload("reduce_scatter", {"output": mine, "input_list": lists}) == lists
+    assert payload("scatter", {"tensor": mine, "scatter_list": lists}) == lists
+    assert payload("scatter", {"tensor": mine, "scatter_list": None}) == [mine]
+    assert payload("barrier", {}) == []
+    assert payload("all_reduce", {"tensor": "no tensor"}) == []
+
+
+def test_the_peer_is_the_other_end_or_the_root():
+    assert peer("send", {"dst": 3}) == 3
+    assert peer("recv", {"src": None}) is None
+    assert peer("broadcast", {"src": 1}) == 1
+    assert peer("all_reduce", {}) is None
+
+
+def test_details_are_plain_values():
+    found = detail({"op": dist.ReduceOp.MAX, "tag": 5, "ranks": range(2)})
+    assert found == {"reduce_op": "MAX", "tag": 5, "ranks": [0, 1]}
+    assert detail({"tag": 0, "ranks": None}) == {}

@@ -1,0 +1,193 @@
+"""One cell on ranks: its output, and how each kind of bad end is told. After each, the next cell really runs."""
+
+import re
+import time
+
+import pytest
+
+from dtlearn.runtime.cell import CellError, Sink
+from dtlearn.runtime.errors import RanksTimeout
+
+LIMIT = 1.0
+COUNT = "total = torch.ones(1)\ndist.all_reduce(total)\nran = {mark}\nprint(total.item())"
+
+
+@pytest.fixture(scope="module")
+def world(make_world):
+    """Three ranks: one that fails, and more than one that waits."""
+    return make_world(3)
+
+
+@pytest.fixture
+def works(world, cell):
+    """Checks that the next cell really runs on every rank, with a collective, and that variables were kept."""
+    cell("kept = rank + 100")
+
+    def check(lost=()):
+        mark = time.monotonic_ns()
+        shown = cell(COUNT.format(mark=mark))
+        assert [shown.text(r) for r in range(world.size)] == [f"{float(world.size)}\n"] * world.size
+        assert world.gather("ran") == [mark] * world.size
+        kept = world.gather("globals().get('kept')")
+        assert kept == [None if r in lost else r + 100 for r in range(world.size)]
+
+    return check
+
+
+def test_every_line_of_every_rank_arrives_in_order(cell, world):
+    shown = cell("for i in range(20_000): print(rank, i)")
+    for rank in range(world.size):
+        assert shown.text(rank) == "".join(f"{rank} {i}\n" for i in range(20_000))
+
+
+def test_standard_output_error_and_native_prints_arrive(cell):
+    shown = cell("import os, sys\nprint('out')\nprint('err', file=sys.stderr)\nos.system('echo child')")
+    for rank in range(3):
+        assert {"out\n", "err\n", "child\n"} <= set(shown.text(rank).splitlines(keepends=True))
+
+
+def test_a_figure_arrives_as_an_image(cell):
+    shown = cell("import matplotlib.pyplot as plt\nplt.plot([rank, 1])\nplt.show()", ranks=[0, 2])
+    assert "image/png" in shown.kinds(0)
+    assert "image/png" in shown.kinds(2)
+    assert shown.kinds(1) == set()
+
+
+def test_the_value_of_the_last_line_is_shown(cell):
+    shown = cell("rank * 2")
+    found = {r: m["content"]["data"]["text/plain"] for r, m in shown.messages if m["msg_type"] == "execute_result"}
+    assert found == {0: "0", 1: "2", 2: "4"}
+
+
+def test_the_sink_is_called_regularly(cell):
+    assert cell("import time; time.sleep(0.5)").ticks >= 5
+
+
+def test_the_outcome_names_the_ranks(world):
+    outcome = world.execute("1", [0, 2], sink=Sink())
+    assert outcome.ranks == [0, 2]
+    assert 0 < outcome.seconds < 10
+
+
+def test_an_error_before_a_collective_frees_the_ranks_that_wait(cell, works):
+    begun = time.monotonic()
+    with pytest.raises(CellError) as caught:
+        cell("x = 1\nif rank == 1:\n    raise ValueError('bad batch')\ndist.all_reduce(torch.ones(2))", number=7)
+    assert time.monotonic() - begun < 8
+    lines = str(caught.value).splitlines()
+    assert lines[0] == "rank 1 raised ValueError: bad batch"
+    for rank in (0, 2):
+        call = f"rank {rank} was waiting in its 1st all_reduce, line 4: dist.all_reduce(torch.ones(2))"
+        assert call in lines
+    assert "The process groups were made again. Variables are kept" in lines[-1]
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(caught.value._render_traceback_()))
+    assert "Cell In[7], line 3" in shown
+    assert "ValueError: bad batch" in shown
+    assert caught.value.rank == 1
+    works()
+
+
+def test_ranks_that_all_raise_the_same_are_told_together_and_keep_their_groups(cell, world, works):
+    cell("model = torch.nn.Linear(2, 2)\nwrapped = torch.nn.parallel.DistributedDataParallel(model)")
+    generation = world.generation
+    with pytest.raises(CellError) as caught:
+        cell("undefined_name")
+    assert str(caught.value) == "ranks 0-2 raised NameError: name 'undefined_name' is not defined"
+    assert len(caught.value.failures) == 3
+    cell("wrapped(torch.full((1, 2), float(rank))).sum().backward()\ngrad = model.weight.grad.tolist()")
+    assert world.gather("grad") == [[[1.0, 1.0], [1.0, 1.0]]] * 3
+    assert world.generation == generation
+    works()
+
+
+def test_an_error_after_equal_collectives_keeps_the_groups(cell, world, works):
+    generation = world.generation
+    with pytest.raises(CellError, match="rank 2 raised KeyError: 'late'"):
+        cell("dist.barrier()\nif rank == 2: raise KeyError('late')")
+    assert world.generation == generation
+    works()
+
+
+def test_an_error_after_unequal_collectives_gets_new_groups(cell, world, works):
+    generation = world.generation
+    with pytest.raises(CellError, match="ranks 0-2 raised ValueError: x"):
+        cell("work = dist.broadcast(torch.ones(1), 0, async_op=True) if rank == 0 else None\nraise ValueError('x')")
+    assert world.generation > generation
+    works()
+
+
+def test_exit_in_a_cell_is_told(cell, works):
+    with pytest.raises(CellError, match="rank 0 raised SystemExit: 1"):
+        cell("import sys\nif rank == 0: sys.exit(1)\ndist.barrier()")
+    works()
+
+
+def test_a_skipped_collective_is_freed_at_the_time_limit(cell, works):
+    begun = time.monotonic()
+    with pytest.raises(RanksTimeout) as caught:
+        cell("dist.barrier()\nif rank > 0:\n    dist.all_reduce(torch.ones(1))", timeout=LIMIT)
+    assert LIMIT <= time.monotonic() - begun < LIMIT + 6
+    assert str(caught.value).splitlines()[:5] == [
+        "the ranks did not finish within 1 s:",
+        "  rank 0 returned",
+        "  rank 1 waits in its 1st all_reduce, line 3: dist.all_reduce(torch.ones(1))",
+        "  rank 2 waits in its 1st all_reduce, line 3: dist.all_reduce(torch.ones(1))",
+        "ranks 1 and 2 waited for a call that rank 0 never made: every rank of a group has to make the same collective "
+        "calls in the same order.",
+    ]
+    assert [s.state for s in caught.value.stuck] == ["returned", "waiting", "waiting"]
+    works()
+
+
+def test_crossed_operations_are_freed_at_the_time_limit(cell, works):
+    with pytest.raises(RanksTimeout, match="Every rank waits") as caught:
+        cell(
+            "if rank == 0:\n    dist.barrier()\nelse:\n    dist.recv(torch.ones(1), 0)",
+            timeout=LIMIT,
+        )
+    assert "rank 1 waits in its 1st recv from rank 0, line 4" in str(caught.value)
+    works()
+
+
+def test_two_sub_groups_that_wait_for_each_other_are_freed(cell, works):
+    code = """# two groups
+first, second = dist.new_group([0, 1]), dist.new_group([1, 2])
+if rank == 0: dist.all_reduce(torch.ones(1), group=first)
+if rank == 2: dist.all_reduce(torch.ones(1), group=second)
+if rank == 1: dist.barrier()
+"""
+    with pytest.raises(RanksTimeout, match="rank 1 waits in its 1st barrier, line 5"):
+        cell(code, timeout=LIMIT)
+    works()
+
+
+def test_a_stuck_backward_of_ddp_is_freed_and_not_blamed_on_the_code(cell, world, works):
+    cell("model = torch.nn.Linear(2, 2)\nwrapped = torch.nn.parallel.DistributedDataParallel(model)")
+    with pytest.raises(RanksTimeout) as caught:
+        cell("loss = wrapped(torch.ones(1, 2)).sum()\nif rank > 0:\n    loss.backward()", timeout=LIMIT)
+    text = str(caught.value)
+    assert "rank 0 returned" in text
+    assert "rank 1 is running, at line 3: loss.backward()" in text
+    assert "the backward pass of DistributedDataParallel, FSDP), it waits for rank 0" in text
+    assert "wrap models in DistributedDataParallel again" in text
+    works()
+    cell(
+        "wrapped = torch.nn.parallel.DistributedDataParallel(model)\nmodel.zero_grad()\n"
+        "wrapped(torch.ones(1, 2)).sum().backward()"
+    )
+    assert world.gather("model.weight.grad.tolist()") == [[[1.0, 1.0], [1.0, 1.0]]] * 3
+
+
+def test_an_endless_loop_ends_at_the_time_limit_with_its_line(cell, works):
+    with pytest.raises(RanksTimeout, match=r"rank 0 is running, at line \d: ") as caught:
+        cell("import time\nwhile True:\n    time.sleep(0.01)", timeout=LIMIT)
+    assert "No rank waits for another" in str(caught.value)
+    works()
+
+
+def test_a_rank_that_never_stops_printing_ends_at_the_time_limit(cell, works):
+    begun = time.monotonic()
+    with pytest.raises(RanksTimeout):
+        cell("while rank < 2: print(rank, flush=True)", timeout=LIMIT)
+    assert time.monotonic() - begun < LIMIT + 8
+    works()
