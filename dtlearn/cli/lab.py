@@ -11,6 +11,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -30,6 +31,7 @@ INSTALL = "`make lab` in the course's folder installs what was tested."
 _PATIENCE = 60.0  # seconds for the server to come up; a cold disk needs ten
 _GENTLE = 10.0  # seconds for the server to end its kernels, before it is killed
 _PR_SET_PDEATHSIG = 1
+_EVERYWHERE = ("", "*", "0.0.0.0", "::")  # addresses to listen on, but none to connect to
 
 
 def add_command(commands: Any) -> None:
@@ -198,14 +200,18 @@ def _num_gpus() -> int:
 
 
 def _wait_for_server(server: subprocess.Popen[bytes]) -> dict[str, Any] | None:
-    """What the server says of itself once it listens; None if it ended or takes too long to say."""
+    """What the server says of itself, once it answers; None if it ended or takes too long."""
     from jupyter_client.connect import jupyter_runtime_dir
 
     file = Path(jupyter_runtime_dir(), f"jpserver-{server.pid}.json")
     deadline = time.monotonic() + _PATIENCE
     while server.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError, ValueError):  # not there yet, or half written
-            return dict(json.loads(file.read_text(encoding="utf-8")))
+        with contextlib.suppress(OSError, ValueError):  # not there yet, half written, or nobody listens yet
+            info: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            # It writes that file before it listens.
+            host = "localhost" if info["hostname"] in _EVERYWHERE else info["hostname"]
+            socket.create_connection((host, info["port"]), timeout=1).close()
+            return info
         time.sleep(0.05)
     return None
 

@@ -10,7 +10,7 @@ import zmq
 
 from .collect import is_peer_loss
 from .errors import Failure, RankError, RanksDisagree, RanksInterrupted, RanksTimeout, Stuck
-from .explain import other_failures, ranks_text, timeout_message
+from .explain import comes_before, other_failures, ranks_text, timeout_message
 from .kernel_client import RankLink, ask_all
 from .recover import recover
 from .watch import Watch
@@ -80,7 +80,8 @@ def run_cell(world: World, code: str, ranks: list[int], timeout: float | None, n
         pending = cell.pending()
         text = f"interrupted: {ranks_text(pending) if pending else 'no rank'} had not finished"
         raise RanksInterrupted("\n".join([text, *recover(cell)])) from None
-    if not cell.failures and (diagnosis := cell.watch.last_look(cell.ended())):
+    diagnosis = cell.watch.last_look(cell.ended())
+    if diagnosis and comes_before(diagnosis, first_cause_first(cell.failures)):
         raise RanksDisagree(diagnosis, recover(cell))
     if not in_time:
         assert timeout is not None
@@ -227,9 +228,14 @@ def _raised(rank: int, message: dict[str, Any]) -> Failure:
     )
 
 
+def first_cause_first(found: list[Failure]) -> list[Failure]:
+    """Failures of a cell in the order in which they explain it."""
+    return sorted(found, key=lambda f: (f.consequence, f.type == "KeyboardInterrupt", f.kind != "raised", f.time_ns))
+
+
 def _failure(found: list[Failure], waiting: list[Stuck], notes: list[str]) -> CellError:
     """The error of a failed cell: the first cause with its traceback, the others in a line each."""
-    failures = sorted(found, key=lambda f: (f.consequence, f.type == "KeyboardInterrupt", f.time_ns))
+    failures = first_cause_first(found)
     first = failures[0]
     same = [f.rank for f in failures if (f.kind, f.type, f.message) == (first.kind, first.type, first.message)]
     verb = f"raised {first.type}: {first.message}" if first.kind == "raised" else first.message

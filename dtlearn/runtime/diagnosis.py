@@ -74,6 +74,11 @@ class Diagnosis:
     states: Mapping[int, str] = field(default_factory=dict)
     hint: str = ""
 
+    @property
+    def is_mismatch(self) -> bool:
+        """Calls were paired that do not fit; what follows, a process that gloo aborts say, is a consequence."""
+        return bool(self.states) and set(self.states.values()) == {"called"}
+
     def __str__(self) -> str:
         why, what = ADVICE[self.code]
         lines = [f"{self.headline}  [{self.code}]", *call_table(self.calls, self.states)]

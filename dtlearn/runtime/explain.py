@@ -12,6 +12,7 @@ from pathlib import Path
 from .agent_client import AgentClient
 from .calls import call_text, read_call_log
 from .collect import Collector
+from .diagnosis import Diagnosis
 from .errors import Failure, RankError, RanksTimeout, Stuck
 from .rank_process import STACK_SIGNAL, stack_file
 from .rank_run import call_log_file
@@ -58,6 +59,15 @@ def explain_failures(failures: tuple[Failure, ...], collector: Collector, run_di
         lines += ["", f"the last that rank {first.rank} printed:", *said.splitlines()[-12:]]
     output = {r: s.output.text() for r, s in enumerate(collector.ranks)}
     return RankError("\n".join(lines), failures, output)
+
+
+def comes_before(diagnosis: Diagnosis, failures: Sequence[Failure]) -> bool:
+    """Whether the fault between ranks is the cause, and the failures of single ranks follow from it."""
+    if not failures:
+        return True
+    first = failures[0]
+    own = first.kind == "raised" and not first.consequence
+    return diagnosis.is_mismatch and not own
 
 
 def advise(failure: Failure) -> str:

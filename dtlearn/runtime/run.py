@@ -23,7 +23,7 @@ from .calls import read_call_log
 from .collect import Collector, RankState
 from .device import Placement, check_world_size, place
 from .errors import LaunchError, RankError, RanksDisagree, RanksTimeout
-from .explain import explain_failures, explain_timeout
+from .explain import comes_before, explain_failures, explain_timeout
 from .rank_run import call_log_file
 from .record import Record, merge
 from .watch import Watch
@@ -112,10 +112,11 @@ def run_ranks(
             watch = Watch({r: call_log_file(run_dir, r) for r in range(size)})
             in_time = collector.wait(begun + timeout, lambda: watch.look(collector.ended()) is not None)
             error: RankError | RanksTimeout | None = None
-            if failures := collector.failures():
-                error = explain_failures(failures, collector, run_dir)
-            elif diagnosis := watch.last_look(collector.ended()):
+            failures, diagnosis = collector.failures(), watch.last_look(collector.ended())
+            if diagnosis and comes_before(diagnosis, failures):
                 error = RanksDisagree(diagnosis, output={r: s.output.text() for r, s in enumerate(collector.ranks)})
+            elif failures:
+                error = explain_failures(failures, collector, run_dir)
             elif not in_time:
                 error = explain_timeout(agent, collector, run_dir, timeout)
             _end(agent, collector)

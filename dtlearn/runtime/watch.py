@@ -99,9 +99,15 @@ class Watch:
         if not any(fresh) and self._suspicion is None and not self._somebody_waits():
             return None
         views = self._views(ended)
-        if any(fresh) and (mismatch := find_mismatch(views)):
-            self.diagnosis = mismatch
-            return mismatch
+        found = find_mismatch(views) if any(fresh) or self._suspicion else None
+        if found is not None:
+            # Ranks that have not come yet belong in the picture: give them a moment.
+            complete = all(rank in found.calls or view.ended or view.blocked for rank, view in views.items())
+            if complete or (self._suspicion and now - self._suspicion[1] >= _CERTAIN_AFTER):
+                self.diagnosis = found
+            elif self._suspicion is None:
+                self._suspicion = (found, now)
+            return self.diagnosis
         found = find_deadlock(views)
         if found is None:
             self._suspicion = None
@@ -114,8 +120,11 @@ class Watch:
 
     def last_look(self, ended: set[int]) -> Diagnosis | None:
         """Judge once more, when the ranks have ended or the time is up: also calls that were left over."""
-        if self.look(ended) is None and ended == set(self._tails):
-            self.diagnosis = find_leftover(self._views(ended))
+        if self.look(ended) is None:
+            views = self._views(ended)
+            self.diagnosis = find_mismatch(views)
+            if self.diagnosis is None and ended == set(self._tails):
+                self.diagnosis = find_leftover(views)
         return self.diagnosis
 
     def _somebody_waits(self) -> bool:

@@ -19,7 +19,7 @@ sleep = [sys.executable, "-c", "import time; time.sleep(300)"]
 child = subprocess.Popen(sleep, start_new_session=True)
 lost = int(subprocess.run(
     [sys.executable, "-c", f"import subprocess; print(subprocess.Popen({sleep}, start_new_session=True, "
-     "stdout=subprocess.DEVNULL).pid)"], capture_output=True, text=True).stdout)
+     "stdout=subprocess.DEVNULL).pid)"], stdout=subprocess.PIPE, text=True).stdout)
 print(os.getpid(), child.pid, lost, flush=True)
 """
 
