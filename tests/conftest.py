@@ -20,16 +20,22 @@ os.environ["DTLEARN_HEADLESS"] = "1"
 
 
 def find_chromium() -> str | None:
-    """Path of a Chromium or Chrome on this machine, or None."""
-    names = ("chromium", "chromium-browser", "google-chrome")
-    return next((path for path in map(shutil.which, names) if path), None)
+    """Path of a Chromium or Chrome: $CHROMIUM, one on PATH, or playwright's own; None if there is none."""
+    names = (os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome")
+    if found := next((path for path in map(shutil.which, names) if path), None):
+        return found
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        path = playwright.chromium.executable_path
+    return path if Path(path).is_file() else None
 
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """Path of the browser, for tests with the `browser` marker."""
     path = find_chromium()
-    assert path, "DTLEARN_REQUIRE_BROWSER=1, and there is no Chromium on PATH"
+    assert path, "DTLEARN_REQUIRE_BROWSER=1, and there is no Chromium on PATH or in CHROMIUM"
     return path
 
 
@@ -39,7 +45,8 @@ def pytest_collection_modifyitems(items):
 
         if not torch.cuda.is_available():
             skip(items, "gpu", "no CUDA device on this machine")
-    if not find_chromium() and os.environ.get("DTLEARN_REQUIRE_BROWSER") != "1":
+    wanted = any(item.get_closest_marker("browser") for item in items)
+    if wanted and os.environ.get("DTLEARN_REQUIRE_BROWSER") != "1" and not find_chromium():
         skip(items, "browser", "no Chromium: install it (Debian, Ubuntu: sudo apt install chromium) to run this test")
 
 

@@ -138,7 +138,7 @@ def orphans(root: Path, slugs: set[str]) -> list[str]:
     found = []
     for folder in ("notebooks", "notebooks/src", "exercises", "solutions", "images"):
         for path in sorted((root / folder).glob("*")):
-            is_hidden = path.name.startswith((".", "__"))
+            is_hidden = path.name.startswith((".", "__")) or path.name == "ruff.toml"
             if not is_hidden and path.relative_to(root).as_posix() != "notebooks/src" and path.stem not in slugs:
                 found.append(path.relative_to(root).as_posix())
     return found

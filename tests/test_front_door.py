@@ -12,7 +12,9 @@ import dtlearn.runtime
 def loaded_by(code: str) -> set[str]:
     """Modules that a fresh Python holds after `code`."""
     program = f"import sys\n{code}\nprint(*sys.modules)"
-    return set(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split())
+    return set(
+        subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    )
 
 
 def test_importing_loads_neither_torch_nor_the_notebook():

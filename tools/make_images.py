@@ -1,7 +1,7 @@
 """Draw images/ch01_ranks/*.svg, which the README shows, from runs recorded now on this machine.
 
-    python tools/make_images.py            run, record, draw, write
-    python tools/make_images.py --check    run nothing; verify that every image stands, with its description, and no other
+python tools/make_images.py            run, record, draw, write
+python tools/make_images.py --check    run nothing; verify that every image is there, described, and no other
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
     ),
     "rendezvous": (
         finding_each_other,
-        "Recorded store calls of four ranks: each writes its own key and waits for the others; rank 3 comes 0.3 s late, "
-        "and all wait for it.",
+        "Recorded store calls of four ranks: each writes its own key and waits for the others; rank 3 comes 0.3 s "
+        "late, and all wait for it.",
     ),
     "hang": (
         hang,

@@ -125,8 +125,11 @@ def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """
     own = str(Path(sys.prefix, "share", "jupyter"))
     path = os.pathsep.join([own, *filter(None, [environment.get("JUPYTER_PATH")])])
+    # Without this default JupyterLab asks each newcomer about news, over the text; news_url alone does not stop it.
+    settings = str(Path(__file__).with_name("lab_settings"))
+    config = os.pathsep.join([settings, *filter(None, [environment.get("JUPYTER_CONFIG_PATH")])])
     # With a token of ours the server does not print its own three addresses beside the one that we print.
-    return {"JUPYTER_TOKEN": secrets.token_hex(24), **environment, "JUPYTER_PATH": path}
+    return {"JUPYTER_TOKEN": secrets.token_hex(24), **environment, "JUPYTER_PATH": path, "JUPYTER_CONFIG_PATH": config}
 
 
 def server_command(
@@ -142,6 +145,8 @@ def server_command(
         "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
         "--Application.log_level=WARN",
         "--LabApp.log_level=WARN",
+        # Kernels talk to the server encrypted: on a shared machine, and so that none prints a warning that it doesn't.
+        "--KernelManager.transport_encryption=auto",
     ]
     command += ["--no-browser"] if no_browser else []
     command += [f"--port={port}"] if port else []

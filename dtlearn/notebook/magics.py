@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from ..runtime.errors import DtlearnError, RankError, RanksDisagree, RanksTimeout
+from ..runtime.errors import DtlearnError, RankError, RanksDisagree, RanksTimeout, wrapped
 from ..runtime.record import merge
 from . import session
 from .frontend import is_live
@@ -144,7 +144,7 @@ def _expecting(failure: str | None, sink: GroupedSink) -> Iterator[None]:
         kinds = {RanksTimeout: "timeout", RanksDisagree: "deadlock"}
         if failure != kinds.get(type(error), "error"):
             raise
-        print(f"As expected, this cell failed:\n{error}")
+        print("As expected, this cell failed:", *wrapped(str(error)), sep="\n")
     except BaseException:
         sink.close()
         raise

@@ -115,7 +115,7 @@ def slider_panel(draw: Callable[..., Figure], alt: str, **sliders: Slider) -> No
 def slider_table(sliders: dict[str, Slider]) -> Table:
     """What each slider is, what the static figure shows, and what else it can be."""
     rows = [
-        {"slider": s.label, "in this figure": str(s.start), "can be": ", ".join(map(str, s.values))}
+        {"slider": s.label, "in this figure": _words(s.start), "can be": "; ".join(map(_words, s.values))}
         for s in sliders.values()
     ]
     return rank_table(rows, "Values of the sliders; run the cell in JupyterLab to change them")

@@ -110,7 +110,8 @@ class Prediction:
         if not self.options:
             return format_quantity(float(answer), self.unit)
         option = self.options[str(answer)]
-        return f"{answer} ({option.alt if isinstance(option, Picture) else option})"
+        text = option.alt if isinstance(option, Picture) else option
+        return f"{answer} ({text.rstrip('.')})"
 
     def display(self) -> None:
         """Show the question, with a form where a person can fill it in."""
@@ -124,7 +125,7 @@ class Prediction:
         rich = f"<p><strong>Predict.</strong> {html.escape(self.question)}</p>"
         rich += f'<ul style="list-style:none">{items}</ul>' if items else ""
         plain = "\n".join([f"Predict. {self.question}", *(f"  {row}" for row in rows)])
-        note = f"Commit {ask} before you read on."
+        note = f"Commit {ask} before you read on: run this cell for a form to fill in."
         display({"text/html": f"{rich}<p><em>{note}</em></p>", "text/plain": f"{plain}\n{note}"}, raw=True)
         for letter, option in self.options.items():
             if isinstance(option, Picture):
@@ -157,7 +158,7 @@ def form(p: Prediction, widgets: Any) -> Any:
         text = "" if p.answer is None else f"{p.answer:,}".removesuffix(".0")
         label = f"Your number ({p.unit}):" if p.unit else "Your number:"
         field = widgets.Text(value=text, description=label, style=wide, continuous_update=False)
-    button = widgets.Button(description="Commit", tooltip="Commit this prediction")
+    button = widgets.Button(description="Commit", button_style="primary", tooltip="Commit this prediction")
     line = widgets.HTML()
 
     def say(text: str) -> None:

@@ -11,6 +11,7 @@ from .fold import fold_lines, label, settle
 
 _LIMIT = 5 << 20  # characters that one cell may show
 _BATCH = 0.1  # seconds that a live line may wait for its equals on other ranks
+_WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 class Output:
@@ -54,10 +55,14 @@ class GroupedSink(Sink):
             self.outputs[rank] = Output()
         elif kind == "execute_result" and self._hide_results:
             return
-        elif kind in ("execute_result", "display_data"):
-            output.displays.append(content)
-        elif kind == "update_display_data":
-            output.update(content)
+        elif kind in ("execute_result", "display_data", "update_display_data"):
+            # A rank's widgets cannot reach the browser: their words are shown.
+            data = {name: shown for name, shown in content["data"].items() if name != _WIDGET}
+            content = {**content, "data": data}
+            if kind == "update_display_data":
+                output.update(content)
+            else:
+                output.displays.append(content)
         self.changed(rank)
 
     def changed(self, rank: int) -> None:
@@ -107,7 +112,8 @@ class StreamSink(GroupedSink):
         self._next = 0.0
 
     def prefix(self, ranks: list[int]) -> str:
-        colour = 36 if len(ranks) > 1 else 31 + ranks[0] % 6
+        # Neither red, which reads as an error, nor yellow, which white paper swallows.
+        colour = 36 if len(ranks) > 1 else (34, 35, 32)[ranks[0] % 3]
         return f"\x1b[{colour}m{label(ranks)}\x1b[0m "
 
     def tick(self) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..runtime.agent_client import get_agent
-from ..runtime.device import check_world_size, place
+from ..runtime.device import check_world_size, default_size, place
 from ..runtime.errors import DtlearnError
-from ..runtime.world import World, default_size
+from ..runtime.world import World
 
 _current: World | None = None
 

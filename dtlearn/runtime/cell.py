@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from .collect import is_peer_loss
-from .errors import Failure, RankError, RanksDisagree, RanksInterrupted, RanksTimeout, Stuck
+from .errors import Failure, RankError, RanksDisagree, RanksInterrupted, RanksTimeout, Stuck, wrapped
 from .explain import comes_before, other_failures, ranks_text, timeout_message
 from .kernel_client import RankLink, ask_all
 from .recover import recover
@@ -52,7 +52,7 @@ class CellError(RankError):
 
     def _render_traceback_(self) -> list[str]:
         traceback = self.failures[0].traceback
-        return [*str(self).splitlines(), *(["", *traceback.splitlines()] if traceback else [])]
+        return [*wrapped(str(self)), *(["", *traceback.splitlines()] if traceback else [])]
 
 
 def run_cell(world: World, code: str, ranks: list[int], timeout: float | None, number: int, sink: Sink) -> CellOutcome:
@@ -79,7 +79,7 @@ def run_cell(world: World, code: str, ranks: list[int], timeout: float | None, n
     except KeyboardInterrupt:
         pending = cell.pending()
         text = f"interrupted: {ranks_text(pending) if pending else 'no rank'} had not finished"
-        raise RanksInterrupted("\n".join([text, *recover(cell)])) from None
+        raise RanksInterrupted("\n".join([text, *recover(cell, interrupted=True)])) from None
     diagnosis = cell.watch.last_look(cell.ended())
     if diagnosis and comes_before(diagnosis, first_cause_first(cell.failures)):
         raise RanksDisagree(diagnosis, recover(cell))

@@ -81,3 +81,12 @@ def check_world_size(world_size: object) -> int:
     if isinstance(world_size, bool) or not isinstance(world_size, int) or not 1 <= world_size <= 64:
         raise ValueError(f"the number of ranks must be a whole number from 1 to 64; got {world_size!r}")
     return world_size
+
+
+def default_size() -> int:
+    """2 ranks on a machine with less than 8 GiB of memory, otherwise 4."""
+    try:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return 4
+    return 2 if memory < 8 << 30 else 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,7 +18,15 @@ class DtlearnError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         # IPython calls this instead of printing the frames of dtlearn's own code, which would bury the message.
-        return str(self).splitlines()
+        return wrapped(str(self))
+
+
+def wrapped(message: str, width: int = 92) -> list[str]:
+    """A message as lines that a notebook shows without breaking words. Indented lines, such as tables, stay whole."""
+    lines = []
+    for line in message.splitlines():
+        lines += [line] if line.startswith(" ") else textwrap.wrap(line, width, break_long_words=False) or [""]
+    return lines
 
 
 class LaunchError(DtlearnError):
@@ -122,4 +131,4 @@ class RanksInterrupted(KeyboardInterrupt):
     """The learner interrupted a cell on ranks; the message says what was kept and what was re-created."""
 
     def _render_traceback_(self) -> list[str]:
-        return str(self).splitlines()
+        return wrapped(str(self))

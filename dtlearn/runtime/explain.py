@@ -138,7 +138,7 @@ def unfinished_call(run_dir: Path, rank: int) -> str:
         if event.end_ns is None and not event.asynchronous and "raised" not in event.detail:
             count = sum(e.op == event.op and e.seq <= event.seq for e in events)
             text = call_text(event.op, count, event.peer, event.line)
-            text += f" (after {event.detail['after']})" if "after" in event.detail else ""
+            text += f" (after {event.detail['during']})" if "during" in event.detail else ""
             return f"{text}: {event.code}" if event.code else text
     return ""
 

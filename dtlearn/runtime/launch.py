@@ -23,6 +23,8 @@ _TEE = re.compile(rb"\[default(\d+)\]:(.*)", re.DOTALL)  # how `torchrun --tee` 
 _MARK = re.compile(rb"(?<=[^\n])(?=\[default\d+\]:)")  # after a rank's last line, if that does not end in a newline
 _TRACEBACK = "Traceback (most recent call last)"
 _ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+)", re.DOTALL)
+# Last lines of each rank and, as rank -1, of the launchers: {rank: {"stdout": lines, "stderr": lines}}.
+_Recent = dict[int, dict[str, deque[str]]]
 
 
 def launch_script(
@@ -111,7 +113,9 @@ def _follow(commands: list[list[str]], size: int, timeout: float, sink: Sink) ->
     """Run one command per node; pass on the lines of rank `node * size + local rank`."""
     torchrun = "torch.distributed.run" in commands[0]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    recent: dict[int, deque[str]] = {r: deque(maxlen=60) for r in range(-1, size * len(commands))}  # -1: launchers
+    recent: _Recent = {
+        rank: {"stdout": deque(maxlen=60), "stderr": deque(maxlen=60)} for rank in range(-1, size * len(commands))
+    }
     selector = selectors.DefaultSelector()
     processes = []
     deadline = time.monotonic() + timeout
@@ -121,24 +125,25 @@ def _follow(commands: list[list[str]], size: int, timeout: float, sink: Sink) ->
                 [sys.executable, "-m", "dtlearn.runtime.guard", *command],
                 stdin=subprocess.PIPE,  # the guard's lifeline: when we end, it closes
                 stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
+                stderr=subprocess.PIPE,
                 start_new_session=True,
                 env=env,
             )
             processes.append(process)
-            assert process.stdout is not None
-            os.set_blocking(process.stdout.fileno(), False)
-            selector.register(process.stdout, selectors.EVENT_READ, [node * size, b""])
+            for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr)):
+                assert pipe is not None
+                os.set_blocking(pipe.fileno(), False)
+                selector.register(pipe, selectors.EVENT_READ, [node * size, name, b""])
         while selector.get_map():
             if time.monotonic() > deadline:
                 raise RanksTimeout(f"the script did not finish within {timeout:g} s; everything it started was ended")
             for key, _ in selector.select(0.05):
                 data = os.read(key.fd, 1 << 16)
-                first_rank, rest = key.data
+                first_rank, name, rest = key.data
                 text = rest + (data or (b"\n" if rest else b""))  # a last line that has no end is a line too
-                *lines, key.data[1] = (_MARK.sub(b"\n", text) if torchrun else text).split(b"\n")
+                *lines, key.data[2] = (_MARK.sub(b"\n", text) if torchrun else text).split(b"\n")
                 for line in lines:
-                    _pass_on(line + b"\n", first_rank, recent, sink, torchrun)
+                    _pass_on(line + b"\n", name, first_rank, recent, sink, torchrun)
                 if not data:
                     selector.unregister(key.fileobj)
             sink.tick()
@@ -147,38 +152,38 @@ def _follow(commands: list[list[str]], size: int, timeout: float, sink: Sink) ->
     finally:
         selector.close()
         for process in processes:
-            assert process.stdin is not None and process.stdout is not None
-            process.stdin.close()
-            process.stdout.close()
+            for end in (process.stdin, process.stdout, process.stderr):
+                assert end is not None
+                end.close()
         codes = [process.wait() for process in processes]
         _free_port.cache_clear()
     if any(codes):
         raise _failure(max(codes), recent)
 
 
-def _pass_on(line: bytes, first_rank: int, recent: dict[int, deque[str]], sink: Sink, torchrun: bool) -> None:
+def _pass_on(line: bytes, name: str, first_rank: int, recent: _Recent, sink: Sink, torchrun: bool) -> None:
     marked = _TEE.match(line) if torchrun else None
     rank = first_rank + int(marked[1]) if marked else -1
     # torch marks the lines of a traceback too; without its mark, ranks that say the same say it in the same words.
     text = (marked[2] if marked else line).decode(errors="replace").removeprefix(f"[rank{rank}]: ")
     if rank not in recent:
         rank = -1
-    recent[rank].append(text)
+    recent[rank][name].append(text)
     if rank >= 0 or not torchrun:  # torchrun's own lines matter only when something fails
-        sink.publish(rank, {"msg_type": "stream", "content": {"name": "stdout", "text": text}})
+        sink.publish(rank, {"msg_type": "stream", "content": {"name": name, "text": text}})
 
 
-def _failure(code: int, recent: dict[int, deque[str]]) -> RankError:
+def _failure(code: int, recent: _Recent) -> RankError:
     """The error of a failed launch: the rank that the launcher names as the first, with its last lines."""
-    said = {rank: "".join(lines).rstrip() for rank, lines in recent.items()}
-    causes = [int(rank) for rank in _ROOT_CAUSE.findall(said[-1])]
+    said = {rank: "".join(lines["stderr"]).rstrip() for rank, lines in recent.items()}
+    causes = [rank for rank in map(int, _ROOT_CAUSE.findall(said[-1])) if rank in recent]
     # torchrun looks ten times a second; of ranks that fell together it may name one that only lost its peer.
     raised = [rank for rank in said if rank >= 0 and _TRACEBACK in said[rank]]
-    first = [rank for rank in [*causes, *raised] if rank in said and not is_peer_loss(said[rank])]
+    first = [rank for rank in [*causes, *raised] if not is_peer_loss(said[rank])]
     rank = [*first, *causes, -1][0]
-    lines = said.get(rank, said[-1])
-    start = lines.rfind(_TRACEBACK)
-    shown = lines[start:] if start >= 0 else lines
+    start = said[rank].rfind(_TRACEBACK)
+    last_words = "".join([*recent[rank]["stdout"], *recent[rank]["stderr"]]).rstrip()
+    shown = said[rank][start:] if start >= 0 else last_words
     who = f"rank {rank} failed first" if rank >= 0 else "the launcher failed"
     failure = Failure(max(rank, 0), "ended", "", f"exit code {code}", shown)
     return RankError(f"{who} (the launcher's exit code is {code}):\n{shown}", (failure,))

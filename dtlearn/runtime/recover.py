@@ -6,6 +6,10 @@ still do not answer, and replace them; give all ranks new process groups if thei
 
 from __future__ import annotations
 
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .errors import LaunchError, RankError
@@ -16,8 +20,32 @@ if TYPE_CHECKING:
     from .cell import RunningCell
 
 
-def recover(cell: RunningCell) -> list[str]:
-    """Bring every rank back to idle. Returns what the learner has to know, a sentence a line."""
+def recover(cell: RunningCell, interrupted: bool = False) -> list[str]:
+    """Bring every rank back to idle. Returns what the learner has to know, a sentence a line.
+
+    Args:
+        cell: the cell that failed.
+        interrupted: the learner's interrupt began this: another one means that the gentle way takes too long. Without
+            it, the first interrupt only asks for what is being done.
+    """
+    with contextlib.nullcontext() if interrupted else _one_interrupt_ignored():
+        return _recover(cell)
+
+
+@contextlib.contextmanager
+def _one_interrupt_ignored() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # interrupts go to the main thread only
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, lambda *_: signal.signal(signal.SIGINT, handler))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _recover(cell: RunningCell) -> list[str]:
     world, notes = cell.world, list[str]()
     try:
         cut = _free(cell, notes)

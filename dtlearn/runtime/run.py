@@ -110,7 +110,7 @@ def run_ranks(
             task = wire.encode({"init_group": init_group, "sources": _notebook_sources()}, blob)
             collector.tell_all(task)
             watch = Watch({r: call_log_file(run_dir, r) for r in range(size)})
-            in_time = collector.wait(begun + timeout, lambda: watch.look(collector.ended()) is not None)
+            in_time = collector.wait(time.monotonic() + timeout, lambda: watch.look(collector.ended()) is not None)
             error: RankError | RanksTimeout | None = None
             failures, diagnosis = collector.failures(), watch.last_look(collector.ended())
             if diagnosis and comes_before(diagnosis, failures):

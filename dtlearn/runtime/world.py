@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import signal
 import time
@@ -245,12 +244,3 @@ class World:
     def _replay_setup(self, ranks: list[int]) -> None:
         for code in self.setup_cells if ranks else []:
             self.execute(code, ranks, timeout=30, sink=Sink())
-
-
-def default_size() -> int:
-    """2 ranks on a machine with less than 8 GiB of memory, otherwise 4."""
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return 4
-    return 2 if memory < 8 << 30 else 4

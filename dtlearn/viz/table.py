@@ -46,7 +46,7 @@ class Table:
             first = cell("th", ' scope="row"', row[0], self.numeric[0])
             rest = "".join(cell("td", "", c, r) for c, r in zip(row[1:], self.numeric[1:], strict=True))
             body.append(f"<tr>{first}{rest}</tr>")
-        caption = f'<caption style="text-align:left">{html.escape(self.caption)}</caption>'
+        caption = f'<caption style="text-align:left;white-space:nowrap">{html.escape(self.caption)}</caption>'
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 

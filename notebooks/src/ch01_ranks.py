@@ -260,8 +260,8 @@ rank_table(
         {
             "ranks": n,
             "images per rank": 96 // n,
-            "last loss": f"{run[0].losses[-1]:.4f}",
-            "accuracy": f"{run[0].accuracy:.3f}",
+            "last loss": round(run[0].losses[-1], 4),
+            "accuracy": round(run[0].accuracy, 3),
         }
         for n, run in runs.items()
     ],
@@ -273,10 +273,11 @@ one = runs[1][0].losses
 worst = max(
     abs(a - b) for n in (2, 4) for a, b in zip(one, runs[n][0].losses, strict=True)
 )
-print("largest difference in any of the 100 losses is below 1e-5:", worst < 1e-5)
+assert worst < 1e-5, worst
 same.reveal(
     "B",
-    explain="Same mathematics, other order of additions. Speed may change; the result must not.",
+    explain="In none of the 100 steps do the losses differ by more than 1e-5. Same mathematics, "
+    "other order of additions. The speed may change; the result must not.",
 )
 
 # %% [markdown]
@@ -296,8 +297,8 @@ show(
 
 # %% [markdown]
 # First six broadcasts, one for each parameter tensor: everyone gets rank 0's model. Then, in each step, one all-reduce of
-# all gradients and one of the loss. Between them each rank computes, alone. Wide bars are mostly *waiting*: a collective
-# ends when its last rank arrives.
+# all gradients and one of the loss. Between them each rank computes, alone. Hollow bars are *waiting*: a collective can
+# begin to move data only when its last rank has come. (The filled ones are long because four ranks share the processor.)
 #
 # How much is sent? The model has 26,122 parameters of 4 bytes.
 
@@ -311,11 +312,11 @@ sent = dtlearn.predict(
 gradient_bytes = sum(4 * p.numel() for p in dtlearn.models.MLP().parameters())
 record = runs[4].record
 per_step = {e.nbytes for e in record.select(op="all_reduce", rank=0)}
-print("sizes of the recorded all_reduce calls:", sorted(per_step), "bytes")
-print("the model's gradients:", gradient_bytes, "bytes")
+assert per_step == {gradient_bytes, 4}
 sent.reveal(
     max(per_step),
-    explain="26,122 x 4. The call of 4 bytes is the loss, which is only for people to read.",
+    explain="26,122 x 4: the recorded calls have the size of the model's gradients. The only "
+    "others, of 4 bytes, are the loss, for people to read.",
 )
 
 # %%
@@ -358,8 +359,10 @@ main([])
 # launchers play two machines on this one; the commands on real ones are the same but for the address:
 #
 # ```
-# machine 0:  torchrun --nnodes 2 --node-rank 0 --nproc-per-node 2 --master-addr HOST0 --master-port 29500 train.py
-# machine 1:  torchrun --nnodes 2 --node-rank 1 --nproc-per-node 2 --master-addr HOST0 --master-port 29500 train.py
+# machine 0:  torchrun --nnodes 2 --node-rank 0 --nproc-per-node 2 \
+#                      --master-addr HOST0 --master-port 29500 train.py
+# machine 1:  torchrun --nnodes 2 --node-rank 1 --nproc-per-node 2 \
+#                      --master-addr HOST0 --master-port 29500 train.py
 # ```
 
 # %%
@@ -437,10 +440,10 @@ print(
 # starts accelerate scripts properly: under it, accelerate finds its two processes.)
 #
 # **Slurm** starts processes on machines that it chose. Its names differ, so a job script translates them. Most people
-# let Slurm start one `torchrun` per machine instead, as below. This one was not run here: there is no Slurm on a laptop.
+# let Slurm start one `torchrun` per machine instead, as below (after a first line `#!/bin/bash`). This one was not run
+# here: there is no Slurm on a laptop.
 #
 # ```bash
-# #!/bin/bash
 # #SBATCH --nodes=2 --ntasks-per-node=1 --gpus-per-node=4
 # head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 # srun torchrun --nnodes 2 --nproc-per-node 4 \
@@ -544,11 +547,10 @@ years = dtlearn.predict(
 # %%
 flop = 6 * 175e9 * 300e9
 seconds = flop / (0.40 * 312e12)
-print(f"{flop:.2e} FLOP, {seconds:.2e} s on one GPU")
-print(f"on 1,024 such GPUs, if nothing were lost: {seconds / 1024 / 86400:.0f} days")
 years.reveal(
     round(seconds / (365.25 * 86400)),
-    explain="The paper's own count, in its table D.1, is 3.14e23 FLOP.",
+    explain=f"{flop:.2e} FLOP; the paper's own count, in its table D.1, is 3.14e23. On 1,024 such "
+    f"GPUs, if nothing were lost, it is {seconds / 1024 / 86400:.0f} days.",
 )
 
 # %% [markdown]
@@ -562,7 +564,7 @@ years.reveal(
 #
 # where $n$ is the gradient in bytes, $\alpha$ the latency of one message and $\beta$ the bandwidth of a link; the second
 # formula is that of a ring all-reduce, which chapter 2 derives. The first term shrinks with $N$, the second does not:
-# beyond some $N$ more ranks make a step no faster. Move the sliders until they do.
+# beyond some $N$ more ranks make a step no faster. Move the sliders: which change brings the curve back to the ideal line?
 
 
 # %%
@@ -598,7 +600,7 @@ slider_panel(
 # %% tags=["nbval-ignore-output"]
 rank_table(
     [
-        {"ranks": n, "seconds for 100 steps": f"{run.seconds:.2f}"}
+        {"ranks": n, "seconds for 100 steps": round(run.seconds, 2)}
         for n, run in runs.items()
     ],
     caption=f"Wall time on this machine ({os.cpu_count()} cores), {runs[4].placement.where}",
@@ -655,7 +657,7 @@ rank_table(
 # Only the images per rank: they halve. The gradients have the size of the model, however many ranks there are.
 # </details>
 #
-# <details><summary>Why must `broadcast_model` visit the parameters in the same order on every rank?</summary>
+# <details><summary>Why must <code>broadcast_model</code> visit the parameters in the same order on every rank?</summary>
 #
 # A collective pairs calls by their order. If rank 0 sends the bias while rank 1 expects the weight, the call hangs, fails, or
 # silently fills one with the other.

@@ -4,7 +4,6 @@ import pytest
 
 from dtlearn.notebook import panel_sink
 from dtlearn.notebook.panel_sink import PanelSink
-
 from tests.notebook.messages import PNG, clear, display, figure, stderr, stream, value
 
 

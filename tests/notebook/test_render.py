@@ -5,7 +5,6 @@ import pytest
 
 from dtlearn.notebook import render
 from dtlearn.notebook.render import GroupedSink, OneRankSink, QuietSink, StreamSink
-
 from tests.notebook.messages import clear, display, figure, stderr, stream, value
 
 
@@ -136,6 +135,13 @@ def test_output_has_a_limit_and_says_what_is_missing(screen, view):
     assert err == "[... 8 characters of output left out ...]\n"
 
 
+def test_a_widget_is_shown_by_its_words(screen):
+    widget = display(text_plain="0% 0/3")
+    widget["content"]["data"]["application/vnd.jupyter.widget-view+json"] = {"model_id": "a"}
+    play(GroupedSink([0]), (0, widget))
+    assert screen() == ("[0] 0% 0/3\n", "")
+
+
 def test_other_messages_are_not_shown(screen):
     play(GroupedSink([0]), (0, {"msg_type": "error", "content": {"ename": "E", "evalue": "", "traceback": []}}))
     assert screen() == ("", "")
@@ -175,7 +181,7 @@ def test_stream_waits_a_moment_so_that_equal_lines_meet(screen, clock):
 
 def test_stream_gives_ranks_colours(screen):
     play(StreamSink([0, 1]), (0, stream("a\nb\n")), (1, stream("a\nc\n")))
-    assert screen()[0] == "\x1b[36m[0-1]\x1b[0m a\n\x1b[31m[0]\x1b[0m b\n\x1b[32m[1]\x1b[0m c\n"
+    assert screen()[0] == "\x1b[36m[0-1]\x1b[0m a\n\x1b[34m[0]\x1b[0m b\n\x1b[35m[1]\x1b[0m c\n"
 
 
 def test_stream_keeps_stderr_apart_and_settles_bars(screen):

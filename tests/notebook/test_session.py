@@ -62,6 +62,6 @@ def test_a_stopped_world_is_not_started_behind_the_learners_back(capsys):
 @pytest.mark.parametrize(("size", "device"), [(0, "auto"), (65, "auto"), ("2", "auto"), (2, "tpu"), (2, "cuda")])
 def test_a_world_that_cannot_be_started_does_not_cost_the_one_that_is_there(size, device):
     old = session.world(2)
-    with pytest.raises(ValueError, match="number of ranks|device"):
+    with pytest.raises(ValueError, match=r"number of ranks|device"):
         session.world(size, device=device)
     assert session.current_world() is old and old.processes

@@ -136,7 +136,8 @@ FAULTS = [
     Fault(
         "an exception, then a barrier in finally",
         "DTL-COLL-ORDER",  # the barrier hides the exception: what can be seen is that the calls do not fit
-        "try:\n    if rank == 1:\n        raise ValueError('boom')\n    dist.all_reduce(torch.ones(4))\nfinally:\n    dist.barrier()\n",
+        "try:\n    if rank == 1:\n        raise ValueError('boom')\n    dist.all_reduce(torch.ones(4))\n"
+        "finally:\n    dist.barrier()\n",
         ("all_reduce #1", "barrier #1"),
     ),
     Fault(

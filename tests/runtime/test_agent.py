@@ -181,7 +181,8 @@ def test_when_the_agent_is_killed_in_a_run_that_is_told_and_the_next_run_works(t
         run_ranks(kill_the_agent, 2)
     assert time.monotonic() - begun < 10
     assert not agent.alive
-    assert run_ranks(lambda: dist.get_rank(), 2).values == [0, 1]
+    # The time limit is for the ranks: it does not run while the new agent loads torch.
+    assert run_ranks(lambda: dist.get_rank(), 2, timeout=0.8).values == [0, 1]
     assert get_agent() is not agent
     with pytest.raises(LaunchError, match="helper process that starts ranks ended"):
         agent.signal([1], 0)

@@ -1,12 +1,11 @@
-"""Every fault of the table is named, on 2 and 4 ranks, in `run_ranks` and in cells, in seconds; cells go on after it."""
+"""Every fault of the table is named, on 2 and 4 ranks, in `run_ranks` and in cells; and cells go on after it."""
 
 import pytest
-from tests.runtime.faults import FAULTS
 
 from dtlearn.runtime.cell import Sink
 from dtlearn.runtime.errors import RankError, RanksDisagree, RanksTimeout
 from dtlearn.runtime.run import run_ranks
-from dtlearn.runtime.world import World
+from tests.runtime.faults import FAULTS
 
 LIMIT = 20.0  # seconds: whatever is not named by then ends as a time-out, and the test fails
 

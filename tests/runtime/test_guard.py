@@ -1,18 +1,16 @@
 """A guarded command: its exit code, and that nothing of it outlives the end of the guard's standard input."""
 
-import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from dtlearn.runtime.guard import descendants, main
+from dtlearn.runtime.guard import descendants
 
-# A child, its own child in a session of its own, and one that has lost its parent; each writes its number.
+# A command, its child in a session of its own, and a grandchild that has lost its parent; prints their numbers.
 FAMILY = """
 import os, subprocess, sys, time
 sleep = [sys.executable, "-c", "import time; time.sleep(300)"]
@@ -57,7 +55,7 @@ def test_the_commands_exit_code_is_the_guards(code, expected):
 
 
 def test_output_passes_through_and_input_does_not():
-    with python("print(repr(input.__self__) and open(0).read(), 'out')") as process:
+    with python("print(open(0).read(), 'out')") as process:
         process.stdin.write("for the guard only\n")
         process.stdin.flush()
         assert process.stdout.read() == " out\n"

@@ -212,7 +212,7 @@ def test_what_was_being_handled_is_noted():
         dist.barrier()
 
     first, second = record_of(clean_up, 1)
-    assert first.detail == {"after": "ValueError: bad batch"}
+    assert first.detail == {"during": "ValueError: bad batch"}
     assert second.detail == {}
 
 

@@ -1,5 +1,6 @@
 """`run_ranks`: what comes back, what the function finds, what it may be, and what is refused."""
 
+import importlib
 import linecache
 import os
 import tempfile
@@ -120,8 +121,7 @@ def test_ranks_see_the_callers_environment_folder_and_modules(tmp_path, monkeypa
     monkeypatch.setenv("MY_SETTING", "grün")
 
     def look():
-        import my_module
-
+        my_module = importlib.import_module("my_module")
         return my_module.VALUE, os.getcwd(), os.environ["MY_SETTING"]
 
     assert run_ranks(look, 1)[0] == (7, str(tmp_path), "grün")
@@ -243,7 +243,7 @@ def test_a_module_that_the_ranks_lack_is_named(tmp_path, monkeypatch):
     (tmp_path / "only_here.py").write_text("def f():\n    return 1\n")
     with monkeypatch.context() as patch:
         patch.syspath_prepend(tmp_path)
-        import only_here
+        only_here = importlib.import_module("only_here")
     with pytest.raises(RankError, match=r"'only_here', which cannot be imported here. Put its folder on sys.path"):
         run_ranks(only_here.f, 2)
 

@@ -12,8 +12,8 @@ import torch.distributed as dist
 
 from dtlearn.runtime import World
 from dtlearn.runtime.cell import Sink
+from dtlearn.runtime.device import default_size
 from dtlearn.runtime.errors import DtlearnError, LaunchError, NotSendable
-from dtlearn.runtime.world import default_size
 
 
 def test_a_world_says_what_it_is(world):
