@@ -31,7 +31,7 @@ def attempt(name: str, check: Callable[[], Check]) -> Check:
     try:
         return check()
     except Exception as error:
-        return Check(name, "note", f"could not be checked ({type(error).__name__}: {error})")
+        return Check(name, "note", f"could not be checked ({type(error).__name__}: {first_line(error)})")
 
 
 def first_line(error: BaseException) -> str:

@@ -55,11 +55,13 @@ class RanksMagics(Magics):
         view = args.show or ("stream" if is_live() else "grouped")
         sink = _VIEWS[view](chosen, hide_results=bool(args.out))
         limit = args.time_limit if args.time_limit is not None or is_live() else _HEADLESS_LIMIT
-        assert self.shell is not None
+        assert self.shell is not None and self.shell.history_manager is not None
+        # While a cell runs, `execution_count` is its number or the next one; that depends on IPython's version.
+        number = len(self.shell.history_manager.input_hist_raw) - 1
         try:
             with _expecting(args.expect, sink):
                 # A comment stands for the line of %%ranks: line numbers in tracebacks are those of the notebook's cell.
-                world.execute("# %%ranks\n" + cell, chosen, timeout=limit, number=self.shell.execution_count, sink=sink)
+                world.execute("# %%ranks\n" + cell, chosen, timeout=limit, number=number, sink=sink)
                 if args.setup and cell not in world.setup_cells:
                     world.setup_cells.append(cell)
         finally:
@@ -161,10 +163,13 @@ def parse_ranks(text: str | None, size: int) -> list[int]:
     chosen: set[int] = set()
     try:
         for part in text.split(","):
-            first, _, last = part.partition("-")
-            chosen.update(range(int(first), int(last or first) + 1))
+            first, dash, last = part.partition("-")
+            some = range(int(first), int(last if dash else first) + 1)
+            if not some:
+                raise ValueError
+            chosen.update(some)
     except ValueError:
         raise UsageError(f"-r takes ranks such as 0,2-3; got {text!r}") from None
-    if not chosen or min(chosen) < 0 or max(chosen) >= size:
+    if max(chosen) >= size:
         raise UsageError(f"-r {text}: this world has the ranks 0 to {size - 1}")
     return sorted(chosen)

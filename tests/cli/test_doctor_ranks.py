@@ -86,7 +86,8 @@ def test_all_reduce(monkeypatch, run, state, says):
     assert (check.state, says in check.found, "rank 0:" in check.found) == (state, True, False)
 
 
-def test_cells_that_do_not_start(monkeypatch):
-    monkeypatch.setattr(r, "World", raising(LaunchError("rank 1 did not start")))
+@pytest.mark.parametrize("error", [LaunchError("rank 1 did not start"), AttributeError("no attribute 'cells'")])
+def test_cells_that_do_not_start(monkeypatch, error):
+    monkeypatch.setattr(r, "World", raising(error))
     check = r.try_cells()
-    assert check.state == "problem" and "rank 1 did not start" in check.found
+    assert check.state == "problem" and str(error) in check.found

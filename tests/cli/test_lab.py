@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import nbformat
 import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
 
 from dtlearn.cli import lab
 from dtlearn.course import Course, load_course
@@ -146,6 +147,17 @@ class RunningLab:
             return answer.read().decode()
 
 
+def wait_until_ready(connection: Path) -> None:
+    """Return when the kernel answers: one that is interrupted while it still starts prints a traceback."""
+    client = BlockingKernelClient(connection_file=str(connection))
+    client.load_connection_file()
+    client.start_channels(hb=False, stdin=False)
+    try:
+        client.wait_for_ready(timeout=30)
+    finally:
+        client.stop_channels()
+
+
 def commands(pids: list[int]) -> dict[int, list[str]]:
     """{pid: command line} of those that live; zombies have none."""
     found = {}
@@ -170,9 +182,9 @@ def test_the_real_lab_opens_the_notebook_and_leaves_nothing(tmp_path, end):
         assert running.address.path == "/lab/tree/notebooks/ch01_ranks.ipynb"
         assert "<title>JupyterLab</title>" in running.ask(running.address.path)
         assert json.loads(running.ask("/api/contents/notebooks/ch01_ranks.ipynb"))["type"] == "notebook"
-        running.ask("/api/sessions", {"path": str(NOTEBOOK), "type": "notebook", "kernel": {"name": "python3"}})
-        while json.loads(running.ask("/api/kernels"))[0]["execution_state"] != "idle":
-            time.sleep(0.1)
+        wanted = {"path": str(NOTEBOOK), "type": "notebook", "kernel": {"name": "python3"}}
+        session = json.loads(running.ask("/api/sessions", wanted))
+        wait_until_ready(tmp_path / "JUPYTER_RUNTIME_DIR" / f"kernel-{session['kernel']['id']}.json")
         started = commands(descendants(running.process.pid))
         (kernel,) = [line for line in started.values() if "ipykernel_launcher" in line]
         assert kernel[0] == sys.executable
@@ -181,6 +193,7 @@ def test_the_real_lab_opens_the_notebook_and_leaves_nothing(tmp_path, end):
     finally:
         running.process.kill()
         running.process.wait()
+        running.process.stdout.close()
     assert running.process.returncode == (0 if end == signal.SIGINT else -signal.SIGKILL)
     if end == signal.SIGINT:
         assert said.endswith("JupyterLab has ended, and its kernels and ranks with it.\n")

@@ -68,7 +68,7 @@ def test_moving_the_step_turns_the_page():
 def test_headless_slider_panel_is_the_start_and_a_table(shown):
     slider_panel(draw, "Bars of ranks.", **SLIDERS)
     assert [list(o) for o in shown[:2]] == [["image/png", "text/plain"], ["text/html", "text/plain"]]
-    assert shown[2].rows == (("ranks", "4", "2, 4, 8"), ("speed (GB/s)", "1", "1, 10"))
+    assert shown[2].rows == (("ranks", "4", "2; 4; 8"), ("speed (GB/s)", "1", "1; 10"))
 
 
 def test_live_slider_panel_has_the_static_form_too(shown, monkeypatch):

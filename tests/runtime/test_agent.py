@@ -78,15 +78,15 @@ def test_this_process_keeps_no_descriptor_of_a_run_that_is_over():
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def leave_a_daemon(path):
-    """Double fork: a grandchild in this rank's process group that nobody waits for and that prints into its output."""
+def leave_a_daemon(path, prints=False):
+    """Double fork: a grandchild in this rank's process group that nobody waits for."""
 
     def leave():
         if os.fork() == 0:
             if os.fork() == 0:
                 path.write_text(str(os.getpid()))
                 while True:
-                    print("still here", flush=True)
+                    os.write(1, b"still here\n" if prints else b"")
                     time.sleep(0.01)
             os._exit(0)
         os.wait()
@@ -113,6 +113,14 @@ def test_what_a_rank_started_ends_with_it_however_it_ends(tmp_path, end):
 
     with contextlib.nullcontext() if end == "returns" else pytest.raises((RankError, RanksTimeout)):
         run_ranks(work, 1, timeout=1.0)
+    assert all_gone([int((tmp_path / "pid").read_text())])
+
+
+def test_what_a_rank_started_does_not_keep_the_run_by_printing(tmp_path):
+    begun = time.monotonic()
+    result = run_ranks(leave_a_daemon(tmp_path / "pid", prints=True), 1)
+    assert time.monotonic() - begun < 5
+    assert "still here" in result.output[0]
     assert all_gone([int((tmp_path / "pid").read_text())])
 
 
