@@ -356,7 +356,8 @@ main([])
 
 # %% [markdown]
 # **Several machines.** One `torchrun` on each, with the same `--master-addr` and its own `--node-rank`. Below, two
-# launchers play two machines on this one; the commands on real ones are the same but for the address:
+# launchers play two machines on this one, with one rank each; the commands on real ones differ in the address and in the
+# number of ranks:
 #
 # ```
 # machine 0:  torchrun --nnodes 2 --node-rank 0 --nproc-per-node 2 \
@@ -366,7 +367,7 @@ main([])
 # ```
 
 # %%
-# %%launch -n 2 --nodes 2
+# %%launch -n 1 --nodes 2
 import os
 
 from dtlearn.models.train_digits import main
@@ -379,7 +380,7 @@ print(
 
 # %% [markdown]
 # Now `RANK` and `LOCAL_RANK` differ: $\text{rank} = \text{node rank} \times \text{ranks per node} + \text{local rank}$.
-# Rank 2 is the first process of the second machine, and its GPU there is number 0.
+# Rank 1 is the first process of the second machine, and its GPU there is number 0.
 #
 # **accelerate** has two doors. `notebook_launcher` forks the process that calls it. Forking copies the memory but only one
 # of the threads, and a library that had threads before (OpenMP after any large matrix product; CUDA after any use of it)
@@ -395,13 +396,9 @@ os.environ["ACCELERATE_USE_CPU"] = "1"
 import torch
 from accelerate import notebook_launcher
 
+from dtlearn.models.train_digits import main
+
 torch.set_num_threads(2)
-
-
-def work():
-    product = torch.randn(600, 600) @ torch.randn(600, 600)
-    if os.environ["RANK"] == "0":
-        print("the matrix product is done", flush=True)
 
 
 def give_up(*_):
@@ -410,13 +407,13 @@ def give_up(*_):
 
 
 print("fork before any threads:", flush=True)
-notebook_launcher(work, num_processes=2)
+notebook_launcher(main, ([],), num_processes=2)
 weight = torch.randn(600, 600, requires_grad=True)
 (weight @ weight).sum().backward()
 signal.signal(signal.SIGALRM, give_up)
 signal.alarm(3)
 print("fork after a backward pass on two threads:", flush=True)
-notebook_launcher(work, num_processes=2)
+notebook_launcher(main, ([],), num_processes=2)
 
 # %% [markdown]
 # The second fork never finishes; the script gave itself three seconds. (It says "CUDAs" on a machine that has none; ignore that.) Once CUDA was used, the same
@@ -620,7 +617,7 @@ rank_table(
 # - `deepspeed` and `accelerate launch` set the same environment variables, which is why scripts move between them.
 #
 # Parity, once more, by numbers: the loss under `run_ranks`, in the cells and under `torchrun` on one and on two nodes is
-# printed above, and it is the same four digits every time.
+# printed above, and under `notebook_launcher` too: the same four digits every time.
 #
 # ## 9. Myths
 #

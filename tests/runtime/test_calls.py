@@ -21,8 +21,9 @@ BEGIN = {
     "peer": None,
     "detail": {"reduce_op": "SUM"},
     "asynchronous": False,
-    "file": __file__,
-    "line": 1,
+    "file": "train.py",
+    "line": 14,
+    "code": "dist.all_reduce(x)",
     "start_ns": 100,
 }
 
@@ -38,7 +39,7 @@ def test_a_log_becomes_events(tmp_path):
     first, second = read_call_log(path, rank=3)
     assert (first.rank, first.seq, first.start_ns, first.end_ns) == (3, 0, 100, 150)
     assert first.shape == (2,)
-    assert first.code == f'"""{__doc__}"""'  # what stands in that line of that file
+    assert (first.file, first.line, first.code) == ("train.py", 14, "dist.all_reduce(x)")
     assert second.end_ns is None
     assert second.shape is None
 
@@ -55,6 +56,17 @@ def test_an_end_may_correct_the_bytes_and_name_an_exception(tmp_path):
     (event,) = read_call_log(path, rank=0)
     assert event.nbytes == 99
     assert event.detail == {"reduce_op": "SUM", "raised": "RuntimeError"}
+
+
+def test_the_begin_of_a_wait_and_an_end_that_nobody_saw_are_kept(tmp_path):
+    path = write(tmp_path / "log", BEGIN, {"wait": 0, "wait_ns": 120}, {"end": 0, "end_ns": 150, "unseen": True})
+    (event,) = read_call_log(path, rank=0)
+    assert (event.wait_ns, event.end_ns, event.detail["unseen"]) == (120, 150, True)
+
+
+def test_calls_of_a_cell_count_from_0_whatever_came_before(tmp_path):
+    path = write(tmp_path / "log", {**BEGIN, "seq": 7}, {**BEGIN, "seq": 8}, {"end": 8, "end_ns": 150})
+    assert [(e.seq, e.end_ns) for e in read_call_log(path, rank=0)] == [(0, None), (1, 150)]
 
 
 def test_an_end_without_its_beginning_is_left_out(tmp_path):

@@ -8,6 +8,7 @@ import pytest
 
 from dtlearn.runtime.cell import CellError, RunningCell
 from dtlearn.runtime.errors import RanksInterrupted, RanksTimeout
+from dtlearn.runtime.kernel_client import ask_all
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +79,12 @@ def impatient(monkeypatch):
     """Recovery gives ranks a fraction of the time that it gives them otherwise."""
     wait = RunningCell.wait
     monkeypatch.setattr(RunningCell, "wait", lambda cell, seconds: wait(cell, seconds / 5))
+
+    def ask_soon(*args, timeout, **options):
+        return ask_all(*args, timeout=timeout / 4, **options)
+
+    for user in ("cell", "recover"):
+        monkeypatch.setattr(f"dtlearn.runtime.{user}.ask_all", ask_soon)
 
 
 def test_code_that_swallows_interrupts_ends_all_the_same(cell, works, impatient):
