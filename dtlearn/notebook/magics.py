@@ -61,7 +61,9 @@ class RanksMagics(Magics):
         try:
             with _expecting(args.expect, sink):
                 # A comment stands for the line of %%ranks: line numbers in tracebacks are those of the notebook's cell.
-                world.execute("# %%ranks\n" + cell, chosen, timeout=limit, number=number, sink=sink)
+                # (A cell magic of the rank's own, %%time say, has to come first.)
+                code = cell if cell.startswith("%%") else "# %%ranks\n" + cell
+                world.execute(code, chosen, timeout=limit, number=number, sink=sink)
                 if args.setup and cell not in world.setup_cells:
                     world.setup_cells.append(cell)
         finally:

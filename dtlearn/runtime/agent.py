@@ -13,6 +13,7 @@ import gc
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -38,6 +39,7 @@ class Agent:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._children: dict[int, tuple[int, int]] = {}  # pid -> (index in its run, its run's events)
+        self._folders: set[str] = set()  # of runs
         self._open_events: dict[int, int] = {}  # file descriptor of a run's events -> ranks that still live
 
     def serve(self) -> None:
@@ -88,6 +90,7 @@ class Agent:
     def _start(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Start ranks. Descriptors: the run's events, then a channel and an output for each rank."""
         events, rest = descriptors[0], descriptors[1:]
+        self._folders = {f for f in self._folders if os.path.isdir(f)} | {request["common"]["run_dir"]}
         pairs = list(zip(rest[0::2], rest[1::2], strict=True))
         pids = []
         self._open_events[events] = len(pairs)
@@ -157,7 +160,10 @@ class Agent:
                 os.close(events)
 
     def _end_all(self) -> None:
+        """The head is gone: end its ranks, and delete the folders of runs that it could not delete itself."""
         self._signal(list(self._children), signal.SIGKILL, True)
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def count_gpus() -> int:

@@ -143,10 +143,11 @@ def _make_app(spec: RankSpec, run_dir: Path) -> Any:
     os.environ["IPYTHONDIR"] = str(run_dir / "ipython")
     app = RankApp.instance(
         kernel_class=RankKernel,
-        # Sockets in a private folder, a name of its own for each rank: no ports, nobody else can connect.
+        # Sockets in a private folder: no ports, nobody else can connect. Names of its own for each process: what was
+        # still on its way to a rank that died must not reach the one that takes its place.
         transport="ipc",
-        ip=str(run_dir / f"k{spec.rank}"),
-        connection_file=str(run_dir / f"kernel-{spec.rank}.json"),
+        ip=str(run_dir / f"k{spec.rank}.{os.getpid()}"),
+        connection_file=str(run_dir / f"kernel-{spec.rank}.{os.getpid()}.json"),
         # ipykernel ends a rank about a second after its parent is gone, even one that is stuck in a collective.
         parent_handle=os.getppid(),
         log_level=50,

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .errors import LaunchError, RankError
+from .errors import LaunchError, RankError, RanksTimeout
 from .explain import ranks_text
 from .kernel_client import ask_all
 
@@ -60,7 +60,7 @@ def _recover(cell: RunningCell) -> list[str]:
                 "The process groups were made again. Variables are kept, but wrap models in DistributedDataParallel "
                 "again, and make your own groups and meshes again."
             )
-    except (KeyboardInterrupt, RankError, LaunchError):  # a second interrupt, or the gentle way did not work
+    except (KeyboardInterrupt, RankError, RanksTimeout, LaunchError):  # a second interrupt, or the gentle way did not work
         world.restart()
         notes.append("All ranks were restarted: their variables are lost; setup cells were run again.")
     for link in world.links:

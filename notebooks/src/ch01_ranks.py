@@ -401,19 +401,24 @@ from dtlearn.models.train_digits import main
 torch.set_num_threads(2)
 
 
+def product():
+    torch.randn(600, 600) @ torch.randn(600, 600)  # a few milliseconds
+    print("a matrix product, on rank", os.environ["RANK"], flush=True)
+
+
 def give_up(*_):
     print("no answer for 3 seconds: giving up", flush=True)
     os._exit(0)
 
 
-print("fork before any threads:", flush=True)
+print("fork before any threads, and train:", flush=True)
 notebook_launcher(main, ([],), num_processes=2)
 weight = torch.randn(600, 600, requires_grad=True)
 (weight @ weight).sum().backward()
 signal.signal(signal.SIGALRM, give_up)
 signal.alarm(3)
-print("fork after a backward pass on two threads:", flush=True)
-notebook_launcher(main, ([],), num_processes=2)
+print("fork after a backward pass on two threads, and multiply:", flush=True)
+notebook_launcher(product, num_processes=2)
 
 # %% [markdown]
 # The second fork never finishes; the script gave itself three seconds. (It says "CUDAs" on a machine that has none; ignore that.) Once CUDA was used, the same
