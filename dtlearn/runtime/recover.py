@@ -60,7 +60,7 @@ def _recover(cell: RunningCell) -> list[str]:
                 "The process groups were made again. Variables are kept, but wrap models in DistributedDataParallel "
                 "again, and make your own groups and meshes again."
             )
-    except (KeyboardInterrupt, RankError, RanksTimeout, LaunchError):  # a second interrupt, or the gentle way did not work
+    except (KeyboardInterrupt, RankError, RanksTimeout, LaunchError):  # interrupted again, or gentleness failed
         world.restart()
         notes.append("All ranks were restarted: their variables are lost; setup cells were run again.")
     for link in world.links:

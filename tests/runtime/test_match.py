@@ -1,0 +1,124 @@
+import pytest
+
+from dtlearn.runtime.match import find_deadlock, find_leftover, find_mismatch, settled
+from tests.runtime.events import Rank, views
+
+
+def test_equal_calls_fit():
+    assert find_mismatch(views(Rank(0).call().call("barrier"), Rank(1).call())) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "code"),
+    [
+        ({}, {"op": "barrier"}, "DTL-COLL-ORDER"),
+        ({}, {"shape": (5,)}, "DTL-COLL-SHAPE"),
+        ({"shape": (2, 3)}, {"shape": (3, 2)}, "DTL-COLL-SHAPE"),
+        ({}, {"dtype": "int32"}, "DTL-COLL-DTYPE"),
+        ({"reduce_op": "SUM"}, {"reduce_op": "MAX"}, "DTL-COLL-OP"),
+        ({"op": "broadcast", "peer": 0}, {"op": "broadcast", "peer": 1}, "DTL-COLL-ROOT"),
+        ({"op": "new_group", "ranks": [0]}, {"op": "new_group", "ranks": [1]}, "DTL-COLL-ORDER"),
+    ],
+)
+def test_calls_that_do_not_fit_are_named(one, other, code):
+    found = find_mismatch(views(Rank(0).call(line=7).call(**one), Rank(1).call(line=7).call(**other)))
+    assert found.code == code and set(found.calls) == {0, 1} and found.is_mismatch
+    assert "number 2" in found.headline
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"op": "scatter", "peer": 0, "shape": (8,)}, {"op": "scatter", "peer": 0, "shape": (4,)}),
+        ({"op": "all_to_all_single", "shape": (3,)}, {"op": "all_to_all_single", "shape": (5,)}),
+        ({"op": "all_gather", "shape": (3,), "uneven": True}, {"op": "all_gather", "shape": (5,), "uneven": True}),
+        ({"op": "all_gather_object", "dtype": None}, {"op": "all_gather_object", "dtype": "uint8"}),
+    ],
+)
+def test_calls_that_may_differ_fit(one, other):
+    assert find_mismatch(views(Rank(0).call(**one), Rank(1).call(**other))) is None
+
+
+def test_two_groups_of_the_same_ranks_are_told_apart():
+    a = Rank(0).call(group="0,1", group_id="a").call("barrier", group="0,1", group_id="b")
+    b = Rank(1).call("barrier", group="0,1", group_id="b").call(group="0,1", group_id="a")
+    for rank in (a, b):  # the recorder numbers calls by group
+        rank.calls = [type(e)(**{**vars(e), "group_seq": 0}) for e in rank.calls]
+    assert find_mismatch(views(a, b)) is None
+
+
+def test_a_local_group_is_no_call_of_the_world():
+    assert find_mismatch(views(Rank(0).call("new_group", local=True), Rank(1).call())) is None
+
+
+def test_nobody_is_stuck_while_one_computes():
+    assert find_deadlock(views(Rank(0).call(done=False), Rank(1))) is None
+
+
+def test_a_rank_that_ended_is_missed():
+    found = find_deadlock(
+        views(Rank(0).call().call(done=False), Rank(1).call(), Rank(2).call().call(done=False), ended={1})
+    )
+    assert found.code == "DTL-COLL-SKIP" and found.ranks == (1,)
+    assert found.calls[1] is None and found.states == {0: "waits", 2: "waits", 1: "ended"}
+    assert "rank 1 ended without making that call" in found.headline
+
+
+def test_the_place_where_ranks_parted_is_hinted():
+    stays = Rank(0).call(line=1).call(line=3).call(line=4, done=False)
+    skips = Rank(1).call(line=1).call(line=4)
+    assert "the 2nd all_reduce came from different lines" in find_deadlock(views(stays, skips, ended={1})).hint
+
+
+def test_one_who_waits_for_one_who_waits_for_a_living_rank_is_not_stuck():
+    first = Rank(0).call("recv", peer=1, done=False)
+    second = Rank(1).call("recv", peer=2, done=False)
+    assert find_deadlock(views(first, second, Rank(2))) is None
+    assert find_deadlock(views(first, second, Rank(2), ended={2})).ranks == (0, 1)
+
+
+@pytest.mark.parametrize(("op", "says"), [("send", "send to each other"), ("recv", "wait to receive")])
+def test_a_ring_of_messages_is_a_cycle(op, says):
+    ring = [Rank(r).call(op, peer=(r + 1) % 3, done=False) for r in range(3)]
+    found = find_deadlock(views(*ring))
+    assert found.code == "DTL-P2P-CYCLE" and found.ranks == (0, 1, 2) and says in found.headline
+
+
+def test_a_message_under_way_is_no_cycle():
+    assert (
+        find_deadlock(views(Rank(0).call("send", peer=1, done=False), Rank(1).call("recv", peer=0, done=False))) is None
+    )
+
+
+def test_another_tag_is_another_message():
+    sender = Rank(0).call("send", peer=1, done=False, tag=3)
+    receiver = Rank(1).call("recv", peer=0, done=False, tag=4)
+    assert find_deadlock(views(sender, receiver)).code == "DTL-P2P-UNMATCHED"
+
+
+def test_crossed_groups_are_named():
+    a, b = ({"group": "0,1", "group_id": name, "done": False} for name in "ab")
+    assert find_deadlock(views(Rank(0).call(**a), Rank(1).call(**b))).code == "DTL-COLL-GROUPS"
+
+
+def test_a_call_left_over_at_the_end_is_found():
+    left = views(
+        Rank(0).call("broadcast", peer=0).call("broadcast", peer=0), Rank(1).call("broadcast", peer=0), ended={0, 1}
+    )
+    found = find_leftover(left)
+    assert found.code == "DTL-COLL-SKIP" and found.states == {0: "made this call", 1: "ended"}
+    assert find_leftover(views(Rank(0).call(), Rank(1).call(), ended={0, 1})) is None
+
+
+def test_what_is_settled_can_go_and_changes_nothing():
+    ranks = [Rank(0), Rank(1)]
+    for _ in range(10):
+        ranks[0].call().call("send", peer=1)
+        ranks[1].call().call("recv", peer=0)
+    ranks[0].call(done=False)
+    done = settled(views(*ranks), keep=3)
+    assert len(done[0]) == 7 + 10 and len(done[1]) == 7 + 10  # all but 3 collectives, and every message
+    for rank in ranks:
+        rank.calls = [e for e in rank.calls if e.seq not in done[rank.rank]]
+    assert find_deadlock(views(*ranks)) is None
+    assert find_deadlock(views(*ranks, ended={1})).code == "DTL-COLL-SKIP"
