@@ -74,6 +74,7 @@ def _free(cell: RunningCell, notes: list[str]) -> bool:
         cell.world.interrupt(pending)
         cell.wait(0.3)
     if cell.pending() and any(s.state == "running" for s in cell.where()):
+        cell.world.interrupt(cell.pending())  # again: a rank that had not begun the cell yet ignores the first
         cell.wait(1.0)
     cut = False
     if cell.pending():

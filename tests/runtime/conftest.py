@@ -124,7 +124,8 @@ def cell(world):
         shown = Shown()
         if when_it_says_go is not None:
             gone = []
-            shown.on_text = lambda rank, text: gone or "go" not in text or gone.append(when_it_says_go())
+            # "gone" first: an interrupt may come before `when_it_says_go` has returned.
+            shown.on_text = lambda rank, text: gone or "go" not in text or gone.append(True) or when_it_says_go()
         on.execute(code, sink=shown, **options)
         return shown
 

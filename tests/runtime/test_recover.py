@@ -139,6 +139,17 @@ def test_a_rank_that_died_between_cells_is_replaced_by_the_next_cell(cell, world
     works(lost=[1])
 
 
+def test_what_was_on_its_way_to_a_rank_that_died_does_not_reach_its_successor(world, works):
+    os.kill(world.pids[1], signal.SIGKILL)
+    deadline = time.monotonic() + 5
+    while world.processes[1].alive and time.monotonic() < deadline:
+        world.listen()
+    world.links[1].execute("stale = True", 1)
+    assert world.repair() == [1]
+    works(lost=[1])
+    assert world.gather("'stale' in globals()") == [False] * 3
+
+
 def test_a_second_interrupt_restarts_all_ranks(cell, world, works, interrupt, monkeypatch):
     pids = world.pids
 
