@@ -74,6 +74,21 @@ def test_an_interrupt_of_a_plain_loop_keeps_the_groups(cell, world, works, inter
     works()
 
 
+def test_a_rank_that_had_not_begun_the_cell_is_interrupted_all_the_same(cell, world, works, interrupt, monkeypatch):
+    pids, ask = world.pids, world.interrupt
+
+    def then_let_it_begin(ranks):
+        ask(ranks)
+        os.kill(pids[1], signal.SIGCONT)
+
+    monkeypatch.setattr(world, "interrupt", then_let_it_begin)
+    os.kill(pids[1], signal.SIGSTOP)
+    with pytest.raises(RanksInterrupted):
+        cell("import time\nprint('go')\nwhile True: time.sleep(0.01)", when_it_says_go=interrupt)
+    assert world.pids == pids
+    works()
+
+
 @pytest.fixture
 def impatient(monkeypatch):
     """Recovery gives ranks a fraction of the time that it gives them otherwise."""
