@@ -163,7 +163,9 @@ def read_stack(path: Path) -> tuple[str, ...]:
         text = path.read_text()
         main = text.rsplit("Current thread", 1)[-1] if "Current thread" in text else text
         frames = [m.groupdict() for m in _FRAME.finditer(main.split("\n\n")[0])]
-        prefixes = (sys.prefix, sys.base_prefix, str(Path(__file__).parent))
+        # faulthandler writes names in ASCII, with escapes: a folder "ü" is "\\xfc" there.
+        places = (sys.prefix, sys.base_prefix, str(Path(__file__).parent))
+        prefixes = (*places, *(place.encode("ascii", "backslashreplace").decode() for place in places))
         own = [f for f in frames if not f["file"].startswith(prefixes) and not f["file"].startswith("<frozen")]
         return tuple(f"line {f['line']} in {f['name']}" for f in reversed(own))
     return ()

@@ -55,6 +55,15 @@ def temp_root(tmp_path_factory):
     shutil.rmtree(root)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def on_the_cpu():
+    """Ranks of these tests are on the CPU, on a machine with GPUs too: they send CPU tensors."""
+    hello = agent_client.AgentClient.hello
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(agent_client.AgentClient, "hello", lambda agent: {**hello(agent), "num_gpus": 0})
+        yield
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left(temp_root):
     """After every test: no process of a run, and no folder of a run."""
@@ -91,7 +100,7 @@ class Shown(Sink):
 
 
 @pytest.fixture(scope="module")
-def make_world(temp_root):
+def make_world(temp_root, on_the_cpu):
     """Starts worlds that live until the end of the file's tests."""
     made = []
 

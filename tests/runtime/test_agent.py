@@ -137,12 +137,12 @@ def sleep(folder):
         dist.all_reduce(torch.ones(1))
     time.sleep(600)
 
-world = World(2)
+world = World(2, device="cpu")
 open(f"{sys.argv[1]}/agent-{get_agent().pid}", "w").close()
 for pid in world.pids:
     open(f"{sys.argv[1]}/rank-{pid}", "w").close()
 if sys.argv[2] == "sleep":
-    run_ranks(sleep, 2, sys.argv[1])
+    run_ranks(sleep, 2, sys.argv[1], device="cpu")
 """
 
 

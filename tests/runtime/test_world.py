@@ -165,12 +165,14 @@ def test_a_rank_that_died_between_cells_is_seen(make_world):
 
 
 def test_a_working_rank_is_seen_with_its_line(world):
-    states = []
+    states, expected = [], ["its 1st barrier, line 3", "running, line 4: time.sleep(1.0)"]
 
     def look():
         deadline = time.monotonic() + 10
-        while "idle" in (found := [row["state"] for row in world.status()]) and time.monotonic() < deadline:
+        found = []
+        while found != expected and time.monotonic() < deadline:
             time.sleep(0.05)
+            found = [row["state"] for row in world.status()]
         states.extend(found)
 
     # Status is asked on the control channel, so it may be asked by another thread while a cell runs.
@@ -181,7 +183,7 @@ def test_a_working_rank_is_seen_with_its_line(world):
         sink=Sink(),
     )
     asking.join()
-    assert states == ["its 1st barrier, line 3", "running, line 4: time.sleep(1.0)"]
+    assert states == expected
 
 
 def test_a_start_that_fails_is_told_and_leaves_nothing(monkeypatch):
