@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
+from dtlearn.notebook.magics import parse_ranks
 from tests.course.lab_browser import Lab, NotebookPage, opened
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,8 +76,12 @@ def test_chapter_1(tmp_path, chromium):
 def check_live_output(notebook: NotebookPage) -> None:
     """Lines are marked with their ranks in colour: the live view, not the one of headless runs."""
     output = notebook.cell(notebook.find("after the all_reduce")["number"]).locator(".jp-OutputArea-output")
-    assert output.inner_text().startswith("[0-3] after the all_reduce")
-    assert output.locator(".ansi-cyan-fg").first.inner_text() == "[0-3]"
+    lines = "\n".join(output.all_inner_texts()).split("\n")
+    marked = [match for match in (re.match(r"\[([\d,-]+)\] after the all_reduce", line) for line in lines) if match]
+    # Lines that come within a tenth of a second are merged; on a busy machine some come later.
+    ranks = [rank for match in marked for rank in parse_ranks(match[1], 4)]
+    assert sorted(ranks) == [0, 1, 2, 3]
+    assert output.locator("[class*=ansi-]").first.inner_text() in {f"[{match[1]}]" for match in marked}
 
 
 def commit_a_prediction(notebook: NotebookPage, root: Path) -> None:
