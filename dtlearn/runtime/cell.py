@@ -208,9 +208,7 @@ class RunningCell:
 
     def in_step(self) -> bool:
         """Whether all ranks made the same collective calls in this cell, so that the groups can be used on."""
-        if (
-            self.watch.diagnosis is not None
-        ):  # nobody should trust groups whose calls did not fit
+        if self.watch.diagnosis is not None:  # nobody should trust groups whose calls did not fit
             return False
         told = [m["metadata"].get("ranks", {}) for m in self.replied.values()]
         if len(told) != len(self.links) or any(t.get("others", 1) for t in told):
