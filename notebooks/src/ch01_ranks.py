@@ -455,7 +455,7 @@ print(
 # | launcher | starts | tells the script | good for |
 # |---|---|---|---|
 # | `%%ranks` | nothing: the ranks wait here | group exists already | looking, trying, breaking |
-# | `run_ranks` | fresh ranks, in about a tenth of a second | group exists already | tests, graders, benchmarks |
+# | `run_ranks` | fresh ranks, in about a quarter of a second | group exists already | tests, graders, benchmarks |
 # | `torchrun` | fresh processes, on one or many machines | environment | real jobs |
 # | `accelerate launch`, `notebook_launcher` | fresh processes, or forks | environment | scripts written for accelerate |
 # | Slurm (`srun`) | one process per task, on machines it chose | its own names | shared clusters |
