@@ -11,11 +11,12 @@ from .device import device  # at once: loaded later, the file of the same name w
 from .record import Event, Record
 
 if TYPE_CHECKING:
+    from .link import Link
     from .run import RunResult, run_ranks
     from .world import World
 
-__all__ = ["Event", "Record", "RunResult", "World", "device", "run_ranks"]
-_HOME = {"run_ranks": "run", "RunResult": "run", "World": "world"}
+__all__ = ["Event", "Link", "Record", "RunResult", "World", "device", "run_ranks"]
+_HOME = {"Link": "link", "run_ranks": "run", "RunResult": "run", "World": "world"}
 
 
 def __getattr__(name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -44,6 +45,7 @@ class AgentClient:
             )
         self._hello: dict[str, Any] | None = None
         self._asked = 0
+        self._abandoned: list[str] = []
 
     @property
     def pid(self) -> int:
@@ -66,6 +68,20 @@ class AgentClient:
     def signal(self, pids: list[int], number: int, *, group: bool = False) -> list[int]:
         """Signal those ranks (`group`: and the processes that they started). Returns the pids still alive."""
         return list(self._ask({"do": "signal", "pids": pids, "signal": int(number), "group": group})["alive"])
+
+    def abandon(self, run_dir: str) -> None:
+        """End all ranks of a run that nobody holds any more, then delete its folder. Does not wait, and never raises.
+
+        For finalizers: garbage can be collected anywhere, also while this thread speaks with the agent.
+        """
+        if self.owner != os.getpid():  # the garbage of a forked child: the run is its parent's
+            return
+        self._abandoned.append(run_dir)
+        while self._abandoned and self._lock.acquire(blocking=False):
+            try:
+                self._send_abandoned()
+            finally:
+                self._lock.release()
 
     def close(self) -> None:
         """End the agent and, with it, every rank that it started."""
@@ -92,11 +108,21 @@ class AgentClient:
                         raise EOFError
                     for message, _ in self._decoder.feed(piece):
                         answer = message
+                self._send_abandoned()
             except (OSError, EOFError) as error:
                 raise LaunchError(self._obituary()) from error
         if "error" in answer:
             raise LaunchError(f"the ranks could not be started: {answer['error']}")
         return answer
+
+    def _send_abandoned(self) -> None:
+        while self._abandoned:
+            self._asked += 1  # the answer is skipped, as that to an interrupted request
+            run_dir = self._abandoned.pop()
+            try:
+                self._control.sendall(wire.encode({"do": "end", "run_dir": run_dir, "id": self._asked}))
+            except OSError:  # the agent is gone, and its ranks with it
+                shutil.rmtree(run_dir, ignore_errors=True)
 
     def _obituary(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -19,8 +19,10 @@ PAYLOAD = {
     "reduce": ("tensor",),
     "all_gather": ("tensor",),
     "all_gather_into_tensor": ("input_tensor",),
+    "all_gather_single": ("input_tensor",),
     "reduce_scatter": ("input_list",),
     "reduce_scatter_tensor": ("input",),
+    "reduce_scatter_single": ("input",),
     "all_to_all": ("input_tensor_list",),
     "all_to_all_single": ("input",),
     "gather": ("tensor",),
@@ -29,6 +31,8 @@ PAYLOAD = {
     "recv": ("tensor",),
     "isend": ("tensor",),
     "irecv": ("tensor",),
+    "all_reduce_coalesced": ("tensors",),
+    "all_gather_coalesced": ("input_tensor_list",),
     "barrier": (),
     "monitored_barrier": (),
     "all_gather_object": (),
@@ -37,6 +41,15 @@ PAYLOAD = {
     "scatter_object_list": (),
     "new_group": (),
 }
+# Functions that do what another one does; the record has the name of that one.
+SAME_AS = {
+    "all_gather_single": "all_gather_into_tensor",
+    "reduce_scatter_single": "reduce_scatter_tensor",
+    "all_reduce_coalesced": "all_reduce",
+    "all_gather_coalesced": "all_gather",
+}
+# Those that torch queues inside its coalescing manager, to make one call of them at its end.
+QUEUED = frozenset({"all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor"})
 _PEER = {
     "send": "dst",
     "isend": "dst",
@@ -50,6 +63,9 @@ _PEER = {
     "scatter_object_list": "src",
     "gather_object": "dst",
 }
+
+
+_REDUCTIONS: dict[Any, str] = {}  # names are slow to make
 
 
 def read_call_log(path: Path, rank: int) -> list[Event]:
@@ -76,6 +92,9 @@ def take_line(begun: dict[int, dict[str, Any]], line: dict[str, Any]) -> None:
     elif "wait" in line:
         if call := begun.get(line["wait"]):
             call["wait_ns"] = line["wait_ns"]
+    elif "dropped" in line:
+        if call := begun.get(line["dropped"]):
+            call["detail"]["dropped"] = True
     else:
         begun[line["seq"]] = {**line, "end_ns": None}
 
@@ -111,9 +130,12 @@ def payload(op: str, arguments: dict[str, Any]) -> list[Any]:
 
 
 def group_name(group: Any) -> str:
+    """ "world", or the global ranks of a sub-group, such as "0,2"."""
+    if group is None:
+        return "world"
     import torch.distributed as dist
 
-    if group is None or not dist.is_initialized() or group is dist.group.WORLD:
+    if not dist.is_initialized() or group is dist.group.WORLD:
         return "world"
     with contextlib.suppress(ValueError, RuntimeError, TypeError, AttributeError):
         return ",".join(map(str, dist.get_process_group_ranks(group)))
@@ -141,14 +163,39 @@ def peer(op: str, arguments: dict[str, Any]) -> int | None:
 def detail(arguments: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if "op" in arguments:
-        found["reduce_op"] = str(arguments["op"]).rsplit(".", 1)[-1]
-    if arguments.get("tag"):
-        found["tag"] = arguments["tag"]
+        found["reduce_op"] = _reduction(arguments["op"])
+    if "tag" in arguments:  # point-to-point
+        if arguments["tag"]:
+            found["tag"] = arguments["tag"]
+        found |= _place(arguments.get("tensor"))
     if arguments.get("ranks") is not None:
         found["ranks"] = list(arguments["ranks"])
-    outputs = arguments.get("tensor_list") or []
-    if len({tuple(getattr(t, "shape", ())) for t in outputs}) > 1:
+    outputs = arguments.get("tensor_list")
+    if outputs and len({tuple(getattr(t, "shape", ())) for t in outputs}) > 1:
         found["uneven"] = True
+    import torch.distributed as dist
+
+    ends = [end for end in (arguments.get("src"), arguments.get("dst")) if isinstance(end, int)]
+    if ends and dist.is_initialized() and max(ends) >= (size := dist.get_world_size()):
+        found["world_size"] = size  # there is no such rank; gloo may wait for it, and for ever
     if arguments.get("use_local_synchronization"):
         found["local"] = True  # only the members of the new group call this
     return found
+
+
+def _place(tensor: Any) -> dict[str, int]:
+    """Where a payload lies in its storage, in bytes: which chunk of a larger tensor travels."""
+    with contextlib.suppress(AttributeError, RuntimeError, NotImplementedError):  # not every tensor has a storage
+        return {"at": tensor.storage_offset() * tensor.element_size(), "of": tensor.untyped_storage().nbytes()}
+    return {}
+
+
+def _reduction(op: Any) -> str:
+    """ReduceOp.SUM -> "SUM"."""
+    try:
+        return _REDUCTIONS[op]
+    except (KeyError, TypeError):  # TypeError: one with a factor of its own cannot be a key
+        name = str(op).rsplit(".", 1)[-1]
+        with contextlib.suppress(TypeError):
+            _REDUCTIONS[op] = name
+        return name

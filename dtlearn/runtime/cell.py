@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import zmq
-
 from .collect import is_peer_loss
-from .errors import Failure, RankError, RanksDisagree, RanksInterrupted, RanksTimeout, Stuck, wrapped
-from .explain import comes_before, other_failures, ranks_text, timeout_message
-from .kernel_client import RankLink, ask_all
+from .errors import Failure, RankError, RanksDisagree, RanksInterrupted, RanksTimeout, Stuck, first_cause_first, wrapped
+from .explain import comes_before, other_failures, ranks_text
+from .incomplete import cell_faults, forget_faults
+from .kernel_client import RankLink
+from .limits import Limits, explain_limit
 from .recover import recover
-from .watch import Watch
+from .running import Running
+from .timeouts import timeout_message
 
 if TYPE_CHECKING:
     from .world import World
 
-_PATIENCE = 10.0  # seconds that other ranks may go on computing after one has failed
-_AFTER_DEATH = 1.0  # seconds in which ranks usually notice by themselves that a peer has died
-_STUCK_FOR = 0.5  # seconds inside one communication call, after a failure elsewhere, that count as stuck
 _SHOWN = {"stream", "display_data", "update_display_data", "execute_result", "error", "clear_output"}
 
 
@@ -32,6 +31,12 @@ class Sink:
 
     def tick(self) -> None:
         """Called at least ten times a second while the cell runs."""
+
+    def notice(self, text: str) -> None:
+        """A line on ranks that wait, for a person who looks at the running cell: it takes the place of the last one.
+
+        "" takes it away: nobody waits any more.
+        """
 
 
 @dataclass(frozen=True)
@@ -73,142 +78,99 @@ def run_cell(world: World, code: str, ranks: list[int], timeout: float | None, n
         RanksInterrupted: the learner interrupted. Likewise.
     """
     begun = time.monotonic()
-    cell = RunningCell(world, code, ranks, number, sink)
-    try:
-        in_time = cell.follow(None if timeout is None else begun + timeout)
-    except KeyboardInterrupt:
-        pending = cell.pending()
-        text = f"interrupted: {ranks_text(pending) if pending else 'no rank'} had not finished"
-        raise RanksInterrupted("\n".join([text, *recover(cell, interrupted=True)])) from None
-    diagnosis = cell.watch.last_look(cell.ended())
-    if diagnosis and comes_before(diagnosis, first_cause_first(cell.failures)):
-        raise RanksDisagree(diagnosis, recover(cell))
-    if not in_time:
-        assert timeout is not None
-        stuck = cell.where()
-        raise RanksTimeout("\n".join([timeout_message(stuck, timeout), *recover(cell)]), tuple(stuck))
-    if cell.failures:
-        waiting = [s for s in cell.where() if s.state == "waiting"]
-        notes = recover(cell)
-        raise _failure(cell.failures, waiting, notes)
+    finish(RunningCell(world, code, ranks, number, sink), timeout)
     return CellOutcome(ranks, time.monotonic() - begun)
 
 
-class RunningCell:
+def finish(running: Running, timeout: float | None, what: str = "") -> None:
+    """Wait until the ranks are done, for at most `timeout` seconds.
+
+    Args:
+        running: what they do.
+        timeout: None for no limit.
+        what: leads every message.
+
+    Raises:
+        As `run_cell`.
+    """
+    try:
+        _finish(running, timeout, what)
+    except KeyboardInterrupt:
+        pending = running.pending()
+        text = f"{what}interrupted: {ranks_text(pending) if pending else 'no rank'} had not finished"
+        raise RanksInterrupted("\n".join([text, *recover(running, interrupted=True)])) from None
+
+
+def _finish(running: Running, timeout: float | None, what: str) -> None:
+    in_time = running.follow(None if timeout is None else time.monotonic() + timeout)
+    diagnosis = running.watch.last_look(running.ended()) if not cell_faults(running.world) else None
+    last_calls = running.watch.last_calls()
+    failures = first_cause_first(running.failures)
+    error: RankError | RanksTimeout | None = None
+    if diagnosis and comes_before(diagnosis, failures):
+        error = RanksDisagree(diagnosis, recover(running))
+    elif not in_time:
+        assert timeout is not None
+        stuck, diagnosis = running.judged()
+        text = what + timeout_message(stuck, timeout, diagnosis)
+        error = RanksTimeout("\n".join([text, *recover(running)]), tuple(stuck), None, diagnosis)
+    elif failures:
+        waiting = [s for s in running.where() if s.state == "waiting"]
+        error = _failure(failures, waiting, recover(running), what, running.world.processes[0].collector.limits)
+    if error is not None:
+        error.last_calls = last_calls
+        raise error
+
+
+class RunningCell(Running):
     """A cell that was sent to some ranks, and what is known of it so far."""
 
     def __init__(self, world: World, code: str, ranks: list[int], number: int, sink: Sink) -> None:
-        self.world = world
-        self.links: dict[int, RankLink] = {r: world.links[r] for r in ranks}
-        self.replied: dict[int, dict[str, Any]] = {}
+        world.tasks += 1
+        world.cells = world.tasks
+        super().__init__(world, ranks, world.tasks, world.call_logs())
         self.idle: set[int] = set()
-        self.failures: list[Failure] = []
         self._sink = sink
-        for link in self.links.values():  # a reply that an earlier, interrupted request left behind
-            for _ in link.replies():
-                pass
-        world.cells += 1
-        self.watch = Watch(world.call_logs())
-        self._message_ids = {r: link.execute(code, number, world.cells) for r, link in self.links.items()}
+        self._code = code
+        forget_faults(world)
+        self._message_ids = {r: link.execute(code, number, self.task) for r, link in self.links.items()}
 
-    def pending(self) -> list[int]:
-        """Ranks that live and have not ended the cell."""
-        dead = {f.rank for f in self.failures if f.kind != "raised"}
-        return [r for r in self.links if r not in dead and not (r in self.replied and r in self.idle)]
+    def source(self, file: str) -> str:
+        from ipykernel.compiler import get_file_name
 
-    def ended(self) -> set[int]:
-        """Ranks that will make no further call in this cell; those that do not run it never make one."""
-        return set(range(self.world.size)) - set(self.pending())
+        return self._code if os.path.basename(get_file_name(self._code)) == os.path.basename(file) else ""
 
-    def follow(self, deadline: float | None) -> bool:
-        """Pass on output until the cell is done, stuck, or found at fault. False: the deadline came first."""
-        poller = zmq.Poller()
-        for link in self.links.values():
-            poller.register(link.iopub, zmq.POLLIN)
-            poller.register(link.shell, zmq.POLLIN)
-        for collector in {p.collector for p in self.world.processes}:
-            poller.register(collector.fileno(), zmq.POLLIN)
-        failed_at: float | None = None
-        next_look = 0.0
-        while self.pending():
-            poller.poll(50)
-            self.listen()
-            now = time.monotonic()
-            if self.failures and self.pending():
-                failed_at = failed_at or now
-                died = any(f.kind != "raised" for f in self.failures)
-                if now > failed_at + (_AFTER_DEATH if died else _PATIENCE):
-                    return True
-                if now > max(next_look, failed_at + _STUCK_FOR):
-                    next_look = now + _STUCK_FOR
-                    if all(s.state != "running" for s in self.where()):
-                        return True
-            elif self.watch.look(self.ended()) is not None:
-                return True
-            if deadline is not None and now > deadline:
-                return False
-        return True
+    def done(self, rank: int) -> bool:
+        return rank in self.replied and rank in self.idle
 
-    def wait(self, seconds: float) -> None:
-        """Pass on output for a while, or until all ranks are done."""
-        deadline = time.monotonic() + seconds
-        while self.pending() and time.monotonic() < deadline:
-            self.listen()
-            time.sleep(0.01)
+    def missed(self, rank: int) -> None:
+        super().missed(rank)
+        self.idle.add(rank)
+
+    def hear(self, rank: int, link: RankLink) -> None:
+        ours = self._message_ids[rank]
+        for message in link.published():
+            kind = message["msg_type"]
+            if kind in _SHOWN:
+                self._sink.publish(rank, message)
+            elif message["content"].get("execution_state") == "idle":
+                self.idle |= {rank} if message["parent_header"].get("msg_id") == ours else set()
+        for message in link.replies():
+            if message["parent_header"].get("msg_id") == ours and rank not in self.replied:
+                self.replied[rank] = message
+                if message["content"]["status"] != "ok":
+                    self.failures.append(_raised(rank, message))
 
     def listen(self) -> None:
-        """Take in what has arrived: output, replies, deaths."""
-        for rank, link in self.links.items():
-            ours = self._message_ids[rank]
-            for message in link.published():
-                kind = message["msg_type"]
-                if kind in _SHOWN:
-                    self._sink.publish(rank, message)
-                elif message["content"].get("execution_state") == "idle":
-                    self.idle |= {rank} if message["parent_header"].get("msg_id") == ours else set()
-            for message in link.replies():
-                if message["parent_header"].get("msg_id") == ours and rank not in self.replied:
-                    self.replied[rank] = message
-                    if message["content"]["status"] != "ok":
-                        self.failures.append(_raised(rank, message))
-        self.world.listen()
-        known = {f.rank for f in self.failures if f.kind != "raised"}
-        for rank in self.links:
-            told = self.world.processes[rank].death
-            if told is not None and rank not in known:
-                self.failures.append(Failure(rank, told.kind, told.type, told.message, "", told.time_ns))
+        super().listen()
         self._sink.tick()
 
-    def where(self) -> list[Stuck]:
-        """Where each rank of the cell stands; those that still run it are asked on the side channel."""
-        pending = self.pending()
-        replies = ask_all([self.links[r] for r in pending], {"do": "state"}, timeout=1.0, side=True)
-        told = dict(zip(pending, replies, strict=True))
-        stuck = []
-        for rank in self.links:
-            reply = told.get(rank)
-            if rank not in pending:
-                stuck.append(Stuck(rank, "returned"))
-            elif reply is None:
-                stuck.append(Stuck(rank, "running", "", ("a place that keeps it from answering",)))
-            else:
-                inside, stack = reply[0]["inside"], tuple(reply[0]["stack"])
-                if not inside and not stack:
-                    # Idle: an interrupt that arrived just as the cell ended has swallowed the reply.
-                    self.idle.add(rank)
-                    self.replied.setdefault(rank, {"metadata": {}})
-                    stuck.append(Stuck(rank, "returned"))
-                elif inside:
-                    line, _, code = stack[-1].partition(": ") if stack else ("", "", "")
-                    quote = f": {code}" if code and inside.endswith(f", {line}") else ""
-                    stuck.append(Stuck(rank, "waiting", inside + quote, stack))
-                else:
-                    stuck.append(Stuck(rank, "running", "", stack))
-        return stuck
+    def notice(self, text: str) -> None:
+        self._sink.notice(text)
 
     def in_step(self) -> bool:
-        """Whether all ranks made the same collective calls in this cell, so that the groups can be used on."""
-        if self.watch.diagnosis is not None:  # nobody should trust groups whose calls did not fit
+        found = self.watch.diagnosis
+        if found is not None and found.code != "DTL-ASYNC-WAIT":  # nobody should trust groups whose calls did not fit
             return False
         told = [m["metadata"].get("ranks", {}) for m in self.replied.values()]
         if len(told) != len(self.links) or any(t.get("others", 1) for t in told):
@@ -230,19 +192,16 @@ def _raised(rank: int, message: dict[str, Any]) -> Failure:
     )
 
 
-def first_cause_first(found: list[Failure]) -> list[Failure]:
-    """Failures of a cell in the order in which they explain it."""
-    return sorted(found, key=lambda f: (f.consequence, f.type == "KeyboardInterrupt", f.kind != "raised", f.time_ns))
-
-
-def _failure(found: list[Failure], waiting: list[Stuck], notes: list[str]) -> CellError:
+def _failure(
+    failures: tuple[Failure, ...], waiting: list[Stuck], notes: list[str], what: str, limits: Limits
+) -> CellError:
     """The error of a failed cell: the first cause with its traceback, the others in a line each."""
-    failures = first_cause_first(found)
     first = failures[0]
     same = [f.rank for f in failures if (f.kind, f.type, f.message) == (first.kind, first.type, first.message)]
     verb = f"raised {first.type}: {first.message}" if first.kind == "raised" else first.message
-    lines = [f"{ranks_text(same)} {verb}"]
+    lines = [f"{what}{ranks_text(same)} {verb}"]
+    lines += [advice] if (advice := explain_limit(first, limits)) else []
     lines += [f"rank {s.rank} was waiting in {s.call}" for s in waiting]
     # What the freed ranks raised was our own interrupt.
     ours = {f.rank for f in failures if f.type == "KeyboardInterrupt"} | {s.rank for s in waiting}
-    return CellError("\n".join([*lines, *other_failures(failures, {*same, *ours}), *notes]), tuple(failures))
+    return CellError("\n".join([*lines, *other_failures(failures, {*same, *ours}), *notes]), failures)

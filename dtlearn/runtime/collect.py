@@ -13,8 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import wire
-from .errors import Failure
+from .errors import Failure, first_cause_first
+from .limits import Limits
+from .memory import oom_kills
 from .output import BoundedText
+from .rank_process import LOST_LINE
 
 # Texts of a rank that lost its peer: consequences, never shown before the cause.
 _PEER_LOSS = (
@@ -49,6 +52,7 @@ class RankState:
     failure: Failure | None = None
     finished: bool = False
     ready: dict[str, Any] | None = None  # of a kernel: how to connect to it
+    fault: str = ""  # why its call log is incomplete
     status: int | None = None  # exit code, negative for a signal; None while it lives
 
 
@@ -57,11 +61,14 @@ class Collector:
 
     Args:
         ranks: the head's ends of each rank's channel and output.
-        events_fd: where the agent reports deaths; closed with the collector.
+        events_fd: where deaths are reported; closed with the collector.
+        limits: what each rank may use; a failure may come from it.
     """
 
-    def __init__(self, ranks: list[RankState], events_fd: int) -> None:
+    def __init__(self, ranks: list[RankState], events_fd: int, limits: Limits | None = None) -> None:
         self.ranks = ranks
+        self.limits = limits or Limits()
+        self._oom_kills = oom_kills()
         self._selector = selectors.DefaultSelector()
         self._decoders = [wire.Decoder() for _ in ranks]
         self._events = wire.Decoder()
@@ -123,6 +130,10 @@ class Collector:
         for number in list(self._open):
             self.leave(number)
 
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):  # it was never complete
+            self.close()
+
     def leave(self, number: int) -> None:
         """Listen no more to one rank, such as one that has ended and was replaced. The last one closes all."""
         if number not in self._open:
@@ -139,9 +150,12 @@ class Collector:
             os.close(self._events_fd)
 
     def failures(self) -> tuple[Failure, ...]:
-        """All failures, the first cause first: real errors by time, then deaths, then ranks that lost a peer."""
-        found = [s.failure for s in self.ranks if s.failure]
-        return tuple(sorted(found, key=lambda f: (f.consequence, f.kind != "raised", f.time_ns)))
+        """All failures, the first cause first."""
+        return first_cause_first([s.failure for s in self.ranks if s.failure])
+
+    def faults(self) -> dict[int, str]:
+        """{rank: why its call log is incomplete}. What the watch says of such logs means nothing."""
+        return {r: s.fault for r, s in enumerate(self.ranks) if s.fault}
 
     def ended(self) -> set[int]:
         """Ranks that will make no further call."""
@@ -176,7 +190,7 @@ class Collector:
                     self._hear(number, header, blob)
             else:
                 for header, _ in self._events.feed(data):
-                    self._died(header["index"], header["status"])
+                    self._died(header["index"], header["status"], header.get("reason", ""))
         return came
 
     def _hear(self, rank: int, header: dict[str, Any], blob: bytes) -> None:
@@ -196,6 +210,8 @@ class Collector:
             )
         elif header["kind"] == "ready":
             state.ready = header["connection"]
+        elif header["kind"] == "incomplete":
+            state.fault = header["reason"]
         elif header["kind"] == "finished":
             state.finished = state.failure is None
 
@@ -208,7 +224,7 @@ class Collector:
                 if not state.finished and not state.failure:
                     state.failure = Failure(rank, "killed", "", text, "", time.monotonic_ns())
 
-    def _died(self, rank: int, status: int) -> None:
+    def _died(self, rank: int, status: int, reason: str = "") -> None:
         state = self.ranks[rank]
         # Its last words may still be in the channel.
         with contextlib.suppress(OSError):
@@ -218,10 +234,17 @@ class Collector:
         state.status = status
         if state.finished or state.failure:
             return
-        if status < 0:
+        kind, name = "ended", ""
+        if reason:  # more is known than how its process ended
+            kind, text = "killed", f"ended: {reason}"
+        elif status == LOST_LINE:
+            text = "ended: its line to this program was closed, which os.close and os.closerange can do"
+        elif status < 0:
+            kind = "killed"
             name = signal.Signals(-status).name if -status in set(signal.Signals) else "a real-time signal"
             text = f"was killed by signal {-status} ({name})"
-            state.failure = Failure(rank, "killed", name, text, "", time.monotonic_ns())
+            if status == -signal.SIGKILL and oom_kills() > self._oom_kills:
+                text += ", because the machine ran out of memory"
         else:
             text = f"ended (exit code {status}) before it finished"
-            state.failure = Failure(rank, "ended", "", text, "", time.monotonic_ns())
+        state.failure = Failure(rank, kind, name, text, "", time.monotonic_ns())

@@ -21,19 +21,20 @@ class Placement:
         backend: "nccl" or "gloo".
         devices: device of each rank, as torch spells it: "cpu", "cuda:1".
         reason: one clause for a person.
+        link: the emulated link between them, for a person; "" if what they send is not delayed.
     """
 
     backend: str
     devices: tuple[str, ...]
     reason: str
+    link: str = ""
 
     @property
     def where(self) -> str:
-        """Backend and device kind: the label of figures, such as "gloo on CPU"."""
-        if set(self.devices) == {"cpu"}:
-            return f"{self.backend} on CPU"
+        """Backend, device kind and emulated link: the label of figures, such as "gloo on CPU"."""
         count = len(set(self.devices))
-        return f"{self.backend} on {count} GPU{'s' * (count > 1)}"
+        kind = "CPU" if set(self.devices) == {"cpu"} else f"{count} GPU{'s' * (count > 1)}"
+        return f"{self.backend} on {kind}" + f", {self.link}" * bool(self.link)
 
     def __str__(self) -> str:
         return f"{self.where}: {self.reason}"

@@ -1,7 +1,4 @@
-"""A named fault of a group of ranks: which ranks, which calls, which lines, why it hangs, what to do.
-
-The codes are stable: exercises, tests and class summaries count them.
-"""
+"""A named fault of a group of ranks: which ranks, which calls, which lines, why it hangs, what to do."""
 
 from __future__ import annotations
 
@@ -9,49 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .calls import ordinal
+from .codes import ADVICE
 from .record import Event
-
-# Code -> what it means for the learner: why this goes wrong, and what to look for.
-ADVICE = {
-    "DTL-COLL-SKIP": (
-        "Every rank of a group must make the same collective calls. The others wait in theirs until their time-out.",
-        "Look for an `if` or an early `return` around the call that depends on the rank or on its data.",
-    ),
-    "DTL-COLL-ORDER": (
-        "Collectives are paired by their order, not by their name. With gloo both wait; NCCL may hang or mix data.",
-        "Make the calls in the same order on every rank.",
-    ),
-    "DTL-COLL-SHAPE": (
-        "The ranks handed in tensors of different shapes. gloo aborts a process or fills tensors in part, silently; "
-        "NCCL hangs or reads beyond the end.",
-        "Print the shape on every rank just before the call; uneven shards have to be padded.",
-    ),
-    "DTL-COLL-DTYPE": (
-        "The ranks handed in tensors of different types. Equal sizes are then silently read as the wrong type.",
-        "Convert to one dtype before the call.",
-    ),
-    "DTL-COLL-ROOT": (
-        "The ranks named different roots: each waits for another rank to send.",
-        "Use the same src or dst on every rank; it is a global rank.",
-    ),
-    "DTL-COLL-OP": (
-        "The ranks asked for different reductions. Nothing fails: the numbers are wrong.",
-        "Use the same ReduceOp on every rank.",
-    ),
-    "DTL-COLL-GROUPS": (
-        "The ranks wait for each other in calls on different groups.",
-        "Order the groups: every rank that is in both must use them in the same order.",
-    ),
-    "DTL-P2P-CYCLE": (
-        "Each of these ranks waits for the next one to take the other half. With gloo a send blocks until it "
-        "is received; NCCL may let small ones pass and then hang on large ones.",
-        "Let one rank of each pair receive first (even ranks send, odd ranks receive), or use batch_isend_irecv.",
-    ),
-    "DTL-P2P-UNMATCHED": (
-        "A send and a recv pair up only if each names the other rank and both use the same tag and group.",
-        "Compare the peers and tags below.",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -59,12 +15,13 @@ class Diagnosis:
     """What went wrong between ranks.
 
     Attributes:
-        code: stable name, a key of `ADVICE`.
+        code: stable name, a key of `codes.ADVICE`.
         headline: one sentence that names the ranks.
         ranks: the ranks that have to change, or that are stuck.
         calls: for each rank that takes part, the call that the fault shows in; None: it made none.
         states: what each of them does now: "waits", "returned", "made this call".
         hint: more evidence, as a sentence; "" if none.
+        places: `{rank: where it is}`, for ranks whose place is no call.
     """
 
     code: str
@@ -73,6 +30,7 @@ class Diagnosis:
     calls: Mapping[int, Event | None] = field(default_factory=dict)
     states: Mapping[int, str] = field(default_factory=dict)
     hint: str = ""
+    places: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def is_mismatch(self) -> bool:
@@ -80,31 +38,46 @@ class Diagnosis:
         return bool(self.states) and set(self.states.values()) == {"called"}
 
     def __str__(self) -> str:
+        """The sentence; the table; why; what to do. Evidence for the cause follows the sentence that it explains."""
         why, what = ADVICE[self.code]
-        lines = [f"{self.headline}  [{self.code}]", *call_table(self.calls, self.states)]
-        lines += [
-            f"rank {rank} was handling {event.detail['during']} when it made that call: begin there."
-            for rank, event in self.calls.items()
-            if event is not None and "during" in event.detail
-        ]
-        lines += [why, what]
-        return "\n".join([*lines, *([self.hint] if self.hint else [])])
+        lines = [f"{self.headline}  [{self.code}]"]
+        during = {r: e.detail["during"] for r, e in self.calls.items() if e is not None and "during" in e.detail}
+        if len(during) < len(self.calls):  # where all ranks handle an exception, it is no difference between them
+            lines += [
+                f"rank {rank} was handling {error} when it made that call: begin there."
+                for rank, error in during.items()
+            ]
+        lines += call_table(self.calls, self.states, self.places, mark=self.code.startswith("DTL-COLL-"))
+        return "\n".join([*lines, why, *([self.hint] if self.hint else []), what])
 
 
-def call_table(calls: Mapping[int, Event | None], states: Mapping[int, str]) -> list[str]:
-    """One line per rank, in columns: rank, state, call, source line."""
+def call_table(
+    calls: Mapping[int, Event | None],
+    states: Mapping[int, str],
+    places: Mapping[int, str] | None = None,
+    mark: bool = False,
+) -> list[str]:
+    """One line per rank, in columns: rank, state, call, source line. `mark`: ">" at ranks that differ from most."""
     rows = []
     for rank in sorted(calls):
         event = calls[rank]
         if event is None:
-            rows.append((f"rank {rank}", states.get(rank, ""), "no such call", ""))
+            rows.append((f"rank {rank}", states.get(rank, ""), (places or {}).get(rank, "no such call"), ""))
         else:
             code = f"line {event.line}: {event.code}" if event.code else f"line {event.line}"
             rows.append((f"rank {rank}", states.get(rank, ""), describe_call(event), code))
     widths = [max(len(row[i]) for row in rows) for i in range(3)] if rows else []
+    marks = _marks([row[2] for row in rows]) if mark else ["  "] * len(rows)
     return [
-        "  " + "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3]]).rstrip() for row in rows
+        mark + "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3]]).rstrip()
+        for mark, row in zip(marks, rows, strict=True)
     ]
+
+
+def _marks(cells: Sequence[str]) -> list[str]:
+    """ "> " for what is unlike most of the others; of two halves, the second."""
+    usual = max(cells, key=lambda cell: (cells.count(cell), -cells.index(cell)), default="")
+    return ["  " if cell == usual else "> " for cell in cells]
 
 
 def describe_call(event: Event) -> str:

@@ -16,6 +16,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from . import rank_store
+
 
 @dataclass
 class RankGroup:
@@ -25,6 +27,7 @@ class RankGroup:
         rank, world_size, backend, device: as `torch.distributed` spells them.
         store_dir: a new, private directory that all ranks of this run see.
         timeout: seconds after which a collective gives up by itself (the second net; the launcher is the first).
+        store_address: "address:port" of a store for ranks on several hosts, used instead of `store_dir`.
         generation: how often the group was made again.
     """
 
@@ -34,6 +37,7 @@ class RankGroup:
     device: str
     store_dir: Path
     timeout: float
+    store_address: str = ""
     generation: int = 0
     _sockets: dict[int, int] = field(default_factory=dict)  # file descriptor -> inode, of the groups' connections
 
@@ -43,7 +47,11 @@ class RankGroup:
         import torch.distributed as dist
 
         # A file that was used before makes ranks meet the dead of the last run: a new name for every generation.
-        store = dist.FileStore(str(self.store_dir / f"store-{self.generation}"), self.world_size)
+        name = f"store-{self.generation}"
+        if self.store_address:
+            store = rank_store.connect(self.store_address, name, self.timeout)
+        else:
+            store = dist.FileStore(str(self.store_dir / name), self.world_size)
         options: dict[str, Any] = {}
         if self.backend == "nccl":
             torch.cuda.set_device(self.device)

@@ -8,7 +8,6 @@ own, so a signal to its process group would miss them; as their subreaper this p
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -16,14 +15,15 @@ import subprocess
 import sys
 import time
 
-_PR_SET_CHILD_SUBREAPER = 36
+from .namespaces import adopt_orphans
+from .processes import descendants
+
 _GENTLE = 3.0  # seconds between the polite signal and the final one
 
 
 def main(command: list[str]) -> int:
     """Run `command` to its end or to the end of standard input; return its exit code (124 when cut short)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    adopt_orphans()
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     code = 124
     try:
@@ -53,21 +53,6 @@ def _end_all(process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.01)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-
-
-def descendants(pid: int) -> list[int]:
-    """Living processes below `pid` (Linux; elsewhere none are found and the process group is ended instead)."""
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        parent = waiting.pop()
-        with contextlib.suppress(OSError):
-            for task in os.listdir(f"/proc/{parent}/task"):
-                with open(f"/proc/{parent}/task/{task}/children") as children:
-                    below = [int(p) for p in children.read().split()]
-                found += below
-                waiting += below
-    return found
 
 
 if __name__ == "__main__":

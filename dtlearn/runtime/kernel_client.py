@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any, cast
@@ -11,6 +13,9 @@ from jupyter_client.blocking.client import BlockingKernelClient
 
 from . import transfer
 from .errors import DtlearnError, LaunchError
+
+# Side requests may come from several threads, while a cell runs: one at a time, as sockets need it.
+_SIDE = threading.Lock()
 
 
 class RankLink:
@@ -95,10 +100,19 @@ class RankLink:
             self.iopub.recv_multipart()
 
     def close(self) -> None:
+        """Give up the channels; a second time does no harm."""
         self._client.stop_channels()
 
+    def __del__(self) -> None:  # a world that nobody stopped
+        with contextlib.suppress(AttributeError):  # it was never complete
+            self.close()
+
     def _receive(self, channel: Any) -> dict[str, Any]:
-        _, message = self._client.session.recv(channel, mode=0)
+        try:
+            _, message = self._client.session.recv(channel, mode=0)
+        except ValueError:
+            # The rest of a message in whose middle an interrupt came. Whoever waits for it asks where the rank stands.
+            return {"msg_type": "torn", "content": {}, "parent_header": {}, "metadata": {}}
         assert message is not None
         return dict(message)
 
@@ -107,6 +121,13 @@ def ask_all(
     links: list[RankLink], content: dict[str, Any], body: bytes = b"", *, timeout: float, side: bool = False
 ) -> list[tuple[dict[str, Any], bytes] | None]:
     """Send one request to all ranks, then collect the replies in rank order (None: no reply in time)."""
+    with _SIDE if side else contextlib.nullcontext():
+        return _ask_all(links, content, body, timeout, side)
+
+
+def _ask_all(
+    links: list[RankLink], content: dict[str, Any], body: bytes, timeout: float, side: bool
+) -> list[tuple[dict[str, Any], bytes] | None]:
     deadline = time.monotonic() + timeout
     sent = [link.send(content, body, side=side) for link in links]
     return [link.receive(msg_id, deadline, side=side) for link, msg_id in zip(links, sent, strict=True)]

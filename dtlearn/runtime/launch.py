@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 import re
 import selectors
@@ -11,20 +12,36 @@ import subprocess
 import sys
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO, Protocol
 
 from .cell import Sink
 from .collect import is_peer_loss
 from .device import check_world_size
 from .errors import Failure, RankError, RanksInterrupted, RanksTimeout
-from .run import run_directory
+from .folders import run_directory
 
 _TEE = re.compile(rb"\[default(\d+)\]:(.*)", re.DOTALL)  # how `torchrun --tee` marks a line of local rank 0
 _MARK = re.compile(rb"(?<=[^\n])(?=\[default\d+\]:)")  # after a rank's last line, if that does not end in a newline
+_PATIENCE = 3.0  # seconds in which the launchers of other nodes may still say what they know of a failure
 _TRACEBACK = "Traceback (most recent call last)"
 _ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+)", re.DOTALL)
 # Last lines of each rank and, as rank -1, of the launchers: {rank: {"stdout": lines, "stderr": lines}}.
 _Recent = dict[int, dict[str, deque[str]]]
+
+
+SCRIPT_VARIABLES = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+class Launched(Protocol):
+    """What `follow` needs of a process; `stdin` is its lifeline."""
+
+    stdin: IO[bytes] | None
+    stdout: IO[bytes] | None
+    stderr: IO[bytes] | None
+
+    def wait(self) -> int: ...
 
 
 def launch_script(
@@ -63,24 +80,41 @@ def launch_script(
     with run_directory() as run_dir:
         script = path or run_dir / "script.py"
         script.write_text(source, encoding="utf-8")
+        meet = f"127.0.0.1:{_free_port()}"
         commands = [
-            launch_command(script, size, launcher, run_dir / f"logs-{k}", nodes, k) + list(args or [])
+            launch_command(script, size, launcher, run_dir / f"logs-{k}", nodes, k, meet) + list(args or [])
             for k in range(nodes)
         ]
-        _follow(commands, size, timeout, sink)
+        env = {**os.environ, **SCRIPT_VARIABLES}
+        follow(
+            [functools.partial(start_guarded, c, env) for c in commands], size, timeout, sink, launcher == "torchrun"
+        )
+
+
+def start_guarded(command: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Run a command so that nothing of it stays when its standard input, the guard's lifeline, closes."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "dtlearn.runtime.guard", *command],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env=env,
+    )
 
 
 def launch_command(
-    script: Path, size: int, launcher: str, log_dir: Path, nodes: int = 1, node_rank: int = 0
+    script: Path, size: int, launcher: str, log_dir: Path, nodes: int = 1, node_rank: int = 0, meet_at: str = ""
 ) -> list[str]:
-    """The command line that starts `size` processes of `script` on one node."""
+    """The command line that starts `size` processes of `script` on one node; several meet at "address:port"."""
     if launcher == "torchrun":
         # An explicit address: no look-up of the host name, which is slow without DNS. One node takes any free port;
         # several have to know it before they start.
         if nodes == 1:
             meet = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--local-addr", "127.0.0.1"]
         else:
-            meet = ["--node-rank", str(node_rank), "--master-addr", "127.0.0.1", "--master-port", str(_free_port())]
+            address, _, port = meet_at.rpartition(":")
+            meet = ["--node-rank", str(node_rank), "--master-addr", address, "--master-port", port]
         return [
             *(sys.executable, "-m", "torch.distributed.run", "--nnodes", str(nodes), "--nproc-per-node", str(size)),
             *(*meet, "--tee", "3", "--log-dir", str(log_dir), str(script)),
@@ -102,39 +136,31 @@ def launch_command(
     )
 
 
-@functools.lru_cache(maxsize=1)
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _follow(commands: list[list[str]], size: int, timeout: float, sink: Sink) -> None:
-    """Run one command per node; pass on the lines of rank `node * size + local rank`."""
-    torchrun = "torch.distributed.run" in commands[0]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+def follow(
+    starts: Sequence[Callable[[], Launched]], size: int, timeout: float, sink: Sink, torchrun: bool = True
+) -> None:
+    """Start one process per node; pass on the lines of rank `node * size + local rank`."""
     recent: _Recent = {
-        rank: {"stdout": deque(maxlen=60), "stderr": deque(maxlen=60)} for rank in range(-1, size * len(commands))
+        rank: {"stdout": deque(maxlen=60), "stderr": deque(maxlen=60)} for rank in range(-1, size * len(starts))
     }
-    selector = selectors.DefaultSelector()
-    processes = []
-    deadline = time.monotonic() + timeout
+    selector, code = selectors.DefaultSelector(), 0
+    processes: list[Launched] = []
+    deadline, failed = time.monotonic() + timeout, math.inf
     try:
-        for node, command in enumerate(commands):
-            process = subprocess.Popen(
-                [sys.executable, "-m", "dtlearn.runtime.guard", *command],
-                stdin=subprocess.PIPE,  # the guard's lifeline: when we end, it closes
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                env=env,
-            )
+        for node, start in enumerate(starts):
+            process = start()
             processes.append(process)
             for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr)):
                 assert pipe is not None
                 os.set_blocking(pipe.fileno(), False)
                 selector.register(pipe, selectors.EVENT_READ, [node * size, name, b""])
-        while selector.get_map():
+        while selector.get_map() and time.monotonic() < failed + _PATIENCE:
             if time.monotonic() > deadline:
                 raise RanksTimeout(f"the script did not finish within {timeout:g} s; everything it started was ended")
             for key, _ in selector.select(0.05):
@@ -146,6 +172,10 @@ def _follow(commands: list[list[str]], size: int, timeout: float, sink: Sink) ->
                     _pass_on(line + b"\n", name, first_rank, recent, sink, torchrun)
                 if not data:
                     selector.unregister(key.fileobj)
+                    node = first_rank // size
+                    # The launchers of other nodes would wait five minutes for one that has failed.
+                    if all(k.data[0] != first_rank for k in selector.get_map().values()) and processes[node].wait():
+                        failed, code = min(failed, time.monotonic()), code or processes[node].wait()
             sink.tick()
     except KeyboardInterrupt:
         raise RanksInterrupted("interrupted: everything that the script started was ended") from None
@@ -156,9 +186,8 @@ def _follow(commands: list[list[str]], size: int, timeout: float, sink: Sink) ->
                 assert end is not None
                 end.close()
         codes = [process.wait() for process in processes]
-        _free_port.cache_clear()
     if any(codes):
-        raise _failure(max(codes), recent)
+        raise _failure(code or max(codes), recent)
 
 
 def _pass_on(line: bytes, name: str, first_rank: int, recent: _Recent, sink: Sink, torchrun: bool) -> None:

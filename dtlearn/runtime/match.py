@@ -6,12 +6,14 @@ depends on the operation: a scatter's root hands in a list and the others nothin
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping
 
+from .calls import ordinal
 from .diagnosis import Diagnosis, parted_hint
 from .explain import ranks_text
-from .messages import RankView, group_key, lane, partner, sends
+from .messages import RankView, find_misfit, find_stranger, group_key, lane, lone_sends, partner, sends, unmatched
 from .record import Event
 
 # What must be equal on every member, beyond the operation itself. Operations not listed: the operation alone.
@@ -41,26 +43,28 @@ _CODES = {
     "detail.ranks": "DTL-COLL-ORDER",
 }
 _WORDS = {
-    "peer": "roots",
-    "detail.reduce_op": "reductions",
-    "dtype": "dtypes",
-    "shape": "shapes",
-    "detail.ranks": "ranks",
+    "peer": ("root", "roots"),
+    "detail.reduce_op": ("the reduction", "reductions"),
+    "dtype": ("dtype", "dtypes"),
+    "shape": ("shape", "shapes"),
+    "detail.ranks": ("the ranks", "ranks"),
 }
 
 
 def find_mismatch(views: Mapping[int, RankView]) -> Diagnosis | None:
     """The first calls that are paired and do not fit. They are a fault whether or not anything hangs."""
-    for histories in _by_group(views).values():
+    for histories in by_group(views).values():
         for k in sorted(set().union(*histories.values())):
             here = {r: calls[k] for r, calls in sorted(histories.items()) if k in calls}
             if len(here) > 1 and (found := _compare(here)):
                 return found
-    return None
+    return find_misfit(views)
 
 
 def find_deadlock(views: Mapping[int, RankView]) -> Diagnosis | None:
     """Ranks that wait for one that has ended, or for each other. None while anybody can still make progress."""
+    if found := find_stranger(views) or _dropped_half(views):
+        return found
     awaited = {rank: _waits_for(rank, view, views) for rank, view in views.items() if view.blocked is not None}
     stuck = {rank for rank, others in awaited.items() if others}
     gone = {rank for rank, view in views.items() if view.ended}
@@ -73,32 +77,19 @@ def find_deadlock(views: Mapping[int, RankView]) -> Diagnosis | None:
     if all(event is not None and event.is_p2p for event in blocked.values()):
         return _p2p_deadlock(blocked, absent, views)
     if absent:
-        return _skip(blocked, absent, views)
+        return skipped(blocked, absent, views)
     groups = {group_key(event) for event in blocked.values() if event is not None}
     code = "DTL-COLL-GROUPS" if len(groups) > 1 else "DTL-COLL-ORDER"
     headline = f"{ranks_text(list(blocked))} wait for each other in different calls"
     return Diagnosis(code, headline, tuple(blocked), blocked, dict.fromkeys(blocked, "waits"))
 
 
-def find_leftover(views: Mapping[int, RankView]) -> Diagnosis | None:
-    """When all ranks have ended: a collective that some members made and others did not. A broadcast's root, say,
-    does not wait, so nothing hung; but every later call would pair with the wrong one."""
-    for group, histories in _by_group(views).items():
-        members = [rank for rank in _members(group, views) if rank in views]
-        counts = {rank: max(histories.get(rank, {-1: None})) for rank in members}
-        if len(set(counts.values())) > 1:
-            most = max(counts.values())
-            made = {rank: histories[rank][most] for rank in members if counts[rank] == most}
-            return _skip(made, [rank for rank in members if counts[rank] < most], views, "made")
-    return None
-
-
 def settled(views: Mapping[int, RankView], keep: int) -> dict[int, set[int]]:
     """Numbers of calls, by rank, that every member has made, but for the last `keep` of each group; and of messages
     that were sent and received. They can go without changing what the rules above find."""
     done: dict[int, set[int]] = {rank: set() for rank in views}
-    for group, histories in _by_group(views).items():
-        if set(histories) == set(_members(group, views)):
+    for group, histories in by_group(views).items():
+        if set(histories) == set(members(group, views)):
             bound = min(max(calls) for calls in histories.values()) - keep
             for rank, calls in histories.items():
                 done[rank] |= {event.seq for k, event in calls.items() if k <= bound}
@@ -117,7 +108,7 @@ def settled(views: Mapping[int, RankView], keep: int) -> dict[int, set[int]]:
     return done
 
 
-def _by_group(views: Mapping[int, RankView]) -> dict[str, dict[int, dict[int, Event]]]:
+def by_group(views: Mapping[int, RankView]) -> dict[str, dict[int, dict[int, Event]]]:
     """Collective calls by group, rank and number. Making a group locally is a call of its members, not of the world."""
     found: dict[str, dict[int, dict[int, Event]]] = defaultdict(lambda: defaultdict(dict))
     for rank, view in views.items():
@@ -127,7 +118,7 @@ def _by_group(views: Mapping[int, RankView]) -> dict[str, dict[int, dict[int, Ev
     return found
 
 
-def _members(group: str, views: Mapping[int, RankView]) -> list[int]:
+def members(group: str, views: Mapping[int, RankView]) -> list[int]:
     ranks = group.split("|")[0]
     return sorted(views) if not ranks[:1].isdigit() else [int(r) for r in ranks.split(",")]
 
@@ -135,21 +126,39 @@ def _members(group: str, views: Mapping[int, RankView]) -> list[int]:
 def _compare(calls: Mapping[int, Event]) -> Diagnosis | None:
     first = next(iter(calls.values()))
     states = dict.fromkeys(calls, "called")
-    number = first.group_seq + 1
+    number = f"as call number {first.group_seq + 1} of their group"
     if len({e.op for e in calls.values()}) > 1:
-        headline = f"the ranks make different calls at number {number} of their group"
+        headline = (
+            f"{_parties({r: e.op for r, e in calls.items()}, 'call ', 'call ', 'different operations')}, {number}"
+        )
         return Diagnosis("DTL-COLL-ORDER", headline, tuple(calls), calls, states)
     uneven = any(e.detail.get("uneven") for e in calls.values())  # NCCL can gather parts of different sizes
     for what in _EQUAL.get(first.op, ()):
         if not (uneven and what == "shape") and len({_attribute(e, what) for e in calls.values()}) > 1:
-            headline = f"the ranks call {first.op} with different {_WORDS[what]} at number {number} of their group"
+            one, several = _WORDS[what]
+            values = {r: f"{one} {_attribute(e, what)}" for r, e in calls.items()}
+            headline = f"{_parties(values, f'call {first.op} with ', 'with ', f'different {several}')}, {number}"
             return Diagnosis(_CODES[what], headline, tuple(calls), calls, states)
     return None
 
 
 def _attribute(event: Event, what: str) -> str:
     value = event.detail.get(what.removeprefix("detail.")) if what.startswith("detail.") else getattr(event, what)
-    return repr(value)
+    return str(value)
+
+
+def _parties(values: Mapping[int, str], verb: str, again: str, many: str) -> str:
+    """ "ranks 0 and 2 call all_reduce, rank 1 calls barrier"; with more than three parties: "... call `many`"."""
+    parties: dict[str, list[int]] = {}
+    for rank, value in values.items():
+        parties.setdefault(value, []).append(rank)
+    if len(parties) > 3:
+        return f"{ranks_text(list(values))} {verb}{many}"
+    texts: list[str] = []
+    for value, ranks in parties.items():
+        words = again if texts else verb
+        texts.append(f"{ranks_text(ranks)} {words.replace('call', 'calls', 1) if len(ranks) == 1 else words}{value}")
+    return ", ".join(texts)
 
 
 def _waits_for(rank: int, view: RankView, views: Mapping[int, RankView]) -> set[int]:
@@ -160,7 +169,7 @@ def _waits_for(rank: int, view: RankView, views: Mapping[int, RankView]) -> set[
         key, k = group_key(event), event.group_seq
         return {
             other
-            for other in _members(key, views)
+            for other in members(key, views)
             if other != rank and other in views and not any(_is_call(e, key, k) for e in views[other].calls)
         }
     if event.peer is None or event.peer not in views:  # receives from any rank: any of them may still send
@@ -172,28 +181,55 @@ def _is_call(event: Event, key: str, k: int) -> bool:
     return not event.is_p2p and event.group_seq == k and group_key(event) == key
 
 
+def _dropped_half(views: Mapping[int, RankView]) -> Diagnosis | None:
+    """A rank that waits for a message whose Work was thrown away: gloo then gives the message up."""
+    for rank, view in views.items():
+        event = view.blocked
+        if event is None or not event.is_p2p or event.peer is None or event.peer not in views:
+            continue
+        other = partner(event, views)
+        if other is not None and other.end_ns is None and other.detail.get("dropped"):
+            verb = "receives" if sends(other) else "sends"
+            count = ordinal(sum(e.op == other.op and e.seq <= other.seq for e in views[other.rank].calls))
+            headline = (
+                f"rank {other.rank} never waited for its {count} {other.op}, line {other.line}, which was given up; "
+                f"rank {rank} {verb} in vain"
+            )
+            calls = {other.rank: other, rank: event}
+            return Diagnosis("DTL-ASYNC-WAIT", headline, (other.rank,), calls, {other.rank: "dropped", rank: "waits"})
+    return None
+
+
 def _p2p_deadlock(blocked: Mapping[int, Event | None], absent: list[int], views: Mapping[int, RankView]) -> Diagnosis:
     states: dict[int, str] = dict.fromkeys(blocked, "waits")
     kinds = {sends(e) for e in blocked.values() if e is not None}
-    if not absent and len(kinds) == 1:
+    waiting = [e for e in blocked.values() if e is not None]
+    pending = lone_sends(views)
+    if not absent and len(kinds) == 1 and not (kinds == {False} and pending):
         verb = "send to each other and nobody receives" if kinds == {True} else "wait to receive and nobody sends"
         return Diagnosis("DTL-P2P-CYCLE", f"{ranks_text(list(blocked))} {verb}", tuple(blocked), blocked, states)
     calls: dict[int, Event | None] = dict(blocked)
     for rank in absent:
         calls[rank] = views[rank].calls[-1] if views[rank].calls else None
         states[rank] = "ended"
-    halves = "; ".join(f"rank {r} {'sends' if sends(e) else 'receives'}" for r, e in blocked.items() if e is not None)
-    headline = f"no other half for {ranks_text(list(blocked))} ({halves})"
-    return Diagnosis("DTL-P2P-UNMATCHED", headline, tuple(blocked), calls, states)
+    for one, other in itertools.permutations([*waiting, *(e for e in pending if e not in waiting)], 2):
+        if sends(one) and not sends(other) and (one.peer, other.peer) == (other.rank, one.rank):
+            tags = one.detail.get("tag", 0), other.detail.get("tag", 0)
+            if tags[0] != tags[1] and group_key(one) == group_key(other):
+                headline = (
+                    f"rank {one.rank} sends to rank {other.rank} with tag {tags[0]}, which receives tag {tags[1]}"
+                )
+                return Diagnosis("DTL-P2P-TAG", headline, tuple(blocked), calls, states)
+    return Diagnosis("DTL-P2P-UNMATCHED", unmatched(waiting), tuple(blocked), calls, states)
 
 
-def _skip(
+def skipped(
     blocked: Mapping[int, Event | None], absent: list[int], views: Mapping[int, RankView], verb: str = "wait in"
 ) -> Diagnosis:
     waiting = [r for r, e in blocked.items() if e is not None]
     first = blocked[waiting[0]]
     assert first is not None
-    absent = [r for r in absent if r in _members(group_key(first), views)]
+    absent = [r for r in absent if r in members(group_key(first), views)]
     calls: dict[int, Event | None] = {**blocked, **dict.fromkeys(absent)}
     state = "waits" if verb == "wait in" else "made this call"
     states = {**dict.fromkeys(blocked, state), **dict.fromkeys(absent, "ended")}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from .diagnosis import Diagnosis
 from .record import Event
 
 
@@ -51,3 +53,53 @@ def _same_lane(one: Event, other: Event) -> bool:
 
 def _opposite_lane(one: Event, other: Event) -> bool:
     return sends(one) != sends(other) and one.peer in (other.rank, None) and lane(one) == lane(other)
+
+
+def unmatched(events: Sequence[Event]) -> str:
+    """Messages of which only one half is there, as a sentence."""
+    halves = []
+    for event in events:
+        peer = "any rank" if event.peer is None else f"rank {event.peer}"
+        halves.append(f"rank {event.rank} {'sends to' if sends(event) else 'receives from'} {peer}")
+    return f"{', '.join(halves)}, and the other half is missing"
+
+
+def lone_sends(views: Mapping[int, RankView]) -> list[Event]:
+    """Sends under way that no rank has a receive for; an isend is one although its rank may not wait for it."""
+    under_way = [e for view in views.values() for e in view.calls if sends(e) and e.end_ns is None and e.peer in views]
+    return [event for event in under_way if not partner(event, views)]
+
+
+def find_stranger(views: Mapping[int, RankView]) -> Diagnosis | None:
+    """A message to or from a rank that the job does not have."""
+    for rank, view in sorted(views.items()):
+        for event in view.calls:
+            size = event.detail.get("world_size") if event.is_p2p and event.end_ns is None else None
+            if size is not None:
+                verb = "sends to" if sends(event) else "receives from"
+                headline = f"rank {rank} {verb} rank {event.peer}, but the job has only {size} rank{'s' * (size > 1)}"
+                return Diagnosis("DTL-P2P-UNMATCHED", headline, (rank,), {rank: event}, {rank: "waits"})
+    return None
+
+
+def find_misfit(views: Mapping[int, RankView]) -> Diagnosis | None:
+    """A message that is longer or shorter than what its receiver has room for."""
+    lanes: dict[tuple[object, ...], tuple[list[Event], list[Event]]] = defaultdict(lambda: ([], []))
+    anyone = {rank for rank, view in views.items() for e in view.calls if e.is_p2p and e.peer is None}
+    for rank, view in sorted(views.items()):
+        for event in view.calls:
+            if event.is_p2p and event.peer is not None and "raised" not in event.detail:
+                ends = (rank, event.peer) if sends(event) else (event.peer, rank)
+                lanes[(*ends, *lane(event))][not sends(event)].append(event)
+    for (_, receiver, *_), (sent, received) in lanes.items():
+        for one, other in zip(sent, received, strict=False):
+            if one.nbytes != other.nbytes and receiver not in anyone:  # a receive from anyone may have taken it
+                headline = (
+                    f"rank {one.rank} sends {one.nbytes:,} bytes to rank {other.rank}, which has room for "
+                    f"{other.nbytes:,}"
+                )
+                calls = {one.rank: one, other.rank: other}
+                return Diagnosis(
+                    "DTL-P2P-SIZE", headline, (one.rank, other.rank), calls, dict.fromkeys(calls, "called")
+                )
+    return None

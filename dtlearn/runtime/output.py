@@ -1,6 +1,36 @@
-"""What a rank printed, bounded: the beginning and the end are kept, however much there is in between."""
+"""What ranks print, bounded: of a run, the beginning and the end are kept; of a cell, what a notebook can hold."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+
+CELL_LIMIT = 5_000_000  # characters that all ranks together may show under one cell
+_LEAST_OF_A_RANK = 1_000_000
+
+
+class OutputCap:
+    """Lets through what a rank prints in one cell until it is too much to show, and says so once.
+
+    A notebook keeps all that it shows, in the browser's memory and in the file.
+    """
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.limit = max(CELL_LIMIT // world_size, _LEAST_OF_A_RANK)
+        self._notice = f"\n[rank {rank} printed more than {self.limit:,} characters: the rest is not shown]\n"
+        self._left = self.limit
+
+    def restart(self) -> None:
+        """A new cell begins."""
+        self._left = self.limit
+
+    def pass_on(self, text: str, write: Callable[[str], object]) -> None:
+        """Write as much of `text` as there is room for."""
+        if self._left >= len(text):
+            self._left -= len(text)
+            write(text)
+        elif self._left >= 0:
+            text, self._left = text[: self._left], -1
+            write(text + self._notice)
 
 
 class BoundedText:

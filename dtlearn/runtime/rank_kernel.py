@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
-import time
-import traceback
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from ipykernel.iostream import OutStream
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 
-from . import transfer, wire
-from .calls import read_call_log
+from . import flight, transfer, wire
+from .clock import now_ns
 from .group import RankGroup
-from .rank_process import RankSpec
-from .rank_run import call_log_file, describe
+from .link_delay import Delay
+from .output import OutputCap
+from .rank_logs import read_rank_log
+from .rank_process import RankSpec, end_if_forked
+from .rank_run import call_log_file, describe, learn_sources, link_file, start_log
+from .rank_state import group_sequence, main_thread
 from .recorder import CallLog
 
 
@@ -34,41 +36,76 @@ class RankKernel(IPythonKernel):
 
     group: RankGroup
     calls: CallLog
+    begun = ended = 0  # numbers of the latest cell or request that this rank has begun, and ended
+    delay: Delay
+    pid: int
 
     async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """Run a cell under the number that the notebook gave it, so that tracebacks name the learner's cell."""
         told = parent["metadata"].get("ranks", {})
         if self.shell is not None and "number" in told:
             self.shell.execution_count = told["number"]
-        self.calls.restart(call_log_file(self.calls.path.parent, self.calls.rank, told.get("cell", 0)))
-        await super().execute_request(stream, ident, parent)
+        PrintedText.cap.restart()
+        self._restart_log(told.get("cell", 0))
+        self.begun = told.get("cell", 0)
+        try:
+            await super().execute_request(stream, ident, parent)
+        finally:
+            self.ended = self.begun
+
+    def _restart_log(self, number: int) -> None:
+        self.calls.restart(call_log_file(self.calls.path.parent, self.calls.rank, number))
 
     def finish_metadata(self, parent: Any, metadata: dict[str, Any], reply_content: Any) -> dict[str, Any]:
         """Tell the head how many calls the cell made: ranks that disagree have groups that are out of step."""
-        made = Counter(self.calls.numbers)
-        metadata["ranks"] = {
-            "collectives": made.pop(("world", False), 0),
-            "others": sum(made.values()),  # sub-groups and point-to-point: legally different on each rank
-            "sequence": _group_sequence(),
-            "time_ns": time.monotonic_ns(),
-        }
+        metadata["ranks"] = {**self._made(Counter()), "time_ns": now_ns()}
         return dict(super().finish_metadata(parent, metadata, reply_content))
 
+    def _made(self, before: Counter[tuple[str, str, bool]]) -> dict[str, int]:
+        """How many calls were made since the log had those of `before`."""
+        made = Counter(self.calls.numbers)
+        made.subtract(before)
+        calls = sum(made.values())
+        collectives = made.pop(("world", "", False), 0)
+        # The others are of sub-groups and point-to-point: legally different on each rank.
+        return {
+            "calls": calls,
+            "collectives": collectives,
+            "others": calls - collectives,
+            "sequence": group_sequence(),
+        }
+
     async def rank_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """On the main thread: push, gather, last, remake."""
-        self._serve(stream, ident, parent, self._main)
+        """On the main thread: push, gather, last, remake, link."""
+        self._serve(stream, ident, parent, self._task)
 
     async def rank_side_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """On the control thread, whatever the main thread does: state, abort."""
         self._serve(stream, ident, parent, self._side)
 
     def _serve(self, stream: Any, ident: Any, parent: dict[str, Any], do: Any) -> None:
+        asked = parent["content"]
         try:
-            content, body = do(parent["content"], [bytes(b) for b in parent.get("buffers", [])])
+            content, body = do(asked, [bytes(b) for b in parent.get("buffers", [])])
         except BaseException as error:  # whatever a learner's code raises belongs in the reply, sys.exit() too
-            content, body = {"status": "error", **describe(error, {})}, b""
+            content, body = {"status": "error", **describe(error, asked.get("sources", {}))}, b""
+        end_if_forked(self.pid)
         assert self.session is not None
         self.session.send(stream, "rank_reply", {"status": "ok", **content}, parent, ident=ident, buffers=[body])
+
+    def _task(self, content: dict[str, Any], buffers: list[bytes]) -> tuple[dict[str, Any], bytes]:
+        """Do a request of the main thread, and tell how many calls it made."""
+        if content.get("logged"):
+            self._restart_log(content["task"])
+        before = Counter(self.calls.numbers)
+        self.begun = content.get("task", self.begun)
+        try:
+            told, body = self._main(content, buffers)
+        except BaseException as error:
+            told, body = {"status": "error", **describe(error, content.get("sources", {}))}, b""
+        finally:
+            self.ended = self.begun
+        return {**told, "made": self._made(before)}, body
 
     def _main(self, content: dict[str, Any], buffers: list[bytes]) -> tuple[dict[str, Any], bytes]:
         assert self.shell is not None
@@ -81,25 +118,48 @@ class RankKernel(IPythonKernel):
                 value = eval(content["expression"], names)
                 return {}, transfer.pack(value, f"the value of {content['expression']!r}")
             case "call":
+                learn_sources(content.get("sources", {}))
                 function, args = transfer.unpack(buffers[0])
                 return {}, transfer.pack(function(*args), "the value that the function returned")
             case "last":
                 last = self.shell.last_execution_result
                 return {}, transfer.pack(last.result if last is not None else None, "the value of the last line")
             case "events":
-                return {}, transfer.pack(read_call_log(self.calls.path, self.calls.rank), "the record")
+                log = read_rank_log(self.calls.path, self.calls.rank, self.calls.fault)
+                return {}, transfer.pack(log, "the record")
             case "remake":
                 self.group.remake(content["generation"])
+                self.delay.use(content["link"], content["era"])
+                return {}, b""
+            case "link":
+                self.delay.use(content["link"], content["era"])
                 return {}, b""
         raise ValueError(f"unknown request {content['do']!r}")
 
     def _side(self, content: dict[str, Any], _: list[bytes]) -> tuple[dict[str, Any], bytes]:
         match content["do"]:
             case "state":
-                return {"inside": self.calls.inside, "stack": _main_stack()}, b""
+                tasks = {"begun": self.begun, "ended": self.ended}
+                return {"inside": self.calls.inside, **tasks, **main_thread()}, b""
+            case "trace":
+                return {"trace": flight.recent()}, b""
             case "abort":
+                self.delay.call_off()
                 return {"cut": self.group.abort()}, b""
         raise ValueError(f"unknown request {content['do']!r}")
+
+
+class PrintedText(OutStream):
+    """A rank's stdout or stderr, native output included."""
+
+    cap: OutputCap
+
+    def write(self, string: str) -> int:
+        if isinstance(string, str):
+            self.cap.pass_on(string, super().write)
+        else:
+            super().write(string)  # it says what is wrong
+        return len(string)
 
 
 class RankApp(IPKernelApp):
@@ -115,15 +175,19 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
     first, _ = wire.receive(channel)
     run_dir = Path(spec.run_dir)
     try:
-        calls = CallLog(call_log_file(run_dir, spec.rank), spec.rank)
-        calls.install()
-        group = RankGroup(spec.rank, spec.world_size, spec.backend, spec.device, run_dir, spec.group_timeout)
+        calls = start_log(spec, channel)
+        store = spec.seat["store"] if spec.seat else ""
+        group = RankGroup(spec.rank, spec.world_size, spec.backend, spec.device, run_dir, spec.group_timeout, store)
         group.track_sockets()
         group.generation = first["generation"]
         group.init()
+        delay = Delay(link_file(run_dir), spec.rank)
+        delay.use(first["link"], first["era"])
         app = _make_app(spec, run_dir)
         kernel = app.kernel
-        kernel.group, kernel.calls = group, calls
+        kernel.group, kernel.calls, kernel.delay, kernel.pid = group, calls, delay, os.getpid()
+        # A cell that forked comes back twice. This is the last place before the kernel, whose sockets are the rank's.
+        kernel.shell.events.register("post_run_cell", lambda _: end_if_forked(kernel.pid))
         _fill_namespace(kernel.shell, spec)
         connection = {
             "transport": app.transport,
@@ -139,6 +203,7 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
 
 
 def _make_app(spec: RankSpec, run_dir: Path) -> Any:
+    PrintedText.cap = OutputCap(spec.rank, spec.world_size)
     # The learner's own start-up files are for the notebook, not for ranks.
     os.environ["IPYTHONDIR"] = str(run_dir / "ipython")
     app = RankApp.instance(
@@ -151,6 +216,7 @@ def _make_app(spec: RankSpec, run_dir: Path) -> Any:
         # ipykernel ends a rank about a second after its parent is gone, even one that is stuck in a collective.
         parent_handle=os.getppid(),
         log_level=50,
+        outstream_class=f"{__name__}.{PrintedText.__name__}",
     )
     app.config.HistoryManager.enabled = False
     app.initialize([])
@@ -164,36 +230,10 @@ def _fill_namespace(shell: Any, spec: RankSpec) -> None:
     names = {
         "rank": spec.rank,
         "world_size": spec.world_size,
-        "local_rank": spec.rank,
+        "local_rank": spec.seat["local_rank"] if spec.seat else spec.rank,
         "device": torch.device(spec.device),
         "torch": torch,
         "dist": dist,
     }
     shell.push(names, interactive=False)
     shell.enable_matplotlib("inline")  # the agent loaded matplotlib before there was a notebook to draw for
-
-
-def _group_sequence() -> int:
-    """How many collectives the default group itself has counted; it also counts those that C++ issues."""
-    import torch.distributed as dist
-
-    world = dist.group.WORLD if dist.is_initialized() else None
-    if world is None:
-        return -1
-    try:
-        return int(world._get_sequence_number_for_group())  # type: ignore[attr-defined]
-    except (RuntimeError, AttributeError):
-        return -1
-
-
-def _main_stack() -> list[str]:
-    """The learner's frames on the main thread, outermost first."""
-    import threading
-
-    ident = threading.main_thread().ident
-    frame = sys._current_frames().get(ident) if ident is not None else None
-    found = []
-    for entry in traceback.extract_stack(frame) if frame is not None else []:
-        if "/ipykernel_" in entry.filename or entry.filename.startswith("<ipython-input"):
-            found.append(f"line {entry.lineno}: {entry.line or ''}".rstrip(": "))
-    return found

@@ -5,19 +5,25 @@ Runs on the ranks, before anything of the learner's.
 
 from __future__ import annotations
 
-import ctypes
+import contextlib
 import faulthandler
 import os
 import signal
 import socket
 import sys
-from dataclasses import dataclass
+import tempfile
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TextIO
 
+from . import clock, flight, namespaces
 from .device import DEVICE_VARIABLE
+from .limits import Limits
+from .memory import go_first_when_memory_runs_out
+from .seat import Seat
 
+LOST_LINE = 71  # exit code of a rank that could not say that it finished
 STACK_SIGNAL = signal.SIGUSR2  # asks a rank for its stack; answered in C, so also by a rank that holds the GIL
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -25,12 +31,14 @@ class RankSpec:
     """Everything that a rank is told when it starts. Plain values only: it travels as JSON.
 
     Attributes:
-        kind: "run" (one function) or "kernel" (notebook cells).
+        kind: "run" (one function), "kernel" (notebook cells) or "store" (no rank: a lab's store).
         rank, world_size: in the world of this run; local and global are the same on one machine.
         backend, device: see `device.Placement`.
         run_dir: private directory of this run: store, call logs, stack dumps.
         env, cwd, sys_path: those of the process that asked for the ranks.
         group_timeout: seconds, for the process group.
+        limits, isolation: fields of `Limits` and `Isolation`.
+        seat: its place among several hosts, the fields of a `seat.Seat`; None: all ranks are on this machine.
     """
 
     kind: str
@@ -43,6 +51,9 @@ class RankSpec:
     cwd: str
     sys_path: list[str]
     group_timeout: float
+    limits: dict[str, Any] = field(default_factory=dict)
+    isolation: dict[str, Any] = field(default_factory=dict)
+    seat: dict[str, Any] | None = None
 
     def stack_file(self) -> Path:
         """Where this rank writes its stack when it gets `STACK_SIGNAL`."""
@@ -53,17 +64,23 @@ def stack_file(run_dir: str | Path, rank: int) -> Path:
     return Path(run_dir) / f"stack-{rank}.txt"
 
 
-def become_rank(spec: RankSpec, channel: socket.socket, output_fd: int, agent_pid: int) -> None:
+def become_rank(spec: RankSpec, channel: socket.socket, output_fd: int, parent_pid: int) -> None:
     """Turn this process into the rank that `spec` describes, run it, and end the process."""
     code = 70
+    streams: list[TextIO] = []
     try:
-        _leave_the_agent(agent_pid)
-        _connect_output(output_fd)
+        _leave_the_agent(parent_pid)
+        streams += _connect_output(output_fd)
         _take_environment(spec)
+        Limits(**spec.limits).apply(spec.device, spec.isolation.get("level", 1))
         if spec.kind == "kernel":
             from . import rank_kernel
 
             rank_kernel.main(spec, channel)
+        elif spec.kind == "store":
+            from . import rank_store
+
+            rank_store.main(spec, channel)
         else:
             from . import rank_run
 
@@ -74,7 +91,7 @@ def become_rank(spec: RankSpec, channel: socket.socket, output_fd: int, agent_pi
 
         traceback.print_exc()
     finally:
-        for stream in (sys.stdout, sys.stderr):
+        for stream in streams:  # not those of `sys`: learners' code may have put anything there
             try:
                 stream.flush()
             except (OSError, ValueError):
@@ -83,20 +100,33 @@ def become_rank(spec: RankSpec, channel: socket.socket, output_fd: int, agent_pi
         os._exit(code)
 
 
-def _leave_the_agent(agent_pid: int) -> None:
-    """Own session (an interrupt of the notebook doesn't reach it), and no life after the agent."""
+def _leave_the_agent(parent_pid: int) -> None:
+    """Own session (an interrupt of the notebook doesn't reach it), and no life after its parent."""
     os.setsid()
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != agent_pid:  # the agent ended before the line above
+        namespaces.die_with_parent(signal.SIGKILL)
+        if os.getppid() != parent_pid:  # it ended before the line above
             os._exit(70)
+        go_first_when_memory_runs_out()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _connect_output(output_fd: int) -> None:
+def end_if_forked(rank_pid: int, code: int = 0) -> None:
+    """End this process if it is not the rank but a copy that learners' code forked, and that came back from it.
+
+    Such a copy must not speak on the rank's line, nor run what comes next a second time.
+    """
+    if os.getpid() != rank_pid:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(code)
+
+
+def _connect_output(output_fd: int) -> list[TextIO]:
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(output_fd, 1)
@@ -109,15 +139,18 @@ def _connect_output(output_fd: int) -> None:
         stream = open(number, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+    return [sys.stdout, sys.stderr]
 
 
 def _take_environment(spec: RankSpec) -> None:
     os.environ.clear()
     os.environ.update(spec.env)
     os.environ.update(rank_environment(spec))
+    clock.set_ahead_ns(spec.seat["ahead_ns"] if spec.seat else 0)
     os.chdir(spec.cwd)
     sys.path[:] = spec.sys_path
     sys.argv = ["dtlearn-rank"]
+    tempfile.tempdir = None  # what the agent found out of its own environment
     # A process that was started, not forked, would have seeds of its own for these. (torch's seed is a constant.)
     import random
 
@@ -134,6 +167,8 @@ def _take_environment(spec: RankSpec) -> None:
 
 def rank_environment(spec: RankSpec) -> dict[str, str]:
     """What `torchrun` would set, one thread, and the loopback interface unless the user chose another."""
+    if spec.seat is not None:
+        return Seat(**spec.seat).environment(spec.rank, spec.world_size, spec.device, spec.env)
     rank, size = str(spec.rank), str(spec.world_size)
     loopback = "lo0" if sys.platform == "darwin" else "lo"
     return {
@@ -150,4 +185,5 @@ def rank_environment(spec: RankSpec) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": spec.env.get("GLOO_SOCKET_IFNAME", loopback),
         DEVICE_VARIABLE: spec.device,
+        flight.VARIABLE: spec.env.get(flight.VARIABLE, flight.ENTRIES),
     }

@@ -1,222 +1,243 @@
 """Writes down every call that this rank makes on `torch.distributed`, when it starts and when it returns.
 
 Runs on the ranks; `record.py` is what others read. The log is a file that is appended to, two short lines a call,
-so it is complete up to the moment in which a rank is killed or gets stuck. The wrappers here see the calls of Python
-code, with the arguments as their author wrote them; `hidden.py` adds what torch issues beneath them.
+so it is complete up to the moment in which a rank is killed or gets stuck, and can be read meanwhile.
+`python_calls.py` sees the calls of Python code, with the arguments as their author wrote them; `hidden.py` adds what
+torch issues beneath them; `phases.py` says what the rank was doing.
+
+What is not in the record:
+
+- What does not go through torch's process groups: sockets, pipes, queues, `torch.distributed.rpc`, the key-value
+  store, other libraries' own communication (MPI, Horovod), and operators that read other GPUs' memory
+  (`torch.ops.symm_mem`).
+- Calls of processes that a rank starts: a DataLoader's workers, say. They do not communicate by torch's groups unless
+  they make groups of their own.
+- The end of what torch's C++ sends or receives by gloo, which nobody is told of ("unseen" in the event's detail).
+- Whether a result was waited for, when torch's C++ waits (DDP's reducer, say): such an event has no `wait_ns`.
+- Of a function that a library took from `torch.distributed` before the rank began, the arguments that only Python
+  knows: the call is there, marked "hidden", without its reduction.
+- Phases of computation that is neither an `nn.Module`, nor autograd's, nor a `torch.optim.Optimizer`'s: mark it with
+  `dtlearn.phase`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import inspect
 import json
 import linecache
 import os
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .calls import PAYLOAD, call_text, detail, group_id, group_name, payload, peer
+from . import dispatch
+from .calls import call_text, group_id, group_name
+from .clock import now_ns as _clock
 from .hidden import HiddenCalls
+from .log_file import LogFile
+from .operators import Call
+from .phases import PHASES
+from .python_calls import PythonCalls
+from .rank_logs import spans_file
 from .record import P2P_OPS
 
 _HERE = str(Path(__file__).parent)
+_encode = json.JSONEncoder().encode
+
+
+_installed: CallLog | None = None
+
+
+def installed() -> CallLog | None:
+    """The log that this process's calls go to."""
+    return _installed
 
 
 class CallLog:
-    """The log of one rank: a file of entries and exits."""
+    """The log of one rank: a file of entries and exits, and one of phases.
 
-    def __init__(self, path: Path, rank: int) -> None:
+    Args:
+        path: of the first one; see `calls.spans_file` for the other.
+        rank: global rank.
+        on_fault: called at once, with the reason, when a line cannot be written.
+    """
+
+    def __init__(self, path: Path, rank: int, on_fault: Callable[[str], None] = lambda reason: None) -> None:
         self.path = path
         self.rank = rank
         self.calls = 0  # calls begun
-        self.inside: str | None = None  # the call that this rank is in, for whoever asks from another thread
-        self.fault: str | None = None  # why the log is incomplete, if it is
-        self._descriptor = self._open(path)
-        self._depth = threading.local()
-        self.numbers: Counter[tuple[str, bool]] = Counter()  # calls by (group, point-to-point or not)
+        # Calls by (group, torch's name of it, point-to-point or not): several groups can have the same ranks.
+        self.numbers: Counter[tuple[str, str, bool]] = Counter()
         self._ops: Counter[str] = Counter()
         self._lock = threading.Lock()  # calls can be made on several threads: a backward pass on GPUs, say
-        self._torch_folder = str(Path(sys.modules["torch"].__file__ or "").parent)
+        self.torch_folder = str(Path(sys.modules["torch"].__file__ or "").parent)
+        # Code of torch, of this package's runtime, of Python's start, and what torch's compiler made.
+        self._not_callers = (self.torch_folder, _HERE, "<frozen", "<eval_with_key>")
+        self._sites: dict[tuple[str, int], str] = {}  # source lines as the log has them
+        # Calls for a person, as arguments of `call_text`: the one that this rank is in, after words of how; and those
+        # that it may wait for.
+        self._inside: tuple[str, tuple[Any, ...]] | None = None
+        self._issued: dict[int, tuple[Any, ...]] = {}
+        self._python = PythonCalls(self)
+        self._file, self._spans = LogFile(path, on_fault), LogFile(spans_file(path), on_fault)
+        self._file.open()
+
+    @property
+    def inside(self) -> str | None:
+        """The call that this rank is in, for whoever asks from another thread; None if it is in none."""
+        inside = self._inside
+        return None if inside is None else inside[0] + call_text(*inside[1])
+
+    @property
+    def fault(self) -> str:
+        """Why the log is incomplete; "" if it is not."""
+        return self._file.fault or self._spans.fault
 
     def install(self) -> None:
-        """Wrap the functions of `torch.distributed`; from now on every call is logged."""
-        from torch.distributed import distributed_c10d
+        """From now on every call of this process is logged; not those of processes that it forks."""
+        global _installed
+        _installed = self
+        os.register_at_fork(after_in_child=lambda: self.uninstall() if _installed is self else None)
+        dispatch.attach(log=HiddenCalls(self))
+        self._python.install()
+        PHASES.attach(self)
 
-        dist = sys.modules["torch.distributed"]
-        self._hidden = HiddenCalls(self)
-        self._hidden.install()
-        for op in PAYLOAD:
-            original = getattr(distributed_c10d, op, None)
-            if original is not None:
-                wrapped = self._wrap(op, original)
-                setattr(distributed_c10d, op, wrapped)
-                if hasattr(dist, op):
-                    setattr(dist, op, wrapped)
+    def uninstall(self) -> None:
+        """Log no more calls; torch's functions are its own again."""
+        global _installed
+        _installed = None
+        PHASES.detach()
+        self._python.uninstall()
+        dispatch.detach(log=True)
 
     def restart(self, path: Path) -> None:
         """Go on in another file, with no calls made: a cell's record starts with the cell.
 
         The numbers of calls go on, so that a late end of an earlier cell's call is not taken for one of this cell's.
         """
-        old = self._descriptor
-        self._descriptor = self._open(path)
+        self.path = path
+        self._file.move(path)
+        self._spans.move(spans_file(path))
+        PHASES.forget()
         self.numbers.clear()
         self._ops.clear()
-        os.close(old)
-        with contextlib.suppress(OSError):
-            self.path.unlink()
-        self.path = path
-
-    @staticmethod
-    def _open(path: Path) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
-
-    def _wrap(self, op: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(original)
-
-        @functools.wraps(original)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            depth = getattr(self._depth, "value", 0)
-            try:
-                bound = signature.bind(*args, **kwargs)
-            except TypeError:  # let torch itself say what is wrong with the arguments
-                return original(*args, **kwargs)
-            bound.apply_defaults()
-            given = payload(op, bound.arguments)
-            nbytes = sum(t.numel() * t.element_size() for t in given)
-            if depth:  # a step of an operation that was logged already: its bytes belong to that one
-                self._depth.inner += nbytes
-                return original(*args, **kwargs)
-            seq = self._enter_call(op, bound.arguments, given)
-            self._depth.value, self._depth.inner = 1, 0
-            try:
-                result = original(*args, **kwargs)
-            except BaseException as error:
-                self._leave(seq, 0, raised=type(error).__name__)
-                raise
-            finally:
-                self._depth.value = 0
-            if bound.arguments.get("async_op") or op in ("isend", "irecv"):
-                self.inside = None
-                return None if result is None else _RecordedWork(result, seq, self)
-            self._leave(seq, self._depth.inner)
-            return result
-
-        return wrapped
-
-    def _enter_call(self, op: str, arguments: dict[str, Any], given: Sequence[Any]) -> int:
-        group = arguments.get("group")
-        found = detail(arguments)
-        # A group that only its members make is no call of the world: counting it there would shift the others.
-        name = "local" if found.get("local") else group_name(group)
-        if name not in ("world", "local"):
-            found["group_id"] = group_id(group)
-        if (error := sys.exc_info()[1]) is not None:  # a collective in `finally` hides the exception that led there
-            found["during"] = f"{type(error).__name__}: {error}"[:200]
-        asynchronous = bool(arguments.get("async_op")) or op in ("isend", "irecv")
-        seq, text = self._enter(op, name, given, peer(op, arguments), found, asynchronous)
-        self.inside = text
-        return seq
+        self._sites.clear()  # files may have been edited
+        self._issued.clear()
+        self._inside = None
 
     def is_outermost(self) -> bool:
         """Whether no logged call is under way on this thread."""
-        return not getattr(self._depth, "value", 0)
+        return self._python.is_outermost()
 
-    def enter_hidden(self, op: str, group: Any, given: Sequence[Any], root: int | None) -> int:
-        """Note a call that did not come through `torch.distributed` (see `hidden.py`). Returns its number."""
-        name = group_name(group)
-        found: dict[str, Any] = {"hidden": True} | ({} if name == "world" else {"group_id": group_id(group)})
-        return self._enter(op, name, given, root, found, asynchronous=True)[0]
+    def enter(
+        self,
+        op: str,
+        group: Any,
+        given: Sequence[Any],
+        peer: int | None,
+        detail: dict[str, Any],
+        asynchronous: bool,
+        shown: bool = True,
+    ) -> int:
+        """Note that a call begins.
 
-    def leave_hidden(self, seq: int, seen: bool = True) -> None:
-        """Note its end; `seen` False: nobody can tell when it ended."""
-        self._write({"end": seq, "end_ns": time.monotonic_ns()} | ({} if seen else {"unseen": True}))
+        Args:
+            op: its name.
+            group: the ProcessGroup, None for the world.
+            given: the tensors that are handed in.
+            peer: global rank of the other end or the root.
+            detail: anything else, as plain values.
+            asynchronous: it returns a Work.
+            shown: it, or the wait for it, is what the rank does, as long as that lasts.
 
-    def _enter(
-        self, op: str, group: str, given: Sequence[Any], other: int | None, found: dict[str, Any], asynchronous: bool
-    ) -> tuple[int, str]:
-        file, line = self._caller()
+        Returns:
+            Its number.
+        """
+        # A group that only its members make is no call of the world: counting it there would shift the others.
+        name = "local" if detail.get("local") else group_name(group)
+        if name not in ("world", "local"):
+            detail["group_id"] = group_id(group)
+        site, line_number = self._caller()
         first = given[0] if given else None
+        dtype = f'"{str(first.dtype)[6:]}"' if first is not None else "null"  # without "torch."
+        shape = list(first.shape) if first is not None else "null"
+        nbytes = sum([t.numel() * t.element_size() for t in given])
+        phase = f'"phase":{_encode(phase)},' if (phase := PHASES.current()) else ""
         with self._lock:
             seq, self.calls = self.calls, self.calls + 1
-            key = (group, op in P2P_OPS)
+            key = (name, detail.get("group_id", ""), op in P2P_OPS)
             number, self.numbers[key] = self.numbers[key], self.numbers[key] + 1
             self._ops[op] += 1
-            text = call_text(op, self._ops[op], other, line)
-        self._write(
-            {
-                "seq": seq,
-                "op": op,
-                "group": group,
-                "group_seq": number,
-                "nbytes": sum(t.numel() * t.element_size() for t in given),
-                "dtype": str(first.dtype).removeprefix("torch.") if first is not None else None,
-                "shape": list(first.shape) if first is not None else None,
-                "peer": other,
-                "detail": found,
-                "asynchronous": asynchronous,
-                "file": file,
-                "line": line,
-                "code": linecache.getline(file, line).strip(),
-                "start_ns": time.monotonic_ns(),
-            }
+            count = self._ops[op]
+        if asynchronous and shown:
+            self._issued[seq] = (op, count, peer, line_number)
+        elif shown:
+            self._inside = "", (op, count, peer, line_number)
+        self._file.write(
+            f'{{"seq":{seq},"op":"{op}","group":"{name}","group_seq":{number},"nbytes":{nbytes},"dtype":{dtype},'
+            f'"shape":{shape},"peer":{"null" if peer is None else peer},"detail":{_encode(detail) if detail else "{}"},'
+            f'"asynchronous":{"true" if asynchronous else "false"},{phase}{site},"start_ns":{_clock()}}}\n'
         )
-        return seq, text
+        return seq
+
+    def enter_hidden(self, call: Call, reduce_op: str | None = None) -> int:
+        """Note a call that did not come through `torch.distributed` (see `hidden.py`). Returns its number."""
+        found: dict[str, Any] = {"hidden": True}
+        found |= {"tag": call.tag} if call.tag else {}
+        found |= {"reduce_op": reduce_op} if reduce_op else {}
+        return self.enter(call.op, call.group, call.tensors, call.peer, found, True, shown=False)
+
+    def leave(self, seq: int, nbytes: int = 0) -> None:
+        """Note the end of the call that this rank is in. `nbytes`: what it sent beyond its payload."""
+        self._inside = None
+        self.leave_hidden(seq, nbytes)
+
+    def leave_hidden(self, seq: int, nbytes: int = 0, unseen: bool = False) -> None:
+        """Note the end of a call, on whatever thread that is heard of. `unseen`: nobody can tell when it ended."""
+        more = (f',"nbytes":{nbytes}' if nbytes else "") + (',"unseen":true' if unseen else "")
+        self._file.write(f'{{"end":{seq},"end_ns":{_clock()}{more}}}\n')
+
+    def leave_raised(self, seq: int, error: BaseException) -> None:
+        """Note that it raised. It never returned, so it has no end: a hang that was cut short is drawn as one."""
+        self._inside = None
+        self._file.write(f'{{"end":{seq},"raised":{_encode(type(error).__name__)}}}\n')
 
     def wait_begins(self, seq: int) -> None:
         """Note that the rank now waits for an asynchronous call."""
-        self._write({"wait": seq, "wait_ns": time.monotonic_ns()})
+        if call := self._issued.pop(seq, None):
+            self._inside = "wait() for ", call
+        self._file.write(f'{{"wait":{seq},"wait_ns":{_clock()}}}\n')
 
     def wait_ends(self, seq: int) -> None:
-        self._leave(seq, 0)
+        """Note that it has waited, which is the end of the call."""
+        self.leave(seq)
 
-    def _leave(self, seq: int, inner_bytes: int, raised: str | None = None) -> None:
-        self.inside = None
-        # A call that raised never returned: it has no end, so that a hang that was cut short is drawn as one.
-        end: dict[str, Any] = {"end": seq} | ({"raised": raised} if raised else {"end_ns": time.monotonic_ns()})
-        if inner_bytes:
-            end["nbytes"] = inner_bytes
-        self._write(end)
+    def work_dropped(self, seq: int) -> None:
+        """Note that nobody can wait for an asynchronous call any more."""
+        self._file.write(f'{{"dropped":{seq}}}\n')
 
-    def _write(self, line: dict[str, Any]) -> None:
-        try:
-            os.write(self._descriptor, json.dumps(line).encode() + b"\n")
-        except OSError as error:  # a full disk must not break the learner's run
-            self.fault = f"the record is incomplete: {error}"
+    def phase_begins(self, span: int, phase: str) -> None:
+        self._spans.write(f'{{"span":{span},"phase":{_encode(phase)},"start_ns":{_clock()}}}\n')
+
+    def phase_ends(self, span: int) -> None:
+        self._spans.write(f'{{"span":{span},"end_ns":{_clock()}}}\n')
 
     def _caller(self) -> tuple[str, int]:
-        """The nearest frame that belongs neither to torch nor to this package's runtime."""
+        """The nearest frame that belongs neither to torch nor to this package's runtime: as JSON, and its line."""
         frame = sys._getframe(2)
         while frame is not None:
             name = frame.f_code.co_filename
-            if not name.startswith((self._torch_folder, _HERE, "<frozen")) and not name.endswith("/contextlib.py"):
-                return name, frame.f_lineno
+            if not name.startswith(self._not_callers) and not name.endswith("/contextlib.py"):
+                key = (name, frame.f_lineno)
+                site = self._sites.get(key)
+                if site is None:
+                    code = linecache.getline(name, key[1]).strip()
+                    site = f'"file":{_encode(name)},"line":{key[1]},"code":{_encode(code)}'
+                    self._sites[key] = site
+                return site, key[1]
             if frame.f_back is None:
                 break
             frame = frame.f_back
-        return "", 0
-
-
-class _RecordedWork:
-    """A `Work` that logs when `wait()` was called and when it returned. Everything else is the Work's own."""
-
-    def __init__(self, work: Any, seq: int, log: CallLog) -> None:
-        self._work, self._seq, self._log, self._waited = work, seq, log, False
-
-    def wait(self, *args: Any, **kwargs: Any) -> Any:
-        if self._waited:
-            return self._work.wait(*args, **kwargs)
-        self._waited = True
-        self._log.wait_begins(self._seq)
-        result = self._work.wait(*args, **kwargs)
-        self._log.wait_ends(self._seq)
-        return result
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._work, name)
+        return '"file":"","line":0,"code":""', 0

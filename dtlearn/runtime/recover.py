@@ -9,18 +9,21 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .errors import LaunchError, RankError, RanksTimeout
+from .errors import HostLost, LaunchError, RankError, RanksTimeout, Stuck
 from .explain import ranks_text
 from .kernel_client import ask_all
 
+_REPORTING = 10.0  # seconds
+
 if TYPE_CHECKING:
-    from .cell import RunningCell
+    from .running import Running
 
 
-def recover(cell: RunningCell, interrupted: bool = False) -> list[str]:
+def recover(cell: Running, interrupted: bool = False) -> list[str]:
     """Bring every rank back to idle. Returns what the learner has to know, a sentence a line.
 
     Args:
@@ -45,7 +48,7 @@ def _one_interrupt_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def _recover(cell: RunningCell) -> list[str]:
+def _recover(cell: Running) -> list[str]:
     world, notes = cell.world, list[str]()
     try:
         cut = _free(cell, notes)
@@ -60,6 +63,8 @@ def _recover(cell: RunningCell) -> list[str]:
                 "The process groups were made again. Variables are kept, but wrap models in DistributedDataParallel "
                 "again, and make your own groups and meshes again."
             )
+    except HostLost as gone:  # nothing here can replace its ranks; the others keep their variables until it is back
+        notes.append(str(gone))
     except (KeyboardInterrupt, RankError, RanksTimeout, LaunchError):  # interrupted again, or gentleness failed
         world.restart()
         notes.append("All ranks were restarted: their variables are lost; setup cells were run again.")
@@ -68,7 +73,12 @@ def _recover(cell: RunningCell) -> list[str]:
     return notes
 
 
-def _free(cell: RunningCell, notes: list[str]) -> bool:
+def _reports(one: Stuck) -> bool:
+    """Whether a rank has left the learner's code, and only has its traceback to write: a loaded machine takes time."""
+    return one.state == "running" and not one.stack
+
+
+def _free(cell: Running, notes: list[str]) -> bool:
     """Interrupt, then cut the connections, then kill. True: connections were cut."""
     if pending := cell.pending():
         cell.world.interrupt(pending)
@@ -81,8 +91,10 @@ def _free(cell: RunningCell, notes: list[str]) -> bool:
         ask_all([p.link for p in cell.world.processes if p.alive], {"do": "abort"}, timeout=2.0, side=True)
         cut = True
         cell.wait(3.0)
-    if cell.pending():
-        cell.where()  # finds ranks that are idle although their reply is missing
+    deadline = time.monotonic() + _REPORTING
+    # This also finds ranks that are idle although their reply is missing.
+    while any(_reports(one) for one in cell.where()) and time.monotonic() < deadline:
+        cell.wait(0.2)
     if pending := cell.pending():
         notes.append(f"{ranks_text(pending)} did not answer and had to be ended.")
         cell.world.kill(pending)

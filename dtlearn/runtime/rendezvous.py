@@ -13,7 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from .run import run_directory, run_ranks
+from .folders import run_directory
+from .run import run_ranks
 
 _WRITES = ("set", "add", "compare_set", "append")
 

@@ -5,27 +5,30 @@ from __future__ import annotations
 import contextlib
 import linecache
 import math
-import os
-import shutil
 import signal
-import socket
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from . import transfer, wire
 from .agent_client import AgentClient, get_agent
-from .calls import read_call_log
-from .collect import Collector, RankState
+from .collect import Collector
 from .device import Placement, check_world_size, place
-from .errors import LaunchError, RankError, RanksDisagree, RanksTimeout
-from .explain import comes_before, explain_failures, explain_timeout
+from .errors import RankError
+from .folders import run_directory
+from .incomplete import incomplete
+from .isolation import Isolation
+from .limits import Limits
+from .link import Link, connect
+from .rank_logs import merge_logs, read_rank_log
 from .rank_run import call_log_file
-from .record import Record, merge
+from .record import Record
+from .start import start_ranks
+from .verdict import fault_finder, find_error
 from .watch import Watch
 
 
@@ -71,6 +74,9 @@ def run_ranks(
     timeout: float = 60.0,
     record: bool = False,
     init_group: bool = True,
+    isolation: Isolation | None = None,
+    limits: Limits | None = None,
+    link: Link | None = None,
 ) -> RunResult:
     """Run `fn(*args)` on `world_size` ranks, each a process of its own, and wait for all of them.
 
@@ -87,9 +93,12 @@ def run_ranks(
             one stood.
         record: keep the record of all communication in `result.record`.
         init_group: False: `fn` makes the default group itself.
+        isolation: how the ranks are shut in; None: nothing that they start outlives this call (level 1).
+        limits: what each rank may use; None: an equal share of the memory, see `default_limits`.
+        link: emulate this interconnect: see `Link`. None: none.
 
     Raises:
-        ValueError: wrong `world_size`, `device` or `timeout`.
+        ValueError: wrong `world_size`, `device`, `timeout` or `link`.
         NotSendable: `fn`, an argument or a result cannot travel between processes.
         RankError: a rank failed; the first cause comes first. RanksDisagree: their calls do not fit together.
         RanksTimeout: the time was up.
@@ -103,119 +112,45 @@ def run_ranks(
     blob = transfer.pack((fn, args), f"the function {getattr(fn, '__name__', fn)!r} or one of its arguments")
     begun = time.monotonic()
     agent = get_agent()
-    placement = place(size, agent.hello()["num_gpus"], device)
+    placement = connect(place(size, agent.hello()["num_gpus"], device), link)
     with run_directory() as run_dir:
-        collector = start_ranks(agent, "run", placement, run_dir, group_timeout=timeout + 30)
+        collector = start_ranks(agent, "run", placement, run_dir, timeout + 30, None, isolation, limits)
         try:
-            task = wire.encode({"init_group": init_group, "sources": _notebook_sources()}, blob)
-            collector.tell_all(task)
+            task = {"init_group": init_group, "sources": notebook_sources(), "link": link and link.to_plain()}
+            collector.tell_all(wire.encode(task, blob))
             watch = Watch({r: call_log_file(run_dir, r) for r in range(size)})
-            in_time = collector.wait(time.monotonic() + timeout, lambda: watch.look(collector.ended()) is not None)
-            error: RankError | RanksTimeout | None = None
-            failures, diagnosis = collector.failures(), watch.last_look(collector.ended())
-            if diagnosis and comes_before(diagnosis, failures):
-                error = RanksDisagree(diagnosis, output={r: s.output.text() for r, s in enumerate(collector.ranks)})
-            elif failures:
-                error = explain_failures(failures, collector, run_dir)
-            elif not in_time:
-                error = explain_timeout(agent, collector, run_dir, timeout)
-            _end(agent, collector)
+            at_fault = fault_finder(agent, collector, run_dir, watch)
+            in_time = collector.wait(time.monotonic() + timeout, at_fault)
+            error = find_error(agent, collector, run_dir, watch, None if in_time else timeout)
+            end_run(agent, collector)
         except BaseException:  # an interrupt of the notebook, say: nothing may be left running
-            with contextlib.suppress(LaunchError):
-                agent.signal([s.pid for s in collector.ranks], signal.SIGKILL, group=True)
+            agent.abandon(str(run_dir))
+            with contextlib.suppress(KeyboardInterrupt):  # one more: it goes on without us
+                collector.wait_for_deaths(time.monotonic() + 3)
             raise
         finally:
             collector.close()
         output = [s.output.text() for s in collector.ranks]
-        events = read_events(run_dir, size, placement.where) if record else None
+        faults = collector.faults()
+        events = read_record(run_dir, size, placement.where, faults) if record else None
         if error is not None:
             error.record = events
+            if faults:
+                error.add_note(incomplete(faults))
             raise error
+        if record and faults:
+            warnings.warn(incomplete(faults), stacklevel=2)
     values = [transfer.unpack(s.result or b"") for s in collector.ranks]
     return RunResult(values, output, placement, time.monotonic() - begun, events)
 
 
-def new_run_directory() -> Path:
-    """A new private directory. Its name is short: names of local sockets are limited to about 100 bytes.
-
-    Raises:
-        LaunchError: none can be made.
-    """
-    try:
-        base = tempfile.gettempdir()
-        return Path(tempfile.mkdtemp(prefix="dtlearn-", dir=base if len(os.fsencode(base)) < 60 else "/tmp"))
-    except OSError as error:
-        raise LaunchError(
-            f"no temporary folder can be written ({error}). Free some space, or set TMPDIR to a folder that you own."
-        ) from error
+def read_record(run_dir: Path, world_size: int, label: str, faults: Mapping[int, str]) -> Record:
+    """The record of a run that has ended. `faults`: see `Collector.faults`."""
+    logs = [read_rank_log(call_log_file(run_dir, r), r, faults.get(r, "")) for r in range(world_size)]
+    return merge_logs(world_size, logs, label)
 
 
-@contextlib.contextmanager
-def run_directory() -> Iterator[Path]:
-    """A private directory for one run, deleted afterwards. Raises LaunchError if none can be made."""
-    path = new_run_directory()
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def start_ranks(
-    agent: AgentClient,
-    kind: str,
-    placement: Placement,
-    run_dir: Path,
-    group_timeout: float,
-    ranks: list[int] | None = None,
-) -> Collector:
-    """Start ranks (None: all) of a placement."""
-    ranks = list(range(len(placement.devices))) if ranks is None else ranks
-    common = {
-        "kind": kind,
-        "world_size": len(placement.devices),
-        "backend": placement.backend,
-        "run_dir": str(run_dir),
-        "env": dict(os.environ),
-        "cwd": _working_directory(),
-        "sys_path": [p or os.getcwd() for p in sys.path],
-        "group_timeout": group_timeout,
-    }
-    events_read, events_write = os.pipe()
-    states, theirs = [], [events_write]
-    for _ in ranks:
-        channel, far_channel = socket.socketpair()
-        output_read, output_write = os.pipe()
-        states.append(RankState(channel, output_read))
-        theirs += [far_channel.detach(), output_write]
-    try:
-        values = [{"rank": r, "device": placement.devices[r]} for r in ranks]
-        for state, pid in zip(states, agent.start(common, values, theirs), strict=True):
-            state.pid = pid
-    except BaseException:
-        for state in states:
-            state.channel.close()
-            os.close(state.output_fd)
-        os.close(events_read)
-        raise
-    finally:
-        for descriptor in theirs:
-            os.close(descriptor)
-    return Collector(states, events_read)
-
-
-def read_events(run_dir: Path, world_size: int, label: str) -> Record:
-    """The record of a run that has ended."""
-    return merge(world_size, (read_call_log(call_log_file(run_dir, r), r) for r in range(world_size)), label)
-
-
-def _working_directory() -> str:
-    try:
-        return os.getcwd()
-    except FileNotFoundError as error:
-        raise LaunchError("the current folder was deleted; change to another one and try again") from error
-
-
-def _end(agent: AgentClient, collector: Collector) -> None:
+def end_run(agent: AgentClient, collector: Collector) -> None:
     """Let finished ranks go, end the others, and wait until none is left."""
     pids = [s.pid for s in collector.ranks]
     if all(s.finished for s in collector.ranks):
@@ -230,7 +165,7 @@ def _end(agent: AgentClient, collector: Collector) -> None:
         raise RankError(f"ranks with the process ids {alive} could not be ended; the machine may be out of memory")
 
 
-def _notebook_sources() -> dict[str, dict[str, str]]:
+def notebook_sources() -> dict[str, dict[str, str]]:
     """Source text of notebook cells, which exist in no file: tracebacks and the record quote it."""
     labels = {}
     ipython = sys.modules.get("IPython")

@@ -2,76 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from .calls import take_line, to_event
 from .diagnosis import Diagnosis
-from .match import RankView, find_deadlock, find_leftover, find_mismatch, settled
+from .leftover import find_leftover
+from .logs import LogTail, Wait
+from .match import RankView, find_deadlock, find_mismatch, settled
 from .record import Event
 
 _CERTAIN_AFTER = 0.3  # seconds that a deadlock must last: entries of different ranks are written at different moments
-_HIDDEN_AFTER = 2.0  # seconds after which an unfinished hidden call counts as waited for
 _KEPT = 64  # calls of a rank that are kept although they are done, to show where ranks parted
-
-
-class LogTail:
-    """Follows one rank's call log, reading only what is new."""
-
-    def __init__(self, path: Path, rank: int) -> None:
-        self._path, self._rank = path, rank
-        self._offset, self._rest = 0, b""
-        self.calls: dict[int, dict[str, Any]] = {}
-        self.open: set[int] = set()  # numbers of the calls that have not ended
-        self.waited: int | None = None  # number of the asynchronous call that `wait()` was called on
-
-    def read(self) -> bool:
-        """Take in new lines. True if there were any."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return False
-        self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        for text in lines:
-            self._take(json.loads(text))
-        return bool(lines)
-
-    def _take(self, line: dict[str, Any]) -> None:
-        take_line(self.calls, line)
-        if "end" in line:
-            self.open.discard(line["end"])
-            if self.waited == line["end"]:
-                self.waited = None
-        elif "wait" in line:
-            self.waited = line["wait"]
-        else:
-            self.open.add(line["seq"])
-
-    def events(self) -> list[Event]:
-        """The calls that are kept, in order."""
-        return [to_event(self._rank, call) for call in self.calls.values()]
-
-    def blocked(self, events: list[Event], now_ns: int) -> Event | None:
-        """The call that the rank is inside of or waits for."""
-        for event in reversed(events):
-            if event.seq == self.waited:
-                return event
-            if event.seq in self.open and self.waited is None:
-                slow = now_ns - event.start_ns > _HIDDEN_AFTER * 1e9
-                if not event.asynchronous or (event.detail.get("hidden") and slow):
-                    return event
-        return None
-
-    def forget(self, done: set[int]) -> None:
-        """Drop calls that cannot matter any more."""
-        for seq in done - self.open:
-            self.calls.pop(seq, None)
 
 
 class Watch:
@@ -84,6 +26,7 @@ class Watch:
     def __init__(self, logs: Mapping[int, Path]) -> None:
         self._tails = {rank: LogTail(path, rank) for rank, path in logs.items()}
         self._suspicion: tuple[Diagnosis, float] | None = None
+        self._latest: dict[int, RankView] = {}
         self.diagnosis: Diagnosis | None = None
 
     def look(self, ended: set[int]) -> Diagnosis | None:
@@ -97,6 +40,7 @@ class Watch:
         fresh = [tail.read() for tail in self._tails.values()]
         now = time.monotonic()
         if not any(fresh) and self._suspicion is None and not self._somebody_waits():
+            self._latest = {}
             return None
         views = self._views(ended)
         found = find_mismatch(views) if any(fresh) or self._suspicion else None
@@ -127,6 +71,15 @@ class Watch:
                 self.diagnosis = find_leftover(views)
         return self.diagnosis
 
+    def waiting(self) -> dict[int, Wait]:
+        """The ranks that wait for others in a call, as of the last look."""
+        now = time.monotonic_ns()
+        return {r: self._tails[r].wait_for(v.blocked, now) for r, v in self._latest.items() if v.blocked is not None}
+
+    def last_calls(self, keep: int = 8) -> dict[int, list[Event]]:
+        """The latest calls of every rank."""
+        return {rank: tail.events()[-keep:] for rank, tail in self._tails.items()}
+
     def _somebody_waits(self) -> bool:
         return any(tail.open for tail in self._tails.values())
 
@@ -137,6 +90,7 @@ class Watch:
             events = tail.events()
             gone = rank in ended
             views[rank] = RankView(events, None if gone else tail.blocked(events, now_ns), gone)
+        self._latest = views
         return views
 
     def _forget(self, views: Mapping[int, RankView]) -> None:

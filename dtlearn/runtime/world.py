@@ -7,78 +7,65 @@ import shutil
 import signal
 import time
 import weakref
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import transfer, wire
+from . import wire
 from .agent_client import AgentClient, get_agent
 from .cell import CellOutcome, Sink, run_cell
 from .collect import Collector
 from .device import Placement, check_world_size, place
-from .errors import DtlearnError, Failure, LaunchError, RankError
+from .errors import DtlearnError, LaunchError, RankError
+from .folders import new_run_directory
 from .kernel_client import RankLink, ask_all, values
+from .lab import Lab
+from .lab_agent import LabAgent, connect_lab
+from .link import Link, connect
+from .rank_handle import RankProcess
+from .rank_process import STACK_SIGNAL
 from .rank_run import call_log_file
-from .record import Event
-from .run import new_run_directory, start_ranks
+from .request import Requests
+from .snapshot import Snapshot, take_snapshot
+from .start import start_ranks
+from .world_status import rows
 
 _START_TIMEOUT = 60.0
 # A collective that waits this long gives up by itself; the time limit of a cell and the interrupt come long before.
 _GROUP_TIMEOUT = 1800.0
 
 
-@dataclass
-class RankProcess:
-    """One rank of a world: its process, its line, and whoever hears of its death."""
-
-    collector: Collector
-    index: int  # in the collector
-    link: RankLink
-
-    @property
-    def pid(self) -> int:
-        return self.collector.ranks[self.index].pid
-
-    @property
-    def alive(self) -> bool:
-        return self.collector.ranks[self.index].status is None
-
-    @property
-    def death(self) -> Failure | None:
-        """How it ended; None while it lives."""
-        return None if self.alive else self.collector.ranks[self.index].failure
-
-    def close(self) -> None:
-        """Give up what this process holds of a rank that has ended."""
-        self.link.close()
-        self.collector.leave(self.index)
-
-
-class World:
-    """`world_size` ranks that live until `stop()` or until this process ends, however it ends.
+class World(Requests):
+    """Ranks that live, with all that they start, until `stop()`, or until nobody holds this or we end.
 
     Args:
-        world_size: number of ranks, 1 to 64.
-        device: as for `run_ranks`.
+        world_size: number of ranks, 1 to 64, on this machine; or a lab: ranks on several (see `lab.read_lab`); or a
+            lab's agent, whose nodes may be there already.
+        device, link: as for `run_ranks`.
 
     Raises:
-        ValueError: wrong `world_size` or `device`.
+        ValueError: wrong `world_size`, `device` or `link`.
         LaunchError: the ranks could not be started.
     """
 
-    def __init__(self, world_size: int, device: str = "auto") -> None:
-        self.size = check_world_size(world_size)
-        self._agent: AgentClient = get_agent()
-        self.placement: Placement = place(self.size, self._agent.hello()["num_gpus"], device)
+    def __init__(self, world_size: int | Lab | LabAgent, device: str = "auto", link: Link | None = None) -> None:
+        self.lab: LabAgent | None = None
+        if isinstance(world_size, Lab | LabAgent):
+            self.lab = world_size if isinstance(world_size, LabAgent) else LabAgent(world_size)
+            self.size = self.lab.lab.size
+            self.placement: Placement = connect_lab(self.lab.lab, device, link)
+        else:
+            self.size = check_world_size(world_size)
+            self.placement = connect(place(self.size, get_agent().hello()["num_gpus"], device), link)
+        self.label = self.placement.where
+        self._link, self._links_used = link, 0
         self.setup_cells: list[str] = []
         self.processes: list[RankProcess] = []
-        self.cells = 0  # cells run so far
+        self.tasks = 0  # cells and requests so far
+        self.cells = 0  # the number of the latest of them whose calls are logged
         self._start()
 
     def __repr__(self) -> str:
-        state = "stopped" if not self.processes else str(self.placement)
-        return f"{self.size} rank{'s' * (self.size > 1)}, {state}"
+        return f"{self.size} rank{'s' * (self.size > 1)}, {self.placement if self.processes else 'stopped'}"
 
     @property
     def links(self) -> list[RankLink]:
@@ -91,6 +78,23 @@ class World:
     def pids(self) -> list[int]:
         return [p.pid for p in self.processes]
 
+    @property
+    def link(self) -> Link | None:
+        """The emulated interconnect; None if there is none. It can be changed between cells: `world.link = Link()`."""
+        return self._link
+
+    @link.setter
+    def link(self, link: Link | None) -> None:
+        self.placement = connect_lab(self.lab.lab, "auto", link) if self.lab else connect(self.placement, link)
+        self._link, self._links_used = link, self._links_used + 1
+        living = [p.link for p in self.processes if p.alive]  # a rank that replaces a dead one hears of it at its start
+        values(living, ask_all(living, {"do": "link", **self._groups()}, timeout=60), "world.link")
+
+    def _groups(self) -> dict[str, Any]:
+        """What a rank is told of its groups: which generation, and what they are connected by."""
+        link = self._link and self._link.to_plain()
+        return {"generation": self.generation, "link": link, "era": f"{self.generation}.{self._links_used}"}
+
     def call_logs(self) -> dict[int, Path]:
         """Where each rank writes the calls of the latest cell."""
         return {r: call_log_file(self._run_dir, r, self.cells) for r in range(self.size)}
@@ -99,62 +103,34 @@ class World:
         self, code: str, ranks: list[int] | None = None, *, timeout: float | None = None, number: int = 0, sink: Sink
     ) -> CellOutcome:
         """Run a cell on some ranks (None: all). See `cell.run_cell`."""
+        if self.lab is not None:
+            self.listen()
+            if not all(p.alive for p in self.processes):
+                self.repair()  # a host that was gone may be back; if not, this says what to do
+        self.label = self.placement.where  # what was measured on a link is told of it, whatever link comes next
         return run_cell(self, code, ranks if ranks is not None else list(range(self.size)), timeout, number, sink)
 
-    def push(self, **names: Any) -> None:
-        """Set variables on every rank: `world.push(x=1)`. Values are copied."""
-        body = transfer.pack(names, f"the value of {', '.join(names)}")
-        values(self.links, ask_all(self.links, {"do": "push"}, body, timeout=60), "push")
-
-    def gather(self, expression: str) -> list[Any]:
-        """The value of an expression on every rank, by rank: `world.gather("loss.item()")`."""
-        replies = ask_all(self.links, {"do": "gather", "expression": expression}, timeout=60)
-        return values(self.links, replies, f"gather({expression!r})")
-
-    def run(self, fn: Callable[..., Any], *args: Any, timeout: float = 600.0) -> list[Any]:
-        """Call `fn(*args)` on every rank; its return values, by rank. What `fn` sets globally stays on the ranks."""
-        body = transfer.pack((fn, args), f"the function {getattr(fn, '__name__', fn)!r} or one of its arguments")
-        return values(self.links, ask_all(self.links, {"do": "call"}, body, timeout=timeout), "run")
-
-    def last(self, ranks: list[int]) -> list[Any]:
-        """The value of the last line of the last cell on those ranks."""
-        links = [self.links[r] for r in ranks]
-        return values(links, ask_all(links, {"do": "last"}, timeout=60), "the value of the last line")
-
-    def events(self) -> list[list[Event]]:
-        """What each rank communicated in the last cell that it ran."""
-        return values(self.links, ask_all(self.links, {"do": "events"}, timeout=60), "the record")
+    def diagnose(self) -> Snapshot:
+        """How every rank stands, from three sources. It may be asked from a thread while a cell runs."""
+        return take_snapshot(self)
 
     def status(self) -> list[dict[str, Any]]:
-        """One row per rank: rank, pid, device, state ("idle", "stopped", or the call that it is in)."""
-        if not self.processes:
-            return []
-        self.listen()
-        living = [p.link for p in self.processes if p.alive]
-        told = dict(
-            zip((link.rank for link in living), ask_all(living, {"do": "state"}, timeout=2, side=True), strict=True)
-        )
-        rows = []
-        for rank, process in enumerate(self.processes):
-            reply = told.get(rank)
-            if not process.alive:
-                state = "dead"
-            elif reply is None:
-                state = "does not answer"
-            else:
-                inside, stack = reply[0]["inside"], reply[0]["stack"]
-                state = inside or (f"running, {stack[-1]}" if stack else "idle")
-            rows.append({"rank": rank, "pid": process.pid, "device": self.placement.devices[rank], "state": state})
-        return rows
+        """One row per rank: rank, pid, device, state; see `world_status.rows`."""
+        return rows(self)
 
     def restart(self) -> None:
         """End all ranks and start new ones; variables are lost, setup cells run again."""
-        self.stop()
+        self._end_ranks()
         self._start()
         self._replay_setup(list(range(self.size)))
 
     def stop(self) -> None:
-        """End all ranks."""
+        """End all ranks, and send the nodes of a lab home."""
+        self._end_ranks()
+        if self.lab is not None:
+            self.lab.close()
+
+    def _end_ranks(self) -> None:
         if self.processes:
             with contextlib.suppress(LaunchError):  # the agent is gone, and its ranks with it
                 self._agent.signal(self.pids, signal.SIGKILL, group=True)
@@ -163,7 +139,8 @@ class World:
             for process in self.processes:
                 process.close()
         self.processes = []
-        self._remove_run_dir()
+        if self._abandon.detach():
+            shutil.rmtree(self._run_dir, ignore_errors=True)
 
     def listen(self) -> None:
         """Hear of deaths."""
@@ -181,14 +158,20 @@ class World:
         """Send those ranks what Ctrl-C sends."""
         self._agent.signal([self.processes[r].pid for r in ranks], signal.SIGINT)
 
+    def dump_stacks(self, ranks: list[int]) -> None:
+        """Ask those ranks to write their stacks to their files; also ranks whose interpreter does not answer do."""
+        self._agent.signal([self.processes[r].pid for r in ranks], STACK_SIGNAL)
+
     def repair(self) -> list[int]:
         """Replace dead ranks and give all ranks new process groups. Returns the ranks that were replaced."""
         self.listen()
         dead = [r for r, p in enumerate(self.processes) if not p.alive]
+        if self.lab is not None:
+            self.lab.check(dead)
         self.generation += 1
         living = [p.link for p in self.processes if p.alive]
         # All at once: the groups of the living are complete only when the new ranks join.
-        sent = [(link, link.send({"do": "remake", "generation": self.generation})) for link in living]
+        sent = [(link, link.send({"do": "remake", **self._groups()})) for link in living]
         if dead:
             for rank, process in zip(dead, self._launch(dead), strict=True):
                 self.processes[rank].close()
@@ -203,13 +186,16 @@ class World:
 
     def _start(self) -> None:
         self._run_dir = new_run_directory()
-        self._remove_run_dir = weakref.finalize(self, shutil.rmtree, self._run_dir, ignore_errors=True)  # at exit too
         self.generation = 0
-        self._agent = get_agent()
+        self._agent: AgentClient | LabAgent = self.lab or get_agent()
+        # At exit too, and when nobody holds this world any more.
+        self._abandon = weakref.finalize(self, self._agent.abandon, str(self._run_dir))
         try:
+            if self.lab is not None:
+                self.lab.gather(self._run_dir)
             self.processes = self._launch(list(range(self.size)))
         except BaseException:
-            self._remove_run_dir()
+            self.stop()
             raise
 
     def _launch(self, ranks: list[int]) -> list[RankProcess]:
@@ -224,7 +210,7 @@ class World:
         return [RankProcess(collector, i, link) for i, link in enumerate(links)]
 
     def _connect(self, collector: Collector, ranks: list[int]) -> list[RankLink]:
-        collector.tell_all(wire.encode({"generation": self.generation}))
+        collector.tell_all(wire.encode(self._groups()))
         deadline = time.monotonic() + _START_TIMEOUT
         collector.listen_until(deadline, lambda: all(s.ready or s.failure for s in collector.ranks))
         if failures := collector.failures():
@@ -236,7 +222,8 @@ class World:
         for rank, state in zip(ranks, collector.ranks, strict=True):
             if state.ready is None:
                 raise LaunchError(f"rank {rank} did not start within {_START_TIMEOUT:g} s")
-            links.append(RankLink(rank, state.ready))
+            connection = self.lab.reach(state.pid, state.ready, self._run_dir) if self.lab else state.ready
+            links.append(RankLink(rank, connection))
         for link in links:
             link.wait_until_heard(deadline)
         return links

@@ -21,7 +21,7 @@ WORLDS: list[World] = []  # those that a fixture keeps alive
 
 
 def living() -> set[int]:
-    """Processes that the tests started and that still live, but for the agent and the ranks of kept worlds."""
+    """Processes that the tests started and that still live, but for the agent and kept worlds with their leaders."""
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it ended, or it is another user's
@@ -29,7 +29,15 @@ def living() -> set[int]:
             if state not in "ZX" and MARKER in (folder / "environ").read_bytes().split(b"\0"):
                 found.add(int(folder.name))
     agent = agent_client._current
-    return found - {os.getpid(), agent.pid if agent else 0} - {pid for world in WORLDS for pid in world.pids}
+    ranks = {pid for world in WORLDS for pid in world.pids}
+    return found - {os.getpid(), agent.pid if agent else 0} - ranks - {parent_of(pid) for pid in ranks}
+
+
+def parent_of(pid: int) -> int:
+    """Its parent's number; 0 if it has ended."""
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
 
 
 def wait_until(done, seconds: float = SECONDS_TO_VANISH) -> bool:

@@ -12,7 +12,17 @@ class Rank:
         self.calls: list[Event] = []
 
     def call(
-        self, op="all_reduce", *, group="world", peer=None, done=True, shape=(4,), dtype="float32", line=1, **detail
+        self,
+        op="all_reduce",
+        *,
+        group="world",
+        peer=None,
+        done=True,
+        shape=(4,),
+        dtype="float32",
+        line=1,
+        nbytes=16,
+        **detail,
     ):
         alike = [e for e in self.calls if e.group == group and e.is_p2p == (op in P2P_OPS)]
         self.calls.append(
@@ -22,7 +32,7 @@ class Rank:
                 op=op,
                 group=group,
                 group_seq=len(alike),
-                nbytes=16,
+                nbytes=nbytes,
                 dtype=dtype,
                 shape=shape,
                 peer=peer,

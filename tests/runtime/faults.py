@@ -3,16 +3,20 @@
 Each program is a cell: it uses `rank`, `world_size`, `torch` and `dist`.
 """
 
+import linecache
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Fault:
     name: str
-    code: str  # of the diagnosis; "" where the error is an exception or a death, not a diagnosis
+    code: str  # of the error
     program: str
     says: tuple[str, ...] = ()  # what the message has to hold
+    lines: tuple[str, ...] = ()  # what it has to hold if the program begins with line 1
     may_lose: tuple[int, ...] = ()  # ranks whose process this ends
+    sizes: tuple[int, ...] = (2, 4)  # numbers of ranks that it shows with
+    limit: float = 20.0  # seconds; faults that only a time limit ends have a short one
 
 
 FAULTS = [
@@ -73,7 +77,22 @@ FAULTS = [
         "different roots",
         "DTL-COLL-ROOT",
         "dist.broadcast(torch.ones(4), src=rank)\n",
-        ("different roots",),
+        ("rank 0 calls broadcast with root 0",),
+        sizes=(2,),
+    ),
+    Fault(
+        "different roots on many ranks",
+        "DTL-COLL-ROOT",
+        "dist.broadcast(torch.ones(4), src=rank)\n",
+        ("ranks 0-3 call broadcast with different roots",),
+        sizes=(4,),
+    ),
+    Fault(
+        "different shapes of a broadcast",
+        "DTL-COLL-SHAPE",
+        "dist.broadcast(torch.ones(6 if rank == 1 else 4), src=0)\n",
+        ("(4,)", "(6,)"),
+        may_lose=(0, 1, 2, 3),
     ),
     Fault(
         "all send first",
@@ -89,15 +108,42 @@ FAULTS = [
     ),
     Fault(
         "wrong tag",
-        "DTL-P2P-UNMATCHED",
+        "DTL-P2P-TAG",
         "t = torch.ones(4)\nif rank == 0:\n    dist.send(t, 1, tag=3)\nelif rank == 1:\n    dist.recv(t, 0, tag=4)\n",
         ("tag 3", "tag 4"),
+    ),
+    Fault(
+        "a message longer than its buffer",
+        "DTL-P2P-SIZE",
+        "if rank == 0:\n    dist.send(torch.ones(5), 1)\nelif rank == 1:\n    dist.recv(torch.ones(3), 0)\n",
+        ("rank 0 sends 20 bytes to rank 1, which has room for 12",),
+        may_lose=(0, 1),  # gloo aborts the receiver
+    ),
+    Fault(
+        "a message shorter than its buffer",
+        "DTL-P2P-SIZE",
+        "if rank == 0:\n    dist.send(torch.ones(3), 1)\nelif rank == 1:\n    dist.recv(torch.ones(5), 0)\n",
+        ("rank 0 sends 12 bytes to rank 1, which has room for 20",),
     ),
     Fault(
         "a send that nobody receives",
         "DTL-P2P-UNMATCHED",
         "if rank == 0:\n    dist.send(torch.ones(4), 1)\n",
         ("to 1",),
+    ),
+    Fault(
+        "a receive from another rank than the one that sends",
+        "DTL-P2P-UNMATCHED",
+        "t = torch.ones(4)\nif rank == 0:\n    dist.send(t, 1)\nelif rank == 1:\n    dist.recv(t, 2)\n",
+        ("rank 0 sends to rank 1, rank 1 receives from rank 2",),
+        sizes=(4,),
+    ),
+    Fault(
+        "a group made on one rank only, at the end",
+        "DTL-COLL-SKIP",
+        "if rank == 0:\n    dist.new_group([0, 1])\n",
+        ("new_group", "ended without making that call"),
+        may_lose=(0,),  # it waits in the store, where nothing reaches it
     ),
     Fault(
         "a group made on one rank only",
@@ -128,8 +174,49 @@ FAULTS = [
         ("group 0,1",),
     ),
     Fault(
+        "work that is never waited for",
+        "DTL-ASYNC-WAIT",
+        "def step():\n    t = torch.ones(4)\n    dist.all_reduce(t, async_op=True)\n    return t.sum().item()\n\n"
+        "step()\n",
+        ("never waited for its 1st all_reduce",),
+        ("never waited for its 1st all_reduce, line 3",),
+    ),
+    Fault(
+        "a message that is never waited for",
+        "DTL-ASYNC-WAIT",
+        "t = torch.ones(4)\n"
+        "def swap():\n    dist.isend(t, 1)\n\n"
+        "if rank == 0:\n    swap()\nif rank == 1:\n    dist.recv(t, 0)\n",
+        ("rank 0 never waited for its 1st isend",),  # it arrives, or not, which is the trouble
+        ("rank 0 never waited for its 1st isend, line 3",),
+    ),
+    Fault(
+        "slow work of one rank",
+        "DTL-STRAGGLER",
+        "import time\nif rank == 1:\n    time.sleep(60)\nelse:\n    dist.all_reduce(torch.ones(4))\n",
+        ("rank 0 waits in its 1st all_reduce, line ", ": time.sleep(60) without computing"),
+        ("rank 0 waits in its 1st all_reduce, line 5", "rank 1 stayed at line 3: time.sleep(60)"),
+        limit=1.0,
+    ),
+    Fault(
+        "a loop without an end",
+        "DTL-LOOP",
+        "if rank == 1:\n    while True:\n        pass\ndist.all_reduce(torch.ones(4))\n",
+        ("rank 0 waits in its 1st all_reduce", "rank 1 did not leave the `while` loop at lines "),
+        ("rank 1 did not leave the `while` loop at lines 2-3",),
+        limit=1.0,
+    ),
+    Fault(
+        "a loop in native code that holds the interpreter",
+        "DTL-LOOP",
+        "import re\nif rank == 1:\n    re.match(r'(a+)+$', 'a' * 40 + 'b')\ndist.all_reduce(torch.ones(4))\n",
+        ("rank 1 did not get past line ", "and computed all the time"),
+        ("rank 1 did not get past line 3: re.match(",),
+        limit=1.0,
+    ),
+    Fault(
         "an exception",
-        "",
+        "DTL-RAISED",
         "if rank == 1:\n    raise ValueError('boom')\ndist.all_reduce(torch.ones(4))\n",
         ("rank 1 raised ValueError: boom", "rank 0 was waiting in its 1st all_reduce"),
     ),
@@ -141,17 +228,85 @@ FAULTS = [
         ("all_reduce #1", "barrier #1"),
     ),
     Fault(
+        "an exception that the others survive and go on from",
+        "DTL-RAISED",
+        "import time\nif rank == 1:\n    raise ValueError('boom')\n"
+        "for _ in range(100):\n    try:\n        dist.all_reduce(torch.ones(4))\n    except RuntimeError:\n"
+        "        time.sleep(0.05)\n",
+        ("rank 1 raised ValueError: boom",),
+    ),
+    Fault(
+        "a death that the others survive and go on from",
+        "DTL-RANK-EXIT",
+        "import os, time\nif rank == 1:\n    os._exit(3)\n"
+        "for _ in range(100):\n    try:\n        dist.all_reduce(torch.ones(4))\n    except RuntimeError:\n"
+        "        time.sleep(0.05)\n",
+        ("rank 1 ended (exit code 3)",),
+        may_lose=(0, 1, 2, 3),  # those that swallow the interrupt too are ended
+    ),
+    Fault(
+        "calls that do not fit in a loop that swallows every exception",
+        "DTL-COLL-SHAPE",
+        "while True:\n    try:\n        dist.all_reduce(torch.ones(5 if rank == 1 else 4))\n"
+        "    except BaseException:\n        pass\n",
+        ("(4,)", "(5,)"),
+        may_lose=(0, 1, 2, 3),
+        sizes=(2,),
+    ),
+    Fault(
+        "a crash in native code",
+        "DTL-RANK-KILLED",
+        "import ctypes\nif rank == 1:\n    ctypes.string_at(0)\ndist.barrier()\n",
+        ("rank 1", "SIGSEGV"),
+        may_lose=(1,),
+    ),
+    Fault(
+        "not enough memory",
+        "DTL-OOM",
+        "if rank == 1:\n    torch.ones(1 << 50)\ndist.barrier()\n",
+        ("rank 1 raised RuntimeError", "rank 0 was waiting in its 1st barrier"),
+    ),
+    Fault(
+        "sys.exit in the middle",
+        "DTL-RANK-EXIT",
+        "import sys\nif rank == 1:\n    sys.exit(0)\ndist.barrier()\n",
+        ("rank 1 raised SystemExit: 0",),
+    ),
+    Fault(
+        "an early exit while nobody waits",
+        "DTL-RANK-EXIT",
+        "import os\nif rank == 1:\n    os._exit(0)\n",
+        ("rank 1", "exit code 0"),
+        may_lose=(1,),
+    ),
+    Fault(
         "a kill",
-        "",
+        "DTL-RANK-KILLED",
         "import os\nif rank == 1:\n    os.kill(os.getpid(), 9)\ndist.barrier()\n",
         ("rank 1", "SIGKILL"),
-        (1,),
+        may_lose=(1,),
     ),
     Fault(
         "an early exit",
-        "",
+        "DTL-RANK-EXIT",
         "import os\nif rank == 1:\n    os._exit(0)\ndist.barrier()\n",
         ("rank 1", "exit code 0"),
-        (1,),
+        may_lose=(1,),
     ),
 ]
+
+
+def run_program(program):
+    import torch
+    import torch.distributed as dist
+
+    show_source(program)
+    exec(
+        compile(program, "fault.py", "exec"),
+        {"rank": dist.get_rank(), "world_size": dist.get_world_size(), "torch": torch, "dist": dist},
+    )
+
+
+def show_source(program):
+    """What a notebook does with its cells."""
+    linecache.cache["fault.py"] = (len(program), None, program.splitlines(keepends=True), "fault.py")

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import agent_client, run_ranks
+from dtlearn.runtime import agent_client, run_ranks, wire
 from dtlearn.runtime.agent_client import AgentClient, get_agent
 from dtlearn.runtime.errors import LaunchError, RankError, RanksTimeout
 
@@ -177,13 +177,15 @@ def test_when_the_head_ends_without_stopping_its_world_nothing_is_left(tmp_path,
 
 
 def test_when_the_agent_is_killed_in_a_run_that_is_told_and_the_next_run_works(tmp_path):
-    def kill_the_agent():
-        if dist.get_rank() == 0:
-            os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(60)
-
     agent = get_agent()
     agent.hello()
+    pid = agent.pid
+
+    def kill_the_agent():
+        if dist.get_rank() == 0:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(60)
+
     begun = time.monotonic()
     with pytest.raises(LaunchError, match=r"helper process that starts ranks ended \(exit code -9\)"):
         run_ranks(kill_the_agent, 2)
@@ -208,7 +210,8 @@ def test_without_forking_every_rank_is_a_new_interpreter(monkeypatch):
     try:
         assert agent.hello()["forks"] is False
         result = run_ranks(look, 2, timeout=60, record=True)
-        assert result.values == [(agent.pid, 2.0)] * 2
+        assert [total for _, total in result] == [2.0, 2.0]
+        assert len({leader for leader, _ in result}) == 1
         assert len(result.record) == 2
     finally:
         agent.close()
@@ -220,3 +223,13 @@ def test_it_says_why_it_could_not_start(monkeypatch):
     with pytest.raises(LaunchError, match=r"ended \(exit code 1\)(.|\n)*dtlearn doctor(.|\n)*no torch here"):
         agent.hello()
     agent.close()
+
+
+def test_an_answer_that_the_head_never_read_does_not_keep_the_agent_from_cleaning_up():
+    agent = AgentClient()
+    agent.hello()
+    for _ in range(3):
+        agent._control.sendall(wire.encode({"do": "hello", "id": 0}))
+    time.sleep(0.2)
+    agent.close()
+    assert agent._process.returncode == 0

@@ -111,8 +111,9 @@ def test_a_call_in_words(call, text):
 
 def test_every_payload_argument_exists_in_this_torch():
     for op, names in calls.PAYLOAD.items():
-        parameters = inspect.signature(getattr(dist, op)).parameters
-        assert set(names) <= set(parameters), op
+        if op not in calls.SAME_AS or hasattr(dist, op):  # second names come and go
+            parameters = inspect.signature(getattr(dist, op)).parameters
+            assert set(names) <= set(parameters), op
     for op, name in calls._PEER.items():
         assert name in inspect.signature(getattr(dist, op)).parameters, op
 
@@ -138,3 +139,8 @@ def test_details_are_plain_values():
     found = detail({"op": dist.ReduceOp.MAX, "tag": 5, "ranks": range(2)})
     assert found == {"reduce_op": "MAX", "tag": 5, "ranks": [0, 1]}
     assert detail({"tag": 0, "ranks": None}) == {}
+    chunk = torch.zeros(12, dtype=torch.float64)[8:]
+    assert detail({"tensor": chunk, "tag": 3}) == {"tag": 3, "at": 64, "of": 96}
+    assert detail({"tensor": chunk}) == {}  # a collective's payload needs no place
+    assert detail({"tensor": torch.zeros(3).to_sparse(), "tag": 0}) == {}
+    assert detail({"op": dist._make_nccl_premul_sum(2.0)})["reduce_op"]  # not hashable in every version

@@ -207,3 +207,28 @@ def test_a_rank_that_was_replaced_is_given_up_and_the_last_one_closes_all():
 )
 def test_the_text_of_a_lost_peer_is_known(message, lost):
     assert is_peer_loss(message) is lost
+
+
+def test_a_kill_for_lack_of_memory_is_told_as_one(run, monkeypatch):
+    monkeypatch.setattr("dtlearn.runtime.collect.oom_kills", lambda: run.collector._oom_kills + 1)
+    run.die(1, -signal.SIGKILL)
+    run.wait()
+    (failure,) = run.collector.failures()
+    assert failure.message == "was killed by signal 9 (SIGKILL), because the machine ran out of memory"
+
+
+def test_a_rank_that_closed_its_own_line_is_told(run):
+    run.die(0, 71)
+    run.wait()
+    assert run.collector.failures()[0].message.startswith("ended: its line to this program was closed")
+
+
+def test_a_collector_that_nobody_holds_closes_its_descriptors():
+    before = set(os.listdir("/proc/self/fd"))
+    run = Run(2)
+    del run.collector
+    for channel in run.channels:
+        channel.close()
+    for descriptor in [*run.outputs, run.events]:
+        os.close(descriptor)
+    assert set(os.listdir("/proc/self/fd")) == before

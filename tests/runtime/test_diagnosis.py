@@ -1,14 +1,33 @@
-import pytest
-
-from dtlearn.runtime.diagnosis import ADVICE, Diagnosis, call_table, describe_call, parted_hint
+from dtlearn.runtime.codes import ADVICE
+from dtlearn.runtime.diagnosis import Diagnosis, call_table, describe_call, parted_hint
 from tests.runtime.events import Rank
 
 
-@pytest.mark.parametrize("code", ADVICE)
-def test_every_code_has_a_reason_and_a_remedy(code):
-    text = str(Diagnosis(code, "rank 1 did it", (1,)))
-    assert f"rank 1 did it  [{code}]" in text
-    assert all(part in text for part in ADVICE[code])
+def test_the_text_has_its_parts_in_order():
+    calls = {0: Rank(0).call(line=3).calls[0], 1: Rank(1).call("barrier", line=4, dtype=None, shape=None).calls[0]}
+    found = Diagnosis(
+        "DTL-COLL-ORDER", "they differ", (0, 1), calls, dict.fromkeys(calls, "called"), "look there first"
+    )
+    why, what = ADVICE["DTL-COLL-ORDER"]
+    assert str(found).splitlines() == [
+        "they differ  [DTL-COLL-ORDER]",
+        "  rank 0  called  all_reduce #1 float32 (4,)  line 3: dist.all_reduce(t)",
+        "> rank 1  called  barrier #1                  line 4: dist.barrier(t)",
+        why,
+        "look there first",
+        what,
+    ]
+
+
+def test_the_odd_one_out_is_marked():
+    calls = {r: Rank(r).call(shape=(5,) if r == 0 else (4,)).calls[0] for r in range(3)}
+    table = call_table(calls, {}, mark=True)
+    assert [line[0] for line in table] == [">", " ", " "]
+    assert [line[0] for line in call_table(calls, {})] == [" ", " ", " "]
+
+
+def test_a_place_stands_where_there_is_no_call():
+    assert call_table({1: None}, {1: "runs"}, {1: "line 3: work()"}) == ["  rank 1  runs  line 3: work()"]
 
 
 def test_the_table_is_aligned_and_shows_who_made_no_call():
@@ -33,10 +52,15 @@ def test_a_call_is_described_by_what_tells_it_apart():
     ]
 
 
-def test_an_exception_that_a_call_hides_is_said():
-    call = Rank(1).call("barrier", during="ValueError: boom").calls[0]
-    text = str(Diagnosis("DTL-COLL-ORDER", "they differ", (1,), {1: call}, {1: "called"}))
-    assert "rank 1 was handling ValueError: boom when it made that call" in text
+def test_an_exception_that_a_call_hides_comes_right_after_the_sentence():
+    calls = {0: Rank(0).call().calls[0], 1: Rank(1).call("barrier", during="ValueError: boom").calls[0]}
+    text = str(Diagnosis("DTL-COLL-ORDER", "they differ", (1,), calls, dict.fromkeys(calls, "called")))
+    assert text.splitlines()[1] == "rank 1 was handling ValueError: boom when it made that call: begin there."
+
+
+def test_an_exception_that_all_ranks_handle_is_no_difference():
+    calls = {r: Rank(r).call("barrier", during="ValueError: boom").calls[0] for r in range(2)}
+    assert "handling" not in str(Diagnosis("DTL-COLL-ORDER", "x", (1,), calls, dict.fromkeys(calls, "called")))
 
 
 def test_no_hint_without_a_difference():

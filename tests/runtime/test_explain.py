@@ -1,21 +1,24 @@
-"""Failed and stuck runs: the first cause first, who waited where, and the time limit is kept."""
+"""Failed runs: the first cause first, and who waited where."""
 
 import contextlib
 import ctypes
 import inspect
 import os
-import re
 import signal
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
-from dtlearn.runtime.errors import Failure, RankError, RanksDisagree, RanksTimeout, Stuck
-from dtlearn.runtime.explain import advise, other_failures, ranks_text, read_stack, timeout_message
+from dtlearn.runtime import explain, run_ranks
+from dtlearn.runtime.diagnosis import Diagnosis
+from dtlearn.runtime.errors import Failure, RankError, RanksDisagree
+from dtlearn.runtime.explain import advise, comes_before, last_words, other_failures, ranks_text
+from dtlearn.runtime.limits import Limits
+from tests.runtime.events import Rank
 
 LIMIT = 1.0
 
@@ -25,15 +28,6 @@ def error_of(fn, world_size, *args) -> RankError:
     with pytest.raises(RankError) as caught:
         run_ranks(fn, world_size, *args, timeout=20)
     assert time.monotonic() - begun < 10  # a failure is told when it happens
-    return caught.value
-
-
-def timeout_of(fn, world_size, limit=LIMIT) -> RanksTimeout:
-    run_ranks(int, 1)  # the agent is loaded: what follows is the run alone
-    begun = time.monotonic()
-    with pytest.raises(RanksTimeout) as caught:
-        run_ranks(fn, world_size, timeout=limit)
-    assert limit <= time.monotonic() - begun < limit + 2
     return caught.value
 
 
@@ -195,20 +189,6 @@ def test_an_exception_with_a_barrier_in_finally_that_meets_another_call_is_told(
     assert "rank 1 was handling ValueError: bad batch when it made that call: begin there." in str(error)
 
 
-def test_an_exception_with_a_stuck_barrier_in_finally_is_told():
-    def tidy():
-        try:
-            if dist.get_rank() == 1:
-                raise ValueError("bad batch")
-            time.sleep(60)
-        finally:
-            dist.barrier()
-
-    text = str(timeout_of(tidy, 2))
-    assert f"rank 0 is running, at line {line_of(tidy, 'sleep')} in tidy" in text
-    assert f"rank 1 waits in its 1st barrier, line {line_of(tidy, 'barrier')} (after ValueError: bad batch)" in text
-
-
 def test_a_skipped_collective_names_who_waits_where_and_who_ended():
     def skip():
         dist.all_reduce(torch.ones(2))
@@ -226,86 +206,6 @@ def test_a_skipped_collective_names_who_waits_where_and_who_ended():
     assert str(error).count(line) == 2
 
 
-def test_who_waits_for_a_rank_that_is_busy_is_named_with_call_and_line():
-    def step():
-        dist.all_reduce(torch.ones(2))
-        if dist.get_rank() == 0:
-            time.sleep(60)
-        dist.all_reduce(torch.ones(3))
-
-    error = timeout_of(step, 3)
-    call = f"its 2nd all_reduce, line {line_of(step, 'torch.ones(3)')}: dist.all_reduce(torch.ones(3))"
-    assert str(error).splitlines() == [
-        "the ranks did not finish within 1 s:",
-        f"  rank 0 is running, at line {line_of(step, 'sleep')} in step",
-        f"  rank 1 waits in {call}",
-        f"  rank 2 waits in {call}",
-    ]
-    assert [(s.rank, s.state, s.call) for s in error.stuck] == [
-        (0, "running", ""),
-        (1, "waiting", call),
-        (2, "waiting", call),
-    ]
-
-
-def test_an_endless_loop_is_found_by_its_line():
-    def loop():
-        print("looping")
-        while True:
-            pass
-
-    error = timeout_of(loop, 2)
-    lines = range(line_of(loop, "while"), line_of(loop, "while") + 2)
-    assert [s.state for s in error.stuck] == ["running", "running"]
-    assert all(int(re.search(r"line (\d+) in loop", s.stack[-1])[1]) in lines for s in error.stuck)
-    assert "No rank waits for another" in str(error)
-    assert error.output == {0: "looping\n", 1: "looping\n"}
-
-
-def test_a_loop_in_native_code_that_holds_the_interpreter_is_found_too():
-    def search():
-        re.match(r"(a+)+$", "a" * 40 + "b")
-
-    error = timeout_of(search, 1)
-    assert f"rank 0 is running, at line {line_of(search, 're.match')} in search" in str(error)
-
-
-def test_a_call_that_raised_and_was_handled_is_not_taken_for_a_waiting_one():
-    def handled():
-        with contextlib.suppress(ValueError, RuntimeError):
-            dist.broadcast(torch.ones(2), 7)
-        while True:
-            time.sleep(0.01)
-
-    assert [s.state for s in timeout_of(handled, 2).stuck] == ["running", "running"]
-
-
-def test_a_rank_that_never_joins_the_group_keeps_nobody(tmp_path):
-    def join(path):
-        if os.environ["RANK"] == "1":
-            time.sleep(60)
-        dist.init_process_group("gloo", init_method=f"file://{path}", rank=0, world_size=2)
-
-    begun = time.monotonic()
-    with pytest.raises(
-        RanksTimeout, match=r"rank 0 is running, at line \d+ in join\n  rank 1 is running, at line \d+ in join"
-    ):
-        run_ranks(join, 2, str(tmp_path / "store"), timeout=LIMIT, init_group=False)
-    assert time.monotonic() - begun < LIMIT + 2
-
-
-def test_a_stuck_backward_of_ddp_is_not_blamed_on_the_learners_code():
-    def step():
-        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
-        loss = model(torch.ones(1, 2)).sum()
-        if dist.get_rank() == 0:
-            loss.backward()
-
-    text = str(timeout_of(step, 2))
-    assert "rank 1 returned" in text
-    assert "the backward pass of DistributedDataParallel, FSDP), it waits for rank 1" in text
-
-
 def test_a_backward_of_ddp_that_stays_stuck_is_diagnosed():
     def step():
         model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
@@ -317,6 +217,29 @@ def test_a_backward_of_ddp_that_stays_stuck_is_diagnosed():
     assert isinstance(error, RanksDisagree)
     assert error.diagnosis.code == "DTL-COLL-SKIP"
     assert f"line {line_of(step, 'backward')}: loss.backward()" in str(error)
+
+
+def test_the_death_of_a_rank_comes_before_what_its_peers_do_then():
+    def die():
+        if dist.get_rank() == 1:
+            os._exit(5)
+        with contextlib.suppress(RuntimeError):
+            dist.all_reduce(torch.ones(1))
+        with contextlib.suppress(RuntimeError):  # they part only now
+            dist.all_reduce(torch.ones(1)) if dist.get_rank() == 0 else dist.barrier()
+        raise KeyError("no result")
+
+    error = error_of(die, 3)
+    assert error.code == "DTL-RANK-EXIT"
+    assert str(error).startswith("rank 1 ended (exit code 5) before it finished")
+
+
+def test_a_death_that_calls_which_do_not_fit_have_caused_comes_after_them():
+    calls = {r: Rank(r).call(shape=(r + 4,)).calls[0] for r in range(2)}
+    mismatch = Diagnosis("DTL-COLL-SHAPE", "x", (0, 1), calls, dict.fromkeys(calls, "called"))
+    assert comes_before(mismatch, [Failure(0, "killed", "SIGABRT", "was killed")])
+    assert not comes_before(mismatch, [Failure(2, "killed", "SIGKILL", "was killed")])  # it made no such call
+    assert not comes_before(mismatch, [Failure(0, "raised", "ValueError", "boom")])
 
 
 @pytest.mark.parametrize(
@@ -333,34 +256,28 @@ def test_ranks_in_words(ranks, text):
     assert ranks_text(ranks) == text
 
 
-def test_a_mixed_picture_lists_every_rank_and_claims_nothing():
-    stuck = [Stuck(0, "waiting", "its 1st barrier, line 3"), Stuck(1, "running", "", ("line 1 in a", "line 9 in b"))]
-    assert timeout_message(stuck, 2.5).splitlines() == [
-        "the ranks did not finish within 2.5 s:",
-        "  rank 0 waits in its 1st barrier, line 3",
-        "  rank 1 is running, at line 9 in b",
-    ]
-
-
 def test_advice_is_given_only_for_known_causes():
-    assert "out of memory" in advise(Failure(0, "killed", "SIGKILL", ""))
-    assert "native code" in advise(Failure(0, "killed", "SIGABRT", ""))
-    assert "sys.exit" in advise(Failure(0, "ended", "", ""))
-    assert advise(Failure(0, "raised", "ValueError", "")) == ""
+    assert "out of memory" in advise(Failure(0, "killed", "SIGKILL", ""), Limits())
+    assert "native code" in advise(Failure(0, "killed", "SIGABRT", ""), Limits())
+    assert "sys.exit" in advise(Failure(0, "ended", "", ""), Limits())
+    assert advise(Failure(0, "raised", "ValueError", ""), Limits()) == ""
+
+
+def test_advice_for_ends_that_come_from_limits_and_lines():
+    assert "out of memory" not in advise(Failure(0, "killed", "SIGKILL", "... ran out of memory"), Limits())
+    assert "used up its 3 s" in advise(Failure(0, "killed", "SIGXCPU", ""), Limits(cpu_seconds=3))
+    assert "parent process" in advise(Failure(0, "killed", "", ""), Limits())
+    assert "Close only what" in advise(Failure(0, "ended", "", "ended: its line to this program was closed"), Limits())
+
+
+def test_last_words_leave_out_frames_of_this_package():
+    own = Path(explain.__file__).parent / "family.py"
+    text = (
+        f'Fatal Python error\n  File "/home/x/a.py", line 3 in f\n  File "{own}", line 5 in _fork\nExtension modules: a'
+    )
+    assert last_words(text) == ["Fatal Python error", '  File "/home/x/a.py", line 3 in f']
 
 
 def test_other_failures_are_cut_to_a_line():
     failures = [Failure(1, "raised", "ValueError", "x" * 500 + "\nmore"), Failure(0, "raised", "KeyError", "k")]
     assert [len(line) for line in other_failures(failures, {0})] == [len("rank 1: ") + 200]
-
-
-def test_a_stack_shows_the_learners_frames_only(tmp_path):
-    path = tmp_path / "stack.txt"
-    path.write_text(
-        'Thread 0x1 (most recent call first):\n  File "/home/x/other.py", line 5 in other\n\n'
-        "Current thread 0x2 (most recent call first):\n"
-        f'  File "{torch.__file__}", line 1 in wait\n  File "/home/x/my.py", line 8 in inner\n'
-        '  File "/home/x/my.py", line 3 in <module>\n  File "<frozen runpy>", line 9 in run\n'
-    )
-    assert read_stack(path) == ("line 3 in <module>", "line 8 in inner")
-    assert read_stack(tmp_path / "none") == ()

@@ -1,43 +1,31 @@
 """Every fault of the table is named, on 2 and 4 ranks, in `run_ranks` and in cells; and cells go on after it."""
 
+import os
+
 import pytest
 
 from dtlearn.runtime.cell import Sink
 from dtlearn.runtime.errors import RankError, RanksDisagree, RanksTimeout
 from dtlearn.runtime.run import run_ranks
-from tests.runtime.faults import FAULTS
+from tests.runtime.conftest import Shown
+from tests.runtime.faults import FAULTS, run_program, show_source
 
-LIMIT = 20.0  # seconds: whatever is not named by then ends as a time-out, and the test fails
-
-
-def run_program(program):
-    import linecache
-
-    import torch
-    import torch.distributed as dist
-
-    linecache.cache["fault.py"] = (len(program), None, program.splitlines(keepends=True), "fault.py")
-    exec(
-        compile(program, "fault.py", "exec"),
-        {"rank": dist.get_rank(), "world_size": dist.get_world_size(), "torch": torch, "dist": dist},
-    )
+CASES = [pytest.param(fault, size, id=f"{fault.name}-{size}") for fault in FAULTS for size in fault.sizes]
 
 
 def check(fault, error):
-    if fault.code:
-        assert isinstance(error, RanksDisagree), f"{type(error).__name__}: {error}"
-        assert error.diagnosis.code == fault.code, str(error)
-    else:
-        assert isinstance(error, RankError) and not isinstance(error, (RanksDisagree, RanksTimeout)), str(error)
-    for text in fault.says:
+    assert error.code == fault.code, f"{type(error).__name__}: {error}"
+    if fault.code.startswith(("DTL-COLL", "DTL-P2P", "DTL-ASYNC")):
+        assert isinstance(error, RanksDisagree) and error.diagnosis.code == fault.code
+    for text in (*fault.says, *fault.lines):
         assert text in str(error), f"{text!r} is not in:\n{error}"
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(("fault", "world_size"), CASES)
 def test_run_ranks_names_the_fault(fault, world_size):
-    with pytest.raises(RankError) as caught:
-        run_ranks(run_program, world_size, fault.program, timeout=LIMIT)
+    show_source(fault.program)
+    with pytest.raises((RankError, RanksTimeout)) as caught:
+        run_ranks(run_program, world_size, fault.program, timeout=fault.limit)
     check(fault, caught.value)
 
 
@@ -48,16 +36,50 @@ def worlds(make_world):
     return lambda size: made[size] if size in made else made.setdefault(size, make_world(size))
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(("fault", "world_size"), CASES)
 def test_a_cell_names_the_fault_and_the_ranks_go_on(fault, world_size, worlds):
     world = worlds(world_size)
     world.push(kept="still here")
-    with pytest.raises(RankError) as caught:
-        world.execute(fault.program, timeout=LIMIT, sink=Sink())
+    with pytest.raises((RankError, RanksTimeout)) as caught:
+        world.execute(fault.program, timeout=fault.limit, sink=Sink())
     check(fault, caught.value)
-    world.execute("total = torch.ones(1)\ndist.all_reduce(total)", timeout=LIMIT, sink=Sink())
+    world.execute("total = torch.ones(1)\ndist.all_reduce(total)", timeout=20, sink=Sink())
     assert world.gather("total.item()") == [world.size] * world.size
     survivors = world.gather("globals().get('kept')")
     lost = [rank for rank, value in enumerate(survivors) if value is None]
     assert set(lost) <= set(fault.may_lose)
+
+
+def test_a_flood_of_output_hides_no_fault():
+    program = "for _ in range(1000):\n    print('x' * 100_000)\nif rank != 1:\n    dist.all_reduce(torch.ones(4))\n"
+    with pytest.raises(RanksDisagree) as caught:
+        run_ranks(run_program, 2, program, timeout=30)
+    assert caught.value.code == "DTL-COLL-SKIP"
+    assert all(len(text) < 2_000_000 for text in caught.value.output.values())
+
+
+def test_a_flood_of_output_of_a_cell_hides_no_fault(worlds):
+    program = "for _ in range(100):\n    print('x' * 100_000)\nif rank != 1:\n    dist.all_reduce(torch.ones(4))\n"
+    shown = Shown()
+    with pytest.raises(RanksDisagree) as caught:
+        worlds(2).execute(program, timeout=30, sink=shown)
+    assert caught.value.code == "DTL-COLL-SKIP"
+
+
+@pytest.mark.parametrize("end", ["exit", "return"])
+def test_a_rank_that_does_not_come_to_the_group_is_named(end, tmp_path):
+    def join(path):
+        import torch.distributed as dist
+
+        rank = int(os.environ["RANK"])
+        if rank == 1:
+            return os._exit(0) if end == "exit" else None
+        dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=3)
+
+    with pytest.raises(RankError) as caught:
+        run_ranks(join, 3, str(tmp_path / "store"), timeout=20, init_group=False)
+    if end == "exit":
+        assert caught.value.code == "DTL-RANK-EXIT" and caught.value.rank == 1
+    else:
+        assert caught.value.code == "DTL-INIT"
+        assert "ranks 0 and 2 wait in init_process_group; rank 1 did not call it" in str(caught.value)

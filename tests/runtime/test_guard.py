@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dtlearn.runtime.guard import descendants
+from dtlearn.runtime.processes import descendants
 
 # A command, its child in a session of its own, and a grandchild that has lost its parent; prints their numbers.
 FAMILY = """

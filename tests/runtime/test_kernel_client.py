@@ -91,3 +91,12 @@ def test_discarded_output_is_gone(world):
     while link.iopub.poll(100) and time.monotonic() < deadline:
         link.discard_output()
     assert list(link.published()) == []
+
+
+def test_the_rest_of_a_message_that_an_interrupt_cut_in_two_does_no_harm(world):
+    link = world.links[0]
+    msg_id = link.execute("print('cut')\nprint('whole')", 1)
+    assert link.iopub.poll(10_000)
+    while link.iopub.recv() != b"<IDS|MSG>":  # what an interrupt in the middle of a message has taken away
+        pass
+    assert finish(link, msg_id) == "cut\nwhole\n"

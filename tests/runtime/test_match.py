@@ -1,6 +1,6 @@
 import pytest
 
-from dtlearn.runtime.match import find_deadlock, find_leftover, find_mismatch, settled
+from dtlearn.runtime.match import _parties, find_deadlock, find_mismatch, settled
 from tests.runtime.events import Rank, views
 
 
@@ -23,7 +23,7 @@ def test_equal_calls_fit():
 def test_calls_that_do_not_fit_are_named(one, other, code):
     found = find_mismatch(views(Rank(0).call(line=7).call(**one), Rank(1).call(line=7).call(**other)))
     assert found.code == code and set(found.calls) == {0, 1} and found.is_mismatch
-    assert "number 2" in found.headline
+    assert found.headline.startswith("rank 0 calls ") and "as call number 2 of their group" in found.headline
 
 
 @pytest.mark.parametrize(
@@ -93,21 +93,34 @@ def test_a_message_under_way_is_no_cycle():
 def test_another_tag_is_another_message():
     sender = Rank(0).call("send", peer=1, done=False, tag=3)
     receiver = Rank(1).call("recv", peer=0, done=False, tag=4)
-    assert find_deadlock(views(sender, receiver)).code == "DTL-P2P-UNMATCHED"
+    found = find_deadlock(views(sender, receiver))
+    assert found.code == "DTL-P2P-TAG"
+    assert found.headline == "rank 0 sends to rank 1 with tag 3, which receives tag 4"
+
+
+def test_a_message_to_one_who_receives_from_another_is_unmatched():
+    found = find_deadlock(
+        views(Rank(0).call("send", peer=1, done=False), Rank(1).call("recv", peer=2, done=False), Rank(2), ended={2})
+    )
+    assert found.code == "DTL-P2P-UNMATCHED"
+    assert found.headline == "rank 0 sends to rank 1, rank 1 receives from rank 2, and the other half is missing"
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ("aab", "ranks 0 and 1 call f with a, rank 2 with b"),
+        ("abca", "ranks 0 and 3 call f with a, rank 1 with b, rank 2 with c"),
+        ("abcd", "ranks 0-3 call f with many"),
+    ],
+)
+def test_the_parties_of_a_difference_are_named(values, says):
+    assert _parties(dict(enumerate(values)), "call f with ", "with ", "many") == says
 
 
 def test_crossed_groups_are_named():
     a, b = ({"group": "0,1", "group_id": name, "done": False} for name in "ab")
     assert find_deadlock(views(Rank(0).call(**a), Rank(1).call(**b))).code == "DTL-COLL-GROUPS"
-
-
-def test_a_call_left_over_at_the_end_is_found():
-    left = views(
-        Rank(0).call("broadcast", peer=0).call("broadcast", peer=0), Rank(1).call("broadcast", peer=0), ended={0, 1}
-    )
-    found = find_leftover(left)
-    assert found.code == "DTL-COLL-SKIP" and found.states == {0: "made this call", 1: "ended"}
-    assert find_leftover(views(Rank(0).call(), Rank(1).call(), ended={0, 1})) is None
 
 
 def test_what_is_settled_can_go_and_changes_nothing():
@@ -122,3 +135,24 @@ def test_what_is_settled_can_go_and_changes_nothing():
         rank.calls = [e for e in rank.calls if e.seq not in done[rank.rank]]
     assert find_deadlock(views(*ranks)) is None
     assert find_deadlock(views(*ranks, ended={1})).code == "DTL-COLL-SKIP"
+
+
+@pytest.mark.parametrize("ended", [(), (0,)])
+def test_a_message_whose_work_was_dropped_keeps_its_receiver_waiting(ended):
+    sender = Rank(0).call("isend", peer=1, line=3, dropped=True, done=False)
+    if not ended:
+        sender.call(done=True)
+    found = find_deadlock(views(sender, Rank(1).call("recv", peer=0, done=False), ended=ended))
+    assert found.code == "DTL-ASYNC-WAIT"
+    assert (
+        found.headline.startswith("rank 0 never waited for its 1st isend, line 3")
+        and "rank 1 receives" in found.headline
+    )
+
+
+def test_an_isend_with_another_tag_is_the_half_that_does_not_fit():
+    a = Rank(0).call("isend", peer=1, done=False).call("recv", peer=1, done=False)
+    b = Rank(1).call("isend", peer=0, tag=1, done=False).call("recv", peer=0, tag=1, done=False)
+    found = find_deadlock(views(a, b))
+    assert found.code == "DTL-P2P-TAG"
+    assert found.headline == "rank 0 sends to rank 1 with tag 0, which receives tag 1"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dtlearn.runtime.output import BoundedText
+from dtlearn.runtime.output import CELL_LIMIT, BoundedText, OutputCap
 
 
 @pytest.mark.parametrize("piece", [1, 3, 10, 100])
@@ -39,3 +39,27 @@ def test_broken_characters_are_shown_and_not_fatal():
     kept.add(b"caf\xc3")
     kept.add(b"\xa9 \xff")
     assert kept.text() == "café \N{REPLACEMENT CHARACTER}"
+
+
+def test_a_cell_shows_up_to_its_limit_then_says_so_once():
+    shown: list[str] = []
+    cap = OutputCap(3, 2)
+    assert cap.limit == CELL_LIMIT // 2
+    cap.pass_on("x" * (cap.limit - 1), shown.append)
+    cap.pass_on("y", shown.append)
+    assert sum(map(len, shown)) == cap.limit
+    for _ in range(3):
+        cap.pass_on("z", shown.append)
+    assert shown[2:] == [f"\n[rank 3 printed more than {cap.limit:,} characters: the rest is not shown]\n"]
+    cap.restart()
+    cap.pass_on("next cell", shown.append)
+    assert shown[-1] == "next cell"
+
+
+def test_a_text_is_cut_in_the_middle_and_many_ranks_still_have_room():
+    shown: list[str] = []
+    cap = OutputCap(0, 64)
+    assert cap.limit == 1_000_000
+    cap.pass_on("x" * 2_000_000, shown.append)
+    assert shown[0].startswith("x" * cap.limit + "\n[rank 0 printed more than 1,000,000")
+    assert len(shown) == 1

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -44,13 +45,28 @@ def test_every_rank_has_a_stack_file_of_its_own():
     assert stack_file("/tmp/run", 1) != stack_file("/tmp/run", 2)
 
 
-def test_a_rank_is_a_session_of_its_own_below_the_agent():
+def test_a_rank_is_a_session_of_its_own_below_its_leader_below_the_agent():
     def look():
-        return os.getpid(), os.getsid(0), os.getpgid(0), os.getppid()
+        grandparent = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
+        return os.getpid(), os.getsid(0), os.getpgid(0), os.getppid(), grandparent
 
-    for pid, session, group, parent in run_ranks(look, 2):
+    parents = set()
+    for pid, session, group, parent, grandparent in run_ranks(look, 2):
         assert pid == session == group
-        assert parent == get_agent().pid
+        assert grandparent == get_agent().pid
+        parents.add(parent)
+    assert len(parents) == 1
+
+
+def test_temporary_files_are_where_the_caller_wants_them_now(tmp_path, monkeypatch):
+    def look():
+        import tempfile
+
+        return tempfile.gettempdir()
+
+    run_ranks(look, 1)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert run_ranks(look, 1).values == [str(tmp_path)]
 
 
 def test_standard_input_is_empty_and_output_is_no_terminal():

@@ -1,10 +1,12 @@
 """The record: selecting, counting, its two ends, and its text form."""
 
+import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from dtlearn.runtime.record import Event, Record, merge
+from dtlearn.runtime.record import Event, Record, Span, merge
 
 
 def event(rank=0, seq=0, op="all_reduce", group="world", nbytes=8, start=10, end=20, peer=None) -> Event:
@@ -70,8 +72,46 @@ def test_text_form_is_read_back_equal():
 
 
 def test_another_format_is_refused():
-    with pytest.raises(ValueError, match="format 2"):
-        Record.from_json(RECORD.to_json().replace('"format": 1', '"format": 2'))
+    with pytest.raises(ValueError, match="format 3; this version reads formats 1 and 2"):
+        Record.from_json(RECORD.to_json().replace('"format": 2', '"format": 3'))
+
+
+def test_a_record_of_the_first_format_is_read():
+    data = json.loads(RECORD.to_json())
+    del data["spans"], data["incomplete"]
+    for e in data["events"]:
+        del e["phase"]
+    assert Record.from_json(json.dumps({**data, "format": 1})) == RECORD
+
+
+def test_phases_are_selected_and_kept_in_text():
+    calls = [replace(event(0, 0), phase="backward"), event(0, 1), event(1, 0)]
+    spans = [Span(1, "forward", 1, 4), Span(0, "backward", 7, None), Span(0, "forward", 2, 5)]
+    record = merge(2, [calls], spans=spans, incomplete="the record of rank 1 is incomplete: disk full")
+    assert [(s.rank, s.phase) for s in record.spans] == [(0, "forward"), (0, "backward"), (1, "forward")]
+    assert [e.seq for e in record.select(phase="backward")] == [0]
+    assert [(e.rank, e.seq) for e in record.select(phase="")] == [(0, 1), (1, 0)]
+    assert record.select(phase="forward", rank=1).spans == (Span(1, "forward", 1, 4),)
+    assert Record.from_json(record.to_json()) == record
+
+
+def test_messages_pair_by_sender_receiver_group_and_tag():
+    def p2p(rank, seq, op, peer, group="world", **detail):
+        return replace(event(rank, seq, op, group, peer=peer), detail=detail)
+
+    record = merge(
+        2,
+        [
+            [p2p(0, 0, "send", 1), p2p(0, 1, "isend", 1, tag=1), p2p(0, 2, "isend", 1, "0,1", group_id="b")],
+            [
+                p2p(1, 0, "irecv", 0, tag=1),
+                p2p(1, 1, "recv", 0),
+                p2p(1, 2, "irecv", 0, "0,1", group_id="a"),
+                p2p(1, 3, "recv", None),
+            ],
+        ],
+    )
+    assert sorted((s.seq, r.seq) for s, r in record.messages()) == [(0, 1), (1, 0)]
 
 
 def test_an_event_reads_as_a_sentence():

@@ -149,6 +149,22 @@ def test_object_collectives_count_once_with_their_bytes():
     assert all(e.nbytes > 1000 for e in events)
 
 
+def test_every_object_collective_counts_once_and_messages_of_objects_are_two():
+    def exchange():
+        rank, box = dist.get_rank(), [None, None]
+        dist.gather_object("x" * 500, box if rank == 0 else None, dst=0)
+        got = [None]
+        dist.scatter_object_list(got, ["a" * 500, "b" * 500] if rank == 0 else None, src=0)
+        dist.send_object_list(["c" * 500], 1) if rank == 0 else dist.recv_object_list([None], 0)
+
+    record = record_of(exchange, 2)
+    for rank, message in ((0, "send"), (1, "recv")):
+        gathered, scattered, size, objects = record.select(rank=rank)
+        assert [gathered.op, scattered.op] == ["gather_object", "scatter_object_list"]
+        assert all(e.nbytes > 500 for e in (gathered, scattered, objects))
+        assert [size.op, objects.op] == [message] * 2 and size.nbytes == 8  # the length first
+
+
 def test_a_sub_group_is_named_by_its_ranks_and_numbered_by_itself():
     def groups():
         even = dist.new_group([0, 2])
@@ -250,7 +266,8 @@ def test_a_full_disk_does_not_break_the_run():
         dist.all_reduce(total)
         return total.tolist()
 
-    result = run_ranks(on_a_full_disk, 2, timeout=20, record=True)
+    with pytest.warns(UserWarning, match="the record of rank 1 is incomplete: No space left on device"):
+        result = run_ranks(on_a_full_disk, 2, timeout=20, record=True)
     assert result.values == [[2.0, 2.0]] * 2
     assert len(result.record) == 0
 
@@ -275,3 +292,90 @@ def test_the_log_survives_a_kill():
         run_ranks(killed, 2, timeout=20, record=True)
     record = caught.value.record
     assert [e.op for e in record.select(rank=1)] == ["barrier", "all_reduce"]
+
+
+# What is not in the record, as the recorder's docstring says.
+
+
+def test_sockets_and_the_key_value_store_are_not_in_the_record():
+    def talk():
+        import socket
+
+        store, rank = dist.distributed_c10d._get_default_store(), dist.get_rank()
+        if rank == 0:
+            with socket.create_server(("127.0.0.1", 0)) as server:
+                store.set("port", str(server.getsockname()[1]))
+                with server.accept()[0] as line:
+                    return line.recv(100)
+        with socket.create_connection(("127.0.0.1", int(store.get("port")))) as line:
+            line.sendall(b"a gradient")
+
+    result = run_ranks(talk, 2, timeout=20, record=True)
+    assert result[0] == b"a gradient"
+    assert len(result.record) == 0
+
+
+def test_calls_of_a_forked_child_are_not_in_the_record():
+    def parent():
+        dist.barrier()
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                total = torch.ones(2)
+                dist.ProcessGroupGloo(dist.HashStore(), 0, 1).allreduce([total]).wait()
+                torch.nn.Linear(2, 2)(total)  # no phase either
+                os.write(write, str(total.tolist()).encode())
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        dist.barrier()
+        return os.read(read, 100)
+
+    result = run_ranks(parent, 1, timeout=20, record=True)
+    assert result.values == [b"[1.0, 1.0]"]
+    assert [(e.op, e.seq) for e in result.record] == [("barrier", 0), ("barrier", 1)]
+    assert result.record.spans == ()
+
+
+def test_calls_of_a_program_that_a_rank_starts_are_not_in_the_record():
+    def parent():
+        import subprocess
+        import sys
+
+        program = (
+            "import torch, torch.distributed as dist;"
+            "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1);"
+            "t = torch.ones(2); dist.all_reduce(t); print(t.tolist())"
+        )
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True).stdout
+
+    result = run_ranks(parent, 1, timeout=50, record=True)
+    assert result.values == ["[1.0, 1.0]\n"]
+    assert len(result.record) == 0
+
+
+def test_of_a_function_taken_before_the_rank_began_the_reduction_is_not_known():
+    def early():
+        taken = dist.all_reduce.__wrapped__  # what a library that was loaded before has
+        taken(torch.ones(3), op=dist.ReduceOp.MAX)
+        from torch.distributed import all_reduce  # taken now, it is the recorder's
+
+        all_reduce(torch.ones(3), op=dist.ReduceOp.MAX)
+
+    before, now = record_of(early, 2).select(rank=0)
+    assert (before.op, before.nbytes, before.detail) == ("all_reduce", 12, {"hidden": True})
+    assert now.detail == {"reduce_op": "MAX"}
+
+
+def test_computation_outside_modules_has_no_phase_unless_it_is_marked():
+    def work():
+        import dtlearn
+
+        weight = torch.ones(2, requires_grad=True)
+        loss = (weight * 2).sum()
+        dist.all_reduce(loss.detach())
+        with dtlearn.phase("forward"):
+            dist.all_reduce((weight * 2).sum().detach())
+
+    assert [e.phase for e in record_of(work, 1)] == ["", "forward"]

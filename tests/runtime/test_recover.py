@@ -6,9 +6,11 @@ import time
 
 import pytest
 
+from dtlearn.runtime.agent_client import get_agent
 from dtlearn.runtime.cell import CellError, RunningCell
-from dtlearn.runtime.errors import RanksInterrupted, RanksTimeout
+from dtlearn.runtime.errors import RanksInterrupted, RanksTimeout, Stuck
 from dtlearn.runtime.kernel_client import ask_all
+from dtlearn.runtime.recover import _reports
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +100,7 @@ def impatient(monkeypatch):
     def ask_soon(*args, timeout, **options):
         return ask_all(*args, timeout=timeout / 4, **options)
 
-    for user in ("cell", "recover"):
+    for user in ("running", "recover"):
         monkeypatch.setattr(f"dtlearn.runtime.{user}.ask_all", ask_soon)
 
 
@@ -180,9 +182,28 @@ def test_a_second_interrupt_restarts_all_ranks(cell, world, works, interrupt, mo
 
 def test_when_the_agent_is_killed_that_is_told_and_the_world_starts_again(cell, world, works):
     with pytest.raises(CellError) as caught:
-        cell("import os, time\nif rank == 0: os.kill(os.getppid(), 9)\ntime.sleep(60)")
+        cell(f"import os, time\nif rank == 0: os.kill({get_agent().pid}, 9)\ntime.sleep(60)")
     assert str(caught.value).splitlines() == [
         "ranks 0-2 ended, because the helper process that starts ranks is gone",
         "All ranks were restarted: their variables are lost; setup cells were run again.",
     ]
     works(lost=[0, 1, 2])
+
+
+def test_a_rank_that_kills_its_parent_ends_all_ranks_which_are_replaced(cell, world, works):
+    agent = get_agent()
+    with pytest.raises(CellError) as caught:
+        cell("import os, time\nif rank == 0: os.kill(os.getppid(), 9)\ntime.sleep(60)")
+    assert str(caught.value).splitlines()[:2] == [
+        "ranks 0-2 ended, because the helper process that starts ranks is gone",
+        "ranks 0-2 got a new process: variables are lost there; setup cells were run again.",
+    ]
+    assert get_agent() is agent
+    works(lost=[0, 1, 2])
+
+
+def test_only_a_rank_that_has_left_the_learners_code_is_waited_for():
+    assert _reports(Stuck(0, "running"))
+    assert not _reports(Stuck(0, "running", "", ("line 3: work()",)))
+    assert not _reports(Stuck(0, "waiting", "its 1st barrier, line 3"))
+    assert not _reports(Stuck(0, "returned"))

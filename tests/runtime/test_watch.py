@@ -1,24 +1,9 @@
-import json
 import time
 
 import pytest
 
-from dtlearn.runtime.watch import LogTail, Watch
-
-CALL = {
-    "op": "all_reduce",
-    "group": "world",
-    "nbytes": 4,
-    "dtype": "float32",
-    "shape": [1],
-    "peer": None,
-    "detail": {},
-    "asynchronous": False,
-    "file": "cell.py",
-    "line": 1,
-    "code": "",
-    "start_ns": 1,
-}
+from dtlearn.runtime.watch import Watch
+from tests.runtime.lines import call, write
 
 
 @pytest.fixture
@@ -26,54 +11,11 @@ def logs(tmp_path):
     return {rank: tmp_path / f"calls-{rank}" for rank in range(2)}
 
 
-def write(path, *lines):
-    with path.open("a") as file:
-        file.writelines(json.dumps(line) + "\n" for line in lines)
-
-
-def call(seq, **changes):
-    return {**CALL, "seq": seq, "group_seq": seq, **changes}
-
-
 def look_for(watch, ended, seconds=2.0):
     deadline = time.monotonic() + seconds
     while (found := watch.look(ended)) is None and time.monotonic() < deadline:
         time.sleep(0.01)
     return found
-
-
-def test_a_tail_reads_only_whole_new_lines(logs):
-    tail = LogTail(logs[0], 0)
-    assert not tail.read()
-    half = json.dumps(call(1))
-    write(logs[0], call(0))
-    with logs[0].open("a") as file:
-        file.write(half[:20])
-    assert tail.read() and len(tail.events()) == 1
-    with logs[0].open("a") as file:
-        file.write(half[20:] + "\n")
-    assert tail.read() and len(tail.events()) == 2
-
-
-def test_a_wait_for_an_asynchronous_call_blocks(logs):
-    tail = LogTail(logs[0], 0)
-    write(logs[0], call(0, asynchronous=True))
-    tail.read()
-    assert tail.blocked(tail.events(), 2) is None
-    write(logs[0], {"wait": 0, "wait_ns": 5})
-    tail.read()
-    assert tail.blocked(tail.events(), 2).seq == 0
-    write(logs[0], {"end": 0, "end_ns": 9})
-    tail.read()
-    assert tail.blocked(tail.events(), 2) is None
-
-
-def test_a_hidden_call_blocks_only_after_a_while(logs):
-    tail = LogTail(logs[0], 0)
-    write(logs[0], call(0, asynchronous=True, detail={"hidden": True}))
-    tail.read()
-    assert tail.blocked(tail.events(), int(1e9)) is None
-    assert tail.blocked(tail.events(), int(4e9)).seq == 0
 
 
 def test_a_deadlock_must_last_before_it_is_named(logs):
@@ -116,3 +58,22 @@ def test_long_runs_are_forgotten_as_they_go(logs):
     assert all(len(tail.calls) < 500 for tail in watch._tails.values())
     write(logs[0], call(2000))
     assert look_for(watch, {1}).calls[0].group_seq == 2000
+
+
+def test_who_waits_is_told_with_the_count_of_that_operation(logs):
+    watch = Watch(logs)
+    for seq in range(300):  # more than are kept
+        for path in logs.values():
+            write(path, call(seq), {"end": seq, "end_ns": seq})
+        watch.look(set())
+    begun = time.monotonic_ns()
+    write(logs[0], call(300, code="dist.all_reduce(t)", start_ns=begun - int(2e9)))
+    assert watch.look(set()) is None
+    (wait,) = watch.waiting().values()
+    assert wait.text == "its 301st all_reduce, line 1: dist.all_reduce(t)"
+    assert 2 <= wait.seconds < 10
+    assert [len(events) for events in watch.last_calls(5).values()] == [5, 5]
+    write(logs[1], call(300, start_ns=begun), {"end": 300, "end_ns": 1})
+    write(logs[0], {"end": 300, "end_ns": 1})
+    watch.look(set())
+    assert watch.waiting() == {}

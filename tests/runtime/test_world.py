@@ -77,19 +77,21 @@ def test_the_value_of_the_last_line_can_be_asked_for(world, cell):
 def test_the_record_is_that_of_the_last_cell(world, cell):
     cell("for _ in range(3): dist.barrier()")
     cell("t = torch.ones(4)\ndist.all_reduce(t)")
-    for rank, events in enumerate(world.events()):
+    for rank in range(2):
+        events = world.record([rank])
         assert [(e.op, e.seq, e.nbytes, e.rank, e.line) for e in events] == [("all_reduce", 0, 16, rank, 2)]
+    assert len(world.record()) == 2
     cell("")
-    assert world.events() == [[], []]
+    assert len(world.record()) == 0
 
 
 @pytest.mark.parametrize(
     ("ask", "text"),
     [
-        (lambda world: world.gather("missing_name"), r"gather\('missing_name'\): rank 0 raised NameError"),
-        (lambda world: world.gather("1 +"), "rank 0 raised SyntaxError"),
+        (lambda world: world.gather("missing_name"), r"gather\('missing_name'\): ranks 0 and 1 raised NameError"),
+        (lambda world: world.gather("1 +"), "ranks 0 and 1 raised SyntaxError"),
         (lambda world: world.gather("1 / (1 - rank)"), "rank 1 raised ZeroDivisionError"),
-        (lambda world: world.gather("(i for i in [])"), "rank 0 raised NotSendable: the value of"),
+        (lambda world: world.gather("(i for i in [])"), "ranks 0 and 1 raised NotSendable: the value of"),
     ],
 )
 def test_an_expression_that_fails_is_told_with_its_rank(world, ask, text):
@@ -111,7 +113,7 @@ def test_a_function_that_exits_is_told_and_the_ranks_go_on(world):
     def leave():
         raise SystemExit(3)
 
-    with pytest.raises(DtlearnError, match="run: rank 0 raised SystemExit: 3"):
+    with pytest.raises(DtlearnError, match="run: ranks 0 and 1 raised SystemExit: 3"):
         world.run(leave, timeout=10)
     assert world.gather("rank") == [0, 1]
 
@@ -223,3 +225,37 @@ def test_the_default_number_of_ranks_depends_on_memory(monkeypatch):
     assert default_size() == 2
     monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1 << 22}[name])
     assert default_size() == 4
+
+
+def test_a_world_that_nobody_holds_ends_its_ranks(temp_root):
+    descriptors = len(os.listdir("/proc/self/fd"))
+    world = World(2)
+    world.execute("x = 1", sink=Sink())
+    pids, folder = world.pids, world._run_dir
+    del world
+    deadline = time.monotonic() + 5
+    while folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not folder.exists()
+    assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
+
+
+def test_a_world_that_nobody_holds_may_be_collected_while_its_agent_is_asked(temp_root):
+    world = World(1)
+    agent, pids, folder = world._agent, world.pids, world._run_dir
+    with agent._lock:  # as in the middle of a request
+        del world
+        assert folder.exists()
+    assert agent.signal(pids, 0) == pids  # the request that was under way; then the agent is told
+    deadline = time.monotonic() + 5
+    while folder.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert agent.signal(pids, 0) == []
+
+
+def test_a_world_that_was_stopped_and_dropped_ends_nothing_else(world):
+    other = World(1)
+    other.stop()
+    del other
+    assert world.gather("rank") == [0, 1]

@@ -1,0 +1,31 @@
+"""When a rank could not write its call log (a full disk, mostly): who hears of it, and in which words.
+
+The rank tells the head at once. The watch judges by the logs, so from then on what it says is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+def incomplete(faults: Mapping[int, str]) -> str:
+    """Which ranks' records lack something, and why, for a person; "" if none does. `faults`: {rank: reason}."""
+    told = [f"the record of rank {rank} is incomplete: {reason}" for rank, reason in sorted(faults.items()) if reason]
+    return "\n".join(told)
+
+
+def cell_faults(world: World) -> dict[int, str]:
+    """{rank: why its log of the latest cell is incomplete}."""
+    world.listen()
+    told = {rank: p.collector.ranks[p.index].fault for rank, p in enumerate(world.processes)}
+    return {rank: reason for rank, reason in told.items() if reason}
+
+
+def forget_faults(world: World) -> None:
+    """A new cell begins, with new logs."""
+    for process in world.processes:
+        process.collector.ranks[process.index].fault = ""

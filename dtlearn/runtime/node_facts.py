@@ -1,0 +1,95 @@
+"""What a machine says of itself to whoever examines a lab: memory, names, GPUs. Plain values, which travel as JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from typing import Any
+
+from .memory import memory
+
+_PATIENCE = 3.0  # seconds for the look-up of this machine's name
+_QUERY = "index,name,memory.total,memory.used,driver_version"
+
+
+def node_facts() -> dict[str, Any]:
+    """The facts; it takes `_PATIENCE` seconds at the most, plus the driver's own.
+
+    Returns:
+        name, addresses, seconds: this machine's name, the addresses that it stands for here, and what looking it up
+            took (None: longer than `patience`).
+        patience: seconds.
+        memory: bytes, (all, free); None if not known.
+        shared_memory: bytes of /dev/shm; None if there is none.
+        gpus: see `query_gpus`.
+        visible: CUDA_VISIBLE_DEVICES, None if it is not set.
+        time_ns: the wall clock, at the end.
+    """
+    look_up = HostNameLookUp()
+    gpus = query_gpus()
+    seconds = look_up.seconds(_PATIENCE)
+    return {
+        "name": look_up.name,
+        "addresses": look_up.addresses,
+        "seconds": seconds,
+        "patience": _PATIENCE,
+        "memory": memory(),
+        "shared_memory": shared_memory_size(),
+        "gpus": gpus,
+        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "time_ns": time.time_ns(),
+    }
+
+
+class HostNameLookUp:
+    """Looks up this machine's own name in the background: where no name server answers, it takes many seconds.
+
+    Attributes:
+        name: the name.
+        addresses: what it stands for; [] if it was not found, or not yet.
+    """
+
+    def __init__(self) -> None:
+        self.name = socket.gethostname()
+        self.addresses: list[str] = []
+        self._begun = time.monotonic()
+        self._seconds: float | None = None
+        self._thread = threading.Thread(target=self._look_up, daemon=True)
+        self._thread.start()
+
+    def seconds(self, patience: float) -> float | None:
+        """How long it took, found or not; None if it still goes on `patience` seconds after it began."""
+        self._thread.join(max(0.0, patience - (time.monotonic() - self._begun)))
+        return self._seconds
+
+    def _look_up(self) -> None:
+        with contextlib.suppress(OSError):  # "not found", said at once, stalls nothing
+            self.addresses = sorted({str(found[4][0]) for found in socket.getaddrinfo(self.name, None) or []})
+        self._seconds = time.monotonic() - self._begun
+
+
+def shared_memory_size() -> int | None:
+    """Bytes of /dev/shm; None if there is none."""
+    try:
+        return shutil.disk_usage("/dev/shm").total
+    except OSError:
+        return None
+
+
+def query_gpus() -> list[str] | None:
+    """A line per GPU from the driver's own tool; None where there is no driver. CUDA is not touched.
+
+    Returns:
+        Lines such as "0, NVIDIA H200, 143771, 512, 570.1": number, name, MiB, MiB in use, driver.
+    """
+    command = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return [line.strip() for line in done.stdout.splitlines() if line.strip()]

@@ -1,0 +1,182 @@
+"""What a rank does between and during its calls: forward, backward, step, or what the code says itself.
+
+Runs on the ranks. "forward" lasts as long as the outermost call of an `nn.Module`, "backward" as `torch.autograd`'s
+`backward` or `grad`, "step" as the `step` of an optimizer. Modules that run within a forward or a backward pass
+(recomputed activations, say) begin no phase of their own. Nothing happens unless a rank's log is attached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+
+class Sink(Protocol):
+    """What notes phases."""
+
+    def phase_begins(self, span: int, phase: str) -> None: ...
+
+    def phase_ends(self, span: int) -> None: ...
+
+
+class _Stack(threading.local):
+    """The phases that one thread is in, the innermost last: (name, number of its span; None: part of the one below)."""
+
+    def __init__(self) -> None:
+        self.phases: list[tuple[str, int | None]] = []
+
+
+class Phases:
+    """The phases of this process."""
+
+    def __init__(self) -> None:
+        self._sink: Sink | None = None
+        self._stack = _Stack()
+        self._main = self._stack.phases
+        self._numbers = itertools.count()
+        self._undo: list[Callable[[], None]] = []
+
+    def attach(self, sink: Sink) -> None:
+        """Note phases from now on. Call it on the thread that runs the learner's code."""
+        import torch
+        from torch.optim import optimizer
+
+        self.detach()
+        self._sink, self._main = sink, self._stack.phases
+        self._replace(torch.nn.Module, "__call__", self._as_forward)
+        self._replace(torch.autograd, "backward", self._as_backward)
+        self._replace(torch.autograd, "grad", self._as_backward)
+        before = optimizer.register_optimizer_step_pre_hook(lambda *_: self._step_begins())
+        after = optimizer.register_optimizer_step_post_hook(lambda *_: self._step_ends())
+        self._undo += [before.remove, after.remove]
+
+    def detach(self) -> None:
+        """Note no more phases."""
+        self.forget()
+        self._sink = None
+        while self._undo:
+            self._undo.pop()()
+
+    def forget(self) -> None:
+        """Be in no phase: a new cell begins, and the last one may have ended anywhere."""
+        self._stack.phases.clear()
+
+    def current(self) -> str:
+        """The phase of this thread. A thread that autograd works on is in that of the main thread."""
+        phases = self._stack.phases or self._main
+        return phases[-1][0] if phases else ""
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Be in the phase `name` here."""
+        if self._sink is None:
+            yield
+            return
+        height = self._begin(name)
+        try:
+            yield
+        finally:
+            self._end(height)
+
+    def _begin(self, name: str, callers: int = 1) -> int:
+        """Enter a phase. Returns how many were entered before: what `_end` needs."""
+        phases, sink = self._stack.phases, self._sink
+        if phases and phases[-1][0] == "step" and _optimizers_at_work() < callers:
+            self._end(len(phases) - 1)  # that step raised: nobody told us of its end
+        height = len(phases)
+        if phases and phases[-1][0] == name:
+            phases.append((name, None))
+        elif sink is not None:
+            span = next(self._numbers)
+            phases.append((name, span))
+            sink.phase_begins(span, name)
+        return height
+
+    def _end(self, height: int) -> None:
+        phases = self._stack.phases
+        while len(phases) > height:
+            span = phases.pop()[1]
+            if span is not None and self._sink is not None:
+                self._sink.phase_ends(span)
+
+    def _step_begins(self) -> None:
+        self._begin("step", callers=2)
+
+    def _step_ends(self) -> None:
+        names = [name for name, _ in self._stack.phases]
+        if "step" in names:
+            self._end(len(names) - 1 - names[::-1].index("step"))
+
+    def _replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+        original = getattr(owner, name)
+        setattr(owner, name, wrap(original))
+        self._undo.append(lambda: setattr(owner, name, original))
+
+    def _as_forward(self, original: Any) -> Any:
+        from torch.compiler import is_compiling
+
+        stack = self._stack
+
+        @functools.wraps(original)
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            # The compiler must see nothing of ours. Every module of a model passes here: keep it short.
+            if is_compiling() or ((phases := stack.phases) and phases[-1][0] in ("forward", "backward")):
+                return original(module, *args, **kwargs)
+            height = self._begin("forward")
+            try:
+                return original(module, *args, **kwargs)
+            finally:
+                self._end(height)
+
+        return call
+
+    def _as_backward(self, original: Any) -> Any:
+        from torch.compiler import is_compiling
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling():
+                return original(*args, **kwargs)
+            height = self._begin("backward")
+            try:
+                return original(*args, **kwargs)
+            finally:
+                self._end(height)
+
+        return call
+
+
+PHASES = Phases()
+
+
+def phase(name: str) -> contextlib.AbstractContextManager[None]:
+    """Mark what the code does here, in the record: `with dtlearn.phase("sync"): ...`.
+
+    Phases can lie inside each other; a call belongs to the innermost. Where nothing is recorded this does nothing.
+
+    Args:
+        name: of the phase, such as "sync".
+
+    Raises:
+        ValueError: `name` is not a text, or empty.
+    """
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"phase() needs a name, such as phase('sync'); got {name!r}")
+    return PHASES.phase(name)
+
+
+def _optimizers_at_work() -> int:
+    """How many optimizer steps this thread is in."""
+    frame, count = sys._getframe(1), 0
+    while frame is not None:
+        code = frame.f_code
+        count += code.co_name == "wrapper" and code.co_filename.endswith("optim/optimizer.py")
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return count

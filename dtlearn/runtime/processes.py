@@ -1,0 +1,101 @@
+"""Processes as /proc shows them: who is below whom, and whether a number still means the same process."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import time
+from collections.abc import Callable, Collection
+
+SIGKILL_PATIENCE = 5.0  # seconds that a killed process may take to vanish (one that waits for a disk takes long)
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes below `pid`, children first (Linux; elsewhere [])."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        below = children(waiting.pop())
+        found += below
+        waiting += below
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """Processes whose parent is `pid`, also those that have ended and that it has not waited for; [] if unknown."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children") as file:
+                found += [int(p) for p in file.read().split()]
+    return found
+
+
+def start_time(pid: int) -> int | None:
+    """When a process began, in the kernel's ticks since boot; None if there is none, or it is a zombie.
+
+    A number alone does not name a process: the system gives it to another one later.
+    """
+    with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/stat") as file:
+        # "N (command) S parent ...": the command may hold spaces and brackets.
+        fields = file.read().rpartition(")")[2].split()
+        return None if fields[0] in "ZX" else int(fields[19])
+    return None
+
+
+def sweep(
+    ended: Callable[[int, int], object] = lambda pid, status: None,
+    spare: Collection[int] = (),
+    patience: float = SIGKILL_PATIENCE,
+    alone: bool = False,
+) -> list[int]:
+    """Kill everything below this process, which must be their subreaper, until it has no child left.
+
+    The kernel gives it every process that has lost its parent, so "no child" means that nothing is left.
+
+    Args:
+        ended: called with the number and the status of each child that has ended.
+        spare: children that are left alone, with all that is below them.
+        patience: seconds.
+        alone: this is process number 1 of a namespace of its own: then all at once, so that none can slip away.
+
+    Returns:
+        What could not be ended in time.
+    """
+    assert not alone or os.getpid() == 1
+    deadline = time.monotonic() + patience
+    while True:
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                ended(*found)
+        if alone:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGKILL)
+        first = [] if alone else [pid for pid in children(os.getpid()) if pid not in spare]
+        left = [*first, *(below for pid in first for below in descendants(pid))]
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if not left and (not alone or not _has_children()):
+            return []
+        if time.monotonic() > deadline:
+            return left
+        time.sleep(0.002)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def close_all_but(keep: set[int]) -> None:
+    """Close every file descriptor that is not in `keep`: a forked process inherits more than it should hold open."""
+    edges = [-1, *sorted(keep), os.sysconf("SC_OPEN_MAX")]
+    for low, high in itertools.pairwise(edges):
+        if low + 1 < high:  # an empty range that begins at 0 would be taken for all
+            os.closerange(low + 1, high)
