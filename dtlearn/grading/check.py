@@ -1,0 +1,163 @@
+"""A check: how one exercise is judged, the same for the package's own version, the solution and the learner's.
+
+It has two halves. `on_rank` runs on the ranks, in the learner's process; only its source text travels there. All
+else (inputs, expected values, rules) runs in the judge, which never runs a learner's code:
+
+    def inputs(case):                        # one dict per rank: what `on_rank` gets
+        g = case.generator()
+        return [{"x": torch.randn(3, generator=g)} for _ in range(case.world_size)]
+
+    def on_rank(answer, x):                  # `answer` is the function or class under test
+        return answer(x)
+
+    def expected(case, given):               # what each rank should return
+        total = sum(i["x"] for i in given)
+        return [total / case.world_size] * case.world_size
+
+    CHECK = Check(on_rank, inputs, expected, cases={"small": {}})
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from ..runtime.record import Record
+
+Given = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One situation that an answer is tried in.
+
+    Attributes:
+        name: for the report: "uneven parts".
+        world_size: number of ranks.
+        seed: of this grading; the same seed gives the same inputs.
+        params: what the check's table says of this case.
+    """
+
+    name: str
+    world_size: int
+    seed: int
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def generator(self, salt: int = 0) -> torch.Generator:
+        """Random numbers of this case; other ones for another case, world size or `salt`."""
+        key = f"{self.name}/{self.world_size}/{self.seed}/{salt}"
+        return torch.Generator().manual_seed(zlib.crc32(key.encode()))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong, with its name.
+
+    Attributes:
+        code: stable, such as "DTL-VALUE-FACTOR".
+        text: one sentence for the learner; details in further lines.
+        rank: the rank that shows it, if it is one.
+        line: in the learner's file, if known.
+        advice: what to look for; "" if the text says it all.
+    """
+
+    code: str
+    text: str
+    rank: int | None = None
+    line: int | None = None
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A wrong answer that people really give, with the values that it leads to."""
+
+    code: str
+    text: str
+    values: Sequence[Any]  # by rank
+
+
+# Judges what the ranks communicated; None if all is well.
+Rule = Callable[[Case, Given, "Record"], Finding | None]
+# Judges what they returned, by rank, where no expected value can say it: times, orders, random numbers. The record
+# may help to say why.
+Verify = Callable[[Case, Given, list[Any], "Record"], Finding | None]
+
+
+@dataclass(frozen=True)
+class Stress:
+    """Harder circumstances for code that must not depend on timing.
+
+    Attributes:
+        poison: a tensor that an asynchronous call fills holds NaN until `wait()`, and one that an isend sends must not
+            change until then.
+        delays: seconds; every communication call is held up by a random time up to this.
+        repeats: how often each case runs.
+    """
+
+    poison: bool = False
+    delays: float = 0.0
+    repeats: int = 1
+
+
+@dataclass(frozen=True)
+class Check:
+    """How an exercise is judged. See the head of this file.
+
+    Attributes:
+        on_rank: `on_rank(answer, **inputs)`, a `def` of its own; only its text travels. It may use `torch`, `dist`,
+            `rank`, `world_size` and what it imports itself. Its own calls are not counted as the answer's.
+        inputs: `inputs(case)`: one dict per rank; give ranks different data.
+        expected: `expected(case, given)`: what each rank should return, by rank; None if only `verify` can tell.
+        cases: `{name: params}`.
+        verify: judges the returned values, after they were compared with the expected ones; see `Verify`.
+        rules: judge the recorded communication, at last.
+        mistakes: `mistakes(case, given)`: wrong answers to recognise by their values.
+        factors: `factors(case)`: numbers that a wrong answer may be off by, with their names; the world size is
+            always among them.
+        payload: `payload(case, given)`: n in the budget formulas of the manifest, in bytes.
+        calls: `calls(case)`: how often `on_rank` calls the answer; budgets are for one call. None: once.
+        rtol, atol: relative and absolute tolerance of floating-point values.
+        init_group: False: the answer makes the default group itself, from the environment.
+        may_change_inputs: the answer works in place.
+        memory: `memory(case, given)`: bytes of new tensors that a rank may hold at once while it works; None: it is not
+            measured. The manifest's budget "peak_bytes" needs it.
+        stress: see `Stress`.
+        seconds: for one run; more is a time-out.
+    """
+
+    on_rank: Callable[..., Any]
+    inputs: Callable[[Case], Given]
+    expected: Callable[[Case, Given], Sequence[Any]] | None
+    cases: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"one case": {}})
+    verify: Verify | None = None
+    rules: Sequence[Rule] = ()
+    mistakes: Callable[[Case, Given], Sequence[Mistake]] | None = None
+    factors: Callable[[Case], Mapping[float, str]] | None = None
+    payload: Callable[[Case, Given], int] | None = None
+    calls: Callable[[Case], int] | None = None
+    rtol: float = 1e-5
+    atol: float = 1e-6
+    init_group: bool = True
+    may_change_inputs: bool = False
+    memory: Callable[[Case, Given], float] | None = None
+    stress: Stress = Stress()
+    seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.expected is None and self.verify is None:
+            raise ValueError("a check needs expected or verify: without both, every answer would pass")
+
+    def driver(self) -> str:
+        """The text of `on_rank`, as it travels to the ranks."""
+        return textwrap.dedent(inspect.getsource(self.on_rank))
+
+    def all_cases(self, world_size: int, seed: int) -> list[Case]:
+        return [Case(name, world_size, seed, params) for name, params in self.cases.items()]

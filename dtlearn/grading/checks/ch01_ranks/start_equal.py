@@ -1,0 +1,93 @@
+"""ch01.start_equal: the state of rank 0's model, parameters and buffers, in place on every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...check import Case, Check, Given, Mistake
+
+# A small network: weight and bias of a layer, a BatchNorm's parameters and buffers, a last weight.
+_SHAPES = {
+    "0.weight": (5, 3),
+    "0.bias": (5,),
+    "1.weight": (5,),
+    "1.bias": (5,),
+    "1.running_mean": (5,),
+    "1.running_var": (5,),
+    "2.weight": (2, 5),
+    "2.bias": (2,),
+}
+_COUNTER = "1.num_batches_tracked"
+_BUFFERS = ("1.running_mean", "1.running_var", _COUNTER)
+
+
+def inputs(case: Case) -> Given:
+    given = []
+    for rank in range(case.world_size):
+        g = case.generator(rank)
+        state = {name: torch.rand(shape, generator=g) + rank for name, shape in _SHAPES.items()}
+        given.append({"state": {**state, _COUNTER: torch.tensor(10 * rank + 7)}})
+    return given
+
+
+def on_rank(answer: Any, state: Any) -> Any:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 2))
+    model.load_state_dict(state)
+    before = [id(tensor) for tensor in (*model.parameters(), *model.buffers())]
+    answer(model)
+    after = [id(tensor) for tensor in (*model.parameters(), *model.buffers())]
+    return {"in place": before == after, "state": dict(model.state_dict())}
+
+
+def expected(case: Case, given: Given) -> list[dict[str, Any]]:
+    return [{"in place": True, "state": given[0]["state"]}] * case.world_size
+
+
+def mistakes(case: Case, given: Given) -> list[Mistake]:
+    first, states = given[0]["state"], [i["state"] for i in given]
+    replaced = Mistake(
+        "DTL-VALUE-REPLACED",
+        "the numbers are right, but in new tensors: an optimizer made before would go on with the old ones",
+        [{"in place": False, "state": first}] * case.world_size,
+    )
+    if case.world_size == 1:
+        return [replaced]
+
+    def mixed(take_own: tuple[str, ...]) -> list[dict[str, Any]]:
+        return [{"in place": True, "state": {k: s[k] if k in take_own else first[k] for k in first}} for s in states]
+
+    def mean(names: tuple[str, ...]) -> dict[str, Any]:
+        average = {k: torch.stack([s[k].float() for s in states]).mean(0) for k in names}
+        return {k: average[k].to(first[k].dtype) if k in names else first[k] for k in first}
+
+    own = "the parameters are equal, but every rank still has its own buffers (running_mean, running_var, ...)"
+    averaged = "the models are equal, but they are the mean of all ranks' models and not that of rank 0"
+    parameters = tuple(k for k in first if k not in _BUFFERS)
+    kept = {"in place": True}
+    last = states[-1]
+    return [
+        Mistake("DTL-VALUE-BUFFERS", own, mixed(_BUFFERS)),
+        Mistake("DTL-VALUE-BUFFERS", own.replace("(", "but the counter ("), mixed((_COUNTER,))),
+        Mistake("DTL-VALUE-AVERAGED", averaged, [{**kept, "state": mean(tuple(first))}] * case.world_size),
+        Mistake(
+            "DTL-VALUE-AVERAGED",
+            f"{averaged}; the buffers are each rank's own",
+            [{**kept, "state": {**mean(parameters), **{k: s[k] for k in _BUFFERS}}} for s in states],
+        ),
+        Mistake(
+            "DTL-VALUE-SOURCE",
+            f"the models are equal, but they are that of rank {case.world_size - 1}, not of rank 0",
+            [{**kept, "state": last}] * case.world_size,
+        ),
+        Mistake(
+            "DTL-VALUE-STALE",
+            "every rank still has its own model: nothing reached it",
+            [{**kept, "state": s} for s in states],
+        ),
+        replaced,
+    ]
+
+
+CHECK = Check(on_rank, inputs, expected, mistakes=mistakes)

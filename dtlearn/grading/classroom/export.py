@@ -1,0 +1,56 @@
+"""Writes what a graded class leaves: feedback for each student, tables for gradebooks, a summary for the teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from ..report.console import console
+from ..report.gradebook import canvas_csv, nbgrader_csv
+from ..report.gradescope import gradescope
+from ..report.html import html
+from ..report.junit import junit
+from ..report.learner import Level
+from ..report.lti import lti_scores
+from ..report.students import Student
+from ..report.summary import ClassSummary, summarise, summary_console
+from ..report.summary_html import summary_html
+from ..verdict import Verdict
+from .store import write_whole
+from .submissions import safe_name
+
+_PAGE = '<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><body>{body}</body></html>\n'
+
+
+def export(
+    folder: Path,
+    verdicts: Mapping[str, Sequence[Verdict]],
+    students: Mapping[str, Student],
+    level: Level,
+    graded: datetime,
+) -> ClassSummary:
+    """Write everything below `folder`; see `docs/instructor.md` for the files.
+
+    Args:
+        folder: of the results.
+        verdicts: by submission.
+        students: identities, by submission.
+        level: how much of hidden cases students are told.
+        graded: now, with a time zone.
+    """
+    for student, made in verdicts.items():
+        place = folder / safe_name(student)
+        place.mkdir(parents=True, exist_ok=True)
+        body = "\n".join(html(verdict, level=level) for verdict in made)
+        write_whole(place / "feedback.html", _PAGE.format(title="Feedback", body=body))
+        write_whole(place / "feedback.txt", "\n".join(console(verdict, level=level) for verdict in made))
+        write_whole(place / "gradescope.json", gradescope(made, level=level))
+        write_whole(place / "junit.xml", junit(made, level=level, graded=graded))
+    write_whole(folder / "nbgrader.csv", nbgrader_csv(verdicts, students))
+    write_whole(folder / "canvas.csv", canvas_csv(verdicts, students))
+    write_whole(folder / "lti.jsonl", lti_scores(verdicts, students, graded=graded, level=level))
+    summary = summarise(verdicts)
+    write_whole(folder / "summary.txt", summary_console(summary))
+    write_whole(folder / "summary.html", _PAGE.format(title="Summary", body=summary_html(summary)))
+    return summary

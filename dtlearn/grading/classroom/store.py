@@ -1,0 +1,79 @@
+"""Results of a class on disk: one file per submission and exercise, whole or not there at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..verdict import Verdict
+from .submissions import safe_name
+
+
+class ResultStore:
+    """A folder of verdicts: `<folder>/<student>/<exercise id>.json`.
+
+    Args:
+        folder: made if it is not there.
+
+    Raises:
+        ValueError: it cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+        except OSError as error:
+            raise ValueError(
+                f"results cannot be written to {folder}: {error.strerror}. Choose another --out"
+            ) from error
+
+    def path(self, student: str, exercise: str) -> Path:
+        return self.folder / safe_name(student) / f"{exercise}.json"
+
+    def save(self, student: str, verdict: Verdict, source: str) -> None:
+        """Write a verdict. A crash in the middle leaves the old one, or none."""
+        path = self.path(student, verdict.exercise)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, verdict.to_json())
+        write_whole(path.with_suffix(".sha256"), fingerprint(source))
+
+    def load(self, student: str, exercise: str, source: str) -> Verdict | None:
+        """The verdict on this very text; None if there is none, or it is damaged."""
+        path = self.path(student, exercise)
+        try:
+            if path.with_suffix(".sha256").read_text() != fingerprint(source):
+                return None
+            return Verdict.from_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+
+    def all(self, student: str) -> Iterator[Verdict]:
+        for path in sorted((self.folder / safe_name(student)).glob("*.json")):
+            with contextlib.suppress(OSError, ValueError):
+                yield Verdict.from_json(path.read_text(encoding="utf-8"))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file at once: readers see the old text or the new one, also after a crash."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
+
+
+def fingerprint(source: str) -> str:
+    return hashlib.sha256(source.encode(errors="replace")).hexdigest()

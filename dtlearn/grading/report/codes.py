@@ -1,0 +1,108 @@
+"""What the diagnosis codes mean, in a few words: for class summaries, and for learners who see the category only.
+
+Codes that only one chapter's exercises use are told by the package of its checks: `MEANINGS` in
+`checks/<slug>/__init__.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+
+from .. import checks
+
+_MEANINGS = {
+    "DTL-ASYNC": "a result used before it was there",
+    "DTL-ASYNC-REUSE": "a tensor changed while it was being sent",
+    "DTL-ASYNC-WAIT": "a result read before wait()",
+    "DTL-COLL": "collective calls that do not fit together",
+    "DTL-COLL-DTYPE": "different dtypes in one collective",
+    "DTL-COLL-GROUPS": "groups used in different orders",
+    "DTL-COLL-OP": "different reductions in one collective",
+    "DTL-COLL-ORDER": "collectives in different orders",
+    "DTL-COLL-ROOT": "different roots in one collective",
+    "DTL-COLL-SHAPE": "different shapes in one collective",
+    "DTL-COLL-SKIP": "a collective that not all ranks call",
+    "DTL-GRADER": "the grader itself failed",
+    "DTL-INIT": "process groups that do not come up",
+    "DTL-INTERRUPTED": "interrupted",
+    "DTL-LAUNCH": "ranks that could not be started",
+    "DTL-LEAK": "something left behind after the run",
+    "DTL-LOOP": "a loop that does not end",
+    "DTL-MISSING": "nothing handed in",
+    "DTL-MUTATED": "inputs that were changed",
+    "DTL-NOT-SENDABLE": "a value that cannot travel between notebook and ranks",
+    "DTL-OOM": "out of memory",
+    "DTL-OUTPUT": "too much output",
+    "DTL-P2P": "sends and receives that do not fit together",
+    "DTL-P2P-CYCLE": "ranks that all send, or all receive, first",
+    "DTL-P2P-SIZE": "a send and a receive of different sizes",
+    "DTL-P2P-TAG": "a send and a receive with different tags",
+    "DTL-P2P-UNMATCHED": "a send or a receive without its other half",
+    "DTL-RAISED": "an exception",
+    "DTL-RANK": "a rank that ended early",
+    "DTL-RANK-EXIT": "a rank that left before the end",
+    "DTL-RANK-KILLED": "a rank that was killed or crashed",
+    "DTL-RANK-LOST": "a rank that was lost",
+    "DTL-RESULT": "a result that cannot be compared",
+    "DTL-RULE": "a broken rule on the communication",
+    "DTL-RULE-BYTES": "too many bytes",
+    "DTL-RULE-CALLS": "other calls than the exercise asks for",
+    "DTL-RULE-MEMORY": "too much memory",
+    "DTL-RULE-MESSAGES": "too many messages",
+    "DTL-RULE-ROUNDS": "too many messages one after the other",
+    "DTL-RULE-ROUTE": "messages that go to other ranks than they may",
+    "DTL-RULE-SCHEDULE": "calls in the wrong order in time",
+    "DTL-SKIPPED": "not run",
+    "DTL-STRAGGLER": "a rank that is much slower than the others",
+    "DTL-STUB": "not attempted",
+    "DTL-SYNTAX": "no valid Python",
+    "DTL-TIMEOUT": "no end within the time limit",
+    "DTL-USE": "something that the ranks cannot do now",
+    "DTL-VALUE": "wrong values",
+    "DTL-VALUE-DTYPE": "the wrong dtype",
+    "DTL-VALUE-FACTOR": "off by a constant factor",
+    "DTL-VALUE-NAN": "NaN in the result",
+    "DTL-VALUE-NONE": "nothing returned",
+    "DTL-VALUE-PERMUTED": "right values in the wrong places",
+    "DTL-VALUE-SHAPE": "the wrong shape",
+    "DTL-VALUE-SIGN": "the wrong sign",
+    "DTL-VALUE-STALE": "values that never changed",
+    "DTL-VALUE-TRANSPOSED": "a transposed result",
+    "DTL-VALUE-TYPE": "the wrong type",
+    "DTL-WS": "right at some world sizes only",
+}
+# What a hidden case gives away: less than the code.
+_CATEGORIES = {
+    "a communication fault": ("DTL-COLL", "DTL-P2P", "DTL-INIT", "DTL-ASYNC"),
+    "wrong values": ("DTL-VALUE", "DTL-WS", "DTL-RESULT", "DTL-MUTATED"),
+    "a broken rule on the communication": ("DTL-RULE",),
+    "a rank that ended early": ("DTL-RANK", "DTL-OOM", "DTL-OUTPUT", "DTL-LEAK"),
+    "no end within the time limit": ("DTL-TIMEOUT", "DTL-LOOP", "DTL-STRAGGLER"),
+    "an exception": ("DTL-RAISED", "DTL-SYNTAX"),
+}
+
+
+def meaning(code: str) -> str:
+    """A few words on a code; on its family if the code itself is not known; "" for no code."""
+    known, rest = _all_meanings(), code
+    while rest and rest not in known:
+        rest = rest.rpartition("-")[0]
+    return known.get(rest, "a fault" if code else "")
+
+
+def category(code: str) -> tuple[str, str]:
+    """The family of a code and the words for it: "DTL-VALUE-FACTOR" -> ("DTL-VALUE", "wrong values")."""
+    family = "-".join(code.split("-")[:2])
+    words = next((words for words, families in _CATEGORIES.items() if family in families), "")
+    return family, words or meaning(family)
+
+
+@functools.cache
+def _all_meanings() -> dict[str, str]:
+    found = dict(_MEANINGS)
+    for chapter in pkgutil.iter_modules(checks.__path__):
+        module = importlib.import_module(f"{checks.__name__}.{chapter.name}")
+        found |= getattr(module, "MEANINGS", {})
+    return found

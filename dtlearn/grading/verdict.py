@@ -1,0 +1,124 @@
+"""What grading found, as data. Every report (console, notebook, JUnit, gradebooks) is drawn from it.
+
+The JSON form has a version; `report/schema/verdict-1.json` describes it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, get_args
+
+FORMAT = 1
+
+# "error" is the grader's own: it is never a pass and never a fail; a person has to look.
+State = Literal["passed", "failed", "timeout", "crashed", "not-attempted", "skipped", "error"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case at one world size.
+
+    Attributes:
+        case: its name.
+        world_size: number of ranks.
+        state: see `State`.
+        code: stable name of what is wrong, such as "DTL-VALUE-FACTOR"; "" if passed.
+        headline: one sentence.
+        details: further lines: a table of calls, a traceback, differences.
+        advice: one hint.
+        rank, line: where it shows, if known.
+        seconds: wall time.
+        bytes, messages: most bytes and most calls of any rank, as recorded, for one call of the answer; None if
+            nothing was.
+        peak_bytes: most bytes of new tensors that any rank held at once; None if it was not measured.
+        hidden: the learner sees less of it (`report.learner.learner_view`).
+    """
+
+    case: str
+    world_size: int
+    state: State
+    code: str = ""
+    headline: str = ""
+    details: tuple[str, ...] = ()
+    advice: str = ""
+    rank: int | None = None
+    line: int | None = None
+    seconds: float = 0.0
+    bytes: int | None = None
+    messages: int | None = None
+    peak_bytes: int | None = None
+    hidden: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of grading one exercise.
+
+    Attributes:
+        exercise: its id.
+        title: for people.
+        state: passed if every case passed; error if the grader itself failed; skipped if some cases were not run and
+            the others passed; otherwise that of the first result that did not pass.
+        score, points: reached and possible.
+        tier: "" (not correct), "correct", "good" or "optimal": how the answer does against its budgets.
+        results: by case and world size.
+        seconds: wall time.
+        seed: repeat with it to get the same inputs.
+        attempt: number of this attempt, from 1; 0 if attempts are not kept.
+        isolation: of the runs, in words.
+        versions: of python, torch and dtlearn.
+        notes: for people: budgets that were missed, output that was cut, and the like.
+        withheld: cases that count and that the reader is not told of yet. The results then lack them, the state
+            speaks of the other cases alone, and score and tier are left out (0 and "").
+    """
+
+    exercise: str
+    title: str
+    state: State
+    score: float
+    points: float
+    tier: str = ""
+    results: tuple[Result, ...] = ()
+    seconds: float = 0.0
+    seed: int = 0
+    attempt: int = 0
+    isolation: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    withheld: int = 0
+
+    @property
+    def passed(self) -> bool:
+        return self.state == "passed"
+
+    @property
+    def first_fault(self) -> Result | None:
+        """The result that says what to mend first."""
+        faults = [r for r in self.results if r.state not in ("passed", "skipped")]
+        return faults[0] if faults else None
+
+    @property
+    def code(self) -> str:
+        return self.first_fault.code if self.first_fault else ""
+
+    def with_attempt(self, number: int) -> Verdict:
+        return replace(self, attempt=number)
+
+    def to_json(self) -> str:
+        return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Verdict:
+        """Read what `to_json` wrote. Raises ValueError for anything else."""
+        try:
+            data: dict[str, Any] = json.loads(text)
+            if data.pop("format") != FORMAT:
+                raise ValueError(f"this version reads format {FORMAT}")
+            results = tuple(Result(**{**r, "details": tuple(r["details"])}) for r in data.pop("results"))
+            made = cls(**{**data, "notes": tuple(data["notes"])}, results=results)
+        except (TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"this is no verdict: {error}") from error
+        if not {made.state, *(r.state for r in results)} <= set(get_args(State)):
+            raise ValueError("this is no verdict: an unknown state")
+        return made

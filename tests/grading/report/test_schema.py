@@ -1,0 +1,58 @@
+import json
+from dataclasses import fields
+
+import jsonschema
+import pytest
+
+from dtlearn.grading.report.learner import learner_view
+from dtlearn.grading.report.schema import verdict_schema
+from dtlearn.grading.verdict import Result, Verdict
+
+
+def validate(text):
+    jsonschema.Draft202012Validator(verdict_schema()).validate(json.loads(text))
+
+
+def test_the_schema_is_valid():
+    jsonschema.Draft202012Validator.check_schema(verdict_schema())
+
+
+def test_every_verdict_fits_and_reads_back(verdicts):
+    for verdict in verdicts.values():
+        for level in ("full", "category", "after-due-date"):
+            view = learner_view(verdict, level)
+            validate(view.to_json())
+            assert Verdict.from_json(view.to_json()) == view
+
+
+def test_hostile_fits(hostile):
+    validate(hostile.to_json())
+
+
+@pytest.mark.parametrize("name", ["optimal", "hang", "hidden"])
+def test_golden(verdicts, golden, name):
+    golden(f"{name}.json", learner_view(verdicts[name]).to_json() + "\n")
+
+
+def test_every_field_is_described():
+    schema = verdict_schema()
+    assert set(schema["properties"]) == {"format", *(f.name for f in fields(Verdict))}
+    assert set(schema["$defs"]["result"]["properties"]) == {f.name for f in fields(Result)}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 2},
+        {"state": "fine"},
+        {"score": -1},
+        {"score": "5"},
+        {"more": 1},
+        {"results": [{"case": "x"}]},
+        {"tier": "great"},
+    ],
+)
+def test_what_is_no_verdict_does_not_fit(verdicts, change):
+    data = json.loads(verdicts["value"].to_json()) | change
+    with pytest.raises(jsonschema.ValidationError):
+        validate(json.dumps(data))

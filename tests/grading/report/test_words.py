@@ -1,0 +1,37 @@
+from dtlearn.grading.report import words
+from dtlearn.grading.verdict import Result
+
+
+def test_grid_has_every_case_and_size():
+    results = [Result("a", 1, "passed"), Result("b", 2, "failed"), Result("", 0, "error")]
+    assert words.grid(results) == ([1, 2], [("a", ["passed", None]), ("b", [None, "failed"])])
+
+
+def test_blocks_keep_tables_and_tracebacks_apart_from_prose():
+    traceback = ["Traceback (most recent call last):", "  File", "E: x"]
+    lines = ["  rank 0  waits", "  rank 1  ended", "Why.", "", *traceback, "More."]
+    assert words.blocks(lines) == [
+        (True, ["  rank 0  waits", "  rank 1  ended"]),
+        (False, ["Why."]),
+        (True, traceback),
+        (False, ["More."]),
+    ]
+
+
+def test_tier_is_told_only_where_there_are_budgets(verdicts):
+    assert words.tier_words(verdicts["optimal"]) == "optimal"
+    assert words.tier_words(verdicts["correct"]) == "good"
+    assert words.next_tier(verdicts["correct"]).startswith("For optimal: at most 8,192 bytes")
+    assert words.other_notes(verdicts["correct"]) == ["the output was cut"]
+    assert words.tier_words(verdicts["value"]) == ""
+
+
+def test_other_faults(verdicts):
+    assert words.other_faults(verdicts["value"]) == "Also wrong: uneven parts, 4 ranks."
+    assert words.other_faults(verdicts["optimal"]) == ""
+
+
+def test_report_lines_have_what_a_maintainer_needs(verdicts):
+    text = "\n".join(words.report_lines(verdicts["error"]))
+    for needed in ("ch03.average_gradients", "20261120", "torch 2.13.0", "DTL-GRADER", "judge.py", "uneven parts"):
+        assert needed in text

@@ -1,0 +1,76 @@
+import pytest
+import torch
+
+from dtlearn.grading import rules
+from dtlearn.grading.check import Case
+from dtlearn.runtime.record import Event, Record
+
+
+def event(rank, op, seq=0, nbytes=8, line=5, start=None):
+    start = seq if start is None else start
+    return Event(rank, seq, op, "world", seq, nbytes, "float32", (2,), None, {}, start, start + 1, False, "a.py", line)
+
+
+def record(*events):
+    size = 1 + max((e.rank for e in events), default=1)
+    return Record(size, events)
+
+
+def judged(rule, *events, world_size=2):
+    return rule(Case("a case", world_size, 0), [{"x": torch.zeros(3)}] * world_size, record(*events))
+
+
+def test_only_and_never_name_the_line():
+    calls = event(0, "send"), event(1, "all_reduce", line=9)
+    found = judged(rules.only("send", "recv", why="Because."), *calls)
+    assert (found.code, found.rank, found.line, found.advice) == ("DTL-RULE-CALLS", 1, 9, "Because.")
+    assert found.text == "line 9 of rank 1 calls all_reduce; this exercise is to be done with send or recv only"
+    assert judged(rules.only("send", "all_reduce"), *calls) is None
+    assert "this exercise does without it" in judged(rules.never("all_reduce"), *calls).text
+    assert judged(rules.never("barrier"), *calls) is None
+
+
+def test_at_least_counts_by_rank():
+    calls = event(0, "broadcast", 0), event(0, "broadcast", 1), event(1, "broadcast")
+    assert judged(rules.at_least("broadcast"), *calls) is None
+    found = judged(rules.at_least("broadcast", 2), *calls)
+    assert found.rank == 1 and "rank 1 made 1 broadcast call; at least 2 are needed" in found.text
+    assert judged(rules.at_least("broadcast", 2, on_rank=0), *calls) is None
+    assert judged(rules.at_least("broadcast"), world_size=1) is None
+
+
+def test_messages_are_collectives_and_sends():
+    calls = [event(0, op, i) for i, op in enumerate(["all_reduce", "send", "isend", "recv", "irecv", "new_group"])]
+    assert rules.messages_of(record(*calls), 0) == 3
+    assert judged(rules.most_messages("N+1"), *calls) is None
+    found = judged(rules.most_messages("N"), *calls)
+    assert found.code == "DTL-RULE-MESSAGES" and "3 messages; the budget is 2 (1.50x)" in found.text
+
+
+def test_bytes_are_those_that_are_handed_over():
+    calls = event(0, "all_reduce", nbytes=100), event(0, "recv", 1, nbytes=999), event(1, "send", nbytes=300)
+    assert rules.bytes_of(record(*calls), 0) == 100
+    rule = rules.most_bytes(lambda case, given: 10 * case.world_size)
+    found = judged(rule, *calls)
+    assert (found.code, found.rank) == ("DTL-RULE-BYTES", 1)
+    assert found.text == "rank 1 sent 300 bytes; the budget is 20 (15.00x)" and found.advice == "It called send."
+    assert "none are needed" in judged(rules.most_bytes("0"), *calls).text
+
+
+def test_order_on_a_rank():
+    def rule(text="send before you compute"):
+        return rules.ordered(lambda e: e.op == "isend", lambda e: e.op == "all_reduce", text)
+
+    good = event(0, "isend", 0), event(0, "all_reduce", 1)
+    bad = event(1, "all_reduce", 0, line=3), event(1, "isend", 1)
+    assert judged(rule(), *good) is None
+    found = judged(rule(), *good, *bad)
+    assert (found.code, found.rank, found.line) == ("DTL-RULE-SCHEDULE", 1, 3)
+    assert judged(rule(), event(0, "isend")) is None
+
+
+@pytest.mark.parametrize(
+    "rule", [rules.only("send"), rules.never("send"), rules.most_bytes("0"), rules.most_messages("0")]
+)
+def test_an_empty_record_breaks_no_limit(rule):
+    assert judged(rule) is None
