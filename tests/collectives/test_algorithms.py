@@ -1,0 +1,71 @@
+"""Messages and bytes of each algorithm, against the formulae of its docstring, from the plans alone."""
+
+import math
+
+import pytest
+
+from dtlearn.collectives import halving_doubling, hierarchical, naive, ring, tree
+
+SIZES = [1, 2, 3, 4, 6, 8, 16]
+
+
+def most_chunks(plan):
+    return max(plan.chunks_sent(r) for r in range(plan.num_ranks))
+
+
+@pytest.mark.parametrize("N", SIZES)
+def test_ring(N):
+    for make, times in ((ring.all_reduce, 2), (ring.reduce_scatter, 1), (ring.all_gather, 1), (ring.all_to_all, 1)):
+        plan = make(N)
+        assert len(plan.steps) == times * (N - 1)
+        assert {plan.messages(r) for r in range(N)} == {times * (N - 1)}
+        assert {plan.chunks_sent(r) for r in range(N)} == {times * (N - 1)}
+        for step in plan.steps:  # every rank sends once and receives once: no link waits for another
+            assert sorted(m.src for m in step) == sorted(m.dst for m in step) == list(range(N))
+
+
+@pytest.mark.parametrize("N", SIZES)
+@pytest.mark.parametrize("root", [0, 1])
+def test_tree(N, root):
+    if root >= N:
+        return
+    depth = math.ceil(math.log2(N))
+    for make in (tree.broadcast, tree.reduce, tree.scatter, tree.gather):
+        plan = make(N, root)
+        assert len(plan.steps) == depth
+    assert tree.broadcast(N, root).messages(root) == depth
+    assert most_chunks(tree.reduce(N, root)) == (1 if N > 1 else 0)
+    assert tree.scatter(N, root).chunks_sent(root) == N - 1
+    assert len(tree.all_reduce(N).steps) == 2 * depth
+    assert most_chunks(tree.all_reduce(N)) <= 1 + depth
+
+
+@pytest.mark.parametrize("N", [1, 2, 4, 8, 16])
+def test_halving_doubling_has_the_bytes_of_a_ring_in_the_steps_of_a_tree(N):
+    plan = halving_doubling.all_reduce(N)
+    assert len(plan.steps) == 2 * int(math.log2(N))
+    assert {plan.chunks_sent(r) for r in range(N)} == {2 * (N - 1)}
+
+
+@pytest.mark.parametrize(("N", "L"), [(4, 2), (8, 4), (8, 2), (12, 3), (6, 6), (5, 1)])
+def test_hierarchical(N, L):
+    plan = hierarchical.all_reduce(N, L)
+    M = N // L
+    assert len(plan.steps) == 2 * (L - 1) + 2 * (M - 1)
+    assert {plan.chunks_sent(r) for r in range(N)} == {2 * (N - 1)}  # of N chunks: as much as a flat ring
+    out = [m for step in plan.steps for m in step if m.src // L != m.dst // L]
+    sent = {r: sum(m.last - m.first for m in out if m.src == r) for r in range(N)}
+    assert set(sent.values()) == {2 * (M - 1)}  # 2(M-1)/N of the tensor = 2(N-L)/(N L)
+    assert all(m.src % L == m.dst % L for m in out)
+
+
+def test_hierarchical_refuses_nodes_of_different_sizes():
+    with pytest.raises(ValueError, match="6 ranks cannot be cut into nodes of 4"):
+        hierarchical.all_reduce(6, 4)
+
+
+@pytest.mark.parametrize("N", SIZES)
+def test_naive_sends_one_message_at_a_time_through_one_rank(N):
+    for plan in (naive.all_reduce(N), naive.all_gather(N), naive.reduce_scatter(N)):
+        assert len(plan.steps) == 2 * (N - 1)
+        assert all(len(step) == 1 and 0 in (step[0].src, step[0].dst) for step in plan.steps)
