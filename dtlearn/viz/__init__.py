@@ -1,5 +1,8 @@
 """Pure functions from records and plain data to figures and tables."""
 
+from dtlearn.viz.collective_picture import collective_figure, collective_words
+from dtlearn.viz.collective_steps import collective_steps
+from dtlearn.viz.cost_curves import Curve, cost_bars, cost_curves, fit_words
 from dtlearn.viz.rendezvous import StoreEvent, rendezvous
 from dtlearn.viz.show import Picture, save_svg, show
 from dtlearn.viz.speedup import speedup
@@ -8,10 +11,17 @@ from dtlearn.viz.timeline import timeline
 from dtlearn.viz.traffic import bytes_per_rank
 
 __all__ = [
+    "Curve",
     "Picture",
     "StoreEvent",
     "Table",
     "bytes_per_rank",
+    "collective_figure",
+    "collective_steps",
+    "collective_words",
+    "cost_bars",
+    "cost_curves",
+    "fit_words",
     "rank_table",
     "rendezvous",
     "save_svg",

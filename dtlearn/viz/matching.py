@@ -19,24 +19,6 @@ def group_ranks(record: Record, group: str) -> tuple[int, ...]:
     return tuple(int(rank) for rank in group.split(","))
 
 
-def message_pairs(record: Record) -> list[tuple[Event, Event]]:
-    """Every send with the recv that took it: the n-th of each (sender, receiver, group, tag) on both sides.
-
-    A send or recv without partner, and a recv from any source, are left out.
-    """
-    sends: dict[tuple[object, ...], list[Event]] = defaultdict(list)
-    recvs: dict[tuple[object, ...], list[Event]] = defaultdict(list)
-    for event in record:
-        if not event.is_p2p or event.peer is None:
-            continue
-        tag = event.detail.get("tag", 0)
-        if event.op in ("send", "isend"):
-            sends[event.rank, event.peer, event.group, tag].append(event)
-        else:
-            recvs[event.peer, event.rank, event.group, tag].append(event)
-    return [pair for key, sent in sends.items() for pair in zip(sent, recvs.get(key, ()), strict=False)]
-
-
 def data_starts(record: Record) -> dict[CallKey, int | None]:
     """When each call could begin to move data, in ns; until then it waited for another rank.
 
@@ -45,12 +27,12 @@ def data_starts(record: Record) -> dict[CallKey, int | None]:
     for never came. A call whose partners are not in the record counts as moving data from its own start.
     """
     partners: dict[CallKey, list[Event]] = {
-        (received.rank, received.seq): [sent] for sent, received in message_pairs(record)
+        (received.rank, received.seq): [sent] for sent, received in record.messages()
     }
-    calls: dict[tuple[str, int, str], list[Event]] = defaultdict(list)
+    calls: dict[tuple[object, ...], list[Event]] = defaultdict(list)
     for event in record:
         if not event.is_p2p:
-            calls[event.group, event.group_seq, event.op].append(event)
+            calls[event.group, event.detail.get("group_id"), event.group_seq, event.op].append(event)
     for events in calls.values():
         for event in events:
             partners[event.rank, event.seq] = _waited_for(event, events)

@@ -10,7 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
 from dtlearn.runtime.record import Event, Record
-from dtlearn.viz.matching import CallKey, data_starts, message_pairs, pack
+from dtlearn.viz.matching import CallKey, data_starts, pack
+from dtlearn.viz.phases import PHASES_TOP, draw_phases, phase_patches, time_range
 from dtlearn.viz.style import (
     ALARM,
     INK,
@@ -36,6 +37,7 @@ def timeline(record: Record, title: str = "Who communicated when") -> Figure:
 
     A filled bar is a call moving data; its hollow part is the call waiting for another rank; a gap is a rank that does
     not communicate. An arrow joins a send and the recv that took it. A call that never returned has no right end.
+    A strip under each lane shows what the rank did meanwhile, if the record has phases.
 
     Args:
         record: the run; its label is printed under the title.
@@ -47,7 +49,7 @@ def timeline(record: Record, title: str = "Who communicated when") -> Figure:
     if not record.events:
         raise ValueError("this record holds no call, so there is no timeline to draw (was it made with record=True?)")
     with style():
-        first, last = record.span_ns()
+        first, last = time_range(record)
         last = max(last, first + 1000)
         scale, unit = (1e9, "s") if last - first > 10e9 else (1e6, "ms")
         span = (last - first) / scale
@@ -58,9 +60,10 @@ def timeline(record: Record, title: str = "Who communicated when") -> Figure:
         for rank in range(record.world_size):
             ax.axhspan(rank - 0.43, rank + 0.43, color=LANE, linewidth=0, zorder=0)
         drawer = _Drawer(ax, record, first, scale, right)
+        draw_phases(ax, record, drawer.x, span)
         for event in record:
             drawer.call(event)
-        pairs = message_pairs(record)
+        pairs = record.messages()
         if len(pairs) <= _MAX_ARROWS:
             for sent, received in pairs:
                 drawer.message(sent, received)
@@ -73,7 +76,7 @@ def timeline(record: Record, title: str = "Who communicated when") -> Figure:
         ax.tick_params(axis="y", length=0)
         ax.spines["left"].set_visible(False)
         ax.grid(axis="x")
-        ax.set_xlabel(f"time since the first call ({unit})")
+        ax.set_xlabel(f"time since the {'first call' if not record.spans else 'record began'} ({unit})")
         headline(ax, title, f"run: {record.label}" if record.label else "")
         legend_below(fig, _legend(record, drawer, arrows=bool(pairs) and len(pairs) <= _MAX_ARROWS))
     return fig
@@ -89,10 +92,11 @@ class _Drawer:
         self.named: set[str] = set()
         self.place: dict[CallKey, tuple[float, float]] = {}  # (top, height)
         _, end_of_time = record.span_ns()
+        share = _LANE if not record.spans else PHASES_TOP + _LANE / 2
         for rank in range(record.world_size):
             events = record.select(rank=rank).events
             rows, num_rows = pack(events, end_of_time + 1)
-            height = _LANE / num_rows
+            height = share / num_rows
             for key, row in rows.items():
                 self.place[key] = (rank - _LANE / 2 + row * height, height * (0.92 if num_rows > 1 else 1))
 
@@ -202,6 +206,7 @@ def _legend(record: Record, drawer: _Drawer, arrows: bool) -> list[Patch | Line2
     if drawer.waited:
         handles.append(Patch(facecolor="white", edgecolor=MUTED, linewidth=1.2, label="waits for another rank"))
     handles.append(Patch(facecolor=LANE, label="no communication"))
+    handles += phase_patches(record)
     if arrows:
         handles.append(Line2D([], [], color=INK, marker=">", markersize=5, linewidth=0.9, label="message"))
     if record.unfinished():

@@ -1,4 +1,4 @@
-from dtlearn.viz.matching import data_starts, group_ranks, message_pairs, pack
+from dtlearn.viz.matching import data_starts, group_ranks, pack
 from tests.viz.records import MS, all_reduce_run, chain_run, event, record
 
 
@@ -59,12 +59,12 @@ def test_messages_match_in_order_per_pair_and_tag():
             event(1, 2, "recv", 2, 5, peer=0, tag=7),
         ],
     )
-    assert [(s.seq, r.seq) for s, r in message_pairs(run)] == [(0, 2), (1, 0), (2, 1)]
+    assert [(s.seq, r.seq) for s, r in run.messages()] == [(0, 2), (1, 0), (2, 1)]
 
 
 def test_a_send_without_recv_has_no_partner():
     run = record([event(0, 0, "send", 0, 1, peer=1)], [event(1, 0, "recv", 0, 1, peer=0), event(1, 1, "recv", 1, 2)])
-    assert [(s.seq, r.seq) for s, r in message_pairs(run)] == [(0, 0)]
+    assert [(s.seq, r.seq) for s, r in run.messages()] == [(0, 0)]
 
 
 def test_calls_that_overlap_get_rows_of_their_own():
