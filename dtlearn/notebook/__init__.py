@@ -1,4 +1,4 @@
-"""What a notebook needs: cells on ranks, predictions, live source, panels."""
+"""What a notebook needs: cells on ranks, exercise cells, predictions, live source, panels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext dtlearn`: add the magics, and start loading torch in the background."""
     from ..runtime.agent_client import get_agent
+    from .exercise import ExerciseMagics, start_judge
     from .magics import RanksMagics
 
     get_agent()
+    start_judge()
     shell.register_magics(RanksMagics)
+    shell.register_magics(ExerciseMagics)

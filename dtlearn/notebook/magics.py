@@ -13,7 +13,9 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from ..runtime.errors import DtlearnError, RankError, RanksDisagree, RanksTimeout, wrapped
-from ..runtime.record import merge
+from ..runtime.incomplete import cell_faults, incomplete
+from ..runtime.ledger import side_by_side
+from ..runtime.link import Link
 from . import session
 from .frontend import is_live
 from .panel_sink import PanelSink
@@ -40,11 +42,12 @@ class RanksMagics(Magics):
     @argument("--show", choices=sorted(_VIEWS), help="how output is shown")
     @argument("--setup", action="store_true", help="run this cell again on a rank that had to be replaced")
     @argument("--record", metavar="NAME", help="set NAME to the record of the cell's communication")
+    @argument("--explain", action="store_true", help="if it fails: show the last calls of all ranks side by side")
     @argument("--expect", choices=["error", "timeout", "deadlock"], help="the cell must fail so: show it and go on")
     @cell_magic
     def ranks(self, line: str, cell: str) -> None:
         """Run this cell on every rank of the world."""
-        args = _parse(self.ranks, line)
+        args = parse_line(self.ranks, line)
         for name in filter(None, (args.out, args.record)):
             if not name.isidentifier():
                 raise UsageError(f"{name!r} is not a variable name")
@@ -59,7 +62,7 @@ class RanksMagics(Magics):
         # While a cell runs, `execution_count` is its number or the next one; that depends on IPython's version.
         number = len(self.shell.history_manager.input_hist_raw) - 1
         try:
-            with _expecting(args.expect, sink):
+            with _expecting(args.expect, sink, args.explain):
                 # A comment stands for the line of %%ranks: line numbers in tracebacks are those of the notebook's cell.
                 # (A cell magic of the rank's own, %%time say, has to come first.)
                 code = cell if cell.startswith("%%") else "# %%ranks\n" + cell
@@ -67,36 +70,52 @@ class RanksMagics(Magics):
                 if args.setup and cell not in world.setup_cells:
                     world.setup_cells.append(cell)
         finally:
+            if world.processes and (missing := incomplete(cell_faults(world))):
+                print(missing)
             if args.record and world.processes:
                 # A rank that did not run this cell still has the record of an earlier one.
-                events = [told if rank in chosen else [] for rank, told in enumerate(world.events())]
-                self.shell.user_ns[args.record] = merge(world.size, events, world.placement.where)
+                self.shell.user_ns[args.record] = world.record(chosen)
         if args.out and not args.expect:
             self.shell.user_ns[args.out] = world.last(chosen)
 
     @line_magic
     def world(self, line: str) -> None:
-        """`%world status`, `%world restart`, `%world stop`."""
+        """`%world status`, `diagnose`, `restart`, `stop`; `%world link 1 Gb/s`, `%world link none`."""
         world = session.last_world()
-        command = line.strip() or "status"
-        if command not in ("status", "restart", "stop"):
-            raise UsageError(f"%world knows status, restart and stop; got {command!r}")
+        command, _, name = (line.strip() or "status").partition(" ")
+        known = command in ("status", "diagnose", "restart", "stop", "link")
+        if not known or bool(name) != (command == "link"):
+            raise UsageError(f"%world knows status, diagnose, restart, stop and link NAME; got {line.strip()!r}")
         if world is None:
             print("no ranks yet: start them with dtlearn.world(n)")
         elif command == "restart":
             world.restart()
             print(f"{world}; all variables are new")
+        elif command == "link":
+            try:
+                world.link = None if name == "none" else Link.named(name.strip("'\""))
+            except ValueError as error:
+                raise UsageError(str(error)) from None
+            print(world)
         elif command == "stop":
             world.stop()
             print(world)
+        elif command == "diagnose":
+            print(world.diagnose())
         else:
             print(world)
             for row in world.status():
-                print(f"  rank {row['rank']}  pid {row['pid']}  {row['device']}  {row['state']}")
+                host = f"  {row['host']}" if "host" in row else ""
+                print(f"  rank {row['rank']}{host}  pid {row['pid']}  {row['device']}  {row['state']}")
 
     @magic_arguments()
     @argument("-n", "--ranks", type=int, default=2, help="number of processes to start (on each node)")
-    @argument("--nodes", type=int, default=1, help="play several machines: one torchrun for each, all on this one")
+    @argument(
+        "--nodes",
+        default="1",
+        metavar="K|all",
+        help="play K machines, all on this one, with a torchrun for each; all: the nodes of the notebook's lab",
+    )
     @argument("-t", "--time-limit", type=float, default=300.0, help="seconds; then everything is ended")
     @argument("--with", dest="launcher", choices=["torchrun", "accelerate", "python"], default="torchrun")
     @argument("--expect", choices=["error", "timeout"], help="the script must fail so: show it and go on")
@@ -107,19 +126,31 @@ class RanksMagics(Magics):
     def launch(self, line: str, cell: str) -> None:
         """Run this cell as a script of its own, once, in new processes started by torchrun."""
         from ..runtime.launch import launch_script
+        from ..runtime.launch_lab import launch_on_lab
 
-        args = _parse(self.launch, line)
+        args = parse_line(self.launch, line)
+        if args.nodes != "all" and not args.nodes.isdecimal():
+            raise UsageError(f"--nodes takes a whole number, or all; got {args.nodes!r}")
         world = session.last_world()
         if world is not None and world.processes and any(d != "cpu" for d in world.placement.devices):
             raise DtlearnError("the notebook's ranks hold the GPUs: stop them first with `%world stop`")
         view = args.show or ("stream" if is_live() else "grouped")
-        sink = _VIEWS[view](list(range(args.ranks * args.nodes)))
+        lab = world.lab if world is not None and args.nodes == "all" else None
+        if args.nodes == "all" and lab is None:
+            raise UsageError("--nodes all needs ranks on a lab: start them with dtlearn.world('lab.toml')")
+        if lab is not None and (args.launcher != "torchrun" or args.file):
+            raise UsageError("--nodes all goes with torchrun, and keeps no --file")
+        nodes = len(lab.lab.nodes) if lab is not None else int(args.nodes)
+        sink = _VIEWS[view](list(range(args.ranks * nodes)))
         try:
             with _expecting(args.expect, sink):
+                if world is not None and lab is not None:
+                    launch_on_lab(world, cell, args.ranks, args=args.args, timeout=args.time_limit, sink=sink)
+                    return
                 launch_script(
                     cell,
                     args.ranks,
-                    nodes=args.nodes,
+                    nodes=nodes,
                     launcher=args.launcher,
                     path=Path(args.file) if args.file else None,
                     args=args.args,
@@ -130,7 +161,7 @@ class RanksMagics(Magics):
             raise UsageError(str(error)) from None
 
 
-def _parse(magic: Any, line: str) -> Any:
+def parse_line(magic: Any, line: str) -> Any:
     """The options of a magic's line, as a shell would read it: IPython itself leaves the quotes in."""
     try:
         return magic.parser.parse_args(shlex.split(line))
@@ -139,12 +170,14 @@ def _parse(magic: Any, line: str) -> Any:
 
 
 @contextlib.contextmanager
-def _expecting(failure: str | None, sink: GroupedSink) -> Iterator[None]:
+def _expecting(failure: str | None, sink: GroupedSink, explain: bool = False) -> Iterator[None]:
     """Show the output at the end, whatever happens; show an expected failure as text and go on."""
     try:
         yield
     except (RankError, RanksTimeout) as error:
         sink.close()
+        if explain and (table := side_by_side(error.last_calls)):
+            print("The last calls of the ranks, side by side:", *table, sep="\n")
         kinds = {RanksTimeout: "timeout", RanksDisagree: "deadlock"}
         if failure != kinds.get(type(error), "error"):
             raise

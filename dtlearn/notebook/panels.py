@@ -44,7 +44,13 @@ class Slider:
 
 
 def stepper(
-    frames: Sequence[Frame], captions: Sequence[str], alt: str, columns: int = 3, size: tuple[float, float] = (3.0, 2.4)
+    frames: Sequence[Frame],
+    captions: Sequence[str],
+    alt: str,
+    columns: int = 3,
+    size: tuple[float, float] = (3.0, 2.4),
+    static: Picture | None = None,
+    first: int = 1,
 ) -> None:
     """Show a sequence of states: live with a slider and a play button, always as small multiples too.
 
@@ -53,35 +59,42 @@ def stepper(
         captions: one line per state.
         alt: what the sequence shows, in words.
         columns: frames in a row of the static figure.
-        size: width and height of one frame there, in inches.
+        size: width and height of one frame there, in inches; live it is 1.6 times as large.
+        static: a static figure of all frames that was made elsewhere, instead of the plain one.
+        first: number of the first frame.
 
     Raises:
         ValueError: no frames, or not one caption for each.
     """
     if not frames or len(frames) != len(captions):
         raise ValueError(f"a stepper needs one caption per frame, not {len(captions)} for {len(frames)}")
-    static = small_multiples(frames, captions, alt, columns, size)
+    static = static or small_multiples(frames, captions, alt, columns, size, first)
     widgets = _widgets()
     if widgets is None:
         static.display()
         return
     from IPython.display import display
 
-    display(_step_widget(widgets, frames, captions, alt, size))
-    display({"text/html": _folded("All steps at once", static.img()), "text/plain": f"Figure: {alt}"}, raw=True)
+    display(_step_widget(widgets, frames, captions, alt, size, first))
+    display({"text/html": _folded("All steps at once", static.img()), "text/plain": f"Figure: {static.alt}"}, raw=True)
 
 
 def small_multiples(
-    frames: Sequence[Frame], captions: Sequence[str], alt: str, columns: int, size: tuple[float, float]
+    frames: Sequence[Frame],
+    captions: Sequence[str],
+    alt: str,
+    columns: int,
+    size: tuple[float, float],
+    first: int = 1,
 ) -> Picture:
-    """All frames of a sequence in one figure, numbered from 1."""
+    """All frames of a sequence in one figure, numbered from `first`."""
     columns = min(columns, len(frames))
     rows = -(-len(frames) // columns)
     with style():
         fig = new_figure(height=rows * (size[1] + 0.25), width=min(WIDTH, columns * size[0]))
-        for number, (frame, caption) in enumerate(zip(frames, captions, strict=True), start=1):
-            _draw_frame(fig.add_subplot(rows, columns, number), frame, f"{number}. {caption}")
-    steps = " ".join(f"Step {n}: {caption}." for n, caption in enumerate(captions, start=1))
+        for place, (frame, caption) in enumerate(zip(frames, captions, strict=True)):
+            _draw_frame(fig.add_subplot(rows, columns, place + 1), frame, f"{first + place}. {caption}")
+    steps = " ".join(f"Step {n}: {caption}." for n, caption in enumerate(captions, start=first))
     return Picture(fig, f"{alt} {steps}".replace("..", "."))
 
 
@@ -139,22 +152,23 @@ def _widgets() -> Any:
 
 
 def _step_widget(
-    widgets: Any, frames: Sequence[Frame], captions: Sequence[str], alt: str, size: tuple[float, float]
+    widgets: Any, frames: Sequence[Frame], captions: Sequence[str], alt: str, size: tuple[float, float], first: int
 ) -> Any:
     """A slider and a play button over pictures that are all drawn beforehand, so that playing never waits."""
     pages = []
-    for number, (frame, caption) in enumerate(zip(frames, captions, strict=True), start=1):
+    last = first + len(frames) - 1
+    for number, (frame, caption) in enumerate(zip(frames, captions, strict=True), start=first):
         with style():
             fig = new_figure(height=1.6 * size[1], width=1.6 * size[0])
             _draw_frame(fig.add_subplot(), frame, f"{number}. {caption}")
-        pages.append(Picture(fig, f"{alt} Step {number} of {len(frames)}: {caption}").img())
+        pages.append(Picture(fig, f"{alt} Step {number} of {last}: {caption}").img())
     page = widgets.HTML(pages[0])
-    slider = widgets.IntSlider(1, 1, len(pages), description=f"Step (of {len(pages)})", style=_WIDE)
-    play = widgets.Play(value=1, min=1, max=len(pages), interval=1200)
+    slider = widgets.IntSlider(first, first, last, description=f"Step (of {last})", style=_WIDE)
+    play = widgets.Play(value=first, min=first, max=last, interval=1200)
     widgets.jslink((play, "value"), (slider, "value"))
 
     def turn(change: dict[str, Any]) -> None:
-        page.value = pages[change["new"] - 1]
+        page.value = pages[change["new"] - first]
 
     slider.observe(turn, names="value")
     return widgets.VBox([widgets.HBox([play, slider]), page])

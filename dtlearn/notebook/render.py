@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import sys
 import time
 from typing import Any
 
 from ..runtime.cell import Sink
 from .fold import fold_lines, label, settle
+from .frontend import is_live
 
 _LIMIT = 5 << 20  # characters that one cell may show
 _BATCH = 0.1  # seconds that a live line may wait for its equals on other ranks
@@ -43,6 +45,7 @@ class GroupedSink(Sink):
         self.outputs = {r: Output() for r in ranks}
         self._hide_results = hide_results
         self._room = _LIMIT
+        self._notice: Any = None  # the display that a notice is shown in
 
     def publish(self, rank: int, message: dict[str, Any]) -> None:
         kind, content = message["msg_type"], message["content"]
@@ -64,6 +67,19 @@ class GroupedSink(Sink):
             else:
                 output.displays.append(content)
         self.changed(rank)
+
+    def notice(self, text: str) -> None:
+        """Show a line in the place of the last one, to people only: how long ranks wait is never the same twice."""
+        if not is_live() or (self._notice is None and not text):
+            return
+        from IPython.display import display
+
+        shown = f'<pre style="margin:0;opacity:0.7">{html.escape(text)}</pre>' if text else ""
+        data = {"text/plain": text, "text/html": shown}
+        if self._notice is None:
+            self._notice = display(data, raw=True, display_id=True)
+        else:
+            self._notice.update(data, raw=True)
 
     def changed(self, rank: int) -> None:
         """Called when there is something new of a rank."""
@@ -141,6 +157,9 @@ class StreamSink(GroupedSink):
 
 class QuietSink(GroupedSink):
     """Shows nothing."""
+
+    def notice(self, text: str) -> None:
+        return
 
     def close(self) -> None:
         return

@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
+import os
+
 from ..runtime.agent_client import get_agent
 from ..runtime.device import check_world_size, default_size, place
 from ..runtime.errors import DtlearnError
+from ..runtime.lab import Lab, read_lab
+from ..runtime.lab_agent import connect_lab
+from ..runtime.link import Link, connect
 from ..runtime.world import World
 
 _current: World | None = None
 
 
-def world(world_size: int, *, device: str = "auto") -> World:
+def world(world_size: int | str | os.PathLike[str], *, device: str = "auto", link: Link | None = None) -> World:
     """Start the ranks that `%%ranks` cells of this notebook run on. Ranks started earlier are ended.
 
     Args:
-        world_size: number of ranks, 1 to 64.
+        world_size: number of ranks, 1 to 64, on this machine; or the path of a `lab.toml`: ranks on several.
         device: "auto" (NCCL if every rank has a GPU, otherwise gloo on CPU), "cpu" or "cuda".
+        link: emulate this interconnect between the ranks: see `dtlearn.Link`. Later: `world.link = ...`.
 
     Returns:
         The world; its `push`, `gather` and `run` exchange values with the ranks.
 
     Raises:
-        ValueError: a wrong number of ranks or device.
+        ValueError: a wrong number of ranks, device or link, or a mistake in the file.
         LaunchError: the ranks could not be started.
     """
     global _current
     # What cannot be started must not cost the ranks that are there.
-    place(check_world_size(world_size), get_agent().hello()["num_gpus"], device)
+    where: int | Lab
+    if isinstance(world_size, str | os.PathLike):
+        where = read_lab(world_size)
+        connect_lab(where, device, link)
+    else:
+        where = check_world_size(world_size)
+        connect(place(where, get_agent().hello()["num_gpus"], device), link)
     if _current is not None and _current.processes:
         print(f"the {_current.size} ranks started earlier were ended, and their variables with them")
         _current.stop()
-    _current = World(world_size, device)
+    _current = World(where, device, link)
     return _current
 
 

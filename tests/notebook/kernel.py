@@ -52,7 +52,7 @@ class Notebook:
         # Its channels are open to other users of the machine otherwise; the kernel warns of it.
         config = Config({"KernelManager": {"transport_encryption": "required"}})
         self._manager = KernelManager(kernel_name="python3", config=config)
-        self.temporary = folder / "tmp"
+        self.folder, self.temporary = folder, folder / "tmp"
         self.temporary.mkdir()
         own = {"IPYTHONDIR": str(folder / "ipython"), "TMPDIR": str(self.temporary)}
         self._manager.start_kernel(cwd=str(folder), env={**os.environ, **own})
@@ -100,10 +100,24 @@ class Notebook:
 
     def run_and_kill(self, source: str, word: str) -> None:
         """Run a cell; when it prints that word, kill the kernel as if the machine ran out of memory."""
+        self.start(source, word)
+        os.kill(self.pid, signal.SIGKILL)
+
+    def start(self, source: str, word: str) -> None:
+        """Run a cell, and leave it when it prints that word."""
         self._client.execute(source, allow_stdin=False)
         while word not in (message := self._client.get_iopub_msg(timeout=60))["content"].get("text", ""):
             assert message["content"].get("execution_state") != "idle", f"the cell ended and never said {word!r}"
-        os.kill(self.pid, signal.SIGKILL)
+
+    def restart(self) -> None:
+        """The button "Restart the kernel"."""
+        self._manager.restart_kernel()
+        self._client.wait_for_ready(timeout=60)
+        self.pid = self._manager.provisioner.pid
+
+    def shut_down(self) -> None:
+        """What closing the notebook for good does."""
+        self._manager.shutdown_kernel()
 
     def close(self) -> None:
         self._client.stop_channels()

@@ -1,5 +1,6 @@
 """The magics in a real notebook kernel, headless, with real ranks."""
 
+import re
 import time
 from pathlib import Path
 
@@ -170,6 +171,20 @@ def test_record_keeps_what_the_cell_communicated(notebook):
     assert notebook.value("record.world_size") == SIZE
 
 
+def test_a_record_that_could_not_be_written_is_said_in_one_line(notebook):
+    broken = notebook.run(
+        "%%ranks --record record\nimport os\nfrom dtlearn.runtime.recorder import installed\n"
+        "if rank == 1:\n    os.dup2(os.open('/dev/full', os.O_WRONLY), installed()._file._descriptor)\n"
+        "for _ in range(3):\n    dist.barrier()"
+    )
+    line = "the record of rank 1 is incomplete: No space left on device"
+    assert broken.ok and broken.text("stdout") == line + "\n"
+    assert notebook.value("record.incomplete") == line
+    healthy = notebook.run("%%ranks --record record\ndist.barrier()")  # it has a file of its own
+    assert healthy.ok and healthy.text("stdout") == ""
+    assert notebook.value("(record.incomplete, len(record.events))") == ("", SIZE)
+
+
 def test_record_holds_that_cell_only_and_that_of_a_failed_cell_too(notebook):
     assert notebook.run("%%ranks\ndist.barrier()").ok
     assert notebook.run("%%ranks -r 0 --record record\n1").ok
@@ -229,7 +244,7 @@ def test_a_syntax_error_is_told_with_its_line(notebook):
 
 def test_a_value_that_cannot_come_back_is_refused(notebook):
     cell = notebook.run("%%ranks -o lines\n(i for i in [])")
-    assert (cell.ok, cell.error) == (False, "DtlearnError")
+    assert (cell.ok, cell.error) == (False, "CellError")
     assert "the value of the last line cannot travel between processes" in " ".join(cell.text("error").split())
 
 
@@ -333,6 +348,29 @@ def test_no_rank_outlives_a_killed_kernel_even_if_it_hangs(opened_again):
 # %world.
 
 
+def test_diagnose_shows_a_row_for_each_rank_and_the_last_calls(notebook):
+    notebook.run("%%ranks\ndist.barrier()")
+    lines = notebook.run("%world diagnose").text("stdout").splitlines()
+    assert [line.split()[:3] for line in lines[1 : SIZE + 1]] == [["rank", str(r), "idle"] for r in range(SIZE)]
+    assert "The last calls of the latest cell, side by side:" in lines
+    assert lines[-1] == "  #1         barrier  line 2"
+
+
+def test_explain_shows_the_last_calls_of_all_ranks_side_by_side(notebook):
+    code = "dist.barrier()\nif rank != 1:\n    dist.all_reduce(torch.ones(2))"
+    text = notebook.run(f"%%ranks --explain --expect deadlock\n{code}").text("stdout")
+    table, _, error = text.partition("As expected, this cell failed:")
+    assert [re.split(r"\s{2,}", line) for line in table.splitlines()] == [
+        ["The last calls of the ranks, side by side:"],
+        ["", "all ranks", "ranks 0 and 2", "rank 1"],
+        ["", "#1", "barrier", "line 2", "barrier", "line 2"],
+        ["> #2", "all_reduce SUM float32 (2,)", "line 4 (waits)", "-"],
+    ]
+    assert "[DTL-COLL-SKIP]" in error
+    quiet = notebook.run(f"%%ranks --expect deadlock\n{code}").text("stdout")
+    assert quiet == "As expected, this cell failed:" + error
+
+
 def test_status_names_every_rank_with_its_process(notebook):
     title, *rows = notebook.run("%world").text("stdout").splitlines()
     assert title.startswith(f"{SIZE} ranks, ")
@@ -367,7 +405,32 @@ def test_a_stopped_world_says_what_to_do(notebook):
 def test_another_command_is_refused(notebook):
     cell = notebook.run("%world pause")
     assert not cell.ok
-    assert cell.text("stderr") == "UsageError: %world knows status, restart and stop; got 'pause'\n"
+    assert (
+        cell.text("stderr") == "UsageError: %world knows status, diagnose, restart, stop and link NAME; got 'pause'\n"
+    )
+
+
+def test_link_connects_the_ranks_from_now_on_and_the_record_says_so(notebook):
+    linked = notebook.run("%world link 1 Gb/s").text("stdout")
+    assert "gloo on CPU, emulated link: 1 Gb/s, 50 us" in linked
+    assert notebook.run("%%ranks --record log\ndist.barrier()").ok
+    assert notebook.value("log.label") == "gloo on CPU, emulated link: 1 Gb/s, 50 us"
+    assert notebook.run("world.link = dtlearn.Link(latency=0.05)\nworld").ok
+    assert notebook.run("%%ranks --record log\ndist.barrier()").ok
+    assert notebook.value("min(e.seconds for e in log)") >= 2 * 0.05
+    assert "emulated" not in notebook.run("%world link none").text("stdout")
+    assert notebook.run("%%ranks --record log\ndist.barrier()").ok
+    assert notebook.value("log.label") == "gloo on CPU"
+
+
+def test_a_link_of_no_known_name_is_refused(notebook):
+    for line, told in [
+        ("link token ring", "a link has one of the names"),
+        ("link", "%world knows"),
+        ("stop now", "%world"),
+    ]:
+        cell = notebook.run(f"%world {line}")
+        assert not cell.ok and told in cell.text("stderr")
 
 
 # %%launch. What torchrun does is in tests/runtime/test_launch.py; here a single process shows what the magic adds.

@@ -2,6 +2,7 @@ import ipywidgets
 import pytest
 
 from dtlearn.notebook.panels import Slider, _slider_widget, _step_widget, slider_panel, small_multiples, stepper
+from dtlearn.viz.show import Picture
 from dtlearn.viz.style import new_figure
 
 CAPTIONS = ["start", "one step", "done"]
@@ -56,13 +57,27 @@ def test_live_stepper_has_the_static_form_too(shown, monkeypatch):
 
 
 def test_moving_the_step_turns_the_page():
-    controls, page = _step_widget(ipywidgets, FRAMES, CAPTIONS, "Bars.", SIZE).children
+    controls, page = _step_widget(ipywidgets, FRAMES, CAPTIONS, "Bars.", SIZE, 1).children
     _, slider = controls.children
     assert "Step 1 of 3: start" in page.value
     slider.value = 3
     assert "Step 3 of 3: done" in page.value
     slider.value = 2
     assert "Step 2 of 3: one step" in page.value
+
+
+def test_steps_may_begin_at_zero_and_have_a_static_figure_of_their_own(shown, monkeypatch):
+    assert small_multiples(FRAMES, CAPTIONS, "Bars.", 2, SIZE, 0).alt.startswith("Bars. Step 0: start.")
+    controls, page = _step_widget(ipywidgets, FRAMES, CAPTIONS, "Bars.", SIZE, 0).children
+    _, slider = controls.children
+    assert "Step 0 of 2: start" in page.value
+    slider.value = 2
+    assert "Step 2 of 2: done" in page.value
+    monkeypatch.setenv("DTLEARN_HEADLESS", "0")
+    own = Picture(new_figure(2), "Made elsewhere.")
+    stepper(FRAMES, CAPTIONS, alt="Bars.", static=own, first=0)
+    assert 'alt="Made elsewhere."' in shown[1]["text/html"]
+    assert shown[1]["text/plain"] == "Figure: Made elsewhere."
 
 
 def test_headless_slider_panel_is_the_start_and_a_table(shown):

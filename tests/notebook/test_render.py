@@ -219,3 +219,42 @@ def test_one_rank_shows_the_lowest_of_the_chosen_ranks(screen):
 def test_quiet_shows_nothing(screen):
     play(QuietSink([0]), (0, stream("a\n")), (0, stderr("b\n")), (0, figure()), (0, value("1")))
     assert screen() == ("", "")
+
+
+class Place:
+    """A display that is shown once and then updated."""
+
+    def __init__(self) -> None:
+        self.shown = []
+
+    def __call__(self, data, raw, display_id):
+        assert raw and display_id
+        self.update(data, raw)
+        return self
+
+    def update(self, data, raw):
+        self.shown.append(data["text/plain"])
+
+
+@pytest.fixture
+def place(monkeypatch):
+    """Where notices are shown."""
+    found = Place()
+    monkeypatch.setattr("IPython.display.display", found)
+    return found
+
+
+def test_a_notice_takes_the_place_of_the_last_one(place, monkeypatch):
+    monkeypatch.setattr(render, "is_live", lambda: True)
+    sink = StreamSink([0, 1])
+    sink.notice("")  # nothing is shown, so nothing is to be taken away
+    for text in ("3 s: rank 0 waits <in> it", "10 s: rank 0 waits <in> it", ""):
+        sink.notice(text)
+    assert place.shown == ["3 s: rank 0 waits <in> it", "10 s: rank 0 waits <in> it", ""]
+
+
+@pytest.mark.parametrize(("view", "live"), [(GroupedSink, False), (StreamSink, False), (QuietSink, True)])
+def test_no_notice_in_a_headless_run_or_where_nothing_is_to_be_shown(place, monkeypatch, view, live):
+    monkeypatch.setattr(render, "is_live", lambda: live)
+    view([0, 1]).notice("3 s: rank 0 waits")
+    assert place.shown == []

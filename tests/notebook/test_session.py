@@ -5,12 +5,13 @@ from types import SimpleNamespace
 import pytest
 
 from dtlearn.notebook import session
+from dtlearn.runtime import Link
 from dtlearn.runtime.errors import DtlearnError
 
 
 class PlayedWorld:
-    def __init__(self, size, device):
-        self.size, self.device = size, device
+    def __init__(self, size, device, link):
+        self.size, self.device, self.link = size, device, link
         self.processes = list(range(size))
 
     def __repr__(self):
@@ -59,9 +60,35 @@ def test_a_stopped_world_is_not_started_behind_the_learners_back(capsys):
     assert capsys.readouterr().out == ""  # nobody's variables were lost
 
 
+def test_a_link_reaches_the_world_and_a_wrong_one_costs_nothing():
+    link = Link.named("1 Gb/s")
+    started = session.world(2, link=link)
+    assert started.link is link
+    with pytest.raises(ValueError, match="link must be"):
+        session.world(2, link="1 Gb/s")
+    assert session.current_world() is started and started.processes
+
+
 @pytest.mark.parametrize(("size", "device"), [(0, "auto"), (65, "auto"), ("2", "auto"), (2, "tpu"), (2, "cuda")])
 def test_a_world_that_cannot_be_started_does_not_cost_the_one_that_is_there(size, device):
     old = session.world(2)
     with pytest.raises(ValueError, match=r"number of ranks|device"):
         session.world(size, device=device)
     assert session.current_world() is old and old.processes
+
+
+def test_a_path_is_a_lab_and_a_mistake_in_it_does_not_cost_the_world_that_is_there(tmp_path):
+    old = session.world(2)
+    path = tmp_path / "lab.toml"
+    path.write_text('[head]\naddress = "10.0.0.1"\n[[node]]\nhost = "alpha"\n')
+    with pytest.raises(ValueError, match="number 1 needs either `slots`"):
+        session.world(path)
+    path.write_text(path.read_text() + "slots = 3\n")
+    with pytest.raises(ValueError, match="gives some nodes no `gpus`"):
+        session.world(path, device="cuda")
+    with pytest.raises(ValueError, match="an emulated link is for ranks on one machine"):
+        session.world(path, link=session.Link())
+    assert session.current_world() is old and old.processes == [0, 1]
+    with pytest.raises(TypeError):  # the played world takes a number only: it was given the lab
+        session.world(str(path))
+    assert not old.processes

@@ -1,0 +1,202 @@
+"""`%%exercise chNN.name`: a cell that is an answer. Running it saves it to the exercise's file and grades the file.
+
+With a person at the front end the display follows the grading, and each attempt is kept. A headless run reads and
+writes no file of the learner's and says the same every time: the stub is "not attempted", any other text is graded
+with a fixed seed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import linecache
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from ..course import Course, Exercise, load_course
+from ..grading import attempts
+from ..grading.client import JudgeError, get_judge
+from ..grading.locate import places
+from ..grading.session import not_attempted, read_answer, stub_text, write_answer
+from ..grading.stubs import same_text, to_file
+from ..grading.verdict import Result, Verdict
+from ..runtime.errors import wrapped
+from .frontend import is_live
+from .magics import parse_line
+from .verdict_display import VerdictDisplay
+
+_HEADLESS_SEED = 20
+_DEFINES = ("passed", "failed")  # after a crash or a hang, running the text here would be unwise
+
+
+class GradingStopped(KeyboardInterrupt):
+    """The learner stopped the grading."""
+
+    def _render_traceback_(self) -> list[str]:
+        return wrapped(str(self))
+
+
+@magics_class
+class ExerciseMagics(Magics):
+    """The magic of exercise cells."""
+
+    @magic_arguments()
+    @argument("id", help="of the exercise, such as ch01.average")
+    @argument("--seed", type=int, help="of the inputs, to repeat what a report shows")
+    @cell_magic
+    def exercise(self, line: str, cell: str) -> None:
+        """Save this cell to the exercise's file and grade it."""
+        args = parse_line(self.exercise, line)
+        course, exercise = find_exercise(args.id)
+        if not cell.strip():
+            raise UsageError(f"the cell is empty: write your answer to {exercise.id} below its first line")
+        assert self.shell is not None
+        text = to_file(cell, exercise.id)
+        if is_live():
+            subject = settle(course, exercise, text)
+            verdict = _grade_live(course, exercise, subject, args.seed)
+        else:
+            subject = Subject(text)
+            verdict = _grade_headless(course, exercise, text, args.seed)
+        if verdict.state in _DEFINES and subject.is_cell:
+            print(define(text, exercise, self.shell.user_ns))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is graded.
+
+    Attributes:
+        source: the text; None: what the file holds.
+        notes: what the learner should know about the cell and the file.
+        is_cell: whether it is the text of the cell.
+    """
+
+    source: str | None
+    notes: tuple[str, ...] = ()
+    is_cell: bool = True
+
+
+def find_exercise(id: str) -> tuple[Course, Exercise]:
+    """The course and one of its exercises. Raises UsageError with the ids that are like it."""
+    try:
+        course = load_course()
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    known = [e.id for chapter in course.chapters for e in chapter.exercises]
+    if id in known:
+        return course, course.exercise(id)
+    close = difflib.get_close_matches(id, known, n=3)
+    there = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known) or 'none yet'}"
+    raise UsageError(f"there is no exercise {id!r}; {there}")
+
+
+def start_judge() -> None:
+    """Start the judge in the background, if there will be something to judge: its first verdict comes sooner then."""
+    with contextlib.suppress(ValueError, JudgeError):  # without a course or a judge, the first exercise cell says so
+        if is_live() and any(chapter.exercises for chapter in load_course().chapters):
+            get_judge()
+
+
+def settle(course: Course, exercise: Exercise, text: str) -> Subject:
+    """Bring cell and file together so that no work is lost, and say what is to be graded.
+
+    An untouched cell never replaces a file that was worked on; a file that somebody changed since is kept as a copy
+    before the cell replaces it.
+
+    Args:
+        course, exercise: from the manifest.
+        text: of the cell, as it goes to the file.
+    """
+    file, stub = places(course, exercise).stub, stub_text(course, exercise)
+    name = file.relative_to(course.root).as_posix()
+    try:
+        there = read_answer(file) if file.exists() else None
+    except ValueError as error:
+        return Subject(text, (f"{error}. The cell was graded and not saved there.",))
+    if stub is not None and same_text(text, stub):
+        if there is not None and not same_text(there, stub):
+            note = f"This cell holds the untouched stub; your work in {name} was graded, and is left as it is."
+            return Subject(None, (note,), is_cell=False)
+        return Subject(text)
+    notes: list[str] = []
+    try:
+        if there is not None and not same_text(there, text) and (stub is None or not same_text(there, stub)):
+            folder = attempts.attempts_folder(course.root, exercise.id)
+            is_known = _is_kept(folder, there)
+            kept = attempts.keep_copy(folder, there)
+            if not is_known:  # the file was edited by other means than a cell
+                notes.append(f"{name} held another text; it is kept as {kept.relative_to(course.root).as_posix()}.")
+        if there != text:
+            write_answer(file, text)
+    except OSError as error:
+        notes.append(f"{name} could not be written ({error.strerror or error}); this cell was graded all the same.")
+        return Subject(text, tuple(notes))
+    return Subject(None, tuple(notes))
+
+
+def _is_kept(folder: Path, text: str) -> bool:
+    return any(_reads(attempt.path) == text for attempt in attempts.listing(folder))
+
+
+def _reads(path: Path) -> str | None:
+    with contextlib.suppress(OSError, ValueError):
+        return path.read_text(encoding="utf-8")
+    return None
+
+
+def _grade_live(course: Course, exercise: Exercise, subject: Subject, seed: int | None) -> Verdict:
+    """Grade with a display that follows. A fault of the grader's is an error of the cell; a wrong answer is not."""
+    display = VerdictDisplay(exercise, live=True)
+    if subject.source is not None and same_text(subject.source, stub_text(course, exercise) or ""):
+        return display.show(not_attempted(exercise))
+    display.start()
+    try:
+        steps = get_judge().grade(course.root, exercise.id, source=subject.source, seed=seed)
+        return display.show(_follow(steps, display.progress), subject.notes)
+    except KeyboardInterrupt:
+        display.stopped()
+        raise GradingStopped("The grading was stopped. Your answer is kept; no rank is left running.") from None
+
+
+def _grade_headless(course: Course, exercise: Exercise, text: str, seed: int | None) -> Verdict:
+    display = VerdictDisplay(exercise, live=False)
+    if same_text(text, stub_text(course, exercise) or ""):
+        return display.show(not_attempted(exercise))
+    seed = _HEADLESS_SEED if seed is None else seed
+    steps = get_judge().grade(course.root, exercise.id, source=text, seed=seed, keep=False)
+    return display.show(_follow(steps, lambda result, done, total: None))
+
+
+def _follow(
+    steps: Generator[tuple[Result, int, int] | Verdict], progress: Callable[[Result, int, int], None]
+) -> Verdict:
+    with contextlib.closing(steps):  # an interrupt in here stops the grading too
+        for step in steps:
+            if isinstance(step, Verdict):
+                return step
+            progress(*step)
+    raise AssertionError("the judge ended without a verdict")
+
+
+def define(text: str, exercise: Exercise, names: dict[str, Any]) -> str:
+    """Run the text in the notebook, as a plain cell would be, so that later cells can use the answer.
+
+    Returns:
+        A sentence on what came of it.
+    """
+    file = f"<{exercise.id}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    try:
+        exec(compile(text, file, "exec"), names)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # sys.exit, say: the notebook must not end of it
+        return f"{exercise.name} is not defined in this notebook: the cell raised {type(error).__name__}: {error}"
+    return f"{exercise.name} is defined in this notebook now, as you wrote it."
