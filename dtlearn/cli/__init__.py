@@ -1,6 +1,6 @@
-"""The `dtlearn` command: open the course, check this machine, measure.
+"""The `dtlearn` command: open the course, do its exercises, check this machine, measure.
 
-Exit codes: 0 all well; 1 something is wrong; 2 wrong usage; 130 interrupted.
+Exit codes: 0 all well; 1 something is wrong; 2 wrong usage; 3 the grader failed; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from .. import __version__
 from ..runtime.errors import DtlearnError
 from .bench import add_command as add_bench
 from .doctor import add_command as add_doctor
+from .grade import add_command as add_grade
+from .grade_class import add_command as add_grade_class
+from .hint import add_command as add_hint
 from .lab import add_command as add_lab
+from .node import add_commands as add_node
+from .progress import add_command as add_progress
+from .reset import add_command as add_reset
+from .solution import add_command as add_solution
+from .watch import add_command as add_watch
 
 OK, WRONG, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -63,6 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dtlearn {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add_command in (add_lab, add_doctor, add_bench):
+    exercises = (add_grade, add_watch, add_hint, add_solution, add_reset, add_progress)
+    for add_command in (add_lab, *exercises, add_grade_class, add_doctor, add_bench, add_node):
         add_command(commands)
     return parser

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from ..runtime.device import check_world_size
@@ -45,6 +46,14 @@ def port(text: str) -> int:
     if not isinstance(number, int) or not 1 <= number <= 65535:
         raise argparse.ArgumentTypeError(f"a port is a whole number from 1 to 65535; got {text!r}")
     return number
+
+
+def existing_folder_of(text: str) -> Path:
+    """A file that will be written; its folder is there."""
+    path = Path(text)
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is no file in a folder that exists")
+    return path
 
 
 def _whole(text: str) -> int | str:

@@ -6,9 +6,10 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from . import bench_cells, bench_launch
+from . import bench_cells, bench_collectives, bench_launch, bench_link, bench_recorder
 from .arguments import add_example_parser, num_ranks, positive
 
 
@@ -23,6 +24,8 @@ class Bench:
         run: called with the number of ranks and of repetitions; returns a dataclass.
         table: that dataclass as text.
         values: that dataclass as plain values, for JSON.
+        ranks: how many, unless told otherwise.
+        plot: that dataclass as a figure and its description; None: there is no figure.
     """
 
     summary: str
@@ -32,6 +35,8 @@ class Bench:
     run: Callable[[int, int], Any]
     table: Callable[[Any], str]
     values: Callable[[Any], dict[str, Any]]
+    ranks: int = 4
+    plot: Callable[[Any], tuple[Any, str]] | None = None
 
 
 BENCHES = {
@@ -53,6 +58,35 @@ BENCHES = {
         bench_cells.table,
         bench_cells.values,
     ),
+    "link": Bench(
+        "All-reduces on an emulated link, beside the formula of its model; and what overlaps with computation.",
+        "dtlearn bench link --ranks 2",
+        "times",
+        10,
+        bench_link.measure,
+        bench_link.table,
+        bench_link.values,
+    ),
+    "collectives": Bench(
+        "Collectives from send and receive beside gloo's own, on 2 ranks and on more, 1 KiB to 64 MiB.",
+        "dtlearn bench collectives --plot collectives.svg",
+        "rounds",
+        7,
+        bench_collectives.measure,
+        bench_collectives.table,
+        bench_collectives.values,
+        plot=bench_collectives.plot,
+    ),
+    "recorder": Bench(
+        "What recording costs: microseconds of a call, and the share of a data-parallel training step.",
+        "dtlearn bench recorder",
+        "rounds",
+        50,
+        bench_recorder.measure,
+        bench_recorder.table,
+        bench_recorder.values,
+        ranks=2,
+    ),
 }
 
 
@@ -64,7 +98,8 @@ def add_command(commands: Any) -> None:
     )
     for name, bench in BENCHES.items():
         parser = add_example_parser(names, name, bench.summary, bench.example)
-        parser.add_argument("--ranks", type=num_ranks, default=4, help="2 to 64 (default: 4)")
+        words = f"2 to 64 (default: {bench.ranks})"
+        parser.add_argument("--ranks", type=num_ranks, default=bench.ranks, help=words)
         parser.add_argument(
             f"--{bench.option}",
             dest="repetitions",
@@ -74,6 +109,8 @@ def add_command(commands: Any) -> None:
             help=f"measurements of each, after a first (default: {bench.default})",
         )
         parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+        if bench.plot is not None:
+            parser.add_argument("--plot", metavar="FILE", type=Path, help="draw it too, as SVG")
         parser.set_defaults(run=run)
 
 
@@ -81,5 +118,10 @@ def run(options: argparse.Namespace) -> int:
     """Run the bench that the options name and print what it measured."""
     bench = BENCHES[options.bench]
     result = bench.run(options.ranks, options.repetitions)
+    if bench.plot is not None and options.plot is not None:
+        from ..viz.show import save_svg
+
+        figure, words = bench.plot(result)
+        save_svg(figure, options.plot, title=bench.summary, desc=words)
     print(json.dumps(bench.values(result), indent=2) if options.json else bench.table(result))
     return 0 if result.ok else 1

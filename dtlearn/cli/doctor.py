@@ -9,23 +9,25 @@ import os
 import platform
 import shutil
 import sys
-import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from .. import __version__
 from ..course import Chapter, Course, load_course
-from . import doctor_machine, doctor_software, isolation, machine
+from ..runtime import isolation
+from ..runtime.memory import memory as machine_memory
+from ..runtime.node_facts import HostNameLookUp, shared_memory_size
+from . import doctor_lab, doctor_machine, doctor_software, machine
 from .arguments import add_example_parser
-from .doctor_check import Check, attempt
+from .doctor_check import Check, attempt, table
 from .doctor_machine import sensible_ranks
 from .lab import installation_problem, server_environment
 
 _PATIENCE = 3.0  # seconds for the look-up of this machine's name
-_WIDTHS = (8, 18)  # columns of the table: state, name
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,14 @@ def add_command(commands: Any) -> None:
         "dtlearn doctor --json > this_machine.json     for whoever looks after many machines",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--lab", type=Path, metavar="LAB.TOML", help="examine the machines of a lab, and their network")
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Check, print, and return 1 if something stops chapters from running."""
+    if options.lab is not None:
+        return doctor_lab.run(options.lab, options.json)
     report = examine()
     if options.json:
         print(json.dumps(to_json(report), indent=2, ensure_ascii=False))
@@ -95,9 +100,9 @@ def examine() -> Report:
     course, course_check = _read_course()
     chapters = [c for c in course.chapters if c.ready] if course else []
     most = max((c.ranks for c in chapters), default=4)
-    memory = machine.memory()
+    memory = machine_memory()
     # What takes long starts first and is heard last.
-    host = doctor_machine.HostNameLookUp()
+    host = HostNameLookUp()
     with doctor_software.ask_torch() as torch_process:
         early = [
             attempt("Python", lambda: doctor_software.check_python(sys.version_info[:3])),
@@ -109,7 +114,7 @@ def examine() -> Report:
     torch_checks, ranks_checks = [attempt("torch", partial(doctor_software.check_torch, facts))], list[Check]()
     if not facts.error:
         torch_checks.append(attempt("gloo", partial(doctor_software.check_gloo, facts)))
-        ranks_checks = _ranks_checks(facts, [*early, *torch_checks])
+        ranks_checks = _ranks_checks(facts, [*early, *torch_checks], most, memory)
     late = [
         attempt("host name", lambda: doctor_machine.check_host_name(host.name, host.seconds(_PATIENCE), _PATIENCE)),
         attempt("Chromium", lambda: doctor_software.check_browser(doctor_software.find_chromium())),
@@ -135,14 +140,7 @@ def outlook(chapter: Chapter, checks: tuple[Check, ...], room: int) -> Outlook:
 
 def format_report(report: Report, width: int = 120) -> str:
     """The report as a table for people, with the chapters and what to do below it."""
-    lines = []
-    indent = " " * sum(_WIDTHS)
-    for check in report.checks:
-        state = check.state.upper() if check.state == "problem" else check.state
-        start = f"{state:{_WIDTHS[0]}}{check.name:{_WIDTHS[1]}}"
-        lines += textwrap.wrap(check.found, width, initial_indent=start, subsequent_indent=indent)
-        lines += textwrap.wrap(check.advice, width, initial_indent=f"{indent}-> ", subsequent_indent=f"{indent}   ")
-    lines.append("")
+    lines = [*table(report.checks, width), ""]
     for chapter in report.chapters:
         yes, no = f"runs here, with up to {chapter.ranks} ranks", f"does NOT run here: {chapter.reason}"
         lines.append(f"{chapter.slug}: {yes if chapter.runs else no}")
@@ -176,14 +174,16 @@ def _machine_checks(memory: tuple[int, int] | None, most_ranks: int) -> list[Che
         ("cores", lambda: m.check_cores(machine.num_cores(), most_ranks)),
         ("threads", lambda: m.check_threads(os.environ)),
         ("memory", lambda: m.check_memory(memory, most_ranks)),
-        ("shared memory", lambda: m.check_shared_memory(m.shared_memory_size())),
+        ("shared memory", lambda: m.check_shared_memory(shared_memory_size())),
         ("temporary folder", m.check_temp_folder),
         ("loopback", lambda: m.check_loopback(m.interfaces(), os.environ.get("GLOO_SOCKET_IFNAME"))),
     ]
     return [attempt(name, check) for name, check in checks]
 
 
-def _ranks_checks(facts: doctor_software.TorchFacts, before: list[Check]) -> list[Check]:
+def _ranks_checks(
+    facts: doctor_software.TorchFacts, before: list[Check], most_ranks: int, memory: tuple[int, int] | None
+) -> list[Check]:
     """Checks with an agent. Ranks are started only if what was found before lets them."""
     from ..runtime.agent_client import get_agent
     from . import doctor_ranks as r
@@ -201,6 +201,7 @@ def _ranks_checks(facts: doctor_software.TorchFacts, before: list[Check]) -> lis
             ("device rule", lambda: r.check_placement(num_gpus)),
             ("start of ranks", lambda: r.check_start(hello)),
             ("isolation", lambda: r.check_isolation(isolation.probe())),
+            ("limits", lambda: r.check_limits(most_ranks, memory[1] if memory else None)),
             ("other ranks", lambda: doctor_machine.check_other_ranks(doctor_machine.own_processes(), agent.pid)),
         ]
         found = [attempt(name, check) for name, check in checks]

@@ -1,12 +1,14 @@
-"""One finding of `dtlearn doctor`, and the rule that no check may end the doctor."""
+"""One finding of `dtlearn doctor`, how it looks, and the rule that no check may end the doctor."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 State = Literal["ok", "note", "problem"]
+_WIDTHS = (8, 18)  # columns of the table: state, name
 
 
 @dataclass(frozen=True)
@@ -37,3 +39,15 @@ def attempt(name: str, check: Callable[[], Check]) -> Check:
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its type if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def table(checks: Iterable[Check], width: int) -> list[str]:
+    """Lines of at most `width` characters: state, name, what was found, and what to do below it."""
+    lines = []
+    indent = " " * sum(_WIDTHS)
+    for check in checks:
+        state = check.state.upper() if check.state == "problem" else check.state
+        start = f"{state:{_WIDTHS[0]}}{check.name:{_WIDTHS[1]}}"
+        lines += textwrap.wrap(check.found, width, initial_indent=start, subsequent_indent=indent)
+        lines += textwrap.wrap(check.advice, width, initial_indent=f"{indent}-> ", subsequent_indent=f"{indent}   ")
+    return lines

@@ -8,13 +8,11 @@ import shutil
 import socket
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..runtime.memory import GIB
 from .doctor_check import Check
-from .machine import GIB
 
 # Measured: a rank that trains a small model holds 0.14 GiB, the agent 0.12, a notebook 0.2. The rest is for tensors.
 _RANK_MEMORY, _BASE_MEMORY = GIB // 4, GIB // 2
@@ -69,14 +67,6 @@ def check_shared_memory(size: int | None) -> Check:
     return Check("shared memory", "note", text, advice)
 
 
-def shared_memory_size() -> int | None:
-    """Bytes of /dev/shm; None if there is none."""
-    try:
-        return shutil.disk_usage("/dev/shm").total
-    except OSError:
-        return None
-
-
 def check_temp_folder() -> Check:
     """Write a file where every run keeps its private directory."""
     try:
@@ -113,27 +103,6 @@ def interfaces() -> list[str]:
     return [name for _, name in socket.if_nameindex()]
 
 
-class HostNameLookUp:
-    """Looks up this machine's own name in the background: where no name server answers, it takes many seconds."""
-
-    def __init__(self) -> None:
-        self.name = socket.gethostname()
-        self._begun = time.monotonic()
-        self._seconds: float | None = None
-        self._thread = threading.Thread(target=self._look_up, daemon=True)
-        self._thread.start()
-
-    def seconds(self, patience: float) -> float | None:
-        """How long it took, found or not; None if it still goes on `patience` seconds after it began."""
-        self._thread.join(max(0.0, patience - (time.monotonic() - self._begun)))
-        return self._seconds
-
-    def _look_up(self) -> None:
-        with contextlib.suppress(OSError):  # "not found", said at once, stalls nothing
-            socket.getaddrinfo(self.name, None)
-        self._seconds = time.monotonic() - self._begun
-
-
 def check_host_name(name: str, seconds: float | None, patience: float) -> Check:
     """`seconds`: what looking up `name` took; None: longer than `patience`."""
     if seconds is not None and seconds <= _SLOW_NAME:
@@ -153,10 +122,11 @@ def check_other_ranks(table: dict[int, tuple[int, str]] | None, own: int) -> Che
     name = "other ranks"
     if table is None:
         return Check(name, "ok", "not looked for on this system")
-    # A forked rank still shows the command line of the agent that it came from.
+    # What was forked from an agent still shows the agent's command line: the leaders of its runs, and their ranks.
     ours = {pid: parent for pid, (parent, line) in table.items() if "dtlearn.runtime.agent" in line}
     agents = {pid: parent for pid, parent in ours.items() if parent not in ours and pid != own}
-    ranks = [pid for pid, parent in ours.items() if parent in agents]
+    leaders = {pid for pid, parent in ours.items() if parent in agents}
+    ranks = [pid for pid, parent in ours.items() if parent in leaders]
     stray = sorted(pid for pid, parent in agents.items() if parent == 1)
     if stray:
         advice = f"If no program of yours uses them any more: kill {' '.join(map(str, stray))}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
+import os
 import time
 from typing import Any
 
@@ -11,25 +11,23 @@ from ..runtime.agent_client import AgentClient
 from ..runtime.cell import Sink
 from ..runtime.device import place
 from ..runtime.errors import DtlearnError
+from ..runtime.isolation import Allowed
+from ..runtime.limits import MEMORY_VARIABLE, default_limits
+from ..runtime.memory import GIB
+from ..runtime.node_facts import query_gpus
 from ..runtime.run import run_ranks
 from ..runtime.world import World
 from .doctor_check import Check, first_line
 from .doctor_software import TorchFacts
-from .isolation import MEANING, Isolation
 
 _PATIENCE = 20.0  # seconds for each trial
 _ADVICE = "If the checks above are well, try again; a firewall or a full machine can be the cause."
-_QUERY = "index,name,memory.total,memory.used,driver_version"
 
 
 def list_gpus() -> list[str] | None:
-    """One line per GPU from the driver's own tool; None where there is no driver. CUDA is not touched."""
-    command = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return [gpu_text(line) for line in done.stdout.splitlines() if line.strip()]
+    """One line for people per GPU of this machine; None where there is no driver."""
+    lines = query_gpus()
+    return None if lines is None else [gpu_text(line) for line in lines]
 
 
 def gpu_text(line: str) -> str:
@@ -83,9 +81,22 @@ def check_start(hello: dict[str, Any]) -> Check:
     return Check("start of ranks", "ok", "each loads torch itself: a few seconds (this system has no safe fork)")
 
 
-def check_isolation(found: Isolation) -> Check:
-    limit = f" (not higher: {found.limit})" if found.limit else ""
-    return Check("isolation", "ok", f"level {found.level} of 2: {MEANING[found.level]}{limit}")
+def check_isolation(found: Allowed) -> Check:
+    """What keeps ranks in. Cells and `run_ranks` need no more than level 1; grading others' code does."""
+    return Check("isolation", "ok", str(found))
+
+
+def check_limits(num_ranks: int, free: int | None) -> Check:
+    """What each rank may use. `num_ranks`: what the largest chapter that is ready starts; `free`: bytes of memory."""
+    try:
+        limits = default_limits(num_ranks, free)
+    except ValueError as error:
+        return Check("limits", "problem", str(error), f"unset {MEMORY_VARIABLE}")
+    if limits.memory is None:
+        return Check("limits", "ok", "none for the memory of a rank; no core dumps")
+    text = f"each of {num_ranks} ranks on the CPU may use {limits.memory / GIB:.1f} GiB of memory"
+    advice = "" if os.environ.get(MEMORY_VARIABLE) else f"; {MEMORY_VARIABLE}=GiB changes it"
+    return Check("limits", "ok", f"{text}{advice}; no core dumps")
 
 
 def ask_agent(agent: AgentClient) -> dict[str, Any] | None:

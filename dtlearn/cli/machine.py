@@ -1,4 +1,4 @@
-"""Facts of this machine that the commands print: cores, load, memory. Each is asked for, not assumed."""
+"""Facts of this machine that the commands print: cores and load. Each is asked for, not assumed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import os
 from pathlib import Path
 
-GIB = 1 << 30
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -30,26 +29,6 @@ def load_line() -> str:
     cores = num_cores()
     busy = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     return f"{cores} core{'s' * (cores > 1)}{busy}"
-
-
-def memory() -> tuple[int, int] | None:
-    """Memory of this machine, or of the container it runs in, in bytes: (all, free to use). None if not known."""
-    total, free = _meminfo(_read(Path("/proc/meminfo")))
-    if not total:
-        with contextlib.suppress(ValueError, OSError, AttributeError):
-            total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-            free = total // 2  # macOS does not say; half is what a machine with a browser open has left
-    if not total:
-        return None
-    with contextlib.suppress(ValueError):  # "max", or no such file: no limit
-        limit, used = int(_read(_CGROUP / "memory.max")), int(_read(_CGROUP / "memory.current"))
-        total, free = min(total, limit), min(free, max(0, limit - used))
-    return total, free
-
-
-def _meminfo(text: str) -> tuple[int, int]:
-    values = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in text.splitlines() if line.endswith("kB")}
-    return values.get("MemTotal", 0), values.get("MemAvailable", 0)
 
 
 def _read(file: Path) -> str:

@@ -2,9 +2,9 @@ import pytest
 
 from dtlearn.cli import doctor_ranks as r
 from dtlearn.cli.doctor_software import TorchFacts
-from dtlearn.cli.isolation import Isolation
 from dtlearn.runtime.device import Placement
 from dtlearn.runtime.errors import LaunchError, RanksTimeout
+from dtlearn.runtime.isolation import Allowed
 from dtlearn.runtime.run import RunResult
 
 CUDA, CPU = TorchFacts("2.13.0", "13.0", True, True), TorchFacts("2.13.0+cpu", None, True, False)
@@ -55,10 +55,20 @@ def test_device_rule(num_gpus, says):
 def test_start_and_isolation():
     assert "forked" in r.check_start({"forks": True}).found
     assert "loads torch itself" in r.check_start({"forks": False}).found
-    assert r.check_isolation(Isolation(2)).found.startswith("level 2 of 2: a run can have")
-    assert r.check_isolation(Isolation(1, "user namespaces refused")).found.endswith(
-        "(not higher: user namespaces refused)"
+    assert r.check_isolation(Allowed(2)).found.startswith("level 2 of 2: a run can have")
+    assert "(not higher: user namespaces refused)" in r.check_isolation(Allowed(1, "user namespaces refused")).found
+
+
+def test_limits(monkeypatch):
+    monkeypatch.delenv("DTLEARN_RANK_MEMORY", raising=False)
+    found = r.check_limits(4, 8 << 30).found
+    assert (
+        found
+        == "each of 4 ranks on the CPU may use 1.8 GiB of memory; DTLEARN_RANK_MEMORY=GiB changes it; no core dumps"
     )
+    assert r.check_limits(4, None).found.startswith("none for the memory")
+    monkeypatch.setenv("DTLEARN_RANK_MEMORY", "lots")
+    assert r.check_limits(4, 8 << 30).state == "problem"
 
 
 def fake_run(values):

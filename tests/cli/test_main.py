@@ -18,6 +18,12 @@ ROOT = Path(__file__).resolve().parents[2]
     [
         (["--help"], "lab"),
         (["lab", "--help"], "Ctrl-C"),
+        (["grade", "--help"], "--gradescope"),
+        (["watch", "--help"], "Ctrl-C"),
+        (["hint", "--help"], "next hint"),
+        (["solution", "--help"], "--diff"),
+        (["reset", "--help"], "is kept"),
+        (["progress", "--help"], "best score"),
         (["doctor", "--help"], "--json"),
         (["bench", "--help"], "launch"),
         (["bench", "launch", "--help"], "notebook_launcher"),

@@ -1,0 +1,19 @@
+"""For the commands about exercises: a small course that they find in place of this one."""
+
+import pytest
+
+from tests.grading.small_course import small_course
+
+
+@pytest.fixture
+def course(tmp_path, monkeypatch):
+    course = small_course(tmp_path / "kurs ü")
+    for module in ("grade", "watch", "hint", "solution", "reset", "progress"):
+        monkeypatch.setattr(f"dtlearn.cli.{module}.load_course", lambda: course)
+    return course
+
+
+@pytest.fixture
+def file(course):
+    """Where the learner's answer lies."""
+    return course.root / "exercises" / "ch01_small" / "average.py"
