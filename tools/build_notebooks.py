@@ -6,7 +6,8 @@
 
 A source is in jupytext's percent format: `# %%` starts a code cell, `# %% [markdown]` text, and a line that begins with
 `# %%ranks` or `# !` is that magic. The first cell is the chapter's title, in markdown. A cell whose output is a
-measurement has tags=["nbval-ignore-output"]; one that shows an error has tags=["raises-exception"].
+measurement has tags=["nbval-ignore-output"]; one that shows an error has tags=["raises-exception"]. An empty cell that
+begins with `# %% exercise="ch01.name"` becomes `%%exercise ch01.name` with the stub, made from solutions/.
 
 Cell ids come from the slug and the cell's number, and no metadata is volatile: a rebuild changes only what changed.
 """
@@ -29,6 +30,10 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
 from traitlets.config import Config
+
+from dtlearn.course import load_course
+from dtlearn.grading.session import stub_text
+from dtlearn.grading.stubs import to_cell
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL_TIMEOUT = 120  # seconds
@@ -73,9 +78,28 @@ def from_source(path: Path) -> NotebookNode:
         cell.id = f"{path.stem}-{number:03d}"
         # jupytext notes how the source was spaced; that is of no use to a reader of the notebook.
         cell.metadata = NotebookNode({k: v for k, v in cell.metadata.items() if not k.startswith("lines_to_")})
+        if exercise := cell.metadata.pop("exercise", None):
+            cell.source = exercise_cell(path, cell, exercise)
     notice = f"<!-- Generated from notebooks/src/{path.name} by tools/build_notebooks.py: edit that file. -->"
     notebook.cells[0].source = f"{notice}\n{notebook.cells[0].source}"
     return notebook
+
+
+def exercise_cell(path: Path, cell: NotebookNode, exercise: str) -> str:
+    """The text of an exercise's cell, from its solution. Raises BuildError if the source asks for what is not there."""
+    where = f"notebooks/src/{path.name}: exercise={exercise!r}"
+    if cell.cell_type != "code" or cell.source.strip():
+        raise BuildError(f"{where}: leave this code cell empty; the stub comes from solutions/")
+    try:
+        course = load_course(path.parents[2])
+        if exercise not in [e.id for e in course.chapter(path.stem).exercises]:
+            raise ValueError(f"{path.stem} has no such exercise in course.toml")
+        stub = stub_text(course, course.exercise(exercise))
+    except ValueError as error:
+        raise BuildError(f"{where}: {error}") from None
+    if stub is None:
+        raise BuildError(f"{where}: it has no file in solutions/")
+    return to_cell(stub, exercise)
 
 
 def metadata(slug: str) -> NotebookNode:

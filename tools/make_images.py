@@ -1,4 +1,4 @@
-"""Draw images/ch01_ranks/*.svg, which the README shows, from runs recorded now on this machine.
+"""Draw images/<chapter>/*.svg from runs recorded now on this machine. The README shows some of them.
 
 python tools/make_images.py            run, record, draw, write
 python tools/make_images.py --check    run nothing; verify that every image is there, described, and no other
@@ -18,10 +18,10 @@ from dtlearn.models.train_digits import train
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksDisagree
 from dtlearn.runtime.rendezvous import record_rendezvous
-from dtlearn.viz import rendezvous, save_svg, timeline
+from dtlearn.viz import collective_figure, collective_steps, rendezvous, save_svg, timeline
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "images" / "ch01_ranks"
+FOLDER = ROOT / "images"
 
 
 def training_steps() -> Figure:
@@ -50,49 +50,67 @@ def _all_but_one() -> None:
         dist.all_reduce(torch.ones(1))
 
 
+def ring_all_reduce() -> Figure:
+    record = run_ranks(_all_reduce, 4, device="cpu", record=True).record
+    return collective_figure(collective_steps(record), "Ring all-reduce on 4 ranks")
+
+
+def _all_reduce() -> None:
+    import torch
+
+    from dtlearn.collectives import all_reduce
+
+    all_reduce(torch.ones(1000))
+
+
 # Name -> what draws it, and what it shows in words.
 IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
-    "training_steps": (
+    "ch01_ranks/training_steps": (
         training_steps,
         "Recorded run of two training steps on four ranks: six broadcasts give every rank the same model, then each "
         "step has one all-reduce for the gradients and one for the loss.",
     ),
-    "rendezvous": (
+    "ch01_ranks/rendezvous": (
         finding_each_other,
         "Recorded store calls of four ranks: each writes its own key and waits for the others; rank 3 comes 0.3 s "
         "late, and all wait for it.",
     ),
-    "hang": (
+    "ch01_ranks/hang": (
         hang,
         "Recorded run that hangs: ranks 0, 2 and 3 are in an all_reduce that never returns, rank 1 made no call.",
+    ),
+    "ch02_collectives/ring_all_reduce": (
+        ring_all_reduce,
+        "Recorded ring all-reduce of four ranks, step by step: after three steps each rank has one complete chunk, "
+        "after three more every rank has all four.",
     ),
 }
 
 
 def check(folder: Path) -> list[str]:
-    """What is wrong with the images, a line each."""
-    found = {path.stem for path in folder.glob("*.svg")}
-    problems = [f"{folder.name}/{name}.svg is missing: run tools/make_images.py" for name in set(IMAGES) - found]
-    problems += [f"{folder.name}/{name}.svg is not drawn by tools/make_images.py" for name in found - set(IMAGES)]
+    """What is wrong with the images below a folder, a line each."""
+    found = {path.relative_to(folder).with_suffix("").as_posix() for path in folder.glob("*/*.svg")}
+    problems = [f"{name}.svg is missing: run tools/make_images.py" for name in sorted(set(IMAGES) - found)]
+    problems += [f"{name}.svg is not drawn by tools/make_images.py" for name in sorted(found - set(IMAGES))]
     for name in sorted(found & set(IMAGES)):
         described = ET.parse(folder / f"{name}.svg").getroot().find("{http://www.w3.org/2000/svg}desc")
         if described is None or described.text != IMAGES[name][1]:
-            problems.append(f"{folder.name}/{name}.svg has another description than tools/make_images.py gives it")
+            problems.append(f"{name}.svg has another description than tools/make_images.py gives it")
     return problems
 
 
 def main(argv: list[str] | None = None, folder: Path = FOLDER) -> int:
-    parser = argparse.ArgumentParser(description="Draw the README's images from recorded runs.")
+    parser = argparse.ArgumentParser(description="Draw the images of the chapters from recorded runs.")
     parser.add_argument("--check", action="store_true", help="run nothing; verify the images")
     if parser.parse_args(argv).check:
         problems = check(folder)
         print("\n".join(problems) if problems else "images: all there")
         return 1 if problems else 0
-    folder.mkdir(parents=True, exist_ok=True)
     for name, (draw, description) in IMAGES.items():
-        figure = draw()
-        save_svg(figure, folder / f"{name}.svg", title=name.replace("_", " "), desc=description)
-        print(f"images/{folder.name}/{name}.svg")
+        path = folder / f"{name}.svg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_svg(draw(), path, title=path.stem.replace("_", " "), desc=description)
+        print(f"images/{name}.svg")
     return 0
 
 

@@ -3,8 +3,8 @@
 #
 # **The question.** How do many processes become one training job?
 #
-# Builds on: nothing. You need PyTorch's training loop, and that is all. Time: about an hour. Ranks: 4, on whatever
-# machine this is; a laptop will do.
+# Builds on: nothing. You need PyTorch's training loop, and that is all. Time: about an hour to read and run, and an hour or
+# more for the eight exercises. Ranks: 4, on whatever machine this is; a laptop will do.
 #
 # After this chapter you can say what a rank is and is not, start a job with five launchers and know why all of them
 # give the same loss, read the message of a job that hangs, and do the sum that says when many machines are worth it.
@@ -87,6 +87,14 @@ rank_table(told, caption="What each process was told (this machine, 4 ranks)")
 # On one machine `RANK` and `LOCAL_RANK` are equal, which is how a bug hides. Section 5 starts two machines, played on
 # this one, and the two numbers part.
 #
+# **Exercise 1.** Now write what every training script does first: read its place from the environment. It must hold on a
+# cluster that you do not have, so the check plays the processes of machines of different sizes. An exercise cell saves
+# what you write to the file that it names, and grades it on ranks; the text at its top says what is asked. `dtlearn hint`
+# gives the hints one by one.
+
+# %% exercise="ch01.who_am_i"
+
+# %% [markdown]
 # ## 2. Finding each other
 #
 # A process that starts knows its own number, and nothing of the others: no address, no socket. Before it can send
@@ -158,6 +166,31 @@ number.item()
 
 # %%
 total.reveal(sums[3], explain="0 + 1 + 2 + 3, and every rank has it, not only rank 0.")
+
+# %% [markdown]
+# **Exercise 2.** A sum is all that you need for a mean, also where the ranks hold different amounts of data. The obvious
+# solution is wrong, and it gives a number that looks right.
+
+# %% exercise="ch01.mean_over_uneven"
+
+# %% [markdown]
+# A collective is for all ranks of a group. Two ranks alone talk **point to point**: `dist.send(tensor, dst)` on the one,
+# `dist.recv(tensor, src)` on the other, which fills its tensor. With gloo a send returns when the other side has received;
+# `dist.isend` and `dist.irecv` return at once, with a handle whose `wait()` does the waiting.
+
+# %%
+# %%ranks -r 0,1
+if rank == 0:
+    dist.send(torch.tensor([3.0, 4.0], device=device), dst=1)
+else:
+    message = torch.zeros(2, device=device)
+    dist.recv(message, src=0)
+    print("rank 1 received", message)
+
+# %% [markdown]
+# **Exercise 3.** What if both want to say something?
+
+# %% exercise="ch01.ping_pong"
 
 # %% [markdown]
 # Who carries the message? PyTorch calls it the **backend**.
@@ -232,6 +265,13 @@ dtlearn.show_source(train_digits.train, docstring=False)
 
 # %%
 dtlearn.show_source(train_digits.average_gradients)
+
+# %% [markdown]
+# The other sentence, "the same model", is `broadcast_model` above: one broadcast for each parameter.
+#
+# **Exercise 4.** That is enough for this network and not for every one: some layers keep numbers that are no parameters.
+
+# %% exercise="ch01.start_equal"
 
 # %% [markdown]
 # Why does averaging give the gradient of the whole batch? The loss of the batch is a mean over its $B$ rows. Cut the rows
@@ -382,6 +422,18 @@ print(
 # Now `RANK` and `LOCAL_RANK` differ: $\text{rank} = \text{node rank} \times \text{ranks per node} + \text{local rank}$.
 # Rank 1 is the first process of the second machine, and its GPU there is number 0.
 #
+# On machines like these, which ranks should talk most? Those on one machine, whose links are short. Large jobs therefore cut
+# their ranks into **groups**: neighbours for what is said often, ranks far apart for the rest. Chapter 14 does this in
+# earnest; the arithmetic fits here.
+#
+# **Exercises 5 and 6.** First list the groups, then use them. `dist.new_group(ranks)` makes a process group of some of the
+# ranks; a collective with `group=` is then a matter of these ranks alone.
+
+# %% exercise="ch01.rank_groups"
+
+# %% exercise="ch01.sum_in_group"
+
+# %% [markdown]
 # **accelerate** has two doors. `notebook_launcher` forks the process that calls it. Forking copies the memory but only one
 # of the threads, and a library that had threads before (OpenMP after any large matrix product; CUDA after any use of it)
 # may then wait for threads that no longer exist. The script below forks twice: before and after one backward pass on two
@@ -532,6 +584,31 @@ dist.all_reduce(half)
 if rank == 2:
     raise ValueError("this rank's data file is missing")
 dist.barrier()
+
+# %% [markdown]
+# The most common hang of all has none of these mistakes in plain sight: there is no `if rank`, only data of different
+# lengths.
+
+# %%
+# %%ranks --expect deadlock
+batches = [torch.ones(2, device=device)] * (
+    3 if rank == 1 else 2
+)  # rank 1 has one batch more
+for batch in batches:
+    step_sum = batch.sum()
+    dist.all_reduce(step_sum)
+
+# %% [markdown]
+# **Exercise 7.** Repair it, so that no batch is lost.
+
+# %% exercise="ch01.repair_the_hang"
+
+# %% [markdown]
+# **Exercise 8.** To end with, build one of the collectives yourself. A barrier carries no data at all: what it gives is the
+# certainty that all have come. The check has one rank come late, each in turn. Counting messages, there is a plain
+# solution, a good one, and one that is as good as it gets.
+
+# %% exercise="ch01.barrier"
 
 # %% [markdown]
 # ## 7. Why distribute at all?

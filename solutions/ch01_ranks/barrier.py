@@ -1,0 +1,33 @@
+"""A barrier of your own: nobody may leave before everybody has come.
+
+Comes in: nothing. Goes out: nothing. What counts is *when* `barrier()` returns: on no rank
+before every rank has called it.
+
+Example with 3 ranks: rank 1 calls it 50 ms after the others. Ranks 0 and 2 must still be inside
+when rank 1 comes in; then all three leave.
+
+Rules: only dist.send, dist.recv, dist.isend and dist.irecv. It must work for any number of
+ranks, one included, and when it is called several times in a row, with another rank late each
+time.
+
+Budget: the sends of the busiest rank. Good: at most N - 1, or 2 if that is more. Optimal:
+log2(N), rounded up.
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def barrier() -> None:
+    """Wait until all ranks of the default group have called this."""
+    # BEGIN SOLUTION: send and receive such that no rank can return before every rank has come
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    token = torch.zeros(1)
+    distance = 1
+    while distance < world_size:
+        # Now I know of the `distance` ranks up to mine. My left neighbour at that distance knows of as many more.
+        sent = dist.isend(torch.zeros(1), (rank + distance) % world_size)
+        dist.recv(token, (rank - distance) % world_size)
+        sent.wait()
+        distance *= 2
+    # END SOLUTION

@@ -1,0 +1,37 @@
+"""All-to-all: every rank has something else for every other one.
+
+Comes in: `parts`, a list of N tensors of the same shape and dtype: part d is for rank d.
+
+Goes out, on rank r: a list of N tensors; in place s stands what rank s had for rank r, that is its
+part r. In place r stands the rank's own part r.
+
+Example with 2 ranks:
+    rank 0 has [[1.], [2.]], rank 1 has [[30.], [40.]]
+    rank 0 returns [[1.], [30.]], rank 1 returns [[2.], [40.]]
+
+Written as a table with a row per rank, it is the table turned over: rows become columns.
+
+Rules: only dist.send, dist.recv, dist.isend and dist.irecv. `parts` stays as it is. All ranks work
+at the same time: in N - 1 steps each sends one part and receives one. At most 3 (N - 1) messages
+may follow one another, which leaves room for blocking calls, but not for one pair at a time.
+
+Budget, bytes that a rank sends: optimal (N - 1)/N n, where n is the size of all its parts.
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def all_to_all(parts: list[torch.Tensor]) -> list[torch.Tensor]:
+    """What each rank has for this one, ordered by rank."""
+    # BEGIN SOLUTION: send each part to its rank, and receive one from every other rank
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    received = [torch.empty_like(part) for part in parts]
+    received[rank].copy_(parts[rank])
+    for distance in range(1, world_size):
+        to, source = (rank + distance) % world_size, (rank - distance) % world_size
+        sending = dist.isend(parts[to], to)
+        dist.recv(received[source], source)
+        sending.wait()
+    return received
+    # END SOLUTION

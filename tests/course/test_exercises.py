@@ -1,0 +1,78 @@
+"""Every exercise of the course: its stub is not attempted, its solution passes, its wrong answers are named."""
+
+from pathlib import Path
+
+import pytest
+
+from dtlearn.course import Exercise, load_course
+from dtlearn.grading.complete import Expectation, expectation, wrong_answers
+from dtlearn.grading.formula import Formula
+from dtlearn.grading.grade import Answer, grade
+from dtlearn.grading.locate import find_check, places
+from dtlearn.grading.stubs import stub_of
+from dtlearn.grading.verdict import Result, Verdict
+
+COURSE = load_course()
+EXERCISES = [exercise for chapter in COURSE.chapters for exercise in chapter.exercises]
+WRONG = [(exercise, path) for exercise in EXERCISES for path in wrong_answers(places(COURSE, exercise))]
+
+each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
+
+
+def judged(exercise: Exercise, source: str, seed: int = 1, all_cases: bool = True) -> Verdict:
+    """The verdict on a text; without `all_cases` what comes after the first fault is skipped."""
+    faults: list[Result] = []
+
+    def progress(result: Result, done: int, total: int) -> None:
+        faults.extend([result] if result.state != "passed" else [])
+
+    place = places(COURSE, exercise)
+    answer = Answer(source, place.stub.relative_to(COURSE.root).as_posix(), exercise.name)
+    stop = lambda: bool(faults) and not all_cases  # noqa: E731
+    return grade(exercise, find_check(COURSE, exercise), answer, seed=seed, progress=progress, stop=stop)
+
+
+@each_exercise
+def test_the_stub_is_not_attempted(exercise):
+    place = places(COURSE, exercise)
+    stub = stub_of(place.solution.read_text("utf-8"), exercise.id, place.solution.name)
+    verdict = judged(exercise, stub)
+    assert (verdict.state, verdict.code, verdict.score) == ("not-attempted", "DTL-STUB", 0), verdict
+
+
+@each_exercise
+def test_the_solution_passes(exercise):
+    verdict = judged(exercise, places(COURSE, exercise).solution.read_text("utf-8"))
+    assert verdict.passed and verdict.score == exercise.points, verdict.first_fault
+    assert {r.world_size for r in verdict.results} == set(exercise.world_sizes)
+    tiers = {tier for limits in exercise.budget.values() for tier in limits}
+    assert verdict.tier == ("optimal" if "optimal" in tiers else "good" if tiers else "correct"), verdict.notes
+
+
+@pytest.mark.parametrize(("exercise", "path"), WRONG, ids=[f"{e.id}-{path.stem}" for e, path in WRONG])
+def test_a_wrong_answer_is_named(exercise: Exercise, path: Path):
+    source = path.read_text("utf-8")
+    wanted = expectation(source, path.name)
+    verdict = judged(exercise, source, all_cases=wanted.code == "DTL-WS")
+    found = verdict.first_fault
+    assert found is not None and verdict.score < exercise.points, f"{path.stem} passes"
+    said = f"{found.code}: {found.headline}  [{found.case}, {found.world_size} ranks]"
+    assert found.code == wanted.code, said
+    for words in wanted.says:
+        assert words in found.headline, said
+    assert wanted.rank in (None, found.rank), said
+
+
+@each_exercise
+def test_no_two_wrong_answers_are_described_alike(exercise):
+    texts = [path.read_text("utf-8") for path in wrong_answers(places(COURSE, exercise))]
+    described: list[Expectation] = [expectation(text, exercise.id) for text in texts]
+    assert all(one.says for one in described), "each '# says:' a part of its headline"
+    assert len(described) == len(set(described))
+
+
+@each_exercise
+def test_budgets_can_be_computed(exercise):
+    for limits in exercise.budget.values():
+        for limit in limits.values():
+            assert all(Formula(str(limit))(N=size, n=1000) >= 0 for size in exercise.world_sizes)

@@ -1,0 +1,62 @@
+"""The package's own collectives, handed in as answers to the exercises of chapter 2, pass with the best tier."""
+
+import pytest
+
+from dtlearn.course import load_course
+from dtlearn.grading.grade import Answer, grade
+from dtlearn.grading.locate import find_check
+
+COURSE = load_course()
+ANSWERS = {
+    "ch02.broadcast": "def broadcast(x, root):\n    collectives.broadcast(x, root)\n",
+    "ch02.ring_reduce_scatter": """\
+def ring_reduce_scatter(parts):
+    output = torch.empty_like(parts[dist.get_rank()])
+    collectives.reduce_scatter(output, parts)
+    return output
+""",
+    "ch02.ring_all_gather": """\
+def ring_all_gather(x):
+    gathered = [torch.empty_like(x) for _ in range(dist.get_world_size())]
+    collectives.all_gather(gathered, x)
+    return gathered
+""",
+    "ch02.all_reduce": "def all_reduce(x):\n    collectives.all_reduce(x)\n",
+    "ch02.all_to_all": """\
+def all_to_all(parts):
+    received = [torch.empty_like(part) for part in parts]
+    collectives.all_to_all(received, parts)
+    return received
+""",
+    "ch02.hierarchical_all_reduce": """\
+def hierarchical_all_reduce(x, ranks_per_node):
+    collectives.all_reduce(x, algorithm="hierarchical", ranks_per_node=ranks_per_node)
+""",
+}
+NAIVE = {
+    "ch02.broadcast": (
+        "DTL-RULE-ROUNDS",
+        'def broadcast(x, root):\n    collectives.broadcast(x, root, algorithm="naive")\n',
+    ),
+    "ch02.all_reduce": ("DTL-RULE-BYTES", 'def all_reduce(x):\n    collectives.all_reduce(x, algorithm="tree")\n'),
+}
+
+
+def judged(id, source):
+    exercise = COURSE.exercise(id)
+    head = "import torch\nimport torch.distributed as dist\nfrom dtlearn import collectives\n\n\n"
+    answer = Answer(head + source, "exercises/answer.py", exercise.name)
+    return grade(exercise, find_check(COURSE, exercise), answer, seed=2, world_sizes=[4])
+
+
+@pytest.mark.parametrize("id", ANSWERS)
+def test_the_package_passes(id):
+    verdict = judged(id, ANSWERS[id])
+    assert verdict.passed and verdict.tier == "optimal", (verdict.first_fault, verdict.notes)
+
+
+@pytest.mark.parametrize("id", NAIVE)
+def test_its_slower_algorithms_do_not(id):
+    code, source = NAIVE[id]
+    verdict = judged(id, source)
+    assert not verdict.passed and {r.code for r in verdict.results} <= {"", code}, verdict.first_fault

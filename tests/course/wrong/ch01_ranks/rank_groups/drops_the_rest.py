@@ -1,0 +1,10 @@
+# expect: DTL-VALUE-UNCHECKED
+# says: 8 ranks cannot be cut into groups of 3
+
+
+def rank_groups(world_size, tp):
+    world_size -= world_size % tp
+    return {
+        "tp": [list(range(i, i + tp)) for i in range(0, world_size, tp)],
+        "dp": [list(range(i, world_size, tp)) for i in range(tp)],
+    }

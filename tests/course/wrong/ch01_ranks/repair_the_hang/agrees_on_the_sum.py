@@ -1,0 +1,16 @@
+# expect: DTL-VALUE-SHAPE
+# says: should have 4 parts; it has 6
+
+import torch
+import torch.distributed as dist
+
+
+def repair_the_hang(batches):
+    steps = torch.tensor(len(batches))
+    dist.all_reduce(steps, op=dist.ReduceOp.SUM)
+    sums = []
+    for step in range(int(steps)):
+        total = batches[step].sum() if step < len(batches) else torch.zeros(())
+        dist.all_reduce(total)
+        sums.append(total.item())
+    return sums

@@ -1,0 +1,17 @@
+# expect: DTL-VALUE-SHORT-LIST
+# says: only the steps for which it had a batch
+
+import torch
+import torch.distributed as dist
+
+
+def repair_the_hang(batches):
+    steps = torch.tensor(len(batches))
+    dist.all_reduce(steps, op=dist.ReduceOp.MAX)
+    sums = []
+    for step in range(int(steps)):
+        total = batches[step].sum() if step < len(batches) else torch.zeros(())
+        dist.all_reduce(total)
+        if step < len(batches):
+            sums.append(total.item())
+    return sums

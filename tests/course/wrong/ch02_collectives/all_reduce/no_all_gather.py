@@ -1,0 +1,18 @@
+# expect: DTL-VALUE-ONE-CHUNK
+# says: (on rank 0 chunk 0): that is the reduce-scatter
+
+import torch
+import torch.distributed as dist
+
+
+def all_reduce(x):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % world_size, (rank - 1) % world_size
+    chunks = x.view(-1).tensor_split(world_size)
+    for step in range(world_size - 1):
+        target = chunks[(rank - step - 2) % world_size]
+        arriving = torch.empty_like(target)
+        sending = dist.isend(chunks[(rank - step - 1) % world_size], right)
+        dist.recv(arriving, left)
+        sending.wait()
+        target += arriving

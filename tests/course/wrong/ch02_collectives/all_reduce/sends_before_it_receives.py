@@ -1,0 +1,20 @@
+# expect: DTL-P2P-CYCLE
+# says: send to each other and nobody receives
+
+import torch
+import torch.distributed as dist
+
+
+def all_reduce(x):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % world_size, (rank - 1) % world_size
+    chunks = x.view(-1).tensor_split(world_size)
+    for step in range(world_size - 1):
+        target = chunks[(rank - step - 2) % world_size]
+        arriving = torch.empty_like(target)
+        dist.send(chunks[(rank - step - 1) % world_size], right)
+        dist.recv(arriving, left)
+        target += arriving
+    for step in range(world_size - 1):
+        dist.send(chunks[(rank - step) % world_size], right)
+        dist.recv(chunks[(rank - step - 1) % world_size], left)

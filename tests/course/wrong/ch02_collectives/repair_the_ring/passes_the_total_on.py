@@ -1,0 +1,17 @@
+# expect: DTL-VALUE-TWICE
+# says: the total so far was passed on
+
+import torch
+import torch.distributed as dist
+
+
+def repair_the_ring(x):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    total = x.clone()
+    for _ in range(world_size - 1):
+        arriving = torch.empty_like(x)
+        sending = dist.isend(total, (rank + 1) % world_size)
+        dist.recv(arriving, (rank - 1) % world_size)
+        sending.wait()
+        total += arriving
+    return total

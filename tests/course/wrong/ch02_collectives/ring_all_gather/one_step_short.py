@@ -1,0 +1,17 @@
+# expect: DTL-VALUE-SHORT
+# says: the x of the right neighbour never came
+
+import torch
+import torch.distributed as dist
+
+
+def ring_all_gather(x):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % world_size, (rank - 1) % world_size
+    gathered = [torch.zeros_like(x) for _ in range(world_size)]
+    gathered[rank].copy_(x)
+    for step in range(world_size - 2):
+        sending = dist.isend(gathered[(rank - step) % world_size], right)
+        dist.recv(gathered[(rank - step - 1) % world_size], left)
+        sending.wait()
+    return gathered

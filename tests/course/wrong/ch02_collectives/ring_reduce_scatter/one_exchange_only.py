@@ -1,0 +1,17 @@
+# expect: DTL-VALUE-MISSING
+# says: a summand is missing: that of rank 1 on rank 0, of rank 2 on rank 1
+
+import torch
+import torch.distributed as dist
+
+
+def ring_reduce_scatter(parts):
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    if world_size == 1:
+        return parts[0].clone()
+    right, left = (rank + 1) % world_size, (rank - 1) % world_size
+    theirs = torch.empty_like(parts[rank])
+    sending = dist.isend(parts[right], right)
+    dist.recv(theirs, left)
+    sending.wait()
+    return parts[rank] + theirs
