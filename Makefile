@@ -6,7 +6,7 @@ BIN = .venv/bin
 BUILDERS = $(wildcard tools/make_*.py tools/build_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test notebooks images check pins clean
+.PHONY: help lab test notebooks exercises images check pins clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -21,11 +21,15 @@ test: ## Make the environment if needed, then all checks, tests and notebooks
 	@echo "== 2. Style, types, generated files"
 	@$(MAKE) --no-print-directory check
 	@echo "== 3. Tests, and every notebook once more against its stored outputs"
-	@$(BIN)/python -m pytest tests notebooks --nbval --nbval-current-env
+	@$(BIN)/python -m pytest tests notebooks --nbval --nbval-current-env -n 2 --dist loadfile
 
 notebooks: ## Build and run notebooks/*.ipynb from notebooks/src
 	@$(BOOTSTRAP) --extras test
 	@$(BIN)/python tools/build_notebooks.py
+
+exercises: ## Make exercises/ from solutions/; your work is left alone
+	@$(BOOTSTRAP) --extras test
+	@$(BIN)/python tools/build_exercises.py
 
 images: ## Draw images/ anew, from recorded runs
 	@$(BOOTSTRAP) --extras test

@@ -9,17 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .notebook.predict import predict
+    from .notebook.progress import progress
     from .notebook.session import world
     from .notebook.source import show_source
     from .notebook.timing import show_timing
     from .runtime.device import device
+    from .runtime.link import Link
+    from .runtime.phases import phase
     from .runtime.run import run_ranks
 
 __version__ = "0.1.0"
-__all__ = ["device", "predict", "run_ranks", "show_source", "show_timing", "world"]
+__all__ = ["Link", "device", "phase", "predict", "progress", "run_ranks", "show_source", "show_timing", "world"]
 _HOME = {
+    "Link": "runtime.link",
     "device": "runtime.device",
+    "phase": "runtime.phases",
     "predict": "notebook.predict",
+    "progress": "notebook.progress",
     "run_ranks": "runtime.run",
     "show_source": "notebook.source",
     "show_timing": "notebook.timing",

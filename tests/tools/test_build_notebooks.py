@@ -5,6 +5,8 @@ import build_notebooks as builder
 import nbformat
 import pytest
 
+from tests.grading.small_course import ID, STUB, small_course
+
 SOURCE = """\
 # %% [markdown]
 # # A chapter
@@ -127,6 +129,55 @@ def test_bad_input(root, capsys, slug, text, args, message):
     write(root, slug, text)
     assert run(root, *args) == 1
     assert message in capsys.readouterr().err
+
+
+EXERCISE = '# %% [markdown]\n# # A\n\n# %% exercise="ch01.average"\n\n# %%\nprint(average)\n'
+
+
+@pytest.fixture
+def with_exercise(tmp_path, monkeypatch):
+    """A course with one exercise and a source that has it."""
+    monkeypatch.setattr(builder, "execute", fake_execute)
+    root = small_course(tmp_path / "kurs ü").root
+    write(root, "ch01_small", EXERCISE)
+    return root
+
+
+def test_an_exercise_becomes_a_cell_with_its_stub(with_exercise, capsys):
+    assert run(with_exercise) == 0
+    cell = read(with_exercise, "ch01_small").cells[1]
+    assert cell.source.startswith(f'%%exercise {ID}\n"""Average')
+    assert cell.source.splitlines()[1:] == STUB.splitlines()[1:]
+    assert cell.metadata == {} and cell.id == "ch01_small-001"
+    assert run(with_exercise, "--check") == 0
+
+
+def test_a_notebook_with_an_old_stub_is_stale(with_exercise, capsys):
+    assert run(with_exercise) == 0
+    solution = with_exercise / "solutions" / "ch01_small" / "average.py"
+    solution.write_text(solution.read_text().replace("return the mean over the ranks", "do it"))
+    assert "ch01_small: cell ch01_small-001: source differs" in problems(with_exercise, capsys)
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "says"),
+    [
+        ('"ch01.average"\n', '"ch01.average"\nx = 1\n', "leave this code cell empty"),
+        ("ch01.average", "ch01.none", "ch01_small has no such exercise in course.toml"),
+        ("# %% exercise", "# %% [markdown] exercise", "leave this code cell empty"),
+    ],
+)
+def test_a_bad_exercise_cell_is_told(with_exercise, capsys, was, now, says):
+    write(with_exercise, "ch01_small", EXERCISE.replace(was, now))
+    assert run(with_exercise) == 1
+    said = capsys.readouterr().err
+    assert "notebooks/src/ch01_small.py: exercise=" in said and says in said
+
+
+def test_an_exercise_without_a_solution_is_told(with_exercise, capsys):
+    (with_exercise / "solutions" / "ch01_small" / "average.py").unlink()
+    assert run(with_exercise) == 1
+    assert "it has no file in solutions/" in capsys.readouterr().err
 
 
 def problems(root, capsys):

@@ -5,12 +5,12 @@ from make_images import IMAGES, check, main
 @pytest.fixture
 def folder(tmp_path):
     """Images as they should be, but for their drawings."""
-    folder = tmp_path / "ch01_ranks"
-    folder.mkdir()
     for name, (_, description) in IMAGES.items():
         svg = f'<svg xmlns="http://www.w3.org/2000/svg"><title>x</title><desc>{description}</desc></svg>'
-        (folder / f"{name}.svg").write_text(svg)
-    return folder
+        path = tmp_path / f"{name}.svg"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(svg)
+    return tmp_path
 
 
 def test_images_that_are_all_there_pass(folder, capsys):
@@ -20,7 +20,7 @@ def test_images_that_are_all_there_pass(folder, capsys):
 
 
 def test_a_missing_image_is_found(folder, capsys):
-    (folder / "hang.svg").unlink()
+    (folder / "ch01_ranks" / "hang.svg").unlink()
     assert check(folder) == ["ch01_ranks/hang.svg is missing: run tools/make_images.py"]
     assert main(["--check"], folder) == 1
     assert "hang.svg is missing" in capsys.readouterr().out
@@ -31,13 +31,13 @@ def test_without_a_folder_all_are_missing(tmp_path):
 
 
 def test_an_image_that_nothing_draws_is_found(folder):
-    (folder / "old.svg").write_text("<svg/>")
+    (folder / "ch01_ranks" / "old.svg").write_text("<svg/>")
     assert check(folder) == ["ch01_ranks/old.svg is not drawn by tools/make_images.py"]
 
 
 @pytest.mark.parametrize("svg", ["<desc>another</desc>", "<desc></desc>", "<title>x</title>"])
 def test_another_description_is_found(folder, svg):
-    (folder / "hang.svg").write_text(f'<svg xmlns="http://www.w3.org/2000/svg">{svg}</svg>')
+    (folder / "ch01_ranks" / "hang.svg").write_text(f'<svg xmlns="http://www.w3.org/2000/svg">{svg}</svg>')
     (problem,) = check(folder)
     assert problem.startswith("ch01_ranks/hang.svg has another description")
 
