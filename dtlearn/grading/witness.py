@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,9 +77,23 @@ def _children() -> list[str]:
     for listing in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):
             for pid in listing.read_text().split():
-                with contextlib.suppress(OSError):  # it has just ended
-                    command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                    # Python's own bookkeeper of shared memory stays until this process ends.
-                    if command and "multiprocessing.resource_tracker" not in command:
-                        names.append(command.strip()[:80])
+                command = _command(pid)
+                # Python's own bookkeeper of shared memory stays until this process ends.
+                if command and "multiprocessing.resource_tracker" not in command:
+                    names.append(command)
     return names
+
+
+def _command(pid: str) -> str:
+    """A process's program and arguments, shortened; "" for one that has ended."""
+    for _ in range(20):
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+            if any(words):
+                return " ".join([Path(words[0]).name, *words[1:]]).strip()[:80]
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":
+                return ""
+        except OSError:
+            return ""
+        time.sleep(0.005)  # it is about to become another program, and has no arguments just now
+    return "?"

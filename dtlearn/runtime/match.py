@@ -58,12 +58,12 @@ def find_mismatch(views: Mapping[int, RankView]) -> Diagnosis | None:
             here = {r: calls[k] for r, calls in sorted(histories.items()) if k in calls}
             if len(here) > 1 and (found := _compare(here)):
                 return found
-    return find_misfit(views)
+    return find_stranger(views) or find_misfit(views)
 
 
 def find_deadlock(views: Mapping[int, RankView]) -> Diagnosis | None:
     """Ranks that wait for one that has ended, or for each other. None while anybody can still make progress."""
-    if found := find_stranger(views) or _dropped_half(views):
+    if found := _dropped_half(views):
         return found
     awaited = {rank: _waits_for(rank, view, views) for rank, view in views.items() if view.blocked is not None}
     stuck = {rank for rank, others in awaited.items() if others}

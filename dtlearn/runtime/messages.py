@@ -71,14 +71,14 @@ def lone_sends(views: Mapping[int, RankView]) -> list[Event]:
 
 
 def find_stranger(views: Mapping[int, RankView]) -> Diagnosis | None:
-    """A message to or from a rank that the job does not have."""
+    """A message to or from a rank that the job does not have. gloo does not check: the rank waits, or crashes."""
     for rank, view in sorted(views.items()):
         for event in view.calls:
             size = event.detail.get("world_size") if event.is_p2p and event.end_ns is None else None
             if size is not None:
                 verb = "sends to" if sends(event) else "receives from"
                 headline = f"rank {rank} {verb} rank {event.peer}, but the job has only {size} rank{'s' * (size > 1)}"
-                return Diagnosis("DTL-P2P-UNMATCHED", headline, (rank,), {rank: event}, {rank: "waits"})
+                return Diagnosis("DTL-P2P-UNMATCHED", headline, (rank,), {rank: event}, {rank: "called"})
     return None
 
 

@@ -12,7 +12,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from ipykernel.iostream import OutStream
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 
@@ -21,6 +20,7 @@ from .clock import now_ns
 from .group import RankGroup
 from .link_delay import Delay
 from .output import OutputCap
+from .printed import PrintedText
 from .rank_logs import read_rank_log
 from .rank_process import RankSpec, end_if_forked
 from .rank_run import call_log_file, describe, learn_sources, link_file, start_log
@@ -149,19 +149,6 @@ class RankKernel(IPythonKernel):
         raise ValueError(f"unknown request {content['do']!r}")
 
 
-class PrintedText(OutStream):
-    """A rank's stdout or stderr, native output included."""
-
-    cap: OutputCap
-
-    def write(self, string: str) -> int:
-        if isinstance(string, str):
-            self.cap.pass_on(string, super().write)
-        else:
-            super().write(string)  # it says what is wrong
-        return len(string)
-
-
 class RankApp(IPKernelApp):
     """The kernel's process; it keeps all output until the head has read it, instead of dropping what is too much."""
 
@@ -216,7 +203,7 @@ def _make_app(spec: RankSpec, run_dir: Path) -> Any:
         # ipykernel ends a rank about a second after its parent is gone, even one that is stuck in a collective.
         parent_handle=os.getppid(),
         log_level=50,
-        outstream_class=f"{__name__}.{PrintedText.__name__}",
+        outstream_class=f"{PrintedText.__module__}.{PrintedText.__name__}",
     )
     app.config.HistoryManager.enabled = False
     app.initialize([])

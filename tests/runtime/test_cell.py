@@ -46,6 +46,14 @@ def test_standard_output_error_and_native_prints_arrive(cell):
         assert {"out\n", "err\n", "child\n"} <= set(shown.text(rank).splitlines(keepends=True))
 
 
+def test_what_a_child_has_printed_belongs_to_the_cell_that_ran_it(cell):
+    """A thread reads it from a pipe: the cell's end has to wait for that thread."""
+    lines = "".join(f"line {i}\n" for i in range(2_000))
+    for _ in range(10):
+        shown = cell("import subprocess, sys\nsubprocess.run(['seq', '-f', 'line %g', '0', '1999'])")
+        assert [shown.text(rank) for rank in range(3)] == [lines] * 3
+
+
 def test_a_figure_arrives_as_an_image(cell):
     shown = cell("import matplotlib.pyplot as plt\nplt.plot([rank, 1])\nplt.show()", ranks=[0, 2])
     assert "image/png" in shown.kinds(0)

@@ -242,6 +242,19 @@ def test_a_death_that_calls_which_do_not_fit_have_caused_comes_after_them():
     assert not comes_before(mismatch, [Failure(0, "raised", "ValueError", "boom")])
 
 
+def test_a_crash_in_a_message_to_a_rank_that_does_not_exist_is_named_by_its_cause():
+    def lost():
+        if dist.get_rank() == 1:
+            dist.isend(torch.ones(1), 3)
+            os.kill(os.getpid(), signal.SIGSEGV)  # as gloo does now and then in such a send
+        dist.barrier()
+
+    error = error_of(lost, 3)
+    assert isinstance(error, RanksDisagree)
+    assert error.diagnosis.code == "DTL-P2P-UNMATCHED"
+    assert str(error).startswith("rank 1 sends to rank 3, but the job has only 3 ranks")
+
+
 @pytest.mark.parametrize(
     ("ranks", "text"),
     [
