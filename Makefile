@@ -21,7 +21,7 @@ test: ## Make the environment if needed, then all checks, tests and notebooks
 	@echo "== 2. Style, types, generated files"
 	@$(MAKE) --no-print-directory check
 	@echo "== 3. Tests, and every notebook once more against its stored outputs"
-	@$(BIN)/python -m pytest tests notebooks --nbval --nbval-current-env -n 2 --dist loadfile
+	@$(BIN)/python tools/run_tests.py
 
 notebooks: ## Build and run notebooks/*.ipynb from notebooks/src
 	@$(BOOTSTRAP) --extras test

@@ -1,0 +1,60 @@
+import pytest
+from run_tests import MOST_TRIED_AGAIN, failed_tests, main
+
+FLAKY = """
+from pathlib import Path
+def test_second_time():
+    mark = Path(__file__).with_name("mark")
+    seen = mark.exists()
+    mark.touch()
+    assert seen
+def test_good():
+    pass
+"""
+
+
+@pytest.fixture
+def suite(tmp_path):
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    return tmp_path
+
+
+def test_what_passes_is_run_once(suite, capfd):
+    (suite / "test_it.py").write_text("def test_it(): pass")
+    assert main(["."], suite) == 0
+    assert "Once more" not in capfd.readouterr().out
+
+
+def test_what_fails_once_is_tried_again_and_named(suite, capfd):
+    (suite / "test_it.py").write_text(FLAKY)
+    assert main(["."], suite) == 0
+    shown = capfd.readouterr().out
+    assert "1 failed, 1 passed" in shown
+    assert "== Passed only alone" in shown and shown.rstrip().endswith("test_it.py::test_second_time")
+
+
+def test_what_fails_twice_fails(suite, capfd):
+    (suite / "test_it.py").write_text("def test_it(): assert False")
+    assert main(["."], suite) == 1
+    assert "Passed only alone" not in capfd.readouterr().out
+
+
+def test_many_failures_are_no_chance(suite, capfd):
+    (suite / "test_it.py").write_text(
+        FLAKY + "".join(f"def test_{i}(): assert False\n" for i in range(MOST_TRIED_AGAIN))
+    )
+    assert main(["."], suite) == 1
+    assert "Once more" not in capfd.readouterr().out
+
+
+def test_a_suite_that_cannot_be_collected_fails(suite):
+    (suite / "test_it.py").write_text("import no_such_module")
+    assert main(["."], suite) != 0
+
+
+def test_a_notebook_is_tried_again_as_a_whole(suite):
+    assert failed_tests(suite) == []
+    cache = suite / ".pytest_cache/v/cache"
+    cache.mkdir(parents=True)
+    (cache / "lastfailed").write_text('{"n/a.ipynb::Cell 3": true, "n/a.ipynb::Cell 4": true, "t.py::test_x[1]": true}')
+    assert failed_tests(suite) == ["n/a.ipynb", "t.py::test_x[1]"]
