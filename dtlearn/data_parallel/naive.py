@@ -1,0 +1,80 @@
+"""Data parallelism as one writes it first: when backward is done, one all-reduce for each parameter, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from dtlearn.data_parallel.replicas import broadcast_module, require_same_model
+
+
+def average_gradients(parameters: Iterable[nn.Parameter], *, group: dist.ProcessGroup | None = None) -> None:
+    """Replace each gradient by its mean over the ranks. Call it between `backward()` and `step()`.
+
+    A parameter without a gradient on this rank takes part with zeros: others may have one, and a rank that left out a
+    call would pair all later ones wrongly. It has a gradient afterwards.
+
+    **Communication**: one all-reduce per parameter, each of its gradient's bytes, after backward and one after the
+    other: P parameters of n bytes in all cost P latencies and n bytes, and nothing else happens meanwhile.
+    **Memory**: none but the gradients.
+    """
+    world_size = dist.get_world_size(group)
+    for parameter in parameters:
+        if parameter.requires_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            parameter.grad /= world_size  # before the sum, which could overflow in 16 bits
+            dist.all_reduce(parameter.grad, group=group)
+
+
+class NaiveDataParallel(nn.Module):
+    """`average_gradients` behind the interface of `DistributedDataParallel`: it happens at the end of `backward()`.
+
+    **Communication**: once, `replicas.broadcast_module`; then see `average_gradients`, in each backward pass.
+    **Memory**: none but the model and its gradients.
+
+    Args:
+        module: the model; the same shapes on every rank, on its device.
+        group: ranks that train together; None: all.
+
+    Raises:
+        RuntimeError: the models of the ranks differ.
+    """
+
+    def __init__(self, module: nn.Module, *, group: dist.ProcessGroup | None = None) -> None:
+        super().__init__()
+        self.module = module
+        self._group = group
+        self._sync = True
+        self._backward_has_begun = False
+        require_same_model(module, group=group)
+        broadcast_module(module, group=group)
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._gradient_is_ready)
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        return self.module(*inputs, **kwargs)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """In this block gradients are only added up on each rank. The last backward belongs outside."""
+        before, self._sync = self._sync, False
+        try:
+            yield
+        finally:
+            self._sync = before
+
+    def _gradient_is_ready(self, _: torch.Tensor) -> None:
+        if self._sync and not self._backward_has_begun:
+            self._backward_has_begun = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._backward_is_done)
+
+    def _backward_is_done(self) -> None:
+        self._backward_has_begun = False
+        average_gradients(self.module.parameters(), group=self._group)

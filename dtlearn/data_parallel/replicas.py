@@ -1,0 +1,69 @@
+"""Copies of a model that begin as one: the shapes are compared, then rank 0's values go to all.
+
+**Communication**: one all-gather of 16 bytes; then one broadcast per dtype, of all parameters and buffers.
+**Memory**: while it runs, one flat copy of what is sent.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+
+def require_same_model(module: nn.Module, *, group: dist.ProcessGroup | None = None) -> None:
+    """Check that all ranks have parameters and buffers of the same names, shapes and dtypes, in the same order.
+
+    Gradients are paired by their place: ranks that differ would add up what does not belong together, or hang.
+
+    Raises:
+        RuntimeError: this rank's model differs from that of the group's first rank, or that of another rank does.
+    """
+    described = [(name, tuple(t.shape), str(t.dtype)) for name, t in _state(module)]
+    device = next((t.device for _, t in _state(module)), torch.device("cpu"))
+    mine = torch.tensor([len(described), zlib.crc32(repr(described).encode())], device=device)  # (2,)
+    all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(all_of_them, mine, group=group)
+    others = [(int(t[0]), int(t[1])) for t in all_of_them]
+    if different := [rank for rank, other in enumerate(others) if other != others[0]]:
+        counts = ", ".join(f"rank {rank}: {others[rank][0]}" for rank in [0, *different[:3]])
+        raise RuntimeError(
+            f"the model of rank {different[0]} is not that of rank 0 (tensors on {counts}): build the same model, in "
+            "the same order, on every rank"
+        )
+
+
+def broadcast_tensors(tensors: Sequence[torch.Tensor], src: int = 0, *, group: dist.ProcessGroup | None = None) -> None:
+    """Give every rank the values of one, in place: one broadcast per dtype.
+
+    Args:
+        tensors: the same shapes on every rank.
+        src: rank in the group that has the values.
+    """
+    root = src if group is None else dist.get_global_rank(group, src)
+    with torch.no_grad():
+        for alike in by_dtype(tensors):
+            flat = torch.cat([t.detach().reshape(-1) for t in alike])  # (elements,)
+            dist.broadcast(flat, root, group=group)
+            for tensor, values in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
+                tensor.detach().copy_(values.view_as(tensor))
+
+
+def broadcast_module(module: nn.Module, src: int = 0, *, group: dist.ProcessGroup | None = None) -> None:
+    """Give every rank the parameters and buffers of one."""
+    broadcast_tensors([tensor for _, tensor in _state(module)], src, group=group)
+
+
+def by_dtype(tensors: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Tensors that can lie in one flat tensor, in their order."""
+    found: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
+    for tensor in tensors:
+        found.setdefault((tensor.dtype, tensor.device), []).append(tensor)
+    return list(found.values())
+
+
+def _state(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    return [*module.named_parameters(), *module.named_buffers()]

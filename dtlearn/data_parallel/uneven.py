@@ -1,0 +1,88 @@
+"""Ranks with fewer batches than others: those that are done take part in the calls of the rest until all are.
+
+Without it the ranks that go on wait for gradients that never come. Source: `torch.distributed.algorithms.join.Join`.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+from dtlearn.data_parallel.replicas import broadcast_module
+
+if TYPE_CHECKING:
+    from dtlearn.data_parallel.ddp import DistributedDataParallel
+
+
+class Join:
+    """`with model.join(): ...` around a training loop. Ranks that leave it early shadow the others.
+
+    Every forward pass begins by telling who is still training. A rank that has no batches left adds zeros to every
+    bucket; at the end the model of a rank that trained to the last goes to all, as the early ones missed its steps.
+    In gradient accumulation all ranks have to make groups of the same number of micro-batches.
+
+    **Communication**: one all-reduce of 4 N bytes per forward pass on N ranks, and one at the end; then, if some rank
+    was early, a broadcast of the model.
+    **Memory**: those 4 N bytes.
+
+    Args:
+        model: the wrapped model.
+        divide_by_initial_world_size: True: gradients are divided by N throughout, so each sample weighs the same as in
+            the steps before; False: by the number of ranks that still train, so each step's mean is that of its own
+            samples.
+        group: ranks that train together; None: all.
+    """
+
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        divide_by_initial_world_size: bool = True,
+        *,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        self._model = model
+        self._fixed = divide_by_initial_world_size
+        self._group = group
+        self._size = dist.get_world_size(group)
+        self._device = next(model.parameters()).device
+        self._active: list[int] = []
+
+    def __enter__(self) -> Join:
+        self._model._join = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._model._join = None
+        if kind is None:
+            last = self._active or list(range(self._size))
+            while active := self._count(training=False):
+                self._step_of_others(active)
+                last = active
+            if len(last) < self._size:
+                broadcast_module(self._model.module, last[0], group=self._group)
+        self._model._reducer.divisor = self._size
+
+    def announce(self) -> int:
+        """Say that this rank trains on. Returns a rank of the group that does so too, the same one everywhere."""
+        self._active = self._count(training=True)
+        return self._active[0]
+
+    def _count(self, training: bool) -> list[int]:
+        """Ranks of the group that are still training; every rank gets the same answer."""
+        trains = torch.zeros(self._size, dtype=torch.int32, device=self._device)  # (N,)
+        trains[dist.get_rank(self._group)] = int(training)
+        dist.all_reduce(trains, group=self._group)
+        active = [rank for rank, value in enumerate(trains.tolist()) if value]
+        if active and not self._fixed:
+            self._model._reducer.divisor = len(active)
+        return active
+
+    def _step_of_others(self, active: list[int]) -> None:
+        if self._model.training:
+            self._model._send_buffers(active[0])
+        self._model._reducer.shadow()
