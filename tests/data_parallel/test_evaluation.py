@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 import torch
 import torch.nn.functional as F
-from sklearn.metrics import f1_score
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -24,11 +23,12 @@ def make_model():
     digits = load_digits()
     torch.manual_seed(0)
     model = nn.Sequential(MLP(), nn.Dropout(0.5))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    for x, y in digits.batches(30, 96):
-        optimizer.zero_grad()
+    for x, y in digits.batches(60, 96):
+        model.zero_grad()
         F.cross_entropy(model[0](x), y).backward()
-        optimizer.step()
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.3 * p.grad
     return model
 
 
@@ -102,14 +102,14 @@ def test_fewer_samples_than_ranks(trained):
 
 
 def test_a_padded_sampler_is_noticed_on_every_rank(trained):
-    for words in run_ranks(evaluate_on_rank, 7, trained[0], None, True, device="cpu"):
-        assert "364 samples were counted in a data set of 360" in words
+    for words in run_ranks(evaluate_on_rank, 4, trained[0], 5, True, device="cpu"):
+        assert "8 samples were counted in a data set of 5" in words
 
 
 def test_sabotage_a_padded_sampler_counts_some_twice(trained):
     state, single = trained
-    found = run_ranks(evaluate_on_rank, 4, state, 5, True, False, device="cpu")[0]
-    assert found.count == 8
+    found = run_ranks(evaluate_on_rank, 2, state, 5, True, False, device="cpu")[0]
+    assert found.count == 6
     assert abs(found.loss - single(5).loss) > 1e-3
 
 
@@ -164,8 +164,10 @@ def gather_on_rank(state, n, cut=True):
     return gather_predictions(outputs, len(dataset))
 
 
-@pytest.mark.parametrize(("world_size", "n"), [(1, None), (2, None), (3, 17), (4, None), (4, 2), (7, None)])
+@pytest.mark.parametrize(("world_size", "n"), [(1, None), (2, 359), (3, 17), (4, 2), (4, 357)])
 def test_gathered_predictions_are_those_of_one_process(world_size, n, trained):
+    from sklearn.metrics import f1_score  # here, as the ranks import this file
+
     state, single = trained
     result = run_ranks(gather_on_rank, world_size, state, n, device="cpu", record=True)
     dataset = test_set(n)
