@@ -113,6 +113,18 @@ def test_sabotage_a_padded_sampler_counts_some_twice(trained):
     assert abs(found.loss - single(5).loss) > 1e-3
 
 
+def evaluate_without_sum(state):
+    import torch.distributed as dist
+
+    dist.all_reduce = lambda tensor, group=None: None
+    return evaluate_on_rank(state, None, checked=False).count, evaluate_on_rank(state, None)
+
+
+def test_sabotage_without_the_all_reduce_each_rank_knows_its_part(trained):
+    for count, words in run_ranks(evaluate_without_sum, 2, trained[0], device="cpu"):
+        assert count == 180 and "180 samples were counted in a data set of 360" in words
+
+
 def means_on_rank(state, n):
     import torch.distributed as dist
 
