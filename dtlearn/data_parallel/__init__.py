@@ -1,6 +1,7 @@
 """Layer 3: data parallelism. Every rank has the whole model and a part of each batch; gradients are averaged.
 
-Chapter 3 reads these files in this order: `sampler`, `naive`, `buckets`, `reducer`, `ddp`; beside them, `resumable` and `evaluation`.
+Chapter 3 reads these files in this order: `sampler`, `naive`, `buckets`, `reducer`, `ddp`; then `resumable`
+and `evaluation`.
 """
 
 from .evaluation import Means, evaluate, evaluate_locally, gather_predictions, mean_of_means, predict

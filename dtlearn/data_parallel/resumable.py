@@ -16,7 +16,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from .sampler import DistributedSampler, deal, epoch_order, shard_size
+from .sampler import DistributedSampler, shard_indices, shard_size
 
 _KEYS = ("n", "shuffle", "seed", "epoch", "consumed")
 
@@ -79,10 +79,10 @@ class ResumableSampler(DistributedSampler):
 
     def _rest(self) -> Iterator[int]:
         epoch = self.epoch
-        order = epoch_order(self.n, shuffle=self.shuffle, seed=self.seed, epoch=epoch)
-        mine = deal(order, self.consumed, self.num_replicas, self.rank, self.drop_last)
-        del order  # a generator would keep it all through the epoch
-        yield from mine
+        how = {"shuffle": self.shuffle, "drop_last": self.drop_last}
+        yield from shard_indices(
+            self.n, self.num_replicas, self.rank, seed=self.seed, epoch=epoch, start=self.consumed, **how
+        )
         self._handed_out = self.epoch == epoch
 
     def advance(self, num_samples: int) -> None:

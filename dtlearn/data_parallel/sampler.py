@@ -44,6 +44,7 @@ def shard_indices(
     seed: int = 0,
     epoch: int = 0,
     drop_last: bool = False,
+    start: int = 0,
 ) -> list[int]:
     """The samples that one rank sees in one epoch, in order.
 
@@ -55,23 +56,21 @@ def shard_indices(
         seed: of the order; equal on all ranks, or some samples are seen twice and others never.
         epoch: which epoch; with shuffle, the same number gives the same order.
         drop_last: leave out the last n % N samples of the order. False: repeat its first ones until N divides them.
+        start: leave out that many at the start of the order, as they have been used (see `ResumableSampler`).
 
     Returns:
-        ceil(n / N) sample numbers, or floor(n / N) with `drop_last`; as many on every rank.
+        ceil((n - start) / N) sample numbers, or floor with `drop_last`; as many on every rank.
 
     Raises:
-        ValueError: n is negative, N below 1, or the rank not in 0 to N - 1.
+        ValueError: n is negative, N below 1, the rank not in 0 to N - 1, or start not in 0 to n.
     """
     check_shard(n, num_replicas, rank)
-    return deal(epoch_order(n, shuffle=shuffle, seed=seed, epoch=epoch), 0, num_replicas, rank, drop_last)
-
-
-def deal(order: list[int], start: int, num_replicas: int, rank: int, drop_last: bool) -> list[int]:
-    """Deal `order[start:]` to the ranks, and return the part of one; the padding is taken from the start of `order`."""
-    left = len(order) - start
-    size = shard_size(left, num_replicas, drop_last)
-    # Place i of the padded order is order[i % n]: when fewer samples than ranks are there, they repeat more than once.
-    return [order[(start + rank + k * num_replicas) % len(order)] for k in range(size)]
+    if not 0 <= start <= n:
+        raise ValueError(f"start must be between 0 and {n}, got {start}")
+    order = epoch_order(n, shuffle=shuffle, seed=seed, epoch=epoch)
+    places = num_replicas * shard_size(n - start, num_replicas, drop_last)
+    # A place beyond the end of the order is padding, and begins it anew.
+    return [order[place % n] for place in range(start + rank, start + places, num_replicas)]
 
 
 def shard_size(n: int, num_replicas: int, drop_last: bool) -> int:

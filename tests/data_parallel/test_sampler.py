@@ -114,6 +114,15 @@ def test_numbers_that_make_no_shard(arguments, words):
             call(*arguments)
 
 
+def test_start_leaves_out_what_has_been_used():
+    assert [shard_indices(10, 3, r, start=4) for r in range(3)] == [[4, 7], [5, 8], [6, 9]]
+    assert [shard_indices(10, 4, r, start=4) for r in range(4)] == [[4, 8], [5, 9], [6, 0], [7, 1]]
+    assert shard_indices(10, 4, 0, start=10) == []
+    for start in (-1, 11):
+        with pytest.raises(ValueError, match="start must be between 0 and 10"):
+            shard_indices(10, 4, 0, start=start)
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(range(3))
