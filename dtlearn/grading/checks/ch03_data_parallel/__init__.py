@@ -22,6 +22,7 @@ MEANINGS = {
     "DTL-VALUE-ORDER": "the right things in another order",
     "DTL-VALUE-PADDING": "padding with other samples than the first of the order",
     "DTL-VALUE-PARAMETERS": "parameters changed where gradients were meant",
+    "DTL-VALUE-RANK": "the rank of the process where the argument is meant",
     "DTL-VALUE-REDUCED-LOSS": "a loss whose number was summed, but not its gradient",
     "DTL-VALUE-SAMPLES": "samples that are seen too often or never",
     "DTL-VALUE-SEED": "a seed that is not the same on all ranks, or is ignored",

@@ -56,7 +56,7 @@ def _sampled(i: dict[str, Any], epoch: int) -> Order:
     names = ("num_replicas", "rank", "shuffle", "seed", "drop_last")
     sampler = DistributedSampler(range(i["n"]), **{name: i[name] for name in names})  # type: ignore[arg-type,var-annotated]
     sampler.set_epoch(epoch)
-    return list(sampler)
+    return [int(index) for index in sampler]
 
 
 def _order(i: dict[str, Any], seed: int, shuffle: bool | None = None) -> Order:
@@ -67,7 +67,7 @@ def _order(i: dict[str, Any], seed: int, shuffle: bool | None = None) -> Order:
 
 def _whole(i: dict[str, Any], order: Order, drop_last: bool | None = None) -> Order:
     """Padded or cut to a multiple of the number of ranks."""
-    n, size = i["n"], i["num_replicas"]
+    n, size = int(i["n"]), int(i["num_replicas"])
     if i["drop_last"] if drop_last is None else drop_last:
         return order[: n // size * size]
     total = math.ceil(n / size) * size
