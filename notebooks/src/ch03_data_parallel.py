@@ -12,12 +12,35 @@
 
 # %%
 # %load_ext dtlearn
+import os
+
 import torch
 
 import dtlearn
-from dtlearn.data_parallel import buckets, evaluation, naive, reducer, sampler, token_mean
-from dtlearn.models import GPT, GPTConfig, num_parameters
-from dtlearn.viz import rank_table, sample_grid, sample_words, show
+from dtlearn.data_parallel import (
+    buckets,
+    evaluation,
+    large_batch,
+    measure,
+    naive,
+    noise_scale,
+    overlap,
+    reducer,
+    sampler,
+    sync_batch_norm,
+    token_mean,
+)
+from dtlearn.data_parallel.exposed import part
+from dtlearn.models import MLP, num_parameters
+from dtlearn.viz import (
+    bucket_timeline,
+    rank_table,
+    sample_grid,
+    sample_words,
+    scaling,
+    show,
+)
+from dtlearn.viz.large_batch import learning_rates, steps_over_batch
 
 world = dtlearn.world(4)
 world
@@ -247,41 +270,22 @@ summed.reveal(
 # ## 4. Buckets
 #
 # What is wrong with the naive way? On a real link it is slow, for two reasons. Each call costs a latency; and all of it happens
-# after backward, while the processors do nothing. Here are two steps of two ranks, with a link of 1 Gb/s between them that is
-# emulated: the calls really wait as long as they would there.
-
-
-# %%
-def two_steps(kind, steps=2):
-    """Train a GPT of 1.9 million parameters for some steps; to be run on ranks."""
-    import torch
-    import torch.distributed as dist
-
-    from dtlearn.data_parallel import DistributedDataParallel, NaiveDataParallel
-    from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
-
-    rank, world_size = dist.get_rank(), dist.get_world_size()
-    model = GPT(GPTConfig(hidden_size=192))
-    if kind == "naive":
-        model = NaiveDataParallel(model)
-    elif kind == "ours":
-        model = DistributedDataParallel(model, bucket_cap_mb=1, first_bucket_mb=None)
-    else:
-        model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
-    for x, y in load_corpus().batches(steps, 16, 64):
-        optimizer.zero_grad()
-        loss = next_token_loss(model(x[rank::world_size]), y[rank::world_size])
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
+# after backward, while the processors do nothing. Here is a step of two ranks, with a link of 1 Gb/s between them that is
+# emulated: the calls really wait as long as they would there. The model is an MLP of 2.6 million parameters in ten layers.
 
 # %% tags=["nbval-ignore-output"]
 gigabit = dtlearn.Link.named("1 Gb/s")
-TIMELINE_NAIVE
+work = measure.Workload(sizes=(512,) * 11, batch=160, bucket_cap_mb=1)
+ways = ("naive", "ours", measure.TORCH)
+steps = dtlearn.run_ranks(
+    measure.record_on_rank, 2, work, ways, record=True, link=gigabit
+).record
+one_by_one = part(steps, "naive")
+show(
+    bucket_timeline({"one by one": one_by_one}, "A step with an all-reduce per parameter"),
+    alt="Timeline of two ranks: forward and backward first, and only then 20 all-reduces, one after the other, during "
+    "which both ranks compute nothing.",
+)
 
 # %% [markdown]
 # The first cure is to send fewer, larger messages: **buckets** of some megabytes. The second is to send them early. Backward
@@ -292,7 +296,7 @@ TIMELINE_NAIVE
 dtlearn.show_source(buckets.plan_buckets, docstring=False)
 
 # %%
-model = GPT(GPTConfig(hidden_size=192))
+model = MLP((512,) * 11)
 names = [name for name, _ in model.named_parameters()]
 sizes = [4 * p.numel() for p in model.parameters()]
 plan = buckets.plan_buckets(sizes, cap=1 << 20, first_cap=None)
@@ -322,14 +326,14 @@ rank_table(
 # %% [markdown]
 # ## 5. While backward runs
 #
-# Autograd lets us ask for a call whenever a parameter's gradient is complete: `register_post_accumulate_grad_hook`. That is
-# all that a DDP needs. This is the heart of ours.
+# Autograd lets us ask for a call whenever a parameter's gradient is complete, `register_post_accumulate_grad_hook`, and for one
+# when a backward pass is over, `queue_callback`. That is all that a DDP needs. This is the heart of ours.
 
 # %%
-dtlearn.show_source(reducer.Reducer._gradient_is_ready, docstring=False)
+dtlearn.show_source(reducer.Reducer.gradient_is_ready, docstring=False)
 dtlearn.show_source(reducer.Reducer._put, docstring=False)
 dtlearn.show_source(reducer.Reducer._launch_full, docstring=False)
-dtlearn.show_source(reducer.Reducer._backward_is_done, docstring=False)
+dtlearn.show_source(reducer.Reducer.backward_ends, docstring=False)
 
 # %% [markdown]
 # Three things to see in it.
@@ -347,10 +351,34 @@ faster = dtlearn.predict(
 )
 
 # %% tags=["nbval-ignore-output"]
-TIMELINE_OURS
+show(
+    bucket_timeline(
+        {"one by one": one_by_one, "ours": part(steps, "ours"), "torch's": part(steps, measure.TORCH)},
+        "The same step in three ways",
+        ranks=1,
+    ),
+    alt="Three timelines of rank 0 on one time axis: with one all-reduce per parameter all communication follows "
+    "backward; with our buckets and with torch's it begins during backward, and only the end of it is exposed.",
+)
 
 # %% tags=["nbval-ignore-output"]
-REVEAL_FASTER
+took = measure.slowest(dtlearn.run_ranks(measure.time_on_rank, 2, work, 5, link=gigabit).values)
+rank_table(
+    [
+        {
+            "way": way,
+            "step": f"{1e3 * sorted(took[way])[2]:.0f} ms",
+            "more than a step without communication": f"{1e3 * measure.added(took, way):.0f} ms",
+        }
+        for way in took
+    ],
+    caption="Medians of 5 steps, taken in turns; 2 ranks, emulated link: 1 Gb/s, 50 us",
+)
+faster.reveal(
+    round(measure.ratio(took, "naive", "ours"), 1),
+    explain="At best the longer of computation and communication remains, instead of both: overlap never more than "
+    "halves a step. The last bucket is always exposed: nothing is left to compute when it leaves.",
+)
 
 # %% [markdown]
 # **Exercise 5.** Overlap, from hooks. Beware of reading a result too soon: in this exercise a tensor that is under way holds NaN.
@@ -571,7 +599,89 @@ rank_table(
 # %% [markdown]
 # ## 9. Large batches
 #
-# LARGE
+# Ranks add up to large batches, and a large batch is not for free: an epoch has fewer steps, so each has to go further. The
+# **linear scaling rule** says: $k$ times the batch, $k$ times the learning rate, reached by a **warm-up** (Goyal et al. 2017, who
+# trained ResNet-50 with batches of 8,192 in an hour). The reason: $k$ small steps, and one step on all their samples, go equally far
+# if the gradient changes little on the way. At the start it changes a lot, hence the warm-up.
+
+# %%
+dtlearn.show_source(large_batch.linear_scaled_lr, docstring=False)
+
+# %%
+schedules = {}
+for ranks in (8, 64):
+    rule = large_batch.WarmupThenCosine(warmup_steps=50, total_steps=500, start=8 / ranks)
+    rate = large_batch.linear_scaled_lr(0.1, 32 * ranks, 32 * 8)
+    schedules[f"{ranks} ranks of 32 samples"] = [rate * rule(step) for step in range(500)]
+show(
+    learning_rates(schedules, "Linear scaling with warm-up", "rate 0.1 for 256 samples", warmup_steps=50),
+    alt="Learning rate over 500 steps: with 8 ranks it starts at 0.1 and falls along a cosine; with 64 ranks it "
+    "rises from 0.1 to 0.8 within 50 steps and then falls along a cosine.",
+)
+
+# %% [markdown]
+# How far does that go? Measure it: how many steps does the MLP need to reach a loss of 0.3, for each batch size, with the best of
+# eight learning rates? Each rank tries two of them.
+
+# %%
+doubling = dtlearn.predict(
+    "From a batch of 16 to a batch of 512, 32 times as many samples per step: how many times fewer steps?"
+)
+
+
+# %% tags=["nbval-ignore-output"]
+# %%ranks -o tried
+def steps_to_reach(batch, lr, loss=0.3, most=300):
+    model = fresh_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+    for step, (x, y) in enumerate(digits.batches(most, batch)):
+        if F.cross_entropy(model(digits.train_x[:256]), digits.train_y[:256]) < loss:
+            return step
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    return most
+
+
+rates = [0.025 * 2**k for k in range(8)][rank::world_size]
+{batch: min(steps_to_reach(batch, lr) for lr in rates) for batch in (8, 16, 32, 64, 128, 512)}
+
+# %% tags=["nbval-ignore-output"]
+steps_needed = {batch: min(rank[batch] for rank in tried) for batch in tried[0]}
+least, critical = noise_scale.fit_steps(steps_needed)
+show(
+    steps_over_batch(
+        steps_needed,
+        "Steps to a loss of 0.3",
+        "measured: MLP on the digits, best of 8 learning rates",
+        lambda batch: noise_scale.steps_to_reach(batch, least, critical),
+        noise_scale=critical,
+        prediction="fitted: least steps x (1 + critical batch / batch)",
+    ),
+    alt="Steps over batch size, both logarithmic. The measured points follow the line of perfect scaling for small "
+    "batches and level off for large ones; the shaded area between is what larger batches do not save.",
+)
+
+# %% tags=["nbval-ignore-output"]
+doubling.reveal(
+    round(steps_needed[16] / steps_needed[512], 1),
+    explain="A gradient of few samples is mostly noise, and more samples average it away. One of many samples is mostly "
+    "signal, and more of them change nothing.",
+)
+
+# %% [markdown]
+# Where the curve bends is the **gradient noise scale** (McCandlish et al. 2018): the batch size at which noise and signal in the
+# gradient are equal. It can be measured while training, and data parallelism has all that it takes: the squared norm of each rank's own
+# gradient (small batch), and that of the mean (large batch). One number per step to send.
+#
+# $$\mathbb E\,|G_B|^2 = |G|^2 + \frac{\mathrm{tr}\,\Sigma}{B}$$
+
+# %%
+dtlearn.show_source(noise_scale.noise_estimate, docstring=False)
+
+# %% [markdown]
+# Beyond that batch size there are LARS and LAMB, which give each layer its own step length (You et al. 2017 and 2019; both are in
+# `dtlearn.data_parallel`), and the insight that the batch may grow during training, as the noise scale does.
 
 # %% [markdown]
 # ## 10. The arithmetic
@@ -583,7 +693,76 @@ rank_table(
 # for $P$ bytes of gradients, whatever the batch. And each rank keeps everything: parameters, gradients, the optimizer's state,
 # 16 bytes for each parameter with Adam in float32. Adding ranks makes it faster and saves no memory. (Chapter 9 changes that.)
 #
-# ARITHMETIC
+# What overlap and links make of that, for a model that exists: GPT-2 XL, 1.56 billion parameters, bfloat16 gradients, buckets of
+# 25 MiB, with 0.3 s of forward and 0.6 s of backward on each GPU (figures of this example, not measured).
+
+# %%
+gradient = 2 * 1.56e9
+cap = 25 * 2**20
+parts_of_it = [cap] * int(gradient // cap) + [gradient % cap]
+alone = overlap.timeline(
+    overlap.ready_times(parts_of_it, backward=0.6), parts_of_it, lambda n: 0.0, forward=0.3
+)
+links = {
+    "InfiniBand, 25 GB/s": dtlearn.Link.named("InfiniBand"),
+    "10 Gb/s": dtlearn.Link.named("10 Gb/s"),
+    "1 Gb/s": gigabit,
+}
+predicted = {
+    name: overlap.predict(
+        alone, 16, (1, 2, 4, 8, 16, 32, 64), lambda n, N, link=link: link.seconds("all_reduce", n, N)
+    )
+    for name, link in links.items()
+}
+show(
+    scaling(predicted, title="GPT-2 XL, 16 sequences per rank", label="model: ring all-reduce, one link per rank"),
+    alt="Samples per second and efficiency over 1 to 64 ranks. With 25 GB/s nearly all communication hides and "
+    "efficiency stays near 100 percent; with 10 Gb/s it falls to about a fifth, with 1 Gb/s to a few percent.",
+)
+
+# %% [markdown]
+# And here, measured and predicted? Take the step of one rank, the emulated link of 1 Gb/s, and predict two and four ranks.
+
+# %% tags=["nbval-ignore-output"]
+def step_times(link):
+    """Median seconds of a step on 1, 2 and 4 ranks: without communication, and with."""
+    found = {}
+    for N in (1, 2, 4):
+        times = measure.slowest(
+            dtlearn.run_ranks(measure.time_on_rank, N, work, 5, ("local", "ours"), link=link).values
+        )
+        found[N] = {way: sorted(times[way])[2] for way in times}
+    return found
+
+
+here = step_times(gigabit)
+local = here[1]["local"]
+sizes = [b.nbytes for b in plan]
+one_rank = overlap.timeline(
+    overlap.ready_times(sizes, backward=2 / 3 * local), sizes, lambda n: 0.0, forward=local / 3
+)
+expected = overlap.predict(
+    one_rank, work.batch, (1, 2, 4), lambda n, N: gigabit.seconds("all_reduce", n, N)
+)
+seen = [
+    overlap.Scale(N, N * work.batch, local, max(0.0, (here[N]["ours"] if N > 1 else local) - local))
+    for N in here
+]
+show(
+    scaling(
+        {"1 Gb/s": expected},
+        {"1 Gb/s": seen},
+        cores=os.cpu_count(),
+        title="The MLP of section 4 on this machine",
+        label=f"emulated link: {gigabit}; forward taken as a third of the step",
+    ),
+    alt="Predicted curve and measured points for 1, 2 and 4 ranks on an emulated link of 1 Gb/s. Where ranks are more than "
+    "the cores of the machine, they take turns, and the measured points fall below the curve.",
+)
+
+# %% [markdown]
+# Honesty about the last point: on a machine with fewer cores than ranks, the ranks compute in turns, and nothing of that is
+# communication. Measure scaling where each rank has its own device.
 
 # %% [markdown]
 # ## 11. Where the libraries do it
@@ -607,7 +786,10 @@ rank_table(
 # DDP (ours or torch's), accumulation, warm-up, evaluation, checkpoints, TensorBoard.
 
 # %% tags=["nbval-ignore-output"]
-LAUNCH
+# %%launch -n 2 -- --task text --epochs 4
+from dtlearn.data_parallel.train.__main__ import main
+
+main()
 
 # %% [markdown]
 # ## 12. Myths
