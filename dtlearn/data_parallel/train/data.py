@@ -20,7 +20,7 @@ from dtlearn.data_parallel.sampler import EvaluationSampler
 from dtlearn.data_parallel.train.errors import TrainError
 from dtlearn.data_parallel.train.options import Settings
 from dtlearn.data_parallel.train.place import Place
-from dtlearn.data_parallel.train.stopping import ignore_stop_signals
+from dtlearn.data_parallel.train.stopping import held_back, ignore_stop_signals
 from dtlearn.data_parallel.train.tasks import Task
 from dtlearn.models.reference import Batch
 
@@ -82,7 +82,8 @@ class TrainingData:
             pin_memory=self.place.device.type == "cuda",
             generator=torch.Generator().manual_seed(zlib.crc32(words.encode())),
         )
-        batches = iter(loader)
+        with held_back():
+            batches = iter(loader)  # starts the workers
         move = partial(torch.Tensor.to, device=self.place.device, non_blocking=True)
         for _ in range(left):
             yield [(move(x), move(y)) for x, y in (next(batches) for _ in range(self.settings.accumulate))]

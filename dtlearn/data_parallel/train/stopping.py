@@ -9,11 +9,13 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-SECONDS_OF_ONE_STOP = 2.0  # a Ctrl-C comes twice under torchrun: from the terminal, and from torchrun itself
+SECONDS_OF_ONE_STOP = 2.0  # one Ctrl-C may come twice: from the terminal, and from a launcher that passes it on
 
 
 class StopSignals:
@@ -61,3 +63,16 @@ def ignore_stop_signals() -> None:
     """For the workers of a DataLoader: Ctrl-C and torchrun reach them too, but their rank still needs them."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Signals wait until the end of this block, in which workers are started.
+
+    A worker inherits that. Otherwise one that came before `ignore_stop_signals` would end it, and with it the rank.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
