@@ -1,0 +1,637 @@
+# %% [markdown]
+# # Chapter 3. Data parallelism
+#
+# **The question.** How do copies of a model stay one model?
+#
+# Builds on: chapter 2. Time: about an hour and a half to read and run, and three hours for the eight exercises. Ranks: 4.
+#
+# After this chapter you have written a sampler and a DDP that matches PyTorch's, you have seen communication hide behind
+# computation, and you know the silent bugs of data parallelism by having met them.
+#
+# Every picture of ranks below is drawn from a recorded run.
+
+# %%
+# %load_ext dtlearn
+import torch
+
+import dtlearn
+from dtlearn.data_parallel import buckets, ddp, naive, reducer
+from dtlearn.models import GPT, GPTConfig, num_parameters
+from dtlearn.viz import rank_table, show
+
+world = dtlearn.world(4)
+world
+
+# %% [markdown]
+# ## 1. Copies drift apart
+#
+# The plan is simple. Every rank has a **copy** of the whole model. Each takes another part of the batch, so that four ranks
+# see four times as much data in the same time. Let us do just that, and nothing else: four equal models, four different
+# batches, one step.
+
+# %%
+drift = dtlearn.predict.choice(
+    "Four ranks start with equal parameters. Each makes one SGD step on its own 24 images. "
+    "How many different models are there then?",
+    {"A": "1", "B": "2", "C": "4"},
+)
+
+# %%
+# %%ranks
+import torch.nn.functional as F
+from dtlearn.models import MLP, load_digits
+
+digits = load_digits()
+
+
+def fresh_model(seed=0):
+    torch.manual_seed(seed)
+    return MLP()
+
+
+def my_part(x):
+    return x[rank::world_size]
+
+
+x, y = next(digits.batches(1, 96))  # the global batch, the same on every rank
+alone = fresh_model()
+optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
+F.cross_entropy(alone(my_part(x)), my_part(y)).backward()
+optimizer.step()
+print("biases of the last layer:", *[f"{b:.4f}" for b in alone.layers[-1].bias[:4].tolist()])
+
+# %%
+drift.reveal(
+    "C",
+    explain="Different data, different gradients, different steps. After a thousand steps these are four "
+    "models that have each seen a quarter of the data.",
+)
+
+# %% [markdown]
+# What keeps copies equal is a rule with three parts:
+#
+# 1. They **start equal**: rank 0 broadcasts its parameters.
+# 2. They all **step with the same gradient**: the mean of the gradients of all ranks.
+# 3. They step with the **same optimizer**, in the same state.
+#
+# Why the mean? Let $\ell_i$ be the loss of sample $i$. With equal shares of $b$ samples per rank, the mean of the gradients of
+# the ranks' mean losses is the gradient of the mean loss over all $Nb$ samples:
+#
+# $$\frac1N\sum_{r=0}^{N-1}\nabla\Big(\frac1b\sum_{i\in S_r}\ell_i\Big)\;=\;\nabla\Big(\frac1{Nb}\sum_{i}\ell_i\Big)$$
+#
+# So N ranks with $b$ samples each make the very step that one process with $Nb$ samples would make. That equation is what all
+# tests of this chapter check, and it tells you when data parallelism goes wrong: when shares are not equal, when a sum stands
+# in for the mean, when something in the model looks at the whole batch.
+#
+# ## 2. Who sees what
+#
+# First the shares. A **sampler** gives each rank its indices. All ranks shuffle with the same seed, so they have the same
+# order without a word, and then rank $r$ takes places $r$, $r+N$, $r+2N$, ...
+
+# %%
+dtlearn.show_source(sampler.shard_indices, docstring=False)
+
+# %%
+padded = dtlearn.predict("10 samples on 4 ranks. How many samples does each rank get in an epoch?")
+
+# %% [markdown]
+# SAMPLE_GRID
+
+# %%
+padded.reveal(
+    len(sampler.shard_indices(10, 4, 0)),
+    explain="All ranks need the same number, or some would wait for others in the last step. "
+    "10 is no multiple of 4, so two samples are taken twice (drop_last=False, the default); with "
+    "drop_last=True two would be left out.",
+)
+
+# %% [markdown]
+# `set_epoch` is the line that everyone forgets. Without it the seed is the same in every epoch, and so is the order: the third
+# picture would repeat the first. Nothing fails; the model just learns from the same batches again and again.
+#
+# **Exercise 1.** Write the shares.
+
+# %% exercise="ch03.shard_indices"
+
+# %% [markdown]
+# ## 3. The mean, naively
+#
+# Now the gradients. Backward leaves one in each parameter; let the ranks average them, one parameter after the other.
+
+# %%
+dtlearn.show_source(naive.average_gradients, docstring=False)
+
+# %%
+how_many = dtlearn.predict(
+    "A GPT of 4 blocks has 69 parameter tensors, 220,544 numbers in all. How many all-reduce calls does each rank make "
+    "in one step?"
+)
+
+# %%
+# %%ranks --record naive_steps
+from dtlearn.data_parallel.naive import NaiveDataParallel
+from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
+
+corpus = load_corpus()
+
+
+def train(model, steps, lr=1e-3):
+    """Some steps with Adam; the losses of this rank."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=lr)
+    losses = []
+    for x, y in corpus.batches(steps, 16, 32):
+        optimizer.zero_grad()
+        loss = next_token_loss(model(my_part(x)), my_part(y))
+        loss.backward()  # the wrapper averages the gradients in here
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+torch.manual_seed(rank)  # another model on every rank: only the broadcast makes them one
+naive_model = NaiveDataParallel(GPT(GPTConfig()))
+losses = train(naive_model, 2)
+weight = naive_model.module.head.projection.weight
+print(f"sum of the last weights: {weight.double().sum().item():.6f}")
+
+# %%
+in_backward = naive_steps.select(rank=0, op="all_reduce")
+print(f"{len(in_backward)} all-reduces in 2 steps, {in_backward.nbytes():,} bytes")
+how_many.reveal(
+    len(in_backward) // 2,
+    explain="One for each parameter, 882,176 bytes together: 4 bytes for each number.",
+)
+
+# %% [markdown]
+# The models are equal on all ranks, to the last bit. That is no luck: an all-reduce gives every rank the same bits, and equal
+# models with equal gradients make equal steps.
+#
+# **Exercise 2.** Average gradients, with fewer calls.
+
+# %% exercise="ch03.average_gradients"
+
+# %% [markdown]
+# ### The bug that hides
+#
+# Forget to divide, and the gradients are N times too large. Surely one would notice?
+
+# %%
+summed = dtlearn.predict.choice(
+    "Four ranks train with Adam. One run averages the gradients, another one sums them. "
+    "How do the two loss curves differ?",
+    {
+        "A": "The run with sums diverges.",
+        "B": "The run with sums learns four times as fast at first.",
+        "C": "One can hardly tell them apart.",
+    },
+)
+
+
+# %%
+# %%ranks -o curves
+class Summed(NaiveDataParallel):
+    """The bug: a sum where the mean belongs."""
+
+    def _backward_is_done(self):
+        super()._backward_is_done()
+        for p in self.parameters():
+            p.grad *= world_size
+
+
+curves = {}
+for kind in (NaiveDataParallel, Summed):
+    torch.manual_seed(0)
+    model = kind(GPT(GPTConfig(num_layers=1)))
+    curves[kind.__name__] = train(model, 30)
+    norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
+    curves[kind.__name__ + " norm"] = norm.item()
+curves
+
+# %%
+mean, total = curves[0]["NaiveDataParallel"], curves[0]["Summed"]
+rank_table(
+    [
+        {"step": s, "loss, mean": f"{mean[s]:.3f}", "loss, sum": f"{total[s]:.3f}"}
+        for s in (0, 9, 19, 29)
+    ],
+    caption="Adam, 4 ranks: the loss of rank 0",
+)
+
+# %%
+print(
+    f"gradient norm: {curves[0]['NaiveDataParallel norm']:.2f} with the mean, {curves[0]['Summed norm']:.2f} with the sum"
+)
+summed.reveal(
+    "C",
+    explain="Adam divides each gradient by its own size, so a constant factor cancels (but for its small epsilon). With SGD the "
+    "factor is a learning rate that is four times too large; with gradient clipping it changes what is clipped; and it grows "
+    "with the number of ranks. So test gradients against one process, not loss curves against hope.",
+)
+
+# %% [markdown]
+# ## 4. Buckets
+#
+# What is wrong with the naive way? On a real link it is slow, for two reasons. Each call costs a latency; and all of it happens
+# after backward, while the processors do nothing. Here are two steps of two ranks, with a link of 1 Gb/s between them that is
+# emulated: the calls really wait as long as they would there.
+
+
+# %%
+def two_steps(kind, steps=2):
+    """Train a GPT of 1.9 million parameters for some steps; to be run on ranks."""
+    import torch
+    import torch.distributed as dist
+
+    from dtlearn.data_parallel import DistributedDataParallel, NaiveDataParallel
+    from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
+
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    model = GPT(GPTConfig(hidden_size=192))
+    if kind == "naive":
+        model = NaiveDataParallel(model)
+    elif kind == "ours":
+        model = DistributedDataParallel(model, bucket_cap_mb=1, first_bucket_mb=None)
+    else:
+        model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    for x, y in load_corpus().batches(steps, 16, 64):
+        optimizer.zero_grad()
+        loss = next_token_loss(model(x[rank::world_size]), y[rank::world_size])
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+# %% tags=["nbval-ignore-output"]
+gigabit = dtlearn.Link.named("1 Gb/s")
+TIMELINE_NAIVE
+
+# %% [markdown]
+# The first cure is to send fewer, larger messages: **buckets** of some megabytes. The second is to send them early. Backward
+# begins with the last layer, and its gradients are done long before those of the first. So put parameters into buckets from the
+# last to the first, and launch a bucket as soon as its last gradient is there.
+
+# %%
+dtlearn.show_source(buckets.plan_buckets, docstring=False)
+
+# %%
+model = GPT(GPTConfig(hidden_size=192))
+names = [name for name, _ in model.named_parameters()]
+sizes = [4 * p.numel() for p in model.parameters()]
+plan = buckets.plan_buckets(sizes, cap=1 << 20, first_cap=None)
+rank_table(
+    [
+        {
+            "bucket": b.index,
+            "tensors": len(b.parameters),
+            "MB": f"{b.nbytes / 1e6:.2f}",
+            "from": names[b.parameters[0]],
+            "to": names[b.parameters[-1]],
+        }
+        for b in plan
+    ],
+    caption=f"{num_parameters(model):,} parameters in buckets that close at 1 MiB",
+)
+
+# %% [markdown]
+# How large should a bucket be? Small ones pay a latency each; one large one is ready only at the end, and nothing overlaps.
+# PyTorch's default is 25 MiB, and 1 MiB for the first, so that the link has something to do soon (Li et al., "PyTorch
+# Distributed", VLDB 2020, measured it).
+#
+# **Exercise 3.** Plan buckets.
+
+# %% exercise="ch03.plan_buckets"
+
+# %% [markdown]
+# ## 5. While backward runs
+#
+# Autograd lets us ask for a call whenever a parameter's gradient is complete: `register_post_accumulate_grad_hook`. That is
+# all that a DDP needs. This is the heart of ours.
+
+# %%
+dtlearn.show_source(reducer.Reducer._gradient_is_ready, docstring=False)
+dtlearn.show_source(reducer.Reducer._put, docstring=False)
+dtlearn.show_source(reducer.Reducer._launch_full, docstring=False)
+dtlearn.show_source(reducer.Reducer._backward_is_done, docstring=False)
+
+# %% [markdown]
+# Three things to see in it.
+#
+# - `_launch_full` launches in the order of the plan, **not** in the order in which buckets become full. Ranks may finish their
+#   gradients in different orders (another branch taken, another thread first); but the k-th all-reduce of a rank meets the k-th of
+#   the others. Launch what is ready first, and bucket 3 of one rank is added to bucket 4 of another: silently, if they have one size.
+# - It divides **before** it sums. In 16 bits the sum of 384 gradients may be infinite where their mean is not.
+# - What got no gradient leaves at the end, as zeros: others wait for it. Then it is an error, with the parameters' names.
+
+# %%
+faster = dtlearn.predict(
+    "The naive step above, on the same link, now with buckets that leave during backward. How many times as fast "
+    "is a step?"
+)
+
+# %% tags=["nbval-ignore-output"]
+TIMELINE_OURS
+
+# %% tags=["nbval-ignore-output"]
+REVEAL_FASTER
+
+# %% [markdown]
+# **Exercise 5.** Overlap, from hooks. Beware of reading a result too soon: in this exercise a tensor that is under way holds NaN.
+
+# %% exercise="ch03.overlap_hooks"
+
+# %% [markdown]
+# ## 6. What PyTorch's DDP does
+#
+# The same, in C++. Is it really the same? Gradients and parameters after three steps, beside ours:
+
+# %%
+# %%ranks
+from dtlearn.data_parallel import DistributedDataParallel
+from dtlearn.models import max_difference, snapshot_gradients, snapshot_parameters
+
+wrapped = {}
+for kind in (DistributedDataParallel, torch.nn.parallel.DistributedDataParallel):
+    torch.manual_seed(rank)
+    wrapped[kind] = kind(GPT(GPTConfig()), bucket_cap_mb=0.1)
+    train(wrapped[kind], 3)
+ours, theirs = (model.module for model in wrapped.values())
+for what in (snapshot_gradients, snapshot_parameters):
+    difference = max_difference(what(ours), what(theirs))
+    assert difference.value < 1e-5, difference
+print("gradients and parameters are those of torch's DDP, up to the order of additions")
+
+# %% [markdown]
+# And its buckets, from its own log:
+
+# %%
+# %%ranks -r 0
+log = wrapped[torch.nn.parallel.DistributedDataParallel]._get_ddp_logging_data()
+for key in ("bucket_cap_bytes", "initial_bucket_sizes", "has_rebuilt_buckets", "rebuilt_bucket_sizes"):
+    print(f"{key:21} {log[key]}")
+print(f"{'ours':21} {', '.join(str(b.nbytes) for b in wrapped[DistributedDataParallel].buckets)}")
+
+# %% [markdown]
+# In the first step torch's DDP has **one** bucket with everything: nothing overlaps. It watches in which order the gradients
+# come, and makes its buckets anew from that, on all ranks as on rank 0. (Without `find_unused_parameters`, that is.) So the first
+# step of a job tells you little about the speed of the others. Ours trusts the order of registration, turned round.
+#
+# ### Gradient accumulation
+#
+# A batch that does not fit into memory can be made of $k$ micro-batches whose gradients add up. Communication is needed only
+# for the last: `no_sync()`.
+
+# %%
+accumulated = dtlearn.predict(
+    "4 micro-batches per step, 3 of them under no_sync(), 7 buckets. How many all-reduces does a step make?"
+)
+
+# %%
+# %%ranks --record accumulation
+model = wrapped[DistributedDataParallel]
+(x, y), k = next(corpus.batches(1, 32, 32)), 4
+model.zero_grad()
+for i, (part_x, part_y) in enumerate(zip(my_part(x).chunk(k), my_part(y).chunk(k))):
+    if i < k - 1:
+        with model.no_sync():
+            (next_token_loss(model(part_x), part_y) / k).backward()
+    else:
+        (next_token_loss(model(part_x), part_y) / k).backward()
+print(f"{len(model.buckets)} buckets")
+
+# %%
+made = len(accumulation.select(rank=0, op="all_reduce"))
+accumulated.reveal(
+    made,
+    explain="One for each bucket, once. The forward pass decides: a `no_sync()` around backward() alone has no effect, "
+    "in torch's DDP either.",
+)
+
+# %% [markdown]
+# **Exercise 6.** Accumulate, with a budget of calls.
+
+# %% exercise="ch03.accumulate_with_no_sync"
+
+# %% [markdown]
+# ## 7. What does not divide evenly
+#
+# The equation at the beginning wanted equal shares. In language models they hardly ever are: sequences have different numbers
+# of tokens, and padding does not count.
+
+# %%
+uneven = dtlearn.predict(
+    "Rank 0 has 30 tokens with a mean loss of 2.0, rank 1 has 10 tokens with a mean loss of 4.0. "
+    "What is the mean loss over all tokens?"
+)
+
+# %%
+uneven.reveal(
+    (30 * 2.0 + 10 * 4.0) / 40,
+    explain="The mean of the two means is 3.0. DDP averages gradients over ranks, so it trains on that: the tokens of "
+    "rank 1 count three times as much as those of rank 0.",
+)
+
+# %%
+dtlearn.show_source(token_mean.global_mean, docstring=False)
+
+# %% [markdown]
+# The trick: DDP will divide by $N$, so multiply by $N$; and divide by the number of tokens of **all** ranks. The same mistake sits
+# in gradient accumulation, where micro-batches have different numbers of tokens. The Transformers library had it until autumn
+# 2024 (issues 34191 and 34242); training runs all over the world were slightly wrong, and their loss curves looked fine.
+#
+# **Exercise 4.** Weigh by tokens.
+
+# %% exercise="ch03.weighted_mean"
+
+# %% [markdown]
+# ### Fewer batches
+#
+# One rank has 3 batches left, the others 2. In the third step it waits for gradients that nobody sends.
+
+# %%
+# %%ranks --expect deadlock
+torch.manual_seed(0)
+model = DistributedDataParallel(MLP())
+for step in range(3 if rank == 0 else 2):
+    F.cross_entropy(model(x_digits := digits.train_x[:8]), digits.train_y[:8]).backward()
+
+# %% [markdown]
+# The sampler pads so that this cannot happen. Where the data cannot be counted beforehand (a stream, batches of equal numbers of
+# tokens), use `join()`: ranks that are done take part with zeros until all are.
+
+# %%
+# %%ranks
+model = DistributedDataParallel(MLP())
+with model.join():
+    for step in range(3 if rank == 0 else 2):
+        F.cross_entropy(model(digits.train_x[:8]), digits.train_y[:8]).backward()
+print("done")
+
+# %% [markdown]
+# ### Parameters without a gradient
+#
+# A layer that the loss does not depend on gets no gradient, and its bucket would never be full.
+
+
+# %%
+# %%ranks --expect error
+class TwoHeads(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.spare = MLP((64, 32)), MLP((32, 10)), MLP((32, 10))
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+model = DistributedDataParallel(TwoHeads())
+F.cross_entropy(model(digits.train_x[:8]), digits.train_y[:8]).backward()
+
+# %% [markdown]
+# torch's DDP says "Expected to have finished reduction in the prior iteration before starting a new one", in the *next* step.
+# If it is meant, `find_unused_parameters=True` looks through the graph of each forward pass for what it leaves out. It costs that
+# walk and a small all-reduce in every step, so find the cause first: an output that the loss forgets is a common one.
+#
+# ### Batch normalisation
+#
+# The mean and the variance of a batch: here each rank has those of its own part. With 32 images per rank nobody minds; with two it
+# is another model than with eight. `SyncBatchNorm` makes them of the whole batch, at the price of an all-reduce in each such layer,
+# forward and backward.
+
+# %%
+# %%ranks
+from dtlearn.data_parallel.sync_batch_norm import SyncBatchNorm
+
+torch.manual_seed(0)
+batch = torch.randn(8, 5)
+whole = torch.nn.BatchNorm1d(5)(batch)  # one process, 8 samples
+local = torch.nn.BatchNorm1d(5)(my_part(batch))  # 2 samples per rank
+synced = SyncBatchNorm(5)(my_part(batch))
+print(f"largest difference, every rank its own: {(local - my_part(whole)).abs().max() > 0.1}")
+torch.testing.assert_close(synced, my_part(whole))
+print("synchronised: as in one process")
+
+# %% [markdown]
+# ## 8. Evaluation
+#
+# EVALUATION
+#
+# **Exercise 7.** Count each sample once.
+
+# %% exercise="ch03.global_accuracy"
+
+# %% [markdown]
+# ## 9. Large batches
+#
+# LARGE
+
+# %% [markdown]
+# ## 10. The arithmetic
+#
+# Each step moves the gradients once, as an all-reduce: with a ring each rank sends and receives
+#
+# $$2\,\frac{N-1}{N}\,P \text{ bytes}$$
+#
+# for $P$ bytes of gradients, whatever the batch. And each rank keeps everything: parameters, gradients, the optimizer's state,
+# 16 bytes for each parameter with Adam in float32. Adding ranks makes it faster and saves no memory. (Chapter 9 changes that.)
+#
+# ARITHMETIC
+
+# %% [markdown]
+# ## 11. Where the libraries do it
+#
+# | | `nn.DataParallel` | `DistributedDataParallel` | FSDP (`fully_shard`) |
+# |---|---|---|---|
+# | processes | one, a thread per GPU | one per GPU | one per GPU |
+# | machines | one | many | many |
+# | the model | copied to all GPUs in every forward pass | a copy per rank, all the time | a shard per rank |
+# | gradients | added up on GPU 0 | mean, all-reduce in buckets | mean, reduce-scatter: each rank its shard |
+# | the optimizer steps | on GPU 0 | on every rank, all parameters | on every rank, its shard |
+# | limits | Python's one lock; GPU 0's memory | the model has to fit into one GPU | talks more: chapter 9 |
+# | today | not recommended by its own documentation | the default | for models that do not fit |
+#
+# **Horovod** (Sergeev and Del Balso 2018) brought the ring all-reduce of the supercomputers to deep learning, after Baidu's
+# demonstration of 2017, with an optimizer wrapper that worked for TensorFlow, Keras and PyTorch alike: `hvd.init()`, a broadcast, and
+# `DistributedOptimizer`. It negotiates in each step which gradients are ready on all ranks and fuses them into a buffer; buckets in
+# an order fixed beforehand need no such talk. PyTorch's own DDP took over its place.
+#
+# **A script to take home.** The training script of this package does all of this chapter, and resumes after a crash: the sampler,
+# DDP (ours or torch's), accumulation, warm-up, evaluation, checkpoints, TensorBoard.
+
+# %% tags=["nbval-ignore-output"]
+LAUNCH
+
+# %% [markdown]
+# ## 12. Myths
+#
+# **"DDP sums the gradients."** It averages. A sum would change the learning rate with the number of ranks.
+#
+# **"DDP updates the parameters on rank 0 and sends them round."** Every rank steps, with equal gradients, and parameters are sent once,
+# at the start. (Buffers are sent before each forward pass.)
+#
+# **"The loss goes down, so the gradients are right."** You have seen the curve of gradients that were four times too large.
+#
+# **"N GPUs train N times as fast."** N ranks process up to N times the samples. Whether fewer *steps* are needed depends on the noise in
+# the gradients; beyond the noise scale a larger batch buys little.
+#
+# **"Give every process the whole data set, DDP does the rest."** Then all ranks do the same work and their mean is one rank's
+# gradient: N times the cost, no speed-up. A widely copied tutorial does that, and takes `get_rank()` for the GPU's number, which
+# fails on the second machine: that is `LOCAL_RANK`.
+#
+# **"DistributedSampler drops the tail."** It pads: some samples count twice, unless `drop_last=True`.
+#
+# **"Set a different seed on each rank for the sampler."** Then ranks shuffle differently, and some samples are seen twice, others
+# never. Different seeds are for dropout and augmentation.
+#
+# ## 13. A bug hunt
+#
+# A training loop with three bugs, each of which real projects have had. **Exercise 8.**
+
+# %% exercise="ch03.bug_hunt"
+
+# %% [markdown]
+# ## 14. Check yourself
+#
+# <details><summary>A model of 1 billion parameters, float32 gradients, 64 ranks with links of 12.5 GB/s each way. How long does the
+# all-reduce of a step take at least?</summary>
+#
+# 2 x 63/64 x 4 GB / 12.5 GB/s = 0.63 s. If backward takes longer than that, nearly all of it can hide.
+# </details>
+#
+# <details><summary>Which part of the communication can never hide behind backward, however small the buckets?</summary>
+#
+# The bucket with the first layer's gradients: it is ready when backward ends.
+# </details>
+#
+# <details><summary>8 ranks, batch 32 each, lr 0.1. You move to 64 ranks with batch 32 each. What does linear scaling say?</summary>
+#
+# The global batch is 8 times as large: lr 0.8, reached by a warm-up over some epochs.
+# </details>
+#
+# <details><summary>1,000 test samples on 16 ranks with a padded sampler. How many samples does a plain sum of the ranks' counts have?</summary>
+#
+# 1,008: ceil(1000/16) = 63 each. Eight are counted twice.
+# </details>
+#
+# ## Glossary
+#
+# | English | 中文 | meaning |
+# |---|---|---|
+# | data parallelism | 数据并行 | every rank has the whole model and a part of each batch |
+# | replica | 模型副本 | a rank's copy of the model |
+# | global, local batch | 全局批次、本地批次 | the samples of a step over all ranks; of one rank |
+# | micro-batch | 微批次 | what goes through the model at once in accumulation |
+# | sampler, shard | 采样器、分片 | who sees which sample; a rank's share |
+# | gradient averaging | 梯度平均 | what keeps replicas equal |
+# | bucket | 梯度桶 | gradients that are sent together |
+# | overlap | 通信与计算重叠 | communication while computation goes on |
+# | exposed communication | 未被掩盖的通信 | the part that computation does not hide |
+# | gradient accumulation | 梯度累积 | several micro-batches, one step |
+# | synchronised batch norm | 同步批归一化 | statistics of the whole batch |
+# | linear scaling rule, warm-up | 线性缩放规则、学习率预热 | learning rate in proportion to the batch; reached step by step |
+# | gradient noise scale | 梯度噪声尺度 | the batch size above which more samples help little |
+# | strong, weak scaling | 强扩展、弱扩展 | the same work on more ranks; more work on more ranks |
+#
+# Next: chapter 4 keeps the weights in one place instead.
