@@ -142,7 +142,7 @@ def test_a_checkpoint_of_another_model_is_refused(folder):
     state = read_checkpoint(file)
     state["model"]["mlp.layers.0.bias"] = torch.zeros(3)
     torch.save(state, file)
-    with pytest.raises(TrainError, match="the checkpoint is of another model: .* Has the code changed since"):
+    with pytest.raises(TrainError, match=r"the checkpoint is of another model: .* Has the code changed since"):
         go_on(folder)
 
 
