@@ -12,12 +12,11 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.patheffects import Stroke
 
 from dtlearn.viz.collective_steps import Held, Message, Steps
-from dtlearn.viz.style import GRID, INK, LANE, MUTED, WIDTH, new_figure, style
+from dtlearn.viz.style import GRID, INK, LANE, MUTED, RANK_COLORS, WIDTH, new_figure, style
 from dtlearn.viz.units import format_bytes
 
-# Okabe and Ito's, without black (arrows) and yellow (pale). A stripe's place in its cell says the same as its colour.
-_RANK_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
-_MAX_STRIPES = len(_RANK_COLORS)  # for more ranks a cell is a shade and the number of ranks in it
+# A stripe's place in its cell says the same as its colour; for more ranks a cell is a shade and their number.
+_MAX_STRIPES = len(RANK_COLORS)
 _SOME, _FEW, _ALL = "#7fb2d6", "#cfe3f1", "#009E73"  # cells of more ranks: less than all, one, all
 _PAD = 0.09  # between cells
 _MAX_WORDS = 40  # messages; an alt text that tells of more is not listened to
@@ -132,7 +131,7 @@ def draw_state(ax: Axes, steps: Steps, number: int) -> None:
     for side in ax.spines.values():
         side.set_visible(False)
     if len(steps.ranks) <= _MAX_STRIPES:  # the key to the colours stands at each row
-        for rank, color in zip(steps.ranks, _RANK_COLORS, strict=False):
+        for rank, color in zip(steps.ranks, RANK_COLORS, strict=False):
             at = (0, row[rank] + 0.5)
             ax.annotate("\u25a0", at, (-3, 0), textcoords="offset points", ha="right", va="center", color=color, size=9)
 
@@ -157,7 +156,7 @@ def _draw_cell(ax: Axes, chunk: int, row: int, held: Held, ranks: Sequence[int])
     stripe = width / len(ranks)
     for place, rank in enumerate(ranks):
         if rank in held:
-            ax.add_patch(Rectangle((x + place * stripe, y), stripe, height, fc=_RANK_COLORS[place], lw=0))
+            ax.add_patch(Rectangle((x + place * stripe, y), stripe, height, fc=RANK_COLORS[place], lw=0))
 
 
 def _draw_arrow(ax: Axes, x: float, src: int, dst: int) -> None:

@@ -21,6 +21,8 @@ MUTED = "#5f6368"
 GRID = "#d9dce0"
 LANE = "#f1f3f5"  # background of a rank's lane
 ALARM = "#b3261e"
+# Of ranks: Okabe and Ito's, without black (lines) and yellow (pale).
+RANK_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
 RC: Any = {
     "font.family": "DejaVu Sans",
