@@ -15,9 +15,9 @@
 import torch
 
 import dtlearn
-from dtlearn.data_parallel import buckets, ddp, naive, reducer
+from dtlearn.data_parallel import buckets, evaluation, naive, reducer, sampler, token_mean
 from dtlearn.models import GPT, GPTConfig, num_parameters
-from dtlearn.viz import rank_table, show
+from dtlearn.viz import rank_table, sample_grid, sample_words, show
 
 world = dtlearn.world(4)
 world
@@ -94,8 +94,23 @@ dtlearn.show_source(sampler.shard_indices, docstring=False)
 # %%
 padded = dtlearn.predict("10 samples on 4 ranks. How many samples does each rank get in an epoch?")
 
-# %% [markdown]
-# SAMPLE_GRID
+# %%
+# %%ranks -o seen
+from dtlearn.data_parallel import DistributedSampler
+
+shuffled = DistributedSampler(10, seed=7)  # rank and number of ranks come from the group
+epochs = []
+for epoch in range(3):
+    shuffled.set_epoch(epoch)
+    epochs.append(list(shuffled))
+epochs
+
+# %%
+by_epoch = [[rank[epoch] for rank in seen] for epoch in range(3)]
+show(
+    sample_grid(by_epoch, 10, label="10 samples on 4 ranks, as the ranks reported them"),
+    alt=sample_words(by_epoch, 10),
+)
 
 # %%
 padded.reveal(
@@ -516,8 +531,39 @@ print("synchronised: as in one process")
 # %% [markdown]
 # ## 8. Evaluation
 #
-# EVALUATION
-#
+# Padding is right for training and wrong for evaluation: some samples count twice, and which ones depends on the number of ranks.
+# And metrics do not average: the mean of the ranks' accuracies is not the accuracy when their shares differ; the mean of their F1
+# scores never is the F1 score. What can be added up are **counts**.
+
+# %%
+dtlearn.show_source(evaluation.evaluate, docstring=False)
+
+# %%
+# %%ranks -o measured
+from torch.utils.data import DataLoader, TensorDataset
+
+from dtlearn.data_parallel import EvaluationSampler, evaluate, evaluation, mean_of_means
+
+test = TensorDataset(digits.test_x[:10], digits.test_y[:10])  # 10 images on 4 ranks
+model = fresh_model()
+padded = DataLoader(test, 2, sampler=DistributedSampler(test, shuffle=False))
+exact = DataLoader(test, 2, sampler=EvaluationSampler(test))
+rows = {"mean of the ranks' metrics, padded": mean_of_means(model, padded, num_classes=10)}
+rows["counts added up, padded"] = evaluate(model, padded, num_classes=10)
+rows["counts added up, each sample once"] = evaluate(model, exact, num_classes=10)
+rows["one process"] = evaluation.evaluate_locally(model, DataLoader(test, 10), num_classes=10)
+{name: (f"{m.loss:.4f}", f"{m.accuracy:.3f}", f"{m.macro_f1:.3f}") for name, m in rows.items()}
+
+# %%
+rank_table(
+    [
+        {"how": name, "loss": loss, "accuracy": accuracy, "macro F1": f1}
+        for name, (loss, accuracy, f1) in measured[0].items()
+    ],
+    caption="The same model on the same 10 images",
+)
+
+# %% [markdown]
 # **Exercise 7.** Count each sample once.
 
 # %% exercise="ch03.global_accuracy"

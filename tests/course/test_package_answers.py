@@ -1,4 +1,4 @@
-"""The package's own collectives, handed in as answers to the exercises of chapter 2, pass with the best tier."""
+"""The package's own functions, handed in as answers to the exercises, pass with the best tier."""
 
 import pytest
 
@@ -32,6 +32,11 @@ def all_to_all(parts):
 def hierarchical_all_reduce(x, ranks_per_node):
     collectives.all_reduce(x, algorithm="hierarchical", ranks_per_node=ranks_per_node)
 """,
+    "ch03.plan_buckets": """\
+def plan_buckets(nbytes, dtypes, *, bucket_cap, first_bucket_cap):
+    plan = data_parallel.buckets.plan_buckets(nbytes, cap=bucket_cap, first_cap=first_bucket_cap, kinds=dtypes)
+    return [list(bucket.parameters) for bucket in plan]
+""",
 }
 NAIVE = {
     "ch02.broadcast": (
@@ -44,7 +49,8 @@ NAIVE = {
 
 def judged(id, source):
     exercise = COURSE.exercise(id)
-    head = "import torch\nimport torch.distributed as dist\nfrom dtlearn import collectives\n\n\n"
+    head = "import torch\nimport torch.distributed as dist\nfrom dtlearn import collectives\n"
+    head += "import dtlearn.data_parallel.buckets\nfrom dtlearn import data_parallel\n\n\n"
     answer = Answer(head + source, "exercises/answer.py", exercise.name)
     return grade(exercise, find_check(COURSE, exercise), answer, seed=2, world_sizes=[4])
 
@@ -52,7 +58,9 @@ def judged(id, source):
 @pytest.mark.parametrize("id", ANSWERS)
 def test_the_package_passes(id):
     verdict = judged(id, ANSWERS[id])
-    assert verdict.passed and verdict.tier == "optimal", (verdict.first_fault, verdict.notes)
+    limits = COURSE.exercise(id).budget.values()
+    best = "optimal" if any("optimal" in tiers for tiers in limits) else "correct"
+    assert verdict.passed and verdict.tier == best, (verdict.first_fault, verdict.notes)
 
 
 @pytest.mark.parametrize("id", NAIVE)

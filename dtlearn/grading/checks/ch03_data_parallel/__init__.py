@@ -1,0 +1,32 @@
+"""Checks of chapter 3."""
+
+# Codes of mistakes that only these exercises know; see `report/codes.py`.
+MEANINGS = {
+    "DTL-VALUE-BLOCKS": "contiguous blocks where samples are dealt out in turn",
+    "DTL-VALUE-CAP": "buckets that are closed too early or too late",
+    "DTL-VALUE-COUNT-MAX": "the largest count where the sum of counts is meant",
+    "DTL-VALUE-DROP-IGNORED": "drop_last that was ignored",
+    "DTL-VALUE-DTYPES": "several dtypes in one bucket, or a bucket cut where the dtype changes",
+    "DTL-VALUE-EPOCH": "the same order in every epoch",
+    "DTL-VALUE-FIRST-CAP": "the small cap of the first bucket not where it belongs",
+    "DTL-VALUE-FLOOR": "a division of whole numbers that rounds down",
+    "DTL-VALUE-FORWARD": "buckets in the order of the forward pass",
+    "DTL-VALUE-HARD-CODED": "a fixed number of ranks",
+    "DTL-VALUE-KEPT-NONE": "a gradient that is missing on the ranks that did not use the parameter",
+    "DTL-VALUE-LENGTHS": "ranks with different numbers of samples",
+    "DTL-VALUE-LOCAL-SHUFFLE": "a shuffle after the samples were dealt out",
+    "DTL-VALUE-LOST-BUCKET": "gradients that are in no bucket",
+    "DTL-VALUE-MISPAIRED": "gradients of different parameters added up",
+    "DTL-VALUE-NO-BUCKETS": "one bucket for each parameter, or one for all",
+    "DTL-VALUE-NO-GRAPH": "a loss that backward cannot start from",
+    "DTL-VALUE-ORDER": "the right things in another order",
+    "DTL-VALUE-PADDING": "padding with other samples than the first of the order",
+    "DTL-VALUE-PARAMETERS": "parameters changed where gradients were meant",
+    "DTL-VALUE-RANK": "the rank of the process where the argument is meant",
+    "DTL-VALUE-REDUCED-LOSS": "a loss whose number was summed, but not its gradient",
+    "DTL-VALUE-SAMPLES": "samples that are seen too often or never",
+    "DTL-VALUE-SEED": "a seed that is not the same on all ranks, or is ignored",
+    "DTL-VALUE-SHUFFLE": "shuffled or not, against what was asked",
+    "DTL-VALUE-USERS": "a mean over the wrong ranks",
+    "DTL-VALUE-ZEROED": "gradients of zero where there should be none",
+}

@@ -1,0 +1,14 @@
+# expect: DTL-COLL-SHAPE
+# says: rank 0 calls all_reduce with shape
+
+import torch
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    dist.all_reduce(flat)
+    flat /= dist.get_world_size()
+    for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(mean.view_as(gradient))

@@ -1,0 +1,14 @@
+# expect: DTL-VALUE-ZEROED
+# says: first.weight is frozen
+# says: it became zeros
+
+import torch
+import torch.distributed as dist
+
+
+def average_gradients(model):
+    for parameter in model.parameters():
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= dist.get_world_size()

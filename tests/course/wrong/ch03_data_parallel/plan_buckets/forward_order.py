@@ -1,0 +1,17 @@
+# expect: DTL-VALUE-FORWARD
+# says: the first bucket holds parameter 0, whose gradient comes last
+
+
+def plan_buckets(nbytes, dtypes, *, bucket_cap, first_bucket_cap):
+    buckets = []
+    open_buckets = {}
+    caps = dict.fromkeys(dtypes, first_bucket_cap)
+    for index in range(len(nbytes)):
+        dtype = dtypes[index]
+        bucket = open_buckets.setdefault(dtype, [])
+        bucket.append(index)
+        if sum(nbytes[i] for i in bucket) >= caps[dtype]:
+            buckets.append(open_buckets.pop(dtype))
+            caps[dtype] = bucket_cap
+    buckets += open_buckets.values()
+    return sorted(buckets, key=lambda bucket: bucket[-1])

@@ -1,0 +1,21 @@
+# expect: DTL-VALUE-BLOCKS
+# says: contiguous blocks
+# says: rank 0 has [0, 1, 2] and should have [0, 2, 4]
+
+import math
+
+import torch
+
+
+def shard_indices(n, num_replicas, rank, *, shuffle=True, seed=0, epoch=0, drop_last=False):
+    order = list(range(n))
+    if shuffle:
+        generator = torch.Generator().manual_seed(seed + epoch)
+        order = torch.randperm(n, generator=generator).tolist()
+    if drop_last:
+        total = n // num_replicas * num_replicas
+    else:
+        total = math.ceil(n / num_replicas) * num_replicas
+        order = order * math.ceil(total / n)
+    size = total // num_replicas
+    return order[:total][rank * size : (rank + 1) * size]

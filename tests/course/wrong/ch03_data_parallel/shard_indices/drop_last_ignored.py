@@ -1,0 +1,16 @@
+# expect: DTL-VALUE-DROP-IGNORED
+# says: drop_last=True was ignored
+
+import math
+
+import torch
+
+
+def shard_indices(n, num_replicas, rank, *, shuffle=True, seed=0, epoch=0, drop_last=False):
+    order = list(range(n))
+    if shuffle:
+        generator = torch.Generator().manual_seed(seed + epoch)
+        order = torch.randperm(n, generator=generator).tolist()
+    total = math.ceil(n / num_replicas) * num_replicas
+    order = order * math.ceil(total / n)
+    return order[:total][rank::num_replicas]
