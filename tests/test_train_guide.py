@@ -1,0 +1,117 @@
+"""docs/train.md says what is: its commands parse, its options are all of them, its messages are the program's."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dtlearn.data_parallel.train import Options
+from dtlearn.data_parallel.train.options import make_parser, parse
+from dtlearn.data_parallel.train.tasks import load_task
+from tests.guides import ROOT, blocks, is_said, messages, source_texts
+
+GUIDE = (ROOT / "docs" / "train.md").read_text("utf-8")
+MODULE = "dtlearn.data_parallel.train"
+SHELL = blocks(GUIDE, "bash")
+COMMANDS = [line for block in SHELL for line in block.splitlines() if re.match(r"(torchrun|python) .*" + MODULE, line)]
+SCRIPT = next(block for block in SHELL if "#SBATCH" in block)
+
+
+def test_there_is_a_command_for_every_way_to_start():
+    assert len(COMMANDS) == 5
+    for part in ("python -m", "--device cpu", "--nproc-per-node gpu", "--node-rank", "--rdzv-backend c10d"):
+        assert sum(part in command for command in COMMANDS) == 1, part
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_parses(command):
+    from torch.distributed.run import get_args_parser
+
+    words = shlex.split(command)
+    if words[0] == "torchrun":
+        launch = get_args_parser().parse_args(words[1:])
+        assert launch.module and launch.training_script == MODULE
+        parse(launch.training_script_args)
+    else:
+        assert words[1:3] == ["-m", MODULE]
+        parse(words[3:])
+
+
+def test_a_wrong_command_is_found():
+    with pytest.raises(SystemExit):
+        parse(["--bach-size", "3"])
+
+
+def test_the_table_has_every_option_and_its_default():
+    rows = dict(re.findall(r"^\| `--([a-z-]+)` \| (.*?) \|", GUIDE, re.M))
+    actions = {a.option_strings[0][2:]: a for a in make_parser()._actions if a.dest != "help"}
+    assert set(rows) == set(actions)
+    for name in set(rows) - {"epochs", "batch-size", "lr", "warmup"}:
+        default = actions[name].default
+        number = f"{default:g}" if isinstance(default, int | float) else default
+        assert rows[name].strip("`") == ("none" if default is None else "off" if default is False else number), name
+    defaults = [load_task(task).defaults for task in ("digits", "text")]
+    for name in ("epochs", "batch-size", "lr", "warmup"):
+        assert rows[name] == ", ".join(f"{getattr(d, name.replace('-', '_')):g}" for d in defaults)
+
+
+def test_the_options_of_the_command_are_those_of_run_ranks():
+    assert parse([]) == Options()
+    assert parse(["--task", "text", "--clip", "1", "--amp"]) == Options(task="text", clip=1.0, amp=True)
+
+
+def test_each_message_is_in_the_source():
+    found = messages(GUIDE)
+    assert len(found) >= 11
+    assert not [quote for quote in found if not is_said(quote, source_texts())]
+
+
+def test_links_lead_somewhere():
+    for page, anchor in re.findall(r"\]\(([^)#]*)#([^)]+)\)", GUIDE):
+        text = (ROOT / "docs" / page).read_text("utf-8") if page else GUIDE
+        heads = {
+            re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-") for h in re.findall(r"^#+ (.*)$", text, re.M)
+        }
+        assert anchor in heads
+
+
+def test_the_notebooks_lines_run():
+    (block,) = blocks(GUIDE, "python")
+    names = {}
+    exec(block.replace('task="text"', 'task="text", max_steps=1'), names)
+    assert names["train"].__module__ == f"{MODULE}.loop"
+
+
+@pytest.mark.slow
+def test_the_slurm_script_runs(tmp_path):
+    """As it stands, with two tasks, and fewer steps; stand-ins play Slurm's commands."""
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "activate").write_text(f'PATH="{Path(sys.executable).parent}:$PATH"\n')
+    task = 'SLURM_PROCID={0} SLURM_LOCALID={0} SLURM_NTASKS=2 SLURM_NTASKS_PER_NODE=2 "$@"'
+    played = {
+        "scontrol": '[ "$1 $2" = "show hostnames" ] && echo 127.0.0.1\n',
+        "srun": f"{task.format(0)} & first=$!\n{task.format(1)}\nsecond=$?\nwait $first && exit $second\n",
+    }
+    for name, text in played.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}")
+        (tmp_path / name).chmod(0o755)
+    script = SCRIPT.replace(f"{MODULE} ", f"{MODULE} --device cpu --max-steps 3 ")
+    (tmp_path / "job.sh").write_text(script.replace(" --log-dir runs/a", ""))  # TensorBoard takes seconds to load
+    env = {
+        **os.environ,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
+        "OMP_NUM_THREADS": "1",
+        "SLURM_CPUS_PER_TASK": "1",
+        "SLURM_JOB_NODELIST": "n1",
+        "SLURM_JOB_ID": str(os.getpid()),
+    }
+    done = subprocess.run(["bash", "job.sh"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 ranks over gloo on cpu" in done.stdout and done.stdout.count("digits:") == 1
+    assert (tmp_path / "runs" / "a" / "step-00000003.pt").exists()
