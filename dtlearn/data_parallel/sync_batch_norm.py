@@ -112,7 +112,7 @@ class _Normalize(torch.autograd.Function):
         return y.to(x.dtype)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight, mean, inv_std, count = ctx.saved_tensors
         dims = [d for d in range(x.dim()) if d != 1]
@@ -138,10 +138,10 @@ def _as(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 class SyncBatchNorm(nn.Module):
     """Batch normalisation of (B, C), (B, C, L), (B, C, H, W), ... with the statistics of all ranks.
 
-    In training it gives what `nn.BatchNorm1d/2d/3d` gives on the whole batch, in values, gradients and running
-    statistics. In evaluation it sends nothing and uses the running statistics, which are the same on all ranks; if there
-    are none, those of the local batch, as `nn.SyncBatchNorm` does. Without a process group it is `nn.BatchNorm`. All
-    ranks must call it equally often, in the same mode; a rank without samples with B = 0.
+    In training it gives what `nn.BatchNorm` gives on the whole batch, in values, gradients and running statistics. In
+    evaluation it sends nothing and uses the running statistics, the same on all ranks; if there are none, those of the
+    local batch, as `nn.SyncBatchNorm` does. Without a process group it is `nn.BatchNorm`. All ranks must call it
+    equally often, in the same mode; a rank without samples with B = 0.
 
     Communication, over `group`, in training: forward, one all-gather of 2C + 1 numbers from each rank; backward, one
     all-reduce of 2C, if x needs a gradient. Both block, once in each layer: the price is latency.
@@ -218,12 +218,8 @@ def convert_sync_batchnorm(module: nn.Module, *, group: dist.ProcessGroup | None
 
     Parameters and buffers stay the same objects, so that an optimizer that has them still works.
 
-    Args:
-        module: changed in place, unless it is a batch norm itself.
-        group: the ranks that share statistics; default the world.
-
     Returns:
-        `module`, or its replacement.
+        `module`, changed in place; or its replacement, if it is a batch norm itself.
 
     Raises:
         ValueError: a lazy batch norm has not seen a batch yet.
