@@ -72,17 +72,17 @@ class LAMB(Optimizer):
         for group in self.param_groups:
             for x in group["params"]:
                 if x.grad is not None:
-                    self._update(x, group)
+                    self._update(x, x.grad, group)
         return loss
 
-    def _update(self, x: torch.Tensor, group: dict[str, Any]) -> None:
+    def _update(self, x: torch.Tensor, g: torch.Tensor, group: dict[str, Any]) -> None:
         state = self.state[x]
         if not state:
             state["step"], state["m"], state["v"] = 0, torch.zeros_like(x), torch.zeros_like(x)
         state["step"] += 1
         b1, b2 = group["betas"]
-        m = state["m"].lerp_(x.grad, 1 - b1)
-        v = state["v"].mul_(b2).addcmul_(x.grad, x.grad, value=1 - b2)
+        m = state["m"].lerp_(g, 1 - b1)
+        v = state["v"].mul_(b2).addcmul_(g, g, value=1 - b2)
         r = m / (1 - b1 ** state["step"])
         r /= (v / (1 - b2 ** state["step"])).sqrt_().add_(group["eps"])
         if not (group["exclude_bias_and_norm"] and x.dim() < 2):

@@ -88,15 +88,15 @@ class LARS(Optimizer):
         for group in self.param_groups:
             for w in group["params"]:
                 if w.grad is not None:
-                    self._update(w, group)
+                    self._update(w, w.grad, group)
         return loss
 
-    def _update(self, w: torch.Tensor, group: dict[str, Any]) -> None:
+    def _update(self, w: torch.Tensor, g: torch.Tensor, group: dict[str, Any]) -> None:
         excluded = group["exclude_bias_and_norm"] and w.dim() < 2
         decay = 0.0 if excluded else group["weight_decay"]
-        direction = w.grad + decay * w
+        direction = g + decay * w
         if not excluded:
-            direction *= trust_ratio(w, w.grad.norm() + decay * w.norm(), group["trust_coefficient"])
+            direction *= trust_ratio(w, g.norm() + decay * w.norm(), group["trust_coefficient"])
         state = self.state[w]
         if "velocity" not in state:
             state["velocity"] = torch.zeros_like(w)
