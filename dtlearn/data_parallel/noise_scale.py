@@ -22,6 +22,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from .comm_hooks import allreduce_hook
+
 
 class NoiseEstimate(NamedTuple):
     """Unbiased estimates from one step; very noisy, and either may be negative.
@@ -86,7 +88,7 @@ def estimate_across_ranks(
 
 
 class LocalNorm:
-    """Takes the squared norm of the gradients before they are averaged, inside DDP.
+    """Takes the squared norm of the gradients before they are averaged, inside DDP: ours or torch's.
 
         norm = LocalNorm()
         ddp.register_comm_hook(norm, LocalNorm.hook)
@@ -111,12 +113,8 @@ class LocalNorm:
     @staticmethod
     def hook(state: "LocalNorm", bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """For `register_comm_hook`: DDP hands over each bucket when the local gradients in it are ready."""
-        gradients = bucket.buffer()
-        state._sum = state._sum + squared_norm([gradients])
-        gradients.div_(dist.get_world_size(state.group))
-        work = dist.all_reduce(gradients, group=state.group, async_op=True)
-        future: torch.futures.Future[torch.Tensor] = work.get_future().then(lambda done: done.value()[0])
-        return future
+        state._sum = state._sum + squared_norm([bucket.buffer()])
+        return allreduce_hook(state.group, bucket)
 
 
 class NoiseScale:

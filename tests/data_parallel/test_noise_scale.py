@@ -99,10 +99,11 @@ def test_norms_add_up_and_unused_parameters_count_nothing():
     assert squared_norm([None]) == 0
 
 
-def on_ranks(steps, batch):
-    """Train nothing, estimate: inside torch's DDP with the hook, and by hand, on the same gradients."""
+def on_ranks(steps, batch, ours):
+    """Train nothing, estimate: inside our or torch's DDP with the hook, and by hand, on the same gradients."""
     import torch.distributed as dist
 
+    from dtlearn.data_parallel.ddp import DistributedDataParallel
     from dtlearn.data_parallel.noise_scale import LocalNorm, NoiseScale, estimate_across_ranks, squared_norm
 
     rank, size = dist.get_rank(), dist.get_world_size()
@@ -110,7 +111,7 @@ def on_ranks(steps, batch):
     torch.nn.init.constant_(model.weight, 0)
     with torch.no_grad():
         model.weight += OFFSET  # w* = 0
-    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    ddp = (DistributedDataParallel if ours else torch.nn.parallel.DistributedDataParallel)(model)
     norm = LocalNorm()
     ddp.register_comm_hook(norm, LocalNorm.hook)
     g = torch.Generator().manual_seed(rank)
@@ -132,8 +133,9 @@ def on_ranks(steps, batch):
     return worst, scale.value, norm.take().item()
 
 
-def test_ddp_with_the_hook_finds_the_noise_scale():
-    done = run_ranks(on_ranks, 3, 120, 16).values
+@pytest.mark.parametrize("ours", [True, False])
+def test_ddp_with_the_hook_finds_the_noise_scale(ours):
+    done = run_ranks(on_ranks, 3, 120, 16, ours).values
     for worst, value, left in done:
         assert worst < 1e-12, "the hook sees the local gradients, and averages them"
         assert value == done[0][1] == pytest.approx(NOISE, rel=0.25)

@@ -46,19 +46,20 @@ def optimizers():
     return {"sgd": lambda p: torch.optim.SGD(p, lr=0.3), "adam": lambda p: torch.optim.Adam(p, lr=0.01)}
 
 
-def train(counts, optimizer_name, loss_of, sabotage=False, steps=3):
-    """On each rank, inside torch's DDP: [(reported loss, gradients, parameters)], one for each update."""
+def train(counts, optimizer_name, loss_of, sabotage=False, steps=3, ours=False):
+    """On each rank, inside torch's DDP or ours: [(reported loss, gradients, parameters)], one for each update."""
     import contextlib
 
     import torch.distributed as dist
 
     from dtlearn.data_parallel import token_mean as tm
+    from dtlearn.data_parallel.ddp import DistributedDataParallel
     from dtlearn.models import snapshot_gradients, snapshot_parameters
 
     rank = dist.get_rank()
     torch.manual_seed(0 if rank == 0 else 99 + rank)  # DDP has to bring rank 0's parameters to the others
     model = make_model()
-    ddp = torch.nn.parallel.DistributedDataParallel(model)
+    ddp = (DistributedDataParallel if ours else torch.nn.parallel.DistributedDataParallel)(model)
     optimizer = optimizers()[optimizer_name](ddp.parameters())
     real = dist.all_reduce
     if sabotage:
@@ -115,11 +116,11 @@ def test_uneven_ranks_in_ddp_are_one_process(world_size, optimizer):
         assert [step[0] for step in kept] == pytest.approx(run.losses, abs=1e-12)
 
 
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_uneven_micro_batches_in_ddp_are_one_process(world_size):
+@pytest.mark.parametrize(("world_size", "ours"), [(1, False), (2, True), (3, False), (4, False), (4, True)])
+def test_uneven_micro_batches_in_ddp_are_one_process(world_size, ours):
     counts = MICRO[:world_size]
     run = reference(counts, "sgd")
-    ranks = run_ranks(train, world_size, counts, "sgd", "accumulate").values
+    ranks = run_ranks(train, world_size, counts, "sgd", "accumulate", False, 3, ours).values
     assert worst(run, ranks) < 1e-12
     for kept in ranks:
         assert [step[0] for step in kept] == pytest.approx(run.losses, abs=1e-12)
