@@ -1,0 +1,14 @@
+# expect: DTL-RULE-MESSAGES
+# says: the forward pass is not: DDP decides in the forward pass
+
+from torch.nn.functional import mse_loss
+
+
+def accumulate_with_no_sync(model, micro_batches):
+    model.zero_grad()
+    for x, y in micro_batches[:-1]:
+        loss = mse_loss(model(x), y) / len(micro_batches)
+        with model.no_sync():
+            loss.backward()
+    x, y = micro_batches[-1]
+    (mse_loss(model(x), y) / len(micro_batches)).backward()

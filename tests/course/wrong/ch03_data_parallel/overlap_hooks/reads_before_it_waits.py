@@ -1,0 +1,43 @@
+# expect: DTL-VALUE-NAN
+# says: elements of the result[0][0] are NaN
+
+import torch
+import torch.distributed as dist
+
+
+class Overlap:
+    def __init__(self, buckets):
+        self.buckets = buckets
+        self.begin()
+        for number, bucket in enumerate(buckets):
+            for parameter in bucket:
+                parameter.register_post_accumulate_grad_hook(lambda _, number=number: self.arrived(number))
+
+    def begin(self):
+        self.missing = [len(bucket) for bucket in self.buckets]
+        self.launched = []
+
+    def arrived(self, number):
+        self.missing[number] -= 1
+        while len(self.launched) < len(self.buckets) and not self.missing[len(self.launched)]:
+            self.launch(self.buckets[len(self.launched)])
+
+    def launch(self, bucket):
+        flat = torch.cat([p.grad.reshape(-1) for p in bucket])
+        work = dist.all_reduce(flat, async_op=True)
+        self.launched.append((bucket, work, flat))
+
+    def finish(self):
+        for bucket, _, flat in self.launched:
+            self.copy_back(bucket, flat / dist.get_world_size())
+        for _, work, _ in self.launched:
+            work.wait()
+        self.begin()
+
+    def copy_back(self, bucket, flat):
+        for parameter, part in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+            parameter.grad.copy_(part.view_as(parameter))
+
+
+def overlap_hooks(buckets):
+    return Overlap(buckets)
