@@ -37,6 +37,14 @@ def plan_buckets(nbytes, dtypes, *, bucket_cap, first_bucket_cap):
     plan = data_parallel.buckets.plan_buckets(nbytes, cap=bucket_cap, first_cap=first_bucket_cap, kinds=dtypes)
     return [list(bucket.parameters) for bucket in plan]
 """,
+    "ch03.shard_indices": """\
+def shard_indices(n, num_replicas, rank, *, shuffle=True, **more):
+    return data_parallel.sampler.shard_indices(n, num_replicas, rank, shuffle=shuffle, **more)
+""",
+    "ch03.weighted_mean": """\
+def weighted_mean(loss_sum, count):
+    return data_parallel.token_mean.global_mean(loss_sum, count)
+""",
 }
 NAIVE = {
     "ch02.broadcast": (
@@ -50,7 +58,8 @@ NAIVE = {
 def judged(id, source):
     exercise = COURSE.exercise(id)
     head = "import torch\nimport torch.distributed as dist\nfrom dtlearn import collectives\n"
-    head += "import dtlearn.data_parallel.buckets\nfrom dtlearn import data_parallel\n\n\n"
+    head += "import dtlearn.data_parallel.sampler, dtlearn.data_parallel.buckets, dtlearn.data_parallel.token_mean\n"
+    head += "from dtlearn import data_parallel\n\n\n"
     answer = Answer(head + source, "exercises/answer.py", exercise.name)
     return grade(exercise, find_check(COURSE, exercise), answer, seed=2, world_sizes=[4])
 
