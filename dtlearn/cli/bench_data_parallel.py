@@ -156,13 +156,13 @@ def _of_record(result: DataParallelResult) -> str:
 
 
 def _rows(heading: str, times: Times) -> list[list[str]]:
-    from ..data_parallel.measure import LOCAL, added, ratio
+    from ..data_parallel.measure import LOCAL, TORCH, added, ratio
 
     rows = [[heading, "step", "best", "added", "to torch's"]]
     for kind, seconds in times.items():
         both = [seconds_text(statistics.median(seconds)), seconds_text(min(seconds))]
         more = "" if kind == LOCAL else seconds_text(added(times, kind))
-        rows.append([kind, *both, more, f"{ratio(times, kind, "torch's"):.2f}x"])
+        rows.append([kind, *both, more, f"{ratio(times, kind, TORCH):.2f}x"])
     return rows
 
 

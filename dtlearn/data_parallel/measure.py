@@ -26,7 +26,8 @@ from dtlearn.runtime.phases import phase
 Times = dict[str, tuple[float, ...]]  # seconds[kind]: of each round
 
 LOCAL = "local"
-KINDS = (LOCAL, "naive", "ours", "torch's")
+TORCH = "torch's"
+KINDS = (LOCAL, "naive", "ours", TORCH)
 _WARM = 2  # steps that do not count: torch's DDP settles its buckets after the first
 _TRIAL = (32, 96)  # batches whose times tell what a sample costs
 
