@@ -84,7 +84,7 @@ def table(result: DataParallelResult) -> str:
     more = " More ranks than cores: they take turns." if result.ranks > num_cores() else ""
     return "\n".join(
         [
-            f"{result.ranks} ranks (CPU, gloo), MLP of {result.parameters:,} parameters, {result.batch} samples a rank; "
+            f"{result.ranks} ranks (CPU, gloo), MLP of {result.parameters:,} parameters, {result.batch} samples each; "
             f"forward, backward, SGD.{more}",
             f"{rounds} rounds in turn; medians of the slowest rank. Added: to a local step of the same round.",
             "",

@@ -105,9 +105,7 @@ def recorded_steps(record: Record, rank: int) -> list[RecordedStep]:
 
 def exposed(record: Record) -> dict[int, list[float]]:
     """Seconds of exposed communication: `{rank: [of each step]}`."""
-    return {
-        rank: [step.exposed_seconds for step in recorded_steps(record, rank)] for rank in range(record.world_size)
-    }
+    return {rank: [step.exposed_seconds for step in recorded_steps(record, rank)] for rank in range(record.world_size)}
 
 
 def exposed_of_slowest(record: Record) -> float:

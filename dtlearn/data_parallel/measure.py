@@ -68,9 +68,9 @@ def wrap(module: nn.Module, kind: str, bucket_cap_mb: float | None = None) -> nn
             return module
         case "naive":
             return NaiveDataParallel(module)
-        case "ours" if bucket_cap_mb is None:
-            return DistributedDataParallel(module)
         case "ours":
+            if bucket_cap_mb is None:
+                return DistributedDataParallel(module)
             # As torch's: with a cap of one's own, the first bucket has no smaller one.
             return DistributedDataParallel(module, bucket_cap_mb=bucket_cap_mb, first_bucket_mb=None)
         case "torch's":
@@ -140,9 +140,7 @@ def batch_for(work: Workload, seconds: float) -> int:
 
 def slowest(per_rank: Sequence[Times]) -> Times:
     """A step is done when its last rank is: of each round, the longest time of any rank."""
-    return {
-        kind: tuple(map(max, zip(*(times[kind] for times in per_rank), strict=True))) for kind in per_rank[0]
-    }
+    return {kind: tuple(map(max, zip(*(times[kind] for times in per_rank), strict=True))) for kind in per_rank[0]}
 
 
 def ratio(times: Mapping[str, Sequence[float]], kind: str, other: str) -> float:

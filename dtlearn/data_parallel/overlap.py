@@ -1,4 +1,4 @@
-"""How much of the communication computation hides: the timeline of buckets by arithmetic, and what it means for N ranks.
+"""How much communication computation hides: the timeline of buckets by arithmetic, and what it means for N ranks.
 
 Seconds throughout; zero is when backward begins. Transfers go one after the other, in the order of the buckets, each as
 soon as its bucket is ready and the one before has ended. What they cost is for a function to say:

@@ -203,9 +203,7 @@ class Record:
         """Read what `to_json` wrote. Raises ValueError for another format."""
         data = json.loads(text)
         if data.get("format") not in (1, 2, FORMAT):
-            raise ValueError(
-                f"this record has format {data.get('format')!r}; this version reads formats 1 to {FORMAT}"
-            )
+            raise ValueError(f"this record has format {data.get('format')!r}; this version reads formats 1 to {FORMAT}")
         events = [Event(**{**e, "shape": None if e["shape"] is None else tuple(e["shape"])}) for e in data["events"]]
         spans = tuple(Span(**span) for span in data.get("spans", ()))
         return cls(data["world_size"], tuple(events), data["label"], spans, data.get("incomplete", ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,10 +12,21 @@ from matplotlib.patches import Patch, Rectangle
 
 from dtlearn.data_parallel.exposed import RecordedStep, arrival, recorded_steps
 from dtlearn.data_parallel.overlap import Interval, union, without
-from dtlearn.runtime.record import Event, Record
+from dtlearn.runtime.record import Record
 from dtlearn.viz.matching import CallKey, data_starts
 from dtlearn.viz.phases import phase_colors
-from dtlearn.viz.style import ALARM, INK, LANE, MUTED, WIDTH, headline, legend_below, new_figure, op_patch, op_style, style
+from dtlearn.viz.style import (
+    ALARM,
+    INK,
+    LANE,
+    WIDTH,
+    headline,
+    legend_below,
+    new_figure,
+    op_patch,
+    op_style,
+    style,
+)
 from dtlearn.viz.units import format_seconds
 
 # Within a rank's lane of height 1, its middle at 0: top and height of each strip.
@@ -103,14 +115,16 @@ class _Panel:
     def _x(self, ns: float) -> float:
         return (ns - self.first) / 1e6
 
-    def _bar(self, rank: int, at: tuple[float, float], begin: float, end: float, **look: object) -> Rectangle:
+    def _bar(self, rank: int, at: tuple[float, float], begin: float, end: float, **look: Any) -> None:
         width = max(end - begin, 0.0012 * self.right)  # what is far shorter than a pixel still leaves a line
         edge = {"edgecolor": "white", "linewidth": 0.6 if width > 0.006 * self.right else 0}
-        return self.ax.add_patch(Rectangle((begin, rank + at[0]), width, at[1], **{**edge, **look}))  # type: ignore[arg-type]
+        self.ax.add_patch(Rectangle((begin, rank + at[0]), width, at[1], **{**edge, **look}))
 
     def _name(self, text: str, rank: int, at: tuple[float, float], begin: float, end: float, color: str) -> None:
         if (end - begin) / self.right * _AXES_INCHES > (len(text) + 0.5) * _INCHES_PER_CHARACTER:
-            self.ax.text((begin + end) / 2, rank + at[0] + at[1] / 2, text, ha="center", va="center", size=8, color=color)
+            self.ax.text(
+                (begin + end) / 2, rank + at[0] + at[1] / 2, text, ha="center", va="center", size=8, color=color
+            )
 
     def _waits(self, step: RecordedStep) -> list[Interval]:
         """Exposed, without moments and gaps that nobody could see."""

@@ -83,7 +83,7 @@ def _draw(
 ) -> None:
     color, marker, dashes = look
     if predicted:
-        ax.plot([s.ranks for s in predicted], _values(predicted, share), color=color, linestyle=dashes, zorder=2)  # type: ignore[arg-type]
+        ax.plot([s.ranks for s in predicted], _values(predicted, share), color=color, linestyle=dashes, zorder=2)
     for scale, value in zip(measured, _values(measured, share), strict=True):
         fill = "white" if cores is not None and scale.ranks > cores else color
         ax.plot([scale.ranks], [value], marker, color=color, markerfacecolor=fill, markersize=7, zorder=3)
