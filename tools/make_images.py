@@ -17,12 +17,21 @@ from matplotlib.figure import Figure
 
 from dtlearn.data_parallel.exposed import part
 from dtlearn.data_parallel.measure import Workload, record_on_rank
+from dtlearn.data_parallel.sampler import EvaluationSampler, shard_indices
 from dtlearn.models.train_digits import train
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksDisagree
 from dtlearn.runtime.link import Link
 from dtlearn.runtime.rendezvous import record_rendezvous
-from dtlearn.viz import bucket_timeline, collective_figure, collective_steps, rendezvous, save_svg, timeline
+from dtlearn.viz import (
+    bucket_timeline,
+    collective_figure,
+    collective_steps,
+    rendezvous,
+    sample_grid,
+    save_svg,
+    timeline,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "images"
@@ -67,6 +76,19 @@ def _all_reduce() -> None:
     all_reduce(torch.ones(1000))
 
 
+def samples() -> Figure:
+    n, ranks = 22, range(4)
+    rows = {
+        "padded (default)": [shard_indices(n, 4, rank) for rank in ranks],
+        "drop_last=True": [shard_indices(n, 4, rank, drop_last=True) for rank in ranks],
+        "for evaluation": [list(EvaluationSampler(n, 4, rank)) for rank in ranks],
+        "shuffled, epoch 0": [shard_indices(n, 4, rank, shuffle=True, epoch=0) for rank in ranks],
+        "shuffled, epoch 1": [shard_indices(n, 4, rank, shuffle=True, epoch=1) for rank in ranks],
+    }
+    label = "22 samples on 4 ranks, from the index functions of dtlearn.data_parallel.sampler"
+    return sample_grid(list(rows.values()), n, rows=list(rows), label=label)
+
+
 def buckets() -> Figure:
     work, kinds = Workload(batch=144, bucket_cap_mb=4), ("naive", "ours")
     options = {"device": "cpu", "record": True, "link": Link.named("1 Gb/s")}
@@ -96,6 +118,11 @@ IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
         ring_all_reduce,
         "Recorded ring all-reduce of four ranks, step by step: after three steps each rank has one complete chunk, "
         "after three more every rank has all four.",
+    ),
+    "ch03_data_parallel/sample_grid": (
+        samples,
+        "Which of four ranks sees which of 22 samples: padded, two samples are seen twice; with drop_last two are never "
+        "seen; for evaluation each is seen once; shuffled, each epoch has another order.",
     ),
     "ch03_data_parallel/bucket_timeline": (
         buckets,
