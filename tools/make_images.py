@@ -15,12 +15,12 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from dtlearn.data_parallel.exposed import part
 from dtlearn.data_parallel.measure import Workload, record_on_rank
 from dtlearn.data_parallel.sampler import EvaluationSampler, shard_indices
 from dtlearn.models.train_digits import train
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksDisagree
+from dtlearn.runtime.exposed import part
 from dtlearn.runtime.link import Link
 from dtlearn.runtime.rendezvous import record_rendezvous
 from dtlearn.viz import (
@@ -121,8 +121,8 @@ IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
     ),
     "ch03_data_parallel/sample_grid": (
         samples,
-        "Which of four ranks sees which of 22 samples: padded, two samples are seen twice; with drop_last two are never "
-        "seen; for evaluation each is seen once; shuffled, each epoch has another order.",
+        "Which of four ranks sees which of 22 samples: padded, two samples are seen twice; with drop_last two are "
+        "never seen; for evaluation each is seen once; shuffled, each epoch has another order.",
     ),
     "ch03_data_parallel/bucket_timeline": (
         buckets,

@@ -132,7 +132,7 @@ def values(result: DataParallelResult) -> dict[str, Any]:
 
 def plot(result: DataParallelResult) -> tuple[Figure, str]:
     """The recorded steps on the link, below each other. And the same in words."""
-    from ..data_parallel.exposed import part
+    from ..runtime.exposed import part
     from ..viz.bucket_timeline import bucket_timeline
 
     found = _recorded(result)
@@ -144,8 +144,8 @@ def plot(result: DataParallelResult) -> tuple[Figure, str]:
 
 def _recorded(result: DataParallelResult) -> dict[str, float]:
     """Exposed seconds of each kind in the recorded step."""
-    from ..data_parallel.exposed import exposed_of_slowest, part
     from ..data_parallel.measure import KINDS, LOCAL
+    from ..runtime.exposed import exposed_of_slowest, part
 
     return {kind: exposed_of_slowest(part(result.record, kind)) for kind in KINDS if kind != LOCAL}
 

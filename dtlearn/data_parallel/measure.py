@@ -104,7 +104,7 @@ def time_on_rank(work: Workload, rounds: int, kinds: Sequence[str] = KINDS) -> T
 
 
 def record_on_rank(work: Workload, kinds: Sequence[str] = KINDS[1:]) -> None:
-    """On each rank of a recorded run: one step of every kind, in a phase of its name; see `exposed.part`."""
+    """On each rank of a recorded run: one step of every kind, in a phase of its name; see `runtime.exposed.part`."""
     steps = {kind: _step(work, kind) for kind in kinds}
     for kind, step in steps.items():
         for _ in range(_WARM):

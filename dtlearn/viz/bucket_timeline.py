@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from dtlearn.data_parallel.exposed import RecordedStep, arrival, recorded_steps
-from dtlearn.data_parallel.overlap import Interval, union, without
+from dtlearn.runtime.exposed import RecordedStep, arrival, recorded_steps
+from dtlearn.runtime.intervals import Interval, union, without
 from dtlearn.runtime.record import Record
 from dtlearn.viz.matching import CallKey, data_starts
 from dtlearn.viz.phases import phase_colors
@@ -49,7 +49,7 @@ def bucket_timeline(
     Below: its calls, each from when its data could move (all ranks had launched it; on an emulated link, whose ports
     send one thing at a time, also its turn had come) until the data had arrived. A triangle marks each launch. Buckets
     are numbered in the order in which they are launched. Hatched is the exposed communication; see
-    `dtlearn.data_parallel.exposed`, which says how it is known.
+    `dtlearn.runtime.exposed`, which says how it is known.
 
     Args:
         records: one or a few steps, with phases (`run_ranks(..., record=True)`); with several records, by name.

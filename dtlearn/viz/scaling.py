@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -10,8 +11,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from dtlearn.data_parallel.overlap import Scale, efficiency
 from dtlearn.viz.style import INK, MUTED, headline, legend_below, new_figure, style
+
+if TYPE_CHECKING:
+    from dtlearn.data_parallel.overlap import Scale
 
 _LOOKS = (("#0072B2", "o", "-"), ("#D55E00", "s", (0, (5, 1.5))), ("#009E73", "^", (0, (1.5, 1.2))))
 _CROWDED = "#fdeceb"  # the warning colour, faint
@@ -90,7 +93,9 @@ def _draw(
 
 
 def _values(scales: Sequence[Scale], share: bool) -> list[float]:
-    return [efficiency(scale, scales[0]) if share else scale.throughput for scale in scales]
+    # The share is `overlap.efficiency`, which is not imported: its package loads torch.distributed.
+    alone = scales[0].throughput if scales and share else 0.0
+    return [s.throughput / (s.ranks * alone) if share else s.throughput for s in scales]
 
 
 def _axis(ax: Axes, ranks: Sequence[int], cores: int | None) -> None:

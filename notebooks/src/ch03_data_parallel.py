@@ -58,9 +58,7 @@ alone = fresh_model()
 optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
 F.cross_entropy(alone(my_part(x)), my_part(y)).backward()
 optimizer.step()
-print(
-    "biases of the last layer:", *[f"{b:.4f}" for b in alone.layers[-1].bias[:4].tolist()]
-)
+print("biases of the last layer:", *[f"{b:.4f}" for b in alone.layers[-1].bias[:4].tolist()])
 
 # %%
 drift.reveal(
@@ -94,9 +92,7 @@ drift.reveal(
 dtlearn.show_source(sampler.shard_indices, docstring=False)
 
 # %%
-padded = dtlearn.predict(
-    "10 samples on 4 ranks. How many samples does each rank get in an epoch?"
-)
+padded = dtlearn.predict("10 samples on 4 ranks. How many samples does each rank get in an epoch?")
 
 # %%
 # %%ranks -o seen
@@ -388,16 +384,9 @@ print("gradients and parameters are those of torch's DDP, up to the order of add
 # %%
 # %%ranks -r 0
 log = wrapped[torch.nn.parallel.DistributedDataParallel]._get_ddp_logging_data()
-for key in (
-    "bucket_cap_bytes",
-    "initial_bucket_sizes",
-    "has_rebuilt_buckets",
-    "rebuilt_bucket_sizes",
-):
+for key in ("bucket_cap_bytes", "initial_bucket_sizes", "has_rebuilt_buckets", "rebuilt_bucket_sizes"):
     print(f"{key:21} {log[key]}")
-print(
-    f"{'ours':21} {', '.join(str(b.nbytes) for b in wrapped[DistributedDataParallel].buckets)}"
-)
+print(f"{'ours':21} {', '.join(str(b.nbytes) for b in wrapped[DistributedDataParallel].buckets)}")
 
 # %% [markdown]
 # In the first step torch's DDP has **one** bucket with everything: nothing overlaps. It watches in which order the gradients
@@ -535,9 +524,7 @@ batch = torch.randn(8, 5)
 whole = torch.nn.BatchNorm1d(5)(batch)  # one process, 8 samples
 local = torch.nn.BatchNorm1d(5)(my_part(batch))  # 2 samples per rank
 synced = SyncBatchNorm(5)(my_part(batch))
-print(
-    f"largest difference, every rank its own: {(local - my_part(whole)).abs().max() > 0.1}"
-)
+print(f"largest difference, every rank its own: {(local - my_part(whole)).abs().max() > 0.1}")
 torch.testing.assert_close(synced, my_part(whole))
 print("synchronised: as in one process")
 
@@ -561,18 +548,11 @@ test = TensorDataset(digits.test_x[:10], digits.test_y[:10])  # 10 images on 4 r
 model = fresh_model()
 padded = DataLoader(test, 2, sampler=DistributedSampler(test, shuffle=False))
 exact = DataLoader(test, 2, sampler=EvaluationSampler(test))
-rows = {
-    "mean of the ranks' metrics, padded": mean_of_means(model, padded, num_classes=10)
-}
+rows = {"mean of the ranks' metrics, padded": mean_of_means(model, padded, num_classes=10)}
 rows["counts added up, padded"] = evaluate(model, padded, num_classes=10)
 rows["counts added up, each sample once"] = evaluate(model, exact, num_classes=10)
-rows["one process"] = evaluation.evaluate_locally(
-    model, DataLoader(test, 10), num_classes=10
-)
-{
-    name: (f"{m.loss:.4f}", f"{m.accuracy:.3f}", f"{m.macro_f1:.3f}")
-    for name, m in rows.items()
-}
+rows["one process"] = evaluation.evaluate_locally(model, DataLoader(test, 10), num_classes=10)
+{name: (f"{m.loss:.4f}", f"{m.accuracy:.3f}", f"{m.macro_f1:.3f}") for name, m in rows.items()}
 
 # %%
 rank_table(

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from dtlearn.data_parallel.exposed import arrival, part, recorded_steps
 from dtlearn.data_parallel.measure import (
     KINDS,
     Workload,
@@ -17,6 +16,7 @@ from dtlearn.data_parallel.measure import (
 )
 from dtlearn.models.mlp import MLP
 from dtlearn.models.reference import num_parameters
+from dtlearn.runtime.exposed import arrival, part, recorded_steps
 from dtlearn.runtime.link import Link
 from dtlearn.runtime.run import run_ranks
 

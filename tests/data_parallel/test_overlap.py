@@ -5,12 +5,9 @@ import pytest
 from dtlearn.data_parallel.overlap import (
     Scale,
     efficiency,
-    length,
     predict,
     ready_times,
     timeline,
-    union,
-    without,
 )
 from dtlearn.runtime.link import Link
 
@@ -109,11 +106,3 @@ def test_wrong_numbers_of_ranks_are_refused():
 def test_efficiency_of_one_rank_is_one():
     one = Scale(1, 10, 2.0, 0.0)
     assert efficiency(one, one) == 1
-
-
-def test_intervals():
-    assert union([(5, 6), (0, 2), (1, 3), (3, 4), (7, 7)]) == [(0, 4), (5, 6)]
-    assert union([(0, 1), (2, 3)], gap=1) == [(0, 3)]
-    assert without([(0, 10)], [(2, 3), (5, 12)]) == [(0, 2), (3, 5)]
-    assert without([(0, 1), (4, 5)], [(-1, 9)]) == []
-    assert length([(0, 2), (1, 3), (5, 6)]) == 4

@@ -3,7 +3,7 @@
 When is communication exposed? While the rank computes nothing because it waits for it:
 
 - a call that blocks: as long as it lasts;
-- an asynchronous call of Python code, ours: from `wait()` (`Event.wait_ns`) until `wait()` returns;
+- an asynchronous call of Python code, such as our own DDP's: from `wait()` (`Event.wait_ns`) until `wait()` returns;
 - one that torch's C++ made and waits for, as its DDP does: nobody sees that wait. The record has the end of the data's
   way, and when calls were launched. The last bucket leaves when the last gradient is there, so from the last launch on
   nothing is left to compute; what is still on its way then is exposed. That is the end of computation unless
@@ -19,8 +19,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from dtlearn.data_parallel.overlap import Interval, length, union
-from dtlearn.runtime.record import Event, Record, Span
+from .intervals import Interval, length, union
+from .record import Event, Record, Span
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from dtlearn.data_parallel.exposed import arrival, exposed, exposed_of_slowest, part, recorded_steps
+from dtlearn.runtime.exposed import arrival, exposed, exposed_of_slowest, part, recorded_steps
 from dtlearn.runtime.record import Event, Span, merge
 
 S = 1_000_000_000
