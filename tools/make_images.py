@@ -1,7 +1,8 @@
 """Draw images/<chapter>/*.svg from runs recorded now on this machine. The README shows some of them.
 
-python tools/make_images.py            run, record, draw, write
-python tools/make_images.py --check    run nothing; verify that every image is there, described, and no other
+python tools/make_images.py              run, record, draw, write
+python tools/make_images.py --only ch03  those whose names begin so
+python tools/make_images.py --check      run nothing; verify that every image is there, described, and no other
 """
 
 from __future__ import annotations
@@ -14,11 +15,23 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from dtlearn.data_parallel.measure import Workload, record_on_rank
+from dtlearn.data_parallel.sampler import EvaluationSampler, shard_indices
 from dtlearn.models.train_digits import train
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksDisagree
+from dtlearn.runtime.exposed import part
+from dtlearn.runtime.link import Link
 from dtlearn.runtime.rendezvous import record_rendezvous
-from dtlearn.viz import collective_figure, collective_steps, rendezvous, save_svg, timeline
+from dtlearn.viz import (
+    bucket_timeline,
+    collective_figure,
+    collective_steps,
+    rendezvous,
+    sample_grid,
+    save_svg,
+    timeline,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "images"
@@ -63,6 +76,28 @@ def _all_reduce() -> None:
     all_reduce(torch.ones(1000))
 
 
+def samples() -> Figure:
+    n, ranks = 22, range(4)
+    rows = {
+        "padded (default)": [shard_indices(n, 4, rank) for rank in ranks],
+        "drop_last=True": [shard_indices(n, 4, rank, drop_last=True) for rank in ranks],
+        "for evaluation": [list(EvaluationSampler(n, 4, rank)) for rank in ranks],
+        "shuffled, epoch 0": [shard_indices(n, 4, rank, shuffle=True, epoch=0) for rank in ranks],
+        "shuffled, epoch 1": [shard_indices(n, 4, rank, shuffle=True, epoch=1) for rank in ranks],
+    }
+    label = "22 samples on 4 ranks, from the index functions of dtlearn.data_parallel.sampler"
+    return sample_grid(list(rows.values()), n, rows=list(rows), label=label)
+
+
+def buckets() -> Figure:
+    work, kinds = Workload(batch=144, bucket_cap_mb=4), ("naive", "ours")
+    options = {"device": "cpu", "record": True, "link": Link.named("1 Gb/s")}
+    record = run_ranks(record_on_rank, 2, work, kinds, **options).record
+    names = {"naive": "one by one", "ours": "in buckets"}
+    title = "One training step: gradients averaged one by one, and in buckets"
+    return bucket_timeline({names[kind]: part(record, kind) for kind in kinds}, title)
+
+
 # Name -> what draws it, and what it shows in words.
 IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
     "ch01_ranks/training_steps": (
@@ -84,6 +119,17 @@ IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
         "Recorded ring all-reduce of four ranks, step by step: after three steps each rank has one complete chunk, "
         "after three more every rank has all four.",
     ),
+    "ch03_data_parallel/sample_grid": (
+        samples,
+        "Which of four ranks sees which of 22 samples: padded, two samples are seen twice; with drop_last two are "
+        "never seen; for evaluation each is seen once; shuffled, each epoch has another order.",
+    ),
+    "ch03_data_parallel/bucket_timeline": (
+        buckets,
+        "Recorded training steps of two ranks on an emulated link of 1 Gb/s: with an all-reduce for each parameter "
+        "after backward, both ranks wait for all of them; with buckets of 4 MiB, most all-reduces go on while "
+        "backward computes, and only the last ones are waited for.",
+    ),
 }
 
 
@@ -102,11 +148,16 @@ def check(folder: Path) -> list[str]:
 def main(argv: list[str] | None = None, folder: Path = FOLDER) -> int:
     parser = argparse.ArgumentParser(description="Draw the images of the chapters from recorded runs.")
     parser.add_argument("--check", action="store_true", help="run nothing; verify the images")
-    if parser.parse_args(argv).check:
+    parser.add_argument("--only", metavar="NAME", default="", help="draw only those whose names begin so, such as ch03")
+    options = parser.parse_args(argv)
+    if options.check:
         problems = check(folder)
         print("\n".join(problems) if problems else "images: all there")
         return 1 if problems else 0
-    for name, (draw, description) in IMAGES.items():
+    chosen = {name: image for name, image in IMAGES.items() if name.startswith(options.only)}
+    if not chosen:
+        parser.error(f"no image begins with {options.only!r}; there are {', '.join(IMAGES)}")
+    for name, (draw, description) in chosen.items():
         path = folder / f"{name}.svg"
         path.parent.mkdir(parents=True, exist_ok=True)
         save_svg(draw(), path, title=path.stem.replace("_", " "), desc=description)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import bench_cells, bench_collectives, bench_launch, bench_link, bench_recorder
+from . import bench_cells, bench_collectives, bench_data_parallel, bench_launch, bench_link, bench_recorder
 from .arguments import add_example_parser, num_ranks, positive
 
 
@@ -76,6 +76,17 @@ BENCHES = {
         bench_collectives.table,
         bench_collectives.values,
         plot=bench_collectives.plot,
+    ),
+    "data_parallel": Bench(
+        "A training step averaged one by one, in buckets, and by torch's DDP; without and with an emulated link.",
+        "dtlearn bench data_parallel --plot buckets.svg",
+        "rounds",
+        9,
+        bench_data_parallel.measure,
+        bench_data_parallel.table,
+        bench_data_parallel.values,
+        ranks=2,
+        plot=bench_data_parallel.plot,
     ),
     "recorder": Bench(
         "What recording costs: microseconds of a call, and the share of a data-parallel training step.",

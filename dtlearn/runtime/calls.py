@@ -83,7 +83,7 @@ def read_call_log(path: Path, rank: int) -> list[Event]:
 
 
 def take_line(begun: dict[int, dict[str, Any]], line: dict[str, Any]) -> None:
-    """Add one line of a log to the calls that it has begun: a call, the begin of a wait for one, or its end."""
+    """Add one line of a log to the calls that it has begun: a call, what became of it, or its end."""
     if "end" in line:
         if call := begun.get(line["end"]):
             call["end_ns"] = line.get("end_ns")
@@ -92,6 +92,9 @@ def take_line(begun: dict[int, dict[str, Any]], line: dict[str, Any]) -> None:
     elif "wait" in line:
         if call := begun.get(line["wait"]):
             call["wait_ns"] = line["wait_ns"]
+    elif "arrived" in line:
+        if call := begun.get(line["arrived"]):
+            call["arrived_ns"] = line["arrived_ns"]
     elif "dropped" in line:
         if call := begun.get(line["dropped"]):
             call["detail"]["dropped"] = True

@@ -113,6 +113,10 @@ class PythonCalls:
                 if caller.endswith(_HANDS_ON):
                     result.get_future().add_done_callback(lambda _: log.leave_hidden(seq))
                     return result
+                # A message of gloo has no future; that of a GPU's call is done as soon as the call is queued.
+                if op not in ("isend", "irecv") and given and given[0].device.type == "cpu":
+                    with contextlib.suppress(RuntimeError, AttributeError, NotImplementedError):
+                        result.get_future().add_done_callback(lambda _: log.arrived(seq))
                 return RecordedWork(result, (seq,), log, own=not caller.startswith(log.torch_folder))
             return result
 

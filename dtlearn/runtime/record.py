@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-FORMAT = 2  # of `to_json`; 1 had no phases
+FORMAT = 3  # of `to_json`; 1 had no phases, 2 no arrivals
 
 # What an operation is: the chapters, the figures and the budgets tell collectives and point-to-point apart.
 P2P_OPS = frozenset({"send", "recv", "isend", "irecv"})
@@ -41,6 +41,8 @@ class Event:
             C++ issued, when the data had arrived.
         file, line, code: the caller's source line.
         wait_ns: when `wait()` was called on an asynchronous call; None if it was not, or is not seen.
+        arrived_ns: when the data of an asynchronous collective of Python code had arrived, on CPU tensors; None: not
+            known. `end_ns` is later if the rank had other things to do before it waited.
         phase: what the rank did meanwhile: "forward", "backward", "step", the name given to `dtlearn.phase`, or "".
     """
 
@@ -62,6 +64,7 @@ class Event:
     code: str = ""
     wait_ns: int | None = None
     phase: str = ""
+    arrived_ns: int | None = None
 
     @property
     def is_p2p(self) -> bool:
@@ -199,10 +202,8 @@ class Record:
     def from_json(cls, text: str) -> Record:
         """Read what `to_json` wrote. Raises ValueError for another format."""
         data = json.loads(text)
-        if data.get("format") not in (1, FORMAT):
-            raise ValueError(
-                f"this record has format {data.get('format')!r}; this version reads formats 1 and {FORMAT}"
-            )
+        if data.get("format") not in (1, 2, FORMAT):
+            raise ValueError(f"this record has format {data.get('format')!r}; this version reads formats 1 to {FORMAT}")
         events = [Event(**{**e, "shape": None if e["shape"] is None else tuple(e["shape"])}) for e in data["events"]]
         spans = tuple(Span(**span) for span in data.get("spans", ()))
         return cls(data["world_size"], tuple(events), data["label"], spans, data.get("incomplete", ""))

@@ -214,6 +214,10 @@ class CallLog:
         """Note that it has waited, which is the end of the call."""
         self.leave(seq)
 
+    def arrived(self, seq: int) -> None:
+        """Note that the data of an asynchronous call is here, on whatever thread that is heard of."""
+        self._file.write(f'{{"arrived":{seq},"arrived_ns":{_clock()}}}\n')
+
     def work_dropped(self, seq: int) -> None:
         """Note that nobody can wait for an asynchronous call any more."""
         self._file.write(f'{{"dropped":{seq}}}\n')

@@ -102,10 +102,11 @@ def new_figure(height: float, width: float = WIDTH) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def headline(ax: Axes, title: str, label: str = "") -> None:
+def headline(ax: Axes, title: str, label: str = "", corner: Axes | None = None) -> None:
     """Title over the axes, and under it what the figure was drawn from: a run, or a model.
 
     A run over an emulated link says so in a box of its own: nobody should take its times for those of hardware.
+    It stands at the right end of `corner`, of the last axes beside `ax`; None: of `ax`.
     """
     emulated = "emulated link" in label.lower()
     ax.set_title(title, loc="left", pad=24 if label else 10)
@@ -115,7 +116,7 @@ def headline(ax: Axes, title: str, label: str = "") -> None:
         )
         text.set_in_layout(False)  # the title's padding keeps its line free; its length must not push other axes away
     if emulated:
-        ax.annotate(
+        (corner or ax).annotate(
             "emulated link",
             (1, 1),
             (0, 8),

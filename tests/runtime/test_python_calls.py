@@ -178,3 +178,20 @@ def test_what_a_rank_waits_for_is_told():
     before, during, after = run_ranks(work, 2)[0]
     assert (before, after) == (None, None)
     assert during.startswith("wait() for its 1st all_reduce, line ")
+
+
+def test_data_can_arrive_long_before_the_rank_asks_for_it():
+    def work():
+        import time
+
+        early = dist.all_reduce(torch.ones(2), async_op=True)
+        dist.barrier()
+        time.sleep(0.3)
+        early.wait()
+        dist.all_reduce(torch.ones(2))
+
+    record = run_ranks(work, 2, record=True).record
+    for rank in range(2):
+        early, _, blocking = record.select(rank=rank)
+        assert early.start_ns < early.arrived_ns < early.wait_ns < early.end_ns
+        assert blocking.arrived_ns is None

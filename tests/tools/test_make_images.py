@@ -1,5 +1,6 @@
 import pytest
 from make_images import IMAGES, check, main
+from matplotlib.figure import Figure
 
 
 @pytest.fixture
@@ -40,6 +41,20 @@ def test_another_description_is_found(folder, svg):
     (folder / "ch01_ranks" / "hang.svg").write_text(f'<svg xmlns="http://www.w3.org/2000/svg">{svg}</svg>')
     (problem,) = check(folder)
     assert problem.startswith("ch01_ranks/hang.svg has another description")
+
+
+def test_only_some_are_drawn(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(IMAGES, "ch09_none/first", (Figure, "a"))
+    monkeypatch.setitem(IMAGES, "ch09_none/second", (Figure, "b"))
+    assert main(["--only", "ch09_none/s"], tmp_path) == 0
+    assert capsys.readouterr().out == "images/ch09_none/second.svg\n"
+    assert [path.name for path in tmp_path.rglob("*.svg")] == ["second.svg"]
+
+
+def test_a_name_that_no_image_has_is_refused(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(["--only", "ch99"], tmp_path)
+    assert "no image begins with 'ch99'; there are ch01_ranks/training_steps" in capsys.readouterr().err
 
 
 def test_every_image_has_a_description_that_says_something():

@@ -1,0 +1,177 @@
+"""How long a training step takes, averaged in different ways, in turns within one run.
+
+The functions `..._on_rank` run on the ranks: `run_ranks(time_on_rank, 2, Workload(batch=256), 7, link=...)`. The rest
+reads what they returned.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as TorchDistributedDataParallel
+
+from dtlearn.data_parallel.ddp import DistributedDataParallel
+from dtlearn.data_parallel.naive import NaiveDataParallel
+from dtlearn.models.mlp import MLP
+from dtlearn.runtime.phases import phase
+
+Times = dict[str, tuple[float, ...]]  # seconds[kind]: of each round
+
+LOCAL = "local"
+TORCH = "torch's"
+KINDS = (LOCAL, "naive", "ours", TORCH)
+_WARM = 2  # steps that do not count: torch's DDP settles its buckets after the first
+_TRIAL = (32, 96)  # batches whose times tell what a sample costs
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is trained.
+
+    Attributes:
+        sizes: widths of an MLP. The default has 10.5 million parameters in ten layers of 4 MiB: enough of them that
+            their gradients become ready one after the other.
+        batch: samples of each rank.
+        bucket_cap_mb: of ours and torch's; None: the default of both, 25 MiB after a first bucket of 1 MiB.
+    """
+
+    sizes: tuple[int, ...] = (1024,) * 11
+    batch: int = 256
+    bucket_cap_mb: float | None = None
+
+    @property
+    def num_parameters(self) -> int:
+        return sum(a * b + b for a, b in pairwise(self.sizes))
+
+    @property
+    def nbytes(self) -> int:
+        """Of all gradients."""
+        return 4 * self.num_parameters
+
+
+def wrap(module: nn.Module, kind: str, bucket_cap_mb: float | None = None) -> nn.Module:
+    """The module, averaged in one of `KINDS`.
+
+    Raises:
+        ValueError: another kind.
+    """
+    match kind:
+        case "local":
+            return module
+        case "naive":
+            return NaiveDataParallel(module)
+        case "ours":
+            if bucket_cap_mb is None:
+                return DistributedDataParallel(module)
+            # As torch's: with a cap of one's own, the first bucket has no smaller one.
+            return DistributedDataParallel(module, bucket_cap_mb=bucket_cap_mb, first_bucket_mb=None)
+        case "torch's":
+            return TorchDistributedDataParallel(module, bucket_cap_mb=bucket_cap_mb)
+    raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
+
+
+def time_on_rank(work: Workload, rounds: int, kinds: Sequence[str] = KINDS) -> Times:
+    """On each rank: a step of every kind, in turns.
+
+    Args:
+        work: what is trained.
+        rounds: how often, after two that do not count; the order changes from round to round.
+        kinds: some of `KINDS`.
+
+    Returns:
+        Seconds of forward, backward and optimizer's step of each, on this rank, from when all were there; see
+        `slowest`.
+    """
+    steps = {kind: _step(work, kind) for kind in kinds}
+    found: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for number in range(rounds + _WARM):
+        for kind in list(steps)[:: 1 if number % 2 else -1]:
+            dist.barrier()
+            begun = time.perf_counter()
+            steps[kind]()
+            taken = time.perf_counter() - begun
+            if number >= _WARM:
+                found[kind].append(taken)
+    return {kind: tuple(seconds) for kind, seconds in found.items()}
+
+
+def record_on_rank(work: Workload, kinds: Sequence[str] = KINDS[1:]) -> None:
+    """On each rank of a recorded run: one step of every kind, in a phase of its name; see `runtime.exposed.part`."""
+    steps = {kind: _step(work, kind) for kind in kinds}
+    for kind, step in steps.items():
+        for _ in range(_WARM):
+            step()
+        dist.barrier()
+        with phase(kind):
+            step()
+
+
+def batch_for(work: Workload, seconds: float) -> int:
+    """On each rank, without an emulated link: the batch with which backward takes about so long.
+
+    Two batches are tried and the line through them taken; all ranks get the same answer.
+    **Communication**: barriers, and one all-reduce of 8 bytes.
+    """
+    medians = []
+    for batch in _TRIAL:
+        model, inputs, targets = _parts(work, batch)
+        taken = []
+        for _ in range(5):
+            loss = nn.functional.cross_entropy(model(inputs), targets)
+            dist.barrier()
+            begun = time.perf_counter()
+            loss.backward()
+            taken.append(time.perf_counter() - begun)
+        medians.append(statistics.median(taken[1:]))
+    each = (medians[1] - medians[0]) / (_TRIAL[1] - _TRIAL[0])
+    fixed = medians[0] - each * _TRIAL[0]
+    wanted = torch.tensor((seconds - fixed) / each if each > 0 else 0.0, dtype=torch.float64)
+    dist.all_reduce(wanted)
+    return max(16, min(4096, round(wanted.item() / dist.get_world_size() / 16) * 16))
+
+
+def slowest(per_rank: Sequence[Times]) -> Times:
+    """A step is done when its last rank is: of each round, the longest time of any rank."""
+    return {kind: tuple(map(max, zip(*(times[kind] for times in per_rank), strict=True))) for kind in per_rank[0]}
+
+
+def ratio(times: Mapping[str, Sequence[float]], kind: str, other: str) -> float:
+    """How many times as long as the other's: the median over the rounds, each of which has both."""
+    return statistics.median(a / b for a, b in zip(times[kind], times[other], strict=True))
+
+
+def added(times: Mapping[str, Sequence[float]], kind: str) -> float:
+    """Seconds that a step is longer than one without communication, median over the rounds.
+
+    Exposed communication, and what else data parallelism costs: copies into buckets and out of them, the division, and
+    cores that transfers share with the computation.
+    """
+    return statistics.median(a - b for a, b in zip(times[kind], times[LOCAL], strict=True))
+
+
+def _parts(work: Workload, batch: int) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    model = MLP(work.sizes)
+    inputs = torch.randn(batch, work.sizes[0])  # (B, D_in)
+    return model, inputs, torch.zeros(batch, dtype=torch.long)  # (B,)
+
+
+def _step(work: Workload, kind: str) -> Callable[[], Any]:
+    module, inputs, targets = _parts(work, work.batch)
+    model = wrap(module, kind, work.bucket_cap_mb)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def step() -> None:
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step

@@ -1,0 +1,32 @@
+"""Intervals of time: what is covered, and what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+Interval = tuple[float, float]  # begin, end
+
+
+def union(intervals: Iterable[Interval], gap: float = 0.0) -> list[Interval]:
+    """The same moments as intervals that do not touch, in order; gaps up to `gap` are closed."""
+    found: list[Interval] = []
+    for begin, end in sorted(i for i in intervals if i[1] > i[0]):
+        if found and begin <= found[-1][1] + gap:
+            found[-1] = (found[-1][0], max(found[-1][1], end))
+        else:
+            found.append((begin, end))
+    return found
+
+
+def without(intervals: Iterable[Interval], hidden: Iterable[Interval]) -> list[Interval]:
+    """The moments of `intervals` that are in none of `hidden`."""
+    found = union(intervals)
+    for begin, end in union(hidden):
+        parts = [((a, min(b, begin)), (max(a, end), b)) for a, b in found]
+        found = [part for pair in parts for part in pair if part[1] > part[0]]
+    return sorted(found)
+
+
+def length(intervals: Iterable[Interval]) -> float:
+    """Time in at least one of them."""
+    return sum(end - begin for begin, end in union(intervals))

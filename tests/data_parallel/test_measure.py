@@ -1,0 +1,85 @@
+"""Times on ranks: what is measured, not how long it takes."""
+
+import pytest
+import torch
+
+from dtlearn.data_parallel.measure import (
+    KINDS,
+    Workload,
+    added,
+    batch_for,
+    ratio,
+    record_on_rank,
+    slowest,
+    time_on_rank,
+    wrap,
+)
+from dtlearn.models.mlp import MLP
+from dtlearn.models.reference import num_parameters
+from dtlearn.runtime.exposed import arrival, part, recorded_steps
+from dtlearn.runtime.link import Link
+from dtlearn.runtime.run import run_ranks
+
+SMALL = Workload((64, 64, 64), batch=8, bucket_cap_mb=0.01)
+
+
+def test_the_default_has_ten_million_parameters():
+    work = Workload()
+    assert work.num_parameters >= 10_000_000 and work.nbytes == 4 * work.num_parameters
+    assert Workload((3, 4, 2)).num_parameters == num_parameters(MLP((3, 4, 2)))
+
+
+def test_every_kind_is_timed_in_every_round():
+    told = run_ranks(time_on_rank, 2, SMALL, 3, device="cpu").values
+    assert all(set(times) == set(KINDS) for times in told)
+    assert all(len(seconds) == 3 and min(seconds) > 0 for times in told for seconds in times.values())
+
+
+def test_all_kinds_but_local_average():
+    def work():
+        import torch.distributed as dist
+
+        found = {}
+        for kind in KINDS:
+            torch.manual_seed(0)
+            model = wrap(MLP((4, 3)), kind)
+            model(torch.full((1, 4), 1.0 + dist.get_rank())).sum().backward()
+            found[kind] = next(p.grad for p in model.parameters() if p.dim() == 2)[0, 0].item()
+        return found
+
+    assert run_ranks(work, 2, device="cpu").values == [
+        {"local": 1.0, "naive": 1.5, "ours": 1.5, "torch's": 1.5},
+        {"local": 2.0, "naive": 1.5, "ours": 1.5, "torch's": 1.5},
+    ]
+    with pytest.raises(ValueError, match="kind must be one of local, naive, ours, torch's; got 'theirs'"):
+        wrap(MLP((4, 3)), "theirs")
+
+
+def test_a_recorded_step_of_each_kind():
+    record = run_ranks(record_on_rank, 2, SMALL, link=Link.named("1 Gb/s"), device="cpu", record=True).record
+    calls = {}
+    for kind in KINDS[1:]:
+        for rank in range(2):
+            (step,) = recorded_steps(part(record, kind), rank)
+            assert [s.phase for s in step.spans] == ["forward", "backward", "step"]
+            calls[kind] = [event.nbytes for event in step.buckets]
+            assert 0 < step.exposed_seconds < step.seconds
+            if kind == "naive":
+                assert step.exposed_seconds == pytest.approx(sum(e.seconds for e in step.events))
+            else:
+                assert all(e.start_ns < arrival(e) <= e.end_ns for e in step.buckets)
+    layer = 4 * (64 * 64 + 64)
+    assert calls["naive"] == [4 * 64 * 64, 4 * 64] * 2
+    assert calls["ours"] == calls["torch's"] == [layer, layer]
+
+
+def test_all_ranks_choose_the_same_batch():
+    one, other = run_ranks(batch_for, 2, SMALL, 1e-3, device="cpu").values
+    assert one == other and one % 16 == 0 and 16 <= one <= 4096
+
+
+def test_arithmetic():
+    times = slowest([{"local": (1.0, 2.0), "ours": (3.0, 3.0)}, {"local": (2.0, 1.0), "ours": (2.0, 5.0)}])
+    assert times == {"local": (2.0, 2.0), "ours": (3.0, 5.0)}
+    assert ratio(times, "ours", "local") == (1.5 + 2.5) / 2
+    assert added(times, "ours") == 2.0
