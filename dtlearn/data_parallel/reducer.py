@@ -114,8 +114,8 @@ class Reducer:
         """Called for each gradient, as soon as it is complete."""
         if number in self._ready:
             raise RuntimeError(
-                f"the gradient of {self.names[number]} was complete already, and its bucket may have left. Checkpointing "
-                "with use_reentrant=True does that to a layer that is used twice, and to any with "
+                f"the gradient of {self.names[number]} was complete already, and its bucket may have gone. "
+                "Checkpointing with use_reentrant=True does that to a layer that is used twice, and to any with "
                 "find_unused_parameters: use use_reentrant=False. So does one backward pass through two forward "
                 "passes, one of which does not use the parameter"
             )
