@@ -353,7 +353,9 @@ def wrapped_again():
     gc.collect()
     module.zero_grad()
     second(mine(0)).sum().backward()
-    return buffer() is None, max((a - p.grad).abs().max().item() for a, p in zip(both, module.parameters(), strict=True))
+    return buffer() is None, max(
+        (a - p.grad).abs().max().item() for a, p in zip(both, module.parameters(), strict=True)
+    )
 
 
 def test_a_model_can_be_wrapped_again():

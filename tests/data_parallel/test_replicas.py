@@ -16,11 +16,11 @@ class Everything(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(3, 4, 2).to(memory_format=torch.channels_last)
         self.norm = nn.BatchNorm2d(4)
-        self.double = nn.Parameter(torch.randn(3, dtype=torch.float64))
-        self.complex = nn.Parameter(torch.randn(2, dtype=torch.complex64))
+        self.wide = nn.Parameter(torch.randn(3, dtype=torch.float64))
+        self.plural = nn.Parameter(torch.randn(2, dtype=torch.complex64))
         self.scalar, self.empty = nn.Parameter(torch.randn(())), nn.Parameter(torch.empty(0))
         self.register_buffer("mask", torch.rand(5) > 0.5)
-        self.register_buffer("half", torch.randn(3).to(torch.bfloat16))
+        self.register_buffer("coarse", torch.randn(3).to(torch.bfloat16))
 
 
 def made_one():
