@@ -82,15 +82,12 @@ class Reducer:
 
     def shadow(self) -> None:
         """Take part in a backward pass of other ranks with nothing to give: every call that they make, with zeros."""
-        self._reset()
-        with torch.no_grad():
-            for slot in self._slots:
-                slot.buffer.zero_()
-                slot.missing = 0
-        self._launch_full()
+        zeros = [_Slot(bucket, self.parameters) for bucket in self.plan]  # not our own: gradients may lie in them
+        for slot in zeros:
+            self._launch(slot)
         if self._find_unused:
             self._count_used([])
-        for slot in self._slots:
+        for slot in zeros:
             self._wait(slot)
 
     # During backward
@@ -149,7 +146,7 @@ class Reducer:
         if self.hook is None:
             slot.under_way = dist.all_reduce(slot.buffer, group=self._group, async_op=True)
             return
-        last = slot is self._slots[-1]
+        last = slot.bucket.index == len(self.plan) - 1
         bucket = GradBucket(slot.bucket.index, slot.buffer, slot.views, slot.members, last)
         future = self.hook(self.hook_state, bucket)
         if isinstance(future, torch.Tensor) or not hasattr(future, "wait"):

@@ -25,7 +25,7 @@ class Join:
 
     **Communication**: one all-reduce of 4 N bytes per forward pass outside `no_sync()` on N ranks, and one at the end;
     then, if some rank was early, a broadcast of the model.
-    **Memory**: those 4 N bytes.
+    **Memory**: those 4 N bytes; on a rank that is done, as many bytes of zeros as there are in the buckets.
 
     Args:
         model: the wrapped model.
