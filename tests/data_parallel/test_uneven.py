@@ -45,6 +45,14 @@ def joined(wrap, name, counts, initial, hook=None):
     return [*found, snapshot(wrapped.module)]
 
 
+def zeros_where_only_they_have(steps, theirs):
+    """In torch's `join` an early rank repeats old marks of use: what nobody used gets a gradient of zeros, not none."""
+    return [
+        {**{key: torch.zeros_like(value) for key, value in b.items() if key.endswith(".grad")}, **a}
+        for a, b in zip(steps, theirs, strict=True)
+    ]
+
+
 def beside_torch(all_counts):
     found, same = {}, []
     for counts in all_counts:
@@ -53,7 +61,8 @@ def beside_torch(all_counts):
                 theirs = joined(torch_ddp, name, counts, initial)
                 for wrap in (ours, views):
                     steps = joined(wrap, name, counts, initial)
-                    found[name, counts, initial, wrap.__name__] = distance(steps, theirs)
+                    filled = zeros_where_only_they_have(steps, theirs) if name == "unused" else steps
+                    found[name, counts, initial, wrap.__name__] = distance(filled, theirs)
                     same.append(steps[-2])
     theirs = joined(torch_ddp, "mlp", all_counts[0], True, allreduce_hook)
     found["hook"] = distance(joined(ours, "mlp", all_counts[0], True, allreduce_hook), theirs)
@@ -180,3 +189,18 @@ def test_without_it_the_rank_that_goes_on_waits():
     with pytest.raises(Exception, match="rank 1") as caught:
         run_ranks(uneven_without, 2, device="cpu", timeout=30)
     assert not isinstance(caught.value, RanksTimeout)  # named by the watch, long before
+
+
+def nobody_uses(counts):
+    """Which layers have a gradient after each step of a rank that trains on."""
+    wrapped, found, rank = ours(MAKE["unused"](), find_unused_parameters=True), [], dist.get_rank()
+    with wrapped.join():
+        for step in range(counts[rank]):
+            wrapped.zero_grad()
+            wrapped(mine(step), "ac"[step]).sum().backward()
+            found.append("".join(name for name in "abcd" if getattr(wrapped.module, name).weight.grad is not None))
+    return found
+
+
+def test_an_early_rank_uses_nothing():
+    assert run_ranks(nobody_uses, 2, (2, 1), device="cpu").values == [["a", "c"], ["a"]]
