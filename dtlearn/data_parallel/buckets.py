@@ -52,7 +52,8 @@ def plan_buckets(
             backward begins with the layer that forward ends with.
 
     Returns:
-        The buckets, by the moment at which their last gradient is ready.
+        The buckets, by the moment at which their last gradient is ready. (torch sorts by the first: with several kinds
+        a bucket that is complete can wait for one that is not.)
 
     Raises:
         ValueError: a cap below 1, lengths that differ, or an order that is no permutation.
@@ -81,8 +82,12 @@ def plan_buckets(
     ]
 
 
-def validate_buckets(buckets: Sequence[Bucket], nbytes: Sequence[int]) -> None:
+def validate_buckets(buckets: Sequence[Bucket], nbytes: Sequence[int], kinds: Sequence[Hashable] | None = None) -> None:
     """Check that a plan, from wherever it comes, reduces each gradient exactly once.
+
+    Args:
+        buckets: in the order in which they are launched.
+        nbytes, kinds: of each parameter, as for `plan_buckets`.
 
     Raises:
         ValueError: it does not, and why.
@@ -99,6 +104,8 @@ def validate_buckets(buckets: Sequence[Bucket], nbytes: Sequence[int]) -> None:
             if number in seen:
                 raise ValueError(f"parameter {number} is in buckets {seen[number]} and {place}")
             seen[number] = place
+        if kinds is not None and len({kinds[number] for number in bucket.parameters}) > 1:
+            raise ValueError(f"bucket {place} mixes kinds of parameters: they cannot lie in one buffer")
         size = sum(nbytes[number] for number in bucket.parameters)
         if bucket.nbytes != size:
             raise ValueError(f"bucket {place} says {bucket.nbytes:,} bytes; its parameters have {size:,}")

@@ -2,35 +2,24 @@
 
 A hook is called as `hook(state, bucket)` when the bucket's last gradient is there, while backward goes on. It returns
 a future of the tensor that takes the buffer's place. The buffer holds gradients that nobody has divided yet. PyTorch's
-own hooks (`torch.distributed.algorithms.ddp_comm_hooks`) take our `GradBucket`, and PyTorch's DDP takes our hooks.
+own hooks (`torch.distributed.algorithms.ddp_comm_hooks`) take our `GradBucket`, and PyTorch's DDP takes our hooks: it
+insists on these very annotations, if there are any, and not as texts.
 """
 
-from __future__ import annotations
-
+# No `from __future__ import annotations` here: see above.
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.futures import Future
 
-Hook = Callable[[Any, "GradBucketLike"], Future[Any]]
-
-
-class GradBucketLike(Protocol):
-    """What a hook may ask of a bucket: PyTorch's `dist.GradBucket`, or ours."""
-
-    def index(self) -> int: ...
-    def buffer(self) -> torch.Tensor: ...
-    def gradients(self) -> list[torch.Tensor]: ...
-    def parameters(self) -> list[torch.Tensor]: ...
-    def is_last(self) -> bool: ...
-    def set_buffer(self, buffer: torch.Tensor) -> None: ...
+Hook = Callable[[Any, Any], Future[Any]]
 
 
 class GradBucket:
-    """A bucket's gradients, as a hook sees them.
+    """A bucket's gradients, as a hook sees them, with the methods of PyTorch's `dist.GradBucket`.
 
     Args:
         index: its place in the order in which buckets are launched, from 0.
@@ -70,7 +59,7 @@ class GradBucket:
         self._buffer = buffer
 
 
-def allreduce_hook(group: dist.ProcessGroup | None, bucket: GradBucketLike) -> Future[Any]:
+def allreduce_hook(group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> Future[torch.Tensor]:
     """The mean, as without a hook.
 
     **Communication**: one all-reduce of the bucket's bytes. **Memory**: none but the bucket.
@@ -80,7 +69,7 @@ def allreduce_hook(group: dist.ProcessGroup | None, bucket: GradBucketLike) -> F
     return future.then(lambda done: done.value()[0])
 
 
-def fp16_compress_hook(group: dist.ProcessGroup | None, bucket: GradBucketLike) -> Future[Any]:
+def fp16_compress_hook(group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> Future[torch.Tensor]:
     """The mean, sent as float16: half the bytes, 11 bits of precision, and infinity above 65,504.
 
     **Communication**: one all-reduce of half the bucket's bytes (of float32).
@@ -89,18 +78,19 @@ def fp16_compress_hook(group: dist.ProcessGroup | None, bucket: GradBucketLike) 
     return _compressed(torch.float16, group, bucket)
 
 
-def bf16_compress_hook(group: dist.ProcessGroup | None, bucket: GradBucketLike) -> Future[Any]:
+def bf16_compress_hook(group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> Future[torch.Tensor]:
     """The mean, sent as bfloat16: half the bytes, 8 bits of precision, the range of float32.
 
-    PyTorch's hook of this name refuses backends other than NCCL and XCCL; gloo sums bfloat16 as well.
+    gloo sums bfloat16 too, but PyTorch's DDP refuses every hook of this name where there is neither NCCL nor XCCL.
 
     **Communication** and **Memory**: as `fp16_compress_hook`.
     """
     return _compressed(torch.bfloat16, group, bucket)
 
 
-def _compressed(dtype: torch.dtype, group: dist.ProcessGroup | None, bucket: GradBucketLike) -> Future[Any]:
+def _compressed(dtype: torch.dtype, group: dist.ProcessGroup | None, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+    buffer = bucket.buffer()
     # Divided first: the sum of N gradients overflows sooner than their mean.
-    small = bucket.buffer().to(dtype).div_(dist.get_world_size(group))
+    small = buffer.to(dtype).div_(dist.get_world_size(group))
     future: Future[Any] = dist.all_reduce(small, group=group, async_op=True).get_future()
-    return future.then(lambda done: bucket.buffer().copy_(done.value()[0]))
+    return future.then(lambda done: buffer.copy_(done.value()[0]))

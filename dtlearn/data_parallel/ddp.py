@@ -16,7 +16,7 @@ from torch import nn
 
 from dtlearn.data_parallel.buckets import MIB, Bucket, plan_buckets
 from dtlearn.data_parallel.comm_hooks import Hook
-from dtlearn.data_parallel.reducer import Reducer
+from dtlearn.data_parallel.reducer import Reducer, describe
 from dtlearn.data_parallel.replicas import broadcast_module, broadcast_tensors, require_same_model
 from dtlearn.data_parallel.uneven import Join
 from dtlearn.data_parallel.unused import unused_parameters
@@ -30,28 +30,36 @@ class DistributedDataParallel(nn.Module):
 
     **Communication** (P bytes of gradients in K buckets, B bytes of buffers):
         once: all-gather of 16 bytes, broadcast of parameters and buffers from rank 0, one call per dtype
-        each forward pass in training mode, if the model has buffers: broadcast of B bytes, one call per dtype
+        each forward pass in training mode outside `no_sync()`: broadcast of the B bytes of buffers, one call per dtype
         each backward pass outside `no_sync()`: K all-reduces of P bytes together, launched while backward runs
         with find_unused_parameters: one more, of 4 bytes per parameter
     **Memory**: the buckets, P bytes. With `gradient_as_bucket_view` the gradients lie in them: P bytes less, except
     while a gradient that autograd has just made waits to be copied (after `zero_grad(set_to_none=True)`, torch's
     default; with `set_to_none=False` autograd adds into the bucket itself).
 
-    Where it differs from torch's: buckets keep the order of the plan, while torch's are made again after the first
-    step, from the order in which gradients came; buffers are sent in training mode only, so evaluation may be uneven;
-    a parameter without a gradient is an error at the end of that `backward()`, not of the next `forward()`.
+    Where it differs from torch's:
+        buckets keep the order of the plan; torch has one bucket per dtype in the first step, then plans from the order
+        in which gradients came, and with find_unused_parameters it plans once, in registration order, reversed;
+        buffers are sent in training mode only, so evaluation may be uneven: ranks that share one call
+        `broadcast_module(model.module)` first; torch sends them in the first forward pass after a synchronised one;
+        a parameter without a gradient is an error at the end of that `backward()`, not of the next `forward()`;
+        each forward pass decides for its own backward passes, also for a second one over a retained graph, or for one
+        that comes after other forward passes; torch averages in the first backward pass only.
 
     Args:
         module: the model; the same shapes on every rank, at least one parameter that requires a gradient.
         group: ranks that train together; None: all.
         bucket_cap_mb: MiB that close a bucket.
-        first_bucket_mb: MiB that close the first one.
-        broadcast_buffers: give all ranks the buffers of rank 0 (running statistics, say) before each forward pass.
+        first_bucket_mb: MiB that close the first one, if less than `bucket_cap_mb`; None: as the others.
+        broadcast_buffers: give all ranks the buffers of rank 0 (running statistics, say) before each forward pass. At
+            the start they are sent in any case, as with torch's `forward_sync_buffers`.
         find_unused_parameters: parameters that the output does not depend on get the mean of the other ranks'
             gradients, and stay without one if no rank has any. It costs a walk over the graph and the small all-reduce.
+            Every rank has to use at least one parameter.
         gradient_as_bucket_view: see **Memory**.
 
     Raises:
+        ValueError: a bucket of less than a byte, or a rank that is not in the group.
         RuntimeError: there is nothing to train, or the models of the ranks differ.
     """
 
@@ -78,12 +86,9 @@ class DistributedDataParallel(nn.Module):
         self._broadcast_buffers = broadcast_buffers
         self._find_unused = find_unused_parameters
         self._join: Join | None = None
-        plan = plan_buckets(
-            [p.numel() * p.element_size() for _, p in trained],
-            cap=int(bucket_cap_mb * MIB),
-            first_cap=None if first_bucket_mb is None else int(first_bucket_mb * MIB),
-            kinds=[(p.dtype, p.device) for _, p in trained],
-        )
+        first_mb = bucket_cap_mb if first_bucket_mb is None else min(first_bucket_mb, bucket_cap_mb)
+        nbytes, kinds = describe([p for _, p in trained])
+        plan = plan_buckets(nbytes, cap=int(bucket_cap_mb * MIB), first_cap=int(first_mb * MIB), kinds=kinds)
         self._reducer = Reducer(
             trained,
             plan,
@@ -113,7 +118,8 @@ class DistributedDataParallel(nn.Module):
         outputs = self.module(*inputs, **kwargs)
         if backward_follows:
             find = sync and self._find_unused
-            self._reducer.arm(sync, unused_parameters(outputs, self._reducer.parameters) if find else ())
+            unused = unused_parameters(outputs, self._reducer.parameters) if find else ()
+            self._reducer.follow(outputs, sync, unused)
         return outputs
 
     @contextmanager
@@ -132,8 +138,11 @@ class DistributedDataParallel(nn.Module):
         """Let `hook(state, bucket)` do the communication of each bucket; see `comm_hooks.py`.
 
         Raises:
+            TypeError: the hook cannot be called.
             RuntimeError: there is one already.
         """
+        if not callable(hook):
+            raise TypeError(f"a communication hook is a function hook(state, bucket), not a {type(hook).__name__}")
         if self._reducer.hook is not None:
             raise RuntimeError("there is a communication hook already: one model has one")
         self._reducer.hook, self._reducer.hook_state = hook, state
@@ -142,6 +151,10 @@ class DistributedDataParallel(nn.Module):
         """For a loop that may have fewer batches on some ranks than on others: `with model.join(): ...`; see `Join`."""
         return Join(self, divide_by_initial_world_size, group=self._group)
 
+    def copy_from(self, rank: int) -> None:
+        """Give every rank of the group the parameters of one, and its buffers if they are sent at all."""
+        broadcast_module(self.module, rank, buffers=self._broadcast_buffers, group=self._group)
+
     def _send_buffers(self, source: int) -> None:
-        if self._broadcast_buffers and (buffers := list(self.module.buffers())):
-            broadcast_tensors(buffers, source, group=self._group)
+        if self._broadcast_buffers:
+            broadcast_tensors(list(self.module.buffers()), source, group=self._group)

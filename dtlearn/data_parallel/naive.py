@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from dtlearn.data_parallel.backward import BackwardPass
 from dtlearn.data_parallel.replicas import broadcast_module, require_same_model
 
 
@@ -24,12 +25,13 @@ def average_gradients(parameters: Iterable[nn.Parameter], *, group: dist.Process
     **Memory**: none but the gradients.
     """
     world_size = dist.get_world_size(group)
-    for parameter in parameters:
-        if parameter.requires_grad:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            parameter.grad /= world_size  # before the sum, which could overflow in 16 bits
-            dist.all_reduce(parameter.grad, group=group)
+    with torch.no_grad():
+        for parameter in parameters:
+            if parameter.requires_grad:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                parameter.grad /= world_size  # before the sum, which could overflow in 16 bits
+                dist.all_reduce(parameter.grad, group=group)
 
 
 class NaiveDataParallel(nn.Module):
@@ -51,30 +53,34 @@ class NaiveDataParallel(nn.Module):
         self.module = module
         self._group = group
         self._sync = True
-        self._backward_has_begun = False
         require_same_model(module, group=group)
         broadcast_module(module, group=group)
-        for parameter in module.parameters():
-            if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self._gradient_is_ready)
+        self._trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._backward = BackwardPass(self._trained, self)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        return self.module(*inputs, **kwargs)
+        outputs = self.module(*inputs, **kwargs)
+        if torch.is_grad_enabled():
+            self._backward.follow(outputs, self._sync)
+        return outputs
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """In this block gradients are only added up on each rank. The last backward belongs outside."""
+        """In this block gradients are only added up on each rank.
+
+        It is the forward pass that decides: the last micro-batch's forward and backward both belong outside.
+        """
         before, self._sync = self._sync, False
         try:
             yield
         finally:
             self._sync = before
 
-    def _gradient_is_ready(self, _: torch.Tensor) -> None:
-        if self._sync and not self._backward_has_begun:
-            self._backward_has_begun = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._backward_is_done)
+    def backward_begins(self, unused: Sequence[int]) -> None:
+        """Nothing is done before the end."""
 
-    def _backward_is_done(self) -> None:
-        self._backward_has_begun = False
-        average_gradients(self.module.parameters(), group=self._group)
+    def gradient_is_ready(self, number: int) -> None:
+        """Nothing is done before the end."""
+
+    def backward_ends(self) -> None:
+        average_gradients(self._trained, group=self._group)

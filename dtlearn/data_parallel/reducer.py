@@ -1,23 +1,29 @@
 """The heart of `DistributedDataParallel`: gradients are collected into buckets, which leave while backward goes on.
 
-Autograd calls a hook whenever a parameter's gradient is complete. The hook copies it into its place in its bucket. A
-bucket that is full is launched: an all-reduce that nobody waits for yet. When backward has ended, all are waited for
-and the means are copied back. Buckets are launched in the order of the plan, on every rank, whatever becomes ready
+When a parameter's gradient is complete, it is copied into its place in its bucket (`backward.py` says when). A bucket
+that is full is launched: an all-reduce that nobody waits for yet. When backward has ended, all are waited for and the
+means are copied back. Buckets are launched in the order of the plan, on every rank, whatever becomes ready
 first: a collective pairs the k-th call of each rank, not calls of the same bucket.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Hashable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from dtlearn.data_parallel.backward import BackwardPass
 from dtlearn.data_parallel.buckets import Bucket, validate_buckets
 from dtlearn.data_parallel.comm_hooks import GradBucket, Hook
+
+
+def describe(parameters: Sequence[torch.Tensor]) -> tuple[list[int], list[Hashable]]:
+    """What a plan is made from: bytes of each parameter's gradient, and what it is, its dtype and device."""
+    return [p.numel() * p.element_size() for p in parameters], [(p.dtype, p.device) for p in parameters]
 
 
 class _Slot:
@@ -34,7 +40,7 @@ class _Slot:
 
 
 class Reducer:
-    """Averages the gradients of some parameters in each backward pass that it is armed for.
+    """Averages the gradients of some parameters in each backward pass that it was told to follow.
 
     Args:
         parameters: those that want a gradient, by name, in registration order.
@@ -59,7 +65,7 @@ class Reducer:
         named = list(parameters)
         self.names = [name for name, _ in named]
         self.parameters = [parameter for _, parameter in named]
-        validate_buckets(plan, [p.numel() * p.element_size() for p in self.parameters])
+        validate_buckets(plan, *describe(self.parameters))
         self.plan = list(plan)
         self.hook: Hook | None = None
         self.hook_state: Any = None
@@ -70,32 +76,18 @@ class Reducer:
         self._slots = [_Slot(bucket, self.parameters) for bucket in plan]
         places = {n: (slot, i) for slot in self._slots for i, n in enumerate(slot.bucket.parameters)}
         self._places = [places[number] for number in range(len(named))]
-        self._armed = False
         self._reset()
-        for number, parameter in enumerate(self.parameters):
-            parameter.register_post_accumulate_grad_hook(partial(self._gradient_is_ready, number))
-
-    def arm(self, sync: bool, unused: Sequence[int] = ()) -> None:
-        """Say, after each forward pass, what the backward passes that follow shall do.
-
-        Args:
-            sync: average the gradients; otherwise leave them alone.
-            unused: numbers of parameters that will get no gradient in them.
-        """
-        self._armed, self._unused = sync, tuple(unused)
-        self._reset()
+        self._backward = BackwardPass(self.parameters, self)
+        self.follow = self._backward.follow  # to be called after each forward pass
 
     def shadow(self) -> None:
         """Take part in a backward pass of other ranks with nothing to give: every call that they make, with zeros."""
-        self._reset()
-        with torch.no_grad():
-            for slot in self._slots:
-                slot.buffer.zero_()
-                slot.missing = 0
-        self._launch_full()
+        zeros = [_Slot(bucket, self.parameters) for bucket in self.plan]  # not our own: gradients may lie in them
+        for slot in zeros:
+            self._launch(slot)
         if self._find_unused:
             self._count_used([])
-        for slot in self._slots:
+        for slot in zeros:
             self._wait(slot)
 
     # During backward
@@ -103,25 +95,26 @@ class Reducer:
     def _reset(self) -> None:
         self._ready: set[int] = set()
         self._next = 0  # the bucket that is launched next
-        self._in_backward = False
         for slot in self._slots:
+            if slot.under_way is not None:  # an error ended the last pass; its calls may still write to the buffer
+                with suppress(RuntimeError):
+                    slot.under_way.wait()
             slot.missing, slot.under_way = len(slot.members), None
 
-    def _gradient_is_ready(self, number: int, parameter: torch.Tensor) -> None:
-        """Autograd's hook: the gradient of parameter `number` is complete."""
-        if not self._armed:
-            return
-        if not self._in_backward:
-            self._reset()
-            self._in_backward = True
-            # Autograd calls it when this backward pass is over, before `backward()` returns.
-            torch.autograd.Variable._execution_engine.queue_callback(self._backward_is_done)
-            for unused in self._unused:
-                self._put(unused)
+    def backward_begins(self, unused: Sequence[int]) -> None:
+        """Called before the first gradient. What will get none, as far as the graph shows, is ready now."""
+        self._reset()
+        for number in unused:
+            self._put(number)
+
+    def gradient_is_ready(self, number: int) -> None:
+        """Called for each gradient, as soon as it is complete."""
         if number in self._ready:
             raise RuntimeError(
-                f"{self.names[number]} got a gradient twice in one backward pass, and its bucket may have left after "
-                "the first: reentrant checkpointing of a shared layer does that; use use_reentrant=False"
+                f"the gradient of {self.names[number]} was complete already, and its bucket may have gone. "
+                "Checkpointing with use_reentrant=True does that to a layer that is used twice, and to any with "
+                "find_unused_parameters: use use_reentrant=False. So does one backward pass through two forward "
+                "passes, one of which does not use the parameter"
             )
         self._put(number)
         self._launch_full()
@@ -153,13 +146,16 @@ class Reducer:
         if self.hook is None:
             slot.under_way = dist.all_reduce(slot.buffer, group=self._group, async_op=True)
             return
-        last = slot is self._slots[-1]
+        last = slot.bucket.index == len(self.plan) - 1
         bucket = GradBucket(slot.bucket.index, slot.buffer, slot.views, slot.members, last)
-        slot.under_way = self.hook(self.hook_state, bucket)
+        future = self.hook(self.hook_state, bucket)
+        if isinstance(future, torch.Tensor) or not hasattr(future, "wait"):
+            raise TypeError(f"a communication hook has to return a Future of a tensor, not a {type(future).__name__}")
+        slot.under_way = future
 
     # At its end
 
-    def _backward_is_done(self) -> None:
+    def backward_ends(self) -> None:
         """Wait for the buckets and hand the means out. What no gradient came for leaves now: others wait for it."""
         absent = [number for number in range(len(self.parameters)) if number not in self._ready]
         for number in absent:
@@ -172,7 +168,6 @@ class Reducer:
             for place, number in enumerate(slot.bucket.parameters):
                 if used is None or used[number]:
                     self._hand_out(self.parameters[number], slot.views[place])
-        self._in_backward = False
         if absent and not self._find_unused:
             names = ", ".join(self.names[number] for number in absent[:3]) + ", ..." * (len(absent) > 3)
             raise RuntimeError(
@@ -182,12 +177,12 @@ class Reducer:
             )
 
     def _wait(self, slot: _Slot) -> None:
-        result = slot.under_way.wait()
+        result, slot.under_way = slot.under_way.wait(), None
         if self.hook is not None:
             value = result[0] if isinstance(result, (list, tuple)) else result
             if value.data_ptr() != slot.buffer.data_ptr():
                 with torch.no_grad():
-                    slot.buffer.copy_(value.view(-1))
+                    slot.buffer.copy_(value.reshape(-1))
 
     def _hand_out(self, parameter: nn.Parameter, mean: torch.Tensor) -> None:
         with torch.no_grad():

@@ -17,22 +17,32 @@ from torch import nn
 def require_same_model(module: nn.Module, *, group: dist.ProcessGroup | None = None) -> None:
     """Check that all ranks have parameters and buffers of the same names, shapes and dtypes, in the same order.
 
+    Parameters that are frozen have to be so on all ranks.
+
     Gradients are paired by their place: ranks that differ would add up what does not belong together, or hang.
 
     Raises:
-        RuntimeError: this rank's model differs from that of the group's first rank, or that of another rank does.
+        ValueError: this rank is not in the group.
+        RuntimeError: the models differ. Every rank raises it.
     """
-    described = [(name, tuple(t.shape), str(t.dtype)) for name, t in _state(module)]
+    if dist.get_rank(group) < 0:
+        raise ValueError("this rank is not in the group: build the wrapper on the group's ranks only")
+    described = [(name, tuple(t.shape), str(t.dtype), t.requires_grad) for name, t in _state(module)]
     device = next((t.device for _, t in _state(module)), torch.device("cpu"))
     mine = torch.tensor([len(described), zlib.crc32(repr(described).encode())], device=device)  # (2,)
     all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
     dist.all_gather(all_of_them, mine, group=group)
     others = [(int(t[0]), int(t[1])) for t in all_of_them]
     if different := [rank for rank, other in enumerate(others) if other != others[0]]:
-        counts = ", ".join(f"rank {rank}: {others[rank][0]}" for rank in [0, *different[:3]])
+        counts = {rank: others[rank][0] for rank in [0, *different[:3]]}
+        what = (
+            "names, shapes, dtypes or requires_grad differ"
+            if len(set(counts.values())) == 1
+            else "tensors on " + ", ".join(f"rank {rank}: {count}" for rank, count in counts.items())
+        )
         raise RuntimeError(
-            f"the model of rank {different[0]} is not that of rank 0 (tensors on {counts}): build the same model, in "
-            "the same order, on every rank"
+            f"the model of rank {different[0]} is not that of rank 0 ({what}): build the same model, in the same "
+            "order, on every rank"
         )
 
 
@@ -49,12 +59,16 @@ def broadcast_tensors(tensors: Sequence[torch.Tensor], src: int = 0, *, group: d
             flat = torch.cat([t.detach().reshape(-1) for t in alike])  # (elements,)
             dist.broadcast(flat, root, group=group)
             for tensor, values in zip(alike, flat.split([t.numel() for t in alike]), strict=True):
-                tensor.detach().copy_(values.view_as(tensor))
+                # By `.data`: autograd would refuse the backward of an earlier forward pass that saved this buffer.
+                tensor.data.copy_(values.view_as(tensor))
 
 
-def broadcast_module(module: nn.Module, src: int = 0, *, group: dist.ProcessGroup | None = None) -> None:
-    """Give every rank the parameters and buffers of one."""
-    broadcast_tensors([tensor for _, tensor in _state(module)], src, group=group)
+def broadcast_module(
+    module: nn.Module, src: int = 0, *, buffers: bool = True, group: dist.ProcessGroup | None = None
+) -> None:
+    """Give every rank the parameters and, unless told otherwise, the buffers of one."""
+    tensors = [*module.parameters(), *(module.buffers() if buffers else ())]
+    broadcast_tensors(tensors, src, group=group)
 
 
 def by_dtype(tensors: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:

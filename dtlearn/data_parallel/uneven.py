@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
-from dtlearn.data_parallel.replicas import broadcast_module
-
 if TYPE_CHECKING:
     from dtlearn.data_parallel.ddp import DistributedDataParallel
 
@@ -22,11 +20,12 @@ class Join:
 
     Every forward pass begins by telling who is still training. A rank that has no batches left adds zeros to every
     bucket; at the end the model of a rank that trained to the last goes to all, as the early ones missed its steps.
-    In gradient accumulation all ranks have to make groups of the same number of micro-batches.
+    (The state of their optimizers, such as momentum, does not.) Ranks may accumulate over different numbers of
+    micro-batches: a step counts, and what is done under `no_sync()` is not told to anyone.
 
-    **Communication**: one all-reduce of 4 N bytes per forward pass on N ranks, and one at the end; then, if some rank
-    was early, a broadcast of the model.
-    **Memory**: those 4 N bytes.
+    **Communication**: one all-reduce of 4 N bytes per forward pass outside `no_sync()` on N ranks, and one at the end;
+    then, if some rank was early, a broadcast of the model.
+    **Memory**: those 4 N bytes; on a rank that is done, as many bytes of zeros as there are in the buckets.
 
     Args:
         model: the wrapped model.
@@ -64,13 +63,13 @@ class Join:
                 self._step_of_others(active)
                 last = active
             if len(last) < self._size:
-                broadcast_module(self._model.module, last[0], group=self._group)
+                self._model.copy_from(last[-1])
         self._model._reducer.divisor = self._size
 
     def announce(self) -> int:
-        """Say that this rank trains on. Returns a rank of the group that does so too, the same one everywhere."""
+        """Say that this rank trains on. Returns the last rank of the group that does so, the same one everywhere."""
         self._active = self._count(training=True)
-        return self._active[0]
+        return self._active[-1]
 
     def _count(self, training: bool) -> list[int]:
         """Ranks of the group that are still training; every rank gets the same answer."""
@@ -84,5 +83,5 @@ class Join:
 
     def _step_of_others(self, active: list[int]) -> None:
         if self._model.training:
-            self._model._send_buffers(active[0])
+            self._model._send_buffers(active[-1])
         self._model._reducer.shadow()
