@@ -1,43 +1,65 @@
 """Layer 3: data parallelism. Every rank has the whole model and a part of each batch; gradients are averaged.
 
-Chapter 3 reads these files in this order: `sampler`, `naive`, `buckets`, `backward`, `reducer`, `ddp`; then `resumable`
-and `evaluation`.
+Chapter 3 reads these files in this order: `sampler`, `naive`, `buckets`, `backward`, `reducer`, `ddp`; then
+`token_mean`, `uneven`, `sync_batch_norm`, `evaluation`, `large_batch` and `noise_scale`. `train` puts them together.
 """
 
 from .buckets import Bucket, plan_buckets, validate_buckets
 from .comm_hooks import allreduce_hook, bf16_compress_hook, fp16_compress_hook
 from .ddp import DistributedDataParallel
 from .evaluation import Means, evaluate, evaluate_locally, gather_predictions, mean_of_means, predict
+from .lamb import LAMB
+from .large_batch import WarmupThenCosine, WarmupThenSteps, linear_scaled_lr, sqrt_scaled_lr
+from .lars import LARS
 from .metrics import Metrics
 from .naive import NaiveDataParallel, average_gradients
+from .noise_scale import LocalNorm, NoiseScale, estimate_across_ranks, noise_estimate
 from .replicas import broadcast_module, broadcast_tensors
 from .resumable import ResumableSampler
 from .sampler import DistributedSampler, EvaluationSampler, epoch_order, shard_indices
+from .sync_batch_norm import SyncBatchNorm, convert_sync_batchnorm
+from .token_mean import count_tokens, global_mean, reported_loss, scale_for_averaging
 from .uneven import Join
 
 __all__ = [
+    "LAMB",
+    "LARS",
     "Bucket",
     "DistributedDataParallel",
     "DistributedSampler",
     "EvaluationSampler",
     "Join",
+    "LocalNorm",
     "Means",
     "Metrics",
     "NaiveDataParallel",
+    "NoiseScale",
     "ResumableSampler",
+    "SyncBatchNorm",
+    "WarmupThenCosine",
+    "WarmupThenSteps",
     "allreduce_hook",
     "average_gradients",
     "bf16_compress_hook",
     "broadcast_module",
     "broadcast_tensors",
+    "convert_sync_batchnorm",
+    "count_tokens",
     "epoch_order",
+    "estimate_across_ranks",
     "evaluate",
     "evaluate_locally",
     "fp16_compress_hook",
     "gather_predictions",
+    "global_mean",
+    "linear_scaled_lr",
     "mean_of_means",
+    "noise_estimate",
     "plan_buckets",
     "predict",
+    "reported_loss",
+    "scale_for_averaging",
     "shard_indices",
+    "sqrt_scaled_lr",
     "validate_buckets",
 ]

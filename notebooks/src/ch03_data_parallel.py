@@ -27,11 +27,10 @@ from dtlearn.data_parallel import (
     overlap,
     reducer,
     sampler,
-    sync_batch_norm,
     token_mean,
 )
-from dtlearn.data_parallel.exposed import part
 from dtlearn.models import MLP, num_parameters
+from dtlearn.runtime.exposed import part
 from dtlearn.viz import (
     bucket_timeline,
     rank_table,
@@ -62,6 +61,7 @@ drift = dtlearn.predict.choice(
 # %%
 # %%ranks
 import torch.nn.functional as F
+
 from dtlearn.models import MLP, load_digits
 
 digits = load_digits()
@@ -81,7 +81,9 @@ alone = fresh_model()
 optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
 F.cross_entropy(alone(my_part(x)), my_part(y)).backward()
 optimizer.step()
-print("biases of the last layer:", *[f"{b:.4f}" for b in alone.layers[-1].bias[:4].tolist()])
+print(
+    "biases of the last layer:", *[f"{b:.4f}" for b in alone.layers[-1].bias[:4].tolist()]
+)
 
 # %%
 drift.reveal(
@@ -115,7 +117,9 @@ drift.reveal(
 dtlearn.show_source(sampler.shard_indices, docstring=False)
 
 # %%
-padded = dtlearn.predict("10 samples on 4 ranks. How many samples does each rank get in an epoch?")
+padded = dtlearn.predict(
+    "10 samples on 4 ranks. How many samples does each rank get in an epoch?"
+)
 
 # %%
 # %%ranks -o seen
@@ -282,7 +286,9 @@ steps = dtlearn.run_ranks(
 ).record
 one_by_one = part(steps, "naive")
 show(
-    bucket_timeline({"one by one": one_by_one}, "A step with an all-reduce per parameter"),
+    bucket_timeline(
+        {"one by one": one_by_one}, "A step with an all-reduce per parameter"
+    ),
     alt="Timeline of two ranks: forward and backward first, and only then 20 all-reduces, one after the other, during "
     "which both ranks compute nothing.",
 )
@@ -353,7 +359,11 @@ faster = dtlearn.predict(
 # %% tags=["nbval-ignore-output"]
 show(
     bucket_timeline(
-        {"one by one": one_by_one, "ours": part(steps, "ours"), "torch's": part(steps, measure.TORCH)},
+        {
+            "one by one": one_by_one,
+            "ours": part(steps, "ours"),
+            "torch's": part(steps, measure.TORCH),
+        },
         "The same step in three ways",
         ranks=1,
     ),
@@ -362,7 +372,9 @@ show(
 )
 
 # %% tags=["nbval-ignore-output"]
-took = measure.slowest(dtlearn.run_ranks(measure.time_on_rank, 2, work, 5, link=gigabit).values)
+took = measure.slowest(
+    dtlearn.run_ranks(measure.time_on_rank, 2, work, 5, link=gigabit).values
+)
 rank_table(
     [
         {
@@ -412,9 +424,11 @@ print("gradients and parameters are those of torch's DDP, up to the order of add
 # %%
 # %%ranks -r 0
 log = wrapped[torch.nn.parallel.DistributedDataParallel]._get_ddp_logging_data()
-for key in ("bucket_cap_bytes", "initial_bucket_sizes", "has_rebuilt_buckets", "rebuilt_bucket_sizes"):
-    print(f"{key:21} {log[key]}")
-print(f"{'ours':21} {', '.join(str(b.nbytes) for b in wrapped[DistributedDataParallel].buckets)}")
+print("bytes of torch's buckets, first step:", log["bucket_sizes"])
+print("from then on:", log["rebuilt_bucket_sizes"])
+print("ours:", ", ".join(str(b.nbytes) for b in wrapped[DistributedDataParallel].buckets))
+came = log["prev_iteration_grad_ready_order_indices"].split(", ")
+print("order in which gradients came:", ", ".join(came[:12]), "...")
 
 # %% [markdown]
 # In the first step torch's DDP has **one** bucket with everything: nothing overlaps. It watches in which order the gradients
@@ -436,7 +450,9 @@ accumulated = dtlearn.predict(
 model = wrapped[DistributedDataParallel]
 (x, y), k = next(corpus.batches(1, 32, 32)), 4
 model.zero_grad()
-for i, (part_x, part_y) in enumerate(zip(my_part(x).chunk(k), my_part(y).chunk(k))):
+for i, (part_x, part_y) in enumerate(
+    zip(my_part(x).chunk(k), my_part(y).chunk(k), strict=True)
+):
     if i < k - 1:
         with model.no_sync():
             (next_token_loss(model(part_x), part_y) / k).backward()
@@ -497,8 +513,8 @@ dtlearn.show_source(token_mean.global_mean, docstring=False)
 # %%ranks --expect deadlock
 torch.manual_seed(0)
 model = DistributedDataParallel(MLP())
-for step in range(3 if rank == 0 else 2):
-    F.cross_entropy(model(x_digits := digits.train_x[:8]), digits.train_y[:8]).backward()
+for _ in range(3 if rank == 0 else 2):
+    F.cross_entropy(model(digits.train_x[:8]), digits.train_y[:8]).backward()
 
 # %% [markdown]
 # The sampler pads so that this cannot happen. Where the data cannot be counted beforehand (a stream, batches of equal numbers of
@@ -508,7 +524,7 @@ for step in range(3 if rank == 0 else 2):
 # %%ranks
 model = DistributedDataParallel(MLP())
 with model.join():
-    for step in range(3 if rank == 0 else 2):
+    for _ in range(3 if rank == 0 else 2):
         F.cross_entropy(model(digits.train_x[:8]), digits.train_y[:8]).backward()
 print("done")
 
@@ -552,7 +568,9 @@ batch = torch.randn(8, 5)
 whole = torch.nn.BatchNorm1d(5)(batch)  # one process, 8 samples
 local = torch.nn.BatchNorm1d(5)(my_part(batch))  # 2 samples per rank
 synced = SyncBatchNorm(5)(my_part(batch))
-print(f"largest difference, every rank its own: {(local - my_part(whole)).abs().max() > 0.1}")
+print(
+    f"largest difference, every rank its own: {(local - my_part(whole)).abs().max() > 0.1}"
+)
 torch.testing.assert_close(synced, my_part(whole))
 print("synchronised: as in one process")
 
@@ -576,11 +594,18 @@ test = TensorDataset(digits.test_x[:10], digits.test_y[:10])  # 10 images on 4 r
 model = fresh_model()
 padded = DataLoader(test, 2, sampler=DistributedSampler(test, shuffle=False))
 exact = DataLoader(test, 2, sampler=EvaluationSampler(test))
-rows = {"mean of the ranks' metrics, padded": mean_of_means(model, padded, num_classes=10)}
+rows = {
+    "mean of the ranks' metrics, padded": mean_of_means(model, padded, num_classes=10)
+}
 rows["counts added up, padded"] = evaluate(model, padded, num_classes=10)
 rows["counts added up, each sample once"] = evaluate(model, exact, num_classes=10)
-rows["one process"] = evaluation.evaluate_locally(model, DataLoader(test, 10), num_classes=10)
-{name: (f"{m.loss:.4f}", f"{m.accuracy:.3f}", f"{m.macro_f1:.3f}") for name, m in rows.items()}
+rows["one process"] = evaluation.evaluate_locally(
+    model, DataLoader(test, 10), num_classes=10
+)
+{
+    name: (f"{m.loss:.4f}", f"{m.accuracy:.3f}", f"{m.macro_f1:.3f}")
+    for name, m in rows.items()
+}
 
 # %%
 rank_table(
@@ -614,7 +639,12 @@ for ranks in (8, 64):
     rate = large_batch.linear_scaled_lr(0.1, 32 * ranks, 32 * 8)
     schedules[f"{ranks} ranks of 32 samples"] = [rate * rule(step) for step in range(500)]
 show(
-    learning_rates(schedules, "Linear scaling with warm-up", "rate 0.1 for 256 samples", warmup_steps=50),
+    learning_rates(
+        schedules,
+        "Linear scaling with warm-up",
+        "rate 0.1 for 256 samples",
+        warmup_steps=50,
+    ),
     alt="Learning rate over 500 steps: with 8 ranks it starts at 0.1 and falls along a cosine; with 64 ranks it "
     "rises from 0.1 to 0.8 within 50 steps and then falls along a cosine.",
 )
@@ -644,7 +674,10 @@ def steps_to_reach(batch, lr, loss=0.3, most=300):
 
 
 rates = [0.025 * 2**k for k in range(8)][rank::world_size]
-{batch: min(steps_to_reach(batch, lr) for lr in rates) for batch in (8, 16, 32, 64, 128, 512)}
+{
+    batch: min(steps_to_reach(batch, lr) for lr in rates)
+    for batch in (8, 16, 32, 64, 128, 512)
+}
 
 # %% tags=["nbval-ignore-output"]
 steps_needed = {batch: min(rank[batch] for rank in tried) for batch in tried[0]}
@@ -701,7 +734,10 @@ gradient = 2 * 1.56e9
 cap = 25 * 2**20
 parts_of_it = [cap] * int(gradient // cap) + [gradient % cap]
 alone = overlap.timeline(
-    overlap.ready_times(parts_of_it, backward=0.6), parts_of_it, lambda n: 0.0, forward=0.3
+    overlap.ready_times(parts_of_it, backward=0.6),
+    parts_of_it,
+    lambda n: 0.0,
+    forward=0.3,
 )
 links = {
     "InfiniBand, 25 GB/s": dtlearn.Link.named("InfiniBand"),
@@ -710,12 +746,19 @@ links = {
 }
 predicted = {
     name: overlap.predict(
-        alone, 16, (1, 2, 4, 8, 16, 32, 64), lambda n, N, link=link: link.seconds("all_reduce", n, N)
+        alone,
+        16,
+        (1, 2, 4, 8, 16, 32, 64),
+        lambda n, N, link=link: link.seconds("all_reduce", n, N),
     )
     for name, link in links.items()
 }
 show(
-    scaling(predicted, title="GPT-2 XL, 16 sequences per rank", label="model: ring all-reduce, one link per rank"),
+    scaling(
+        predicted,
+        title="GPT-2 XL, 16 sequences per rank",
+        label="model: ring all-reduce, one link per rank",
+    ),
     alt="Samples per second and efficiency over 1 to 64 ranks. With 25 GB/s nearly all communication hides and "
     "efficiency stays near 100 percent; with 10 Gb/s it falls to about a fifth, with 1 Gb/s to a few percent.",
 )
@@ -723,13 +766,16 @@ show(
 # %% [markdown]
 # And here, measured and predicted? Take the step of one rank, the emulated link of 1 Gb/s, and predict two and four ranks.
 
+
 # %% tags=["nbval-ignore-output"]
 def step_times(link):
     """Median seconds of a step on 1, 2 and 4 ranks: without communication, and with."""
     found = {}
     for N in (1, 2, 4):
         times = measure.slowest(
-            dtlearn.run_ranks(measure.time_on_rank, N, work, 5, ("local", "ours"), link=link).values
+            dtlearn.run_ranks(
+                measure.time_on_rank, N, work, 5, ("local", "ours"), link=link
+            ).values
         )
         found[N] = {way: sorted(times[way])[2] for way in times}
     return found
@@ -739,13 +785,18 @@ here = step_times(gigabit)
 local = here[1]["local"]
 sizes = [b.nbytes for b in plan]
 one_rank = overlap.timeline(
-    overlap.ready_times(sizes, backward=2 / 3 * local), sizes, lambda n: 0.0, forward=local / 3
+    overlap.ready_times(sizes, backward=2 / 3 * local),
+    sizes,
+    lambda n: 0.0,
+    forward=local / 3,
 )
 expected = overlap.predict(
     one_rank, work.batch, (1, 2, 4), lambda n, N: gigabit.seconds("all_reduce", n, N)
 )
 seen = [
-    overlap.Scale(N, N * work.batch, local, max(0.0, (here[N]["ours"] if N > 1 else local) - local))
+    overlap.Scale(
+        N, N * work.batch, local, max(0.0, (here[N]["ours"] if N > 1 else local) - local)
+    )
     for N in here
 ]
 show(
