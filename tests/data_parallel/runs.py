@@ -3,6 +3,7 @@
 All run in float64 if not said otherwise: what differs by more than rounding is then a bug, also after Adam.
 """
 
+import time
 import warnings
 
 import torch
@@ -194,3 +195,11 @@ def message_of(action):
     except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def settled(ledger, nbytes):
+    """Bytes in use. gloo's thread lets go of a tensor a little later than we do: wait for no more than `nbytes`."""
+    deadline = time.monotonic() + 5
+    while ledger.now > nbytes and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return ledger.now

@@ -9,7 +9,16 @@ from dtlearn.data_parallel import naive as naive_module
 from dtlearn.data_parallel.naive import NaiveDataParallel, average_gradients
 from dtlearn.grading.witness import MemoryLedger
 from dtlearn.runtime import run_ranks
-from tests.data_parallel.runs import MODELS, TOLERANCE, distance_to_reference, message_of, mlp, naive, seeded_by_rank
+from tests.data_parallel.runs import (
+    MODELS,
+    TOLERANCE,
+    distance_to_reference,
+    message_of,
+    mlp,
+    naive,
+    seeded_by_rank,
+    settled,
+)
 from tests.data_parallel.test_ddp import SCENARIOS, distance, mine, ours
 
 SAME = ["batch norm", "accumulation", "accumulation, zeroed", "two backward passes", "forward decides", "bare module"]
@@ -68,7 +77,7 @@ def memory():
     model = seeded_by_rank(mlp)
     with MemoryLedger() as ledger:
         wrapped = naive(model)
-        wrapped_bytes = ledger.now
+        wrapped_bytes = settled(ledger, 0)
         wrapped(mine(0)).sum().backward()
         return wrapped_bytes, ledger.now, sum(p.grad.nbytes for p in model.parameters())
 
