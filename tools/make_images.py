@@ -127,7 +127,7 @@ IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
     "ch03_data_parallel/bucket_timeline": (
         buckets,
         "Recorded training steps of two ranks on an emulated link of 1 Gb/s: with an all-reduce for each parameter "
-        "after backward, both ranks wait for all of them; with buckets of 4 MiB, most all-reduces go on while "
+        "after backward, both ranks wait for all of them; with buckets of 4 MiB, many all-reduces go on while "
         "backward computes, and only the last ones are waited for.",
     ),
 }

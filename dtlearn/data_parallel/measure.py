@@ -29,7 +29,7 @@ LOCAL = "local"
 TORCH = "torch's"
 KINDS = (LOCAL, "naive", "ours", TORCH)
 _WARM = 2  # steps that do not count: torch's DDP settles its buckets after the first
-_TRIAL = (32, 96)  # batches whose times tell what a sample costs
+_TRIAL = (32, 128)  # batches whose times tell what a sample costs
 
 
 @dataclass(frozen=True)
@@ -117,23 +117,16 @@ def record_on_rank(work: Workload, kinds: Sequence[str] = KINDS[1:]) -> None:
 def batch_for(work: Workload, seconds: float) -> int:
     """On each rank, without an emulated link: the batch with which backward takes about so long.
 
-    Two batches are tried and the line through them taken; all ranks get the same answer.
+    Two batches are tried, and the line through their best times taken; all ranks get the same answer.
     **Communication**: barriers, and one all-reduce of 8 bytes.
     """
-    medians = []
-    for batch in _TRIAL:
-        model, inputs, targets = _parts(work, batch)
-        taken = []
-        for _ in range(5):
-            loss = nn.functional.cross_entropy(model(inputs), targets)
-            dist.barrier()
-            begun = time.perf_counter()
-            loss.backward()
-            taken.append(time.perf_counter() - begun)
-        medians.append(statistics.median(taken[1:]))
-    each = (medians[1] - medians[0]) / (_TRIAL[1] - _TRIAL[0])
-    fixed = medians[0] - each * _TRIAL[0]
-    wanted = torch.tensor((seconds - fixed) / each if each > 0 else 0.0, dtype=torch.float64)
+    small, large = (_best_backward(work, batch) for batch in _TRIAL)
+    each = (large - small) / (_TRIAL[1] - _TRIAL[0])
+    # A sample costs part of what it seems to, as each backward also has costs of its own; how much depends on the
+    # machine, but on a busy one the line can lie anywhere.
+    whole = large / _TRIAL[1]
+    each = min(whole, max(whole / 2, each))
+    wanted = torch.tensor(_TRIAL[1] + (seconds - large) / each, dtype=torch.float64)
     dist.all_reduce(wanted)
     return max(16, min(4096, round(wanted.item() / dist.get_world_size() / 16) * 16))
 
@@ -155,6 +148,18 @@ def added(times: Mapping[str, Sequence[float]], kind: str) -> float:
     cores that transfers share with the computation.
     """
     return statistics.median(a - b for a, b in zip(times[kind], times[LOCAL], strict=True))
+
+
+def _best_backward(work: Workload, batch: int) -> float:
+    model, inputs, targets = _parts(work, batch)
+    taken = []
+    for _ in range(8):
+        loss = nn.functional.cross_entropy(model(inputs), targets)
+        dist.barrier()
+        begun = time.perf_counter()
+        loss.backward()
+        taken.append(time.perf_counter() - begun)
+    return min(taken)
 
 
 def _parts(work: Workload, batch: int) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
