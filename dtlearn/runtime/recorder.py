@@ -23,7 +23,6 @@ What is not in the record:
 from __future__ import annotations
 
 import json
-import linecache
 import os
 import sys
 import threading
@@ -33,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from . import dispatch
+from .callers import Callers
 from .calls import call_text, group_id, group_name
 from .clock import now_ns as _clock
 from .hidden import HiddenCalls
@@ -43,7 +43,6 @@ from .python_calls import PythonCalls
 from .rank_logs import spans_file
 from .record import P2P_OPS
 
-_HERE = str(Path(__file__).parent)
 _encode = json.JSONEncoder().encode
 
 
@@ -73,9 +72,7 @@ class CallLog:
         self._ops: Counter[str] = Counter()
         self._lock = threading.Lock()  # calls can be made on several threads: a backward pass on GPUs, say
         self.torch_folder = str(Path(sys.modules["torch"].__file__ or "").parent)
-        # Code of torch, of this package's runtime, of Python's start, and what torch's compiler made.
-        self._not_callers = (self.torch_folder, _HERE, "<frozen", "<eval_with_key>")
-        self._sites: dict[tuple[str, int], str] = {}  # source lines as the log has them
+        self._callers = Callers(self.torch_folder)
         # Calls for a person, as arguments of `call_text`: the one that this rank is in, after words of how; and those
         # that it may wait for.
         self._inside: tuple[str, tuple[Any, ...]] | None = None
@@ -123,7 +120,7 @@ class CallLog:
         PHASES.forget()
         self.numbers.clear()
         self._ops.clear()
-        self._sites.clear()  # files may have been edited
+        self._callers.forget()
         self._issued.clear()
         self._inside = None
 
@@ -159,7 +156,7 @@ class CallLog:
         name = "local" if detail.get("local") else group_name(group)
         if name not in ("world", "local"):
             detail["group_id"] = group_id(group)
-        site, line_number = self._caller()
+        site, line_number = self._callers.nearest()
         first = given[0] if given else None
         dtype = f'"{str(first.dtype)[6:]}"' if first is not None else "null"  # without "torch."
         shape = list(first.shape) if first is not None else "null"
@@ -227,21 +224,3 @@ class CallLog:
 
     def phase_ends(self, span: int) -> None:
         self._spans.write(f'{{"span":{span},"end_ns":{_clock()}}}\n')
-
-    def _caller(self) -> tuple[str, int]:
-        """The nearest frame that belongs neither to torch nor to this package's runtime: as JSON, and its line."""
-        frame = sys._getframe(2)
-        while frame is not None:
-            name = frame.f_code.co_filename
-            if not name.startswith(self._not_callers) and not name.endswith("/contextlib.py"):
-                key = (name, frame.f_lineno)
-                site = self._sites.get(key)
-                if site is None:
-                    code = linecache.getline(name, key[1]).strip()
-                    site = f'"file":{_encode(name)},"line":{key[1]},"code":{_encode(code)}'
-                    self._sites[key] = site
-                return site, key[1]
-            if frame.f_back is None:
-                break
-            frame = frame.f_back
-        return '"file":"","line":0,"code":""', 0
