@@ -36,6 +36,7 @@ from .callers import Callers
 from .calls import call_text, group_id, group_name
 from .clock import now_ns as _clock
 from .hidden import HiddenCalls
+from .kept_groups import keep_groups
 from .log_file import LogFile
 from .operators import Call
 from .phases import PHASES
@@ -96,6 +97,7 @@ class CallLog:
         """From now on every call of this process is logged; not those of processes that it forks."""
         global _installed
         _installed = self
+        keep_groups()
         os.register_at_fork(after_in_child=lambda: self.uninstall() if _installed is self else None)
         dispatch.attach(log=HiddenCalls(self))
         self._python.install()

@@ -315,7 +315,7 @@ rank_table(
 # %% [markdown]
 # How large should a bucket be? Small ones pay a latency each; one large one is ready only at the end, and nothing overlaps.
 # PyTorch's default is 25 MiB, and 1 MiB for the first, so that the link has something to do soon (Li et al., "PyTorch
-# Distributed", VLDB 2020, measured it).
+# Distributed", VLDB 2020, compare sizes).
 #
 # **Exercise 3.** Plan buckets.
 
@@ -378,10 +378,12 @@ rank_table(
     ],
     caption="Medians of 5 steps, taken in turns; 2 ranks, emulated link: 1 Gb/s, 50 us",
 )
+
+# %% tags=["nbval-ignore-output"]
 faster.reveal(
     round(measure.ratio(took, "naive", "ours"), 1),
-    explain="At best the longer of computation and communication remains, instead of both: overlap never more than "
-    "halves a step. The last bucket is always exposed: nothing is left to compute when it leaves.",
+    explain="At best the longer of computation and communication remains, instead of both: overlap alone never more "
+    "than halves a step. The last bucket is always exposed: nothing is left to compute when it leaves.",
 )
 
 # %% [markdown]

@@ -58,8 +58,10 @@ def notebook(opened):
 
 
 def lives(pid: int) -> bool:
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:  # it may end between the two looks of the kernel, too
+        return False
 
 
 # What the first cells showed.

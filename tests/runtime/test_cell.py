@@ -175,6 +175,16 @@ def test_a_stuck_backward_of_ddp_is_freed_and_not_blamed_on_the_code(cell, world
     assert world.gather("model.weight.grad.tolist()") == [[[1.0, 1.0], [1.0, 1.0]]] * 3
 
 
+def test_a_wrapper_of_groups_that_were_freed_can_be_replaced(cell, works):
+    """Its reducer is the last in C++ to hold the old group, whose destructor waits for gloo's thread; see
+    `kept_groups.py`. The old group must have a call under way."""
+    for _ in range(4):
+        cell("wrapped = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))", timeout=30)
+        with pytest.raises(RanksDisagree):
+            cell("if rank > 0:\n    dist.all_reduce(torch.ones(1), async_op=True).wait()")
+    works()
+
+
 def test_an_endless_loop_ends_at_the_time_limit_with_its_line(cell, works):
     with pytest.raises(RanksTimeout, match=r"rank 0 is running, at line \d: ") as caught:
         cell("import time\nwhile True:\n    time.sleep(0.01)", timeout=LIMIT)
