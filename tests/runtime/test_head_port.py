@@ -1,5 +1,6 @@
 """The head's port: who may come in, what is asked and answered, and how a node is missed. Nodes are played here."""
 
+import contextlib
 import json
 import threading
 import time
@@ -20,6 +21,7 @@ class PlayedNode:
         self.context = zmq.Context()
         self.socket = self.context.socket(zmq.DEALER)
         self.socket.linger = 0
+        self.socket.sndtimeo = 1000  # ms
         token = token or port.token
         if curve:
             self.socket.curve_serverkey = (server or token.head_public).encode()
@@ -36,7 +38,8 @@ class PlayedNode:
         return self
 
     def send(self, header, data=b""):
-        self.socket.send_multipart([json.dumps(header).encode(), data])
+        with contextlib.suppress(zmq.Again):  # a connection that the head refuses may take nothing, for ever
+            self.socket.send_multipart([json.dumps(header).encode(), data])
 
     def serve(self):
         while self.open:
