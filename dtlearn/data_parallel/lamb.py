@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
 
-from .lars import trust_ratio
+from .lars import LayerwiseOptimizer, trust_ratio
 
 
-class LAMB(Optimizer):
+class LAMB(LayerwiseOptimizer):
     """Adam with a trust ratio for each parameter (You et al. 1904.00962, Algorithm 2, with phi(z) = z as they use it).
 
     For each parameter x with gradient g, at its update number t from 1:
@@ -62,20 +60,8 @@ class LAMB(Optimizer):
         }
         super().__init__(params, defaults)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One update. `closure`: computes the loss anew, as in torch's optimizers; its value is returned."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for x in group["params"]:
-                if x.grad is not None:
-                    self._update(x, x.grad, group)
-        return loss
-
-    def _update(self, x: torch.Tensor, g: torch.Tensor, group: dict[str, Any]) -> None:
+    def _update(self, parameter: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
+        x, g = parameter, gradient  # the paper's names
         state = self.state[x]
         if not state:
             state["step"], state["m"], state["v"] = 0, torch.zeros_like(x), torch.zeros_like(x)

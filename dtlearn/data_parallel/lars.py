@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
 
 
 def trust_ratio(weight: torch.Tensor, update_norm: torch.Tensor, coefficient: float = 1.0) -> torch.Tensor:
@@ -26,7 +25,27 @@ def trust_ratio(weight: torch.Tensor, update_norm: torch.Tensor, coefficient: fl
     return torch.where((norm > 0) & (update_norm > 0), coefficient * norm / update_norm, torch.ones_like(norm))
 
 
-class LARS(Optimizer):
+class LayerwiseOptimizer(torch.optim.Optimizer):
+    """What LARS and LAMB share: a step goes through the parameters, and each is updated on its own, by `_update`."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
+        """One update. `closure`: computes the loss anew, as in torch's optimizers; its value is returned."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, parameter.grad, group)
+        return loss
+
+    def _update(self, parameter: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
+        raise NotImplementedError("an optimizer of this kind says how one parameter is updated")
+
+
+class LARS(LayerwiseOptimizer):
     """SGD with momentum and a local learning rate for each parameter (You, Gitman & Ginsburg 1708.03888, Algorithm 1).
 
     For each parameter w with gradient g:
@@ -78,20 +97,8 @@ class LARS(Optimizer):
         }
         super().__init__(params, defaults)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """One update. `closure`: computes the loss anew, as in torch's optimizers; its value is returned."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for w in group["params"]:
-                if w.grad is not None:
-                    self._update(w, w.grad, group)
-        return loss
-
-    def _update(self, w: torch.Tensor, g: torch.Tensor, group: dict[str, Any]) -> None:
+    def _update(self, parameter: torch.Tensor, gradient: torch.Tensor, group: dict[str, Any]) -> None:
+        w, g = parameter, gradient  # the paper's names
         excluded = group["exclude_bias_and_norm"] and w.dim() < 2
         decay = 0.0 if excluded else group["weight_decay"]
         direction = g + decay * w
