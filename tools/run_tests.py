@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ALL = ["tests", "notebooks", "--nbval", "--nbval-current-env"]
-MOST_TRIED_AGAIN = 5
+MOST_TRIED_AGAIN = 10
 _SOME_FAILED = 1  # pytest's exit status
 
 

@@ -27,6 +27,7 @@ from .tunnel import Streams
 
 _HEARTBEAT = 1.0
 _PINGS = 10
+_FAREWELL = 2000  # milliseconds in which a busy machine may send what was said last
 
 
 class Peer:
@@ -135,7 +136,7 @@ class HeadPort:
         self._zap = self._context.socket(zmq.REP)
         self._zap.bind("inproc://zeromq.zap.01")
         self.socket = self._context.socket(zmq.ROUTER)
-        for option, value in ((zmq.SNDHWM, 0), (zmq.RCVHWM, 0), (zmq.LINGER, 500), (zmq.ROUTER_MANDATORY, 1)):
+        for option, value in ((zmq.SNDHWM, 0), (zmq.RCVHWM, 0), (zmq.LINGER, _FAREWELL), (zmq.ROUTER_MANDATORY, 1)):
             self.socket.setsockopt(option, value)
         self.socket.curve_server = True
         self.socket.curve_secretkey = secret.encode()
@@ -160,7 +161,7 @@ class HeadPort:
 
         self.abandon()
         self._thread.join(5)
-        self._context.destroy(linger=500)
+        self._context.destroy(linger=_FAREWELL)
         self.loop.close()
 
     def abandon(self) -> None:

@@ -141,6 +141,7 @@ class Node:
                 "head of a lab listens there. Copy the head's token file again."
             )
         elif event & zmq.EVENT_DISCONNECTED:
+            self._receive()  # the head's farewell arrived before this, but may not have been read yet
             self._end = self._end or "the head has left; the ranks were ended"
 
     def _look(self) -> None:

@@ -7,6 +7,7 @@ requests on the control channel; pushing and gathering values, which need the ma
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections import Counter
 from pathlib import Path
@@ -175,7 +176,8 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
         kernel.group, kernel.calls, kernel.delay, kernel.pid = group, calls, delay, os.getpid()
         # A cell that forked comes back twice. This is the last place before the kernel, whose sockets are the rank's.
         kernel.shell.events.register("post_run_cell", lambda _: end_if_forked(kernel.pid))
-        _fill_namespace(kernel.shell, spec)
+        kernel.shell.events.register("post_execute", _ignore_one_interrupt)
+        _fill_namespace(kernel.shell, spec)  # registers the drawing of figures, behind ours
         connection = {
             "transport": app.transport,
             "ip": app.ip,
@@ -187,6 +189,18 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
         raise
     channel.sendall(wire.encode({"kind": "ready", "connection": connection}))
     app.start()
+
+
+def _ignore_one_interrupt() -> None:
+    """The learner's code has ended: the head's interrupt has come too late, and would only stop what IPython does now.
+
+    The next one counts, should drawing the cell's figures take for ever. The kernel sets the usual handler again.
+    """
+
+    def ignore(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, ignore)
 
 
 def _make_app(spec: RankSpec, run_dir: Path) -> Any:

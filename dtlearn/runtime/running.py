@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 10.0  # seconds that other ranks may go on computing after one has failed
 _AFTER_DEATH = 1.0  # seconds in which ranks usually notice by themselves that a peer has died
+_HOST_LOST = 3.0  # seconds in which the head of a lab notices that a host is gone: three heartbeats
 _STUCK_FOR = 0.5  # seconds inside one communication call, after a failure elsewhere, that count as stuck
 
 
@@ -99,7 +100,9 @@ class Running:
                 died = any(f.kind != "raised" for f in self.failures)
                 if now > failed_at + (_AFTER_DEATH if died else _PATIENCE):
                     return True
-                if now > max(next_look, failed_at + _STUCK_FOR):
+                # Ranks that lost a peer tell of it sooner than the peer's host is missed.
+                missing = self.world.lab and not died and all(f.consequence for f in self.failures)
+                if now > max(next_look, failed_at + (_HOST_LOST if missing else _STUCK_FOR)):
                     next_look = now + _STUCK_FOR
                     self.watch.look(self.ended())
                     if all(s.state != "running" for s in self.where()):

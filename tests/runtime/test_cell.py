@@ -199,3 +199,19 @@ def test_a_rank_that_never_stops_printing_ends_at_the_time_limit(cell, works):
         cell("while rank < 2: print(rank, flush=True)", timeout=LIMIT)
     assert time.monotonic() - begun < LIMIT + 8
     works()
+
+
+def test_an_interrupt_that_comes_when_the_code_has_ended_stops_nothing(cell, works):
+    """The head interrupts ranks whose reply it has not got yet; some of these are only drawing their figures."""
+    shown = cell(
+        "import os, signal, matplotlib.pyplot as plt\nplt.plot([1, 2]);\n"
+        "def late():\n    get_ipython().events.unregister('post_execute', late)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "callbacks = get_ipython().events.callbacks['post_execute']\n"
+        "callbacks.insert(1 + [f.__name__ for f in callbacks].index('_ignore_one_interrupt'), late)"
+    )
+    assert [shown.text(rank) for rank in range(3)] == [""] * 3
+    assert all("image/png" in shown.kinds(rank) for rank in range(3))
+    with pytest.raises(CellError, match="KeyboardInterrupt"):  # the next cell can be interrupted again
+        cell("os.kill(os.getpid(), signal.SIGINT)\nimport time\ntime.sleep(5)")
+    works()

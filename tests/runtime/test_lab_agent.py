@@ -38,8 +38,8 @@ def world_on(path: Path):
 
 
 @pytest.fixture(scope="module")
-def lab(hosts, tmp_path_factory, temp_root, on_the_cpu):  # noqa: F811
-    """Four ranks on two hosts, for the tests of this file that leave them well."""
+def one_lab(hosts, tmp_path_factory, temp_root, on_the_cpu):  # noqa: F811
+    """Four ranks on two hosts."""
     path = write_lab(tmp_path_factory.mktemp("lab"), hosts, head="patience = 5")
     kept = set()
     with world_on(path) as world:
@@ -47,6 +47,14 @@ def lab(hosts, tmp_path_factory, temp_root, on_the_cpu):  # noqa: F811
         kept = living()
         yield world, kept
         WORLDS.remove(world)
+
+
+@pytest.fixture
+def lab(one_lab):
+    """These ranks, for one test after the other; what a failed test left is not the next one's trouble."""
+    if any(row["state"] != "idle" for row in one_lab[0].status()):
+        one_lab[0].restart()
+    return one_lab
 
 
 @pytest.fixture(autouse=True)
