@@ -19,7 +19,8 @@ ADVICE = {
     "DTL-COLL-SHAPE": (
         "The ranks handed in tensors of different shapes. gloo aborts a process or fills tensors in part, silently; "
         "NCCL hangs or reads beyond the end.",
-        "Print the shape on every rank just before the call; uneven shards have to be padded.",
+        "Print the shape on every rank just before the call. Uneven shards have to be padded; where a rank has left a "
+        "call out, all its later calls meet those of another turn.",
     ),
     "DTL-COLL-DTYPE": (
         "The ranks handed in tensors of different types. Neither gloo nor NCCL compares them: equal sizes are silently "

@@ -103,3 +103,11 @@ def parted_hint(histories: Mapping[int, Sequence[Event]]) -> str:
             where = ", ".join(f"rank {r} line {h[k].line}" for r, h in histories.items())
             return f"Already the {ordinal(k + 1)} {events[0].op} came from different lines ({where}): look there first."
     return ""
+
+
+def places_hint(calls: Mapping[int, Event]) -> str:
+    """Where calls that do not fit come from different lines: then it is seldom the call that is wrong, but its turn."""
+    if len({(e.file, e.line, e.code) for e in calls.values()}) == 1:
+        return ""
+    where = ", ".join(f"rank {rank} line {event.line}" for rank, event in calls.items())
+    return f"These calls come from different lines ({where}): one rank made a call that another left out; look there."

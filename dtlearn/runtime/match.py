@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
 from .calls import ordinal
-from .diagnosis import Diagnosis, parted_hint
+from .diagnosis import Diagnosis, parted_hint, places_hint
 from .explain import ranks_text
 from .messages import RankView, find_misfit, find_stranger, group_key, lane, lone_sends, partner, sends, unmatched
 from .record import Event
@@ -57,7 +58,9 @@ def find_mismatch(views: Mapping[int, RankView]) -> Diagnosis | None:
         for k in sorted(set().union(*histories.values())):
             here = {r: calls[k] for r, calls in sorted(histories.items()) if k in calls}
             if len(here) > 1 and (found := _compare(here)):
-                return found
+                before = {r: [calls[j] for j in sorted(calls) if j < k] for r, calls in histories.items() if r in here}
+                hint = parted_hint(before) or (places_hint(here) if found.code == "DTL-COLL-SHAPE" else "")
+                return replace(found, hint=hint)
     return find_stranger(views) or find_misfit(views)
 
 

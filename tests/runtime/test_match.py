@@ -64,6 +64,23 @@ def test_a_rank_that_ended_is_missed():
     assert "rank 1 ended without making that call" in found.headline
 
 
+def test_a_call_that_only_one_rank_made_is_hinted_by_the_lines_of_those_that_do_not_fit():
+    """Rank 0 validates alone: its call meets the gradients of the others' next epoch."""
+    validates = Rank(0).call(line=25, shape=(1, 3)).call(line=35, shape=())
+    goes_on = Rank(1).call(line=25, shape=(1, 3)).call(line=25, shape=(1, 3))
+    found = find_mismatch(views(validates, goes_on))
+    assert found.code == "DTL-COLL-SHAPE"
+    assert "from different lines (rank 0 line 35, rank 1 line 25): one rank made a call that another" in found.hint
+    same_line = views(Rank(0).call(line=9, shape=(2,)), Rank(1).call(line=9, shape=(3,)))
+    assert find_mismatch(same_line).hint == ""
+
+
+def test_an_earlier_parting_is_hinted_before_calls_that_do_not_fit():
+    one = Rank(0).call(line=3).call(line=5, shape=(2,))
+    other = Rank(1).call(line=4).call(line=5, shape=(3,))
+    assert "Already the 1st all_reduce came from different lines" in find_mismatch(views(one, other)).hint
+
+
 def test_the_place_where_ranks_parted_is_hinted():
     stays = Rank(0).call(line=1).call(line=3).call(line=4, done=False)
     skips = Rank(1).call(line=1).call(line=4)
