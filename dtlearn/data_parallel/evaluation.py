@@ -8,7 +8,7 @@ over ranks of means over batches gives a sample in a small batch more weight tha
                          all (ranking, AUC, BLEU, ...), or to look at them
     mean_of_means        what goes wrong
 
-Pass the bare model, not a data-parallel wrapper around it: `DistributedDataParallel` broadcasts the model's buffers
+Pass the bare model, not a data-parallel wrapper around it: PyTorch's broadcasts the model's buffers
 (of BatchNorm, say) before each forward, in eval mode too, and ranks with different numbers of batches then hang.
 """
 
