@@ -18,7 +18,8 @@ def average_gradients(parameters: Iterable[nn.Parameter], *, group: dist.Process
     """Replace each gradient by its mean over the ranks. Call it between `backward()` and `step()`.
 
     A parameter without a gradient on this rank takes part with zeros: others may have one, and a rank that left out a
-    call would pair all later ones wrongly. It has a gradient afterwards.
+    call would pair all later ones wrongly. It has a gradient afterwards; of zeros, if no rank had one, and then weight
+    decay or momentum move a parameter that one process would leave alone (`DistributedDataParallel` asks the ranks).
 
     **Communication**: one all-reduce per parameter, each of its gradient's bytes, after backward and one after the
     other: P parameters of n bytes in all cost P latencies and n bytes, and nothing else happens meanwhile.
