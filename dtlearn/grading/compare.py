@@ -37,12 +37,14 @@ def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got
     def fits(candidate: Sequence[Any]) -> bool:
         return not any(difference(candidate[r], got[r], check.rtol, check.atol) for r in range(case.world_size))
 
+    nan = plain.code == "DTL-VALUE-NAN"
+    if nan and not check.stress.poison:
+        return Finding(plain.code, f"{plain.text} ({where})", rank, None, _NO_VALUE)
     for mistake in check.mistakes(case, given) if check.mistakes else ():
-        if fits(mistake.values):
+        if fits(mistake.values):  # with poison it may be one that leaves memory unwritten
             return Finding(mistake.code, mistake.text, rank)
-    if plain.code == "DTL-VALUE-NAN":
-        advice = _READ_EARLY if check.stress.poison else _NO_VALUE
-        return Finding(plain.code, f"{plain.text} ({where})", rank, None, advice)
+    if nan:
+        return Finding(plain.code, f"{plain.text} ({where})", rank, None, _READ_EARLY)
     if plain.code != "DTL-VALUE":  # another type, shape or length: no arithmetic to do
         return Finding(plain.code, f"{plain.text} ({where})", rank, None, plain.advice)
     names = {case.world_size: "the world size", **(check.factors(case) if check.factors else {})}
@@ -53,7 +55,7 @@ def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got
     if found := _moved(case, expected, got, wrong, fits):
         return found
     if text := mistaken_for(expected[rank], got[rank], given, check.rtol, check.atol):
-        return Finding("DTL-VALUE-PERMUTED", f"{text} ({where})", rank)
+        return Finding("DTL-VALUE-PERMUTED", f"on rank {rank} {text}", rank, None, f"The result is wrong {where}.")
     if len(wrong) == case.world_size - 1 and (case.world_size > 2 or wrong == [1]):
         (right,) = set(range(case.world_size)) - set(wrong)
         advice = f"Rank {right} alone is right: did the others get the result too?"

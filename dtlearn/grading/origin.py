@@ -11,12 +11,13 @@ from .check import Given
 
 
 def mistaken_for(expected: Any, got: Any, given: Given, rtol: float, atol: float) -> str:
-    """A sentence if the first wrong tensor and the right one both are what some rank was given; "" otherwise."""
+    """A sentence if the first wrong tensor is what some rank was given; "" otherwise."""
     for (path, right), (_, have) in zip(_tensors(expected, "the result"), _tensors(got, "the result"), strict=False):
         if right.shape == have.shape and right.dtype == have.dtype and _close(right, have, rtol, atol):
             continue
         wrong, wanted = _origin(have, given), _origin(right, given)
-        return f"{path} is {wrong}; it should be {wanted}" if wrong and wanted else ""
+        should = f"; it should be {wanted}" if wanted else ", as that rank was given it"
+        return f"{path} is {wrong}{should}" if wrong else ""
     return ""
 
 

@@ -15,9 +15,13 @@ def test_what_it_is_and_what_it_should_be():
     assert mistaken_for(PARTS[0][0], PARTS[2][0], GIVEN, 1e-5, 1e-6).startswith("the result is rank 2's parts[0]; ")
 
 
+def test_what_was_to_become_a_sum_and_did_not():
+    text = mistaken_for(torch.full((2,), 7.0), PARTS[2][0], GIVEN, 1e-5, 1e-6)
+    assert text == "the result is rank 2's parts[0], as that rank was given it"
+
+
 def test_nothing_is_said_of_what_was_not_given_or_is_not_unique():
     assert mistaken_for(PARTS[0][0], torch.full((2,), 7.0), GIVEN, 1e-5, 1e-6) == ""
-    assert mistaken_for(torch.full((2,), 7.0), PARTS[0][0], GIVEN, 1e-5, 1e-6) == ""
     assert mistaken_for(PARTS[0][0], PARTS[1][0], [*GIVEN, GIVEN[1]], 1e-5, 1e-6) == ""
     assert mistaken_for(torch.zeros(0), torch.zeros(0), GIVEN, 1e-5, 1e-6) == ""
     assert mistaken_for(1.5, 2.5, GIVEN, 1e-5, 1e-6) == ""

@@ -14,10 +14,10 @@ from ...grade import payload_bytes
 from ._messages import POINT_TO_POINT, chunk_budget, padded_bytes, total, travel
 
 # Elements: `per_rank` for each rank, and `more`; in so many rows.
-_CASES: dict[str, dict[str, int]] = {
+_CASES: dict[str, dict[str, Any]] = {
     "N divides the size, two dimensions": {"per_rank": 4, "more": 0, "rows": 4},
     "N does not divide the size": {"per_rank": 5, "more": -1},
-    "fewer elements than ranks": {"per_rank": 1, "more": -1},
+    "fewer elements than ranks": {"per_rank": 1, "more": -1, "dtype": torch.float64},
     "a long tensor": {"per_rank": 130_000, "more": -1},
 }
 
@@ -25,8 +25,9 @@ _CASES: dict[str, dict[str, int]] = {
 def inputs(case: Case) -> Given:
     g, n = case.generator(), case.world_size
     numel = max(1, case.params["per_rank"] * n + case.params["more"])
+    dtype = case.params.get("dtype", torch.float32)
     shape = [case.params["rows"], -1] if "rows" in case.params else [-1]
-    return [{"x": (100 * torch.rand(numel, generator=g) + rank).view(shape)} for rank in range(n)]
+    return [{"x": (100 * torch.rand(numel, generator=g) + rank).to(dtype).view(shape)} for rank in range(n)]
 
 
 def on_rank(answer: Any, x: torch.Tensor) -> Any:

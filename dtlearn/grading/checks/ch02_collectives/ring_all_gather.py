@@ -47,7 +47,6 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         """On each rank its own x in its own place, and `other(rank, place)` in the others."""
         return [[xs[r] if c == r else other(r, c) for c in ranks] for r in ranks]
 
-    zero = torch.zeros_like(xs[0])
     return [
         own_missing,
         Mistake(
@@ -56,10 +55,13 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             "place r must stand the x of rank r",
             [[xs[(r - k) % n] for k in ranks] for r in ranks],
         ),
-        Mistake(
-            "DTL-VALUE-SHORT",
-            f"one step too few: the x of the right neighbour never came (place 1 on rank 0, 0 on rank {n - 1})",
-            own_and(lambda r, c: zero if c == (r + 1) % n else xs[c]),
+        *(
+            Mistake(
+                "DTL-VALUE-SHORT",
+                f"one step too few: the x of the right neighbour never came (place 1 on rank 0, 0 on rank {n - 1})",
+                own_and(lambda r, c, before=before: before if c == (r + 1) % n else xs[c]),
+            )
+            for before in (torch.zeros_like(xs[0]), unwritten(xs[0]))
         ),
         Mistake(
             "DTL-VALUE-REPEATED",

@@ -21,8 +21,9 @@ _SHAPES: dict[str, list[list[int]]] = {
 def inputs(case: Case) -> Given:
     g, n = case.generator(), case.world_size
     shapes = [case.params["shapes"][c % 4] for c in range(n)]
+    dtype = torch.float64 if case.name == "equal parts" else torch.float32
     return [
-        {"parts": [100 * torch.rand(s, generator=g) + 100 * rank + 10 * c for c, s in enumerate(shapes)]}
+        {"parts": [(100 * torch.rand(s, generator=g) + 100 * rank + 10 * c).to(dtype) for c, s in enumerate(shapes)]}
         for rank in range(n)
     ]
 
