@@ -96,8 +96,8 @@ class Stress:
     """Harder circumstances for code that must not depend on timing.
 
     Attributes:
-        poison: a tensor that an asynchronous call fills holds NaN until `wait()`, and one that an isend sends must not
-            change until then.
+        poison: a tensor that an asynchronous call fills holds NaN until `wait()`, that of `torch.empty` until it is
+            written, and one that an isend sends must not change until `wait()`.
         delays: seconds; every communication call is held up by a random time up to this.
         repeats: how often each case runs.
     """

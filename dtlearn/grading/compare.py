@@ -14,9 +14,13 @@ import torch
 
 from ..runtime.explain import ranks_text
 from .check import Case, Check, Finding, Given
+from .origin import mistaken_for
 
 _MOST_CHARACTERS = 200
-_READ_EARLY = "Was the result of an asynchronous call read before wait()?"
+_READ_EARLY = (
+    "Was the result of an asynchronous call read before wait()? Or was memory of torch.empty or torch.empty_like never "
+    "written? While you are graded both hold NaN."
+)
 _NO_VALUE = "0 / 0 is NaN, and so is the mean of an empty tensor."
 
 
@@ -33,12 +37,14 @@ def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got
     def fits(candidate: Sequence[Any]) -> bool:
         return not any(difference(candidate[r], got[r], check.rtol, check.atol) for r in range(case.world_size))
 
-    if plain.code == "DTL-VALUE-NAN":
-        advice = _READ_EARLY if check.stress.poison else _NO_VALUE
-        return Finding(plain.code, f"{plain.text} ({where})", rank, None, advice)
+    nan = plain.code == "DTL-VALUE-NAN"
+    if nan and not check.stress.poison:
+        return Finding(plain.code, f"{plain.text} ({where})", rank, None, _NO_VALUE)
     for mistake in check.mistakes(case, given) if check.mistakes else ():
-        if fits(mistake.values):
+        if fits(mistake.values):  # with poison it may be one that leaves memory unwritten
             return Finding(mistake.code, mistake.text, rank)
+    if nan:
+        return Finding(plain.code, f"{plain.text} ({where})", rank, None, _READ_EARLY)
     if plain.code != "DTL-VALUE":  # another type, shape or length: no arithmetic to do
         return Finding(plain.code, f"{plain.text} ({where})", rank, None, plain.advice)
     names = {case.world_size: "the world size", **(check.factors(case) if check.factors else {})}
@@ -48,6 +54,8 @@ def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got
         return found
     if found := _moved(case, expected, got, wrong, fits):
         return found
+    if text := mistaken_for(expected[rank], got[rank], given, check.rtol, check.atol):
+        return Finding("DTL-VALUE-PERMUTED", f"on rank {rank} {text}", rank, None, f"The result is wrong {where}.")
     if len(wrong) == case.world_size - 1 and (case.world_size > 2 or wrong == [1]):
         (right,) = set(range(case.world_size)) - set(wrong)
         advice = f"Rank {right} alone is right: did the others get the result too?"

@@ -25,7 +25,10 @@ from .verdict import Result, State
 
 _MOST_LINES = 40
 _STUB = "NotImplementedError"
-_REUSE = "An isend reads its tensor until wait() returns: receive into another one, and add after wait()."
+_REUSE = (
+    "An isend reads its tensor until wait() returns: receive into another one, and add after wait(). And what an irecv "
+    "fills may be sent on only after the wait() of that irecv."
+)
 
 
 def judge(check: Check, case: Case, given: Given, evidence: Evidence, answer: Answer, exercise_id: str) -> Result:

@@ -1,8 +1,9 @@
-"""Harder circumstances for a learner's code: results that are NaN until they are waited for, and random delays.
+"""Harder circumstances for a learner's code: memory that is NaN until it is written, and random delays.
 
 A result that is read before `wait()` is wrong only sometimes (measured: in 23 to 78 % of tries), which makes a fault
-that tests miss. Poisoned, it is wrong every time. A tensor that is changed while it is being sent is such a fault too,
-and is found by comparing. Runs on the ranks, around the functions of `torch.distributed`.
+that tests miss. Poisoned, it is wrong every time. So is memory of `torch.empty` that nobody wrote, which is otherwise
+often zero, or what was to be written. A tensor that is changed while it is being sent is such a fault too, and is found
+by comparing. Runs on the ranks, around the functions of `torch.distributed` and those that make empty tensors.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _RECEIVES = {
 }
 _SENDS = "isend"
 _OTHERS = ("send", "recv", "barrier")
+UNWRITTEN = -99  # poison of whole numbers, which have no NaN
 
 
 class ChangedWhileSent(RuntimeError):
@@ -53,7 +55,7 @@ def applied(poison: bool, delays: float, seed: int) -> Iterator[None]:
 
     dist = sys.modules["torch.distributed"]
     hurdle = random.Random(seed)
-    kept = []
+    kept: list[tuple[Any, str, Any]] = []
     for op in (*_RECEIVES, _SENDS, *_OTHERS):
         original = getattr(distributed_c10d, op)
         made = original
@@ -66,6 +68,10 @@ def applied(poison: bool, delays: float, seed: int) -> Iterator[None]:
             if getattr(module, op, None) is original:
                 kept.append((module, op, original))
                 setattr(module, op, made)
+    for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")) if poison else ():
+        original = getattr(owner, name)
+        kept.append((owner, name, original))
+        setattr(owner, name, _filled(original))
     try:
         yield
     finally:
@@ -96,17 +102,36 @@ def _poisoned(op: str, call: Callable[..., Any]) -> Callable[..., Any]:
             return call(*args, **kwargs)
         many = isinstance(receives, list | tuple)
         tensors = [t for t in (receives if many else [receives]) if isinstance(t, torch.Tensor)]
+        if not all(t.is_contiguous() for t in tensors):  # gloo refuses them; it must not be given tidy copies
+            return call(*args, **kwargs)
         private = [t.detach().clone() for t in tensors]
         bound.arguments[target] = private if many else private[0]
         work = call(*bound.args, **bound.kwargs)
         if work is None:  # this rank is no member of the group
             return None
-        with torch.no_grad():
-            for tensor in tensors:
-                tensor.fill_(float("nan") if tensor.is_floating_point() else -99)
+        for tensor in tensors:
+            _spoil(tensor)
         return _PoisonedWork(work, tensors, private)
 
     return _hidden(poisoned)
+
+
+def _filled(make: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes tensors nobody has written to yet."""
+
+    @functools.wraps(make)
+    def filled(*args: Any, **kwargs: Any) -> Any:
+        made = make(*args, **kwargs)
+        if type(made) is torch.Tensor and made.layout is torch.strided:
+            _spoil(made)
+        return made
+
+    return _hidden(filled)
+
+
+def _spoil(tensor: torch.Tensor) -> None:
+    with torch.no_grad():
+        tensor.fill_(float("nan") if tensor.is_floating_point() or tensor.is_complex() else UNWRITTEN)
 
 
 def _guarded(call: Callable[..., Any]) -> Callable[..., Any]:

@@ -71,9 +71,16 @@ def lone_sends(views: Mapping[int, RankView]) -> list[Event]:
 
 
 def find_stranger(views: Mapping[int, RankView]) -> Diagnosis | None:
-    """A message to or from a rank that the job does not have. gloo does not check: the rank waits, or crashes."""
+    """A message to or from a rank that the job does not have, or to or from the rank itself.
+
+    gloo does not check: the rank waits, crashes, or is told "Pair is not connected".
+    """
     for rank, view in sorted(views.items()):
         for event in view.calls:
+            if event.op in ("isend", "irecv") and event.peer == rank and "raised" in event.detail:
+                verb = "sends to" if sends(event) else "receives from"
+                headline = f"rank {rank} {verb} itself: a message needs two ranks; what stays on the rank is copied"
+                return Diagnosis("DTL-P2P-UNMATCHED", headline, (rank,), {rank: event}, {rank: "called"})
             size = event.detail.get("world_size") if event.is_p2p and event.end_ns is None else None
             if size is not None:
                 verb = "sends to" if sends(event) else "receives from"

@@ -1,8 +1,8 @@
 # ch02.ring_reduce_scatter: edit this file, then run `dtlearn grade ch02.ring_reduce_scatter`.
 """Reduce-scatter on a ring: one part of the sum for each rank.
 
-Comes in: `parts`, a list of N tensors on each of the N ranks. Part c has the same shape on all
-ranks; different parts may have different shapes, and a part may be empty.
+Comes in: `parts`, a list of N tensors of one dtype on each of the N ranks. Part c has the same
+shape on all ranks; different parts may have different shapes, and a part may be empty.
 
 Goes out, on rank r: the sum of all ranks' part r, as a new tensor. Not the whole sum: one part.
 

@@ -1,7 +1,7 @@
 """All-reduce: everybody gets the whole sum, and nobody sends more than twice the tensor.
 
-Comes in: `x`, this rank's tensor, contiguous, with the same shape on all ranks. It has any number
-of elements: N need not divide it, and there may be fewer elements than ranks.
+Comes in: `x`, this rank's tensor, contiguous, with the same shape and dtype on all ranks. It has
+any number of elements: N need not divide it, and there may be fewer elements than ranks.
 
 Goes out: nothing is returned. Afterwards `x` holds the sum over all ranks, in place.
 

@@ -11,9 +11,10 @@ Example with 2 ranks:
 
 Written as a table with a row per rank, it is the table turned over: rows become columns.
 
-Rules: only dist.send, dist.recv, dist.isend and dist.irecv. `parts` stays as it is. All ranks work
-at the same time: in N - 1 steps each sends one part and receives one. At most 3 (N - 1) messages
-may follow one another, which leaves room for blocking calls, but not for one pair at a time.
+Rules: only dist.send, dist.recv, dist.isend and dist.irecv, each with the rank at the other end:
+none receives from "any rank". `parts` stays as it is. All ranks work at the same time:
+in N - 1 steps each sends one part and receives one. At most 3 (N - 1) messages may follow one
+another, which leaves room for most orders of blocking calls, but not for one pair at a time.
 
 Budget, bytes that a rank sends: optimal (N - 1)/N n, where n is the size of all its parts.
 """

@@ -99,6 +99,36 @@ def test_other_ways_to_wait_work_too():
         assert in_future.tolist() == z.tolist() == [2, 2] and y.tolist() == [3, 3] and w.tolist() == [1, 1]
 
 
+def unwritten() -> list:
+    with stress.applied(poison=True, delays=0.0, seed=0):
+        made = [torch.empty(2), torch.empty_like(torch.ones(3)), torch.ones(1).new_empty(2, 2)]
+        whole = torch.empty(2, dtype=torch.int64)
+        written = torch.empty(2).fill_(5.0)
+    return [*made, whole, written]
+
+
+def test_memory_that_nobody_wrote_is_poisoned():
+    before = torch.empty, torch.empty_like
+    *made, whole, written = unwritten()
+    assert all(tensor.isnan().all() for tensor in made) and [tuple(t.shape) for t in made] == [(2,), (3,), (2, 2)]
+    assert whole.tolist() == [stress.UNWRITTEN] * 2 and written.tolist() == [5, 5]
+    assert (torch.empty, torch.empty_like) == before
+
+
+def into_a_column() -> str:
+    rank = dist.get_rank()
+    with stress.applied(poison=True, delays=0.0, seed=0):
+        try:
+            dist.irecv(torch.zeros(3, 2)[:, 0], 1 - rank)
+        except RuntimeError as error:
+            return str(error)
+    return ""
+
+
+def test_a_tensor_that_is_not_contiguous_is_refused_as_without_poison():
+    assert all("contiguous" in said for said in run_ranks(into_a_column, 2))
+
+
 def test_nothing_is_left_changed():
     from torch.distributed import distributed_c10d
 

@@ -42,6 +42,13 @@ def test_a_rank_that_does_not_exist_is_named():
     assert find_stranger(views(Rank(0).call("send", peer=3, done=False), Rank(1))) is None
 
 
+def test_a_message_to_the_rank_itself_is_named_where_it_fails():
+    found = find_stranger(views(Rank(0), Rank(1).call("isend", peer=1, raised="RuntimeError", done=False)))
+    assert found.code == "DTL-P2P-UNMATCHED" and found.headline.startswith("rank 1 sends to itself: ")
+    # Where the network can do it, it is none of the watch's business.
+    assert find_stranger(views(Rank(0), Rank(1).call("isend", peer=1, done=False))) is None
+
+
 def test_a_message_that_does_not_fit_is_named():
     sender = Rank(0).call("send", peer=1).call("isend", peer=1, nbytes=20, done=False, line=2)
     receiver = Rank(1).call("recv", peer=0).call("recv", peer=0, nbytes=12, done=False, line=3)

@@ -13,6 +13,7 @@ import torch
 from ....runtime.record import Record
 from ... import rules
 from ...check import Case, Finding, Given, Rule
+from ...stress import UNWRITTEN
 
 Held = list[list[torch.Tensor]]
 
@@ -30,10 +31,14 @@ def chunk_budget(limit: Callable[[Case, Given], float], whole: Callable[[Case, G
         if found is None or found.rank is None:
             return found
         sent = [e.nbytes for e in record.select(rank=found.rank) if e.op in ("send", "isend")]
-        if sent and min(sent) >= whole(case, given):
-            each = f"each of its {len(sent)} messages" if len(sent) > 1 else "its only message"
-            return replace(found, text=f"{found.text}: {each} is the whole tensor")
-        return found
+        large = sum(nbytes >= whole(case, given) for nbytes in sent)
+        if not large:
+            return found
+        which = f"each of its {large} messages" if large > 1 else "its only message"
+        which = which if large == len(sent) else f"of its {len(sent)} messages {large}"
+        return replace(
+            found, text=f"{found.text}: {which} {'is' if large in (1, len(sent)) else 'are'} the whole tensor"
+        )
 
     return rule
 
@@ -57,6 +62,11 @@ def travel(held: Held, ranks: Sequence[int], steps: int, first: int, adds: bool)
             chunk = (i - 1 + first - step) % size
             now[rank][chunk] = now[rank][chunk] + sent[i - 1] if adds else sent[i - 1]
     return now
+
+
+def unwritten(tensor: torch.Tensor) -> torch.Tensor:
+    """What is in the memory of `torch.empty_like(tensor)` while an answer is graded with poison."""
+    return torch.full_like(tensor, float("nan") if tensor.is_floating_point() else UNWRITTEN)
 
 
 def padded_bytes(x: torch.Tensor, num_chunks: int) -> int:

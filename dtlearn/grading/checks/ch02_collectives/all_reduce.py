@@ -13,11 +13,11 @@ from ...check import Case, Check, Given, Mistake, Stress
 from ...grade import payload_bytes
 from ._messages import POINT_TO_POINT, chunk_budget, padded_bytes, total, travel
 
-# Elements: `per_rank` for each rank, and `more`.
-_CASES: dict[str, dict[str, int]] = {
-    "N divides the size": {"per_rank": 4, "more": 0},
+# Elements: `per_rank` for each rank, and `more`; in so many rows.
+_CASES: dict[str, dict[str, Any]] = {
+    "N divides the size, two dimensions": {"per_rank": 4, "more": 0, "rows": 4},
     "N does not divide the size": {"per_rank": 5, "more": -1},
-    "fewer elements than ranks": {"per_rank": 1, "more": -1},
+    "fewer elements than ranks": {"per_rank": 1, "more": -1, "dtype": torch.float64},
     "a long tensor": {"per_rank": 130_000, "more": -1},
 }
 
@@ -25,7 +25,9 @@ _CASES: dict[str, dict[str, int]] = {
 def inputs(case: Case) -> Given:
     g, n = case.generator(), case.world_size
     numel = max(1, case.params["per_rank"] * n + case.params["more"])
-    return [{"x": 100 * torch.rand(numel, generator=g) + rank} for rank in range(n)]
+    dtype = case.params.get("dtype", torch.float32)
+    shape = [case.params["rows"], -1] if "rows" in case.params else [-1]
+    return [{"x": (100 * torch.rand(numel, generator=g) + rank).to(dtype).view(shape)} for rank in range(n)]
 
 
 def on_rank(answer: Any, x: torch.Tensor) -> Any:
@@ -42,11 +44,11 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     if n == 1:
         return []
     xs = [i["x"] for i in given]
-    mine = [list(x.tensor_split(n)) for x in xs]
+    mine = [list(x.view(-1).tensor_split(n)) for x in xs]
     found = []
 
     def add(code: str, text: str, held: list[list[torch.Tensor]]) -> None:
-        found.append(Mistake(code, text, [torch.cat(held[r]) for r in ranks]))
+        found.append(Mistake(code, text, [torch.cat(held[r]).view_as(xs[r]) for r in ranks]))
 
     for first in (-1, 0):  # the chunk that a rank sends first; it ends with chunk `rank + own` complete
         own = first + 1
@@ -55,12 +57,19 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         add(
             "DTL-VALUE-ONE-CHUNK",
             f"only one chunk is the sum on each rank (on rank 0 chunk {own}): that is the reduce-scatter; the "
-            "all-gather is missing" + (", or one step short" if n == 2 else ""),
+            "all-gather is missing"
+            + (
+                ", or one step short; or the other chunk's sum is in a new tensor, which is no part of x (write into "
+                "the view: chunks[c] += ..., and not chunks[c] = chunks[c] + ...)"
+                if n == 2
+                else ""
+            ),
             reduced,
         )
         add(
             "DTL-VALUE-MISSING",
-            "one step too few in the reduce-scatter: a summand is missing in every chunk",
+            "one step too few in the reduce-scatter: a summand is missing in every chunk"
+            + ("; or what arrives there replaces the chunk, to which it has to be added" if n == 2 else ""),
             travel(short, ranks, n - 1, own, adds=False),
         )
         add(
@@ -80,8 +89,8 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
                 f"{own} complete, and begins with chunk {(own + shift) % n}",
                 travel(reduced, ranks, n - 1, own + shift, adds=False),
             )
-    length = len(xs[0]) // n * n
-    if length != len(xs[0]):
+    length = xs[0].numel() // n * n
+    if length != xs[0].numel():  # such a tensor has one dimension
         text = f"the last {len(xs[0]) - length} of {len(xs[0])} elements are still each rank's own: {n} chunks of "
         text += f"{length // n} do not cover the tensor"
         sums = total(xs)

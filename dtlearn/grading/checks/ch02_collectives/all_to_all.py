@@ -8,7 +8,7 @@ import torch
 
 from ... import rules
 from ...check import Case, Check, Given, Mistake, Stress
-from ._messages import POINT_TO_POINT, chunk_budget
+from ._messages import POINT_TO_POINT, chunk_budget, unwritten
 
 _CASES: dict[str, dict[str, Any]] = {
     "short": {"shape": [2], "dtype": torch.float32},
@@ -36,9 +36,9 @@ def expected(case: Case, given: Given) -> list[list[torch.Tensor]]:
 
 def mistakes(case: Case, given: Given) -> list[Mistake]:
     n, ranks = case.world_size, range(case.world_size)
-    if n == 1:
-        return []
     part = [i["parts"] for i in given]
+    if n == 1:
+        return [_own_part_missing(part)]
     return [
         Mistake(
             "DTL-VALUE-SAME-PART",
@@ -68,7 +68,18 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             "the rank's own part is missing: nobody sends it, so it has to be copied",
             [[torch.zeros_like(part[r][r]) if s == r else part[s][r] for s in ranks] for r in ranks],
         ),
+        _own_part_missing(part),
     ]
+
+
+def _own_part_missing(part: list[list[torch.Tensor]]) -> Mistake:
+    ranks = range(len(part))
+    return Mistake(
+        "DTL-VALUE-OWN-PART",
+        "the rank's own part is missing: nobody sends it, so it has to be copied; its place is still as torch.empty "
+        "left it",
+        [[unwritten(part[r][r]) if s == r else part[s][r] for s in ranks] for r in ranks],
+    )
 
 
 def _part_bytes(case: Case, given: Given) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ... import rules
-from ...check import Case, Check, Given, Mistake
+from ...check import Case, Check, Given, Mistake, Stress
 from ...grade import payload_bytes
 from ._messages import POINT_TO_POINT
 
@@ -59,4 +59,5 @@ CHECK = Check(
     rules=[POINT_TO_POINT, rules.most_rounds("ceil(log2(N))")],
     payload=lambda case, given: payload_bytes(given, "x"),
     may_change_inputs=True,
+    stress=Stress(poison=True),
 )

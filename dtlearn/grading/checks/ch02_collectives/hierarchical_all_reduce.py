@@ -10,9 +10,9 @@ from ... import rules
 from ...check import Case, Check, Given, Mistake, Stress
 from ._messages import POINT_TO_POINT, Held, padded_bytes, total, travel
 
-# Ranks per node by world size, and elements.
+# Ranks per node by world size, and elements; in so many rows.
 _CASES: dict[str, dict[str, Any]] = {
-    "nodes of two or three": {"ranks_per_node": {1: 1, 2: 2, 4: 2, 6: 3}, "numel": 24},
+    "nodes of two or three": {"ranks_per_node": {1: 1, 2: 2, 4: 2, 6: 3}, "numel": 24, "rows": 4},
     "an odd number of elements": {"ranks_per_node": {1: 1, 2: 1, 4: 4, 6: 2}, "numel": 7},
     "a long tensor": {"ranks_per_node": {1: 1, 2: 1, 4: 2, 6: 2}, "numel": 300_001},
 }
@@ -20,8 +20,9 @@ _CASES: dict[str, dict[str, Any]] = {
 
 def inputs(case: Case) -> Given:
     g, numel = case.generator(), case.params["numel"]
+    shape = [case.params["rows"], -1] if "rows" in case.params else [-1]
     return [
-        {"x": 100 * torch.rand(numel, generator=g) + rank, "ranks_per_node": _node_size(case)}
+        {"x": (100 * torch.rand(numel, generator=g) + rank).view(shape), "ranks_per_node": _node_size(case)}
         for rank in range(case.world_size)
     ]
 
@@ -43,7 +44,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     n, size = case.world_size, _node_size(case)
     if n == 1:
         return []
-    xs, ranks = [i["x"] for i in given], range(n)
+    xs, ranks = [i["x"].view(-1) for i in given], range(n)
     nodes = [range(first, first + size) for first in range(0, n, size)]
     places = [range(place, n, size) for place in range(size)]
     inside = [total([xs[r] for r in node]) for node in nodes]
@@ -80,7 +81,65 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
                 [torch.cat(chunks) for chunks in held],
             )
         )
-    return found
+    found += [Mistake(code, text, _played(xs, size, steps)) for code, text, steps in _OTHER_STEPS]
+    found.append(
+        Mistake(
+            "DTL-VALUE-PIECES",
+            f"only the first {n // size} elements of each chunk are right: the chunk itself was handed over as if its "
+            f"elements were the {n // size} pieces; cut it with tensor_split",
+            _played(xs, size, "rs, RS, AG, ag", single=True),
+        )
+    )
+    shape = given[0]["x"].shape
+    return [Mistake(m.code, m.text, [value.view(shape) for value in m.values]) for m in found]
+
+
+# Steps inside the node (small letters) and across nodes (capitals) of answers that leave one out or swap two.
+_OTHER_STEPS = [
+    (
+        "DTL-VALUE-ONE-PIECE",
+        "only one piece of each chunk is the sum over all: the all-gather across the nodes is missing",
+        "rs, RS, ag",
+    ),
+    (
+        "DTL-VALUE-ONE-PIECE",
+        "the last two steps are in the wrong order: the all-gather inside the node handed chunks around before the "
+        "all-gather across the nodes had completed them",
+        "rs, RS, ag, AG",
+    ),
+    (
+        "DTL-VALUE-STEP",
+        "the first step, the reduce-scatter inside the node, is missing: each chunk has the summands of one rank per "
+        "node only",
+        "RS, AG, ag",
+    ),
+    (
+        "DTL-VALUE-STEP",
+        "the reduce-scatter across the nodes is missing: its all-gather handed around pieces of the nodes' own sums",
+        "rs, AG, ag",
+    ),
+]
+
+
+def _played(xs: list[torch.Tensor], size: int, steps: str, single: bool = False) -> list[torch.Tensor]:
+    """What the ranks hold after these steps; with `single` a piece is one element, and the rest of a chunk is left."""
+    ranks, held = range(len(xs)), [list(x.tensor_split(size)) for x in xs]
+    num_nodes = len(xs) // size
+    for step in steps.split(", "):
+        adds, inside = step.lower() == "rs", step.islower()
+        first = -1 if adds else 0
+        for group in range(num_nodes if inside else size):
+            if inside:
+                held = travel(held, range(group * size, (group + 1) * size), size - 1, first, adds)
+                continue
+            whole = [held[r][group] for r in ranks]
+            cut = [list(w[:num_nodes].split(1) if single else w.tensor_split(num_nodes)) for w in whole]
+            if len({len(pieces) for pieces in cut} | {num_nodes}) > 1:
+                break  # a chunk of fewer elements: such an answer raises
+            moved = travel(cut, range(group, len(xs), size), num_nodes - 1, first, adds)
+            for r in ranks:
+                held[r][group] = torch.cat([*moved[r], whole[r][num_nodes:]] if single else moved[r])
+    return [torch.cat(chunks) for chunks in held]
 
 
 def payload(case: Case, given: Given) -> int:

@@ -73,14 +73,39 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             f"each step of the ring sends the whole tensor here; a step sends one chunk, 1/{n} of it",
             {"ring_chunks": 1},
         ),
-        ("DTL-VALUE-STEPS", f"the ring has 2 x {n} steps here; the last step of each half is the {n - 1}th", {}),
+        (
+            "DTL-VALUE-STEPS",
+            f"the ring has 2 x {n} steps here; the last step of each half is the {n - 1}th",
+            {"ring_steps": 2 * n},
+        ),
+        (
+            "DTL-VALUE-ROUND",
+            f"the tree has 2 x {depth + 1} steps here; log2({n}) is {math.log2(n):.4g}, rounded up {depth}",
+            {"tree_steps": 2 * (depth + 1)},
+        ),
+        (
+            "DTL-VALUE-ROUND",
+            f"the tree has 2 x {depth - 1} steps here; log2({n}) is {math.log2(n):.4g}, rounded up {depth}: is it "
+            "rounded down, or another logarithm?",
+            {"tree_steps": 2 * (depth - 1)},
+        ),
     ]
-    described[-1] = (*described[-1][:2], {"ring_steps": 2 * n})
     found = []
     for code, text, change in described:
         wrong = _costs(**given[0], **change)
         for keys in (("ring", "tree", "crossover"), ("ring", "tree")):
             found.append(Mistake(code, text, [{k: wrong[k] if k in keys else right[k] for k in right}]))
+    once = {
+        "ring": right["ring"] - (2 * (n - 1) - 1) * alpha,
+        "tree": right["tree"] - (2 * depth - 1) * alpha,
+        "crossover": right["crossover"],
+    }
+    text = "alpha counts once here; each step is a message of its own and takes it again"
+    found += [Mistake("DTL-VALUE-LATENCY", text, [{**once, "crossover": c}]) for c in (0.0, right["crossover"])]
+    text = "the times are right; the crossover leaves out that the ring takes time for its bytes too: set the two equal"
+    bare = 2 * (n - 1 - depth) * alpha * beta
+    for crossover in (bare, bare / (2 * depth)):
+        found.append(Mistake("DTL-VALUE-CROSSOVER", text, [{**right, "crossover": crossover}]))
     times = _costs(n, size, alpha, 1 / beta)
     found += [
         Mistake("DTL-VALUE-UNIT", "the bytes are multiplied by beta; it is bytes per second: divide", [times]),

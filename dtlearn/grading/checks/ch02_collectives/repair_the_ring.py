@@ -30,13 +30,29 @@ def expected(case: Case, given: Given) -> list[torch.Tensor]:
 
 def mistakes(case: Case, given: Given) -> list[Mistake]:
     n, xs = case.world_size, [i["x"] for i in given]
-    if n == 1:
-        return []
     ranks = range(n)
+    own_missing = Mistake(
+        "DTL-VALUE-MISSING",
+        "the rank's own x is missing in its sum",
+        [sum((x for s, x in enumerate(xs) if s != r), torch.zeros_like(xs[r])) for r in ranks],
+    )
+    if n == 1:
+        return [own_missing]
     totals = list(xs)
     for _ in range(n - 1):
         totals = [totals[r] + totals[r - 1] for r in ranks]
+    lost = [
+        Mistake(
+            "DTL-VALUE-OVERWRITTEN",
+            f"rank {1 - r} got its own x back, not that of rank {r}: rank {r} received into the tensor that it had yet "
+            "to send",
+            [2 * xs[s] if s != r else total(xs) for s in ranks],
+        )
+        for r in (ranks if n == 2 else ())
+    ]
     return [
+        own_missing,
+        *lost,
         Mistake(
             "DTL-VALUE-MISSING",
             "one step too few: the x of the right neighbour, which has the longest way, is missing",

@@ -9,7 +9,7 @@ import torch
 from ... import rules
 from ...check import Case, Check, Given, Mistake, Stress
 from ...grade import payload_bytes
-from ._messages import POINT_TO_POINT, chunk_budget
+from ._messages import POINT_TO_POINT, chunk_budget, unwritten
 
 _CASES: dict[str, dict[str, Any]] = {
     "short": {"shape": [3], "dtype": torch.float32},
@@ -34,26 +34,34 @@ def expected(case: Case, given: Given) -> list[list[torch.Tensor]]:
 
 def mistakes(case: Case, given: Given) -> list[Mistake]:
     n = case.world_size
-    if n == 1:
-        return []
     xs, ranks = [i["x"] for i in given], range(n)
+    own_missing = Mistake(
+        "DTL-VALUE-OWN",
+        "in the rank's own place its own x is missing: nobody sends it there, so it has to be copied",
+        [[unwritten(xs[r]) if c == r else xs[c] for c in ranks] for r in ranks],
+    )
+    if n == 1:
+        return [own_missing]
 
     def own_and(other: Any) -> list[list[torch.Tensor]]:
         """On each rank its own x in its own place, and `other(rank, place)` in the others."""
         return [[xs[r] if c == r else other(r, c) for c in ranks] for r in ranks]
 
-    zero = torch.zeros_like(xs[0])
     return [
+        own_missing,
         Mistake(
             "DTL-VALUE-PERMUTED",
             "in the order of arrival: rank 0 has its own x first, then that of its left neighbour, and so on; in "
             "place r must stand the x of rank r",
             [[xs[(r - k) % n] for k in ranks] for r in ranks],
         ),
-        Mistake(
-            "DTL-VALUE-SHORT",
-            f"one step too few: the x of the right neighbour never came (place 1 on rank 0, 0 on rank {n - 1})",
-            own_and(lambda r, c: zero if c == (r + 1) % n else xs[c]),
+        *(
+            Mistake(
+                "DTL-VALUE-SHORT",
+                f"one step too few: the x of the right neighbour never came (place 1 on rank 0, 0 on rank {n - 1})",
+                own_and(lambda r, c, before=before: before if c == (r + 1) % n else xs[c]),
+            )
+            for before in (torch.zeros_like(xs[0]), unwritten(xs[0]))
         ),
         Mistake(
             "DTL-VALUE-REPEATED",

@@ -21,8 +21,9 @@ _SHAPES: dict[str, list[list[int]]] = {
 def inputs(case: Case) -> Given:
     g, n = case.generator(), case.world_size
     shapes = [case.params["shapes"][c % 4] for c in range(n)]
+    dtype = torch.float64 if case.name == "equal parts" else torch.float32
     return [
-        {"parts": [100 * torch.rand(s, generator=g) + 100 * rank + 10 * c for c, s in enumerate(shapes)]}
+        {"parts": [(100 * torch.rand(s, generator=g) + 100 * rank + 10 * c).to(dtype) for c, s in enumerate(shapes)]}
         for rank in range(n)
     ]
 
@@ -63,6 +64,16 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             [_sum(given, (r + 1) % n, without=(r + 1) % n) for r in ranks],
         ),
     ]
+    if all(p.shape == given[0]["parts"][0].shape for p in given[0]["parts"]):
+        begun = [given[(r + 1) % n]["parts"] for r in ranks]
+        found.append(
+            Mistake(
+                "DTL-VALUE-WRONG-PART",
+                "every rank added the part that it had just sent on (rank 0: part "
+                f"{n - 1}), not the same part as the partial sum that came (rank 0: part {(n - 2) % n})",
+                [begun[r][r] + _sum(given, (r + 1) % n, without=(r + 1) % n) for r in ranks],
+            )
+        )
     for away in range(1, n):
         text = f"a summand is missing: that of rank {away} on rank 0, of rank {(1 + away) % n} on rank 1, ..."
         values = [_sum(given, r, without=(r + away) % n) for r in ranks]
