@@ -190,8 +190,8 @@ def _passes(rank: int, k: int, note: dict[str, Any]) -> Finding | None:
             why = "call `model` itself: past it, as with model.module, DDP cannot prepare the backward pass"
         return Finding("DTL-RULE-PASSES", f"{text}{why}", rank)
     if len(backward) < k:
-        text = f"rank {rank} made {len(backward)} backward pass{'es' * (len(backward) != 1)} for {k} micro-batches: so all "
-        text += "are kept at once, in the memory that they were cut up to save"
+        text = f"rank {rank} made {len(backward)} backward pass{'es' * (len(backward) != 1)} for {k} micro-batches: so "
+        text += "all are kept at once, in the memory that they were cut up to save"
         return Finding("DTL-RULE-PASSES", text, rank)
     if forward == [False] * (k - 1) + [True] or not any(forward):  # by hand: the values tell
         return None

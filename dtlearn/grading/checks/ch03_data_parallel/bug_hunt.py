@@ -77,7 +77,7 @@ def inputs(case: Case) -> Given:
     # Pairs of the same x, with y off by 2 x rank to both sides: so a rank's loss is higher by the square of that.
     held = torch.randn(8, _FEATURES, generator=g, dtype=torch.float64).repeat(2, 1)
     aside = torch.tensor([[1.0] * 8 + [-1.0] * 8], dtype=torch.float64).T
-    given = []
+    given: Given = []
     for rank in range(n):
         given.append(
             {
