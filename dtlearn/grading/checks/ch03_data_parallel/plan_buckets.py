@@ -180,9 +180,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         text = f"{are.format(', '.join(lost))} in no bucket, so nobody averages the gradient"
         return replace(found, code="DTL-VALUE-LOST-BUCKET", text=text)
     if odd := [i for i, times in seen.items() if times > 1 or i not in indices]:
-        text = (
-            f"index {odd[0]} stands {seen[odd[0]]} times in the plan; 0 to {len(indices) - 1} belong there, each once"
-        )
+        text = f"index {odd[0]} stands {seen[odd[0]]} times in the plan; 0 to {len(indices) - 1} belong there once"
         return replace(found, text=text)
     if sorted(have) == sorted(want):
         text = f"the buckets are right, but in another order: {_late(want, have)}, as its last gradient comes earlier"
