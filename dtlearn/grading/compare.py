@@ -30,9 +30,13 @@ def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got
     if not wrong:
         return None
     rank = wrong[0]
-    where = "on every rank" if len(wrong) == case.world_size else f"on {ranks_text(wrong)}"
     plain = difference(expected[rank], got[rank], check.rtol, check.atol)
     assert plain is not None
+    where = "on every rank" if len(wrong) == case.world_size else f"on {ranks_text(wrong)}"
+    kinds = {r: difference(expected[r], got[r], check.rtol, check.atol) for r in wrong}
+    alike = [r for r, one in kinds.items() if one and one.code == plain.code]
+    if alike != wrong:  # "is None (on every rank)" would be untrue
+        where = f"on {ranks_text(alike)}; wrong in another way on {ranks_text([r for r in wrong if r not in alike])}"
 
     def fits(candidate: Sequence[Any]) -> bool:
         return not any(difference(candidate[r], got[r], check.rtol, check.atol) for r in range(case.world_size))

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
+
 from ..runtime.errors import Failure, RankError, RanksDisagree, RanksTimeout
 from ..runtime.record import Record
 from . import rules, values
@@ -25,6 +27,7 @@ from .verdict import Result, State
 
 _MOST_LINES = 40
 _STUB = "NotImplementedError"
+_A_TENSOR, _NO_TENSOR = "`.clone()`", "`list(...)`, or copy.deepcopy"
 _REUSE = (
     "An isend reads its tensor until wait() returns: receive into another one, and add after wait(). And what an irecv "
     "fills may be sent on only after the wait() of that irecv."
@@ -72,7 +75,8 @@ def _find(
             return "failed", Finding("DTL-RESULT", f"rank {rank} sent no readable result: {error_}", rank), []
         if changed and not check.may_change_inputs:
             text = f"rank {rank} changed what it was given: {', '.join(map(str, changed))}"
-            advice = "Work on a copy (`.clone()`): the caller still needs its tensor."
+            copied = _A_TENSOR if isinstance(given[rank].get(changed[0]), torch.Tensor) else _NO_TENSOR
+            advice = f"Work on a copy ({copied}): the caller still needs what it gave."
             return "failed", Finding("DTL-MUTATED", text, rank, None, advice), []
         if left:
             text = f"rank {rank} returned and left something running: {', '.join(map(str, left))[:200]}"

@@ -17,8 +17,8 @@ Example with 2 ranks, k = 3, and gradients of the single micro-batches' mean err
     rank 0: 1., 2., 3.         rank 1: 4., 5., 9.
     afterwards, on both: 4., the mean of all six
 
-Rules: one forward pass for each micro-batch, by calling `model`; no optimizer step. The gradients
-are reduced once. Budget, bytes: optimal n, the size of all gradients.
+Rules: for each micro-batch one forward pass, by calling `model`, and its backward pass before the
+next one begins; no optimizer step. The gradients are reduced once. Budget, bytes: optimal n, the size of all gradients.
 
 Beware: DDP decides in the forward pass whether the backward pass after it will communicate.
 """

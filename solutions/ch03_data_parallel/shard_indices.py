@@ -22,7 +22,8 @@ Example: n = 5, N = 2, no shuffle
 
 Beware: n may be smaller than N. With drop_last no rank has a sample then.
 
-Rule: no communication. Every rank works out the same order for itself.
+Rules: no communication, every rank works out the same order for itself; and torch's global random
+numbers stay as they are.
 """
 
 import math

@@ -5,6 +5,7 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.course import load_course
+from dtlearn.grading.checks.ch03_data_parallel import bug_hunt, plan_buckets
 from dtlearn.grading.compare import difference
 from dtlearn.grading.locate import find_check
 
@@ -27,7 +28,7 @@ def test_the_buckets_are_those_of_torch(seed):
     check = find_check(COURSE, exercise)
     for case in check.all_cases(1, seed):
         given = check.inputs(case)
-        (plan,) = check.expected(case, given)
+        (plan,) = plan_buckets.expected(case, given)
         made = torch_plan(**given[0])
         # With several dtypes torch appends what is open at the end in no particular order.
         assert sorted(made) == sorted(plan), case.name
@@ -48,8 +49,8 @@ def test_each_bug_of_the_hunt_shows_in_its_case(world_size, seed):
     }
     for case in check.all_cases(world_size, seed):
         given = check.inputs(case)
-        right = check.expected(case, given)
-        for mistake in check.mistakes(case, given):
+        right = bug_hunt.expected(case, given)
+        for mistake in bug_hunt.mistakes(case, given):
             differ = any(difference(e, v, 1e-5, 1e-6) for e, v in zip(right, mistake.values, strict=True))
             single = "; and " not in mistake.text
             assert differ or not single or mistake.code not in shows[case.name], (case.name, mistake.text)
@@ -62,9 +63,9 @@ def test_training_in_the_hunt_ends_early_and_the_ranks_own_losses_would_end_it_e
     check = find_check(COURSE, COURSE.exercise("ch03.bug_hunt"))
     case = next(c for c in check.all_cases(world_size, seed) if c.name == "an early end")
     given = check.inputs(case)
-    losses, target = check.expected(case, given)[0]["losses"], given[0]["numbers"]["target"]
+    losses, target = bug_hunt.expected(case, given)[0]["losses"], given[0]["numbers"]["target"]
     assert len(losses) == 3 < given[0]["numbers"]["epochs"]
     assert losses[-1] < target <= min(losses[:-1])
     if world_size > 1:  # else a run that goes by each rank's own loss would not hang
-        (ends,) = [m.values for m in check.mistakes(case, given) if "one rank's own loss" in m.text]
+        (ends,) = [m.values for m in bug_hunt.mistakes(case, given) if "one rank's own loss" in m.text]
         assert len(ends[0]["losses"]) < len(losses)

@@ -43,18 +43,22 @@ def on_rank(answer: Any, weights: Any, updates: Any, old: float) -> Any:
     model: Any = torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=1e-4)
     for _ in range(2):  # DDP forms its buckets after the first backward pass
         model(updates[0][0][0]).sum().backward()
-    forward, backward = [], []
+    forward, backward, inner = [], [], []
     model.register_forward_pre_hook(lambda *_: forward.append(model.require_backward_grad_sync))
+    module.register_forward_pre_hook(lambda *_: inner.append(True))
     module[2].bias.register_hook(lambda _: backward.append(model.require_backward_grad_sync))
     notes = []
     for micro_batches in updates:
         for parameter in module.parameters():
-            parameter.grad.fill_(old)
+            parameter.grad = torch.full_like(parameter, old)
         answer(model, [tuple(pair) for pair in micro_batches])
-        grads = [p.grad if p.grad is None else p.grad.clone() for p in module.parameters()]
-        notes.append({"grads": grads, "forward": list(forward), "backward": list(backward)})
+        grads = {name: p.grad if p.grad is None else p.grad.clone() for name, p in module.named_parameters()}
+        passes = {"forward": list(forward), "backward": list(backward), "inner": len(inner)}
+        moved = [name for name, value in module.state_dict().items() if not torch.equal(value, weights[name])]
+        notes.append({"grads": grads, "moved": moved, **passes})
         forward.clear()
         backward.clear()
+        inner.clear()
     return notes
 
 
@@ -79,16 +83,22 @@ def _columns(parts: list[tuple[float, list[torch.Tensor]]]) -> list[tuple[torch.
     return list(zip(*[tensors for _, tensors in parts], strict=True))
 
 
-def _right(case: Case, given: Given) -> list[list[list[torch.Tensor]]]:
-    """What each rank should have: [rank][update][parameter]."""
+def _named(updates: list[list[torch.Tensor]]) -> dict[str, dict[str, torch.Tensor]]:
+    """As messages name them: of each update, the gradient of each parameter."""
+    names = [f"{layer}.{name}" for layer, name, _ in _shapes()]
+    return {f"update {u + 1}": dict(zip(names, grads, strict=True)) for u, grads in enumerate(updates)}
+
+
+def _right(case: Case, given: Given) -> list[dict[str, dict[str, torch.Tensor]]]:
+    """What each rank should have."""
     alone, k, n = _gradients(given), case.params["k"], case.world_size
     mean = [_weighted([(1 / (k * n), g) for rank in alone for g in rank[u]]) for u in range(_UPDATES)]
-    return [mean] * n
+    return [_named(mean)] * n
 
 
 def _mistakes(case: Case, given: Given) -> list[Mistake]:
     alone, k, n = _gradients(given), case.params["k"], case.world_size
-    updates, ranks, right = range(_UPDATES), range(case.world_size), _right(case, given)
+    updates, ranks, right, late = range(_UPDATES), range(case.world_size), _right(case, given), 1 / n
 
     def by(update: int) -> list[list[list[torch.Tensor]]]:
         return [rank[update] for rank in alone]
@@ -97,7 +107,7 @@ def _mistakes(case: Case, given: Given) -> list[Mistake]:
         Mistake(
             "DTL-VALUE-OLD",
             "the gradients of the step before are still in: a backward pass adds to p.grad, so begin with zero_grad",
-            [[[t + old for t in update] for update in rank] for rank in right],
+            [{u: {name: t + old for name, t in update.items()} for u, update in rank.items()} for rank in right],
         )
         for old in (_OLD, _OLD / n)
     ]
@@ -106,14 +116,18 @@ def _mistakes(case: Case, given: Given) -> list[Mistake]:
             Mistake(
                 "DTL-VALUE-LAST-ONLY",
                 f"only the last of {k} micro-batches is in the gradient: zero_grad emptied it between them?",
-                [[_weighted([(1 / (k * n), alone[r][u][-1]) for r in ranks]) for u in updates]] * n,
+                [_named([_weighted([(1 / (k * n), alone[r][u][-1]) for r in ranks]) for u in updates])] * n,
             )
         )
         found.append(
             Mistake(
                 "DTL-VALUE-LAST-WHOLE",
                 f"the last of {k} micro-batches is not divided by {k}, as the others are: it weighs {k} times as much",
-                [[_weighted([(1 / n if g is m[-1] else 1 / (k * n), g) for m in by(u) for g in m]) for u in updates]]
+                [
+                    _named(
+                        [_weighted([(late if g is m[-1] else late / k, g) for m in by(u) for g in m]) for u in updates]
+                    )
+                ]
                 * n,
             )
         )
@@ -122,7 +136,7 @@ def _mistakes(case: Case, given: Given) -> list[Mistake]:
             Mistake(
                 "DTL-VALUE-NO-SYNC",
                 "every rank still has the mean of its own micro-batches: no backward pass averaged over the ranks",
-                [[_weighted([(1 / k, g) for g in alone[r][u]]) for u in updates] for r in ranks],
+                [_named([_weighted([(1 / k, g) for g in alone[r][u]]) for u in updates]) for r in ranks],
             )
         )
     if n > 1 and k > 1:
@@ -132,12 +146,14 @@ def _mistakes(case: Case, given: Given) -> list[Mistake]:
                 "only the first micro-batch is averaged over the ranks, the others are each rank's own: the last "
                 "backward pass is the one that has to communicate, with all that was added up before",
                 [
-                    [
-                        _weighted(
-                            [(1 / (k * n), alone[s][u][0]) for s in ranks] + [(1 / k, g) for g in alone[r][u][1:]]
-                        )
-                        for u in updates
-                    ]
+                    _named(
+                        [
+                            _weighted(
+                                [(1 / (k * n), alone[s][u][0]) for s in ranks] + [(1 / k, g) for g in alone[r][u][1:]]
+                            )
+                            for u in updates
+                        ]
+                    )
                     for r in ranks
                 ],
             )
@@ -150,24 +166,35 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     k = case.params["k"]
     for rank, notes in enumerate(got):
         for note in notes:
-            if found := _passes(rank, k, note["forward"], note["backward"]):
+            if found := _passes(rank, k, note):
                 return found
-    return compare(_GRADS, case, given, _right(case, given), [[note["grads"] for note in notes] for notes in got])
+    named = [{f"update {u + 1}": note["grads"] for u, note in enumerate(notes)} for notes in got]
+    found = compare(_GRADS, case, given, _right(case, given), named)
+    if found and not any(flag for notes in got for note in notes for flag in note["forward"]):
+        text = "the last micro-batch is within no_sync() too: so no backward pass averages over the ranks"
+        return Finding("DTL-VALUE-NO-SYNC", text, found.rank)
+    return found
 
 
-def _passes(rank: int, k: int, forward: list[bool], backward: list[bool]) -> Finding | None:
-    """Whether there is one forward pass per micro-batch, and which of them lead to communication."""
-    if len(forward) != k:
+def _passes(rank: int, k: int, note: dict[str, Any]) -> Finding | None:
+    """Whether there are the passes of each micro-batch, and which of them lead to communication."""
+    forward, backward = note["forward"], note["backward"]
+    if note["moved"]:
+        text = f"rank {rank} changed {note['moved'][0]}, a parameter: the optimizer step comes later, and is not yours"
+        return Finding("DTL-VALUE-PARAMETERS", text, rank)
+    if len(forward) != k or note["inner"] != k:
         text = f"rank {rank} called the model {len(forward)} times for {k} micro-batch{'es' * (k > 1)}; "
-        why = "all of them at once need the memory that they were cut up to save"
-        if not forward:
+        at_once = "all of them at once need the memory that they were cut up to save"
+        why = at_once if len(forward) < k else "each belongs into one forward pass"
+        if note["inner"] > len(forward):
             why = "call `model` itself: past it, as with model.module, DDP cannot prepare the backward pass"
         return Finding("DTL-RULE-PASSES", f"{text}{why}", rank)
-    if forward == [False] * (k - 1) + [True]:
+    if len(backward) < k:
+        text = f"rank {rank} made {len(backward)} backward pass{'es' * (len(backward) != 1)} for {k} micro-batches: so "
+        text += "all are kept at once, in the memory that they were cut up to save"
+        return Finding("DTL-RULE-PASSES", text, rank)
+    if forward == [False] * (k - 1) + [True] or not any(forward):  # by hand: the values tell
         return None
-    if not any(forward):
-        text = "the last micro-batch is within no_sync() too: so no backward pass averages over the ranks"
-        return Finding("DTL-VALUE-NO-SYNC", text, rank)
     if all(forward) and not all(backward):
         text = "the backward pass is within no_sync(), the forward pass is not: DDP decides in the forward pass, so "
         return Finding("DTL-RULE-MESSAGES", f"{text}all {k} backward passes reduced the gradients", rank)
@@ -192,16 +219,16 @@ def payload(case: Case, given: Given) -> int:
     return sum(4 * int(t.numel()) for t in given[0]["weights"].values())
 
 
-_GRADS = Check(
-    on_rank,
-    inputs,
-    _right,
-    cases=_CASES,
-    mistakes=_mistakes,
-    factors=lambda case: {case.params["k"]: "the number of micro-batches"},
-    rtol=1e-4,
-    atol=1e-5,
-)
+def _factors(case: Case) -> dict[float, str]:
+    k, elements = case.params["k"], _ROWS * 2
+    found = {
+        k: "the number of micro-batches",
+        elements: "the number of elements of a micro-batch's y (a sum over them?)",
+    }
+    return {**found, k / (k - 1): f"{k} / {k - 1}, a division by {k - 1}"} if k > 2 else found
+
+
+_GRADS = Check(on_rank, inputs, _right, cases=_CASES, mistakes=_mistakes, factors=_factors, rtol=1e-4, atol=1e-5)
 CHECK = Check(
     on_rank,
     inputs,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from ...check import Case, Check, Given, Mistake
+from ....runtime.record import Record
+from ...check import Case, Check, Finding, Given, Mistake
+from ...compare import compare, difference
 
 Gradients = dict[str, torch.Tensor | None]
 
@@ -178,12 +181,25 @@ def payload(case: Case, given: Given) -> int:
     return 4 * int(numel) + 8 * len(_SHAPES)
 
 
-CHECK = Check(
-    on_rank,
-    inputs,
-    expected,
-    cases=_CASES,
-    mistakes=mistakes,
-    payload=payload,
-    may_change_inputs=True,
-)
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    """Compares; where the values alone say nothing, by what should not have changed, and by what is missing."""
+    right = expected(case, given)
+    found = compare(_VALUES, case, given, right, got)
+    if found is None or found.code not in ("DTL-VALUE", "DTL-VALUE-NONE", "DTL-VALUE-ONE-RANK"):
+        return found
+    for rank, (one, wanted) in enumerate(zip(got, right, strict=True)):
+        for name, parameter in wanted["parameters"].items():
+            if difference(parameter, one["parameters"][name], _VALUES.rtol, _VALUES.atol):
+                text = (
+                    f"rank {rank} changed the parameter {name} itself: only its `.grad` is replaced, and the optimizer "
+                )
+                return Finding("DTL-VALUE-PARAMETERS", f"{text}steps later", rank)
+        for name, gradient in wanted["gradients"].items():
+            if gradient is not None and one["gradients"][name] is None:
+                text = f"rank {rank} ends with None for {name}, although some rank has a gradient: the mean is missing"
+                return Finding("DTL-VALUE-KEPT-NONE", text, rank)
+    return found
+
+
+_VALUES = Check(on_rank, inputs, expected, cases=_CASES, mistakes=mistakes, payload=payload, may_change_inputs=True)
+CHECK = replace(_VALUES, expected=None, verify=verify)

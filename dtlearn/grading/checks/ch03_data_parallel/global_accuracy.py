@@ -39,13 +39,19 @@ def on_rank(answer: Any, logits: torch.Tensor, targets: torch.Tensor, n: int) ->
     return answer(logits, targets, n)
 
 
-def _sums(given: Given, padding: bool = False, whole_rounds: bool = False) -> Sums:
-    """What each rank adds up. `padding`: repeats count too. `whole_rounds`: only as many as every rank has."""
+def _sums(
+    given: Given, padding: bool = False, whole_rounds: bool = False, blocks: bool = False, softmax: bool = False
+) -> Sums:
+    """What each rank adds up. `padding`: repeats count too. `whole_rounds`: only as many as every rank has. `blocks`:
+    as if each rank had a piece of the data set. `softmax`: the loss of probabilities."""
     found = []
     for rank, i in enumerate(given):
         n, size = i["n"], len(given)
         most = len(i["targets"]) if padding else n // size if whole_rounds else len(range(rank, n, size))
+        if blocks:
+            most = min(len(i["targets"]), max(0, n - rank * len(i["targets"])))
         logits, targets = i["logits"][:most].double(), i["targets"][:most]
+        logits = logits.softmax(1) if softmax else logits
         right = int((logits.argmax(1) == targets).sum())
         found.append((float(most), float(right), float(cross_entropy(logits, targets, reduction="sum"))))
     return found
@@ -97,6 +103,17 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             [_means(real, dealt)] * size,
         )
         add(
+            "DTL-VALUE-BLOCKS",
+            "the padding is looked for as if every rank had a piece of the data set, one after the other; they were "
+            "dealt out in turn: the k-th sample of rank r is sample k N + r",
+            [_means(_sums(given, blocks=True), n)] * size,
+        )
+        add(
+            "DTL-VALUE-LOCAL",
+            "each rank divides its own sum by n: the sums were not added up over the ranks",
+            [_means([s], n) for s in real],
+        )
+        add(
             "DTL-VALUE-MEAN-OF-MEANS",
             f"the mean of the ranks' means: every rank counts the same, although they have {counts} samples",
             [_mean_of_means(real)] * size,
@@ -126,9 +143,14 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             f"{n - n // size * size} of {n} samples left out: the last round, in which not every rank got a new one",
             [_means(whole, n // size * size)] * size,
         )
+    none = {"accuracy": 0.0, "loss": right[0]["loss"]}
+    text = (
+        "the accuracy is 0: either it was rounded down to a whole number, as `//` does, or no prediction is compared "
+    )
+    add("DTL-VALUE-FLOOR", f"{text}with its target: argmax(dim=1) gives one for each sample", [none] * size)
     add(
         "DTL-VALUE-FLOOR",
-        "the division was rounded down to a whole number: `//` loses the fraction, `/` keeps it",
+        "rounded down to a whole number: `//` and tensors of whole numbers lose the fraction, `/` keeps it",
         [{k: float(v // 1) for k, v in r.items()} for r in right],
     )
     add(
@@ -140,6 +162,17 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         "DTL-VALUE-SUM",
         "these are sums over the samples: divide them by n",
         [_means(real, 1.0)] * size,
+    )
+    add(
+        "DTL-VALUE-SOFTMAX",
+        "the loss is that of probabilities: cross_entropy takes the logits, and makes the softmax itself",
+        [_means(_sums(given, softmax=True), n)] * size,
+    )
+    means = [_ratio(s[2], s[0]) for s in real]
+    add(
+        "DTL-VALUE-MEAN-OF-MEANS",
+        "each rank's mean loss was divided by n, as if it were a sum: reduction='sum' adds up",
+        [{"accuracy": right[0]["accuracy"], "loss": sum(means) / n}] * size,
     )
     found = [Mistake(code, text, values) for code, text, values in described]
     for key, other in (("accuracy", "loss"), ("loss", "accuracy")):

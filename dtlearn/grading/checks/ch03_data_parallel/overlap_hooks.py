@@ -44,15 +44,17 @@ def inputs(case: Case) -> Given:
 def on_rank(answer: Any, parameters: Any, buckets: Any, order: Any, chained: bool, x: Any) -> Any:
     import time
 
-    leaves: list[Any] = [torch.nn.Parameter(p) for p in parameters]
+    leaves: list[Any] = [torch.nn.Parameter(p.clone()) for p in parameters]
     overlap = answer([[leaves[i] for i in bucket] for bucket in buckets])
+    if not callable(getattr(overlap, "finish", None)):
+        return type(overlap).__name__
     steps, ready = [], []
+    hooks = [len(leaf._post_accumulate_grad_hooks or ()) for leaf in leaves]
     for number, leaf in enumerate(leaves):
-        leaf.grad = torch.zeros_like(leaf)
         leaf.register_post_accumulate_grad_hook(lambda _, number=number: ready.append([number, time.monotonic_ns()]))
     for rows in x:
         for leaf in leaves:
-            leaf.grad.zero_()
+            leaf.grad = torch.zeros_like(leaf)  # a new one in each step, as after zero_grad()
         ready.clear()
         begun = time.monotonic_ns()
         hidden, total = rows, torch.zeros(())
@@ -62,7 +64,11 @@ def on_rank(answer: Any, parameters: Any, buckets: Any, order: Any, chained: boo
         total.backward()
         done = time.monotonic_ns()
         overlap.finish()
-        steps.append({"grads": [leaf.grad.clone() for leaf in leaves], "ready": list(ready), "span": [begun, done]})
+        moved = [i for i, leaf in enumerate(leaves) if not torch.equal(leaf, parameters[i])]
+        again = [len(leaf._post_accumulate_grad_hooks) - 1 for leaf in leaves] != hooks
+        grads = [None if leaf.grad is None else leaf.grad.clone() for leaf in leaves]
+        notes = {"ready": list(ready), "span": [begun, done], "moved": moved, "again": again}
+        steps.append({"grads": grads, **notes})
     return steps
 
 
@@ -84,21 +90,29 @@ def _mean(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack(list(tensors)).double().mean(0).float()
 
 
-def _right(case: Case, given: Given) -> list[list[list[torch.Tensor]]]:
+def _named(steps: Sequence[Sequence[Any]]) -> dict[str, dict[str, Any]]:
+    """As messages name them: of each step, the gradient of each parameter."""
+    return {f"step {s + 1}": {f"parameter {p}": g for p, g in enumerate(grads)} for s, grads in enumerate(steps)}
+
+
+def _means(given: Given) -> list[list[torch.Tensor]]:
     alone = _alone(given)
-    means = [[_mean([a[s][p] for a in alone]) for p in range(2 * _LAYERS)] for s in range(_STEPS)]
-    return [means] * case.world_size
+    return [[_mean([a[s][p] for a in alone]) for p in range(2 * _LAYERS)] for s in range(_STEPS)]
+
+
+def _right(case: Case, given: Given) -> list[dict[str, dict[str, torch.Tensor]]]:
+    return [_named(_means(given))] * case.world_size
 
 
 def _mistakes(case: Case, given: Given) -> list[Mistake]:
-    alone, right = _alone(given), _right(case, given)[0]
+    alone, right = _alone(given), _means(given)
     # Biases are added last in the forward pass, so the weight of a layer is the last of its bucket to arrive.
     without = [[g if p % 2 else torch.zeros_like(g) for p, g in enumerate(step)] for step in right]
     early = Mistake(
         "DTL-VALUE-MISSING",
         "the gradient that arrives last is missing in every bucket: its hook ran before p.grad had it; "
         "register_post_accumulate_grad_hook runs after",
-        [without] * len(alone),
+        [_named(without)] * len(alone),
     )
     if case.world_size == 1:
         return [early]
@@ -109,21 +123,34 @@ def _mistakes(case: Case, given: Given) -> list[Mistake]:
     counts = _START_OVER
     return [
         early,
-        Mistake(stale, nothing, alone),
-        Mistake(stale, f"{second}: {counts}", [[right[0], a[1]] for a in alone]),
-        Mistake(stale, f"{repeated}: {counts}", [[right[0], right[0]]] * len(alone)),
+        Mistake(stale, nothing, [_named(a) for a in alone]),
+        Mistake(stale, f"{second}: {counts}", [_named([right[0], a[1]]) for a in alone]),
+        Mistake(stale, f"{repeated}: {counts}", [_named([right[0], right[0]])] * len(alone)),
     ]
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
     """When the calls were made, then the gradients."""
+    for rank, steps in enumerate(got):
+        if isinstance(steps, str):
+            text = f"rank {rank} got an object of type {steps} from overlap_hooks; it should have a method finish()"
+            return Finding("DTL-VALUE-TYPE", text, rank)
+        if moved := steps[0]["moved"]:
+            text = (
+                f"rank {rank} changed parameter {moved[0]} itself: the mean belongs into its .grad, and the optimizer "
+            )
+            return Finding("DTL-VALUE-PARAMETERS", f"{text}steps later", rank)
     alone = case.world_size == 1 and not record.select(op="all_reduce").events  # then there is nothing to reduce
     if not alone and not record.incomplete:
         for rank, steps in enumerate(got):
             for number, step in enumerate(steps):
                 if found := _timing(rank, number, step, _calls(record, rank, steps, number)):
                     return found
-    return compare(_GRADS, case, given, _right(case, given), [[step["grads"] for step in steps] for steps in got])
+    found = compare(_GRADS, case, given, _right(case, given), [_named([s["grads"] for s in steps]) for steps in got])
+    if found and any(step["again"] for step in got[found.rank or 0]):
+        text = "there are more hooks after a step than before it: they stay where they are, so register them once; "
+        return Finding("DTL-RULE-SCHEDULE", f"{text}else each gradient is counted several times", found.rank)
+    return found
 
 
 def _calls(record: Record, rank: int, steps: Any, number: int) -> list[Event]:

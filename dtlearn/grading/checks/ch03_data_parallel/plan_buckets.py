@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from ....runtime.record import Record
 from ... import rules
-from ...check import Case, Check, Given, Mistake
+from ...check import Case, Check, Finding, Given, Mistake
+from ...compare import compare
+from ._plans import Plan, cut_at_dtypes, fill, ready_order
 
-Plan = list[list[int]]
 _F32, _BF16 = "float32", "bfloat16"
 _MIB = 2**20
 
@@ -68,48 +71,7 @@ def on_rank(answer: Any, nbytes: Any, dtypes: Any, bucket_cap: int, first_bucket
 
 
 def expected(case: Case, given: Given) -> list[Plan]:
-    return [_ready_order(_fill(**i)) for i in given]
-
-
-def _fill(
-    nbytes: Sequence[int],
-    dtypes: Sequence[str],
-    bucket_cap: int,
-    first_bucket_cap: int,
-    *,
-    order: Sequence[int] | None = None,
-    overflow: bool = False,
-    strict: bool = False,
-    first_of_all: bool = False,
-    keep_open: bool = True,
-) -> Plan:
-    """Buckets in the order in which they were closed, then those still open. All options from `order` on are
-    mistakes: `overflow` closes a bucket before it exceeds its cap, `strict` only above it, `first_of_all` gives the
-    small cap to one bucket only, without `keep_open` what is open at the end is lost."""
-    closed: Plan = []
-    filling: dict[str, list[int]] = {}
-    sizes: dict[str, int] = {}
-    caps = dict.fromkeys(dtypes, first_bucket_cap)
-
-    def close(dtype: str) -> None:
-        closed.append(filling.pop(dtype))
-        del sizes[dtype]
-        for one in caps if first_of_all else [dtype]:
-            caps[one] = bucket_cap
-
-    for index in reversed(range(len(nbytes))) if order is None else order:
-        dtype = dtypes[index]
-        if overflow and dtype in filling and sizes[dtype] + nbytes[index] > caps[dtype]:
-            close(dtype)
-        filling.setdefault(dtype, []).append(index)
-        sizes[dtype] = sizes.get(dtype, 0) + nbytes[index]
-        if not overflow and sizes[dtype] >= caps[dtype] + strict:
-            close(dtype)
-    return closed + list(filling.values()) * keep_open
-
-
-def _ready_order(plan: Plan) -> Plan:
-    return sorted(plan, key=lambda bucket: bucket[-1], reverse=True)
+    return [ready_order(fill(**i)) for i in given]
 
 
 def mistakes(case: Case, given: Given) -> list[Mistake]:
@@ -123,20 +85,20 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
 
     def both(**change: Any) -> list[Plan]:
         """With a mistake; as it comes, and sorted."""
-        plan = _fill(**{**job, **change})
-        return [_ready_order(plan), plan]
+        plan = fill(**{**job, **change})
+        return [ready_order(plan), plan]
 
-    plan = _ready_order(_fill(**job))
+    plan = ready_order(fill(**job))
     by_first = sorted(plan, key=lambda bucket: bucket[0], reverse=True)
     text = "the buckets are right, but sorted by when they were opened: a bucket is ready when its last gradient is "
     add("DTL-VALUE-ORDER", f"{text}there, and {_late(plan, by_first)}", by_first)
     text = "the buckets are right, but those still open at the end come last: one of them is ready earlier, when its "
-    add("DTL-VALUE-ORDER", f"{text}last gradient is there, and {_late(plan, _fill(**job))}", _fill(**job))
+    add("DTL-VALUE-ORDER", f"{text}last gradient is there, and {_late(plan, fill(**job))}", fill(**job))
     text = "the buckets are right, but they come in the reverse order: the first one is ready first"
     add("DTL-VALUE-ORDER", text, plan[::-1])
     text = "the buckets are right, but the indices in them are sorted; they should stand in the order they came in"
     add("DTL-VALUE-ORDER", text, [sorted(bucket) for bucket in plan])
-    forward = _fill(**job, order=range(n))
+    forward = fill(**job, order=range(n))
     add(
         "DTL-VALUE-FORWARD",
         f"the first bucket holds parameter 0, whose gradient comes last: backward begins with parameter {n - 1}, so "
@@ -153,16 +115,16 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     add(
         "DTL-VALUE-FORWARD",
         f"the indices are places in the reversed list: place 0 there is parameter {n - 1}",
-        [[n - 1 - index for index in bucket] for bucket in _ready_order(_fill(**job))],
+        [[n - 1 - index for index in bucket] for bucket in ready_order(fill(**job))],
     )
     if several:
-        mixed = _fill(**{**job, "dtypes": [_F32] * n})
+        mixed = fill(**{**job, "dtypes": [_F32] * n})
         bad = next((b for b in mixed if len({job["dtypes"][i] for i in b}) > 1), [])
         held = " and ".join(sorted({job["dtypes"][i] for i in bad}))
         text = f"bucket {bad} holds {held}: a bucket is one tensor, of one dtype; each dtype needs an open bucket"
         add("DTL-VALUE-DTYPES", text, mixed)
         text = "a bucket is closed where the dtype changes: it should stay open, with one open bucket for each dtype"
-        add("DTL-VALUE-DTYPES", text, *_cut_at_dtypes(**job))
+        add("DTL-VALUE-DTYPES", text, *cut_at_dtypes(**job))
         text = "only the very first bucket has the small cap: the first bucket of each dtype has it"
         add("DTL-VALUE-FIRST-CAP", text, *both(first_of_all=True))
     if first_cap != cap:
@@ -177,7 +139,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         [[index] for index in every],
     )
     add("DTL-VALUE-NO-BUCKETS", "one bucket for all: its all-reduce can only begin when backward has ended", [every])
-    lost = sorted(set(range(n)) - {i for bucket in _fill(**job, keep_open=False) for i in bucket})
+    lost = sorted(set(range(n)) - {i for bucket in fill(**job, keep_open=False) for i in bucket})
     add(
         "DTL-VALUE-LOST-BUCKET",
         f"parameters {', '.join(map(str, lost))} are in no bucket, so nobody averages their gradients: what is still "
@@ -198,30 +160,38 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     return found
 
 
-def _cut_at_dtypes(nbytes: Sequence[int], dtypes: Sequence[str], bucket_cap: int, first_bucket_cap: int) -> list[Plan]:
-    """One open bucket, closed at its cap or where the dtype changes; with one small cap, and with one a dtype."""
-    made = []
-    for per_dtype in (False, True):
-        plan: Plan = []
-        caps = dict.fromkeys(dtypes, first_bucket_cap)
-        size, now = 0, ""
-        for index in reversed(range(len(nbytes))):
-            dtype = dtypes[index]
-            if dtype != now or size >= caps[dtype]:
-                for one in [] if not now else [now] if per_dtype else caps:
-                    caps[one] = bucket_cap
-                plan.append([])
-                size, now = 0, dtype
-            plan[-1].append(index)
-            size += nbytes[index]
-        made.append(plan)
-    return made
-
-
 def _late(right: Plan, wrong: Plan) -> str:
     """ "[1] is ready before [2, 0]": the first two that changed places."""
     a, b = next(((a, b) for a, b in zip(right, wrong, strict=True) if a != b), ([], []))
     return f"{a} is ready before {b}"
 
 
-CHECK = Check(on_rank, inputs, expected, cases=_CASES, mistakes=mistakes, rules=[rules.most_messages("0")])
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    """Compares; where the values alone say nothing, by the first bucket that is another one."""
+    found = compare(_VALUES, case, given, expected(case, given), got)
+    if found is None or found.code not in ("DTL-VALUE", "DTL-VALUE-SHAPE"):
+        return found
+    job, have, want = given[0], got[found.rank or 0], expected(case, given)[0]
+    if not all(isinstance(bucket, list) and all(type(i) is int for i in bucket) for bucket in have):
+        return found
+    seen, indices = Counter(i for bucket in have for i in bucket), range(len(job["nbytes"]))
+    if lost := [str(i) for i in indices if i not in seen]:
+        are = "parameters {} are" if len(lost) > 1 else "parameter {} is"
+        text = f"{are.format(', '.join(lost))} in no bucket, so nobody averages the gradient"
+        return replace(found, code="DTL-VALUE-LOST-BUCKET", text=text)
+    if odd := [i for i, times in seen.items() if times > 1 or i not in indices]:
+        text = f"index {odd[0]} stands {seen[odd[0]]} times in the plan; 0 to {len(indices) - 1} belong there once"
+        return replace(found, text=text)
+    if sorted(have) == sorted(want):
+        text = f"the buckets are right, but in another order: {_late(want, have)}, as its last gradient comes earlier"
+        return replace(found, code="DTL-VALUE-ORDER", text=text)
+    k = next(k for k, bucket in enumerate(want) if bucket != have[k])
+    kind = job["dtypes"][want[k][0]]
+    first = kind not in {job["dtypes"][bucket[0]] for bucket in want[:k]}
+    cap = job["first_bucket_cap" if first else "bucket_cap"]
+    a, b = (f"{bucket} ({sum(job['nbytes'][i] for i in bucket):,} bytes)" for bucket in (have[k], want[k]))
+    return replace(found, code="DTL-VALUE-CAP", text=f"bucket {k} is {a} and should be {b}: its cap is {cap:,} bytes")
+
+
+_VALUES = Check(on_rank, inputs, expected, cases=_CASES, mistakes=mistakes)
+CHECK = replace(_VALUES, expected=None, verify=verify, rules=[rules.most_messages("0")])

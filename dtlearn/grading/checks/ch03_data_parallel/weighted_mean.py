@@ -40,7 +40,11 @@ def inputs(case: Case) -> Given:
 def on_rank(answer: Any, weight: torch.Tensor, x: torch.Tensor, y: torch.Tensor, count: int) -> Any:
     w = weight.clone().requires_grad_()
     is_token = torch.arange(len(y)) < count  # the rest is padding
-    loss = answer(((x @ w - y) ** 2 * is_token).sum(), count)
+    loss_sum = ((x @ w - y) ** 2 * is_token).sum()
+    before = loss_sum.item()
+    loss = answer(loss_sum, count)
+    if loss_sum.item() != before:
+        return f"{loss_sum.item():.6g} in place of {before:.6g}"
     if not isinstance(loss, torch.Tensor):
         return f"a value of type {type(loss).__name__}"
     if loss.shape != ():
@@ -82,14 +86,19 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     def scaled(factor: Callable[[int], float], value: float | None = None) -> dict[str, Any]:
         return _averaged(given, factor, value)
 
-    nothing = scaled(lambda count: 0.0)
-    for value in {mean, n * mean, mean / n, total * mean}:
+    users = sum(count > 0 for count in counts)
+    if users < n:
+        text = f"the loss is multiplied by {users}, the number of ranks that have tokens: DDP divides by all {n} ranks"
+        add("DTL-VALUE-USERS", text, scaled(lambda count: users / total))
+    for times in {1, n}:
         add(
-            "DTL-VALUE-NO-GRAPH",
-            "the returned loss has no graph, so that backward() reaches no parameter: it was made from a detached "
-            "tensor or a number; only the count has to go over the network",
-            {**nothing, "has a graph": False, "loss": torch.tensor(value)},
+            "DTL-VALUE-COUNT",
+            f"divided by this rank's own number of tokens and by that of all, {total}: divide by that of all alone",
+            scaled(lambda count, k=times: k / max(count, 1) / total),  # type: ignore[misc]
         )
+        if n > 1 and counts[0]:
+            text = f"every rank divides by rank 0's number of tokens, {counts[0]}; the ranks have {listed}"
+            add("DTL-VALUE-COUNT", text, scaled(lambda count, k=times: k / counts[0]))  # type: ignore[misc]
     if n == 1:
         text = f"the loss is not divided by the number of tokens, {total}"
         return [*found, Mistake("DTL-VALUE-COUNT", text, [scaled(lambda count: 1.0)])]
@@ -157,12 +166,25 @@ def _is_readable(one: Any) -> bool:
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
     """Compares the averages over the ranks, as DDP makes them."""
     for rank, one in enumerate(got):
+        if isinstance(one, str) and " in place of " in one:
+            text = f"rank {rank} changed loss_sum, which has to stay as it is: afterwards it is {one}"
+            return Finding("DTL-MUTATED", text, rank, None, "Return a new tensor: `a * b`, and not `a *= b`.")
         if isinstance(one, str):
             return Finding("DTL-VALUE-TYPE", f"rank {rank} should return a tensor of shape (); it returned {one}", rank)
         if not _is_readable(one):
             return Finding("DTL-RESULT", f"rank {rank} sent no readable result", rank)
     average: dict[str, Any] = {name: torch.stack([one[name] for one in got]).mean(0) for name in ("gradient", "loss")}
-    average["has a graph"] = all(one["has a graph"] for one in got)
+    without = [rank for rank, one in enumerate(got) if not one["has a graph"]]
+    average["has a graph"] = not without
+    if without:  # the values say nothing more
+        text = "the returned loss has no graph, so that backward() reaches no parameter: it was made from a detached "
+        text += "tensor or a number; only the count has to go over the network"
+        if len(without) < case.world_size:
+            text = (
+                f"the loss of rank {without[0]} has no graph, and backward() cannot start from it: also a rank without "
+            )
+            text += "tokens needs one made from loss_sum, as DDP's backward pass communicates on all ranks"
+        return Finding("DTL-VALUE-NO-GRAPH", text, without[0])
     return compare(_VALUES, case, given, expected(case, given), [average] * case.world_size)
 
 

@@ -1,6 +1,5 @@
 # expect: DTL-VALUE-FLOOR
-# says: accuracy: the division was
-# says: rounded down to a whole number
+# says: the accuracy is 0: either it was rounded down to a whole number
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-NAN
-# says: elements of the result[0][0] are NaN
+# says: elements of the result['step 1']['parameter 0'] are NaN
 
 import torch
 import torch.distributed as dist
