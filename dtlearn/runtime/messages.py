@@ -71,9 +71,13 @@ def lone_sends(views: Mapping[int, RankView]) -> list[Event]:
 
 
 def find_stranger(views: Mapping[int, RankView]) -> Diagnosis | None:
-    """A message to or from a rank that the job does not have. gloo does not check: the rank waits, or crashes."""
+    """A message to or from a rank that the job does not have, or to the rank itself. gloo does not check: the rank
+    waits, or crashes, or speaks of a lost connection."""
     for rank, view in sorted(views.items()):
         for event in view.calls:
+            if event.is_p2p and event.peer == rank and "raised" in event.detail:
+                headline = f"rank {rank} {'sends to' if sends(event) else 'receives from'} itself; gloo cannot do that"
+                return Diagnosis("DTL-P2P-UNMATCHED", headline, (rank,), {rank: event}, {rank: "called"})
             size = event.detail.get("world_size") if event.is_p2p and event.end_ns is None else None
             if size is not None:
                 verb = "sends to" if sends(event) else "receives from"
