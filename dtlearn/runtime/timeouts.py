@@ -35,7 +35,7 @@ def explain_timeout(
     diagnosis = judge(first, second, {rank: wait.event for rank, wait in waiting.items()})
     output = {r: s.output.text() for r, s in enumerate(collector.ranks)}
     moving = bool(waiting) and all(
-        rank in before and before[rank].event.seq != wait.event.seq for rank, wait in waiting.items()
+        rank not in before or before[rank].event.seq != wait.event.seq for rank, wait in waiting.items()
     )
     return RanksTimeout(timeout_message(second, timeout, diagnosis, moving), tuple(second), output, diagnosis)
 
