@@ -123,6 +123,8 @@ class Check:
         factors: `factors(case)`: numbers that a wrong answer may be off by, with their names; the world size is
             always among them.
         payload: `payload(case, given)`: n in the budget formulas of the manifest, in bytes.
+        told: `told(case, given, rank)`: what that rank was given, in a few words, for the report; where each rank has
+            another task of its own, and nothing is sent, the number of a rank says nothing.
         calls: `calls(case)`: how often `on_rank` calls the answer; budgets are for one call. None: once.
         rtol, atol: relative and absolute tolerance of floating-point values.
         init_group: False: the answer makes the default group itself, from the environment.
@@ -142,6 +144,7 @@ class Check:
     mistakes: Callable[[Case, Given], Sequence[Mistake]] | None = None
     factors: Callable[[Case], Mapping[float, str]] | None = None
     payload: Callable[[Case, Given], int] | None = None
+    told: Callable[[Case, Given, int], str] | None = None
     calls: Callable[[Case], int] | None = None
     rtol: float = 1e-5
     atol: float = 1e-6

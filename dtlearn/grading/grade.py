@@ -125,7 +125,9 @@ def _does_not_compile(answer: Answer) -> Result | None:
         text = f"the file is no valid Python: {getattr(error, 'msg', None) or error or type(error).__name__}" + (
             f", line {line}" if line else ""
         )
-        quoted = (getattr(error, "text", "") or "").rstrip()
+        # Not `error.text`: Python reads it from the file of that name, which may hold another text than the answer.
+        lines = answer.source.splitlines()
+        quoted = lines[line - 1].rstrip() if line and line <= len(lines) else ""
         return Result("", 0, "failed", "DTL-SYNTAX", text, (f"  {quoted}",) if quoted else (), line=line)
     return None
 
@@ -203,7 +205,8 @@ def _tier(exercise: Exercise, payloads: list[tuple[Result, int]]) -> tuple[str, 
                 )
                 if made is not None and made > limit:
                     at = f"with {result.world_size} ranks ({result.case})"
-                    missed.append(f"{tier}: at most {limit:,.0f} {quantity} per rank {at}; yours made {made:,}")
+                    unit = quantity.removesuffix("s") if limit == 1 else quantity
+                    missed.append(f"{tier}: at most {limit:,.0f} {unit} per rank {at}; yours made {made:,}")
         if missed:
             return reached, [*notes, missed[-1]]
         if any(tier in limits for limits in exercise.budget.values()):

@@ -27,7 +27,7 @@ from .verdict import Result, State
 
 _MOST_LINES = 40
 _STUB = "NotImplementedError"
-_A_TENSOR, _NO_TENSOR = "`.clone()`", "`list(...)`, or copy.deepcopy"
+_ARGUMENTS = "An argument has the wrong type, or stands in another's place: name it, as in `group=...`, `src=...`."
 _REUSE = (
     "An isend reads its tensor until wait() returns: receive into another one, and add after wait(). And what an irecv "
     "fills may be sent on only after the wait() of that irecv."
@@ -37,6 +37,8 @@ _REUSE = (
 def judge(check: Check, case: Case, given: Given, evidence: Evidence, answer: Answer, exercise_id: str) -> Result:
     """The result of one case at one world size."""
     state, finding, details = _find(check, case, given, evidence, answer, exercise_id)
+    if check.told and finding and finding.rank is not None and finding.code not in ("DTL-STUB", "DTL-RESULT"):
+        details = [f"Rank {finding.rank} was given {check.told(case, given, finding.rank)}.", "", *details]
     record = _of_the_answer(evidence.record)
     ranks = range(case.world_size)
     calls = check.calls(case) if check.calls else 1
@@ -75,8 +77,8 @@ def _find(
             return "failed", Finding("DTL-RESULT", f"rank {rank} sent no readable result: {error_}", rank), []
         if changed and not check.may_change_inputs:
             text = f"rank {rank} changed what it was given: {', '.join(map(str, changed))}"
-            copied = _A_TENSOR if isinstance(given[rank].get(changed[0]), torch.Tensor) else _NO_TENSOR
-            advice = f"Work on a copy ({copied}): the caller still needs what it gave."
+            name = str(changed[0])
+            advice = f"Work on a copy ({_copy(name, given[rank].get(name))}): the caller still needs what it gave."
             return "failed", Finding("DTL-MUTATED", text, rank, None, advice), []
         if left:
             text = f"rank {rank} returned and left something running: {', '.join(map(str, left))[:200]}"
@@ -147,10 +149,27 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
         if first.type == ChangedWhileSent.__name__:
             finding = Finding("DTL-ASYNC-REUSE", f"{_who(error.failures)} {said}{where}", first.rank, line, _REUSE)
             return "failed", finding, lines[1:]
-        code = "DTL-RESULT" if first.type == "BadResult" else first.code
-        return "failed", Finding(code, text.rstrip(": ") + where, first.rank, line), lines[1:]
+        if first.type == "BadResult":  # the grader's own exception: nothing of it is in the learner's code
+            return (
+                "failed",
+                Finding("DTL-RESULT", f"{_who(error.failures)} returned no plain data: {said}", first.rank),
+                [],
+            )
+        advice = _ARGUMENTS if "incompatible function arguments" in first.message else ""
+        return "failed", Finding(first.code, text.rstrip(": ") + where, first.rank, line, advice), lines[1:]
     code = getattr(error, "code", "") or ("DTL-RANK-KILLED" if first.kind == "killed" else "DTL-RANK-EXIT")
     return "crashed", Finding(code, f"rank {first.rank} {first.message}", first.rank), lines[1:]
+
+
+def _copy(name: str, value: Any) -> str:
+    """How such an input is copied, as the learner would write it."""
+    if isinstance(value, torch.Tensor):
+        return f"`{name}.clone()`"
+    if isinstance(value, list | dict):
+        parts = value.values() if isinstance(value, dict) else value
+        deep = any(isinstance(part, list | dict) for part in parts)
+        return f"`copy.deepcopy({name})`" if deep else f"`{type(value).__name__}({name})`"
+    return "of it"
 
 
 def _who(failures: Sequence[Failure]) -> str:

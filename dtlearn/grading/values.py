@@ -89,7 +89,9 @@ def _plain(value: Any, where: str, tensors: list[bytes], depth: int) -> Any:
         return {"d": [[key, _plain(v, f"{where}[{key!r}]", tensors, depth + 1)] for key, v in value.items()]}
     if hasattr(value, "item") and getattr(value, "shape", None) == ():  # a number of numpy's
         return _plain(value.item(), where, tensors, depth + 1)
-    raise TypeError(f"{where} is of type {type(value).__name__}; return numbers, texts, tensors, or lists of them")
+    raise TypeError(
+        f"{where} is of type {type(value).__name__}; return numbers, texts, tensors, or lists and dicts of them"
+    )
 
 
 class _Builder:

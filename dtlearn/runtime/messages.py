@@ -77,7 +77,7 @@ def find_stranger(views: Mapping[int, RankView]) -> Diagnosis | None:
     """
     for rank, view in sorted(views.items()):
         for event in view.calls:
-            if event.op in ("isend", "irecv") and event.peer == rank and "raised" in event.detail:
+            if event.is_p2p and event.peer == rank and "raised" in event.detail:
                 verb = "sends to" if sends(event) else "receives from"
                 headline = f"rank {rank} {verb} itself: a message needs two ranks; what stays on the rank is copied"
                 return Diagnosis("DTL-P2P-UNMATCHED", headline, (rank,), {rank: event}, {rank: "called"})

@@ -26,14 +26,18 @@ def explain_timeout(
     agent: AgentClient, collector: Collector, run_dir: Path, watch: Watch, timeout: float, source: Source = no_source
 ) -> RanksTimeout:
     """The error for a run that did not end in time: where every rank stands, from its call log and its stack."""
-    first = look_at(agent, collector, run_dir, watch.waiting(), source)
+    before = watch.waiting()
+    first = look_at(agent, collector, run_dir, before, source)
     collector.listen_until(time.monotonic() + APART)
     watch.look(collector.ended())
     waiting = watch.waiting()
     second = look_at(agent, collector, run_dir, waiting, source)
     diagnosis = judge(first, second, {rank: wait.event for rank, wait in waiting.items()})
     output = {r: s.output.text() for r, s in enumerate(collector.ranks)}
-    return RanksTimeout(timeout_message(second, timeout, diagnosis), tuple(second), output, diagnosis)
+    moving = bool(waiting) and all(
+        rank not in before or before[rank].event.seq != wait.event.seq for rank, wait in waiting.items()
+    )
+    return RanksTimeout(timeout_message(second, timeout, diagnosis, moving), tuple(second), output, diagnosis)
 
 
 def look_at(
@@ -83,8 +87,14 @@ def file_size(path: Path) -> int:
         return 0
 
 
-def timeout_message(stuck: Sequence[Stuck], timeout: float, diagnosis: Diagnosis | None = None) -> str:
-    """The text of a time-out: a line per rank, then what the picture suggests."""
+def timeout_message(
+    stuck: Sequence[Stuck], timeout: float, diagnosis: Diagnosis | None = None, moving: bool = False
+) -> str:
+    """The text of a time-out: a line per rank, then what the picture suggests.
+
+    Args:
+        moving: every rank that waited in a call at the first look waited in a later one at the second.
+    """
     lines = [f"the ranks did not finish within {timeout:g} s:"]
     for one in stuck:
         if one.state == "returned":
@@ -101,6 +111,11 @@ def timeout_message(stuck: Sequence[Stuck], timeout: float, diagnosis: Diagnosis
         lines.append(
             f"{ranks_text(waiting)} waited for a call that {ranks_text(returned)} never made: every rank of a group "
             "has to make the same collective calls in the same order."
+        )
+    elif waiting and len(waiting) == len(stuck) and moving:
+        lines.append(
+            "No rank is stuck: between two looks every rank went on to a later call. Can the loop that makes these "
+            "calls ever end? If so, raise the time limit."
         )
     elif waiting and len(waiting) == len(stuck):
         lines.append(

@@ -9,7 +9,7 @@ when rank 1 comes in; then all three leave.
 
 Rules: only dist.send, dist.recv, dist.isend and dist.irecv. It must work for any number of
 ranks, one included, and when it is called several times in a row, with another rank late each
-time.
+time. A send may return before it is received: only what a rank receives tells it who has come.
 
 Budget: the sends of the busiest rank. Good: at most N - 1, or 2 if that is more. Optimal:
 log2(N), rounded up.

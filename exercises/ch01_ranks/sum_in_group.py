@@ -15,7 +15,8 @@ Tools: `dist.new_group(ranks)` makes a process group, to be used as `dist.all_re
 group=group)`. Making a group is itself a call of *all* ranks of the job, also of those that
 will not be in it.
 
-Rules: `x` stays as it is.
+Rules: `x` stays as it is. It travels as a tensor: do not use all_gather_object or gather_object,
+which pickle what they send.
 """
 
 import torch

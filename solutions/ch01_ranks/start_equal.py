@@ -11,7 +11,7 @@ Example with 2 ranks and torch.nn.Linear(1, 1):
     afterwards, on both: weight 0.3, bias 0.1
 
 Rules: change the tensors in place. An optimizer that was made before must still hold the
-model's parameters.
+model's parameters, and they must still require gradients.
 """
 
 import torch

@@ -10,9 +10,7 @@ from dtlearn.grading.locate import find_check, places
 
 COURSE = load_course()
 FOLDER = Path(__file__).parent / "right"
-EXERCISES = {
-    (chapter.slug, exercise.name): exercise for chapter in COURSE.chapters for exercise in chapter.exercises
-}
+EXERCISES = {(chapter.slug, exercise.name): exercise for chapter in COURSE.chapters for exercise in chapter.exercises}
 RIGHT = sorted(FOLDER.glob("*/*/*.py"))
 
 

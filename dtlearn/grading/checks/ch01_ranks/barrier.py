@@ -3,6 +3,9 @@
 A rank notes when it came and when it left, on the clock of the machine, which all ranks share. A barrier that holds
 passes however slow the machine is; one that does not is caught unless an early rank happens to be slow for as long as
 the late one sleeps, in every round.
+
+With gloo a send lasts until it is received, so that a sender may have waited by accident. The record then shows that no
+chain of messages told the rank of the late one: with a library whose sends return at once it would have left.
 """
 
 from __future__ import annotations
@@ -49,12 +52,42 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     }
     early = [rank for rank in range(n) if missed[rank]]
     if not early:
-        return None
+        return _untold(n, got, record)
     rank = early[0]
     late = min(missed[rank])
     ahead = (got[late][late][0] - got[rank][late][1]) / 1e6
     text = f"rank {rank} left {ahead:.0f} ms before rank {late} came: {_why(n, rank, late, record)}"
     return Finding("DTL-VALUE-EARLY", text, rank, None, "Who tells a rank that all have come?")
+
+
+def _untold(n: int, got: list[Any], record: Record) -> Finding | None:
+    """A rank that left although no chain of messages had told it that another one had come?"""
+    if n == 2:  # who fails here fails with more ranks too, and most of them visibly: that says more
+        return None
+    if record.incomplete or any(e.is_p2p and e.peer is None for e in record):  # a message that may be anybody's
+        return None
+    messages = record.messages()
+
+    def told(rank: int, begin: int, end: int) -> set[int]:
+        """Those whose coming in the round that began at `begin` the rank can know of at the time `end`."""
+        known = {rank}
+        for sent, received in messages:
+            if received.rank == rank and sent.start_ns >= begin and (received.end_ns or end) < end:
+                known |= told(sent.rank, begin, sent.start_ns)
+        return known
+
+    for late in range(n):
+        begin = min(got[rank][late][0] for rank in range(n))
+        for rank in range(n):
+            if unknown := set(range(n)) - told(rank, begin, got[rank][late][1]):
+                other = min(unknown)
+                text = f"no message, nor a chain of them, told rank {rank} that rank {other} had come: "
+                why = _why(n, rank, other, record)
+                if any(event.is_p2p for event in record):
+                    why += ". It was not early this time, because gloo's sends happen to wait"
+                advice = "A send may return before it is received. Only what a rank receives tells it who has come."
+                return Finding("DTL-VALUE-UNTOLD", text + why, rank, None, advice)
+    return None
 
 
 def _why(n: int, early: int, late: int, record: Record) -> str:

@@ -36,8 +36,29 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     n, shards = case.world_size, [i["shard"] for i in given]
     total, means = torch.cat(shards).sum(), torch.stack([s.mean() for s in shards])
     lengths = ", ".join(str(len(s)) for s in shards)
-    shortest = min(map(len, shards))
+    shortest, count = min(map(len, shards)), sum(map(len, shards))
+    # With one rank the two mistakes give the same value, and the text has to fit both.
+    undivided = f"this is the sum of all numbers: it is not divided by how many they are, {count}"
+    if n == 1:
+        undivided += "; divided by the number of ranks, 1, it stays the same"
+    cut = torch.stack([torch.tensor([float(int(s.sum())), float(len(s))]) for s in shards]).sum(0)
     return [
+        Mistake("DTL-VALUE-COUNT", undivided, [total] * n),
+        Mistake(
+            "DTL-VALUE-STALE",
+            "each rank returns the mean of its own numbers: those of the other ranks never reached it",
+            [s.mean() for s in shards],
+        ),
+        Mistake(
+            "DTL-VALUE-LAST",
+            "the numbers of the last rank stand in the place of every rank's: [tensor] * n holds one tensor n times",
+            [shards[-1].mean()] * n,
+        ),
+        Mistake(
+            "DTL-VALUE-WHOLE",
+            "the ranks' sums lost what is behind the point: whole numbers were added up",
+            [cut[0] / cut[1]] * n,
+        ),
         Mistake(
             "DTL-VALUE-MEAN-OF-MEANS",
             f"the mean of the ranks' means: every rank counts the same, although they hold {lengths} numbers",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from ...check import Case, Check, Given, Mistake
@@ -50,10 +51,9 @@ def _strided(size: int, step: int) -> list[list[int]]:
 
 def mistakes(case: Case, given: Given) -> list[Mistake]:
     jobs = [(i["size"], i["tp"]) for i in given]
-    (size, tp), rest = jobs[0], jobs[0][0] % jobs[0][1]
-    if rest:
-        text = f"{size} ranks cannot be cut into groups of {tp}, and no ValueError was raised"
-        return [Mistake("DTL-VALUE-UNCHECKED", text, ["no ValueError"] * case.world_size)]
+    size, tp = jobs[0]
+    if size % tp:
+        return _unchecked(jobs)
     swapped = [{"tp": _strided(n, t), "dp": _consecutive(n, t)} for n, t in jobs]
     other = [{"tp": _strided(n, n // t), "dp": _consecutive(n, n // t)} for n, t in jobs]
     number = [{"tp": _consecutive(n, n // t), "dp": _strided(n, n // t)} for n, t in jobs]
@@ -75,4 +75,20 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     ]
 
 
-CHECK = Check(on_rank, inputs, expected, cases=_JOBS, mistakes=mistakes)
+def _unchecked(jobs: list[tuple[int, int]]) -> list[Mistake]:
+    """A ValueError missing on some ranks; the text is about the first of them."""
+    found = []
+    for raised in itertools.product((False, True), repeat=len(jobs)):
+        if not all(raised):
+            size, tp = jobs[raised.index(False)]
+            text = f"{size} ranks cannot be cut into groups of {tp}, and no ValueError was raised"
+            values = ["ValueError" if one else "no ValueError" for one in raised]
+            found.append(Mistake("DTL-VALUE-UNCHECKED", text, values))
+    return found
+
+
+def told(case: Case, given: Given, rank: int) -> str:
+    return f"world_size = {given[rank]['size']}, tp = {given[rank]['tp']}"
+
+
+CHECK = Check(on_rank, inputs, expected, cases=_JOBS, mistakes=mistakes, told=told)

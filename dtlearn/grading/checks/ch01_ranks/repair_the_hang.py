@@ -64,7 +64,30 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             "each rank returns only the steps for which it had a batch; the result must be the same on every rank",
             [sums[: len(b)] for b in lists],
         ),
+        Mistake(
+            "DTL-VALUE-LAST",
+            "every step has the sum of the last one: the list holds one tensor several times, changed in every step",
+            [sums[-1:] * most] * n,
+        ),
+        *(
+            Mistake("DTL-VALUE-STALE", "each rank returns the sums of its own batches: nothing reached it", own)
+            for own in ([_sums([b], most) for b in lists], [_sums([b]) for b in lists])
+        ),
+        Mistake(
+            "DTL-VALUE-REPEATED",
+            "a rank without a batch added the total of the step before: the tensor still held it; such a rank must "
+            "add zero",
+            [_with_old_totals(lists, most)] * n,
+        ),
     ]
+
+
+def _with_old_totals(lists: list[list[torch.Tensor]], steps: int) -> list[float]:
+    """What comes of it if a rank without a batch hands in the tensor of the step before, which holds its total."""
+    totals = [0.0]
+    for step in range(steps):
+        totals.append(sum(float(b[step].double().sum()) if step < len(b) else totals[-1] for b in lists))
+    return totals[1:]
 
 
 CHECK = Check(on_rank, inputs, expected, cases=_BATCHES, mistakes=mistakes)

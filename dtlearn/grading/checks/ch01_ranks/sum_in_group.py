@@ -47,7 +47,21 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         text = f"only the ranks of the {name} group, {group}, were summed: the others kept their own x"
         some.append(Mistake("DTL-VALUE-ONE-GROUP", text, held))
     everyone = "this is the sum over all ranks of the job: the call went to the default group"
-    return [Mistake("DTL-VALUE-WORLD", everyone, first), *some]
+    last = [given[max(own)]["x"] * len(own) for r in ranks for own in groups if r in own]
+    return [
+        Mistake("DTL-VALUE-WORLD", everyone, first),
+        *some,
+        Mistake(
+            "DTL-VALUE-LAST",
+            "the x of the last rank of the group was added once for each: [tensor] * n holds one tensor n times",
+            last,
+        ),
+        Mistake(
+            "DTL-VALUE-REPEATED",
+            "each rank's own x counts twice: it is in the sum over the group already",
+            [right[r] + given[r]["x"] for r in ranks],
+        ),
+    ]
 
 
 CHECK = Check(

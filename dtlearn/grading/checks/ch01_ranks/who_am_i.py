@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from ...check import Case, Check, Given, Mistake
+from ....runtime.record import Record
+from ...check import Case, Check, Finding, Given, Mistake
 
 # Processes on each machine, and GPUs of every machine. No number of processes is 8, so that a guess from 8 shows.
 _JOBS: dict[str, dict[str, Any]] = {
@@ -15,15 +16,19 @@ _JOBS: dict[str, dict[str, Any]] = {
     "fewer GPUs than processes": {"processes": [6, 6], "gpus": 4},
     "one machine": {"processes": [7], "gpus": 7},
     "no launcher": {"processes": None, "gpus": 2},
+    "no launcher, no GPU": {"processes": None, "gpus": 0},
 }
+
+_NAMES = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 
 
 def inputs(case: Case) -> Given:
     places = [(node, local) for node, n in enumerate(case.params["processes"] or []) for local in range(n)]
     size, given = len(places), []
-    # The last processes are always played: there RANK and LOCAL_RANK differ most.
+    # The last process is always played: there RANK and LOCAL_RANK differ most. And the first: it has a GPU of its own
+    # number even where there are too few.
     chosen = torch.randperm(max(size, 1), generator=case.generator()).tolist()
-    chosen = [size - 1, *(r for r in chosen if r != size - 1)]
+    chosen = [size - 1, 0, *(r for r in chosen if r not in (size - 1, 0))]
     for player in range(case.world_size):
         env = {"PATH": "/usr/bin", "OMP_NUM_THREADS": "1"}
         if size:
@@ -65,6 +70,8 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         return [m if ok else e for m, e, ok in zip(made, expected(case, given), fits, strict=True)]
 
     env, gpus = given[0]["env"], given[0]["gpus"]
+    here = number(env, "LOCAL_WORLD_SIZE")
+    processes = f"{here} process{'es' * (here != 1)}"
     told = f"RANK={env.get('RANK')} and LOCAL_RANK={env.get('LOCAL_RANK')}"
     return [
         Mistake(
@@ -76,7 +83,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             Mistake(
                 "DTL-VALUE-GUESSED-RANK",
                 f"the device is RANK modulo {name}: a guess, wrong when machines differ; the launcher says LOCAL_RANK",
-                cuda(lambda env, gpus, by=by: number(env, "RANK") % by(env, gpus)),  # type: ignore[misc]
+                cuda(lambda env, gpus, by=by: number(env, "RANK") % max(by(env, gpus), 1)),  # type: ignore[misc]
             )
             for name, by in (
                 ("the number of GPUs", lambda env, gpus: gpus),
@@ -91,10 +98,32 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         ),
         Mistake(
             "DTL-VALUE-NO-GPU",
-            f"a cuda device, but its machine has {gpus} GPUs for {env.get('LOCAL_WORLD_SIZE', 1)} processes: take cpu",
+            f"a cuda device, but its machine has {gpus} GPUs for {processes}: take cpu",
             like(lambda env, gpus: {"device": f"cuda:{number(env, 'LOCAL_RANK')}"}),
+        ),
+        Mistake(
+            "DTL-VALUE-NO-GPU",
+            f"a process took a GPU because its LOCAL_RANK is below {gpus}, the number of GPUs; there are fewer GPUs "
+            "than processes, so every process of the machine takes the cpu",
+            like(lambda env, gpus: {"device": f"cuda:{n}" if (n := number(env, "LOCAL_RANK")) < gpus else "cpu"}),
         ),
     ]
 
 
-CHECK = Check(on_rank, inputs, expected, cases=_JOBS, mistakes=mistakes)
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    """Whole numbers? A float of the same value would count as equal."""
+    for rank, place in enumerate(got):
+        for key in ("rank", "world_size", "node_rank"):
+            if type(place[key]) is not int:
+                text = f"the result[{key!r}] should be a whole number; it is {place[key]!r}"
+                return Finding("DTL-VALUE-TYPE", text, rank, None, "int(...) makes a whole number of a text.")
+    return None
+
+
+def told(case: Case, given: Given, rank: int) -> str:
+    env, gpus = given[rank]["env"], given[rank]["gpus"]
+    names = [f"{name}={env[name]}" for name in _NAMES if name in env]
+    return f"the environment {', '.join(names) or 'without any of the names'}, and gpus = {gpus}"
+
+
+CHECK = Check(on_rank, inputs, expected, cases=_JOBS, verify=verify, mistakes=mistakes, told=told)
