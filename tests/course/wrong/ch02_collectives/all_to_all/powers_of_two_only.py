@@ -1,5 +1,5 @@
 # expect: DTL-P2P-UNMATCHED
-# says: rank 1 sends to rank 3, but the job has only 3 ranks
+# says: sends to rank 3, but the job has only 3 ranks
 
 import torch.distributed as dist
 
