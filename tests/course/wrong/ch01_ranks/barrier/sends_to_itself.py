@@ -1,5 +1,5 @@
 # expect: DTL-P2P-UNMATCHED
-# says: rank 0 sends to itself
+# says: sends to itself
 import torch
 import torch.distributed as dist
 
