@@ -43,7 +43,7 @@ class HiddenCalls:
             self._log.leave_hidden(token)
             return
         try:
-            work.get_future().add_done_callback(lambda _: self._log.leave_hidden(token))
+            self._log.late.follow(token, work.get_future(), self._log.leave_hidden)
         except (RuntimeError, AttributeError):  # a send or recv of gloo has no future: its end is not seen
             self._log.leave_hidden(token, unseen=True)
 

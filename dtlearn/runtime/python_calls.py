@@ -111,12 +111,12 @@ class PythonCalls:
             elif result is not None:
                 caller = sys._getframe(1).f_code.co_filename
                 if caller.endswith(_HANDS_ON):
-                    result.get_future().add_done_callback(lambda _: log.leave_hidden(seq))
+                    log.late.follow(seq, result.get_future(), log.leave_hidden)
                     return result
                 # A message of gloo has no future; that of a GPU's call is done as soon as the call is queued.
                 if op not in ("isend", "irecv") and given and given[0].device.type == "cpu":
                     with contextlib.suppress(RuntimeError, AttributeError, NotImplementedError):
-                        result.get_future().add_done_callback(lambda _: log.arrived(seq))
+                        log.late.follow(seq, result.get_future(), log.arrived)
                 return RecordedWork(result, (seq,), log, own=not caller.startswith(log.torch_folder))
             return result
 

@@ -126,6 +126,7 @@ class RankKernel(IPythonKernel):
                 last = self.shell.last_execution_result
                 return {}, transfer.pack(last.result if last is not None else None, "the value of the last line")
             case "events":
+                self.calls.late.settle()
                 log = read_rank_log(self.calls.path, self.calls.rank, self.calls.fault)
                 return {}, transfer.pack(log, "the record")
             case "remake":

@@ -19,7 +19,7 @@ from . import transfer, wire
 from .clock import now_ns
 from .group import RankGroup
 from .rank_process import LOST_LINE, RankSpec, end_if_forked
-from .recorder import CallLog
+from .recorder import CallLog, installed
 
 
 def main(spec: RankSpec, channel: socket.socket) -> None:
@@ -37,6 +37,8 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
         if os.getpid() != pid:
             print(header["traceback"], file=sys.stderr)
         end_if_forked(pid, 1)
+    if (log := installed()) is not None:
+        log.late.settle()
     try:
         channel.sendall(wire.encode(header, body))
         channel.sendall(wire.encode({"kind": "finished"}))

@@ -37,6 +37,7 @@ from .calls import call_text, group_id, group_name
 from .clock import now_ns as _clock
 from .hidden import HiddenCalls
 from .kept_groups import keep_groups
+from .late_ends import LateEnds
 from .log_file import LogFile
 from .operators import Call
 from .phases import PHASES
@@ -78,6 +79,7 @@ class CallLog:
         # that it may wait for.
         self._inside: tuple[str, tuple[Any, ...]] | None = None
         self._issued: dict[int, tuple[Any, ...]] = {}
+        self.late = LateEnds()
         self._python = PythonCalls(self)
         self._file, self._spans = LogFile(path, on_fault), LogFile(spans_file(path), on_fault)
         self._file.open()
@@ -124,6 +126,7 @@ class CallLog:
         self._ops.clear()
         self._callers.forget()
         self._issued.clear()
+        self.late.forget()
         self._inside = None
 
     def is_outermost(self) -> bool:

@@ -253,11 +253,12 @@ SCENARIOS = {
     "evaluation in between": evaluation_in_between,
     "bare module": the_bare_module_too,
     "gradients of inputs": gradients_of_inputs,
-    "two forward passes": two_forwards_one_backward,
     "checkpoint": lambda wrap: plain(wrap, lambda: Checkpointed(False)),
     "checkpoint, twice": lambda wrap: plain(wrap, lambda: Checkpointed(False, twice=True)),
     "checkpoint, reentrant": lambda wrap: plain(wrap, lambda: Checkpointed(True)),
 }
+if torch.__version__ >= (2, 13):  # before, torch's own wrote over buffers that the first graph needs
+    SCENARIOS["two forward passes"] = two_forwards_one_backward
 
 
 def beside_torch():
@@ -272,7 +273,7 @@ def beside_torch():
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_it_is_torchs(world_size):
     for found in run_ranks(beside_torch, world_size, device="cpu", timeout=110):
-        assert len(found) == 36 and not too_far(found)
+        assert len(found) == 2 * len(SCENARIOS) and not too_far(found)
 
 
 def where_torch_averages_once():

@@ -189,11 +189,11 @@ def test_functional_collectives_have_their_counterpart_in_the_backward_pass():
         import torch.distributed._functional_collectives as functional
 
         x = torch.ones(4, requires_grad=True)
-        functional.all_gather_tensor_autograd(x, 0, dist.group.WORLD).sum().backward()
+        functional.all_gather_tensor_autograd(x, 0, dist.group.WORLD).square().sum().backward()
         return x.grad.tolist()
 
     result = run_ranks(step, 2, timeout=50, record=True)
-    assert result.values == [[2.0] * 4] * 2
+    assert result.values == [[4.0] * 4] * 2
     assert calls(result.record, 0, "phase") == [
         ("all_gather_into_tensor", 16, ""),
         ("reduce_scatter_tensor", 32, "backward"),

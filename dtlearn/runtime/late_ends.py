@@ -1,0 +1,48 @@
+"""The ends of calls that another thread hears of: a record that is read must not miss one that is about to be written.
+
+A future wakes those who wait for it, and then calls its callbacks. A rank that is woken can be done, and its log read,
+before the callback has written the end of the very call that it waited for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+_PATIENCE = 1.0  # seconds; a callback that has not run by then never will
+
+
+class LateEnds:
+    """Futures whose callbacks write to a log."""
+
+    def __init__(self) -> None:
+        self._awaited: dict[int, Any] = {}
+
+    def follow(self, seq: int, future: Any, note: Callable[[int], None]) -> None:
+        """Call `note(seq)` when the future is done, on the thread that completes it.
+
+        Raises:
+            Whatever the future raises that takes no callbacks.
+        """
+
+        def done(_: Any) -> None:
+            note(seq)
+            self._awaited.pop(seq, None)
+
+        self._awaited[seq] = future
+        try:
+            future.add_done_callback(done)
+        except BaseException:
+            del self._awaited[seq]
+            raise
+
+    def settle(self) -> None:
+        """Wait for the callbacks of those that are done; that takes a moment. Nobody waits for calls under way."""
+        deadline = time.monotonic() + _PATIENCE
+        while any(future.done() for future in list(self._awaited.values())) and time.monotonic() < deadline:
+            time.sleep(0.0005)
+
+    def forget(self) -> None:
+        """Of what is still under way the record is not this one any more."""
+        self._awaited.clear()
