@@ -2,7 +2,8 @@
 
 Neither waits, so all that a step sends and begins to receive is on its way before anybody waits for anything: no size
 of message and no shape of plan can deadlock. (A blocking `send` before `recv` on every rank works as long as the
-messages are small enough for some buffer on the way, and hangs when they grow.)
+messages are small enough for some buffer on the way, and hangs when they grow.) NCCL's do wait, for each other on the
+GPU: there a step is one batch, see `execute_batched.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from .execute_batched import execute_batched
 from .plan import Move, Plan, chunk_bounds
 
 Combine = Callable[[torch.Tensor, torch.Tensor], Any]  # (mine, theirs): changes mine in place
@@ -87,6 +89,9 @@ def execute(plan: Plan, chunks: Chunks, combine: Combine, *, group: dist.Process
     def receive(move: Move, part: torch.Tensor) -> dist.Work:
         return _work(dist.irecv(_bytes(part), peer(move.src), group=group))
 
+    if wants_batches(group):
+        execute_batched(plan.of(me), me, chunks.parts, combine, peer, group)
+        return
     inbox = Inbox(receive)
     for step in plan.of(me):
         inbox.expect([(move, part) for move in step if move.dst == me for part in chunks.parts(move)])
@@ -97,6 +102,11 @@ def execute(plan: Plan, chunks: Chunks, combine: Combine, *, group: dist.Process
                 combine(mine, received)
         for work in leaving:  # only now may what was sent be overwritten
             work.wait()
+
+
+def wants_batches(group: dist.ProcessGroup | None) -> bool:
+    """Whether messages that are not handed over together wait for each other: gloo's do not, NCCL's do."""
+    return str(dist.get_backend(group)) != "gloo"
 
 
 class Inbox:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ..runtime.device import device, finish
 from . import primitives
 from .cost import Fit, fit, plan_seconds
 from .plan import Plan
@@ -32,7 +33,7 @@ ALGORITHMS = {
 
 
 def time_on_rank(op: str, sizes: Sequence[int], rounds: int, ranks_per_node: int = 2) -> Times:
-    """On each rank: run every algorithm of a collective, in turns, after a round that does not count.
+    """On each rank, on its device: run every algorithm of a collective, in turns, after a round that does not count.
 
     Args:
         op: one of `ALGORITHMS`.
@@ -51,6 +52,7 @@ def time_on_rank(op: str, sizes: Sequence[int], rounds: int, ranks_per_node: int
                 dist.barrier()
                 begun = time.perf_counter()
                 calls[name]()
+                finish()
                 taken = time.perf_counter() - begun
                 if number:
                     found.setdefault(name, {}).setdefault(nbytes, []).append(taken)
@@ -93,7 +95,7 @@ def plan_of(op: str, algorithm: str, num_ranks: int, ranks_per_node: int = 2) ->
 def _calls(op: str, nbytes: int, ranks_per_node: int) -> dict[str, Callable[[], object]]:
     """What to time, by name, on zeros: their sum stays zero however often they are added up."""
     size = dist.get_world_size()
-    whole = torch.zeros(max(size, nbytes // 4))
+    whole = torch.zeros(max(size, nbytes // 4), device=device())
     names = [a for a in ALGORITHMS[op] if a != "hierarchical" or size % ranks_per_node == 0]
     calls: dict[str, Callable[[], object]] = {}
     for name in (LIBRARY, *names):
@@ -108,7 +110,7 @@ def _calls(op: str, nbytes: int, ranks_per_node: int) -> dict[str, Callable[[], 
 def _call(
     collective: Callable[..., object], op: str, whole: torch.Tensor, size: int, how: dict[str, Any]
 ) -> Callable[[], object]:
-    part = torch.zeros(whole.numel() // size)
+    part = whole.new_zeros(whole.numel() // size)
     parts = list(whole[: part.numel() * size].split(part.numel()))
     match op:
         case "all_gather":

@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel as TorchDistributedDataPar
 from dtlearn.data_parallel.ddp import DistributedDataParallel
 from dtlearn.data_parallel.naive import NaiveDataParallel
 from dtlearn.models.mlp import MLP
+from dtlearn.runtime.device import device, finish
 from dtlearn.runtime.phases import phase
 
 Times = dict[str, tuple[float, ...]]  # seconds[kind]: of each round
@@ -97,6 +98,7 @@ def time_on_rank(work: Workload, rounds: int, kinds: Sequence[str] = KINDS) -> T
             dist.barrier()
             begun = time.perf_counter()
             steps[kind]()
+            finish()
             taken = time.perf_counter() - begun
             if number >= _WARM:
                 found[kind].append(taken)
@@ -112,6 +114,7 @@ def record_on_rank(work: Workload, kinds: Sequence[str] = KINDS[1:]) -> None:
         dist.barrier()
         with phase(kind):
             step()
+            finish()
 
 
 def batch_for(work: Workload, seconds: float) -> int:
@@ -126,7 +129,7 @@ def batch_for(work: Workload, seconds: float) -> int:
     # machine, but on a busy one the line can lie anywhere.
     whole = large / _TRIAL[1]
     each = min(whole, max(whole / 2, each))
-    wanted = torch.tensor(_TRIAL[1] + (seconds - large) / each, dtype=torch.float64)
+    wanted = torch.tensor(_TRIAL[1] + (seconds - large) / each, dtype=torch.float64, device=device())
     dist.all_reduce(wanted)
     return max(16, min(4096, round(wanted.item() / dist.get_world_size() / 16) * 16))
 
@@ -155,18 +158,20 @@ def _best_backward(work: Workload, batch: int) -> float:
     taken = []
     for _ in range(8):
         loss = nn.functional.cross_entropy(model(inputs), targets)
+        finish()
         dist.barrier()
         begun = time.perf_counter()
         loss.backward()
+        finish()
         taken.append(time.perf_counter() - begun)
     return min(taken)
 
 
 def _parts(work: Workload, batch: int) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
     torch.manual_seed(0)
-    model = MLP(work.sizes)
-    inputs = torch.randn(batch, work.sizes[0])  # (B, D_in)
-    return model, inputs, torch.zeros(batch, dtype=torch.long)  # (B,)
+    model = MLP(work.sizes).to(device())
+    inputs = torch.randn(batch, work.sizes[0], device=device())  # (B, D_in)
+    return model, inputs, torch.zeros(batch, dtype=torch.long, device=device())  # (B,)
 
 
 def _step(work: Workload, kind: str) -> Callable[[], Any]:

@@ -77,6 +77,14 @@ def device() -> torch.device:
     return torch.device(os.environ.get(DEVICE_VARIABLE, "cpu"))
 
 
+def finish() -> None:
+    """Wait until this rank's GPU has done all that was asked of it: calls return before that. On the CPU: nothing."""
+    if (here := device()).type == "cuda":
+        import torch
+
+        torch.cuda.synchronize(here)
+
+
 def check_world_size(world_size: object) -> int:
     """`world_size` as an int. Raises ValueError, saying what is allowed, for anything but 1 to 64."""
     if isinstance(world_size, bool) or not isinstance(world_size, int) or not 1 <= world_size <= 64:

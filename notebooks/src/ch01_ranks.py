@@ -236,13 +236,10 @@ import torch.nn.functional as F
 from dtlearn.models import MLP, load_digits, reference_step
 
 torch.manual_seed(rank)
-model = MLP()
+model = MLP().to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-for x, y in load_digits().batches(100, 96, seed=0):  # the same batches on every rank
-    part = (
-        x[rank::world_size],
-        y[rank::world_size],
-    )  # ... of which each takes its quarter
+for batch in load_digits().batches(100, 96, seed=0):  # the same batches on every rank
+    part = [t[rank::world_size].to(device) for t in batch]  # ... each takes its quarter
     step = reference_step(model, optimizer, part, F.cross_entropy)
 weight = next(model.parameters())[0, 0].item()
 {"rank": rank, "last loss": round(step.loss, 3), "first weight": round(weight, 5)}

@@ -9,7 +9,9 @@
 # After this chapter you can write every collective from send and receive, say why a ring all-reduce moves $2(N-1)/N$ of
 # the tensor per rank, and predict what a collective costs on a cluster that you do not have.
 #
-# Every picture of messages below is drawn from messages that ranks really sent.
+# Every picture of messages below is drawn from messages that ranks really sent. They are sent by gloo, between processors, also
+# where there are GPUs: a send of gloo ends when its message has been received, so there is a message to see. Section 8 asks the
+# GPUs.
 
 # %%
 # %load_ext dtlearn
@@ -30,7 +32,7 @@ from dtlearn.notebook.play import play_collective
 from dtlearn.viz import bytes_per_rank, rank_table, show
 from dtlearn.viz.cost_curves import Curve, cost_bars, cost_curves, fit_words
 
-world = dtlearn.world(4)
+world = dtlearn.world(4, device="cpu")
 world
 
 # %% [markdown]
@@ -279,7 +281,7 @@ def one_broadcast():
     broadcast(torch.ones(1000))
 
 
-tree_run = dtlearn.run_ranks(one_broadcast, 8, record=True)
+tree_run = dtlearn.run_ranks(one_broadcast, 8, record=True, device="cpu")
 play_collective(
     tree_run.record,
     "Tree broadcast on 8 ranks: three steps",
@@ -328,7 +330,9 @@ small.reveal(
 # %% tags=["nbval-ignore-output"]
 sizes = [1 << k for k in (10, 13, 16, 19, 21, 23)]
 times = measure.slowest(
-    dtlearn.run_ranks(measure.time_on_rank, 4, "all_reduce", sizes, 5).values
+    dtlearn.run_ranks(
+        measure.time_on_rank, 4, "all_reduce", sizes, 5, device="cpu"
+    ).values
 )
 curves = []
 for name in ("library", "ring", "tree", "naive"):
@@ -457,7 +461,7 @@ def two_level_all_reduce():
     all_reduce(torch.ones(1000), algorithm="hierarchical", ranks_per_node=2)
 
 
-two_levels = dtlearn.run_ranks(two_level_all_reduce, 4, record=True)
+two_levels = dtlearn.run_ranks(two_level_all_reduce, 4, record=True, device="cpu")
 play_collective(two_levels.record, "Hierarchical all-reduce: 2 nodes of 2 ranks")
 
 # %%
@@ -522,9 +526,26 @@ show(
 # | MPI (MPICH) | recursive doubling for short messages, Rabenseifner's halving-doubling for long ones (Thakur, Rabenseifner and Gropp 2005) |
 #
 # NCCL's ring goes through the GPUs of a node by NVLink and leaves the node once for each of several rings, so that all
-# cards are used: it is flat in name only. Not run here: this notebook has no GPU to measure NCCL on. `dtlearn bench
-# collectives` measures ours against whatever backend a machine has.
-#
+# cards are used: it is flat in name only. Where two GPUs are, the next cell measures NCCL, and our ring as NCCL's sends and receives;
+# elsewhere it is gloo once more. This notebook was run without a GPU.
+
+# %% tags=["nbval-ignore-output"]
+on_two = dtlearn.run_ranks(measure.time_on_rank, 2, "all_reduce", [1 << 12, 1 << 24], 5)
+both = measure.slowest(on_two.values)
+rank_table(
+    [
+        {
+            "all-reduce": name,
+            "4 KiB": f"{1e6 * min(both[name][1 << 12]):.0f} us",
+            "16 MiB": f"{1e3 * min(both[name][1 << 24]):.1f} ms",
+            "busbw, 16 MiB": f"{cost.bus_bandwidth('all_reduce', 2, 1 << 24, min(both[name][1 << 24])) / 1e9:.2f} GB/s",
+        }
+        for name in ("library", "ring")
+    ],
+    caption=f"2 ranks, {on_two.placement.where}; best of 5",
+)
+
+# %% [markdown]
 # Parity, by numbers: for every collective and algorithm of this package the tests compare the result with
 # `torch.distributed`'s own on 1 to 4 ranks, on sub-groups, for four dtypes and sizes that N does not divide. Here is one
 # of them.

@@ -69,11 +69,11 @@ digits = load_digits()
 
 def fresh_model(seed=0):
     torch.manual_seed(seed)
-    return MLP()
+    return MLP().to(device)  # this rank's GPU, or the processor
 
 
 def my_part(x):
-    return x[rank::world_size]
+    return x[rank::world_size].to(device)
 
 
 x, y = next(digits.batches(1, 96))  # the global batch, the same on every rank
@@ -193,7 +193,7 @@ def train(model, steps, lr=1e-3, factor=1):
 
 
 torch.manual_seed(rank)  # another model on every rank: only the broadcast makes them one
-naive_model = NaiveDataParallel(GPT(GPTConfig()))
+naive_model = NaiveDataParallel(GPT(GPTConfig()).to(device))
 losses = train(naive_model, 2)
 weight = naive_model.module.head.projection.weight
 print(f"sum of the last weights: {weight.double().sum().item():.6f}")
@@ -235,7 +235,7 @@ summed = dtlearn.predict.choice(
 curves = {}
 for name, factor in (("mean", 1), ("sum", world_size)):
     torch.manual_seed(0)
-    model = NaiveDataParallel(GPT(GPTConfig(num_layers=1)))
+    model = NaiveDataParallel(GPT(GPTConfig(num_layers=1)).to(device))
     losses = train(model, 12, factor=factor)
     norm = torch.cat([p.grad.flatten() for p in model.parameters()]).norm().item()
     curves[name] = losses, norm
@@ -267,14 +267,20 @@ summed.reveal(
 #
 # What is wrong with the naive way? On a real link it is slow, for two reasons. Each call costs a latency; and all of it happens
 # after backward, while the processors do nothing. Here is a step of two ranks, with a link of 1 Gb/s between them that is
-# emulated: the calls really wait as long as they would there. The model is an MLP of 2.6 million parameters in ten layers.
+# emulated, for ranks on the processor: the calls really wait as long as they would there. The model is an MLP of 2.6 million parameters in ten layers, and
+# the batch is such that forward and backward together take about as long as the communication, whatever machine this is.
 
 # %% tags=["nbval-ignore-output"]
 gigabit = dtlearn.Link.named("1 Gb/s")
-work = measure.Workload(sizes=(512,) * 11, batch=160, bucket_cap_mb=1)
+layers = (512,) * 11
+trial = measure.Workload(layers, batch=16, bucket_cap_mb=1)
+travels = gigabit.seconds("all_reduce", trial.nbytes, 2)
+backward = 2 / 3 * travels  # forward does half as much arithmetic
+batch = dtlearn.run_ranks(measure.batch_for, 2, trial, backward, device="cpu")[0]
+work = measure.Workload(layers, batch, bucket_cap_mb=1)
 ways = ("naive", "ours", measure.TORCH)
 steps = dtlearn.run_ranks(
-    measure.record_on_rank, 2, work, ways, record=True, link=gigabit
+    measure.record_on_rank, 2, work, ways, record=True, link=gigabit, device="cpu"
 ).record
 one_by_one = part(steps, "naive")
 show(
@@ -294,7 +300,7 @@ show(
 dtlearn.show_source(buckets.plan_buckets, docstring=False)
 
 # %%
-model = MLP((512,) * 11)
+model = MLP(layers)
 names = [name for name, _ in model.named_parameters()]
 sizes = [4 * p.numel() for p in model.parameters()]
 plan = buckets.plan_buckets(sizes, cap=1 << 20, first_cap=None)
@@ -365,7 +371,7 @@ show(
 
 # %% tags=["nbval-ignore-output"]
 took = measure.slowest(
-    dtlearn.run_ranks(measure.time_on_rank, 2, work, 5, link=gigabit).values
+    dtlearn.run_ranks(measure.time_on_rank, 2, work, 5, link=gigabit, device="cpu").values
 )
 rank_table(
     [
@@ -415,7 +421,7 @@ from dtlearn.models import max_difference, snapshot_gradients, snapshot_paramete
 wrapped = {}
 for kind in (DistributedDataParallel, torch.nn.parallel.DistributedDataParallel):
     torch.manual_seed(rank)
-    wrapped[kind] = kind(GPT(GPTConfig()), bucket_cap_mb=0.1)
+    wrapped[kind] = kind(GPT(GPTConfig()).to(device), bucket_cap_mb=0.1)
     train(wrapped[kind], 3)
 ours, theirs = (model.module for model in wrapped.values())
 for what in (snapshot_gradients, snapshot_parameters):
@@ -517,10 +523,10 @@ dtlearn.show_source(token_mean.scale_for_averaging, docstring=False)
 
 # %%
 # %%ranks --expect deadlock
-torch.manual_seed(0)
-model = DistributedDataParallel(MLP())
+few_x, few_y = digits.train_x[:8].to(device), digits.train_y[:8].to(device)
+model = DistributedDataParallel(fresh_model())
 for _ in range(3 if rank == 0 else 2):
-    F.cross_entropy(model(digits.train_x[:8]), digits.train_y[:8]).backward()
+    F.cross_entropy(model(few_x), few_y).backward()
 
 # %% [markdown]
 # The sampler pads so that this cannot happen. Where the data cannot be counted beforehand (a stream, batches of equal numbers of
@@ -528,10 +534,10 @@ for _ in range(3 if rank == 0 else 2):
 
 # %%
 # %%ranks
-model = DistributedDataParallel(MLP())
+model = DistributedDataParallel(fresh_model())
 with model.join():
     for _ in range(3 if rank == 0 else 2):
-        F.cross_entropy(model(digits.train_x[:8]), digits.train_y[:8]).backward()
+        F.cross_entropy(model(few_x), few_y).backward()
 print("done")
 
 # %% [markdown]
@@ -551,8 +557,8 @@ class TwoHeads(torch.nn.Module):
         return self.head(self.body(x))
 
 
-model = DistributedDataParallel(TwoHeads())
-loss = F.cross_entropy(model(digits.train_x[:8]), digits.train_y[:8])
+model = DistributedDataParallel(TwoHeads().to(device))
+loss = F.cross_entropy(model(few_x), few_y)
 try:
     loss.backward()
 except RuntimeError as error:
@@ -574,10 +580,10 @@ except RuntimeError as error:
 from dtlearn.data_parallel.sync_batch_norm import SyncBatchNorm
 
 torch.manual_seed(0)
-batch = torch.randn(8, 5)
-whole = torch.nn.BatchNorm1d(5)(batch)  # one process, 8 samples
-local = torch.nn.BatchNorm1d(5)(my_part(batch))  # 2 samples per rank
-synced = SyncBatchNorm(5)(my_part(batch))
+batch = torch.randn(8, 5).to(device)
+whole = torch.nn.BatchNorm1d(5).to(device)(batch)  # one process, 8 samples
+local = torch.nn.BatchNorm1d(5).to(device)(my_part(batch))  # 2 samples per rank
+synced = SyncBatchNorm(5).to(device)(my_part(batch))
 off = (local - my_part(whole)).abs().max()
 print(f"each rank its own statistics: off by more than 0.1: {bool(off > 0.1)}")
 torch.testing.assert_close(synced, my_part(whole))
@@ -605,7 +611,7 @@ learner = torch.optim.SGD(model.parameters(), lr=0.1)
 # The same batches on every rank, to have something to evaluate.
 for x, y in digits.batches(40, 96):
     learner.zero_grad()
-    F.cross_entropy(model(x), y).backward()
+    F.cross_entropy(model(x.to(device)), y.to(device)).backward()
     learner.step()
 padded = DataLoader(test, 2, sampler=DistributedSampler(test, shuffle=False))
 exact = DataLoader(test, 2, sampler=EvaluationSampler(test))
@@ -676,12 +682,12 @@ doubling = dtlearn.predict(
 def steps_to_reach(batch, lr, loss=0.4, most=500):
     model = fresh_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-    looked_at, labels = digits.train_x[:256], digits.train_y[:256]
+    looked_at, labels = digits.train_x[:256].to(device), digits.train_y[:256].to(device)
     for step, (x, y) in enumerate(digits.batches(most, batch)):
         if step % 4 == 0 and F.cross_entropy(model(looked_at), labels) < loss:
             return step
         optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
+        F.cross_entropy(model(x.to(device)), y.to(device)).backward()
         optimizer.step()
     return most
 
@@ -785,7 +791,13 @@ def step_times(link):
     for N in (1, 4):
         times = measure.slowest(
             dtlearn.run_ranks(
-                measure.time_on_rank, N, work, 5, ("local", "ours"), link=link
+                measure.time_on_rank,
+                N,
+                work,
+                5,
+                ("local", "ours"),
+                link=link,
+                device="cpu",
             ).values
         )
         found[N] = {way: sorted(times[way])[2] for way in times}

@@ -117,6 +117,21 @@ def test_parity_on_a_sub_group():
     assert run_ranks(parity, 4, [1, 2, 3]).values[1] > 100
 
 
+def parity_in_batches():
+    """As with NCCL, whose messages have to be handed over together; gloo takes them so, too."""
+    from dtlearn.collectives import execute
+
+    execute.wants_batches = lambda group: True
+    return parity()
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_parity_with_torch_in_batches(world_size):
+    run = run_ranks(parity_in_batches, world_size, record=True)
+    assert min(run.values) > 100
+    assert run.record.counts() == run_ranks(parity, world_size, record=True).record.counts()
+
+
 def large(algorithm):
     """Far beyond any buffer on the way: blocking sends would hang here."""
     import torch
