@@ -212,7 +212,10 @@ def all_to_all(
 
 def barrier(*, group: dist.ProcessGroup | None = None) -> None:
     """Returns when every rank has called it: an all-reduce of one byte over trees."""
-    all_reduce(torch.zeros(1, dtype=torch.uint8), algorithm="tree", group=group)
+    on_gpu = str(dist.get_backend(group)) == "nccl"
+    token = torch.zeros(1, dtype=torch.uint8, device="cuda" if on_gpu else "cpu")
+    all_reduce(token, algorithm="tree", group=group)
+    token.item()  # waits for the GPU, whose calls return before it is done
 
 
 def _in_place(tensor: torch.Tensor, plan: Plan, op: Any, group: dist.ProcessGroup | None) -> None:
