@@ -5,7 +5,7 @@ both begin with a receive from each other wait for ever, although neither call b
 handed over together, by `batch_isend_irecv`, run at the same time. (With gloo it makes no difference; `execute.py` then
 overlaps more.)
 
-Reference: NCCL user guide, "Group Calls" and "Point-to-point communication".
+Reference: NCCL user guide, "Point-to-point communication"; issue 479 of NVIDIA/nccl.
 """
 
 from __future__ import annotations
