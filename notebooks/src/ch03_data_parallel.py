@@ -789,17 +789,11 @@ def step_times(link):
     """Median seconds of a step on 1 and 4 ranks (2 were measured above): without communication, and with."""
     found = {2: {way: sorted(took[way])[2] for way in ("local", "ours")}}
     for N in (1, 4):
-        times = measure.slowest(
-            dtlearn.run_ranks(
-                measure.time_on_rank,
-                N,
-                work,
-                5,
-                ("local", "ours"),
-                link=link,
-                device="cpu",
-            ).values
+        ways = ("local", "ours")
+        steps = dtlearn.run_ranks(
+            measure.time_on_rank, N, work, 5, ways, link=link, device="cpu"
         )
+        times = measure.slowest(steps.values)
         found[N] = {way: sorted(times[way])[2] for way in times}
     return found
 
