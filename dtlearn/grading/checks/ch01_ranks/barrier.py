@@ -64,7 +64,9 @@ def _untold(n: int, got: list[Any], record: Record) -> Finding | None:
     """A rank that left although no chain of messages had told it that another one had come?"""
     if n == 2:  # who fails here fails with more ranks too, and most of them visibly: that says more
         return None
-    if record.incomplete or any(e.is_p2p and e.peer is None for e in record):  # a message that may be anybody's
+    p2p = [event for event in record if event.is_p2p]
+    # A message that may be anybody's, or one that was received at an unknown moment: the record proves nothing then.
+    if record.incomplete or any(e.peer is None or (e.op.endswith("recv") and e.end_ns is None) for e in p2p):
         return None
     messages = record.messages()
 
@@ -72,7 +74,7 @@ def _untold(n: int, got: list[Any], record: Record) -> Finding | None:
         """Those whose coming in the round that began at `begin` the rank can know of at the time `end`."""
         known = {rank}
         for sent, received in messages:
-            if received.rank == rank and sent.start_ns >= begin and (received.end_ns or end) < end:
+            if received.rank == rank and sent.start_ns >= begin and (received.end_ns or 0) < end:
                 known |= told(sent.rank, begin, sent.start_ns)
         return known
 
@@ -83,7 +85,7 @@ def _untold(n: int, got: list[Any], record: Record) -> Finding | None:
                 other = min(unknown)
                 text = f"no message, nor a chain of them, told rank {rank} that rank {other} had come: "
                 why = _why(n, rank, other, record)
-                if any(event.is_p2p for event in record):
+                if p2p:
                     why += ". It was not early this time, because gloo's sends happen to wait"
                 advice = "A send may return before it is received. Only what a rank receives tells it who has come."
                 return Finding("DTL-VALUE-UNTOLD", text + why, rank, None, advice)
