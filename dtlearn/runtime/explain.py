@@ -67,6 +67,20 @@ def last_words(output: str) -> list[str]:
     return [line for line in output.strip().splitlines() if not line.startswith((*own, "Extension modules:"))][-12:]
 
 
+def parties_text(values: Mapping[int, str], verb: str, again: str, many: str) -> str:
+    """ "ranks 0 and 2 call all_reduce, rank 1 calls barrier"; with more than three parties: "... call `many`"."""
+    parties: dict[str, list[int]] = {}
+    for rank, value in values.items():
+        parties.setdefault(value, []).append(rank)
+    if len(parties) > 3:
+        return f"{ranks_text(list(values))} {verb}{many}"
+    texts: list[str] = []
+    for value, ranks in parties.items():
+        words = again if texts else verb
+        texts.append(f"{ranks_text(ranks)} {words.replace('call', 'calls', 1) if len(ranks) == 1 else words}{value}")
+    return ", ".join(texts)
+
+
 def comes_before(diagnosis: Diagnosis, failures: Sequence[Failure]) -> bool:
     """Whether the fault between ranks is the cause, and the failures of single ranks follow from it."""
     if not failures:

@@ -11,6 +11,7 @@ from typing import Any
 from .calls import call_text, take_line, to_event
 from .record import Event
 
+_ABOUT = ("seq", "end", "wait", "arrived", "dropped")  # the key of a line that has the number of its call
 _HIDDEN_AFTER = 2.0  # seconds after which an unfinished hidden call counts as waited for
 
 
@@ -40,6 +41,7 @@ class LogTail:
         self.waited: int | None = None  # number of the asynchronous call that `wait()` was called on
         self._made: Counter[str] = Counter()  # calls by operation
         self._counts: dict[int, int] = {}  # number of a call -> how many of its operation it makes
+        self._events: dict[int, Event] = {}  # of calls that no line was about since: a long run is looked at often
 
     def read(self) -> bool:
         """Take in new lines. True if there were any."""
@@ -57,6 +59,9 @@ class LogTail:
 
     def _take(self, line: dict[str, Any]) -> None:
         take_line(self.calls, line)
+        about = next((line[key] for key in _ABOUT if key in line), None)
+        if about is not None:
+            self._events.pop(about, None)
         if "end" in line:
             self.open.discard(line["end"])
             if self.waited == line["end"]:
@@ -77,7 +82,9 @@ class LogTail:
 
     def events(self) -> list[Event]:
         """The calls that are kept, in order."""
-        return [to_event(self._rank, call) for call in self.calls.values()]
+        for seq in self.calls.keys() - self._events.keys():
+            self._events[seq] = to_event(self._rank, self.calls[seq])
+        return [self._events[seq] for seq in self.calls]
 
     def blocked(self, events: list[Event], now_ns: int) -> Event | None:
         """The call that the rank is inside of or waits for."""
@@ -95,3 +102,4 @@ class LogTail:
         for seq in done - self.open:
             self.calls.pop(seq, None)
             self._counts.pop(seq, None)
+            self._events.pop(seq, None)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from .calls import ordinal
 from .diagnosis import Diagnosis, parted_hint, places_hint
-from .explain import ranks_text
+from .explain import parties_text, ranks_text
 from .messages import RankView, find_misfit, find_stranger, group_key, lane, lone_sends, partner, sends, unmatched
 from .record import Event
 
@@ -52,15 +52,22 @@ _WORDS = {
 }
 
 
-def find_mismatch(views: Mapping[int, RankView]) -> Diagnosis | None:
-    """The first calls that are paired and do not fit. They are a fault whether or not anything hangs."""
-    for histories in by_group(views).values():
-        for k in sorted(set().union(*histories.values())):
+def find_mismatch(views: Mapping[int, RankView], fitting: dict[str, set[int]] | None = None) -> Diagnosis | None:
+    """The first calls that are paired and do not fit. They are a fault whether or not anything hangs.
+
+    `fitting`, by group, has the numbers of the calls that were compared before: those that all members have made are
+    added to it, and not compared again.
+    """
+    fitting = {} if fitting is None else fitting
+    for group, histories in by_group(views).items():
+        everybody, known = len(members(group, views)), fitting.setdefault(group, set())
+        for k in sorted(set().union(*histories.values()) - known):
             here = {r: calls[k] for r, calls in sorted(histories.items()) if k in calls}
             if len(here) > 1 and (found := _compare(here)):
                 before = {r: [calls[j] for j in sorted(calls) if j < k] for r, calls in histories.items() if r in here}
                 hint = parted_hint(before) or (places_hint(here) if found.code == "DTL-COLL-SHAPE" else "")
                 return replace(found, hint=hint)
+            known |= {k} if len(here) == everybody else set()
     return find_stranger(views) or find_misfit(views)
 
 
@@ -132,7 +139,7 @@ def _compare(calls: Mapping[int, Event]) -> Diagnosis | None:
     number = f"as call number {first.group_seq + 1} of their group"
     if len({e.op for e in calls.values()}) > 1:
         headline = (
-            f"{_parties({r: e.op for r, e in calls.items()}, 'call ', 'call ', 'different operations')}, {number}"
+            f"{parties_text({r: e.op for r, e in calls.items()}, 'call ', 'call ', 'different operations')}, {number}"
         )
         return Diagnosis("DTL-COLL-ORDER", headline, tuple(calls), calls, states)
     uneven = any(e.detail.get("uneven") for e in calls.values())  # NCCL can gather parts of different sizes
@@ -140,7 +147,7 @@ def _compare(calls: Mapping[int, Event]) -> Diagnosis | None:
         if not (uneven and what == "shape") and len({_attribute(e, what) for e in calls.values()}) > 1:
             one, several = _WORDS[what]
             values = {r: f"{one} {_attribute(e, what)}" for r, e in calls.items()}
-            headline = f"{_parties(values, f'call {first.op} with ', 'with ', f'different {several}')}, {number}"
+            headline = f"{parties_text(values, f'call {first.op} with ', 'with ', f'different {several}')}, {number}"
             return Diagnosis(_CODES[what], headline, tuple(calls), calls, states)
     return None
 
@@ -148,20 +155,6 @@ def _compare(calls: Mapping[int, Event]) -> Diagnosis | None:
 def _attribute(event: Event, what: str) -> str:
     value = event.detail.get(what.removeprefix("detail.")) if what.startswith("detail.") else getattr(event, what)
     return str(value)
-
-
-def _parties(values: Mapping[int, str], verb: str, again: str, many: str) -> str:
-    """ "ranks 0 and 2 call all_reduce, rank 1 calls barrier"; with more than three parties: "... call `many`"."""
-    parties: dict[str, list[int]] = {}
-    for rank, value in values.items():
-        parties.setdefault(value, []).append(rank)
-    if len(parties) > 3:
-        return f"{ranks_text(list(values))} {verb}{many}"
-    texts: list[str] = []
-    for value, ranks in parties.items():
-        words = again if texts else verb
-        texts.append(f"{ranks_text(ranks)} {words.replace('call', 'calls', 1) if len(ranks) == 1 else words}{value}")
-    return ", ".join(texts)
 
 
 def _waits_for(rank: int, view: RankView, views: Mapping[int, RankView]) -> set[int]:

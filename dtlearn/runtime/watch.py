@@ -27,6 +27,7 @@ class Watch:
         self._tails = {rank: LogTail(path, rank) for rank, path in logs.items()}
         self._suspicion: tuple[Diagnosis, float] | None = None
         self._latest: dict[int, RankView] = {}
+        self._fitting: dict[str, set[int]] = {}  # calls that need not be compared again
         self.diagnosis: Diagnosis | None = None
 
     def look(self, ended: set[int]) -> Diagnosis | None:
@@ -43,7 +44,7 @@ class Watch:
             self._latest = {}
             return None
         views = self._views(ended)
-        found = find_mismatch(views) if any(fresh) or self._suspicion else None
+        found = find_mismatch(views, self._fitting) if any(fresh) or self._suspicion else None
         if found is not None:
             # Ranks that have not come yet belong in the picture: give them a moment.
             complete = all(rank in found.calls or view.ended or view.blocked for rank, view in views.items())
@@ -95,9 +96,10 @@ class Watch:
 
     def _forget(self, views: Mapping[int, RankView]) -> None:
         """Keep the logs in memory short: a long training makes a hundred thousand calls."""
-        if max((len(view.calls) for view in views.values()), default=0) >= 4 * _KEPT:
+        if max((len(view.calls) for view in views.values()), default=0) >= 2 * _KEPT:
             for rank, done in settled(views, keep=_KEPT).items():
                 self._tails[rank].forget(done)
+            self._fitting = {group: set(sorted(known)[-4 * _KEPT :]) for group, known in self._fitting.items()}
 
     @staticmethod
     def _key(found: Diagnosis) -> tuple[object, ...]:

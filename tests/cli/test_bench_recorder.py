@@ -26,7 +26,8 @@ def test_table():
         "one step              100 ms    102 ms   +2.0%    < 3%  met",
         "its processor time     80 ms   80.8 ms   +1.0%",
         "",
-        "One call: an all-reduce of one number in a group of one rank, 300 in a row.",
+        "Of the step's share 95 %: +1.0% to +2.0%.",
+        "One call: 200 us of computing, then an all-reduce of one number in a group of one rank.",
         "One step: forward, backward, AdamW of a GPT of 826,112 parameters under torch's DDP.",
         "2 cores, load 0.5; timings are noisy: quote the share, which compares neighbours in time.",
     ]
@@ -38,12 +39,22 @@ def test_a_share_above_the_target_is_missed():
     assert "missed" in bench_recorder.table(slow)
 
 
+def test_where_rounds_differ_by_more_than_the_target_nothing_is_said():
+    noisy = {"without": (0.1,) * 30, "with": (0.09, 0.12) * 15}
+    result = RecorderResult(2, RESULT.call, noisy, RESULT.step_cpu, 1, "")
+    low, high = result.step_between
+    assert (low, high) == (pytest.approx(-0.1), pytest.approx(0.2)) and result.verdict == "within the noise"
+    assert "-10.0% to +20.0%" in bench_recorder.table(result)
+    calm = {"without": (0.1,) * 30, "with": (0.101,) * 28 + (0.2,) * 2}
+    assert RecorderResult(2, RESULT.call, calm, RESULT.step_cpu, 1, "").verdict == "met"
+
+
 def test_values():
     told = bench_recorder.values(RESULT)
     assert told["call_cost"] == pytest.approx(24e-6)
     assert told["step_share"] == pytest.approx(0.02)  # of each round, not of the medians
     assert told["step_cpu_share"] == pytest.approx(0.01)
-    assert told["targets"] == {"step_share": 0.03}
+    assert told["targets"] == {"step_share": 0.03} and told["verdict"] == "met"
     json.dumps(told)
 
 

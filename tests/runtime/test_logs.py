@@ -51,3 +51,18 @@ def test_a_call_whose_work_was_dropped_is_marked(logs):
     tail.read()
     assert tail.events()[0].detail == {"dropped": True}
     assert tail.blocked(tail.events(), 2) is None
+
+
+def test_a_call_is_seen_as_the_latest_line_has_it_and_others_stay_the_same_objects(logs):
+    tail = LogTail(logs[0], 0)
+    write(logs[0], call(0, asynchronous=True), call(1))
+    tail.read()
+    first, second = tail.events()
+    write(logs[0], {"wait": 0, "wait_ns": 5})
+    tail.read()
+    assert (first.wait_ns, tail.events()[0].wait_ns) == (None, 5) and tail.events()[1] is second
+    write(logs[0], {"arrived": 0, "arrived_ns": 6}, {"end": 0, "end_ns": 9})
+    tail.read()
+    assert (tail.events()[0].arrived_ns, tail.events()[0].end_ns) == (6, 9)
+    tail.forget({0})
+    assert tail.events() == [second]

@@ -1,6 +1,7 @@
 import pytest
 
-from dtlearn.runtime.match import _parties, find_deadlock, find_mismatch, settled
+from dtlearn.runtime.explain import parties_text
+from dtlearn.runtime.match import find_deadlock, find_mismatch, settled
 from tests.runtime.events import Rank, views
 
 
@@ -132,7 +133,7 @@ def test_a_message_to_one_who_receives_from_another_is_unmatched():
     ],
 )
 def test_the_parties_of_a_difference_are_named(values, says):
-    assert _parties(dict(enumerate(values)), "call f with ", "with ", "many") == says
+    assert parties_text(dict(enumerate(values)), "call f with ", "with ", "many") == says
 
 
 def test_crossed_groups_are_named():
@@ -173,3 +174,13 @@ def test_an_isend_with_another_tag_is_the_half_that_does_not_fit():
     found = find_deadlock(views(a, b))
     assert found.code == "DTL-P2P-TAG"
     assert found.headline == "rank 0 sends to rank 1 with tag 0, which receives tag 1"
+
+
+def test_calls_that_all_members_have_made_and_that_fit_are_not_compared_again():
+    fitting = {}
+    one, other = Rank(0).call().call(), Rank(1).call()
+    assert find_mismatch(views(one, other), fitting) is None
+    assert list(fitting.values()) == [{0}]  # the second has only one rank yet
+    assert find_mismatch(views(one, other.call(shape=(7,))), fitting).code == "DTL-COLL-SHAPE"
+    # What was compared once is not looked at: here it would be found.
+    assert find_mismatch(views(Rank(0).call(), Rank(1).call(shape=(7,))), {next(iter(fitting)): {0}}) is None
