@@ -29,7 +29,7 @@ from .rank_run import call_log_file
 from .record import Record
 from .start import start_ranks
 from .verdict import fault_finder, find_error
-from .watch import Watch
+from .watch import CALM, Watch
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def run_ranks(
         try:
             task = {"init_group": init_group, "sources": notebook_sources(), "link": link and link.to_plain()}
             collector.tell_all(wire.encode(task, blob))
-            watch = Watch({r: call_log_file(run_dir, r) for r in range(size)})
+            watch = Watch({r: call_log_file(run_dir, r) for r in range(size)}, CALM)
             at_fault = fault_finder(agent, collector, run_dir, watch)
             in_time = collector.wait(time.monotonic() + timeout, at_fault)
             error = find_error(agent, collector, run_dir, watch, None if in_time else timeout)

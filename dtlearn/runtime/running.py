@@ -19,7 +19,7 @@ from .rank_process import stack_file
 from .slow import APART, Pace, judge, waiting_line
 from .stacks import Frame, cpu_seconds, read_stack
 from .timeouts import file_size, with_call
-from .watch import Watch
+from .watch import CALM, Watch
 
 if TYPE_CHECKING:
     from .world import World
@@ -46,7 +46,7 @@ class Running:
         self.links: dict[int, RankLink] = {r: world.links[r] for r in ranks}
         self.replied: dict[int, dict[str, Any]] = {}
         self.failures: list[Failure] = []
-        self.watch = Watch(logs)
+        self.watch = Watch(logs, CALM)
         self._pace = Pace()
         self._noticed = False
         for link in self.links.values():  # a reply that an earlier, interrupted request left behind

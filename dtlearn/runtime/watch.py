@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from .match import RankView, find_deadlock, find_mismatch, settled
 from .record import Event
 
 _CERTAIN_AFTER = 0.3  # seconds that a deadlock must last: entries of different ranks are written at different moments
+CALM = 0.2  # seconds between two looks at ranks that all go on: looking costs the head time that ranks could use
 _KEPT = 64  # calls of a rank that are kept although they are done, to show where ranks parted
 
 
@@ -21,11 +23,13 @@ class Watch:
 
     Args:
         logs: `{rank: path of its call log}`.
+        calm: seconds for which a look that found all well is good enough, unless a rank ends.
     """
 
-    def __init__(self, logs: Mapping[int, Path]) -> None:
+    def __init__(self, logs: Mapping[int, Path], calm: float = 0.0) -> None:
         self._tails = {rank: LogTail(path, rank) for rank, path in logs.items()}
         self._suspicion: tuple[Diagnosis, float] | None = None
+        self._calm, self._looked_at, self._ended = calm, -math.inf, set[int]()
         self._latest: dict[int, RankView] = {}
         self._fitting: dict[str, set[int]] = {}  # calls that need not be compared again
         self.diagnosis: Diagnosis | None = None
@@ -36,10 +40,12 @@ class Watch:
         Returns:
             A fault, once it is certain; the same one from then on.
         """
-        if self.diagnosis is not None:
-            return self.diagnosis
-        fresh = [tail.read() for tail in self._tails.values()]
         now = time.monotonic()
+        well = self._suspicion is None and ended == self._ended and now < self._looked_at + self._calm
+        if self.diagnosis is not None or well:
+            return self.diagnosis
+        self._looked_at, self._ended = now, set(ended)
+        fresh = [tail.read() for tail in self._tails.values()]
         if not any(fresh) and self._suspicion is None and not self._somebody_waits():
             self._latest = {}
             return None
@@ -65,6 +71,7 @@ class Watch:
 
     def last_look(self, ended: set[int]) -> Diagnosis | None:
         """Judge once more, when the ranks have ended or the time is up: also calls that were left over."""
+        self._looked_at = -math.inf
         if self.look(ended) is None:
             views = self._views(ended)
             self.diagnosis = find_mismatch(views)

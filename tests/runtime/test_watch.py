@@ -77,3 +77,16 @@ def test_who_waits_is_told_with_the_count_of_that_operation(logs):
     write(logs[0], {"end": 300, "end_ns": 1})
     watch.look(set())
     assert watch.waiting() == {}
+
+
+@pytest.mark.parametrize("again", [lambda watch: watch.look({1}), lambda watch: watch.last_look(set())])
+def test_a_look_that_found_all_well_is_good_enough_for_a_moment_unless_a_rank_ends(logs, again):
+    """Looking costs the head time that ranks could use."""
+    watch = Watch(logs, calm=60)
+    for rank in logs:
+        write(logs[rank], call(0))
+    assert watch.look(set()) is None
+    for rank in logs:
+        write(logs[rank], call(1, shape=[2 + rank]))
+    assert watch.look(set()) is None  # not looked at yet
+    assert again(watch).code == "DTL-COLL-SHAPE"
