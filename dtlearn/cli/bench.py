@@ -92,7 +92,7 @@ BENCHES = {
         "What recording costs: microseconds of a call, and the share of a data-parallel training step.",
         "dtlearn bench recorder",
         "rounds",
-        200,
+        40,
         bench_recorder.measure,
         bench_recorder.table,
         bench_recorder.values,

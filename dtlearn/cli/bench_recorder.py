@@ -23,7 +23,9 @@ _CALLS = 300  # calls of one measurement
 # Between two calls a rank computes, as programs do. Calls without a pause would find gloo's thread still awake, which
 # the recorder's few microseconds are enough to change: that costs more than they do, and is none of a program's cost.
 _PAUSE = 200e-6  # seconds
-_STEPS = 1  # training steps of one measurement: the shorter, the more alike are the two that are compared
+_STEPS = 8  # training steps of one measurement: the fewer, the more alike are the two that are compared
+# Before it: putting wrappers in place makes Python forget what it has learnt of the classes, which costs a few steps.
+_WARM = 4
 _TIMEOUT = 600.0
 
 
@@ -137,7 +139,8 @@ def rank_work(rounds: int) -> dict[str, Any]:
             # The order changes, so that neither way always profits from what the other left in the caches.
             for way in list(seconds)[:: 1 if number_of_round % 2 else -1]:
                 with contextlib.nullcontext() if way == "with" else not_recorded():
-                    work()  # once, as the change has emptied caches
+                    for _ in range(_WARM):
+                        work()
                     dist.barrier()
                     taken = _seconds(work, times)
                 if number_of_round:
@@ -205,8 +208,11 @@ def values(result: RecorderResult) -> dict[str, Any]:
 
 
 def _seconds(work: Callable[[], None], times: int) -> tuple[float, float]:
-    """Wall time and processor time of one."""
-    begun, used = time.perf_counter(), time.process_time()
+    """Wall time and processor time of one, medians."""
+    walls, used = [], []
     for _ in range(times):
+        begun, before = time.perf_counter(), time.process_time()
         work()
-    return (time.perf_counter() - begun) / times, (time.process_time() - used) / times
+        walls.append(time.perf_counter() - begun)
+        used.append(time.process_time() - before)
+    return statistics.median(walls), statistics.median(used)
