@@ -131,7 +131,7 @@ class HeadPort:
         self.peers: dict[str, Peer] = {}  # by host: ready, and not lost
         self.changed = threading.Condition()
         self.asked = 0
-        self._by_identity: dict[bytes, Peer] = {}
+        self._by_identity, self._parting = dict[bytes, Peer](), set[bytes]()  # parting: sent home
         self._context = zmq.Context()  # of its own: who may join is asked per context
         self._zap = self._context.socket(zmq.REP)
         self._zap.bind("inproc://zeromq.zap.01")
@@ -158,7 +158,6 @@ class HeadPort:
 
     def close(self) -> None:
         """Send all nodes home and listen no more."""
-
         self.abandon()
         self._thread.join(5)
         self._context.destroy(linger=_FAREWELL)
@@ -168,12 +167,16 @@ class HeadPort:
         """Send all nodes home, soon; does not wait."""
 
         def farewell() -> None:
+            until = time.monotonic() + _FAREWELL / 1000
+            # Until they have said good-bye: a connection that is closed with something unread is reset, and what was
+            # said last is lost.
             for peer in list(self._by_identity.values()):
                 peer.send({"do": "end"})
+                self._parting |= {peer.identity} if peer.lost is None else set()
                 self.lose(peer, "the session was ended")
+            self.loop.every(0.01, lambda: self.loop.stop() if not self._parting or time.monotonic() > until else None)
 
         self.loop.post(farewell)
-        self.loop.stop()
 
     def ready(self, peer: Peer) -> None:
         """In the loop's thread: a node has joined, and its clock is known."""
@@ -223,6 +226,7 @@ class HeadPort:
                 continue
             header = json.loads(text)
             peer = self._by_identity.get(identity)
+            self._parting -= {identity} if "bye" in header else set()
             if peer is not None:
                 peer.receive(header, data)
             elif header.get("do") == "join":

@@ -73,20 +73,29 @@ def lone_sends(views: Mapping[int, RankView]) -> list[Event]:
 def find_stranger(views: Mapping[int, RankView]) -> Diagnosis | None:
     """A message to or from a rank that the job does not have, or to or from the rank itself.
 
-    gloo does not check: the rank waits, crashes, or is told "Pair is not connected".
+    gloo does not check: the rank waits, crashes, or is told "Pair is not connected". All ranks that have such a message
+    belong to the fault: whichever of them dies, dies of it.
     """
+    found = {}
     for rank, view in sorted(views.items()):
-        for event in view.calls:
-            if event.is_p2p and event.peer == rank and "raised" in event.detail:
-                verb = "sends to" if sends(event) else "receives from"
-                headline = f"rank {rank} {verb} itself: a message needs two ranks; what stays on the rank is copied"
-                return Diagnosis("DTL-P2P-UNMATCHED", headline, (rank,), {rank: event}, {rank: "called"})
-            size = event.detail.get("world_size") if event.is_p2p and event.end_ns is None else None
-            if size is not None:
-                verb = "sends to" if sends(event) else "receives from"
-                headline = f"rank {rank} {verb} rank {event.peer}, but the job has only {size} rank{'s' * (size > 1)}"
-                return Diagnosis("DTL-P2P-UNMATCHED", headline, (rank,), {rank: event}, {rank: "called"})
-    return None
+        if stranger := next((event for event in view.calls if _is_stranger(event)), None):
+            found[rank] = stranger
+    if not found:
+        return None
+    first = min(found.values(), key=lambda event: event.start_ns)
+    verb, size = "sends to" if sends(first) else "receives from", first.detail.get("world_size")
+    whom = f"rank {first.peer}, but the job has only {size} rank{'s' * (size != 1)}"
+    if first.peer == first.rank:
+        whom = "itself: a message needs two ranks; what stays on the rank is copied"
+    headline = f"rank {first.rank} {verb} {whom}"
+    return Diagnosis("DTL-P2P-UNMATCHED", headline, (first.rank,), found, dict.fromkeys(found, "called"))
+
+
+def _is_stranger(event: Event) -> bool:
+    if not event.is_p2p:
+        return False
+    to_itself = event.peer == event.rank and "raised" in event.detail
+    return to_itself or ("world_size" in event.detail and event.end_ns is None)
 
 
 def find_misfit(views: Mapping[int, RankView]) -> Diagnosis | None:

@@ -5,6 +5,7 @@ It ends, with its ranks, when the head says so, when the connection closes, or w
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -223,8 +224,11 @@ class Node:
 
     def _leave(self) -> None:
         """End the ranks, then the connection."""
-        if self._end is None and self._welcome:
-            self._send({"bye": "its node process was ended there"})
+        if self._welcome:
+            # Also to a head that sent it home: it waits for that. One that is gone must not be waited for.
+            with contextlib.suppress(zmq.Again):
+                bye = json.dumps({"bye": "its node process was ended there"}).encode()
+                self._socket.send_multipart([bye, b""], zmq.NOBLOCK)
         if not self._joined:  # it may still be loading: no ranks to end in an orderly way
             os.kill(get_agent().pid, signal.SIGKILL)
         close_agent()

@@ -53,7 +53,7 @@ def member(monkeypatch):
     """The class above, as a value that ranks get although they cannot import this file. Nobody watches their calls."""
     monkeypatch.setattr(
         "dtlearn.runtime.run.Watch",
-        lambda logs: SimpleNamespace(look=lambda ended: None, last_look=lambda ended: None, waiting=lambda: True),
+        lambda *_: SimpleNamespace(look=lambda ended: None, last_look=lambda ended: None, waiting=lambda: True),
     )
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield Member

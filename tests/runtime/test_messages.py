@@ -64,3 +64,11 @@ def test_messages_that_fit_or_may_not_belong_together_are_not_named():
     assert find_misfit(views(sender, Rank(1).call("recv", peer=0, nbytes=8, tag=5))) is None
     anyone = Rank(1).call("recv", peer=None, nbytes=20).call("recv", peer=0, nbytes=8)
     assert find_misfit(views(sender, anyone)) is None
+
+
+def test_all_ranks_that_send_to_a_rank_that_does_not_exist_belong_to_the_fault():
+    """Whichever of them gloo crashes, it is this that it died of."""
+    one = Rank(1).call("isend", peer=3, world_size=3, done=False)
+    found = find_stranger(views(Rank(0), one, Rank(2).call("isend", peer=3, world_size=3, done=False)))
+    assert found.headline == "rank 1 sends to rank 3, but the job has only 3 ranks"
+    assert (found.ranks, list(found.calls)) == ((1,), [1, 2])
