@@ -2,8 +2,9 @@
 
 Neither waits, so all that a step sends and begins to receive is on its way before anybody waits for anything: no size
 of message and no shape of plan can deadlock. (A blocking `send` before `recv` on every rank works as long as the
-messages are small enough for some buffer on the way, and hangs when they grow.) NCCL's do wait, for each other on the
-GPU: there a step is one batch, see `execute_batched.py`.
+messages are small enough for some buffer on the way, and hangs when they grow.)
+
+NCCL's do wait, for each other on the GPU: there a step is one batch, see `execute_batched.py`.
 """
 
 from __future__ import annotations
@@ -11,15 +12,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from .execute_batched import execute_batched
+from .execute_batched import Combine, execute_batched
+from .execute_batched import as_bytes as _bytes
 from .plan import Move, Plan, chunk_bounds
 
-Combine = Callable[[torch.Tensor, torch.Tensor], Any]  # (mine, theirs): changes mine in place
 # A reduction that waits for all of a large message cannot begin while the message is still on its way: what is to be
 # reduced travels in parts. Smaller ones overlap better, and each costs a call: of 0.25 to 8 MiB, 4 MiB took least time.
 SEGMENT = 4 << 20  # bytes
@@ -146,11 +146,6 @@ class Inbox:
                 if into.numel() < place.numel():
                     into = place.new_empty(place.numel())
             self._begun.append((self._receive(move, into[: place.numel()]), move, place, into))
-
-
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory as bytes: a message is bytes, whatever the dtype, and gloo does not know all of them."""
-    return tensor.view(torch.uint8)
 
 
 def _work(work: dist.Work | None) -> dist.Work:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from .plan import Move
 
 Pieces = Callable[[Move], Sequence[torch.Tensor]]
-Combine = Callable[[torch.Tensor, torch.Tensor], object]
+Combine = Callable[[torch.Tensor, torch.Tensor], object]  # (mine, theirs): changes mine in place
 
 
 def execute_batched(
@@ -48,10 +48,10 @@ def execute_batched(
                 continue
             for piece in pieces(move):
                 if move.src == me:
-                    messages.append(dist.P2POp(dist.isend, _bytes(piece), peer(move.dst), group))
+                    messages.append(dist.P2POp(dist.isend, as_bytes(piece), peer(move.dst), group))
                     continue
                 into = torch.empty_like(piece) if move.reduce else piece
-                messages.append(dist.P2POp(dist.irecv, _bytes(into), peer(move.src), group))
+                messages.append(dist.P2POp(dist.irecv, as_bytes(into), peer(move.src), group))
                 received += [(piece, into)] if move.reduce else []
         if not messages:  # torch refuses an empty batch
             continue
@@ -61,5 +61,6 @@ def execute_batched(
             combine(mine, theirs)
 
 
-def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as bytes: a message is bytes, whatever the dtype, and gloo does not know all of them."""
     return tensor.view(torch.uint8)

@@ -110,4 +110,4 @@ def places_hint(calls: Mapping[int, Event]) -> str:
     if len({(e.file, e.line, e.code) for e in calls.values()}) == 1:
         return ""
     where = ", ".join(f"rank {rank} line {event.line}" for rank, event in calls.items())
-    return f"These calls come from different lines ({where}): one rank made a call that another left out; look there."
+    return f"These calls come from different lines ({where}): often one rank has made a call that another left out."

@@ -71,7 +71,7 @@ def test_a_call_that_only_one_rank_made_is_hinted_by_the_lines_of_those_that_do_
     goes_on = Rank(1).call(line=25, shape=(1, 3)).call(line=25, shape=(1, 3))
     found = find_mismatch(views(validates, goes_on))
     assert found.code == "DTL-COLL-SHAPE"
-    assert "from different lines (rank 0 line 35, rank 1 line 25): one rank made a call that another" in found.hint
+    assert "from different lines (rank 0 line 35, rank 1 line 25): often one rank has made a call" in found.hint
     same_line = views(Rank(0).call(line=9, shape=(2,)), Rank(1).call(line=9, shape=(3,)))
     assert find_mismatch(same_line).hint == ""
 
