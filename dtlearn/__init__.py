@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from .notebook.source import show_source
     from .notebook.timing import show_timing
     from .runtime.device import device
-    from .runtime.link import Link
-    from .runtime.phases import phase
+    from .runtime.link.link import Link
+    from .runtime.recording.phases import phase
     from .runtime.run import run_ranks
 
 __version__ = "0.1.0"
 __all__ = ["Link", "device", "phase", "predict", "progress", "run_ranks", "show_source", "show_timing", "world"]
 _HOME = {
-    "Link": "runtime.link",
+    "Link": "runtime.link.link",
     "device": "runtime.device",
-    "phase": "runtime.phases",
+    "phase": "runtime.recording.phases",
     "predict": "notebook.predict",
     "progress": "notebook.progress",
     "run_ranks": "runtime.run",

@@ -94,9 +94,9 @@ def left_over_processes() -> dict[int, str]:
 def nothing_is_left_over():
     """Set up before all other fixtures, so finished after them: by then every process of the tests must be gone."""
     yield
-    if "dtlearn.runtime.agent_client" in sys.modules:
+    if "dtlearn.runtime.agent.client" in sys.modules:
         # The agent lives as long as this process. End it as the end of this process would, and see what remains.
-        sys.modules["dtlearn.runtime.agent_client"].close_agent()
+        sys.modules["dtlearn.runtime.agent.client"].close_agent()
     deadline = time.monotonic() + SECONDS_TO_VANISH
     left, num_empty = left_over_processes(), 0
     # Twice empty: one look can miss a process whose parent ends while we look.

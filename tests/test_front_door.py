@@ -19,7 +19,7 @@ def loaded_by(code: str) -> set[str]:
 
 def test_importing_loads_neither_torch_nor_the_notebook():
     loaded = loaded_by("import dtlearn, dtlearn.runtime\ndtlearn.device, dtlearn.runtime.Record")
-    assert {"dtlearn.runtime.device", "dtlearn.runtime.record"} <= loaded
+    assert {"dtlearn.runtime.device", "dtlearn.runtime.record.record"} <= loaded
     assert not {"torch", "numpy", "matplotlib", "IPython", "zmq", "dtlearn.notebook"} & loaded
 
 

@@ -11,7 +11,7 @@ import pytest
 from dtlearn.cli import doctor_group
 from dtlearn.cli.doctor_check import table
 from dtlearn.notebook.magics import RanksMagics, parse_line
-from dtlearn.runtime.lab import read_lab
+from dtlearn.runtime.lab.config import read_lab
 from tests.guides import ROOT, blocks, commands, is_said, messages, options_of, parses, source_texts
 
 GUIDE = (ROOT / "docs" / "lab.md").read_text("utf-8")

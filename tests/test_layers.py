@@ -99,12 +99,12 @@ def test_imports_go_down_only():
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("dtlearn/runtime/agent.py", "import dtlearn.models.mlp"),
-        ("dtlearn/runtime/agent.py", "from dtlearn import models"),
-        ("dtlearn/runtime/agent.py", "from ..models import mlp"),
-        ("dtlearn/runtime/agent.py", "from .. import models"),
-        ("dtlearn/runtime/agent.py", "def late():\n    from dtlearn.viz.style import COLORS"),
-        ("dtlearn/runtime/agent.py", "from dtlearn import world"),
+        ("dtlearn/runtime/agent/server.py", "import dtlearn.models.mlp"),
+        ("dtlearn/runtime/agent/server.py", "from dtlearn import models"),
+        ("dtlearn/runtime/agent/server.py", "from ..models import mlp"),
+        ("dtlearn/runtime/agent/server.py", "from .. import models"),
+        ("dtlearn/runtime/agent/server.py", "def late():\n    from dtlearn.viz.style import COLORS"),
+        ("dtlearn/runtime/agent/server.py", "from dtlearn import world"),
         ("dtlearn/zero/stage1.py", "from dtlearn.data_parallel import bucket"),
         ("dtlearn/viz/timeline.py", "from dtlearn.notebook import show"),
         ("dtlearn/viz/timeline.py", "import torch.distributed as dist"),
@@ -124,10 +124,13 @@ def test_a_planted_violation_is_found(path, source):
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("dtlearn/runtime/agent.py", "from . import wire\nfrom .errors import RankError\nimport torch.distributed"),
+        (
+            "dtlearn/runtime/agent/server.py",
+            "from . import wire\nfrom .errors import RankError\nimport torch.distributed",
+        ),
         ("dtlearn/zero/stage1.py", "from dtlearn.models.mlp import MLP\nfrom ..runtime import device"),
         ("dtlearn/notebook/panel.py", "from dtlearn.viz.style import COLORS\nfrom dtlearn import course"),
-        ("dtlearn/viz/timeline.py", "from dtlearn.runtime.record import Record\nimport torch.distributions"),
+        ("dtlearn/viz/timeline.py", "from dtlearn.runtime.record.record import Record\nimport torch.distributions"),
         ("dtlearn/cli/lab.py", "import dtlearn\nfrom dtlearn.course import load_course"),
     ],
 )

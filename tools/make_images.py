@@ -20,8 +20,8 @@ from dtlearn.data_parallel.sampler import EvaluationSampler, shard_indices
 from dtlearn.models.train_digits import train
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksDisagree
-from dtlearn.runtime.exposed import part
-from dtlearn.runtime.link import Link
+from dtlearn.runtime.link.link import Link
+from dtlearn.runtime.record.training_steps import part
 from dtlearn.runtime.rendezvous import record_rendezvous
 from dtlearn.viz import (
     bucket_timeline,

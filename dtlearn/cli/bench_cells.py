@@ -12,7 +12,7 @@ from .durations import columns, seconds_text, spread
 from .machine import load_line
 
 if TYPE_CHECKING:
-    from ..runtime.world import World
+    from ..runtime.world.world import World
 
 CELL_TARGET, START_TARGET = 0.025, 1.0  # seconds
 _WARM_UP = 5  # cells that are not counted
@@ -54,7 +54,7 @@ class CellsResult:
 
 def measure(ranks: int, cells: int) -> CellsResult:
     """Start ranks twice, then run `cells` cells of each kind on them."""
-    from ..runtime.world import World
+    from ..runtime.world.world import World
 
     machine = load_line()
     world, first_start = _start(World, ranks)
@@ -102,7 +102,7 @@ def _start(make: type[World], ranks: int) -> tuple[World, float]:
 
 
 def _execute(world: World, code: str) -> float:
-    from ..runtime.cell import Sink
+    from ..runtime.output import Sink
 
     begun = time.perf_counter()
     world.execute(code, timeout=_TIMEOUT, sink=Sink())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ..data_parallel.measure import Times
-    from ..runtime.record import Record
+    from ..runtime.record.record import Record
 
 LINK = "1 Gb/s"
 LINK_BUCKET_MB = 4.0  # a layer of the model; with 25 MiB most of its gradients would leave when backward is over
@@ -63,7 +63,7 @@ class DataParallelResult:
 def measure(ranks: int, rounds: int, sizes: tuple[int, ...] = (1024,) * 11) -> DataParallelResult:
     """Find the batch, then measure without and with a link, then record a step of each kind."""
     from ..data_parallel.measure import Workload, batch_for, record_on_rank, slowest, time_on_rank
-    from ..runtime.link import Link
+    from ..runtime.link.link import Link
     from ..runtime.run import run_ranks
 
     before, link = load_line(), Link.named(LINK)
@@ -133,7 +133,7 @@ def values(result: DataParallelResult) -> dict[str, Any]:
 
 def plot(result: DataParallelResult) -> tuple[Figure, str]:
     """The recorded steps on the link, below each other. And the same in words."""
-    from ..runtime.exposed import part
+    from ..runtime.record.training_steps import part
     from ..viz.bucket_timeline import bucket_timeline
 
     found = _recorded(result)
@@ -146,7 +146,7 @@ def plot(result: DataParallelResult) -> tuple[Figure, str]:
 def _recorded(result: DataParallelResult) -> dict[str, float]:
     """Exposed seconds of each kind in the recorded step."""
     from ..data_parallel.measure import KINDS, LOCAL
-    from ..runtime.exposed import exposed_of_slowest, part
+    from ..runtime.record.training_steps import exposed_of_slowest, part
 
     return {kind: exposed_of_slowest(part(result.record, kind)) for kind in KINDS if kind != LOCAL}
 

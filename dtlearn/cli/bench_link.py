@@ -12,7 +12,7 @@ from .durations import columns, seconds_text
 from .machine import load_line
 
 if TYPE_CHECKING:
-    from ..runtime.record import Record
+    from ..runtime.record.record import Record
 
 LINK = "1 Gb/s"
 SIZES = (
@@ -87,7 +87,7 @@ class LinkResult:
 def measure(ranks: int, times: int) -> LinkResult:
     """Measure each size `times` times, on the link and without it, and then what overlaps."""
     from ..runtime import run_ranks
-    from ..runtime.link import Link
+    from ..runtime.link.link import Link
 
     machine, link = load_line(), Link.named(LINK)
     options: dict[str, Any] = {"device": "cpu", "timeout": _TIMEOUT, "record": True}

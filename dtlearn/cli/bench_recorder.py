@@ -153,8 +153,8 @@ def rank_work(rounds: int) -> dict[str, Any]:
 @contextlib.contextmanager
 def not_recorded() -> Iterator[None]:
     """On a rank: torch as it comes."""
-    from ..runtime.dispatch import KERNELS
-    from ..runtime.recorder import installed
+    from ..runtime.recording.call_log import installed
+    from ..runtime.recording.dispatch import KERNELS
 
     log = installed()
     assert log is not None

@@ -18,9 +18,9 @@ from typing import Any
 
 from .. import __version__
 from ..course import Chapter, Course, load_course
-from ..runtime import isolation
-from ..runtime.memory import memory as machine_memory
-from ..runtime.node_facts import HostNameLookUp, shared_memory_size
+from ..runtime.machine import isolation
+from ..runtime.machine.facts import HostNameLookUp, shared_memory_size
+from ..runtime.machine.memory import memory as machine_memory
 from . import doctor_lab, doctor_machine, doctor_software, machine
 from .arguments import add_example_parser
 from .doctor_check import Check, attempt, table
@@ -185,7 +185,7 @@ def _ranks_checks(
     facts: doctor_software.TorchFacts, before: list[Check], most_ranks: int, memory: tuple[int, int] | None
 ) -> list[Check]:
     """Checks with an agent. Ranks are started only if what was found before lets them."""
-    from ..runtime.agent_client import get_agent
+    from ..runtime.agent.client import get_agent
     from . import doctor_ranks as r
 
     agent = get_agent()

@@ -7,10 +7,10 @@ from statistics import median
 from typing import Any
 
 from ..runtime.errors import DtlearnError
-from ..runtime.head_port import Peer
-from ..runtime.lab_agent import LabAgent
-from ..runtime.mesh import ADVICE, failed_pairs
-from ..runtime.world import World
+from ..runtime.lab.head.agent import LabAgent
+from ..runtime.lab.head.port import Peer
+from ..runtime.lab.reachability import ADVICE, failed_pairs
+from ..runtime.world.world import World
 from .doctor_check import Check, first_line
 
 _BYTES, _TIMES, _WARM_UP = 1_000_000, 10, 3

@@ -17,12 +17,12 @@ from typing import Any
 
 from .. import __version__
 from ..runtime.errors import DtlearnError, LaunchError
-from ..runtime.explain import ranks_text
-from ..runtime.head_port import Peer
-from ..runtime.lab import Lab, read_lab
-from ..runtime.lab_agent import LabAgent
-from ..runtime.lab_start import command_to_type
-from ..runtime.roster import Roster, software
+from ..runtime.lab.config import Lab, read_lab
+from ..runtime.lab.head.agent import LabAgent
+from ..runtime.lab.head.members import Roster, software
+from ..runtime.lab.head.port import Peer
+from ..runtime.lab.head.start_nodes import command_to_type
+from ..runtime.words import ranks_text
 from . import doctor_group, doctor_nodes
 from .doctor_check import Check, attempt, first_line, table
 from .doctor_machine import check_shared_memory

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..runtime.memory import GIB
+from ..runtime.machine.memory import GIB
 from .doctor_check import Check
 
 # Measured: a rank that trains a small model holds 0.14 GiB, the agent 0.12, a notebook 0.2. The rest is for tensors.
@@ -123,7 +123,7 @@ def check_other_ranks(table: dict[int, tuple[int, str]] | None, own: int) -> Che
     if table is None:
         return Check(name, "ok", "not looked for on this system")
     # What was forked from an agent still shows the agent's command line: the leaders of its runs, and their ranks.
-    ours = {pid: parent for pid, (parent, line) in table.items() if "dtlearn.runtime.agent" in line}
+    ours = {pid: parent for pid, (parent, line) in table.items() if "dtlearn.runtime.agent.server" in line}
     agents = {pid: parent for pid, parent in ours.items() if parent not in ours and pid != own}
     leaders = {pid for pid, parent in ours.items() if parent in agents}
     ranks = [pid for pid, parent in ours.items() if parent in leaders]

@@ -6,9 +6,9 @@ import ipaddress
 import shlex
 from typing import Any
 
-from ..runtime.lab import NodeConfig
-from ..runtime.limits import RANK_MEMORY
-from ..runtime.memory import GIB
+from ..runtime.lab.config import NodeConfig
+from ..runtime.machine.limits import RANK_MEMORY
+from ..runtime.machine.memory import GIB
 from .doctor_check import Check
 from .doctor_machine import check_host_name, sensible_ranks
 from .doctor_ranks import gpu_text

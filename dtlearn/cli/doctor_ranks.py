@@ -7,16 +7,16 @@ import os
 import time
 from typing import Any
 
-from ..runtime.agent_client import AgentClient
-from ..runtime.cell import Sink
+from ..runtime.agent.client import AgentClient
 from ..runtime.device import place
 from ..runtime.errors import DtlearnError
-from ..runtime.isolation import Allowed
-from ..runtime.limits import MEMORY_VARIABLE, default_limits
-from ..runtime.memory import GIB
-from ..runtime.node_facts import query_gpus
+from ..runtime.machine.facts import query_gpus
+from ..runtime.machine.isolation import Allowed
+from ..runtime.machine.limits import MEMORY_VARIABLE, default_limits
+from ..runtime.machine.memory import GIB
+from ..runtime.output import Sink
 from ..runtime.run import run_ranks
-from ..runtime.world import World
+from ..runtime.world.world import World
 from .doctor_check import Check, first_line
 from .doctor_software import TorchFacts
 

@@ -195,7 +195,7 @@ def _num_gpus() -> int:
     """GPUs that torch sees. Without an NVIDIA driver there are none; then torch need not be loaded to know."""
     if shutil.which("nvidia-smi") is None:
         return 0
-    from ..runtime.agent_client import get_agent
+    from ..runtime.agent.client import get_agent
 
     agent = get_agent()
     try:

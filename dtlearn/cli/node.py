@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..runtime.errors import LaunchError
-from ..runtime.lab_token import head_file, make_token, parse_token, read_token
+from ..runtime.lab.token import head_file, make_token, parse_token, read_token
 from .arguments import add_example_parser
 
 
@@ -56,7 +56,7 @@ def head_address(text: str) -> tuple[str, int]:
 
 def run(options: argparse.Namespace) -> int:
     """Serve until the head leaves. Raises LaunchError if this machine may or can not be a node."""
-    from ..runtime.node import Node
+    from ..runtime.lab.node.node import Node
 
     token = (
         parse_token(sys.stdin.read(), "standard input")

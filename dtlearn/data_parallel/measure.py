@@ -22,7 +22,7 @@ from dtlearn.data_parallel.ddp import DistributedDataParallel
 from dtlearn.data_parallel.naive import NaiveDataParallel
 from dtlearn.models.mlp import MLP
 from dtlearn.runtime.device import device, finish
-from dtlearn.runtime.phases import phase
+from dtlearn.runtime.recording.phases import phase
 
 Times = dict[str, tuple[float, ...]]  # seconds[kind]: of each round
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dtlearn.runtime.intervals import length, without
+from dtlearn.runtime.record.intervals import length, without
 
 
 @dataclass(frozen=True)

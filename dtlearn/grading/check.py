@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from ..runtime.record import Record
+    from ..runtime.record.record import Record
 
 Given = list[dict[str, Any]]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..runtime.explain import ranks_text
+from ..runtime.words import ranks_text
 from .check import Case, Check, Finding, Given
 from .origin import mistaken_for
 

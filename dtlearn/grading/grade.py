@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ..course import Exercise
 from ..runtime.errors import LaunchError
-from ..runtime.isolation import MEANING, Isolation
+from ..runtime.machine.isolation import MEANING, Isolation
 from . import rules
 from .check import Case, Check, Given
 from .formula import Formula

@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
-from ..runtime.errors import Failure, RankError, RanksDisagree, RanksTimeout
-from ..runtime.record import Record
+from ..runtime.errors import RankError, RanksDisagree, RanksTimeout
+from ..runtime.faults.failure import Failure
+from ..runtime.record.record import Record
 from . import rules, values
 from .check import Case, Check, Finding, Given
 from .compare import compare
@@ -173,7 +174,7 @@ def _copy(name: str, value: Any) -> str:
 
 
 def _who(failures: Sequence[Failure]) -> str:
-    from ..runtime.explain import ranks_text
+    from ..runtime.words import ranks_text
 
     first = failures[0]
     same = [

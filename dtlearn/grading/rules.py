@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..runtime.record import P2P_OPS, Event, Record
+from ..runtime.record.operations import P2P_OPS
+from ..runtime.record.record import Event, Record
 from .check import Case, Finding, Given, Rule
 from .formula import Formula
 from .rounds import longest_chain

@@ -14,20 +14,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..runtime import transfer, wire
-from ..runtime.agent_client import get_agent
+from ..runtime import pickles, wire
+from ..runtime.agent.client import get_agent
+from ..runtime.agent.start import start_ranks
 from ..runtime.device import place
-from ..runtime.diagnosis import Diagnosis
 from ..runtime.errors import LaunchError, RankError, RanksDisagree, RanksTimeout
-from ..runtime.isolation import Isolation
-from ..runtime.limits import default_limits
-from ..runtime.memory import free_memory
-from ..runtime.rank_run import call_log_file
-from ..runtime.record import Record
+from ..runtime.faults.diagnosis import Diagnosis
+from ..runtime.machine.isolation import Isolation
+from ..runtime.machine.limits import default_limits
+from ..runtime.machine.memory import free_memory
+from ..runtime.rank.spec import call_log_file
+from ..runtime.record.record import Record
 from ..runtime.run import end_run, read_record, run_directory
-from ..runtime.start import start_ranks
-from ..runtime.verdict import fault_finder, find_error
-from ..runtime.watch import Watch
+from ..runtime.watch.verdict import fault_finder, find_error
+from ..runtime.watch.watch import Watch
 from . import values
 from .check import Case, Check, Given
 from .on_rank import Task, run_task
@@ -119,7 +119,7 @@ def _run(task: Task, size: int, check: Check, run_dir: Path, isolation: Isolatio
         header: dict[str, Any] = {"init_group": check.init_group, "sources": {}, "raw": True}
         if not check.init_group:
             header["env"] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-        collector.tell_all(wire.encode(header, transfer.pack((run_task, (task,)), "the task")))
+        collector.tell_all(wire.encode(header, pickles.pack((run_task, (task,)), "the task")))
         watch = Watch({r: call_log_file(run_dir, r) for r in range(size)})
         deadline = time.monotonic() + check.seconds
         in_time = collector.wait(deadline, fault_finder(agent, collector, run_dir, watch))

@@ -125,7 +125,7 @@ class Server:
 
 def _load() -> None:
     """Load torch here and in the agent, at the same time."""
-    from ..runtime.agent_client import get_agent
+    from ..runtime.agent.client import get_agent
 
     agent = get_agent()
     from . import grade  # noqa: F401

@@ -7,7 +7,7 @@ from typing import Any
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext dtlearn`: add the magics, and start loading torch in the background."""
-    from ..runtime.agent_client import get_agent
+    from ..runtime.agent.client import get_agent
     from .exercise import ExerciseMagics, start_judge
     from .magics import RanksMagics
 

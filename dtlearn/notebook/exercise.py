@@ -26,7 +26,7 @@ from ..grading.locate import places
 from ..grading.session import not_attempted, read_answer, stub_text, write_answer
 from ..grading.stubs import same_text, to_file
 from ..grading.verdict import Result, Verdict
-from ..runtime.errors import wrapped
+from ..runtime.words import wrapped
 from .frontend import is_live
 from .magics import parse_line
 from .verdict_display import VerdictDisplay

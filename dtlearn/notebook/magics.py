@@ -12,10 +12,11 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from ..runtime.errors import DtlearnError, RankError, RanksDisagree, RanksTimeout, wrapped
-from ..runtime.incomplete import cell_faults, incomplete
-from ..runtime.ledger import side_by_side
-from ..runtime.link import Link
+from ..runtime.errors import DtlearnError, RankError, RanksDisagree, RanksTimeout
+from ..runtime.link.link import Link
+from ..runtime.watch.side_by_side import side_by_side
+from ..runtime.words import incomplete, wrapped
+from ..runtime.world.incomplete import cell_faults
 from . import session
 from .frontend import is_live
 from .panel_sink import PanelSink
@@ -125,8 +126,8 @@ class RanksMagics(Magics):
     @cell_magic
     def launch(self, line: str, cell: str) -> None:
         """Run this cell as a script of its own, once, in new processes started by torchrun."""
+        from ..runtime.lab.head.launch import launch_on_lab
         from ..runtime.launch import launch_script
-        from ..runtime.launch_lab import launch_on_lab
 
         args = parse_line(self.launch, line)
         if args.nodes != "all" and not args.nodes.isdecimal():

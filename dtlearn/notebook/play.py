@@ -8,7 +8,7 @@ from functools import partial
 from matplotlib.axes import Axes
 
 from dtlearn.notebook.panels import stepper
-from dtlearn.runtime.record import Record
+from dtlearn.runtime.record.record import Record
 from dtlearn.viz.collective_picture import (
     collective_figure,
     collective_frames,

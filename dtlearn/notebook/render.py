@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from ..runtime.cell import Sink
+from ..runtime.output import Sink
 from .fold import fold_lines, label, settle
 from .frontend import is_live
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-from ..runtime.agent_client import get_agent
+from ..runtime.agent.client import get_agent
 from ..runtime.device import check_world_size, default_size, place
 from ..runtime.errors import DtlearnError
-from ..runtime.lab import Lab, read_lab
-from ..runtime.lab_agent import connect_lab
-from ..runtime.link import Link, connect
-from ..runtime.world import World
+from ..runtime.lab.config import Lab, read_lab
+from ..runtime.lab.head.agent import connect_lab
+from ..runtime.link.link import Link, connect
+from ..runtime.world.world import World
 
 _current: World | None = None
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .device import device  # at once: loaded later, the file of the same name would take the function's place
-from .record import Event, Record
+from .record.record import Event, Record
 
 if TYPE_CHECKING:
-    from .link import Link
+    from .link.link import Link
     from .run import RunResult, run_ranks
-    from .world import World
+    from .world.world import World
 
 __all__ = ["Event", "Link", "Record", "RunResult", "World", "device", "run_ranks"]
-_HOME = {"Link": "link", "run_ranks": "run", "RunResult": "run", "World": "world"}
+_HOME = {"Link": "link.link", "run_ranks": "run", "RunResult": "run", "World": "world.world"}
 
 
 def __getattr__(name: str) -> Any:

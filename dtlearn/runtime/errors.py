@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from .record import Event, Record
-from .stacks import Frame
+from .faults.failure import Failure
+from .faults.stacks import Stuck
+from .record.record import Event, Record
+from .words import wrapped
 
 if TYPE_CHECKING:
-    from .diagnosis import Diagnosis
+    from .faults.diagnosis import Diagnosis
 
 
 class DtlearnError(Exception):
     """Base of every error that is meant for a person: its message is the whole story, no traceback is needed.
 
     Attributes:
-        code: stable name of what went wrong, a key of `codes.ADVICE`.
+        code: stable name of what went wrong, a key of `faults.codes.ADVICE`.
     """
 
     code = "DTL-USE"
@@ -27,19 +27,6 @@ class DtlearnError(Exception):
     def _render_traceback_(self) -> list[str]:
         # IPython calls this instead of printing the frames of dtlearn's own code, which would bury the message.
         return wrapped("\n".join([str(self), *getattr(self, "__notes__", ())]))
-
-
-def wrapped(message: str, width: int = 92) -> list[str]:
-    """A message as lines that a notebook shows without breaking words. Indented lines, such as tables, stay whole."""
-    lines = []
-    for line in message.splitlines():
-        lines += [line] if line.startswith((" ", "> ")) else textwrap.wrap(line, width, break_long_words=False) or [""]
-    return lines
-
-
-_NOTICED = 0.1  # seconds
-_NO_MEMORY = ("MemoryError", "OutOfMemoryError")
-_NO_MEMORY_TEXTS = ("can't allocate memory", "out of memory")
 
 
 class LaunchError(DtlearnError):
@@ -56,54 +43,6 @@ class NotSendable(DtlearnError, ValueError):
     """The function, an argument or a result cannot travel between the notebook and the ranks."""
 
     code = "DTL-NOT-SENDABLE"
-
-
-@dataclass(frozen=True)
-class Failure:
-    """How one rank failed.
-
-    Attributes:
-        rank: global rank.
-        kind: "raised" (an exception), "ended" (exited without finishing) or "killed" (by a signal).
-        type, message: the exception's class name and text; for "killed", the signal's name.
-        traceback: formatted text with the learner's own frames, "" when there is none.
-        time_ns: monotonic clock of the machine.
-        consequence: the text is that of a rank that lost its peer, not of the rank that caused it.
-    """
-
-    rank: int
-    kind: str
-    type: str
-    message: str
-    traceback: str = ""
-    time_ns: int = 0
-    consequence: bool = False
-
-    @property
-    def code(self) -> str:
-        """What kind of failure it is, a key of `codes.ADVICE`."""
-        if self.consequence:
-            return "DTL-RANK-LOST"
-        if self.type in _NO_MEMORY or any(text in self.message for text in _NO_MEMORY_TEXTS):
-            return "DTL-OOM"
-        if self.kind == "killed":
-            return "DTL-RANK-KILLED"
-        return "DTL-RANK-EXIT" if self.kind == "ended" or self.type == "SystemExit" else "DTL-RAISED"
-
-
-def first_cause_first(failures: Sequence[Failure]) -> tuple[Failure, ...]:
-    """Failures in the order in which they explain each other: by time; then ranks that lost a peer; then interrupts.
-
-    The death of a rank is noticed a little later than it happens, when its peers may have failed already; only one
-    that aborted (gloo does that to processes) may well be a consequence.
-    """
-
-    def key(failure: Failure) -> tuple[bool, bool, float]:
-        early = _NOTICED if failure.kind != "raised" and failure.type != "SIGABRT" else 0.0
-        interrupted = failure.type == "KeyboardInterrupt"  # ours, when it comes after another failure
-        return failure.consequence, interrupted, failure.time_ns - early * 1e9
-
-    return tuple(sorted(failures, key=key))
 
 
 class RankError(DtlearnError, RuntimeError):
@@ -144,27 +83,6 @@ class RanksDisagree(RankError):
         self.code = diagnosis.code
 
 
-@dataclass(frozen=True)
-class Stuck:
-    """Where one rank stood when it was looked at.
-
-    Attributes:
-        rank: global rank.
-        state: "returned", "waiting" (inside a communication call) or "running" (its own code).
-        call: the unfinished call, as text; "" unless waiting.
-        stack: the innermost frames of the learner's code, as text, outermost first.
-        frames: the same, as data.
-        cpu_seconds: CPU time that its process has used so far; None where that is not known.
-    """
-
-    rank: int
-    state: str
-    call: str = ""
-    stack: tuple[str, ...] = ()
-    frames: tuple[Frame, ...] = ()
-    cpu_seconds: float | None = None
-
-
 class RanksTimeout(DtlearnError, TimeoutError):
     """The time limit passed. `stuck` says where every rank stood.
 
@@ -200,3 +118,11 @@ class RanksInterrupted(KeyboardInterrupt):
 
     def _render_traceback_(self) -> list[str]:
         return wrapped(str(self))
+
+
+class CellError(RankError):
+    """A `RankError` that shows in the notebook as the failing rank's own traceback."""
+
+    def _render_traceback_(self) -> list[str]:
+        traceback = self.failures[0].traceback
+        return [*wrapped(str(self)), *(["", *traceback.splitlines()] if traceback else [])]

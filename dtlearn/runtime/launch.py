@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
-from .cell import Sink
-from .collect import is_peer_loss
 from .device import check_world_size
-from .errors import Failure, RankError, RanksInterrupted, RanksTimeout
-from .folders import run_directory
+from .errors import RankError, RanksInterrupted, RanksTimeout
+from .faults.failure import Failure, is_peer_loss
+from .machine.run_folder import run_directory
+from .output import Sink
 
 _TEE = re.compile(rb"\[default(\d+)\]:(.*)", re.DOTALL)  # how `torchrun --tee` marks a line of local rank 0
 _MARK = re.compile(rb"(?<=[^\n])(?=\[default\d+\]:)")  # after a rank's last line, if that does not end in a newline
@@ -94,7 +94,7 @@ def launch_script(
 def start_guarded(command: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
     """Run a command so that nothing of it stays when its standard input, the guard's lifeline, closes."""
     return subprocess.Popen(
-        [sys.executable, "-m", "dtlearn.runtime.guard", *command],
+        [sys.executable, "-m", "dtlearn.runtime.machine.run_guarded", *command],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 CELL_LIMIT = 5_000_000  # characters that all ranks together may show under one cell
 _LEAST_OF_A_RANK = 1_000_000
@@ -61,3 +62,19 @@ class BoundedText:
             return (bytes(self._head) + tail).decode(errors="replace")
         note = f"\n[... {left_out:,} bytes of output left out ...]\n"
         return self._head.decode(errors="replace") + note + tail.decode(errors="replace")
+
+
+class Sink:
+    """Receives what the ranks publish while a cell runs. This one ignores it; `notebook.render` shows it."""
+
+    def publish(self, rank: int, message: dict[str, Any]) -> None:
+        """One iopub message ("stream", "display_data", "execute_result", "error", ...) of a rank."""
+
+    def tick(self) -> None:
+        """Called at least ten times a second while the cell runs."""
+
+    def notice(self, text: str) -> None:
+        """A line on ranks that wait, for a person who looks at the running cell: it takes the place of the last one.
+
+        "" takes it away: nobody waits any more.
+        """

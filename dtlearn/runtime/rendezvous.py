@@ -13,7 +13,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from .folders import run_directory
+from .machine.run_folder import run_directory
 from .run import run_ranks
 
 _WRITES = ("set", "add", "compare_set", "append")

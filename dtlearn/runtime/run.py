@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import linecache
 import math
 import signal
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -14,22 +12,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import transfer, wire
-from .agent_client import AgentClient, get_agent
-from .collect import Collector
+from . import pickles, wire
+from .agent.client import AgentClient, get_agent
+from .agent.collector import Collector
+from .agent.start import start_ranks
 from .device import Placement, check_world_size, place
 from .errors import RankError
-from .folders import run_directory
-from .incomplete import incomplete
-from .isolation import Isolation
-from .limits import Limits
-from .link import Link, connect
-from .rank_logs import merge_logs, read_rank_log
-from .rank_run import call_log_file
-from .record import Record
-from .start import start_ranks
-from .verdict import fault_finder, find_error
-from .watch import CALM, Watch
+from .link.link import Link, connect
+from .machine.isolation import Isolation
+from .machine.limits import Limits
+from .machine.run_folder import run_directory
+from .pickles import notebook_sources
+from .rank.spec import call_log_file
+from .record.log import merge_logs, read_rank_log
+from .record.record import Record
+from .watch.verdict import fault_finder, find_error
+from .watch.watch import CALM, Watch
+from .words import incomplete
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def run_ranks(
         raise ValueError(f"run_ranks needs a function to call on every rank; got {type(fn).__name__}")
     if not isinstance(timeout, int | float) or not 0 < timeout < math.inf:
         raise ValueError(f"timeout must be a positive number of seconds; got {timeout!r}")
-    blob = transfer.pack((fn, args), f"the function {getattr(fn, '__name__', fn)!r} or one of its arguments")
+    blob = pickles.pack((fn, args), f"the function {getattr(fn, '__name__', fn)!r} or one of its arguments")
     begun = time.monotonic()
     agent = get_agent()
     placement = connect(place(size, agent.hello()["num_gpus"], device), link)
@@ -140,7 +139,7 @@ def run_ranks(
             raise error
         if record and faults:
             warnings.warn(incomplete(faults), stacklevel=2)
-    values = [transfer.unpack(s.result or b"") for s in collector.ranks]
+    values = [pickles.unpack(s.result or b"") for s in collector.ranks]
     return RunResult(values, output, placement, time.monotonic() - begun, events)
 
 
@@ -163,18 +162,3 @@ def end_run(agent: AgentClient, collector: Collector) -> None:
     if not collector.wait_for_deaths(time.monotonic() + 10):
         alive = agent.signal(pids, 0)
         raise RankError(f"ranks with the process ids {alive} could not be ended; the machine may be out of memory")
-
-
-def notebook_sources() -> dict[str, dict[str, str]]:
-    """Source text of notebook cells, which exist in no file: tracebacks and the record quote it."""
-    labels = {}
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython else None
-    if shell is not None:
-        labels = dict(getattr(shell.compile, "_filename_map", {}))
-    sources = {}
-    for name, entry in list(linecache.cache.items()):
-        if len(entry) == 4 and entry[1] is None and not name.startswith("<frozen"):
-            label = f"Cell In[{labels[name]}]" if name in labels else f'File "{name}"'
-            sources[name] = {"text": "".join(entry[2]), "label": label}
-    return sources

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from dtlearn.runtime.exposed import RecordedStep, arrival, recorded_steps
-from dtlearn.runtime.intervals import Interval, union, without
-from dtlearn.runtime.record import Record
+from dtlearn.runtime.record.intervals import Interval, union, without
+from dtlearn.runtime.record.record import Record
+from dtlearn.runtime.record.training_steps import RecordedStep, arrival, recorded_steps
 from dtlearn.viz.matching import CallKey, data_starts
 from dtlearn.viz.phases import phase_colors
 from dtlearn.viz.style import (
@@ -49,7 +49,7 @@ def bucket_timeline(
     Below: its calls, each from when its data could move (all ranks had launched it; on an emulated link, whose ports
     send one thing at a time, also its turn had come) until the data had arrived. A triangle marks each launch. Buckets
     are numbered in the order in which they are launched. Hatched is the exposed communication; see
-    `dtlearn.runtime.exposed`, which says how it is known.
+    `dtlearn.runtime.record.training_steps`, which says how it is known.
 
     Args:
         records: one or a few steps, with phases (`run_ranks(..., record=True)`); with several records, by name.

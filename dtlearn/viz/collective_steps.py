@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from dtlearn.runtime.record import Event, Record
+from dtlearn.runtime.record.record import Event, Record
 from dtlearn.viz.matching import group_ranks
 
 # Of one chunk of one rank: the ranks whose data has reached it; None: nothing that counts.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from dtlearn.runtime.record import Event, Record
+from dtlearn.runtime.record.record import Event, Record
 
 CallKey = tuple[int, int]  # (rank, seq): names one call of a record
 _FROM_ROOT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from dtlearn.runtime.record import Record
+from dtlearn.runtime.record.record import Record
 
 PHASES_TOP = 0.27  # where the strip begins, below the middle of a lane whose edge is at 0.43
 _HEIGHT = 0.13

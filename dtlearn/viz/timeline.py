@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
-from dtlearn.runtime.record import Event, Record
+from dtlearn.runtime.record.record import Event, Record
 from dtlearn.viz.matching import CallKey, data_starts, pack
 from dtlearn.viz.phases import PHASES_TOP, draw_phases, phase_patches, time_range
 from dtlearn.viz.style import (

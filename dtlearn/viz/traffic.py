@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
-from dtlearn.runtime.record import Record
+from dtlearn.runtime.record.record import Record
 from dtlearn.viz.style import INK, headline, legend_below, new_figure, op_patch, op_style, style
 from dtlearn.viz.units import format_bytes
 

@@ -30,7 +30,7 @@ from dtlearn.data_parallel import (
     token_mean,
 )
 from dtlearn.models import MLP, num_parameters
-from dtlearn.runtime.exposed import part
+from dtlearn.runtime.record.training_steps import part
 from dtlearn.viz import (
     bucket_timeline,
     rank_table,

@@ -4,7 +4,7 @@ from dataclasses import replace
 from dtlearn import cli
 from dtlearn.cli import bench, bench_data_parallel
 from dtlearn.cli.bench_data_parallel import DataParallelResult
-from dtlearn.runtime.record import Event, Span, merge
+from dtlearn.runtime.record.record import Event, Span, merge
 
 MS = 1_000_000
 

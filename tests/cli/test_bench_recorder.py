@@ -74,7 +74,7 @@ def test_without_means_torch_as_it_comes():
         import torch.distributed as dist
 
         from dtlearn.cli.bench_recorder import not_recorded
-        from dtlearn.runtime.dispatch import KERNELS
+        from dtlearn.runtime.recording.dispatch import KERNELS
 
         ours = dist.all_reduce, torch.nn.Module.__call__
         with not_recorded():

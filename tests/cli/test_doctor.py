@@ -120,7 +120,7 @@ class SilentAgent:
 
 def test_an_agent_that_does_not_come_up_is_a_problem_with_advice(monkeypatch):
     agent = SilentAgent()
-    monkeypatch.setattr("dtlearn.runtime.agent_client.get_agent", lambda: agent)
+    monkeypatch.setattr("dtlearn.runtime.agent.client.get_agent", lambda: agent)
     (check,) = doctor._ranks_checks(doctor_software.TorchFacts("2.13.0"), [], 4, None)
     assert (check.name, check.state, bool(check.advice)) == ("start of ranks", "problem", True)
     assert agent.closed

@@ -10,7 +10,7 @@ import pytest
 from dtlearn.cli import doctor_group, doctor_lab, main
 from dtlearn.cli.doctor_check import Check
 from dtlearn.cli.doctor_lab import LabReport, Section
-from dtlearn.runtime.lab import read_lab
+from dtlearn.runtime.lab.config import read_lab
 from tests.runtime.hosts import hosts, write_lab  # noqa: F401 - a fixture
 
 NODE_CHECKS = ["joined", "software", "interface", "host name", "cores", "memory", "shared memory", "GPUs", "clock"]

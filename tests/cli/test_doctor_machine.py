@@ -4,7 +4,7 @@ import tempfile
 import pytest
 
 from dtlearn.cli import doctor_machine as m
-from dtlearn.runtime.memory import GIB
+from dtlearn.runtime.machine.memory import GIB
 
 
 @pytest.mark.parametrize(("free", "ranks"), [(0, 0), (GIB // 2, 0), (GIB, 2), (4 * GIB, 14), (999 * GIB, 64)])
@@ -77,7 +77,7 @@ def test_host_name(seconds, state):
     assert m.check_host_name("node7", seconds, 3.0).state == state
 
 
-AGENT = "python -P -c import sys; from dtlearn.runtime.agent import main; main(int(sys.argv[1])) 5"
+AGENT = "python -P -c import sys; from dtlearn.runtime.agent.server import main; main(int(sys.argv[1])) 5"
 SHELL = {1: (0, "init"), 50: (1, "bash"), 60: (50, "python -m ipykernel_launcher")}
 
 

@@ -1,8 +1,8 @@
 import pytest
 
 from dtlearn.cli import doctor_nodes as n
-from dtlearn.runtime.lab import NodeConfig
-from dtlearn.runtime.memory import GIB
+from dtlearn.runtime.lab.config import NodeConfig
+from dtlearn.runtime.machine.memory import GIB
 
 SAID = {"interface": "eth0", "address": "10.0.0.7", "pid": 5, "num_gpus": 2}
 NAME = {"name": "alpha", "addresses": ["10.0.0.7"], "seconds": 0.01, "patience": 3.0}

@@ -4,7 +4,7 @@ from dtlearn.cli import doctor_ranks as r
 from dtlearn.cli.doctor_software import TorchFacts
 from dtlearn.runtime.device import Placement
 from dtlearn.runtime.errors import LaunchError, RanksTimeout
-from dtlearn.runtime.isolation import Allowed
+from dtlearn.runtime.machine.isolation import Allowed
 from dtlearn.runtime.run import RunResult
 
 CUDA, CPU = TorchFacts("2.13.0", "13.0", True, True), TorchFacts("2.13.0+cpu", None, True, False)

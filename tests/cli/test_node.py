@@ -13,9 +13,9 @@ import pytest
 
 from dtlearn.cli import main
 from dtlearn.cli.node import head_address
-from dtlearn.runtime.head_port import HeadPort
-from dtlearn.runtime.lab import HeadConfig
-from dtlearn.runtime.lab_token import make_token
+from dtlearn.runtime.lab.config import HeadConfig
+from dtlearn.runtime.lab.head.port import HeadPort
+from dtlearn.runtime.lab.token import make_token
 
 
 @pytest.fixture

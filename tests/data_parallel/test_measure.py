@@ -16,8 +16,8 @@ from dtlearn.data_parallel.measure import (
 )
 from dtlearn.models.mlp import MLP
 from dtlearn.models.reference import num_parameters
-from dtlearn.runtime.exposed import arrival, part, recorded_steps
-from dtlearn.runtime.link import Link
+from dtlearn.runtime.link.link import Link
+from dtlearn.runtime.record.training_steps import arrival, part, recorded_steps
 from dtlearn.runtime.run import run_ranks
 
 SMALL = Workload((64, 64, 64), batch=8, bucket_cap_mb=0.01)

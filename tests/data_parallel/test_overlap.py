@@ -9,7 +9,7 @@ from dtlearn.data_parallel.overlap import (
     ready_times,
     timeline,
 )
-from dtlearn.runtime.link import Link
+from dtlearn.runtime.link.link import Link
 
 
 def per_byte(nbytes):

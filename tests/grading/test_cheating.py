@@ -13,7 +13,7 @@ from dtlearn.grading.check import Check
 from dtlearn.grading.classroom.batch import shut_in
 from dtlearn.grading.grade import Answer, grade
 from dtlearn.grading.rules import at_least
-from dtlearn.runtime.isolation import Isolation, probe
+from dtlearn.runtime.machine.isolation import Isolation, probe
 
 EXERCISE = Exercise("ch01.mean", "The mean over ranks", 1, (2,), ("a", "b", "c"))
 

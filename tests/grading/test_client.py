@@ -12,7 +12,7 @@ import pytest
 
 from dtlearn.grading import attempts, client
 from dtlearn.grading.verdict import Result, Verdict
-from dtlearn.runtime import agent_client
+from dtlearn.runtime.agent import client as agent_client
 from tests.grading.small_course import ENDLESS, ID, RIGHT, WRONG, small_course
 
 MARKER = f"DTLEARN_TEST_SESSION={os.environ['DTLEARN_TEST_SESSION']}".encode()

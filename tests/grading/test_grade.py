@@ -10,7 +10,7 @@ from dtlearn.grading.grade import Answer, grade, payload_bytes
 from dtlearn.grading.runner import Evidence
 from dtlearn.grading.verdict import Result
 from dtlearn.runtime.errors import LaunchError
-from dtlearn.runtime.record import Record
+from dtlearn.runtime.record.record import Record
 
 FILE = "exercises/ch01_ranks/mean.py"
 

@@ -8,9 +8,11 @@ from dtlearn.grading.check import Case, Check, Finding
 from dtlearn.grading.judge import judge
 from dtlearn.grading.on_rank import DRIVER_FILE
 from dtlearn.grading.runner import Answer, Evidence
-from dtlearn.runtime.diagnosis import Diagnosis
-from dtlearn.runtime.errors import Failure, RankError, RanksDisagree, RanksTimeout, Stuck
-from dtlearn.runtime.record import Event, Record
+from dtlearn.runtime.errors import RankError, RanksDisagree, RanksTimeout
+from dtlearn.runtime.faults.diagnosis import Diagnosis
+from dtlearn.runtime.faults.failure import Failure
+from dtlearn.runtime.faults.stacks import Stuck
+from dtlearn.runtime.record.record import Event, Record
 
 FILE = "exercises/ch01_ranks/mean.py"
 ANSWER = Answer("", FILE, "mean")

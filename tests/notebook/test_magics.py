@@ -175,7 +175,7 @@ def test_record_keeps_what_the_cell_communicated(notebook):
 
 def test_a_record_that_could_not_be_written_is_said_in_one_line(notebook):
     broken = notebook.run(
-        "%%ranks --record record\nimport os\nfrom dtlearn.runtime.recorder import installed\n"
+        "%%ranks --record record\nimport os\nfrom dtlearn.runtime.recording.call_log import installed\n"
         "if rank == 1:\n    os.dup2(os.open('/dev/full', os.O_WRONLY), installed()._file._descriptor)\n"
         "for _ in range(3):\n    dist.barrier()"
     )

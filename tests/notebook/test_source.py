@@ -5,13 +5,13 @@ import textwrap
 import pytest
 
 from dtlearn.notebook.source import _without_docstrings, quote, show_source
-from dtlearn.runtime import record
+from dtlearn.runtime.record import record
 
 
 def test_quotes_the_live_lines_with_their_place():
     source = quote(record.merge)
     lines, first = inspect.getsourcelines(record.merge)
-    assert source.caption == f"dtlearn/runtime/record.py, lines {first}-{first + len(lines) - 1}"
+    assert source.caption == f"dtlearn/runtime/record/record.py, lines {first}-{first + len(lines) - 1}"
     assert source.code == "".join(lines)
     assert str(source).startswith(f"# {source.caption}\ndef merge(")
 
@@ -67,7 +67,7 @@ def test_only_docstrings_are_cut():
 def test_html_shows_the_code_escaped_and_no_path_of_the_machine():
     source = quote(record.Event)
     html = source._repr_html_()
-    assert "dtlearn/runtime/record.py, lines" in html
+    assert "dtlearn/runtime/record/record.py, lines" in html
     assert "-&gt;" in html and "->" not in html
     assert str(inspect.getsourcefile(record)).rpartition("/dtlearn/")[0] not in html + str(source)
     assert html == quote(record.Event)._repr_html_()

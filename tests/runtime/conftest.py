@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dtlearn.runtime import World, agent_client
-from dtlearn.runtime.cell import Sink
+from dtlearn.runtime import World
+from dtlearn.runtime.agent import client
+from dtlearn.runtime.output import Sink
 
 SECONDS_TO_VANISH = 3.0
 # As the tests' own conftest sets it; every process that a test starts has it in the environment it began with.
@@ -28,7 +29,7 @@ def living() -> set[int]:
             state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
             if state not in "ZX" and MARKER in (folder / "environ").read_bytes().split(b"\0"):
                 found.add(int(folder.name))
-    agent = agent_client._current
+    agent = client._current
     ranks = {pid for world in WORLDS for pid in world.pids}
     return found - {os.getpid(), agent.pid if agent else 0} - ranks - {parent_of(pid) for pid in ranks}
 
@@ -66,9 +67,9 @@ def temp_root(tmp_path_factory):
 @pytest.fixture(autouse=True, scope="module")
 def on_the_cpu():
     """Ranks of these tests are on the CPU, on a machine with GPUs too: they send CPU tensors."""
-    hello = agent_client.AgentClient.hello
+    hello = client.AgentClient.hello
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(agent_client.AgentClient, "hello", lambda agent: {**hello(agent), "num_gpus": 0})
+        patch.setattr(client.AgentClient, "hello", lambda agent: {**hello(agent), "num_gpus": 0})
         yield
 
 

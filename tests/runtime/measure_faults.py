@@ -16,8 +16,8 @@ import time
 from collections import Counter
 
 from dtlearn.runtime import World, run_ranks
-from dtlearn.runtime.cell import Sink
 from dtlearn.runtime.errors import RankError, RanksTimeout
+from dtlearn.runtime.output import Sink
 from tests.runtime.faults import FAULTS, run_program, show_source
 from tests.runtime.right import RIGHT
 

@@ -11,8 +11,7 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.runtime import run_ranks
-from dtlearn.runtime.cell import CellError
-from dtlearn.runtime.errors import RankError, RanksInterrupted, RanksTimeout
+from dtlearn.runtime.errors import CellError, RankError, RanksInterrupted, RanksTimeout
 from dtlearn.runtime.output import CELL_LIMIT
 from tests.runtime.conftest import Shown
 from tests.runtime.strays import all_gone, lives

@@ -3,7 +3,8 @@
 import pytest
 
 from dtlearn.runtime import errors
-from dtlearn.runtime.errors import Failure, RankError, RanksInterrupted, RanksTimeout, first_cause_first
+from dtlearn.runtime.errors import RankError, RanksInterrupted, RanksTimeout
+from dtlearn.runtime.faults.failure import Failure, first_cause_first
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from dtlearn.runtime.cell import Sink
 from dtlearn.runtime.errors import RankError, RanksDisagree, RanksTimeout
+from dtlearn.runtime.output import Sink
 from dtlearn.runtime.run import run_ranks
 from tests.runtime.conftest import Shown
 from tests.runtime.faults import FAULTS, run_program, show_source

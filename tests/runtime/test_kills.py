@@ -12,10 +12,10 @@ import time
 import pytest
 
 from dtlearn.runtime import World, run_ranks
-from dtlearn.runtime.agent_client import get_agent
-from dtlearn.runtime.cell import Sink
+from dtlearn.runtime.agent.client import get_agent
 from dtlearn.runtime.errors import DtlearnError
-from dtlearn.runtime.processes import children, descendants
+from dtlearn.runtime.machine.processes import children, descendants
+from dtlearn.runtime.output import Sink
 from tests.runtime.strays import DAEMON, all_gone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
@@ -115,8 +115,8 @@ def test_a_kill_while_a_world_stops(repeat):
 HEAD = f"""
 import sys
 from dtlearn.runtime import World
-from dtlearn.runtime.agent_client import get_agent
-from dtlearn.runtime.cell import Sink
+from dtlearn.runtime.agent.client import get_agent
+from dtlearn.runtime.output import Sink
 print(get_agent().pid, flush=True)
 get_agent().hello()
 print("now", flush=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ...course import Course, Exercise
-from ...runtime.isolation import Isolation, best
+from ...runtime.machine.isolation import Isolation, best
 from ..check import Check
 from ..grade import Answer, grade
 from ..locate import find_check

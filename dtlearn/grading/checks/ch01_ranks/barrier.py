@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....runtime.explain import ranks_text
-from ....runtime.record import Record
+from ....runtime.record.record import Record
+from ....runtime.words import ranks_text
 from ... import rules
 from ...check import Case, Check, Finding, Given
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ....runtime.record import Record
+from ....runtime.record.record import Record
 from ...check import Case, Check, Finding, Given, Mistake
 
 # Processes on each machine, and GPUs of every machine. No number of processes is 8, so that a guess from 8 shows.

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import torch
 
-from ....runtime.record import Record
+from ....runtime.record.record import Record
 from ... import rules
 from ...check import Case, Finding, Given, Rule
 from ...stress import UNWRITTEN

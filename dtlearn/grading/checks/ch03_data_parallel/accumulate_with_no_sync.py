@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn.functional import mse_loss
 
-from ....runtime.record import Record
+from ....runtime.record.record import Record
 from ...check import Case, Check, Finding, Given, Mistake
 from ...compare import compare
 

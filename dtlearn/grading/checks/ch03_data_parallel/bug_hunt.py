@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ....runtime.record import Record
+from ....runtime.record.record import Record
 from ...check import Case, Check, Finding, Given, Mistake
 from ...compare import compare
 from ._bug_hunt_runs import BATCH, LR, SAMPLES, Run, play

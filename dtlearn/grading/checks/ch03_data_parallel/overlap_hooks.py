@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ....runtime.record import Event, Record
+from ....runtime.record.record import Event, Record
 from ...check import Case, Check, Finding, Given, Mistake, Stress
 from ...compare import compare
 

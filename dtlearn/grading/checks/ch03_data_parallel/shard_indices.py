@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils.data import DistributedSampler
 
-from ....runtime.record import Record
+from ....runtime.record.record import Record
 from ... import rules
 from ...check import Case, Check, Finding, Given, Mistake
 from ...compare import compare

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ....runtime.record import Record
+from ....runtime.record.record import Record
 from ...check import Case, Check, Finding, Given, Mistake
 from ...compare import compare
 

@@ -1,0 +1,161 @@
+"""The head's end of the agent: start it once, ask it to start and signal ranks."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from typing import Any
+
+from .. import wire
+from ..errors import LaunchError
+from . import server
+
+# numpy's and torch's helper threads would make the agent's fork unsafe, and one thread per rank is the course's rule.
+_ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+
+class AgentClient:
+    """One agent process. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._lock = threading.Lock()
+        self._decoder = wire.Decoder()
+        try:
+            self._log = tempfile.TemporaryFile("w+", prefix="dtlearn-agent-")  # noqa: SIM115
+        except OSError as error:
+            raise LaunchError(f"no temporary file can be written ({error}); set TMPDIR to a folder of yours") from error
+        ours, theirs = socket.socketpair()
+        self._control = ours
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", server.BOOT, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env={**os.environ, **_ONE_THREAD},
+                start_new_session=True,  # an interrupt in the terminal or the notebook is for the head to handle
+            )
+        self._hello: dict[str, Any] | None = None
+        self._asked = 0
+        self._abandoned: list[str] = []
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.owner == os.getpid() and self._process.poll() is None
+
+    def hello(self) -> dict[str, Any]:
+        """Wait until the agent has loaded torch; what it says of its machine: `num_gpus`, `forks`, `pid`."""
+        if self._hello is None:
+            self._hello = self._ask({"do": "hello"})
+        return self._hello
+
+    def start(self, common: dict[str, Any], ranks: list[dict[str, Any]], descriptors: list[int]) -> list[int]:
+        """Start ranks; see `agent.Agent._start`. Returns their pids."""
+        return list(self._ask({"do": "start", "common": common, "ranks": ranks}, descriptors)["pids"])
+
+    def signal(self, pids: list[int], number: int, *, group: bool = False) -> list[int]:
+        """Signal those ranks (`group`: and the processes that they started). Returns the pids still alive."""
+        return list(self._ask({"do": "signal", "pids": pids, "signal": int(number), "group": group})["alive"])
+
+    def abandon(self, run_dir: str) -> None:
+        """End all ranks of a run that nobody holds any more, then delete its folder. Does not wait, and never raises.
+
+        For finalizers: garbage can be collected anywhere, also while this thread speaks with the agent.
+        """
+        if self.owner != os.getpid():  # the garbage of a forked child: the run is its parent's
+            return
+        self._abandoned.append(run_dir)
+        while self._abandoned and self._lock.acquire(blocking=False):
+            try:
+                self._send_abandoned()
+            finally:
+                self._lock.release()
+
+    def close(self) -> None:
+        """End the agent and, with it, every rank that it started."""
+        self._control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+    def _ask(self, request: dict[str, Any], descriptors: list[int] | None = None) -> dict[str, Any]:
+        with self._lock:
+            self._asked += 1
+            try:
+                data = wire.encode({**request, "id": self._asked})
+                sent = socket.send_fds(self._control, [data], descriptors or [])
+                self._control.sendall(data[sent:])
+                answer: dict[str, Any] = {}
+                # An interrupted request leaves its answer in the socket: skip what was not asked now.
+                while answer.get("id") != self._asked:
+                    piece = self._control.recv(1 << 16)
+                    if not piece:
+                        raise EOFError
+                    for message, _ in self._decoder.feed(piece):
+                        answer = message
+                self._send_abandoned()
+            except (OSError, EOFError) as error:
+                raise LaunchError(self._obituary()) from error
+        if "error" in answer:
+            raise LaunchError(f"the ranks could not be started: {answer['error']}")
+        return answer
+
+    def _send_abandoned(self) -> None:
+        while self._abandoned:
+            self._asked += 1  # the answer is skipped, as that to an interrupted request
+            run_dir = self._abandoned.pop()
+            try:
+                self._control.sendall(wire.encode({"do": "end", "run_dir": run_dir, "id": self._asked}))
+            except OSError:  # the agent is gone, and its ranks with it
+                shutil.rmtree(run_dir, ignore_errors=True)
+
+    def _obituary(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+        tail = ""
+        with contextlib.suppress(ValueError):  # closed already: a world that outlived its agent asks
+            self._log.seek(0)
+            tail = "".join(self._log.readlines()[-15:]).strip()
+        return (
+            f"the helper process that starts ranks ended (exit code {self._process.poll()}). "
+            "`dtlearn doctor` checks what it needs. Its last words:\n" + (tail or "(none)")
+        )
+
+
+_current: AgentClient | None = None
+_start_lock = threading.Lock()
+
+
+def get_agent() -> AgentClient:
+    """This process's agent, started if there is none. It may still be loading: `hello()` waits for it."""
+    global _current
+    with _start_lock:
+        # A forked child inherits the object but not the right to use it: two speakers on one socket garble it.
+        if _current is None or not _current.alive:
+            if _current is not None and _current.owner == os.getpid():
+                _current.close()
+            _current = AgentClient()
+        return _current
+
+
+@atexit.register
+def close_agent() -> None:
+    """End this process's agent, if it has one, and every rank with it."""
+    if _current is not None and _current.owner == os.getpid():
+        _current.close()

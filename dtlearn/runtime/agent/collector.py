@@ -1,0 +1,232 @@
+"""Listens to the ranks of one run until all have finished, one fails, or the time is up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import wire
+from ..faults.failure import Failure, first_cause_first, is_peer_loss
+from ..machine.limits import Limits
+from ..machine.memory import oom_kills
+from ..output import BoundedText
+from ..rank.spec import LOST_LINE
+
+_GRACE = 0.3  # seconds in which other ranks may still report the same, or an earlier, failure
+
+
+@dataclass
+class RankState:
+    """What is known of one rank."""
+
+    channel: socket.socket
+    output_fd: int
+    pid: int = 0
+    output: BoundedText = field(default_factory=BoundedText)
+    result: bytes | None = None
+    failure: Failure | None = None
+    finished: bool = False
+    ready: dict[str, Any] | None = None  # of a kernel: how to connect to it
+    fault: str = ""  # why its call log is incomplete
+    status: int | None = None  # exit code, negative for a signal; None while it lives
+
+
+class Collector:
+    """Reads channels, output and deaths of all ranks of a run.
+
+    Args:
+        ranks: the head's ends of each rank's channel and output.
+        events_fd: where deaths are reported; closed with the collector.
+        limits: what each rank may use; a failure may come from it.
+    """
+
+    def __init__(self, ranks: list[RankState], events_fd: int, limits: Limits | None = None) -> None:
+        self.ranks = ranks
+        self.limits = limits or Limits()
+        self._oom_kills = oom_kills()
+        self._selector = selectors.DefaultSelector()
+        self._decoders = [wire.Decoder() for _ in ranks]
+        self._events = wire.Decoder()
+        self._open = set(range(len(ranks)))
+        self._events_fd = events_fd
+        os.set_blocking(events_fd, False)
+        self._selector.register(events_fd, selectors.EVENT_READ, ("events", -1))
+        for number, state in enumerate(ranks):
+            state.channel.setblocking(False)
+            os.set_blocking(state.output_fd, False)
+            self._selector.register(state.channel, selectors.EVENT_READ, ("channel", number))
+            self._selector.register(state.output_fd, selectors.EVENT_READ, ("output", number))
+
+    def tell_all(self, data: bytes) -> None:
+        """Send the same to every rank."""
+        for state in self.ranks:
+            state.channel.setblocking(True)
+            # A rank that died at once is reported by the agent; what it says is worth more than "broken pipe".
+            with contextlib.suppress(OSError):
+                state.channel.sendall(data)
+            state.channel.setblocking(False)
+
+    def wait(self, deadline: float, stop: Callable[[], bool] = lambda: False) -> bool:
+        """Listen until all ranks finished, one failed (then a moment longer), or `stop()`, asked every 50 ms.
+
+        Returns:
+            False if the deadline came first.
+        """
+        while not all(s.finished for s in self.ranks):
+            if any(s.failure for s in self.ranks):
+                self.listen_until(min(deadline, time.monotonic() + _GRACE), lambda: self._all_accounted())
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            if stop():
+                return True
+            self._listen(min(0.05, deadline - time.monotonic()))
+        return True
+
+    def listen_until(self, deadline: float, done: Any = lambda: False) -> None:
+        """Keep reading until `done()` or the deadline."""
+        while not done() and time.monotonic() < deadline:
+            self._listen(min(0.05, deadline - time.monotonic()))
+
+    def wait_for_deaths(self, deadline: float) -> bool:
+        """Listen until every rank has ended; then read what is left of its output."""
+        self.listen_until(deadline, lambda: all(s.status is not None for s in self.ranks))
+        while self._listen(0):
+            if time.monotonic() > deadline:  # a grandchild that holds the pipe and prints for ever
+                break
+        return all(s.status is not None for s in self.ranks)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable when something has arrived."""
+        return self._selector.fileno()
+
+    def close(self) -> None:
+        """Listen no more, to any rank."""
+        for number in list(self._open):
+            self.leave(number)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError):  # it was never complete
+            self.close()
+
+    def leave(self, number: int) -> None:
+        """Listen no more to one rank, such as one that has ended and was replaced. The last one closes all."""
+        if number not in self._open:
+            return
+        self._open.remove(number)
+        state = self.ranks[number]
+        for end in (state.channel, state.output_fd):
+            with contextlib.suppress(KeyError):  # at the end of its stream it was given up already
+                self._selector.unregister(end)
+        state.channel.close()
+        os.close(state.output_fd)
+        if not self._open:
+            self._selector.close()
+            os.close(self._events_fd)
+
+    def failures(self) -> tuple[Failure, ...]:
+        """All failures, the first cause first."""
+        return first_cause_first([s.failure for s in self.ranks if s.failure])
+
+    def faults(self) -> dict[int, str]:
+        """{rank: why its call log is incomplete}. What the watch says of such logs means nothing."""
+        return {r: s.fault for r, s in enumerate(self.ranks) if s.fault}
+
+    def ended(self) -> set[int]:
+        """Ranks that will make no further call."""
+        return {r for r, s in enumerate(self.ranks) if s.finished or s.failure or s.status is not None}
+
+    def _all_accounted(self) -> bool:
+        return all(s.finished or s.failure for s in self.ranks)
+
+    def _listen(self, timeout: float) -> bool:
+        """Handle what has arrived, waiting at most `timeout`. True: something came."""
+        ready = self._selector.select(max(0.0, timeout))
+        came = False
+        # Deaths last: what a rank said before it ended counts first.
+        for key, _ in sorted(ready, key=lambda item: item[0].data[0] == "events"):
+            kind, number = key.data
+            try:
+                data = os.read(key.fd, 1 << 18)
+            except BlockingIOError:
+                continue
+            except OSError:
+                data = b""
+            if not data:
+                self._selector.unregister(key.fileobj)
+                if kind == "events":
+                    self._agent_left()
+                continue
+            came = True
+            if kind == "output":
+                self.ranks[number].output.add(data)
+            elif kind == "channel":
+                for header, blob in self._decoders[number].feed(data):
+                    self._hear(number, header, blob)
+            else:
+                for header, _ in self._events.feed(data):
+                    self._died(header["index"], header["status"], header.get("reason", ""))
+        return came
+
+    def _hear(self, rank: int, header: dict[str, Any], blob: bytes) -> None:
+        state = self.ranks[rank]
+        if header["kind"] == "result":
+            state.result = blob
+        elif header["kind"] == "error":
+            message = header["message"]
+            state.failure = Failure(
+                rank=rank,
+                kind="raised",
+                type=header["type"],
+                message=message,
+                traceback=header["traceback"],
+                time_ns=header["time_ns"],
+                consequence=is_peer_loss(message),
+            )
+        elif header["kind"] == "ready":
+            state.ready = header["connection"]
+        elif header["kind"] == "incomplete":
+            state.fault = header["reason"]
+        elif header["kind"] == "finished":
+            state.finished = state.failure is None
+
+    def _agent_left(self) -> None:
+        """Nobody reports deaths any more. After a clean end all are known; otherwise the ranks went with the agent."""
+        for rank, state in enumerate(self.ranks):
+            if state.status is None:
+                state.status = -signal.SIGKILL
+                text = "ended, because the helper process that starts ranks is gone"
+                if not state.finished and not state.failure:
+                    state.failure = Failure(rank, "killed", "", text, "", time.monotonic_ns())
+
+    def _died(self, rank: int, status: int, reason: str = "") -> None:
+        state = self.ranks[rank]
+        # Its last words may still be in the channel.
+        with contextlib.suppress(OSError):
+            while data := state.channel.recv(1 << 18):
+                for header, blob in self._decoders[rank].feed(data):
+                    self._hear(rank, header, blob)
+        state.status = status
+        if state.finished or state.failure:
+            return
+        kind, name = "ended", ""
+        if reason:  # more is known than how its process ended
+            kind, text = "killed", f"ended: {reason}"
+        elif status == LOST_LINE:
+            text = "ended: its line to this program was closed, which os.close and os.closerange can do"
+        elif status < 0:
+            kind = "killed"
+            name = signal.Signals(-status).name if -status in set(signal.Signals) else "a real-time signal"
+            text = f"was killed by signal {-status} ({name})"
+            if status == -signal.SIGKILL and oom_kills() > self._oom_kills:
+                text += ", because the machine ran out of memory"
+        else:
+            text = f"ended (exit code {status}) before it finished"
+        state.failure = Failure(rank, kind, name, text, "", time.monotonic_ns())

@@ -1,0 +1,108 @@
+"""Starts ranks: what they are told, and the ends of their lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..device import Placement
+from ..errors import LaunchError
+from ..machine.isolation import Isolation
+from ..machine.limits import Limits, check_room, default_limits
+from ..machine.memory import free_memory
+from ..output import BoundedText
+from .client import AgentClient
+from .collector import Collector, RankState
+
+if TYPE_CHECKING:
+    from ..lab.head.agent import LabAgent
+
+
+def start_ranks(
+    agent: AgentClient | LabAgent,
+    kind: str,
+    placement: Placement,
+    run_dir: Path,
+    group_timeout: float,
+    ranks: list[int] | None = None,
+    isolation: Isolation | None = None,
+    limits: Limits | None = None,
+) -> Collector:
+    """Start ranks of a placement.
+
+    Args:
+        agent: starts them.
+        kind: "run", "kernel" or "store", see `RankSpec`.
+        placement: of the whole world.
+        run_dir: private folder of the run.
+        group_timeout: seconds, for the process group.
+        ranks: which ones; None: all.
+        isolation: how they are shut in; None: level 1.
+        limits: what each may use; None: `default_limits`.
+
+    Raises:
+        LaunchError: they could not be started: too little memory, or a level of isolation that is refused here.
+    """
+    ranks = list(range(len(placement.devices))) if ranks is None else ranks
+    isolation = isolation or Isolation()
+    free = free_memory() if isinstance(agent, AgentClient) else None  # the nodes of a lab look for themselves
+    if isolation.level == 2 and kind != "run":
+        raise ValueError("ranks behind notebook cells have isolation level 0 or 1: a notebook has to reach them")
+    for folder in isolation.writable:
+        if not os.path.isdir(folder):
+            raise ValueError(f"the ranks may write to {folder!r}, which is no folder")
+    check_room(len(ranks), free)
+    limits = limits or default_limits(len(ranks), free)
+    common = {
+        "kind": kind,
+        "world_size": len(placement.devices),
+        "backend": placement.backend,
+        "run_dir": str(run_dir),
+        "env": _environment(isolation, run_dir),
+        "cwd": _working_directory(),
+        "sys_path": [p or os.getcwd() for p in sys.path],
+        "group_timeout": group_timeout,
+        "limits": dataclasses.asdict(limits),
+        "isolation": dataclasses.asdict(isolation),
+    }
+    events_read, events_write = os.pipe()
+    states, theirs = [], [events_write]
+    for _ in ranks:
+        channel, far_channel = socket.socketpair()
+        output_read, output_write = os.pipe()
+        states.append(RankState(channel, output_read, output=BoundedText(limits.output)))
+        theirs += [far_channel.detach(), output_write]
+    try:
+        values = [{"rank": r, "device": placement.devices[r]} for r in ranks]
+        for state, pid in zip(states, agent.start(common, values, theirs), strict=True):
+            state.pid = pid
+    except BaseException:
+        for state in states:
+            state.channel.close()
+            os.close(state.output_fd)
+        os.close(events_read)
+        raise
+    finally:
+        for descriptor in theirs:
+            os.close(descriptor)
+    return Collector(states, events_read, limits)
+
+
+def _environment(isolation: Isolation, run_dir: Path) -> dict[str, str]:
+    """This process's; at level 2 nothing but temporary files can be written, also by what ranks themselves use."""
+    if isolation.level < 2:
+        return dict(os.environ)
+    temporary = tempfile.gettempdir()
+    return {**os.environ, "TMPDIR": temporary, "HOME": temporary}
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError as error:
+        raise LaunchError("the current folder was deleted; change to another one and try again") from error

@@ -1,0 +1,113 @@
+"""A named fault of a group of ranks: which ranks, which calls, which lines, why it hangs, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..record.record import Event
+from ..words import ordinal
+from .codes import ADVICE
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What went wrong between ranks.
+
+    Attributes:
+        code: stable name, a key of `faults.codes.ADVICE`.
+        headline: one sentence that names the ranks.
+        ranks: the ranks that have to change, or that are stuck.
+        calls: for each rank that takes part, the call that the fault shows in; None: it made none.
+        states: what each of them does now: "waits", "returned", "made this call".
+        hint: more evidence, as a sentence; "" if none.
+        places: `{rank: where it is}`, for ranks whose place is no call.
+    """
+
+    code: str
+    headline: str
+    ranks: tuple[int, ...]
+    calls: Mapping[int, Event | None] = field(default_factory=dict)
+    states: Mapping[int, str] = field(default_factory=dict)
+    hint: str = ""
+    places: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def is_mismatch(self) -> bool:
+        """Calls were paired that do not fit; what follows, a process that gloo aborts say, is a consequence."""
+        return bool(self.states) and set(self.states.values()) == {"called"}
+
+    def __str__(self) -> str:
+        """The sentence; the table; why; what to do. Evidence for the cause follows the sentence that it explains."""
+        why, what = ADVICE[self.code]
+        lines = [f"{self.headline}  [{self.code}]"]
+        during = {r: e.detail["during"] for r, e in self.calls.items() if e is not None and "during" in e.detail}
+        if len(during) < len(self.calls):  # where all ranks handle an exception, it is no difference between them
+            lines += [
+                f"rank {rank} was handling {error} when it made that call: begin there."
+                for rank, error in during.items()
+            ]
+        lines += call_table(self.calls, self.states, self.places, mark=self.code.startswith("DTL-COLL-"))
+        return "\n".join([*lines, why, *([self.hint] if self.hint else []), what])
+
+
+def call_table(
+    calls: Mapping[int, Event | None],
+    states: Mapping[int, str],
+    places: Mapping[int, str] | None = None,
+    mark: bool = False,
+) -> list[str]:
+    """One line per rank, in columns: rank, state, call, source line. `mark`: ">" at ranks that differ from most."""
+    rows = []
+    for rank in sorted(calls):
+        event = calls[rank]
+        if event is None:
+            rows.append((f"rank {rank}", states.get(rank, ""), (places or {}).get(rank, "no such call"), ""))
+        else:
+            code = f"line {event.line}: {event.code}" if event.code else f"line {event.line}"
+            rows.append((f"rank {rank}", states.get(rank, ""), describe_call(event), code))
+    widths = [max(len(row[i]) for row in rows) for i in range(3)] if rows else []
+    marks = _marks([row[2] for row in rows]) if mark else ["  "] * len(rows)
+    return [
+        mark + "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3]]).rstrip()
+        for mark, row in zip(marks, rows, strict=True)
+    ]
+
+
+def _marks(cells: Sequence[str]) -> list[str]:
+    """ "> " for what is unlike most of the others; of two halves, the second."""
+    usual = max(cells, key=lambda cell: (cells.count(cell), -cells.index(cell)), default="")
+    return ["  " if cell == usual else "> " for cell in cells]
+
+
+def describe_call(event: Event) -> str:
+    """ "all_reduce #3 SUM float32 (4,)": the k-th call on its group, and what distinguishes it."""
+    parts = [f"{event.op} #{event.group_seq + 1}"]
+    if event.peer is not None:
+        word = {"send": "to", "isend": "to", "recv": "from", "irecv": "from"}.get(event.op, "root")
+        parts.append(f"{word} {event.peer}")
+    parts += [str(event.detail[k]) for k in ("reduce_op",) if k in event.detail]
+    if "tag" in event.detail:
+        parts.append(f"tag {event.detail['tag']}")
+    if event.dtype and event.shape is not None:
+        parts.append(f"{event.dtype} {tuple(event.shape)}")
+    if event.group != "world":
+        parts.append(f"group {event.group}")
+    return " ".join(parts)
+
+
+def parted_hint(histories: Mapping[int, Sequence[Event]]) -> str:
+    """Where equal calls came from different lines: often the place where ranks parted before one was left over."""
+    for k, events in enumerate(zip(*histories.values(), strict=False)):
+        if len({(e.line, e.code) for e in events}) > 1 and len({e.op for e in events}) == 1:
+            where = ", ".join(f"rank {r} line {h[k].line}" for r, h in histories.items())
+            return f"Already the {ordinal(k + 1)} {events[0].op} came from different lines ({where}): look there first."
+    return ""
+
+
+def places_hint(calls: Mapping[int, Event]) -> str:
+    """Where calls that do not fit come from different lines: then it is seldom the call that is wrong, but its turn."""
+    if len({(e.file, e.line, e.code) for e in calls.values()}) == 1:
+        return ""
+    where = ", ".join(f"rank {rank} line {event.line}" for rank, event in calls.items())
+    return f"These calls come from different lines ({where}): often one rank has made a call that another left out."

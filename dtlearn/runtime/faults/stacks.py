@@ -1,0 +1,150 @@
+"""Where a rank stands in its code: its frames, the loop that it is in, and the call of torch that keeps it."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import linecache
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+_FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)')
+# Functions of torch that wait for other ranks and are not in the call log (`recording/call_log.py` logs the communication).
+_WAITING = frozenset({"init_process_group", "destroy_process_group", "new_subgroups", "init_device_mesh"})
+
+Source = Callable[[str], str]  # the text of a file of code; "" if unknown
+
+
+def no_source(file: str) -> str:
+    """For code whose text is known to `linecache`, or nowhere."""
+    return ""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame of the learner's code.
+
+    Attributes:
+        file, line, name: as in a traceback.
+        code: the source line; "" if unknown.
+        loop: the innermost loop around that line, such as ("while", 3, 5) with its first and last line, or None.
+        inside: the function of torch below this frame that waits for other ranks; "" if none.
+    """
+
+    file: str
+    line: int
+    name: str
+    code: str = ""
+    loop: tuple[str, int, int] | None = None
+    inside: str = ""
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.code}" if self.code else f"line {self.line} in {self.name}"
+
+
+@dataclass(frozen=True)
+class _Raw:
+    file: str
+    line: int
+    name: str
+
+
+def read_stack(path: Path, source: Source = no_source) -> tuple[Frame, ...]:
+    """The learner's frames of the last stack dump in a file, outermost first; () if there is none.
+
+    Args:
+        path: the file.
+        source: the text of files that are not on this machine's disk, or may have changed since.
+    """
+    with contextlib.suppress(OSError):
+        text = path.read_text()
+        main = text.rsplit("Current thread", 1)[-1] if "Current thread" in text else text
+        found = [m.groupdict() for m in _FRAME.finditer(main.split("\n\n")[0])]
+        return own_frames([(f["file"], int(f["line"]), f["name"]) for f in reversed(found)], source)
+    return ()
+
+
+def own_frames(stack: Sequence[tuple[str, int, str]], source: Source = no_source) -> tuple[Frame, ...]:
+    """The learner's frames of a stack of (file, line, function), outermost first."""
+    raw = [_Raw(*entry) for entry in stack]
+    # faulthandler writes names in ASCII, with escapes: a folder "ü" is "\\xfc" there.
+    places = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))
+    foreign = (
+        *places,
+        *(place.encode("ascii", "backslashreplace").decode() for place in places),
+        "<frozen",
+        "<string>",
+    )
+    frames = []
+    for number, one in enumerate(raw):
+        if one.file.startswith(foreign):
+            continue
+        below = []
+        for other in raw[number + 1 :]:
+            if not other.file.startswith(foreign):
+                break
+            below.append(other.name)
+        inside = next((name for name in below if name in _WAITING), "")
+        text = source(one.file) or "".join(linecache.getlines(one.file))
+        lines = text.splitlines()
+        code = lines[one.line - 1].strip() if 0 < one.line <= len(lines) else ""
+        frames.append(Frame(one.file, one.line, one.name, code, enclosing_loop(text, one.line), inside))
+    return tuple(frames)
+
+
+@functools.lru_cache(maxsize=64)
+def enclosing_loop(source: str, line: int) -> tuple[str, int, int] | None:
+    """The innermost `while` or `for` around a line, in its own function: ("while", first line, last line)."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):  # a cell with magics, say
+        return None
+    found: tuple[str, int, int] | None = None
+    todo: list[tuple[ast.AST, tuple[str, int, int] | None]] = [(tree, None)]
+    while todo:
+        node, loop = todo.pop()
+        first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
+        if first is not None and last is not None:
+            if not first <= line <= last:
+                continue
+            if isinstance(node, ast.While | ast.For | ast.AsyncFor):
+                loop = ("while" if isinstance(node, ast.While) else "for", first, last)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+                loop = None
+            found = loop
+        todo += [(child, loop) for child in ast.iter_child_nodes(node)]
+    return found
+
+
+def cpu_seconds(pid: int) -> float | None:
+    """CPU time that a process of this machine has used so far; None where that cannot be read."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return None
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """Where one rank stood when it was looked at.
+
+    Attributes:
+        rank: global rank.
+        state: "returned", "waiting" (inside a communication call) or "running" (its own code).
+        call: the unfinished call, as text; "" unless waiting.
+        stack: the innermost frames of the learner's code, as text, outermost first.
+        frames: the same, as data.
+        cpu_seconds: CPU time that its process has used so far; None where that is not known.
+    """
+
+    rank: int
+    state: str
+    call: str = ""
+    stack: tuple[str, ...] = ()
+    frames: tuple[Frame, ...] = ()
+    cpu_seconds: float | None = None

@@ -1,0 +1,171 @@
+"""All nodes of a lab behind the interface of one agent: `World` and `start_ranks` see ranks, not machines."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...device import Placement
+from ...errors import HostLost
+from ...link.link import Link
+from ...rank.seat import Seat
+from ..config import Lab
+from ..reachability import probe_mesh
+from .members import Roster
+from .node_agent import RemoteAgent
+from .store import LabStore
+
+_PID_BITS = 32  # a rank's number for the head: its node (from 1) above these bits, its process id there below
+
+
+def connect_lab(lab: Lab, device: str, link: Link | None) -> Placement:
+    """The placement of a lab's ranks. Raises ValueError for a wrong device, or a link: the hosts have a real one."""
+    if link is not None:
+        raise ValueError("an emulated link is for ranks on one machine; those of a lab have real ones: leave it out")
+    return lab.place(device)
+
+
+class LabAgent:
+    """The nodes of a lab. `gather` waits for them; `start`, `signal` and `reach` are those of the agent.
+
+    Args:
+        lab: its machines.
+        say: receives what a person wants to know meanwhile; None: it is printed.
+        roster: of nodes that were called already; it is closed with this.
+    """
+
+    def __init__(self, lab: Lab, say: Callable[[str], None] | None = None, roster: Roster | None = None) -> None:
+        self.lab, self._say = lab, say or (lambda text: print(text, flush=True))
+        self._roster = roster
+        self._store: LabStore | None = None
+        self._agents: dict[int, RemoteAgent] = {}
+
+    def gather(self, run_dir: Path) -> None:
+        """Have all nodes joined, and able to reach each other. Ranks are then started for `run_dir`.
+
+        Raises:
+            LaunchError: a node did not come, was refused, or cannot reach another; the message says which.
+        """
+        self._drop_run()
+        try:
+            self._roster = self._roster or Roster(self.lab, self._say)
+            self._roster.gather()
+            self._store = LabStore(run_dir)
+            if len(self.lab.nodes) > 1:
+                probe_mesh([self._roster.peer(node) for node in range(len(self.lab.nodes))])
+        except BaseException:
+            self.close()
+            raise
+
+    def hosts(self) -> list[dict[str, Any]]:
+        """What each node that is there said of itself, with `clock_within_ns`, how well its clock is known."""
+        peers = self._roster.port.peers if self._roster else {}
+        found = [peers[n.host] for n in self.lab.nodes if n.host in peers]
+        return [{**p.said, "ahead_ns": p.ahead_ns, "clock_within_ns": p.within_ns} for p in found]
+
+    def check(self, ranks: list[int]) -> None:
+        """Raise HostLost if new processes for these ranks cannot be started, because their host is gone."""
+        for rank in ranks:
+            self.agent(self.lab.node_of(rank))
+
+    def start(self, common: dict[str, Any], ranks: list[dict[str, Any]], descriptors: list[int]) -> list[int]:
+        """Start ranks, each on its node; see `AgentClient.start`."""
+        handles = [0] * len(ranks)
+        for node in range(len(self.lab.nodes)):
+            mine = [k for k, values in enumerate(ranks) if self.lab.node_of(values["rank"]) == node]
+            if not mine:
+                continue
+            agent = self.agent(node)
+            ends = [descriptors[0], *(descriptors[1 + 2 * k + j] for k in mine for j in (0, 1))]
+            seated = [{**ranks[k], "seat": vars(self._seat(agent, ranks[k]["rank"]))} for k in mine]
+            given = {**common, "env": self.environment(node)}
+            for k, pid in zip(mine, agent.start(given, seated, mine, ends), strict=True):
+                handles[k] = _handle(node, pid)
+        return handles
+
+    def signal(self, pids: list[int], number: int, *, group: bool = False) -> list[int]:
+        """Signal ranks, as `AgentClient.signal`. Those of a host that is gone have ended."""
+        alive = []
+        for node, agent in list(self._agents.items()):
+            mine = [handle for handle in pids if _node(handle) == node]
+            if mine and agent.peer.lost is None:
+                with contextlib.suppress(HostLost):
+                    there = [self.where(handle)["pid"] for handle in mine]
+                    alive += [_handle(node, p) for p in agent.signal(there, number, group)]
+                    if number == signal.SIGKILL:
+                        agent.forget(there)
+        return alive
+
+    def reach(self, handle: int, connection: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """How to connect to a rank's kernel from this machine."""
+        return self.agent(_node(handle)).reach(self.where(handle)["pid"], connection, folder)
+
+    def where(self, handle: int) -> dict[str, Any]:
+        """A rank's host and its process id there."""
+        return {"host": self.lab.nodes[_node(handle)].host, "pid": handle & ((1 << _PID_BITS) - 1)}
+
+    def close(self) -> None:
+        """Send the nodes home; they end their ranks."""
+        self._drop_run()
+        if self._roster is not None:
+            self._roster.close()
+            self._roster = None
+
+    def abandon(self, run_dir: str) -> None:
+        """Send the nodes home without waiting for it, and delete the folder of the run. For finalizers."""
+        if self._roster is not None:
+            self._roster.port.abandon()
+        if self._store is not None:
+            self._store.abandon(run_dir)
+
+    def _drop_run(self) -> None:
+        for agent in self._agents.values():
+            agent.close()
+        self._agents.clear()
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+
+    def agent(self, node: int) -> RemoteAgent:
+        """The agent of a node. Raises HostLost if that node is not there."""
+        if self._roster is None or self._store is None:
+            raise HostLost("the nodes of this lab were sent home; `%world restart` calls them again")
+        peer = self._roster.peer(node)
+        old = self._agents.get(node)
+        if old is None or old.peer is not peer:
+            if old is not None:  # it was lost, and has joined again
+                old.close()
+            self._agents[node] = RemoteAgent(peer, node, self._store.address)
+        return self._agents[node]
+
+    def _seat(self, agent: RemoteAgent, rank: int) -> Seat:
+        node = self.lab.node_of(rank)
+        said = agent.peer.said
+        return Seat(
+            host=self.lab.nodes[node].host,
+            local_rank=rank - self.lab.first_rank(node),
+            local_world_size=self.lab.nodes[node].ranks,
+            node_rank=node,
+            num_nodes=len(self.lab.nodes),
+            master_addr=str(self.agent(0).peer.said["address"]),
+            interface=str(said["interface"]),
+            ahead_ns=agent.peer.ahead_ns,
+        )
+
+    def environment(self, node: int) -> dict[str, str]:
+        """What lab.toml adds to the environment of a node's ranks."""
+        config = self.lab.nodes[node]
+        gpus = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, config.gpus))} if config.gpus else {}
+        return {**gpus, **config.env}
+
+
+def _handle(node: int, pid: int) -> int:
+    """Never a number that a process of this machine could have."""
+    return ((node + 1) << _PID_BITS) + pid
+
+
+def _node(handle: int) -> int:
+    return (handle >> _PID_BITS) - 1

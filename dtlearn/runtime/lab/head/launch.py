@@ -1,0 +1,121 @@
+"""One-shot runs of a script under torchrun on all nodes of a lab, with output by rank as on one machine."""
+
+from __future__ import annotations
+
+import functools
+import os
+from concurrent.futures import Future
+from typing import IO, TYPE_CHECKING, Any
+
+from ...device import check_world_size
+from ...errors import RankError
+from ...launch import follow
+from ...machine.run_folder import run_directory
+from ...output import Sink
+from ..streams import Note, Stream
+from .agent import LabAgent
+from .node_agent import RemoteAgent
+
+if TYPE_CHECKING:
+    from ...world.world import World
+
+
+def launch_on_lab(
+    world: World, source: str, num_processes: int, *, args: list[str] | None = None, timeout: float = 300.0, sink: Sink
+) -> None:
+    """Run `source` as a script under one torchrun on each node; see `launch.launch_script`, also for the errors.
+
+    Args:
+        world: ranks on a lab. If they were stopped, the nodes are called for this run, and sent home.
+        source: the script's text.
+        num_processes: processes on each node.
+        args: the script's arguments.
+        timeout: seconds, after which everything is ended; more than 0.
+        sink: receives the lines of each rank.
+
+    Raises:
+        ValueError: the world is not on a lab, or a wrong number of processes or seconds.
+    """
+    lab = world.lab
+    if lab is None:
+        raise ValueError("this notebook's ranks are all on this machine: start them with dtlearn.world('lab.toml')")
+    nodes = len(lab.lab.nodes)
+    check_world_size(check_world_size(num_processes) * nodes)
+    if not timeout > 0:
+        raise ValueError(f"the time limit must be a positive number of seconds; got {timeout:g}")
+    if world.processes:
+        _launch(lab, source, num_processes, args or [], timeout, sink)
+        return
+    with run_directory() as run_dir:
+        try:
+            lab.gather(run_dir)
+            _launch(lab, source, num_processes, args or [], timeout, sink)
+        finally:
+            lab.close()
+
+
+def _launch(lab: LabAgent, source: str, size: int, args: list[str], timeout: float, sink: Sink) -> None:
+    agents = [lab.agent(node) for node in range(len(lab.lab.nodes))]
+    first = agents[0].peer
+    request = {
+        "do": "launch",
+        "source": source,
+        "size": size,
+        "args": args,
+        "nodes": len(agents),
+        "meet_at": f"{first.said['address']}:{first.ask({'do': 'port'})['port']}",
+    }
+    lost: list[str] = []
+    starts = [
+        functools.partial(RemoteProcess, agent, {**request, "node": node, "env": lab.environment(node)}, lost)
+        for node, agent in enumerate(agents)
+    ]
+    try:
+        follow(starts, size, timeout, sink)
+    except RankError as error:
+        if lost:  # more is known than that a launcher ended
+            raise RankError(f"the script was ended: {lost[0]}", error.failures) from None
+        raise
+
+
+class RemoteProcess:
+    """A process on a node that looks like one of this machine: pipes, and an exit code. Its `stdin` is its lifeline.
+
+    Args:
+        agent: of the node.
+        request: what it runs.
+        lost: is told why, if its host is gone before it ends.
+    """
+
+    def __init__(self, agent: RemoteAgent, request: dict[str, Any], lost: list[str]) -> None:
+        self._lost = lost
+        self._code: Future[int] = Future()
+        (far_in, near_in), (near_out, far_out), (near_err, far_err) = (os.pipe() for _ in range(3))
+        self.stdin: IO[bytes] | None = os.fdopen(near_in, "wb")
+        self.stdout: IO[bytes] | None = os.fdopen(near_out, "rb")
+        self.stderr: IO[bytes] | None = os.fdopen(near_err, "rb")
+        streams = agent.peer.streams
+
+        def open_streams() -> list[int]:
+            numbers = [streams.number() for _ in range(4)]
+            Stream(streams, numbers[0], far_in, writes=False)
+            Stream(streams, numbers[1], far_out, reads=False)
+            Stream(streams, numbers[2], far_err, reads=False)
+            Stream(streams, numbers[3], None, on_end=self._ended)
+            return numbers
+
+        numbers = agent.peer.port.loop.call(open_streams)
+        try:
+            agent.peer.ask({**request, "streams": numbers})
+        except BaseException:
+            for end in (self.stdin, self.stdout, self.stderr):
+                end.close()
+            raise
+
+    def wait(self) -> int:
+        """Its exit code; 255 if its host is gone."""
+        return self._code.result(30)
+
+    def _ended(self, note: Note) -> None:
+        self._lost += [note["reason"]] if "reason" in note else []
+        self._code.set_result(int(note.get("code", 255)))

@@ -1,0 +1,250 @@
+"""The head's side of the connections to its nodes: one encrypted port, served by one thread.
+
+Only who has the lab's token gets in: ZeroMQ decodes nothing of anybody else (CURVE, with the one client key that the
+token holds). What arrives then is a JSON header and bytes; nothing of it is unpickled here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NoAnswer
+from typing import Any
+
+import zmq
+from zmq.utils import z85
+
+from ...errors import HostLost, LaunchError
+from ...recording.clock import ahead_of
+from ..config import HeadConfig
+from ..loop import READ, Loop
+from ..streams import Streams
+from ..token import head_keys
+
+_HEARTBEAT = 1.0
+_PINGS = 10
+_FAREWELL = 2000  # milliseconds in which a busy machine may send what was said last
+
+
+class Peer:
+    """One node that has joined. `said` is what it told of itself; used from any thread but for `streams`."""
+
+    def __init__(self, port: HeadPort, identity: bytes, said: dict[str, Any]) -> None:
+        self.port, self.identity, self.said, self.host = port, identity, said, str(said["host"])
+        self.lost: str | None = None  # why, once it is
+        self.heard = time.monotonic()
+        self.ahead_ns = self.within_ns = 0  # our clock against its own, and how far that may be off
+        self.on_open: Callable[[int, dict[str, Any]], None] = lambda number, what: None
+        self.streams = Streams(port.loop, self.send, first=0)
+        self._samples: list[tuple[int, int, int]] = []
+        self._asked: dict[int, Future[dict[str, Any]]] = {}
+
+    def send(self, header: dict[str, Any], data: bytes = b"") -> None:
+        """In the loop's thread: send one frame."""
+        if self.lost is None:
+            try:
+                self.port.socket.send_multipart([self.identity, json.dumps(header).encode(), data])
+            except zmq.ZMQError:
+                self.port.lose(self, "its connection closed: its node process ended, or the machine did")
+
+    def ask(self, request: dict[str, Any], timeout: float = 30.0) -> dict[str, Any]:
+        """Send a request and wait for the answer. Raises HostLost, or LaunchError with what it could not do."""
+        answer: Future[dict[str, Any]] = Future()
+
+        def send() -> None:
+            if self.lost is not None:
+                answer.set_exception(HostLost(self.lost))
+                return
+            number = self.port.asked = self.port.asked + 1
+            self._asked[number] = answer
+            self.send({**request, "id": number})
+
+        self.port.loop.post(send)
+        try:
+            told = answer.result(timeout)
+        except NoAnswer:
+            raise LaunchError(f"host {self.host} did not answer {request['do']!r} within {timeout:g} s") from None
+        if "error" in told:
+            raise LaunchError(f"host {self.host}: {told['error']}")
+        return told
+
+    def receive(self, header: dict[str, Any], data: bytes) -> None:
+        """In the loop's thread: handle one frame."""
+        self.heard = time.monotonic()
+        if "s" in header:
+            if "open" in header:
+                self.on_open(header["s"], header["open"])
+            else:
+                self.streams.receive(header, data)
+        elif "pong" in header:
+            if len(self._samples) < _PINGS:
+                self._samples.append((header["pong"], header["clock"], time.monotonic_ns()))
+                if len(self._samples) == _PINGS:
+                    self.ahead_ns, self.within_ns = ahead_of(self._samples)
+                    self.port.ready(self)
+                else:
+                    self.ping()
+        elif "bye" in header:
+            self.port.lose(self, header["bye"])
+        elif answer := self._asked.pop(header.get("id", 0), None):
+            answer.set_result(header)
+
+    def ping(self) -> None:
+        self.send({"ping": time.monotonic_ns()})
+
+    def fail_all(self, story: str, reason: str) -> None:
+        """In the loop's thread: nobody waits for an answer, and no stream goes on.
+
+        Args:
+            story: for a person who asks something of this node now; tells what to do.
+            reason: why the ranks there have ended.
+        """
+        self.lost = story
+        for answer in self._asked.values():
+            answer.set_exception(HostLost(story))
+        self._asked.clear()
+        self.streams.end_all({"status": -9, "reason": reason})
+
+
+class HeadPort:
+    """Listens for nodes on one address and port.
+
+    Args:
+        config: where, and with which token.
+        admit: called with what a node says of itself; returns why it may not join, or None if it may.
+        told_of_loss: text for a person, from host name and cause.
+    """
+
+    def __init__(
+        self,
+        config: HeadConfig,
+        admit: Callable[[dict[str, Any]], str | None],
+        told_of_loss: Callable[[str, str], str],
+    ) -> None:
+        self.config, self._admit, self._told_of_loss = config, admit, told_of_loss
+        self.token, secret = head_keys(config.token_file)
+        self.loop = Loop()
+        self.peers: dict[str, Peer] = {}  # by host: ready, and not lost
+        self.changed = threading.Condition()
+        self.asked = 0
+        self._by_identity, self._parting = dict[bytes, Peer](), set[bytes]()  # parting: sent home
+        self._context = zmq.Context()  # of its own: who may join is asked per context
+        self._zap = self._context.socket(zmq.REP)
+        self._zap.bind("inproc://zeromq.zap.01")
+        self.socket = self._context.socket(zmq.ROUTER)
+        for option, value in ((zmq.SNDHWM, 0), (zmq.RCVHWM, 0), (zmq.LINGER, _FAREWELL), (zmq.ROUTER_MANDATORY, 1)):
+            self.socket.setsockopt(option, value)
+        self.socket.curve_server = True
+        self.socket.curve_secretkey = secret.encode()
+        self.socket.zap_domain = b"dtlearn"
+        try:
+            self.number = self._bind()
+        except LaunchError:
+            self._context.destroy(linger=0)
+            raise
+        self.loop.watch(self._zap, READ, lambda _: self._judge())
+        self.loop.watch(self.socket, READ, lambda _: self._receive())
+        self.loop.every(_HEARTBEAT, self._beat)
+        self._thread = threading.Thread(target=self.loop.run, name="dtlearn-lab", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        return f"{self.config.address}:{self.number}"
+
+    def close(self) -> None:
+        """Send all nodes home and listen no more."""
+        self.abandon()
+        self._thread.join(5)
+        self._context.destroy(linger=_FAREWELL)
+        self.loop.close()
+
+    def abandon(self) -> None:
+        """Send all nodes home, soon; does not wait."""
+
+        def farewell() -> None:
+            until = time.monotonic() + _FAREWELL / 1000
+            # Until they have said good-bye: a connection that is closed with something unread is reset, and what was
+            # said last is lost.
+            for peer in list(self._by_identity.values()):
+                peer.send({"do": "end"})
+                self._parting |= {peer.identity} if peer.lost is None else set()
+                self.lose(peer, "the session was ended")
+            self.loop.every(0.01, lambda: self.loop.stop() if not self._parting or time.monotonic() > until else None)
+
+        self.loop.post(farewell)
+
+    def ready(self, peer: Peer) -> None:
+        """In the loop's thread: a node has joined, and its clock is known."""
+        with self.changed:
+            self.peers[peer.host] = peer
+            self.changed.notify_all()
+
+    def lose(self, peer: Peer, cause: str) -> None:
+        """In the loop's thread: a node is gone."""
+        if peer.lost is None:
+            peer.fail_all(self._told_of_loss(peer.host, cause), f"host {peer.host} is gone: {cause}")
+            self._by_identity.pop(peer.identity, None)
+            with self.changed:
+                if self.peers.get(peer.host) is peer:
+                    del self.peers[peer.host]
+                self.changed.notify_all()
+
+    def _bind(self) -> int:
+        for port in self.config.ports:
+            try:
+                self.socket.bind(f"tcp://{self.config.address}:{port}")
+                return port
+            except zmq.ZMQError as error:
+                last = error
+        ports = self.config.ports
+        span = f"port {ports[0]}" if len(ports) == 1 else f"the ports {ports[0]} to {ports[-1]}"
+        raise LaunchError(
+            f"cannot listen on {self.config.address}, {span}: {last}. `address` in lab.toml must be an address of this "
+            "machine, and `port` a free one (a range is allowed)."
+        )
+
+    def _judge(self) -> None:
+        """Answer ZeroMQ's question whether the one who connects may (ZAP, rfc.zeromq.org/spec/27)."""
+        version, request, _, _, _, mechanism, *credentials = self._zap.recv_multipart()
+        ours = z85.decode(self.token.node_public.encode())
+        known = mechanism == b"CURVE" and credentials == [ours]
+        status, text = (b"200", b"OK") if known else (b"400", b"no token of this lab")
+        self._zap.send_multipart([version, request, status, text, b"", b""])
+
+    def _receive(self) -> None:
+        for _ in range(200):  # then others have a turn
+            try:
+                identity, text, data = self.socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            except ValueError:
+                continue
+            header = json.loads(text)
+            peer = self._by_identity.get(identity)
+            self._parting -= {identity} if "bye" in header else set()
+            if peer is not None:
+                peer.receive(header, data)
+            elif header.get("do") == "join":
+                self._join(identity, header)
+
+    def _join(self, identity: bytes, said: dict[str, Any]) -> None:
+        verdict = self._admit(said)
+        if verdict is None:
+            peer = self._by_identity[identity] = Peer(self, identity, said)
+            peer.send({"do": "welcome", "patience": self.config.patience})
+            peer.ping()
+            return
+        with contextlib.suppress(zmq.ZMQError):
+            self.socket.send_multipart([identity, json.dumps({"do": "refuse", "reason": verdict}).encode(), b""])
+
+    def _beat(self) -> None:
+        now = time.monotonic()
+        for peer in list(self._by_identity.values()):
+            peer.ping()
+            if peer.lost is None and now - peer.heard > self.config.patience:
+                self.lose(peer, f"nothing was heard of it for {now - peer.heard:.0f} s")

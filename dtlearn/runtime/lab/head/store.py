@@ -1,0 +1,46 @@
+"""The head's hold on the store of a lab (see `rank_store`)."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from pathlib import Path
+
+from ...agent.client import get_agent
+from ...agent.start import start_ranks
+from ...device import Placement
+from ...errors import LaunchError
+
+_START = 60.0  # seconds; the agent may still have to load torch
+
+
+class LabStore:
+    """A store process of this machine's agent, for one run.
+
+    Attributes:
+        address: where it listens, on the loopback.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        agent = self._agent = get_agent()
+        agent.hello()
+        here = Placement("gloo", ("cpu",), "the store of a lab")
+        self._collector = start_ranks(agent, "store", here, run_dir, _START)
+        state = self._collector.ranks[0]
+        self._collector.listen_until(time.monotonic() + _START, lambda: state.ready or state.failure)
+        if state.ready is None:
+            said = state.output.text().strip()[-1000:]
+            self.close()
+            raise LaunchError(f"the store in which the ranks of a lab find each other did not start: {said}")
+        self.address = ("127.0.0.1", int(state.ready["port"]))
+
+    def abandon(self, run_dir: str) -> None:
+        """Without waiting: end the store, then delete its run's folder. For finalizers."""
+        self._agent.abandon(run_dir)
+
+    def close(self) -> None:
+        with contextlib.suppress(LaunchError):  # the agent is gone, and the store with it
+            self._agent.signal([self._collector.ranks[0].pid], signal.SIGKILL, group=True)
+        self._collector.wait_for_deaths(time.monotonic() + 3)
+        self._collector.close()

@@ -1,0 +1,71 @@
+"""A script that a node runs under torchrun for the head, as its part of a launch over all nodes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from typing import Any
+
+from ...launch import SCRIPT_VARIABLES, launch_command, start_guarded
+from ...machine.run_folder import new_run_directory
+from ..loop import Loop
+from ..streams import Stream, Streams
+
+
+class NodeLaunches:
+    """The scripts that run on this node."""
+
+    def __init__(self, loop: Loop, streams: Streams, address: str, interface: str) -> None:
+        self._loop, self._streams, self._address, self._interface = loop, streams, address, interface
+        self._running: dict[subprocess.Popen[bytes], threading.Thread] = {}
+
+    def free_port(self) -> int:
+        """A port of this node's address that is free now."""
+        with socket.socket() as probe:
+            probe.bind((self._address, 0))
+            return int(probe.getsockname()[1])
+
+    def start(self, request: dict[str, Any]) -> None:
+        """Run the script; its streams are the request's: lifeline, stdout, stderr, and one whose end has the code."""
+        folder = new_run_directory()
+        script = folder / "script.py"
+        script.write_text(request["source"], encoding="utf-8")
+        command = launch_command(
+            script, request["size"], "torchrun", folder / "logs", request["nodes"], request["node"], request["meet_at"]
+        )
+        names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+        interfaces = {name: os.environ.get(name, self._interface) for name in names}
+        env = {**os.environ, **interfaces, **SCRIPT_VARIABLES, **request["env"]}
+        process = start_guarded([*command, *request["args"]], env)
+        lifeline, *outputs, code = request["streams"]
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            assert pipe is not None
+        Stream(self._streams, lifeline, _own(process.stdin), reads=False)
+        for number, pipe in zip(outputs, (process.stdout, process.stderr), strict=True):
+            Stream(self._streams, number, _own(pipe), writes=False)
+        ended = Stream(self._streams, code, None)
+
+        def wait() -> None:
+            status = process.wait()
+            shutil.rmtree(folder, ignore_errors=True)
+            self._running.pop(process, None)
+            self._loop.post(lambda: ended.finish({"code": status}))
+
+        self._running[process] = threading.Thread(target=wait)
+        self._running[process].start()
+
+    def close(self) -> None:
+        """The head is gone: the lifelines are closed, which ends the scripts. Wait for that."""
+        self._streams.end_all({})
+        for thread in list(self._running.values()):
+            thread.join()
+
+
+def _own(pipe: Any) -> int:
+    """A pipe's descriptor, which the stream then closes."""
+    descriptor = os.dup(pipe.fileno())
+    pipe.close()
+    return descriptor

@@ -1,0 +1,162 @@
+"""The ranks of one node: started by its own agent, their bytes carried to the head."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ... import wire
+from ...agent.client import get_agent
+from ...machine.limits import check_room, default_limits
+from ...machine.memory import free_memory
+from ...machine.run_folder import new_run_directory
+from ..log_relay import LogReader
+from ..loop import READ, Loop
+from ..streams import Stream, Streams
+
+_LOG_INTERVAL = 0.05  # seconds between two looks at the call logs of ranks that say nothing
+
+
+class NodeRanks:
+    """Starts ranks for the head and reports what they say and how they end."""
+
+    def __init__(self, loop: Loop, streams: Streams, send: Callable[[dict[str, Any]], None]) -> None:
+        self._loop, self._streams, self._send = loop, streams, send
+        self._runs: dict[str, _Run] = {}  # by the head's run directory
+        streams.before_reading = self._read_logs
+        loop.every(_LOG_INTERVAL, lambda: self._read_logs(gently=True))
+
+    def start(self, request: dict[str, Any]) -> list[int]:
+        """Start ranks as the head asked for. Returns their pids."""
+        common, free = request["common"], free_memory()
+        check_room(len(request["ranks"]), free)
+        run = self._runs.get(common["run_dir"])
+        if run is None:
+            self._drop_empty()
+            run = self._runs[common["run_dir"]] = _Run(self, new_run_directory(), request["log"])
+        common = {
+            **common,
+            "run_dir": str(run.folder),
+            "env": {**os.environ, **common["env"]},
+            "cwd": os.getcwd(),
+            "sys_path": [p or os.getcwd() for p in sys.path],
+            "limits": dataclasses.asdict(default_limits(len(request["ranks"]), free)),
+        }
+        ranks = [{**r, "seat": {**r["seat"], "store": run.store_address}} for r in request["ranks"]]
+        ours, theirs = [], []
+        for channel_number, output_number in zip(request["channels"], request["outputs"], strict=True):
+            near, far = socket.socketpair()
+            output_read, output_write = os.pipe()
+            ours.append((channel_number, near.detach(), output_number, output_read))
+            theirs += [far.detach(), output_write]
+        events_read, events_write = os.pipe()
+        try:
+            pids = get_agent().start(common, ranks, [events_write, *theirs])
+        except BaseException:
+            for _, channel, _, output in ours:
+                os.close(channel)
+                os.close(output)
+            os.close(events_read)
+            raise
+        finally:
+            for descriptor in (events_write, *theirs):
+                os.close(descriptor)
+        channels = [Stream(self._streams, n, channel, keep=True) for n, channel, _, _ in ours]
+        for _, _, number, output in ours:
+            Stream(self._streams, number, output, writes=False)
+        run.listen(events_read, channels)
+        return pids
+
+    def close(self) -> None:
+        """Remove what the ranks left; they have ended."""
+        for run in self._runs.values():
+            run.close()
+        self._runs.clear()
+
+    def connect_kernel(self, number: int, path: str) -> None:
+        """The head wants to talk to a rank's kernel: only sockets of ranks that run here are opened."""
+        inside = any(Path(path).parent == run.folder for run in self._runs.values())
+        near = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            if not inside:
+                raise OSError("no such rank")
+            near.connect(path)
+        except OSError:
+            near.close()
+            self._send({"s": number, "end": {}})
+            return
+        Stream(self._streams, number, near.detach())
+
+    def _read_logs(self, gently: bool = False) -> None:
+        for run in self._runs.values():
+            run.read_logs(gently)
+
+    def _drop_empty(self) -> None:
+        """Forget runs whose ranks have all ended: the head has begun another."""
+        for name, run in list(self._runs.items()):
+            if run.living == 0:
+                run.close()
+                del self._runs[name]
+
+
+class _Run:
+    """What belongs to one run of the head: a folder, the way to its store, deaths, logs."""
+
+    def __init__(self, ranks: NodeRanks, folder: Path, log_number: int) -> None:
+        self._ranks, self.folder = ranks, folder
+        self.living = 0
+        self._reader = LogReader(folder)
+        self._log = Stream(ranks._streams, log_number, None)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+        self._listener.setblocking(False)
+        self.store_address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        ranks._loop.watch(self._listener.fileno(), READ, lambda _: self._connect_store())
+
+    def listen(self, events: int, channels: list[Stream]) -> None:
+        """Report each rank's death at the end of its channel, behind all that it said."""
+        self.living += len(channels)
+        decoder, waiting = wire.Decoder(), dict(enumerate(channels))
+        loop = self._ranks._loop
+
+        def end(index: int, note: dict[str, Any]) -> None:
+            self.living -= 1
+            self.read_logs()
+            waiting.pop(index).finish(note)
+
+        def hear(_: int) -> None:
+            data = os.read(events, 1 << 16)
+            for header, _rest in decoder.feed(data):
+                end(header["index"], {"status": header["status"]})
+            if not data:  # the agent is gone, and the ranks with it
+                for index in list(waiting):
+                    end(index, {"status": -9, "reason": "ended: the helper process that starts ranks there is gone"})
+                loop.watch(events, 0, hear)
+                os.close(events)
+
+        loop.watch(events, READ, hear)
+
+    def read_logs(self, gently: bool = False) -> None:
+        """Send what is new in the call logs; gently: as far as the head keeps up."""
+        self._reader.read(self._log.write, (lambda: self._log.credit > 0) if gently else lambda: True)
+
+    def close(self) -> None:
+        self._ranks._loop.watch(self._listener.fileno(), 0, print)
+        self._listener.close()
+        self._reader.close()
+        with contextlib.suppress(OSError):
+            shutil.rmtree(self.folder)
+
+    def _connect_store(self) -> None:
+        with contextlib.suppress(OSError):
+            near = self._listener.accept()[0]
+            near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            number = self._ranks._streams.number()
+            self._ranks._send({"s": number, "open": {"store": True}})
+            Stream(self._ranks._streams, number, near.detach())

@@ -1,0 +1,59 @@
+"""Runs a command so that nothing of it outlives the process that asked for it.
+
+`python -m dtlearn.runtime.machine.run_guarded COMMAND...`: standard input is the lifeline. When it closes, because the asker ended
+in whatever way, or when the command ends, every descendant is ended. `torchrun` puts its workers in sessions of their
+own, so a signal to its process group would miss them; as their subreaper this process finds them all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+from .namespaces import adopt_orphans
+from .processes import descendants
+
+_GENTLE = 3.0  # seconds between the polite signal and the final one
+
+
+def main(command: list[str]) -> int:
+    """Run `command` to its end or to the end of standard input; return its exit code (124 when cut short)."""
+    adopt_orphans()
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    code = 124
+    try:
+        while process.poll() is None:
+            if select.select([sys.stdin], [], [], 0.05)[0] and not os.read(sys.stdin.fileno(), 1):
+                break
+        else:
+            code = process.returncode
+    finally:
+        _end_all(process)
+    return code if code >= 0 else 128 - code
+
+
+def _end_all(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_GENTLE)
+    deadline = time.monotonic() + _GENTLE
+    while (left := descendants(os.getpid())) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                continue
+        time.sleep(0.01)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

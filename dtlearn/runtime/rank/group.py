@@ -1,0 +1,138 @@
+"""One rank's process groups: made through a file, and made again after a collective that got stuck.
+
+Runs on the ranks. gloo has no working abort (measured: `abort()`, `shutdown()` and SIGINT leave a stuck collective
+stuck); shutting down the sockets of its connections frees it. So the sockets that each group opens are remembered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from . import store
+
+
+@dataclass
+class RankGroup:
+    """How this rank joins the default group, generation after generation.
+
+    Attributes:
+        rank, world_size, backend, device: as `torch.distributed` spells them.
+        store_dir: a new, private directory that all ranks of this run see.
+        timeout: seconds after which a collective gives up by itself (the second net; the launcher is the first).
+        store_address: "address:port" of a store for ranks on several hosts, used instead of `store_dir`.
+        generation: how often the group was made again.
+    """
+
+    rank: int
+    world_size: int
+    backend: str
+    device: str
+    store_dir: Path
+    timeout: float
+    store_address: str = ""
+    generation: int = 0
+    _sockets: dict[int, int] = field(default_factory=dict)  # file descriptor -> inode, of the groups' connections
+
+    def init(self) -> None:
+        """Join the default group of this generation. All ranks call it."""
+        import torch
+        import torch.distributed as dist
+
+        # A file that was used before makes ranks meet the dead of the last run: a new name for every generation.
+        name = f"store-{self.generation}"
+        if self.store_address:
+            store = store.connect(self.store_address, name, self.timeout)
+        else:
+            store = dist.FileStore(str(self.store_dir / name), self.world_size)
+        options: dict[str, Any] = {}
+        if self.backend == "nccl":
+            torch.cuda.set_device(self.device)
+            options["device_id"] = torch.device(self.device)
+        elif self.device != "cpu":
+            torch.cuda.set_device(self.device)
+        dist.init_process_group(
+            self.backend,
+            store=store,
+            rank=self.rank,
+            world_size=self.world_size,
+            timeout=timedelta(seconds=self.timeout),
+            **options,
+        )
+
+    def remake(self, generation: int) -> None:
+        """Leave the groups of this generation and join the default group of another. All ranks call it."""
+        import torch.distributed as dist
+
+        self.generation = generation
+        if dist.is_initialized():
+            # Its connections may be cut; a group that can't be left politely is dropped all the same.
+            with contextlib.suppress(RuntimeError):
+                dist.destroy_process_group()
+        self._sockets.clear()
+        self.init()
+
+    def abort(self) -> int:
+        """Free this rank from a stuck collective, from another thread. Call it on every rank.
+
+        Returns:
+            How many connections were cut. The groups are unusable afterwards: call `remake`.
+        """
+        if self.backend == "nccl":
+            from torch.distributed.distributed_c10d import _abort_process_group
+
+            _abort_process_group()
+        cut = 0
+        for descriptor, inode in list(self._sockets.items()):
+            # The number may have been closed and given to another file since: cut only what is still ours.
+            if _open_sockets().get(descriptor) == inode:
+                with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+                    connection.shutdown(socket.SHUT_RDWR)
+                    cut += 1
+        return cut
+
+    def track_sockets(self) -> None:
+        """Remember, from now on, the connections that new groups open (init, `new_group`, a device mesh)."""
+        from torch.distributed import distributed_c10d
+
+        make: Callable[..., Any] | None = getattr(distributed_c10d, "_new_process_group_helper", None)
+        if make is None:  # a torch that makes groups elsewhere: `abort` finds nothing, the rank is replaced instead
+            return
+
+        @functools.wraps(make)
+        def tracked(*args: Any, **kwargs: Any) -> Any:
+            before = _open_sockets()
+            try:
+                return make(*args, **kwargs)
+            finally:
+                opened = {fd: inode for fd, inode in _open_sockets().items() if before.get(fd) != inode}
+                self._sockets.update((fd, inode) for fd, inode in opened.items() if _is_connection(fd))
+
+        distributed_c10d._new_process_group_helper = tracked
+
+
+def _open_sockets() -> dict[int, int]:
+    """This process's open sockets: `{file descriptor: inode}`."""
+    folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+    found = {}
+    for name in os.listdir(folder):
+        with contextlib.suppress(OSError):  # closed in the meantime
+            status = os.fstat(int(name))
+            if status.st_mode & 0o170000 == 0o140000:  # S_IFSOCK
+                found[int(name)] = status.st_ino
+    return found
+
+
+def _is_connection(descriptor: int) -> bool:
+    """A TCP connection to a peer. Not gloo's listening socket: cutting that one aborts the whole process."""
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as opened:
+        if opened.family in (socket.AF_INET, socket.AF_INET6) and opened.type == socket.SOCK_STREAM:
+            return not opened.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    return False

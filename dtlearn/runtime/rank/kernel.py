@@ -1,0 +1,242 @@
+"""What a rank behind notebook cells is: a stock IPython kernel with a group, a recorder and one more message type.
+
+The kernel's control thread answers while the main thread is stuck in a collective. So diagnosis and abort are
+requests on the control channel; pushing and gathering values, which need the main thread, are on the shell channel.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelapp import IPKernelApp
+
+from .. import pickles, wire
+from ..link.delay import Delay
+from ..output import OutputCap
+from ..record.log import read_rank_log
+from ..recording.call_log import CallLog
+from ..recording.clock import now_ns
+from . import flight_recorder
+from .group import RankGroup
+from .kernel_output import PrintedText
+from .spec import RankSpec, call_log_file, link_file
+from .state import group_sequence, main_thread
+from .task import describe, end_if_forked, learn_sources, start_log
+
+
+class RankKernel(IPythonKernel):
+    """An IPython kernel that is a rank."""
+
+    msg_types = [*IPythonKernel.msg_types, "rank_request"]  # noqa: RUF012 - as the base class declares it
+    control_msg_types = [*IPythonKernel.control_msg_types, "rank_request", "rank_side_request"]  # noqa: RUF012
+
+    group: RankGroup
+    calls: CallLog
+    begun = ended = 0  # numbers of the latest cell or request that this rank has begun, and ended
+    delay: Delay
+    pid: int
+
+    async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """Run a cell under the number that the notebook gave it, so that tracebacks name the learner's cell."""
+        told = parent["metadata"].get("ranks", {})
+        if self.shell is not None and "number" in told:
+            self.shell.execution_count = told["number"]
+        PrintedText.cap.restart()
+        self._restart_log(told.get("cell", 0))
+        self.begun = told.get("cell", 0)
+        try:
+            await super().execute_request(stream, ident, parent)
+        finally:
+            self.ended = self.begun
+
+    def _restart_log(self, number: int) -> None:
+        self.calls.restart(call_log_file(self.calls.path.parent, self.calls.rank, number))
+
+    def finish_metadata(self, parent: Any, metadata: dict[str, Any], reply_content: Any) -> dict[str, Any]:
+        """Tell the head how many calls the cell made: ranks that disagree have groups that are out of step."""
+        metadata["ranks"] = {**self._made(Counter()), "time_ns": now_ns()}
+        return dict(super().finish_metadata(parent, metadata, reply_content))
+
+    def _made(self, before: Counter[tuple[str, str, bool]]) -> dict[str, int]:
+        """How many calls were made since the log had those of `before`."""
+        made = Counter(self.calls.numbers)
+        made.subtract(before)
+        calls = sum(made.values())
+        collectives = made.pop(("world", "", False), 0)
+        # The others are of sub-groups and point-to-point: legally different on each rank.
+        return {
+            "calls": calls,
+            "collectives": collectives,
+            "others": calls - collectives,
+            "sequence": group_sequence(),
+        }
+
+    async def rank_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """On the main thread: push, gather, last, remake, link."""
+        self._serve(stream, ident, parent, self._task)
+
+    async def rank_side_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """On the control thread, whatever the main thread does: state, abort."""
+        self._serve(stream, ident, parent, self._side)
+
+    def _serve(self, stream: Any, ident: Any, parent: dict[str, Any], do: Any) -> None:
+        asked = parent["content"]
+        try:
+            content, body = do(asked, [bytes(b) for b in parent.get("buffers", [])])
+        except BaseException as error:  # whatever a learner's code raises belongs in the reply, sys.exit() too
+            content, body = {"status": "error", **describe(error, asked.get("sources", {}))}, b""
+        end_if_forked(self.pid)
+        assert self.session is not None
+        self.session.send(stream, "rank_reply", {"status": "ok", **content}, parent, ident=ident, buffers=[body])
+
+    def _task(self, content: dict[str, Any], buffers: list[bytes]) -> tuple[dict[str, Any], bytes]:
+        """Do a request of the main thread, and tell how many calls it made."""
+        if content.get("logged"):
+            self._restart_log(content["task"])
+        before = Counter(self.calls.numbers)
+        self.begun = content.get("task", self.begun)
+        try:
+            told, body = self._main(content, buffers)
+        except BaseException as error:
+            told, body = {"status": "error", **describe(error, content.get("sources", {}))}, b""
+        finally:
+            self.ended = self.begun
+        return {**told, "made": self._made(before)}, body
+
+    def _main(self, content: dict[str, Any], buffers: list[bytes]) -> tuple[dict[str, Any], bytes]:
+        assert self.shell is not None
+        names = self.shell.user_ns
+        match content["do"]:
+            case "push":
+                names.update(pickles.unpack(buffers[0]))
+                return {}, b""
+            case "gather":
+                value = eval(content["expression"], names)
+                return {}, pickles.pack(value, f"the value of {content['expression']!r}")
+            case "call":
+                learn_sources(content.get("sources", {}))
+                function, args = pickles.unpack(buffers[0])
+                return {}, pickles.pack(function(*args), "the value that the function returned")
+            case "last":
+                last = self.shell.last_execution_result
+                return {}, pickles.pack(last.result if last is not None else None, "the value of the last line")
+            case "events":
+                self.calls.late.settle()
+                log = read_rank_log(self.calls.path, self.calls.rank, self.calls.fault)
+                return {}, pickles.pack(log, "the record")
+            case "remake":
+                self.group.remake(content["generation"])
+                self.delay.use(content["link"], content["era"])
+                return {}, b""
+            case "link":
+                self.delay.use(content["link"], content["era"])
+                return {}, b""
+        raise ValueError(f"unknown request {content['do']!r}")
+
+    def _side(self, content: dict[str, Any], _: list[bytes]) -> tuple[dict[str, Any], bytes]:
+        match content["do"]:
+            case "state":
+                tasks = {"begun": self.begun, "ended": self.ended}
+                return {"inside": self.calls.inside, **tasks, **main_thread()}, b""
+            case "trace":
+                return {"trace": flight_recorder.recent()}, b""
+            case "abort":
+                self.delay.call_off()
+                return {"cut": self.group.abort()}, b""
+        raise ValueError(f"unknown request {content['do']!r}")
+
+
+class RankApp(IPKernelApp):
+    """The kernel's process; it keeps all output until the head has read it, instead of dropping what is too much."""
+
+    def init_iopub(self, context: Any) -> None:
+        context.sndhwm = 0
+        super().init_iopub(context)
+
+
+def main(spec: RankSpec, channel: socket.socket) -> None:
+    """Join the group, open the kernel's sockets, tell the head where they are, serve until the agent ends."""
+    first, _ = wire.receive(channel)
+    run_dir = Path(spec.run_dir)
+    try:
+        calls = start_log(spec, channel)
+        store = spec.seat["store"] if spec.seat else ""
+        group = RankGroup(spec.rank, spec.world_size, spec.backend, spec.device, run_dir, spec.group_timeout, store)
+        group.track_sockets()
+        group.generation = first["generation"]
+        group.init()
+        delay = Delay(link_file(run_dir), spec.rank)
+        delay.use(first["link"], first["era"])
+        app = _make_app(spec, run_dir)
+        kernel = app.kernel
+        kernel.group, kernel.calls, kernel.delay, kernel.pid = group, calls, delay, os.getpid()
+        # A cell that forked comes back twice. This is the last place before the kernel, whose sockets are the rank's.
+        kernel.shell.events.register("post_run_cell", lambda _: end_if_forked(kernel.pid))
+        kernel.shell.events.register("post_execute", _ignore_one_interrupt)
+        _fill_namespace(kernel.shell, spec)  # registers the drawing of figures, behind ours
+        connection = {
+            "transport": app.transport,
+            "ip": app.ip,
+            "key": app.session.key.decode(),
+            **{f"{name}_port": getattr(app, f"{name}_port") for name in ("shell", "iopub", "stdin", "control", "hb")},
+        }
+    except BaseException as error:
+        channel.sendall(wire.encode(describe(error, {})))
+        raise
+    channel.sendall(wire.encode({"kind": "ready", "connection": connection}))
+    app.start()
+
+
+def _ignore_one_interrupt() -> None:
+    """The learner's code has ended: the head's interrupt has come too late, and would only stop what IPython does now.
+
+    The next one counts, should drawing the cell's figures take for ever. The kernel sets the usual handler again.
+    """
+
+    def ignore(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, ignore)
+
+
+def _make_app(spec: RankSpec, run_dir: Path) -> Any:
+    PrintedText.cap = OutputCap(spec.rank, spec.world_size)
+    # The learner's own start-up files are for the notebook, not for ranks.
+    os.environ["IPYTHONDIR"] = str(run_dir / "ipython")
+    app = RankApp.instance(
+        kernel_class=RankKernel,
+        # Sockets in a private folder: no ports, nobody else can connect. Names of its own for each process: what was
+        # still on its way to a rank that died must not reach the one that takes its place.
+        transport="ipc",
+        ip=str(run_dir / f"k{spec.rank}.{os.getpid()}"),
+        connection_file=str(run_dir / f"kernel-{spec.rank}.{os.getpid()}.json"),
+        # ipykernel ends a rank about a second after its parent is gone, even one that is stuck in a collective.
+        parent_handle=os.getppid(),
+        log_level=50,
+        outstream_class=f"{PrintedText.__module__}.{PrintedText.__name__}",
+    )
+    app.config.HistoryManager.enabled = False
+    app.initialize([])
+    return app
+
+
+def _fill_namespace(shell: Any, spec: RankSpec) -> None:
+    import torch
+    import torch.distributed as dist
+
+    names = {
+        "rank": spec.rank,
+        "world_size": spec.world_size,
+        "local_rank": spec.seat["local_rank"] if spec.seat else spec.rank,
+        "device": torch.device(spec.device),
+        "torch": torch,
+        "dist": dist,
+    }
+    shell.push(names, interactive=False)
+    shell.enable_matplotlib("inline")  # the agent loaded matplotlib before there was a notebook to draw for

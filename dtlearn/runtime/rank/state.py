@@ -1,0 +1,38 @@
+"""What a rank behind notebook cells says of itself while its main thread is busy, or stuck. Runs on the ranks."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from dataclasses import asdict
+from typing import Any
+
+from ..faults.stacks import own_frames
+
+
+def main_thread() -> dict[str, Any]:
+    """The learner's frames on the main thread, outermost first, as data and as text; and the CPU time used so far."""
+    ident = threading.main_thread().ident
+    frame = sys._current_frames().get(ident) if ident is not None else None
+    stack = traceback.extract_stack(frame) if frame is not None else []
+    frames = own_frames([(entry.filename, entry.lineno or 0, entry.name) for entry in stack])
+    return {
+        "frames": [asdict(one) for one in frames],
+        "stack": [str(one) for one in frames],
+        "cpu_seconds": time.process_time(),
+    }
+
+
+def group_sequence() -> int:
+    """How many collectives the default group itself has counted; it also counts those that C++ issues."""
+    import torch.distributed as dist
+
+    world = dist.group.WORLD if dist.is_initialized() else None
+    if world is None:
+        return -1
+    try:
+        return int(world._get_sequence_number_for_group())  # type: ignore[attr-defined]
+    except (RuntimeError, AttributeError):
+        return -1

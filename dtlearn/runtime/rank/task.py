@@ -1,0 +1,119 @@
+"""What a rank of `run_ranks` does: receive a function, join the group, call it, send what happened, say it finished.
+
+Exit codes lie (a rank that raised can end with -6, one that quit early with 0), so every rank says "finished" itself.
+It then keeps its connections until all ranks are done: a peer that still waits must not see them break.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import linecache
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from .. import pickles, wire
+from ..recording.call_log import CallLog, installed
+from ..recording.clock import now_ns
+from .group import RankGroup
+from .spec import LOST_LINE, RankSpec, call_log_file, link_file
+
+
+def main(spec: RankSpec, channel: socket.socket) -> None:
+    """Run the one task that arrives on `channel`."""
+    pid = os.getpid()
+    task, blob = wire.receive(channel)
+    try:
+        value = _run(spec, task, blob, channel)
+        end_if_forked(pid)
+        # The grader's ranks return bytes, which it reads without trusting them.
+        packed = value if task.get("raw") else pickles.pack(value, "the value that the function returned")
+        header, body = {"kind": "result"}, packed
+    except BaseException as error:  # sys.exit() and interrupts too: the learner must hear of every end
+        header, body = describe(error, task["sources"]), b""
+        if os.getpid() != pid:
+            print(header["traceback"], file=sys.stderr)
+        end_if_forked(pid, 1)
+    if (log := installed()) is not None:
+        log.late.settle()
+    try:
+        channel.sendall(wire.encode(header, body))
+        channel.sendall(wire.encode({"kind": "finished"}))
+        channel.recv(1)  # the launcher's word, or its end
+    except OSError:
+        os._exit(LOST_LINE)
+
+
+def start_log(spec: RankSpec, channel: socket.socket) -> CallLog:
+    """Begin to record. When the log cannot be written, the launcher hears of it at once: its watch reads the log."""
+
+    def tell(reason: str) -> None:
+        with contextlib.suppress(OSError):
+            channel.sendall(wire.encode({"kind": "incomplete", "reason": reason}))
+
+    log = CallLog(call_log_file(Path(spec.run_dir), spec.rank), spec.rank, tell)
+    log.install()
+    return log
+
+
+def _run(spec: RankSpec, task: dict[str, Any], blob: bytes, channel: socket.socket) -> Any:
+    learn_sources(task["sources"])
+    os.environ.update(task.get("env", {}))
+    run_dir = Path(spec.run_dir)
+    start_log(spec, channel)
+    if task["init_group"]:
+        RankGroup(spec.rank, spec.world_size, spec.backend, spec.device, run_dir, spec.group_timeout).init()
+    if (link := task.get("link")) is not None:
+        from ..link.delay import Delay
+
+        Delay(link_file(run_dir), spec.rank).use(link, era="run")
+    function, args = pickles.unpack(blob)
+    return function(*args)
+
+
+def learn_sources(sources: dict[str, Any]) -> None:
+    """Take in the text of code that is in no file, such as notebook cells: tracebacks and the record quote it."""
+    for name, source in sources.items():
+        text = source["text"]
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+
+
+def describe(error: BaseException, sources: dict[str, Any]) -> dict[str, Any]:
+    """An exception as a message: the root of its chain first, frames of this package's launcher left out."""
+    told = traceback.TracebackException.from_exception(error)
+    _drop_own_frames(told)
+    text = "".join(told.format())
+    for name, source in sources.items():
+        text = text.replace(f'File "{name}"', source["label"])
+    return {
+        "kind": "error",
+        "type": type(error).__name__,
+        "message": str(error),
+        "traceback": text,
+        "time_ns": now_ns(),
+    }
+
+
+def _drop_own_frames(told: traceback.TracebackException) -> None:
+    here = Path(__file__).parents[1]
+    own = (str(here), str(here.parent / "grading"), "<check>")
+    while told.stack and told.stack[0].filename.startswith(own):
+        del told.stack[0]
+    for inner in (told.__cause__, told.__context__):
+        if inner is not None:
+            _drop_own_frames(inner)
+
+
+def end_if_forked(rank_pid: int, code: int = 0) -> None:
+    """End this process if it is not the rank but a copy that learners' code forked, and that came back from it.
+
+    Such a copy must not speak on the rank's line, nor run what comes next a second time.
+    """
+    if os.getpid() != rank_pid:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(code)

@@ -1,0 +1,95 @@
+"""What a call on `torch.distributed` means: which argument is the payload, who is the peer; and the log read back.
+
+`recording/call_log.py` writes the log on the ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from ..record.operations import _PEER, PAYLOAD
+
+_REDUCTIONS: dict[Any, str] = {}  # names are slow to make
+
+
+def payload(op: str, arguments: dict[str, Any]) -> list[Any]:
+    """The tensors that the call hands in (or receives into, for a pure receiver)."""
+    for name in PAYLOAD[op]:
+        value = arguments.get(name)
+        if value is not None:
+            values = value if isinstance(value, list | tuple) else [value]
+            return [v for v in values if hasattr(v, "element_size")]  # torch itself says what else is wrong
+    return []
+
+
+def group_name(group: Any) -> str:
+    """ "world", or the global ranks of a sub-group, such as "0,2"."""
+    if group is None:
+        return "world"
+    import torch.distributed as dist
+
+    if not dist.is_initialized() or group is dist.group.WORLD:
+        return "world"
+    with contextlib.suppress(ValueError, RuntimeError, TypeError, AttributeError):
+        return ",".join(map(str, dist.get_process_group_ranks(group)))
+    return "unknown"
+
+
+def group_id(group: Any) -> str:
+    """torch's own name of a sub-group, the same on all ranks; two groups of the same ranks differ in it."""
+    return str(getattr(group, "group_name", "") or "")
+
+
+def peer(op: str, arguments: dict[str, Any]) -> int | None:
+    import torch.distributed as dist
+
+    name = _PEER.get(op)
+    if name is None:
+        return None
+    found, in_group = arguments.get(name), arguments.get(f"group_{name}")
+    if found is None and in_group is not None:
+        group = arguments.get("group") or dist.group.WORLD
+        return dist.get_global_rank(group, in_group) if group is not None else None
+    return found
+
+
+def detail(arguments: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "op" in arguments:
+        found["reduce_op"] = _reduction(arguments["op"])
+    if "tag" in arguments:  # point-to-point
+        if arguments["tag"]:
+            found["tag"] = arguments["tag"]
+        found |= _place(arguments.get("tensor"))
+    if arguments.get("ranks") is not None:
+        found["ranks"] = list(arguments["ranks"])
+    outputs = arguments.get("tensor_list")
+    if outputs and len({tuple(getattr(t, "shape", ())) for t in outputs}) > 1:
+        found["uneven"] = True
+    import torch.distributed as dist
+
+    ends = [end for end in (arguments.get("src"), arguments.get("dst")) if isinstance(end, int)]
+    if ends and dist.is_initialized() and max(ends) >= (size := dist.get_world_size()):
+        found["world_size"] = size  # there is no such rank; gloo may wait for it, and for ever
+    if arguments.get("use_local_synchronization"):
+        found["local"] = True  # only the members of the new group call this
+    return found
+
+
+def _place(tensor: Any) -> dict[str, int]:
+    """Where a payload lies in its storage, in bytes: which chunk of a larger tensor travels."""
+    with contextlib.suppress(AttributeError, RuntimeError, NotImplementedError):  # not every tensor has a storage
+        return {"at": tensor.storage_offset() * tensor.element_size(), "of": tensor.untyped_storage().nbytes()}
+    return {}
+
+
+def _reduction(op: Any) -> str:
+    """ReduceOp.SUM -> "SUM"."""
+    try:
+        return _REDUCTIONS[op]
+    except (KeyError, TypeError):  # TypeError: one with a factor of its own cannot be a key
+        name = str(op).rsplit(".", 1)[-1]
+        with contextlib.suppress(TypeError):
+            _REDUCTIONS[op] = name
+        return name

@@ -1,0 +1,76 @@
+"""Sees the communication that never passes through Python's `torch.distributed`: torch's own DDP, FSDP2, DTensor.
+
+Runs on the ranks. DDP's reducer is C++; FSDP2 and DTensor keep references to functions that were there before ours,
+or use functional collectives. `recording/dispatch.py` shows all of it to a `HiddenCalls`, which notes in the rank's log what no
+wrapper of `recording/call_log.py` has noted already.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from .operators import Call, flat, unboxed_work
+
+if TYPE_CHECKING:
+    from .call_log import CallLog
+
+
+class HiddenCalls:
+    """Notes hidden calls in a rank's log; a `dispatch.Log`."""
+
+    def __init__(self, log: CallLog) -> None:
+        self._log = log
+        self._waiting: dict[int, list[int]] = {}  # address of a functional result -> numbers of its calls
+        self._lock = threading.Lock()
+        self._scope = threading.local()
+
+    def is_interested(self) -> bool:
+        return self._log.is_outermost()
+
+    def operator_begins(self, call: Call) -> int | None:
+        seq = self._log.enter_hidden(call, getattr(self._scope, "reduce_op", None))
+        inside: list[int] | None = getattr(self._scope, "calls", None)
+        if inside is None:
+            return seq
+        inside.append(seq)
+        return None  # its end is that of the wait for its result
+
+    def operator_ends(self, token: int, call: Call, result: Any) -> None:
+        """Note the end of the call when its Work is done, on whatever thread that happens."""
+        work = unboxed_work(result)
+        if work is None:
+            self._log.leave_hidden(token)
+            return
+        try:
+            self._log.late.follow(token, work.get_future(), self._log.leave_hidden)
+        except (RuntimeError, AttributeError):  # a send or recv of gloo has no future: its end is not seen
+            self._log.leave_hidden(token, unseen=True)
+
+    def operator_raised(self, token: int, error: BaseException) -> None:
+        self._log.leave_raised(token, error)
+
+    def functional_begins(self, operator: str, args: tuple[Any, ...]) -> None:
+        self._scope.calls = []
+        if "reduce" in operator:
+            self._scope.reduce_op = str(args[1]).upper()
+
+    def functional_ends(self, result: Any) -> None:
+        calls, self._scope.calls, self._scope.reduce_op = self._scope.calls, None, None
+        if calls and result is not None:
+            with self._lock:
+                for tensor in flat(result):
+                    self._waiting[tensor.data_ptr()] = calls
+
+    def wait_begins(self, tensor: Any) -> list[int] | None:
+        if not self._waiting:
+            return None
+        with self._lock:
+            calls = self._waiting.pop(tensor.data_ptr(), None)
+        for seq in calls or ():
+            self._log.wait_begins(seq)
+        return calls
+
+    def wait_ends(self, token: list[int] | None) -> None:
+        while token:  # several results of one call share the list: the first wait is for all of them
+            self._log.leave_hidden(token.pop(0))

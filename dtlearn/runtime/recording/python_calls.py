@@ -1,0 +1,216 @@
+"""Wraps the functions of `torch.distributed`, so that a rank's log has the calls of Python code as they were written.
+
+Only the outermost call is noted. torch's own functions call each other: `all_gather_object` gathers tensors, and its
+bytes belong to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+from ..record.operations import PAYLOAD, QUEUED, SAME_AS
+from .arguments import detail, payload, peer
+
+if TYPE_CHECKING:
+    from .call_log import CallLog
+
+_Function = Callable[..., Any]
+
+
+class _State(threading.local):
+    """What one thread is doing."""
+
+    depth = 0  # logged calls that it is in
+    inner = 0  # bytes of the calls within the logged one
+    batch: list[int] | None = None  # numbers of the calls that it made under torch's coalescing manager
+
+
+class PythonCalls:
+    """The wrappers of one log."""
+
+    def __init__(self, log: CallLog) -> None:
+        self._log = log
+        self._state = _State()
+        self._originals: list[tuple[Any, str, Any]] = []
+
+    def install(self) -> None:
+        """Put the wrappers in place."""
+        from torch.distributed import distributed_c10d
+
+        for name in PAYLOAD:
+            if hasattr(distributed_c10d, name):
+                self._replace(name, self._wrap(name, getattr(distributed_c10d, name)))
+        self._replace("_coalescing_manager", self._coalescing(distributed_c10d._coalescing_manager))
+
+    def uninstall(self) -> None:
+        """Take them away again."""
+        while self._originals:
+            module, name, original = self._originals.pop()
+            setattr(module, name, original)
+
+    def is_outermost(self) -> bool:
+        """Whether no logged call is under way on this thread."""
+        return not self._state.depth
+
+    def _replace(self, name: str, new: _Function) -> None:
+        for module in ("torch.distributed.distributed_c10d", "torch.distributed"):
+            if original := getattr(sys.modules[module], name, None):
+                self._originals.append((sys.modules[module], name, original))
+                setattr(sys.modules[module], name, new)
+
+    def _wrap(self, name: str, original: _Function) -> _Function:
+        from torch.compiler import is_compiling
+
+        parameters = inspect.signature(original).parameters
+        names = tuple(parameters)
+        defaults = {n: p.default for n, p in parameters.items() if p.default is not p.empty}
+        required = parameters.keys() - defaults.keys()
+        op = SAME_AS.get(name, name)
+        state, log = self._state, self._log
+        may_be_queued = op in QUEUED
+
+        @functools.wraps(original)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if is_compiling():  # the compiler must see nothing of ours; what it makes of the call comes to `hidden_calls.py`
+                return original(*args, **kwargs)
+            arguments = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
+            wrong = len(args) > len(names) or not required <= arguments.keys() <= parameters.keys()
+            if wrong or (
+                may_be_queued and _queue(arguments.get("group")) is not None
+            ):  # let torch itself say what is wrong with the arguments
+                return original(*args, **kwargs)
+            given = payload(name, arguments)
+            if state.depth:  # a step of an operation that was logged already: its bytes belong to that one
+                state.inner += sum([t.numel() * t.element_size() for t in given])
+                return original(*args, **kwargs)
+            asynchronous = bool(arguments.get("async_op")) or op in ("isend", "irecv")
+            found = detail(arguments)
+            if name != op and name.endswith("coalesced"):
+                found["coalesced"] = len(given)
+            if (error := sys.exc_info()[1]) is not None:  # a collective in `finally` hides the exception that led there
+                found["during"] = f"{type(error).__name__}: {error}"[:200]
+            seq = log.enter(op, arguments.get("group"), given, peer(op, arguments), found, asynchronous)
+            state.depth, state.inner = 1, 0
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                log.leave_raised(seq, error)
+                raise
+            finally:
+                state.depth = 0
+            if not asynchronous:
+                log.leave(seq, state.inner)
+            elif state.batch is not None:
+                state.batch.append(seq)
+            elif result is not None:
+                caller = sys._getframe(1).f_code.co_filename
+                if caller.endswith(_HANDS_ON):
+                    log.late.follow(seq, result.get_future(), log.leave_hidden)
+                    return result
+                # A message of gloo has no future; that of a GPU's call is done as soon as the call is queued.
+                if op not in ("isend", "irecv") and given and given[0].device.type == "cpu":
+                    with contextlib.suppress(RuntimeError, AttributeError, NotImplementedError):
+                        log.late.follow(seq, result.get_future(), log.arrived)
+                return RecordedWork(result, (seq,), log, own=not caller.startswith(log.torch_folder))
+            return result
+
+        return wrapped
+
+    def _coalescing(self, original: _Function) -> _Function:
+        """torch's manager queues calls and makes one call of them when it is left: that one is noted."""
+        state, log = self._state, self._log
+
+        @functools.wraps(original)
+        @contextlib.contextmanager
+        def manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Iterator[Any]:
+            outer, state.batch = state.batch, []
+            with contextlib.ExitStack() as stack:
+                try:
+                    works = stack.enter_context(original(group, device, async_ops))
+                    yield works
+                finally:
+                    calls, state.batch = state.batch, outer
+                queued = list(_queue(group) or ())
+                if queued and not state.depth:
+                    calls = [self._enter_queued(queued, group, async_ops)]
+                    state.depth = 1
+                    try:
+                        stack.close()
+                    except BaseException as error:
+                        log.leave_raised(calls[0], error)
+                        raise
+                    finally:
+                        state.depth = 0
+                stack.close()
+                if not async_ops:
+                    for seq in calls:
+                        log.leave(seq)
+                elif calls:
+                    works.works = [RecordedWork(work, tuple(calls), log) for work in works.works if work is not None]
+
+        return manager
+
+    def _enter_queued(self, queued: list[Any], group: Any, asynchronous: bool) -> int:
+        name = queued[0].op.__name__
+        given = [each.tensor for each in queued]
+        found = {**detail({"op": queued[0].redop} if queued[0].redop is not None else {}), "coalesced": len(queued)}
+        return self._log.enter(SAME_AS.get(name, name), group, given, None, found, asynchronous)
+
+
+def _queue(group: Any) -> list[Any] | None:
+    """The calls that torch's coalescing manager has queued for a group (None: the world); None if none is open."""
+    c10d: Any = sys.modules["torch.distributed.distributed_c10d"]
+    queues = c10d._world.pg_coalesce_state
+    return cast(list[Any] | None, queues.get(group or c10d.group.WORLD)) if queues else None
+
+
+# Code of torch that hands the Work of its call on to C++ (DDP's reducer), which takes none but torch's own.
+_HANDS_ON = os.path.join("algorithms", "join.py")
+
+
+class RecordedWork:
+    """A `Work` that logs when `wait()` was called and when it returned. Everything else is the Work's own.
+
+    One that the learner's own code lets go without ever having used it is logged as dropped.
+
+    Args:
+        work: of torch.
+        calls: numbers of the calls that it stands for; one, unless they were coalesced.
+        log: of this rank.
+        own: the learner's own code has it; torch's code knows what it does.
+    """
+
+    def __init__(self, work: Any, calls: tuple[int, ...], log: CallLog, own: bool = False) -> None:
+        self._work, self._calls, self._log, self._waited, self._unused = work, calls, log, False, own
+
+    def wait(self, *args: Any, **kwargs: Any) -> Any:
+        self._unused = False
+        if self._waited:
+            return self._work.wait(*args, **kwargs)
+        self._waited = True
+        for seq in self._calls:
+            self._log.wait_begins(seq)
+        result = self._work.wait(*args, **kwargs)
+        for seq in self._calls:
+            self._log.wait_ends(seq)
+        return result
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        return type(self._work)  # torch's own code asks `isinstance(work, Work)` before it waits
+
+    def __getattr__(self, name: str) -> Any:
+        self._unused = False  # its future, or whether it is completed: another way to wait
+        return getattr(self._work, name)
+
+    def __del__(self) -> None:
+        if self._unused:
+            for seq in self._calls:
+                self._log.work_dropped(seq)

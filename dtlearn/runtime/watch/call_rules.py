@@ -1,0 +1,240 @@
+"""The rules of the watch, as pure functions of what each rank has called: do the calls fit, and can they ever end?
+
+A call is compared with the call of the same number, on the same group, of every other member. What must be equal
+depends on the operation: a scatter's root hands in a list and the others nothing, so shapes may differ there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..faults.diagnosis import Diagnosis, parted_hint, places_hint
+from ..record.record import Event
+from ..words import ordinal, parties_text, ranks_text
+from .message_rules import RankView, find_misfit, find_stranger, group_key, lane, lone_sends, partner, sends, unmatched
+
+# What must be equal on every member, beyond the operation itself. Operations not listed: the operation alone.
+_REDUCES = ("detail.reduce_op", "dtype", "shape")
+_EQUAL = {
+    "all_reduce": _REDUCES,
+    "reduce": ("peer", *_REDUCES),
+    "reduce_scatter": ("detail.reduce_op", "dtype"),
+    "reduce_scatter_tensor": _REDUCES,
+    "broadcast": ("peer", "dtype", "shape"),
+    "scatter": ("peer", "dtype"),
+    "gather": ("peer", "dtype", "shape"),
+    "all_gather": ("dtype", "shape"),
+    "all_gather_into_tensor": ("dtype", "shape"),
+    "all_to_all": ("dtype",),
+    "all_to_all_single": ("dtype",),
+    "broadcast_object_list": ("peer",),
+    "scatter_object_list": ("peer",),
+    "gather_object": ("peer",),
+    "new_group": ("detail.ranks",),
+}
+_CODES = {
+    "peer": "DTL-COLL-ROOT",
+    "detail.reduce_op": "DTL-COLL-OP",
+    "dtype": "DTL-COLL-DTYPE",
+    "shape": "DTL-COLL-SHAPE",
+    "detail.ranks": "DTL-COLL-ORDER",
+}
+_WORDS = {
+    "peer": ("root", "roots"),
+    "detail.reduce_op": ("the reduction", "reductions"),
+    "dtype": ("dtype", "dtypes"),
+    "shape": ("shape", "shapes"),
+    "detail.ranks": ("the ranks", "ranks"),
+}
+
+
+def find_mismatch(views: Mapping[int, RankView], fitting: dict[str, set[int]] | None = None) -> Diagnosis | None:
+    """The first calls that are paired and do not fit. They are a fault whether or not anything hangs.
+
+    `fitting`, by group, has the numbers of the calls that were compared before: those that all members have made are
+    added to it, and not compared again.
+    """
+    fitting = {} if fitting is None else fitting
+    for group, histories in by_group(views).items():
+        everybody, known = len(members(group, views)), fitting.setdefault(group, set())
+        for k in sorted(set().union(*histories.values()) - known):
+            here = {r: calls[k] for r, calls in sorted(histories.items()) if k in calls}
+            if len(here) > 1 and (found := _compare(here)):
+                before = {r: [calls[j] for j in sorted(calls) if j < k] for r, calls in histories.items() if r in here}
+                hint = parted_hint(before) or (places_hint(here) if found.code == "DTL-COLL-SHAPE" else "")
+                return replace(found, hint=hint)
+            known |= {k} if len(here) == everybody else set()
+    return find_stranger(views) or find_misfit(views)
+
+
+def find_deadlock(views: Mapping[int, RankView]) -> Diagnosis | None:
+    """Ranks that wait for one that has ended, or for each other. None while anybody can still make progress."""
+    if found := _dropped_half(views):
+        return found
+    awaited = {rank: _waits_for(rank, view, views) for rank, view in views.items() if view.blocked is not None}
+    stuck = {rank for rank, others in awaited.items() if others}
+    gone = {rank for rank, view in views.items() if view.ended}
+    while free := {rank for rank in stuck if not awaited[rank] & (stuck | gone)}:
+        stuck -= free
+    if not stuck:
+        return None
+    blocked = {rank: views[rank].blocked for rank in sorted(stuck)}
+    absent = sorted(set().union(*(awaited[r] for r in stuck)) & gone)
+    if all(event is not None and event.is_p2p for event in blocked.values()):
+        return _p2p_deadlock(blocked, absent, views)
+    if absent:
+        return skipped(blocked, absent, views)
+    groups = {group_key(event) for event in blocked.values() if event is not None}
+    code = "DTL-COLL-GROUPS" if len(groups) > 1 else "DTL-COLL-ORDER"
+    headline = f"{ranks_text(list(blocked))} wait for each other in different calls"
+    return Diagnosis(code, headline, tuple(blocked), blocked, dict.fromkeys(blocked, "waits"))
+
+
+def settled(views: Mapping[int, RankView], keep: int) -> dict[int, set[int]]:
+    """Numbers of calls, by rank, that every member has made, but for the last `keep` of each group; and of messages
+    that were sent and received. They can go without changing what the rules above find."""
+    done: dict[int, set[int]] = {rank: set() for rank in views}
+    for group, histories in by_group(views).items():
+        if set(histories) == set(members(group, views)):
+            bound = min(max(calls) for calls in histories.values()) - keep
+            for rank, calls in histories.items():
+                done[rank] |= {event.seq for k, event in calls.items() if k <= bound}
+    p2p = [event for view in views.values() for event in view.calls if event.is_p2p]
+    if all(event.peer is not None for event in p2p):  # a receive from anyone could pair with any message
+        lanes: dict[tuple[object, ...], tuple[list[Event], list[Event]]] = defaultdict(lambda: ([], []))
+        for event in p2p:
+            ends = (event.rank, event.peer) if sends(event) else (event.peer, event.rank)
+            lanes[(*ends, *lane(event))][not sends(event)].append(event)
+        for sent, received in lanes.values():
+            for pair in zip(sent, received, strict=False):
+                if any(event.end_ns is None for event in pair):
+                    break  # the rest of the lane must keep its places
+                for event in pair:
+                    done[event.rank].add(event.seq)
+    return done
+
+
+def by_group(views: Mapping[int, RankView]) -> dict[str, dict[int, dict[int, Event]]]:
+    """Collective calls by group, rank and number. Making a group locally is a call of its members, not of the world."""
+    found: dict[str, dict[int, dict[int, Event]]] = defaultdict(lambda: defaultdict(dict))
+    for rank, view in views.items():
+        for event in view.calls:
+            if not event.is_p2p and not event.detail.get("local"):
+                found[group_key(event)][rank][event.group_seq] = event
+    return found
+
+
+def members(group: str, views: Mapping[int, RankView]) -> list[int]:
+    ranks = group.split("|")[0]
+    return sorted(views) if not ranks[:1].isdigit() else [int(r) for r in ranks.split(",")]
+
+
+def _compare(calls: Mapping[int, Event]) -> Diagnosis | None:
+    first = next(iter(calls.values()))
+    states = dict.fromkeys(calls, "called")
+    number = f"as call number {first.group_seq + 1} of their group"
+    if len({e.op for e in calls.values()}) > 1:
+        headline = (
+            f"{parties_text({r: e.op for r, e in calls.items()}, 'call ', 'call ', 'different operations')}, {number}"
+        )
+        return Diagnosis("DTL-COLL-ORDER", headline, tuple(calls), calls, states)
+    uneven = any(e.detail.get("uneven") for e in calls.values())  # NCCL can gather parts of different sizes
+    for what in _EQUAL.get(first.op, ()):
+        if not (uneven and what == "shape") and len({_attribute(e, what) for e in calls.values()}) > 1:
+            one, several = _WORDS[what]
+            values = {r: f"{one} {_attribute(e, what)}" for r, e in calls.items()}
+            headline = f"{parties_text(values, f'call {first.op} with ', 'with ', f'different {several}')}, {number}"
+            return Diagnosis(_CODES[what], headline, tuple(calls), calls, states)
+    return None
+
+
+def _attribute(event: Event, what: str) -> str:
+    value = event.detail.get(what.removeprefix("detail.")) if what.startswith("detail.") else getattr(event, what)
+    return str(value)
+
+
+def _waits_for(rank: int, view: RankView, views: Mapping[int, RankView]) -> set[int]:
+    """The ranks whose call the blocked call of `rank` still needs."""
+    event = view.blocked
+    assert event is not None
+    if not event.is_p2p:
+        key, k = group_key(event), event.group_seq
+        return {
+            other
+            for other in members(key, views)
+            if other != rank and other in views and not any(_is_call(e, key, k) for e in views[other].calls)
+        }
+    if event.peer is None or event.peer not in views:  # receives from any rank: any of them may still send
+        return set()
+    return set() if partner(event, views) else {event.peer}
+
+
+def _is_call(event: Event, key: str, k: int) -> bool:
+    return not event.is_p2p and event.group_seq == k and group_key(event) == key
+
+
+def _dropped_half(views: Mapping[int, RankView]) -> Diagnosis | None:
+    """A rank that waits for a message whose Work was thrown away: gloo then gives the message up."""
+    for rank, view in views.items():
+        event = view.blocked
+        if event is None or not event.is_p2p or event.peer is None or event.peer not in views:
+            continue
+        other = partner(event, views)
+        if other is not None and other.end_ns is None and other.detail.get("dropped"):
+            verb = "receives" if sends(other) else "sends"
+            count = ordinal(sum(e.op == other.op and e.seq <= other.seq for e in views[other.rank].calls))
+            headline = (
+                f"rank {other.rank} never waited for its {count} {other.op}, line {other.line}, which was given up; "
+                f"rank {rank} {verb} in vain"
+            )
+            calls = {other.rank: other, rank: event}
+            return Diagnosis("DTL-ASYNC-WAIT", headline, (other.rank,), calls, {other.rank: "dropped", rank: "waits"})
+    return None
+
+
+def _p2p_deadlock(blocked: Mapping[int, Event | None], absent: list[int], views: Mapping[int, RankView]) -> Diagnosis:
+    states: dict[int, str] = dict.fromkeys(blocked, "waits")
+    kinds = {sends(e) for e in blocked.values() if e is not None}
+    waiting = [e for e in blocked.values() if e is not None]
+    pending = lone_sends(views)
+    if not absent and len(kinds) == 1 and not (kinds == {False} and pending):
+        verb = "send to each other and nobody receives" if kinds == {True} else "wait to receive and nobody sends"
+        return Diagnosis("DTL-P2P-CYCLE", f"{ranks_text(list(blocked))} {verb}", tuple(blocked), blocked, states)
+    calls: dict[int, Event | None] = dict(blocked)
+    for rank in absent:
+        calls[rank] = views[rank].calls[-1] if views[rank].calls else None
+        states[rank] = "ended"
+    for one, other in itertools.permutations([*waiting, *(e for e in pending if e not in waiting)], 2):
+        if sends(one) and not sends(other) and (one.peer, other.peer) == (other.rank, one.rank):
+            tags = one.detail.get("tag", 0), other.detail.get("tag", 0)
+            if tags[0] != tags[1] and group_key(one) == group_key(other):
+                headline = (
+                    f"rank {one.rank} sends to rank {other.rank} with tag {tags[0]}, which receives tag {tags[1]}"
+                )
+                return Diagnosis("DTL-P2P-TAG", headline, tuple(blocked), calls, states)
+    return Diagnosis("DTL-P2P-UNMATCHED", unmatched(waiting), tuple(blocked), calls, states)
+
+
+def skipped(
+    blocked: Mapping[int, Event | None], absent: list[int], views: Mapping[int, RankView], verb: str = "wait in"
+) -> Diagnosis:
+    waiting = [r for r, e in blocked.items() if e is not None]
+    first = blocked[waiting[0]]
+    assert first is not None
+    absent = [r for r in absent if r in members(group_key(first), views)]
+    calls: dict[int, Event | None] = {**blocked, **dict.fromkeys(absent)}
+    state = "waits" if verb == "wait in" else "made this call"
+    states = {**dict.fromkeys(blocked, state), **dict.fromkeys(absent, "ended")}
+    verb = verb.replace("wait", "waits") if len(waiting) == 1 else verb
+    headline = (
+        f"{ranks_text(waiting)} {verb} {first.op} number {first.group_seq + 1} of their group; "
+        f"{ranks_text(absent)} ended without making that call"
+    )
+    key = group_key(first)
+    histories = {
+        r: [e for e in views[r].calls if not e.is_p2p and group_key(e) == key] for r in sorted([*waiting, *absent])
+    }
+    return Diagnosis("DTL-COLL-SKIP", headline, tuple(absent), calls, states, parted_hint(histories))

@@ -1,0 +1,135 @@
+"""When ranks wait and others go on computing: what to say while it lasts, and what two looks at the ranks tell.
+
+Nothing here knows whether work is slow or endless; it says what was seen. Two looks, a moment apart, at the lines
+that a rank is at, and at the CPU time that it has used, tell a loop from progress and computing from sleeping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..faults.diagnosis import Diagnosis
+from ..faults.stacks import Stuck
+from ..record.record import Event
+from ..words import ranks_text
+
+APART = 0.5  # seconds between two looks
+_BUSY = 0.1  # share of the time between two looks that a rank computes; a busy machine leaves a rank little
+_TOLD_AT = (3.0, 10.0, 30.0, 60.0)  # seconds of waiting after which a line is shown; then every minute
+
+
+class Pace:
+    """Decides when a wait is worth a line: after 3 s, and then ever more rarely."""
+
+    def __init__(self) -> None:
+        self._told = 0
+
+    def due(self, seconds: float) -> bool:
+        """Whether a line should be shown now, the longest wait having lasted `seconds`. A new wait begins anew."""
+        if seconds < self._limit(self._told - 1):
+            self._told = 0
+        if seconds < self._limit(self._told):
+            return False
+        while seconds >= self._limit(self._told):
+            self._told += 1
+        return True
+
+    @staticmethod
+    def _limit(number: int) -> float:
+        if number < 0:
+            return 0.0
+        return _TOLD_AT[number] if number < len(_TOLD_AT) else _TOLD_AT[-1] * (number - len(_TOLD_AT) + 2)
+
+
+def waiting_line(stuck: Sequence[Stuck], seconds: float) -> str:
+    """One line on who waits for whom; "" if nobody waits or nobody computes."""
+    calls: dict[str, list[int]] = {}
+    for one in stuck:
+        if one.state == "waiting":
+            calls.setdefault(one.call, []).append(one.rank)
+    running = [one for one in stuck if one.state == "running"]
+    if not calls or not running:
+        return ""
+    parts = []
+    for call, ranks in calls.items():
+        where = call if len(ranks) == 1 else call.replace("its ", "their ", 1)
+        parts.append(f"{ranks_text(ranks)} {'waits' if len(ranks) == 1 else 'wait'} in {where.partition(': ')[0]}")
+    parts += [f"rank {one.rank} is running, at {place(one)}" for one in running[:4]]
+    if len(running) > 4:
+        parts.append(f"and {len(running) - 4} more are running")
+    return f"{seconds:.0f} s: {'; '.join(parts)}"
+
+
+def place(one: Stuck) -> str:
+    """Where a rank is that computes, for a person."""
+    return one.stack[-1] if one.stack else "an unknown place"
+
+
+def judge(first: Sequence[Stuck], second: Sequence[Stuck], calls: Mapping[int, Event]) -> Diagnosis:
+    """What two looks, `APART` seconds from each other, say of ranks that did not end in time.
+
+    Args:
+        first, second: the looks, one `Stuck` per rank.
+        calls: the calls that ranks wait in.
+    """
+    before = {one.rank: one for one in first}
+    states = {one.rank: {"waiting": "waits", "running": "runs"}.get(one.state, "ended") for one in second}
+    waiting = [one.rank for one in second if one.state == "waiting"]
+    running = [one for one in second if one.state == "running"]
+    places = {one.rank: one.call if one.state == "waiting" else place(one) for one in second if one.rank not in calls}
+    places |= dict.fromkeys([one.rank for one in second if one.state == "returned"], "returned")
+
+    def found(code: str, ranks: Sequence[int], headline: str) -> Diagnosis:
+        shown = {one.rank: calls.get(one.rank) for one in second}
+        return Diagnosis(code, headline, tuple(ranks), shown, states, places=places)
+
+    making = [one.rank for one in second if one.state == "waiting" and one.frames and one.frames[-1].inside]
+    if making:
+        others = [rank for rank in states if rank not in making]
+        inside = next(one.frames[-1].inside for one in second if one.rank in making)
+        verb = "waits" if len(making) == 1 else "wait"
+        rest = (
+            f"; {ranks_text(others)} did not call it"
+            if others
+            else f", and {'does' if len(making) == 1 else 'do'} not find the others"
+        )
+        return found("DTL-INIT", others or making, f"{ranks_text(making)} {verb} in {inside}{rest}")
+    seen = {one.rank: _compare(before.get(one.rank, one), one) for one in running}
+    loops = [rank for rank, (loop, _) in seen.items() if loop]
+    who = f"{ranks_text(waiting)} {'waits' if len(waiting) == 1 else 'wait'}; " if waiting else "no rank waits; "
+    if loops and (waiting or len(loops) == len(running)):
+        return found("DTL-LOOP", loops, who + _say({rank: seen[rank][1] for rank in loops}))
+    if waiting and running:
+        late = {rank: said for rank, (_, said) in seen.items()}
+        return found("DTL-STRAGGLER", list(late), who + _say(late))
+    return found("DTL-TIMEOUT", [r for r, state in states.items() if state != "ended"], "the time was up")
+
+
+def _say(seen: Mapping[int, str]) -> str:
+    """What was seen of each rank, in a sentence; the same of several is said once."""
+    ranks: dict[str, list[int]] = {}
+    for rank, said in seen.items():
+        ranks.setdefault(said, []).append(rank)
+    return "; ".join(f"{ranks_text(them)} {said}" for said, them in ranks.items())
+
+
+def _compare(one: Stuck, other: Stuck) -> tuple[bool, str]:
+    """Whether two looks at a rank show a loop; and what they show, in words that fit one rank and several."""
+    if one.state != "running" or not one.frames or not other.frames:
+        return False, f"came to {place(other)}"
+    loops = {(frame.file, frame.name, frame.loop) for frame in one.frames if frame.loop}
+    for frame in reversed(other.frames):
+        if frame.loop and (frame.file, frame.name, frame.loop) in loops:
+            kind, first, last = frame.loop
+            where = f"line {first}" if first == last else f"lines {first}-{last}"
+            if kind == "while":
+                return True, f"did not leave the `while` loop at {where} between two looks"
+            return False, f"stayed in the `for` loop at {where}, and came to {place(other)}"
+    same = [(f.file, f.line) for f in one.frames] == [(f.file, f.line) for f in other.frames]
+    if not same:
+        return False, f"went on from {place(one)} to {place(other)} between two looks"
+    if one.cpu_seconds is None or other.cpu_seconds is None:
+        return False, f"stayed at {place(other)}"
+    if other.cpu_seconds - one.cpu_seconds >= _BUSY * APART:
+        return True, f"did not get past {place(other)}, and computed all the time"
+    return False, f"stayed at {place(other)} without computing: a sleep, or a wait for something outside"

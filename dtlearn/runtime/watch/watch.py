@@ -1,0 +1,114 @@
+"""The watch: reads the call log of every rank while they run, and names a fault as soon as it is certain."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..faults.diagnosis import Diagnosis
+from ..record.log_tail import LogTail, Wait
+from ..record.record import Event
+from .call_rules import RankView, find_deadlock, find_mismatch, settled
+from .leftover_calls import find_leftover
+
+_CERTAIN_AFTER = 0.3  # seconds that a deadlock must last: entries of different ranks are written at different moments
+CALM = 0.2  # seconds between two looks at ranks that all go on: looking costs the head time that ranks could use
+_KEPT = 64  # calls of a rank that are kept although they are done, to show where ranks parted
+
+
+class Watch:
+    """Watches the ranks of one run or one cell.
+
+    Args:
+        logs: `{rank: path of its call log}`.
+        calm: seconds for which a look that found all well is good enough, unless a rank ends.
+    """
+
+    def __init__(self, logs: Mapping[int, Path], calm: float = 0.0) -> None:
+        self._tails = {rank: LogTail(path, rank) for rank, path in logs.items()}
+        self._suspicion: tuple[Diagnosis, float] | None = None
+        self._calm, self._looked_at, self._ended = calm, -math.inf, set[int]()
+        self._latest: dict[int, RankView] = {}
+        self._fitting: dict[str, set[int]] = {}  # calls that need not be compared again
+        self.diagnosis: Diagnosis | None = None
+
+    def look(self, ended: set[int]) -> Diagnosis | None:
+        """Read what is new and judge it. `ended`: ranks that will make no further call.
+
+        Returns:
+            A fault, once it is certain; the same one from then on.
+        """
+        now = time.monotonic()
+        well = self._suspicion is None and ended == self._ended and now < self._looked_at + self._calm
+        if self.diagnosis is not None or well:
+            return self.diagnosis
+        self._looked_at, self._ended = now, set(ended)
+        fresh = [tail.read() for tail in self._tails.values()]
+        if not any(fresh) and self._suspicion is None and not self._somebody_waits():
+            self._latest = {}
+            return None
+        views = self._views(ended)
+        found = find_mismatch(views, self._fitting) if any(fresh) or self._suspicion else None
+        if found is not None:
+            # Ranks that have not come yet belong in the picture: give them a moment.
+            complete = all(rank in found.calls or view.ended or view.blocked for rank, view in views.items())
+            if complete or (self._suspicion and now - self._suspicion[1] >= _CERTAIN_AFTER):
+                self.diagnosis = found
+            elif self._suspicion is None:
+                self._suspicion = (found, now)
+            return self.diagnosis
+        found = find_deadlock(views)
+        if found is None:
+            self._suspicion = None
+            self._forget(views)
+        elif self._suspicion is None or self._key(self._suspicion[0]) != self._key(found):
+            self._suspicion = (found, now)
+        elif now - self._suspicion[1] >= _CERTAIN_AFTER:
+            self.diagnosis = found
+        return self.diagnosis
+
+    def last_look(self, ended: set[int]) -> Diagnosis | None:
+        """Judge once more, when the ranks have ended or the time is up: also calls that were left over."""
+        self._looked_at = -math.inf
+        if self.look(ended) is None:
+            views = self._views(ended)
+            self.diagnosis = find_mismatch(views)
+            if self.diagnosis is None and ended == set(self._tails):
+                self.diagnosis = find_leftover(views)
+        return self.diagnosis
+
+    def waiting(self) -> dict[int, Wait]:
+        """The ranks that wait for others in a call, as of the last look."""
+        now = time.monotonic_ns()
+        return {r: self._tails[r].wait_for(v.blocked, now) for r, v in self._latest.items() if v.blocked is not None}
+
+    def last_calls(self, keep: int = 8) -> dict[int, list[Event]]:
+        """The latest calls of every rank."""
+        return {rank: tail.events()[-keep:] for rank, tail in self._tails.items()}
+
+    def _somebody_waits(self) -> bool:
+        return any(tail.open for tail in self._tails.values())
+
+    def _views(self, ended: set[int]) -> dict[int, RankView]:
+        now_ns = time.monotonic_ns()
+        views = {}
+        for rank, tail in self._tails.items():
+            events = tail.events()
+            gone = rank in ended
+            views[rank] = RankView(events, None if gone else tail.blocked(events, now_ns), gone)
+        self._latest = views
+        return views
+
+    def _forget(self, views: Mapping[int, RankView]) -> None:
+        """Keep the logs in memory short: a long training makes a hundred thousand calls."""
+        if max((len(view.calls) for view in views.values()), default=0) >= 2 * _KEPT:
+            for rank, done in settled(views, keep=_KEPT).items():
+                self._tails[rank].forget(done)
+            self._fitting = {group: set(sorted(known)[-4 * _KEPT :]) for group, known in self._fitting.items()}
+
+    @staticmethod
+    def _key(found: Diagnosis) -> tuple[object, ...]:
+        calls = {rank: (e.seq if e is not None else None) for rank, e in found.calls.items()}
+        return (found.code, *sorted(calls.items(), key=str))

@@ -1,0 +1,70 @@
+"""Ranks, ordinals, calls and columns as text for a person."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+
+
+def ordinal(number: int) -> str:
+    """1 -> "1st", 2 -> "2nd", 11 -> "11th"."""
+    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
+
+
+def call_text(op: str, count: int, peer: int | None, line: int) -> str:
+    """A call for a person: "its 3rd all_reduce, line 25"; `count` is 1 for the rank's first such call."""
+    to = "" if peer is None else f" {'to' if 'send' in op else 'from'} rank {peer}"
+    rooted = {"broadcast", "scatter", "reduce", "gather"}
+    where = f" (root {peer})" if op in rooted and peer is not None else to
+    return f"its {ordinal(count)} {op}{where}, line {line}"
+
+
+def wrapped(message: str, width: int = 92) -> list[str]:
+    """A message as lines that a notebook shows without breaking words. Indented lines, such as tables, stay whole."""
+    lines = []
+    for line in message.splitlines():
+        lines += [line] if line.startswith((" ", "> ")) else textwrap.wrap(line, width, break_long_words=False) or [""]
+    return lines
+
+
+def ranks_text(ranks: list[int]) -> str:
+    """Ranks for a person: "rank 2", "ranks 0-2 and 5"."""
+    ranks = sorted(ranks)
+    runs: list[list[int]] = []
+    for rank in ranks:
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    parts = [text for a, b in runs for text in ([f"{a}-{b}"] if b > a + 1 else [str(r) for r in range(a, b + 1)])]
+    text = " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
+    return ("rank " if len(ranks) == 1 else "ranks ") + text
+
+
+def parties_text(values: Mapping[int, str], verb: str, again: str, many: str) -> str:
+    """ "ranks 0 and 2 call all_reduce, rank 1 calls barrier"; with more than three parties: "... call `many`"."""
+    parties: dict[str, list[int]] = {}
+    for rank, value in values.items():
+        parties.setdefault(value, []).append(rank)
+    if len(parties) > 3:
+        return f"{ranks_text(list(values))} {verb}{many}"
+    texts: list[str] = []
+    for value, ranks in parties.items():
+        words = again if texts else verb
+        texts.append(f"{ranks_text(ranks)} {words.replace('call', 'calls', 1) if len(ranks) == 1 else words}{value}")
+    return ", ".join(texts)
+
+
+def incomplete(faults: Mapping[int, str]) -> str:
+    """Which ranks' records lack something, and why, for a person; "" if none does. `faults`: {rank: reason}."""
+    told = [f"the record of rank {rank} is incomplete: {reason}" for rank, reason in sorted(faults.items()) if reason]
+    return "\n".join(told)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as aligned lines, indented by two."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]

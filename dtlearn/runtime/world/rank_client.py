@@ -1,0 +1,146 @@
+"""The head's line to one rank behind notebook cells: run a cell, ask for a value, ask how it stands."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+import zmq
+from jupyter_client.blocking.client import BlockingKernelClient
+
+from .. import pickles
+from ..errors import DtlearnError, LaunchError
+
+# Side requests may come from several threads, while a cell runs: one at a time, as sockets need it.
+_SIDE = threading.Lock()
+
+
+class RankLink:
+    """Channels to one rank's kernel.
+
+    Args:
+        rank: its global rank.
+        connection: what the rank said when it was ready.
+    """
+
+    def __init__(self, rank: int, connection: dict[str, Any]) -> None:
+        self.rank = rank
+        self._client = BlockingKernelClient()
+        self._client.load_connection_info(cast(Any, connection))
+        # No limit, set before connecting: output is never dropped because nobody reads for a while.
+        self._client.context.rcvhwm = 0
+        self._client.start_channels(hb=False, stdin=False)
+        self.iopub = self._client.iopub_channel.socket
+        self.shell = self._client.shell_channel.socket
+        self.control = self._client.control_channel.socket
+
+    def wait_until_heard(self, deadline: float) -> None:
+        """Return once output reaches us: what a rank publishes before that would be lost."""
+        while True:
+            self._client.kernel_info()
+            if self.iopub.poll(100):
+                break
+            if time.monotonic() > deadline:
+                raise LaunchError(f"rank {self.rank} started but its output does not arrive")
+        while self.shell.poll(0):
+            self._receive(self.shell)
+
+    def execute(self, code: str, number: int, cell: int = 0) -> str:
+        """Send a cell; `number` is the notebook's, `cell` is unique. Returns the id that output and reply carry."""
+        content = {
+            "code": code,
+            "silent": False,
+            "store_history": False,
+            "user_expressions": {},
+            "allow_stdin": False,
+            "stop_on_error": False,
+        }
+        message = self._client.session.msg(
+            "execute_request", content, metadata={"ranks": {"number": number, "cell": cell}}
+        )
+        self._client.session.send(self.shell, message)
+        return str(message["header"]["msg_id"])
+
+    def published(self) -> Iterator[dict[str, Any]]:
+        """Output that has arrived. Not all at once: a rank that never stops printing must not keep others waiting."""
+        for _ in range(200):
+            if not self.iopub.poll(0):
+                return
+            yield self._receive(self.iopub)
+
+    def replies(self) -> Iterator[dict[str, Any]]:
+        """Replies to cells that have arrived."""
+        while self.shell.poll(0):
+            yield self._receive(self.shell)
+
+    def send(self, content: dict[str, Any], body: bytes = b"", *, side: bool = False) -> str:
+        """Send a request: `side` reaches the rank even while its main thread is stuck. Returns the message id."""
+        channel, kind = (self.control, "rank_side_request") if side else (self.shell, "rank_request")
+        message = self._client.session.msg(kind, content)
+        self._client.session.send(channel, message, buffers=[body] if body else None)
+        return str(message["header"]["msg_id"])
+
+    def receive(self, msg_id: str, deadline: float, *, side: bool = False) -> tuple[dict[str, Any], bytes] | None:
+        """The reply to a request; None if it did not come in time."""
+        channel = self.control if side else self.shell
+        while (left := deadline - time.monotonic()) > 0:
+            if channel.poll(max(1, int(left * 1000)), zmq.POLLIN):
+                message = self._receive(channel)
+                if message["parent_header"].get("msg_id") == msg_id:
+                    buffers = message.get("buffers") or [b""]
+                    return message["content"], bytes(buffers[0])
+        return None
+
+    def discard_output(self) -> None:
+        """Drop output that nobody has read: that of a cell which was ended is not to be shown under the next."""
+        while self.iopub.poll(0):
+            self.iopub.recv_multipart()
+
+    def close(self) -> None:
+        """Give up the channels; a second time does no harm."""
+        self._client.stop_channels()
+
+    def __del__(self) -> None:  # a world that nobody stopped
+        with contextlib.suppress(AttributeError):  # it was never complete
+            self.close()
+
+    def _receive(self, channel: Any) -> dict[str, Any]:
+        try:
+            _, message = self._client.session.recv(channel, mode=0)
+        except ValueError:
+            # The rest of a message in whose middle an interrupt came. Whoever waits for it asks where the rank stands.
+            return {"msg_type": "torn", "content": {}, "parent_header": {}, "metadata": {}}
+        assert message is not None
+        return dict(message)
+
+
+def ask_all(
+    links: list[RankLink], content: dict[str, Any], body: bytes = b"", *, timeout: float, side: bool = False
+) -> list[tuple[dict[str, Any], bytes] | None]:
+    """Send one request to all ranks, then collect the replies in rank order (None: no reply in time)."""
+    with _SIDE if side else contextlib.nullcontext():
+        return _ask_all(links, content, body, timeout, side)
+
+
+def _ask_all(
+    links: list[RankLink], content: dict[str, Any], body: bytes, timeout: float, side: bool
+) -> list[tuple[dict[str, Any], bytes] | None]:
+    deadline = time.monotonic() + timeout
+    sent = [link.send(content, body, side=side) for link in links]
+    return [link.receive(msg_id, deadline, side=side) for link, msg_id in zip(links, sent, strict=True)]
+
+
+def values(links: list[RankLink], replies: list[tuple[dict[str, Any], bytes] | None], what: str) -> list[Any]:
+    """Unpack the value in every reply. Raises DtlearnError naming the first rank that failed or did not answer."""
+    found = []
+    for link, reply in zip(links, replies, strict=True):
+        if reply is None:
+            raise DtlearnError(f"{what}: rank {link.rank} did not answer in time; `%world status` shows the ranks")
+        content, body = reply
+        if content["status"] != "ok":
+            raise DtlearnError(f"{what}: rank {link.rank} raised {content['type']}: {content['message']}")
+        found.append(pickles.unpack(body) if body else None)
+    return found

@@ -1,0 +1,141 @@
+"""What a rank is, as a process: session, environment, streams, random state, and the stack that it can be asked for."""
+
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from dtlearn.runtime import run_ranks
+from dtlearn.runtime.agent.client import get_agent
+from dtlearn.runtime.rank.spec import RankSpec, rank_environment, stack_file
+
+
+def spec(**changes) -> RankSpec:
+    values = dict(
+        kind="run",
+        rank=1,
+        world_size=3,
+        backend="gloo",
+        device="cpu",
+        run_dir="/tmp/run",
+        env={},
+        cwd="/tmp",
+        sys_path=[],
+        group_timeout=5.0,
+    )
+    return RankSpec(**{**values, **changes})
+
+
+def test_the_environment_is_that_of_torchrun():
+    found = rank_environment(spec())
+    assert (found["RANK"], found["LOCAL_RANK"], found["WORLD_SIZE"]) == ("1", "1", "3")
+    assert found["OMP_NUM_THREADS"] == "1"
+    assert found["GLOO_SOCKET_IFNAME"] == ("lo0" if sys.platform == "darwin" else "lo")
+
+
+def test_a_network_interface_that_the_user_chose_is_kept():
+    assert rank_environment(spec(env={"GLOO_SOCKET_IFNAME": "eth7"}))["GLOO_SOCKET_IFNAME"] == "eth7"
+
+
+def test_every_rank_has_a_stack_file_of_its_own():
+    assert spec().stack_file() == stack_file("/tmp/run", 1)
+    assert stack_file("/tmp/run", 1) != stack_file("/tmp/run", 2)
+
+
+def test_a_rank_is_a_session_of_its_own_below_its_leader_below_the_agent():
+    def look():
+        grandparent = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
+        return os.getpid(), os.getsid(0), os.getpgid(0), os.getppid(), grandparent
+
+    parents = set()
+    for pid, session, group, parent, grandparent in run_ranks(look, 2):
+        assert pid == session == group
+        assert grandparent == get_agent().pid
+        parents.add(parent)
+    assert len(parents) == 1
+
+
+def test_temporary_files_are_where_the_caller_wants_them_now(tmp_path, monkeypatch):
+    def look():
+        import tempfile
+
+        return tempfile.gettempdir()
+
+    run_ranks(look, 1)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert run_ranks(look, 1).values == [str(tmp_path)]
+
+
+def test_standard_input_is_empty_and_output_is_no_terminal():
+    def look():
+        return sys.stdin.read() if sys.stdin else "", os.read(0, 1), sys.stdout.isatty(), sys.stdout.encoding
+
+    for text, data, terminal, encoding in run_ranks(look, 1):
+        assert (text, data, terminal, encoding) == ("", b"", False, "utf-8")
+
+
+def test_odd_characters_can_be_printed():
+    def talk():
+        print("fine \N{SNOWMAN} odd \udc80")
+
+    assert run_ranks(talk, 1).output == ["fine \N{SNOWMAN} odd \\udc80\n"]
+
+
+def test_child_processes_print_where_the_rank_prints():
+    def start():
+        import subprocess
+
+        subprocess.run(["echo", "from a child"], check=True)
+
+    assert run_ranks(start, 1).output == ["from a child\n"]
+
+
+def test_ranks_do_not_share_random_states_by_accident():
+    def draw():
+        import random
+
+        import numpy
+
+        return random.random(), numpy.random.rand()
+
+    values = [*run_ranks(draw, 2), *run_ranks(draw, 2)]
+    assert len({python for python, _ in values}) == 4
+    assert len({numpy for _, numpy in values}) == 4
+
+
+def test_torch_starts_from_its_own_constant_seed_as_in_a_new_process():
+    def draw():
+        import torch
+
+        return torch.initial_seed()
+
+    assert len({*run_ranks(draw, 2), *run_ranks(draw, 2)}) == 1
+
+
+def test_signals_have_their_usual_meaning_again():
+    def look():
+        return signal.getsignal(signal.SIGINT) is signal.default_int_handler, signal.getsignal(signal.SIGTERM)
+
+    assert run_ranks(look, 1)[0] == (True, signal.SIG_DFL)
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="descriptors are listed in /proc")
+def test_a_rank_holds_no_descriptor_of_another_rank_or_of_the_agent():
+    def look():
+        found = set()
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # the one that listed the folder
+                found.add(os.readlink(f"/proc/self/fd/{name}"))
+        return {name for name in found if name.startswith(("pipe:", "socket:"))}
+
+    one, two = run_ranks(look, 2, init_group=False)
+    agents = {os.readlink(path) for path in _descriptors(get_agent().pid)}
+    assert not one & two
+    assert not (one | two) & agents
+
+
+def _descriptors(pid: int) -> list[str]:
+    return [f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd")]

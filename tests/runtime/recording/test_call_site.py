@@ -1,0 +1,58 @@
+import json
+import subprocess
+import sys
+
+import torch
+
+from dtlearn.models import MLP
+from dtlearn.models.train_digits import train
+from dtlearn.runtime import run_ranks
+from dtlearn.runtime.recording.call_site import Callers
+
+HERE = __file__
+
+
+def test_the_nearest_caller_is_this_file():
+    site, line = Callers("/no/torch").nearest()
+    found = json.loads("{" + site + "}")
+    assert found["file"] == HERE and found["line"] == line
+    assert found["code"] == 'site, line = Callers("/no/torch").nearest()'
+
+
+def test_code_without_a_file_is_a_caller():
+    found = {}
+    exec("site, line = Callers('/no/torch').nearest()", {"Callers": Callers}, found)
+    assert json.loads("{" + found["site"] + "}")["file"] == "<string>"
+
+
+def ours():
+    from dtlearn.collectives import all_reduce
+    from dtlearn.data_parallel import DistributedDataParallel
+
+    model = DistributedDataParallel(MLP())
+    model(torch.ones(2, 64)).sum().backward()
+    all_reduce(torch.ones(8))
+
+
+def test_what_the_package_sends_belongs_to_the_line_that_called_it():
+    events = run_ranks(ours, 2, record=True).record.select(rank=0)
+    assert {event.file for event in events} == {HERE}
+    assert {(event.op, event.code) for event in events} == {
+        ("all_gather", "model = DistributedDataParallel(MLP())"),
+        ("broadcast", "model = DistributedDataParallel(MLP())"),
+        ("all_reduce", "model(torch.ones(2, 64)).sum().backward()"),
+        ("irecv", "all_reduce(torch.ones(8))"),
+        ("isend", "all_reduce(torch.ones(8))"),
+    }
+
+
+def test_a_function_of_the_package_that_runs_on_ranks_is_its_own_caller():
+    events = run_ranks(train, 2, 1, record=True).record.select(rank=0)
+    assert {event.file.rpartition("dtlearn/")[2] for event in events} == {"models/train_digits.py"}
+
+
+def test_nobody_is_a_caller_of_torch_itself():
+    code = "import sys; sys.path[:] = eval(sys.argv[1]); from dtlearn.runtime.recording.call_site import Callers; "
+    code += "Callers.__init__(c := object.__new__(Callers), '<string>'); print(c.nearest()[1])"
+    done = subprocess.run([sys.executable, "-c", code, repr(sys.path)], capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"

@@ -1,0 +1,74 @@
+from dtlearn.runtime.watch.message_rules import find_misfit, find_stranger, group_key, lone_sends, partner
+from tests.runtime.events import Rank, views
+
+
+def test_the_nth_send_pairs_with_the_nth_recv():
+    sender = Rank(0).call("send", peer=1, line=1).call("isend", peer=1, line=2)
+    receiver = Rank(1).call("irecv", peer=0, line=3).call("recv", peer=0, line=4)
+    seen = views(sender, receiver)
+    assert partner(sender.calls[1], seen).line == 4
+    assert partner(receiver.calls[0], seen).line == 1
+
+
+def test_peer_tag_and_group_must_agree():
+    receiver = Rank(1).call("recv", peer=2).call("recv", peer=0, tag=5).call("recv", peer=0, group="0,1")
+    sender = Rank(0).call("send", peer=1)
+    assert partner(sender.calls[0], views(sender, receiver, Rank(2))) is None
+
+
+def test_a_recv_from_anyone_takes_any_send():
+    sender, receiver = Rank(0).call("send", peer=1), Rank(1).call("recv", peer=None)
+    assert partner(sender.calls[0], views(sender, receiver)) is receiver.calls[0]
+
+
+def test_groups_of_the_same_ranks_have_different_keys():
+    one, other = (Rank(0).call(group="0,1", group_id=name).calls[0] for name in ("a", "b"))
+    assert group_key(one) != group_key(other)
+
+
+def test_a_send_without_a_receive_is_lone():
+    sender = Rank(0).call("send", peer=1).call("isend", peer=1, tag=7, done=False, line=2)
+    receiver = Rank(1).call("recv", peer=0).call("recv", peer=0, tag=8, done=False)
+    (found,) = lone_sends(views(sender, receiver))
+    assert found.line == 2
+    assert lone_sends(views(sender, receiver.call("recv", peer=0, tag=7, done=False))) == []
+
+
+def test_a_rank_that_does_not_exist_is_named():
+    found = find_stranger(views(Rank(0).call("isend", peer=1, world_size=1, done=False)))
+    assert found.code == "DTL-P2P-UNMATCHED"
+    assert found.headline == "rank 0 sends to rank 1, but the job has only 1 rank"
+    # A rank outside of this cell is none of the watch's business.
+    assert find_stranger(views(Rank(0).call("send", peer=3, done=False), Rank(1))) is None
+
+
+def test_a_message_to_the_rank_itself_is_named_where_it_fails():
+    found = find_stranger(views(Rank(0), Rank(1).call("isend", peer=1, raised="RuntimeError", done=False)))
+    assert found.code == "DTL-P2P-UNMATCHED" and found.headline.startswith("rank 1 sends to itself: ")
+    # Where the network can do it, it is none of the watch's business.
+    assert find_stranger(views(Rank(0), Rank(1).call("isend", peer=1, done=False))) is None
+
+
+def test_a_message_that_does_not_fit_is_named():
+    sender = Rank(0).call("send", peer=1).call("isend", peer=1, nbytes=20, done=False, line=2)
+    receiver = Rank(1).call("recv", peer=0).call("recv", peer=0, nbytes=12, done=False, line=3)
+    found = find_misfit(views(sender, receiver))
+    assert (found.code, found.ranks, found.is_mismatch) == ("DTL-P2P-SIZE", (0, 1), True)
+    assert found.headline == "rank 0 sends 20 bytes to rank 1, which has room for 12"
+    assert {rank: event.line for rank, event in found.calls.items()} == {0: 2, 1: 3}
+
+
+def test_messages_that_fit_or_may_not_belong_together_are_not_named():
+    sender = Rank(0).call("send", peer=1, nbytes=20).call("send", peer=1, nbytes=8)
+    assert find_misfit(views(sender, Rank(1).call("irecv", peer=0, nbytes=20))) is None
+    assert find_misfit(views(sender, Rank(1).call("recv", peer=0, nbytes=8, tag=5))) is None
+    anyone = Rank(1).call("recv", peer=None, nbytes=20).call("recv", peer=0, nbytes=8)
+    assert find_misfit(views(sender, anyone)) is None
+
+
+def test_all_ranks_that_send_to_a_rank_that_does_not_exist_belong_to_the_fault():
+    """Whichever of them gloo crashes, it is this that it died of."""
+    one = Rank(1).call("isend", peer=3, world_size=3, done=False)
+    found = find_stranger(views(Rank(0), one, Rank(2).call("isend", peer=3, world_size=3, done=False)))
+    assert found.headline == "rank 1 sends to rank 3, but the job has only 3 ranks"
+    assert (found.ranks, list(found.calls)) == ((1,), [1, 2])
