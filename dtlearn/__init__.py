@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .notebook.current_world import world
     from .notebook.predict import predict
     from .notebook.progress import progress
-    from .notebook.session import world
     from .notebook.source import show_source
     from .notebook.timing import show_timing
     from .runtime.device import device

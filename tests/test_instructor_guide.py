@@ -3,7 +3,7 @@
 import re
 from typing import get_args
 
-from dtlearn.grading.report.learner import Level
+from dtlearn.grading.report.learner_view import Level
 from tests.guides import ROOT, code_spans, commands, options_of, parses
 
 GUIDE = (ROOT / "docs" / "instructor.md").read_text("utf-8")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dtlearn.cli import doctor_group
-from dtlearn.cli.doctor_check import table
+from dtlearn.cli.doctor import group
+from dtlearn.cli.doctor.check import table
 from dtlearn.notebook.magics import RanksMagics, parse_line
 from dtlearn.runtime.lab.config import read_lab
 from tests.guides import ROOT, blocks, commands, is_said, messages, options_of, parses, source_texts
@@ -68,7 +68,7 @@ def test_a_message_that_nobody_says_is_found():
 def test_the_doctor_still_looks_as_in_the_guide():
     (shown,) = [block for block in blocks(GUIDE, "") if block.startswith("all nodes\n")]
     told = [{"seconds": 0.006667, "right": True, "torch": "2.13.0+cpu", "nccl": ""}] * 4
-    checks = [doctor_group.check_builds(told), doctor_group.check_all_reduce(told, 1_000_000)]
+    checks = [group.check_builds(told), group.check_all_reduce(told, 1_000_000)]
     assert table(checks, 120) == shown.splitlines()[-2:]
     assert [line[8:26].strip() for line in shown.splitlines()[1:]] == [
         "reach each other",

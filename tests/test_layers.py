@@ -131,7 +131,7 @@ def test_a_planted_violation_is_found(path, source):
         ("dtlearn/zero/stage1.py", "from dtlearn.models.mlp import MLP\nfrom ..runtime import device"),
         ("dtlearn/notebook/panel.py", "from dtlearn.viz.style import COLORS\nfrom dtlearn import course"),
         ("dtlearn/viz/timeline.py", "from dtlearn.runtime.record.record import Record\nimport torch.distributions"),
-        ("dtlearn/cli/lab.py", "import dtlearn\nfrom dtlearn.course import load_course"),
+        ("dtlearn/cli/jupyterlab.py", "import dtlearn\nfrom dtlearn.course import load_course"),
     ],
 )
 def test_what_goes_down_is_allowed(path, source):

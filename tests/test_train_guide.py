@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from dtlearn.data_parallel.train import Options
-from dtlearn.data_parallel.train.options import make_parser, parse
-from dtlearn.data_parallel.train.tasks import load_task
+from dtlearn.train import Options
+from dtlearn.train.options import make_parser, parse
+from dtlearn.train.tasks import load_task
 from tests.guides import ROOT, blocks, is_said, messages, source_texts
 
 GUIDE = (ROOT / "docs" / "train.md").read_text("utf-8")
-MODULE = "dtlearn.data_parallel.train"
+MODULE = "dtlearn.train"
 SHELL = blocks(GUIDE, "bash")
 COMMANDS = [line for block in SHELL for line in block.splitlines() if re.match(r"(torchrun|python) .*" + MODULE, line)]
 SCRIPT = next(block for block in SHELL if "#SBATCH" in block)

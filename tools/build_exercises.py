@@ -23,8 +23,8 @@ import sys
 from pathlib import Path
 
 from dtlearn.course import load_course
-from dtlearn.grading.locate import places
-from dtlearn.grading.stubs import stub_of
+from dtlearn.grading.learner.exercise_files import places
+from dtlearn.grading.learner.stubs import stub_of
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = Path(".dtlearn", "stubs.json")

@@ -32,8 +32,8 @@ from nbformat import NotebookNode
 from traitlets.config import Config
 
 from dtlearn.course import load_course
-from dtlearn.grading.session import stub_text
-from dtlearn.grading.stubs import to_cell
+from dtlearn.grading.learner.grade_file import stub_text
+from dtlearn.grading.learner.stubs import to_cell
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL_TIMEOUT = 120  # seconds

@@ -16,7 +16,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from dtlearn.data_parallel.measure import Workload, record_on_rank
-from dtlearn.data_parallel.sampler import EvaluationSampler, shard_indices
+from dtlearn.data_parallel.samples.sampler import EvaluationSampler, shard_indices
 from dtlearn.models.train_digits import train
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksDisagree
@@ -85,7 +85,7 @@ def samples() -> Figure:
         "shuffled, epoch 0": [shard_indices(n, 4, rank, shuffle=True, epoch=0) for rank in ranks],
         "shuffled, epoch 1": [shard_indices(n, 4, rank, shuffle=True, epoch=1) for rank in ranks],
     }
-    label = "22 samples on 4 ranks, from the index functions of dtlearn.data_parallel.sampler"
+    label = "22 samples on 4 ranks, from the index functions of dtlearn.data_parallel.samples.sampler"
     return sample_grid(list(rows.values()), n, rows=list(rows), label=label)
 
 

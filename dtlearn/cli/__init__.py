@@ -13,17 +13,17 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..runtime.errors import DtlearnError
-from .bench import add_command as add_bench
-from .doctor import add_command as add_doctor
-from .grade import add_command as add_grade
-from .grade_class import add_command as add_grade_class
-from .hint import add_command as add_hint
-from .lab import add_command as add_lab
+from .bench.benches import add_command as add_bench
+from .doctor.report import add_command as add_doctor
+from .exercises.grade import add_command as add_grade
+from .exercises.grade_class import add_command as add_grade_class
+from .exercises.hint import add_command as add_hint
+from .exercises.progress import add_command as add_progress
+from .exercises.reset import add_command as add_reset
+from .exercises.solution import add_command as add_solution
+from .exercises.watch import add_command as add_watch
+from .jupyterlab import add_command as add_lab
 from .node import add_commands as add_node
-from .progress import add_command as add_progress
-from .reset import add_command as add_reset
-from .solution import add_command as add_solution
-from .watch import add_command as add_watch
 
 OK, WRONG, USAGE, INTERRUPTED = 0, 1, 2, 130
 

@@ -7,19 +7,19 @@ Chapter 3 reads these files in this order: `sampler`, `naive`, `buckets`, `backw
 from .buckets import Bucket, plan_buckets, validate_buckets
 from .comm_hooks import allreduce_hook, bf16_compress_hook, fp16_compress_hook
 from .ddp import DistributedDataParallel
-from .evaluation import Means, evaluate, evaluate_locally, gather_predictions, mean_of_means, predict
-from .lamb import LAMB
-from .large_batch import WarmupThenCosine, WarmupThenSteps, linear_scaled_lr, sqrt_scaled_lr
-from .lars import LARS
-from .metrics import Metrics
+from .join import Join
+from .large_batch.lamb import LAMB
+from .large_batch.lars import LARS
+from .large_batch.learning_rate import WarmupThenCosine, WarmupThenSteps, linear_scaled_lr, sqrt_scaled_lr
+from .large_batch.noise_scale import LocalNorm, NoiseScale, estimate_across_ranks, noise_estimate
 from .naive import NaiveDataParallel, average_gradients
-from .noise_scale import LocalNorm, NoiseScale, estimate_across_ranks, noise_estimate
 from .replicas import broadcast_module, broadcast_tensors
-from .resumable import ResumableSampler
-from .sampler import DistributedSampler, EvaluationSampler, epoch_order, shard_indices
+from .samples.evaluation import Means, evaluate, evaluate_locally, gather_predictions, mean_of_means, predict
+from .samples.metrics import Metrics
+from .samples.resumable import ResumableSampler
+from .samples.sampler import DistributedSampler, EvaluationSampler, epoch_order, shard_indices
+from .samples.token_mean import count_tokens, global_mean, reported_loss, scale_for_averaging
 from .sync_batch_norm import SyncBatchNorm, convert_sync_batchnorm
-from .token_mean import count_tokens, global_mean, reported_loss, scale_for_averaging
-from .uneven import Join
 
 __all__ = [
     "LAMB",

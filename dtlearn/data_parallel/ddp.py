@@ -16,10 +16,10 @@ from torch import nn
 
 from dtlearn.data_parallel.buckets import MIB, Bucket, plan_buckets
 from dtlearn.data_parallel.comm_hooks import Hook
+from dtlearn.data_parallel.join import Join
 from dtlearn.data_parallel.reducer import Reducer, describe
 from dtlearn.data_parallel.replicas import broadcast_module, broadcast_tensors, require_same_model
-from dtlearn.data_parallel.uneven import Join
-from dtlearn.data_parallel.unused import unused_parameters
+from dtlearn.data_parallel.unused_parameters import unused_parameters
 
 
 class DistributedDataParallel(nn.Module):

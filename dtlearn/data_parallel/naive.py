@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.data_parallel.backward import BackwardPass
+from dtlearn.data_parallel.backward_hooks import BackwardPass
 from dtlearn.data_parallel.replicas import broadcast_module, require_same_model
 
 

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.data_parallel.backward import BackwardPass
+from dtlearn.data_parallel.backward_hooks import BackwardPass
 from dtlearn.data_parallel.buckets import Bucket, validate_buckets
 from dtlearn.data_parallel.comm_hooks import GradBucket, Hook
 

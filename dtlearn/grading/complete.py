@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..course import Course, Exercise
-from .locate import Places, checks_folder, find_check, places
-from .stubs import stub_of
+from .learner.exercise_files import Places, checks_folder, find_check, places
+from .learner.stubs import stub_of
 
 MIN_WRONG = 3
 _LINE = re.compile(r"# (expect|says|rank): (\S.*?)\s*")
@@ -74,7 +74,7 @@ def problems(course: Course) -> list[str]:
         found += [f"{path}: belongs to no exercise of course.toml" for path in orphans]
     home = checks_folder(course)
     there = {p.relative_to(home).as_posix() for p in home.glob("*/*.py") if not p.name.startswith("_")}
-    found += [f"dtlearn/grading/checks/{name}: belongs to no exercise" for name in sorted(there - checks)]
+    found += [f"dtlearn/checks/{name}: belongs to no exercise" for name in sorted(there - checks)]
     return found
 
 

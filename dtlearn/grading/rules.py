@@ -12,7 +12,7 @@ from ..runtime.record.operations import P2P_OPS
 from ..runtime.record.record import Event, Record
 from .check import Case, Finding, Given, Rule
 from .formula import Formula
-from .rounds import longest_chain
+from .message_chain import longest_chain
 
 Limit = Callable[[Case, Given], float]
 _MOST_HOPS = 6  # of a chain that is shown

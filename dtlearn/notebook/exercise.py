@@ -20,11 +20,11 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from ..course import Course, Exercise, load_course
-from ..grading import attempts
-from ..grading.client import JudgeError, get_judge
-from ..grading.locate import places
-from ..grading.session import not_attempted, read_answer, stub_text, write_answer
-from ..grading.stubs import same_text, to_file
+from ..grading.judge_process.client import JudgeError, get_judge
+from ..grading.learner import attempts
+from ..grading.learner.exercise_files import places
+from ..grading.learner.grade_file import not_attempted, read_answer, stub_text, write_answer
+from ..grading.learner.stubs import same_text, to_file
 from ..grading.verdict import Result, Verdict
 from ..runtime.words import wrapped
 from .frontend import is_live

@@ -17,7 +17,7 @@ from ..runtime.link.link import Link
 from ..runtime.watch.side_by_side import side_by_side
 from ..runtime.words import incomplete, wrapped
 from ..runtime.world.incomplete import cell_faults
-from . import session
+from . import current_world
 from .frontend import is_live
 from .panel_sink import PanelSink
 from .render import GroupedSink, OneRankSink, QuietSink, StreamSink
@@ -54,7 +54,7 @@ class RanksMagics(Magics):
                 raise UsageError(f"{name!r} is not a variable name")
         if args.time_limit is not None and not args.time_limit > 0:
             raise UsageError(f"-t takes a positive number of seconds; got {args.time_limit:g}")
-        world = session.current_world()
+        world = current_world.current_world()
         chosen = parse_ranks(args.ranks, world.size)
         view = args.show or ("stream" if is_live() else "grouped")
         sink = _VIEWS[view](chosen, hide_results=bool(args.out))
@@ -82,7 +82,7 @@ class RanksMagics(Magics):
     @line_magic
     def world(self, line: str) -> None:
         """`%world status`, `diagnose`, `restart`, `stop`; `%world link 1 Gb/s`, `%world link none`."""
-        world = session.last_world()
+        world = current_world.last_world()
         command, _, name = (line.strip() or "status").partition(" ")
         known = command in ("status", "diagnose", "restart", "stop", "link")
         if not known or bool(name) != (command == "link"):
@@ -132,7 +132,7 @@ class RanksMagics(Magics):
         args = parse_line(self.launch, line)
         if args.nodes != "all" and not args.nodes.isdecimal():
             raise UsageError(f"--nodes takes a whole number, or all; got {args.nodes!r}")
-        world = session.last_world()
+        world = current_world.last_world()
         if world is not None and world.processes and any(d != "cpu" for d in world.placement.devices):
             raise DtlearnError("the notebook's ranks hold the GPUs: stop them first with `%world stop`")
         view = args.show or ("stream" if is_live() else "grouped")

@@ -6,7 +6,7 @@ import html
 import time
 from typing import Any
 
-from .fold import fold_lines, label, settle
+from .merge_lines import fold_lines, label, settle
 from .render import GroupedSink
 
 _EVERY = 0.2  # seconds between refreshes: more often makes browsers slow

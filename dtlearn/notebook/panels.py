@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtlearn.notebook.frontend import is_live
-from dtlearn.viz.show import Picture
+from dtlearn.viz.picture import Picture
 from dtlearn.viz.style import WIDTH, new_figure, style
 from dtlearn.viz.table import Table, rank_table
 

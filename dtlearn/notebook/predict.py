@@ -15,9 +15,9 @@ import html
 from collections.abc import Mapping
 from typing import Any
 
-from dtlearn.notebook.answers import keep, kept
 from dtlearn.notebook.frontend import is_live
-from dtlearn.viz.show import Picture
+from dtlearn.notebook.kept_predictions import keep, kept
+from dtlearn.viz.picture import Picture
 from dtlearn.viz.units import format_quantity, format_ratio, parse_quantity
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..course import load_course
-from ..grading.progress import board, rows
+from ..grading.learner.progress import board, rows
 from ..viz.table import Table
 from .frontend import is_live
 

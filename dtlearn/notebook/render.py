@@ -8,8 +8,8 @@ import time
 from typing import Any
 
 from ..runtime.output import Sink
-from .fold import fold_lines, label, settle
 from .frontend import is_live
+from .merge_lines import fold_lines, label, settle
 
 _LIMIT = 5 << 20  # characters that one cell may show
 _BATCH = 0.1  # seconds that a live line may wait for its equals on other ranks

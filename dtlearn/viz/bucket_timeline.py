@@ -13,8 +13,7 @@ from matplotlib.patches import Patch, Rectangle
 from dtlearn.runtime.record.intervals import Interval, union, without
 from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.record.training_steps import RecordedStep, arrival, recorded_steps
-from dtlearn.viz.matching import CallKey, data_starts
-from dtlearn.viz.phases import phase_colors
+from dtlearn.viz.phase_strip import phase_colors
 from dtlearn.viz.style import (
     ALARM,
     INK,
@@ -28,6 +27,7 @@ from dtlearn.viz.style import (
     style,
 )
 from dtlearn.viz.units import format_seconds
+from dtlearn.viz.waits import CallKey, data_starts
 
 # Within a rank's lane of height 1, its middle at 0: top and height of each strip.
 _COMPUTE, _MARKS, _COMMUNICATE = (-0.42, 0.30), -0.06, (-0.02, 0.26)

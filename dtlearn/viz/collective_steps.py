@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from dtlearn.runtime.record.record import Event, Record
-from dtlearn.viz.matching import group_ranks
+from dtlearn.viz.waits import group_ranks
 
 # Of one chunk of one rank: the ranks whose data has reached it; None: nothing that counts.
 Held = frozenset[int] | None

@@ -14,7 +14,7 @@ from matplotlib.ticker import FuncFormatter, PercentFormatter
 from dtlearn.viz.style import INK, MUTED, headline, legend_below, new_figure, style
 
 if TYPE_CHECKING:
-    from dtlearn.data_parallel.overlap import Scale
+    from dtlearn.data_parallel.overlap_model import Scale
 
 _LOOKS = (("#0072B2", "o", "-"), ("#D55E00", "s", (0, (5, 1.5))), ("#009E73", "^", (0, (1.5, 1.2))))
 _CROWDED = "#fdeceb"  # the warning colour, faint

@@ -10,8 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
 from dtlearn.runtime.record.record import Event, Record
-from dtlearn.viz.matching import CallKey, data_starts, pack
-from dtlearn.viz.phases import PHASES_TOP, draw_phases, phase_patches, time_range
+from dtlearn.viz.phase_strip import PHASES_TOP, draw_phases, phase_patches, time_range
 from dtlearn.viz.style import (
     ALARM,
     INK,
@@ -25,6 +24,7 @@ from dtlearn.viz.style import (
     op_style,
     style,
 )
+from dtlearn.viz.waits import CallKey, data_starts, pack
 
 _LANE = 0.72  # share of a lane's height that bars may fill
 _INCHES_PER_CHARACTER = 0.075

@@ -28,7 +28,7 @@ from dtlearn.collectives import (
     tree,
 )
 from dtlearn.collectives.simulate import start
-from dtlearn.notebook.play import play_collective
+from dtlearn.notebook.collective_player import play_collective
 from dtlearn.viz import bytes_per_rank, rank_table, show
 from dtlearn.viz.cost_curves import Curve, cost_bars, cost_curves, fit_words
 

@@ -17,18 +17,9 @@ import os
 import torch
 
 import dtlearn
-from dtlearn.data_parallel import (
-    buckets,
-    evaluation,
-    large_batch,
-    measure,
-    naive,
-    noise_scale,
-    overlap,
-    reducer,
-    sampler,
-    token_mean,
-)
+from dtlearn.data_parallel import buckets, measure, naive, overlap_model, reducer
+from dtlearn.data_parallel.large_batch import learning_rate, noise_scale
+from dtlearn.data_parallel.samples import evaluation, sampler, token_mean
 from dtlearn.models import MLP, num_parameters
 from dtlearn.runtime.record.training_steps import part
 from dtlearn.viz import (
@@ -603,7 +594,8 @@ dtlearn.show_source(evaluation.evaluate, docstring=False)
 # %%ranks -o measured
 from torch.utils.data import DataLoader, TensorDataset
 
-from dtlearn.data_parallel import EvaluationSampler, evaluate, evaluation, mean_of_means
+from dtlearn.data_parallel import EvaluationSampler, evaluate, mean_of_means
+from dtlearn.data_parallel.samples import evaluation
 
 test = TensorDataset(digits.test_x[:10], digits.test_y[:10])  # 10 images on 4 ranks
 model = fresh_model()
@@ -653,8 +645,10 @@ rank_table(
 # %%
 schedules = {}
 for ranks in (8, 64):
-    rule = large_batch.WarmupThenCosine(warmup_steps=50, total_steps=500, start=8 / ranks)
-    rate = large_batch.linear_scaled_lr(0.1, 32 * ranks, 32 * 8)
+    rule = learning_rate.WarmupThenCosine(
+        warmup_steps=50, total_steps=500, start=8 / ranks
+    )
+    rate = learning_rate.linear_scaled_lr(0.1, 32 * ranks, 32 * 8)
     schedules[f"{ranks} ranks of 32 samples"] = [rate * rule(step) for step in range(500)]
 show(
     learning_rates(
@@ -750,8 +744,8 @@ dtlearn.show_source(noise_scale.noise_estimate, docstring=False)
 gradient = 2 * 1.56e9
 cap = 25 * 2**20
 parts_of_it = [cap] * int(gradient // cap) + [gradient % cap]
-alone = overlap.timeline(
-    overlap.ready_times(parts_of_it, backward=0.6),
+alone = overlap_model.timeline(
+    overlap_model.ready_times(parts_of_it, backward=0.6),
     parts_of_it,
     lambda n: 0.0,
     forward=0.3,
@@ -762,7 +756,7 @@ links = {
     "1 Gb/s": gigabit,
 }
 predicted = {
-    name: overlap.predict(
+    name: overlap_model.predict(
         alone,
         16,
         (1, 2, 4, 8, 16, 32, 64),
@@ -801,17 +795,17 @@ def step_times(link):
 times_here = step_times(gigabit)
 local = times_here[1]["local"]
 sizes = [b.nbytes for b in plan]
-one_rank = overlap.timeline(
-    overlap.ready_times(sizes, backward=2 / 3 * local),
+one_rank = overlap_model.timeline(
+    overlap_model.ready_times(sizes, backward=2 / 3 * local),
     sizes,
     lambda n: 0.0,
     forward=local / 3,
 )
-expected = overlap.predict(
+expected = overlap_model.predict(
     one_rank, work.batch, (1, 2, 4), lambda n, N: gigabit.seconds("all_reduce", n, N)
 )
 seen = [
-    overlap.Scale(
+    overlap_model.Scale(
         N,
         N * work.batch,
         local,
@@ -858,7 +852,7 @@ show(
 
 # %% tags=["nbval-ignore-output"]
 # %%launch -n 2 -- --task text
-from dtlearn.data_parallel.train.__main__ import main
+from dtlearn.train.__main__ import main
 
 main()
 

@@ -79,13 +79,13 @@ def test_what_a_command_raises_becomes_one_message(capsys, monkeypatch, error, c
     def fail():
         raise error
 
-    monkeypatch.setattr("dtlearn.cli.doctor.examine", fail)
+    monkeypatch.setattr("dtlearn.cli.doctor.report.examine", fail)
     assert cli.main(["doctor"]) == code
     assert capsys.readouterr().err == says
 
 
 def test_a_mistake_of_ours_is_not_hidden(monkeypatch):
-    monkeypatch.setattr("dtlearn.cli.doctor.examine", lambda: 1 / 0)
+    monkeypatch.setattr("dtlearn.cli.doctor.report.examine", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cli.main(["doctor"])
 

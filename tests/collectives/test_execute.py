@@ -73,7 +73,7 @@ def peak_bytes(algorithm, numel):
     import torch
 
     from dtlearn.collectives import all_reduce
-    from dtlearn.grading.witness import MemoryLedger
+    from dtlearn.models.memory_ledger import MemoryLedger
 
     x = torch.ones(numel)
     with MemoryLedger() as ledger:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dtlearn.cli.lab import server_command, server_environment
+from dtlearn.cli.jupyterlab import server_command, server_environment
 
 MARKER = "DTLEARN_BROWSER_TEST"
 SERVER_PATIENCE = 60.0  # seconds until the server answers

@@ -12,8 +12,8 @@ import sys
 import time
 
 from dtlearn.course import load_course
-from dtlearn.grading.grade import Answer, grade
-from dtlearn.grading.locate import find_check, places
+from dtlearn.grading.judging.grade import Answer, grade
+from dtlearn.grading.learner.exercise_files import find_check, places
 
 _BUSY = "import os, threading\nthreading.Thread(target=lambda: (os.read(0, 1), os._exit(0)), daemon=True).start()\n"
 

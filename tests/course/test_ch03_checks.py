@@ -4,10 +4,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from dtlearn.checks.ch03_data_parallel import bug_hunt, plan_buckets
 from dtlearn.course import load_course
-from dtlearn.grading.checks.ch03_data_parallel import bug_hunt, plan_buckets
-from dtlearn.grading.compare import difference
-from dtlearn.grading.locate import find_check
+from dtlearn.grading.judging.compare import difference
+from dtlearn.grading.learner.exercise_files import find_check
 
 COURSE = load_course()
 

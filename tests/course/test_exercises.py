@@ -7,9 +7,9 @@ import pytest
 from dtlearn.course import Exercise, load_course
 from dtlearn.grading.complete import Expectation, expectation, wrong_answers
 from dtlearn.grading.formula import Formula
-from dtlearn.grading.grade import Answer, grade
-from dtlearn.grading.locate import find_check, places
-from dtlearn.grading.stubs import stub_of
+from dtlearn.grading.judging.grade import Answer, grade
+from dtlearn.grading.learner.exercise_files import find_check, places
+from dtlearn.grading.learner.stubs import stub_of
 from dtlearn.grading.verdict import Result, Verdict
 
 COURSE = load_course()

@@ -3,8 +3,8 @@
 import pytest
 
 from dtlearn.course import load_course
-from dtlearn.grading.grade import Answer, grade
-from dtlearn.grading.locate import find_check
+from dtlearn.grading.judging.grade import Answer, grade
+from dtlearn.grading.learner.exercise_files import find_check
 
 COURSE = load_course()
 ANSWERS = {
@@ -58,7 +58,8 @@ NAIVE = {
 def judged(id, source):
     exercise = COURSE.exercise(id)
     head = "import torch\nimport torch.distributed as dist\nfrom dtlearn import collectives\n"
-    head += "import dtlearn.data_parallel.sampler, dtlearn.data_parallel.buckets, dtlearn.data_parallel.token_mean\n"
+    head += "import dtlearn.data_parallel.buckets\n"
+    head += "import dtlearn.data_parallel.samples.sampler, dtlearn.data_parallel.samples.token_mean\n"
     head += "from dtlearn import data_parallel\n\n\n"
     answer = Answer(head + source, "exercises/answer.py", exercise.name)
     return grade(exercise, find_check(COURSE, exercise), answer, seed=2, world_sizes=[4])

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from dtlearn.course import load_course
-from dtlearn.grading.grade import Answer, grade
-from dtlearn.grading.locate import find_check, places
+from dtlearn.grading.judging.grade import Answer, grade
+from dtlearn.grading.learner.exercise_files import find_check, places
 
 COURSE = load_course()
 FOLDER = Path(__file__).parent / "right"

@@ -7,7 +7,7 @@ from torch import nn
 
 from dtlearn.data_parallel import naive as naive_module
 from dtlearn.data_parallel.naive import NaiveDataParallel, average_gradients
-from dtlearn.grading.witness import MemoryLedger
+from dtlearn.models.memory_ledger import MemoryLedger
 from dtlearn.runtime import run_ranks
 from tests.data_parallel.runs import (
     MODELS,

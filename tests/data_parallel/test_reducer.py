@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from dtlearn.data_parallel import ddp as ddp_module
 from dtlearn.data_parallel.buckets import Bucket
 from dtlearn.data_parallel.reducer import Reducer
-from dtlearn.grading.witness import MemoryLedger
+from dtlearn.models.memory_ledger import MemoryLedger
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksDisagree
 from tests.data_parallel.runs import (

@@ -114,8 +114,8 @@ def train(synchronised):
     """On each rank, in torch's DDP with uneven batches: the largest difference from one process on whole batches."""
     import torch.distributed as dist
 
+    from dtlearn.data_parallel.samples.token_mean import global_mean
     from dtlearn.data_parallel.sync_batch_norm import convert_sync_batchnorm
-    from dtlearn.data_parallel.token_mean import global_mean
 
     rank, size = dist.get_rank(), dist.get_world_size()
     alone, model = network(), network()
@@ -169,7 +169,7 @@ def test_messages_and_bytes_are_those_of_the_docstring(world_size):
 
 def memory(channels, shape):
     from dtlearn.data_parallel.sync_batch_norm import SyncBatchNorm
-    from dtlearn.grading.witness import MemoryLedger
+    from dtlearn.models.memory_ledger import MemoryLedger
 
     layer = SyncBatchNorm(channels)
     x = torch.randn(shape, requires_grad=True)

@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 
 from dtlearn.course import Course, load_course
-from dtlearn.grading.locate import places
-from dtlearn.grading.stubs import stub_of
+from dtlearn.grading.learner.exercise_files import places
+from dtlearn.grading.learner.stubs import stub_of
 
 ID = "ch01.average"
 

@@ -11,7 +11,7 @@ import pytest
 from dtlearn.course import Exercise
 from dtlearn.grading.check import Check
 from dtlearn.grading.classroom.batch import shut_in
-from dtlearn.grading.grade import Answer, grade
+from dtlearn.grading.judging.grade import Answer, grade
 from dtlearn.grading.rules import at_least
 from dtlearn.runtime.machine.isolation import Isolation, probe
 
@@ -82,7 +82,7 @@ def submit(body: str, level: int, check: Check = CHECK, hidden: tuple[str, ...] 
         ),
         pytest.param(
             """
-            import dtlearn.grading.values as values
+            import dtlearn.grading.plain_values as values
             def mean(x):
                 values.dump = lambda value: b"passed"
                 return x
@@ -148,7 +148,7 @@ def test_the_checks_of_the_course_are_hidden_at_level_2(course):
     body = """
     import dtlearn.grading.checks, pathlib
     def mean(x):
-        raise RuntimeError(str(sorted(p.name for p in pathlib.Path(dtlearn.grading.checks.__path__[0]).iterdir())))
+        raise RuntimeError(str(sorted(p.name for p in pathlib.Path(dtlearn.checks.__path__[0]).iterdir())))
     """
     source = "import os, sys, torch\nimport torch.distributed as dist\n" + textwrap.dedent(body)
     verdict = grade(EXERCISE, CHECK, Answer(source, "mean.py", "mean"), isolation=shut_in(course, 2))

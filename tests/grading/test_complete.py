@@ -2,7 +2,7 @@ import pytest
 
 from dtlearn.course import load_course
 from dtlearn.grading.complete import Expectation, expectation, problems
-from dtlearn.grading.locate import places
+from dtlearn.grading.learner.exercise_files import places
 from tests.grading.small_course import ID, small_course
 
 
@@ -20,7 +20,7 @@ def test_a_whole_course_has_no_problems(course):
     [
         ("solutions/ch01_small/average.py", "ch01.average: solutions/ch01_small/average.py is missing"),
         ("exercises/ch01_small/average.py", "is missing; run make exercises"),
-        ("dtlearn/grading/checks/ch01_small/average.py", "ch01.average has no check"),
+        ("dtlearn/checks/ch01_small/average.py", "ch01.average has no check"),
         ("tests/course/wrong/ch01_small/average/endless.py", "2 wrong answers in tests/course/wrong"),
     ],
 )
@@ -35,7 +35,7 @@ def test_what_is_missing_is_named(course, path, says):
     [
         "solutions/ch01_small/old.py",
         "exercises/ch01_old/average.py",
-        "dtlearn/grading/checks/ch01_small/old.py",
+        "dtlearn/checks/ch01_small/old.py",
         "tests/course/wrong/ch01_small/old/a.py",
     ],
 )

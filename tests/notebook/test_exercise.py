@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from IPython.core.error import UsageError
 
-from dtlearn.grading import attempts
-from dtlearn.grading.stubs import to_file
+from dtlearn.grading.learner import attempts
+from dtlearn.grading.learner.stubs import to_file
 from dtlearn.notebook import exercise as magic
 from tests.grading.small_course import ENDLESS, ID, RIGHT, STUB, WRONG, small_course
 from tests.notebook.kernel import Notebook
@@ -217,7 +217,7 @@ def test_the_judge_is_out_of_reach_of_cells_and_dies_with_the_kernel(tmp_path, r
         notebook.run(SETUP.format(root=str(root)))
         notebook.run("os.environ['DTLEARN_HEADLESS'] = '0'; import torch; torch.allclose = lambda *a, **k: True")
         assert "DTL-VALUE-FACTOR" in shown(notebook.run(cell(WRONG)))
-        judge = notebook.value("__import__('dtlearn.grading.client').grading.client.get_judge().pid")
+        judge = notebook.value("__import__('dtlearn.grading.judge_process.client').grading.client.get_judge().pid")
         assert judge != notebook.pid
         hangs = RIGHT.replace("    total = x", "    import time; time.sleep(600)\n    total = x", 1)
         notebook.run_and_kill(

@@ -2,7 +2,7 @@ import ipywidgets
 import pytest
 
 from dtlearn.notebook.panels import Slider, _slider_widget, _step_widget, slider_panel, small_multiples, stepper
-from dtlearn.viz.show import Picture
+from dtlearn.viz.picture import Picture
 from dtlearn.viz.style import new_figure
 
 CAPTIONS = ["start", "one step", "done"]

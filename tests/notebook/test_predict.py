@@ -2,9 +2,9 @@ import ipywidgets
 import pytest
 from matplotlib.figure import Figure
 
-from dtlearn.notebook.answers import STORE
+from dtlearn.notebook.kept_predictions import STORE
 from dtlearn.notebook.predict import form, predict
-from dtlearn.viz.show import Picture
+from dtlearn.viz.picture import Picture
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 import dtlearn
-from dtlearn.grading import attempts
+from dtlearn.grading.learner import attempts
 from tests.grading.small_course import ID, small_course
 
 

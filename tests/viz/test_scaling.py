@@ -1,6 +1,6 @@
 import pytest
 
-from dtlearn.data_parallel.overlap import Scale
+from dtlearn.data_parallel.overlap_model import Scale
 from dtlearn.viz.scaling import scaling
 
 PREDICTED = [Scale(n, 10 * n, 1.0, 0.25 * (n > 1)) for n in (1, 2, 4, 8)]

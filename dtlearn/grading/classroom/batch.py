@@ -19,8 +19,8 @@ from pathlib import Path
 from ...course import Course, Exercise
 from ...runtime.machine.isolation import Isolation, best
 from ..check import Check
-from ..grade import Answer, grade
-from ..locate import find_check
+from ..judging.grade import Answer, grade
+from ..learner.exercise_files import find_check
 from ..verdict import Result, Verdict
 from .store import ResultStore
 from .submissions import Submission
@@ -83,7 +83,7 @@ def shut_in(course: Course, level: int, *more: Path | None) -> Isolation:
         )
     if level < 2:
         return allowed
-    checks = Path(__file__).parents[1] / "checks"
+    checks = Path(__file__).parents[2] / "checks"
     paths = [course.root / "solutions", course.root / "tests", course.root / ".dtlearn", checks, *more]
     return Isolation(2, hidden=tuple(str(p.resolve()) for p in paths if p is not None and p.exists()))
 

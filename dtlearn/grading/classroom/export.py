@@ -7,18 +7,18 @@ from datetime import datetime
 from pathlib import Path
 
 from ..report.console import console
-from ..report.gradebook import canvas_csv, nbgrader_csv
-from ..report.gradescope import gradescope
 from ..report.html import html
 from ..report.junit import junit
-from ..report.learner import Level
-from ..report.lti import lti_scores
-from ..report.students import Student
-from ..report.summary import ClassSummary, summarise, summary_console
-from ..report.summary_html import summary_html
+from ..report.learner_view import Level
 from ..verdict import Verdict
+from .gradebook import canvas_csv, nbgrader_csv
+from .gradescope import gradescope
+from .lti import lti_scores
 from .store import write_whole
+from .students import Student
 from .submissions import safe_name
+from .summary import ClassSummary, summarise, summary_console
+from .summary_html import summary_html
 
 _PAGE = '<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><body>{body}</body></html>\n'
 

@@ -10,7 +10,7 @@ import functools
 import importlib
 import pkgutil
 
-from .. import checks
+from ... import checks
 
 _MEANINGS = {
     "DTL-ASYNC": "a result used before it was there",

@@ -9,7 +9,7 @@ from typing import TextIO
 
 from ..verdict import Result, Verdict
 from . import words
-from .learner import Level, learner_view
+from .learner_view import Level, learner_view
 
 WIDTH = 80
 Painter = Callable[[str, str], str]  # a state or "bold", and the text to be painted

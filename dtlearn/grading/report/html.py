@@ -13,7 +13,7 @@ from html import escape
 
 from ..verdict import Result, State, Verdict
 from . import console, words
-from .learner import Level, learner_view
+from .learner_view import Level, learner_view
 from .safe import one_line
 
 _COLOURS = {

@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 from ..verdict import Result, Verdict
 from . import words
 from .console import fault_text
-from .learner import Level, learner_view
+from .learner_view import Level, learner_view
 from .safe import one_line
 
 _KINDS = {

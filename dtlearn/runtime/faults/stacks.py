@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)')
-# Functions of torch that wait for other ranks and are not in the call log (`recording/call_log.py` logs the communication).
+# Functions of torch that wait for other ranks and are not in the call log (`recording/` logs the communication).
 _WAITING = frozenset({"init_process_group", "destroy_process_group", "new_subgroups", "init_device_mesh"})
 
 Source = Callable[[str], str]  # the text of a file of code; "" if unknown

@@ -1,7 +1,7 @@
 """Makes this rank's communication take as long as its emulated link says. See `link/link.py` for the rules.
 
-Runs on the ranks, called for every operator by the kernels of `recording/dispatch.py`. A call that blocks is held here until
-its emulated end. One that returns a Work returns another, which ends when the real one has ended and the emulated
+Runs on the ranks, called for every operator by the kernels of `recording/dispatch.py`. A call that blocks is held here
+until its emulated end. One that returns a Work returns another, which ends when the real one has ended and the emulated
 time is over; whoever waits for it or for its future (DDP's reducer, a functional collective) waits for both.
 """
 

@@ -1,6 +1,6 @@
 """What the ranks said to each other, as data: one format for everything that communicates.
 
-A `Record` is a list of `Event`s from all ranks of one run. The recorder (`recording/call_log.py`) writes it on the ranks;
+A `Record` is a list of `Event`s from all ranks of one run. The recorder (`recording/`) writes it on the ranks;
 figures, tests, budgets and the grader read it here. This file needs neither torch nor a process group.
 """
 

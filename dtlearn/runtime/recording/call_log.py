@@ -2,8 +2,8 @@
 
 Runs on the ranks; `record/` is what others read. The log is a file that is appended to, two short lines a call,
 so it is complete up to the moment in which a rank is killed or gets stuck, and can be read meanwhile.
-`python_calls.py` sees the calls of Python code, with the arguments as their author wrote them; `hidden_calls.py` adds what
-torch issues beneath them; `phases.py` says what the rank was doing.
+`python_calls.py` sees the calls of Python code, with the arguments as their author wrote them; `hidden_calls.py` adds
+what torch issues beneath them; `phases.py` says what the rank was doing.
 
 What is not in the record:
 

@@ -1,8 +1,8 @@
 """Sees the communication that never passes through Python's `torch.distributed`: torch's own DDP, FSDP2, DTensor.
 
 Runs on the ranks. DDP's reducer is C++; FSDP2 and DTensor keep references to functions that were there before ours,
-or use functional collectives. `recording/dispatch.py` shows all of it to a `HiddenCalls`, which notes in the rank's log what no
-wrapper of `recording/call_log.py` has noted already.
+or use functional collectives. `recording/dispatch.py` shows all of it to a `HiddenCalls`, which notes in the rank's log
+what no wrapper of `python_calls.py` has noted already.
 """
 
 from __future__ import annotations

@@ -78,7 +78,9 @@ class PythonCalls:
 
         @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling():  # the compiler must see nothing of ours; what it makes of the call comes to `hidden_calls.py`
+            if (
+                is_compiling()
+            ):  # the compiler must see nothing of ours; what it makes of the call comes to `hidden_calls.py`
                 return original(*args, **kwargs)
             arguments = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
             wrong = len(args) > len(names) or not required <= arguments.keys() <= parameters.keys()

@@ -38,7 +38,7 @@ class World(Requests):
     """Ranks that live, with all that they start, until `stop()`, or until nobody holds this or we end.
 
     Args:
-        world_size: number of ranks, 1 to 64, on this machine; or a lab: ranks on several (see `lab.config.read_lab`); or a
+        world_size: number of ranks, 1 to 64, on this machine; or a lab: ranks on several (see `lab.config`); or a
             lab's agent, whose nodes may be there already.
         device, link: as for `run_ranks`.
 

@@ -85,7 +85,11 @@ def make_verdicts():
         "error",
         "DTL-GRADER",
         "the grader failed (KeyError: 'x'); this is not your fault",
-        ("Traceback (most recent call last):", '  File "dtlearn/grading/judge.py", line 40, in judge', "KeyError: 'x'"),
+        (
+            "Traceback (most recent call last):",
+            '  File "dtlearn/grading/judging/judge.py", line 40, in judge',
+            "KeyError: 'x'",
+        ),
     )
     stub = Result("even parts", 1, "not-attempted", "DTL-STUB", "not attempted yet", seconds=0.03)
     hidden = [

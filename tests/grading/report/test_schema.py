@@ -4,7 +4,7 @@ from dataclasses import fields
 import jsonschema
 import pytest
 
-from dtlearn.grading.report.learner import learner_view
+from dtlearn.grading.report.learner_view import learner_view
 from dtlearn.grading.report.schema import verdict_schema
 from dtlearn.grading.verdict import Result, Verdict
 

@@ -170,10 +170,10 @@ class TestLevel2:
         assert (granted / "new").read_text() == "1000"
 
     def test_what_is_hidden_is_empty(self):
-        here, readable = Path(__file__).parent, Path(__file__).parents[1] / "conftest.py"
+        here, readable = Path(__file__).parent, Path(__file__).parents[2] / "conftest.py"
 
         def look():
-            return os.listdir(here), readable.read_text(), (here.parents[1] / "pyproject.toml").stat().st_size
+            return os.listdir(here), readable.read_text(), (here.parents[2] / "pyproject.toml").stat().st_size
 
         found = run_ranks(look, 1, isolation=Isolation(2, hidden=(str(here), str(readable))))[0]
         assert found[:2] == ([], "")

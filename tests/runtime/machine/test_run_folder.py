@@ -30,8 +30,9 @@ def test_a_folder_in_use_stays(folder):
 
 
 def test_the_folder_of_a_program_that_was_killed_is_deleted(temp_root):
-    code = "from dtlearn.runtime.machine.run_folder import new_run_directory as new; import os; print(new()); os.kill(os.getpid(), 9)"
-    done = subprocess.run([sys.executable, "-c", code + ""], capture_output=True, text=True, check=False)
+    code = "from dtlearn.runtime.machine.run_folder import new_run_directory as new; import os; print(new()); "
+    code += "os.kill(os.getpid(), 9)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == -9
     assert len(stale := list(temp_root.glob("dtlearn-*"))) == 1
     assert delete_stale_directories() == stale

@@ -83,7 +83,8 @@ def test_the_end_of_the_asker_closes_the_input_however_it_ends():
     # The asker holds the only end of the pipe; it is killed.
     asker = f"""
 import subprocess, sys, time
-subprocess.Popen([sys.executable, "-m", "dtlearn.runtime.machine.run_guarded", sys.executable, "-c", {FAMILY + "time.sleep(300)"!r}],
+GUARD = "dtlearn.runtime.machine.run_guarded"
+subprocess.Popen([sys.executable, "-m", GUARD, sys.executable, "-c", {FAMILY + "time.sleep(300)"!r}],
                  stdin=subprocess.PIPE, start_new_session=True)
 time.sleep(300)
 """

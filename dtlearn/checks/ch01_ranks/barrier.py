@@ -1,0 +1,125 @@
+"""ch01.barrier: each rank is late once; nobody may leave before it has come.
+
+A rank notes when it came and when it left, on the clock of the machine, which all ranks share. A barrier that holds
+passes however slow the machine is; one that does not is caught unless an early rank happens to be slow for as long as
+the late one sleeps, in every round.
+
+With gloo a send lasts until it is received, so that a sender may have waited by accident. The record then shows that no
+chain of messages told the rank of the late one: with a library whose sends return at once it would have left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...grading import rules
+from ...grading.check import Case, Check, Finding, Given
+from ...runtime.record.record import Record
+from ...runtime.words import ranks_text
+
+_LATE = 0.06  # seconds
+
+
+def inputs(case: Case) -> Given:
+    return [{"seconds": _LATE}] * case.world_size
+
+
+def on_rank(answer: Any, seconds: float) -> Any:
+    import time
+
+    import torch.distributed as dist
+
+    times = []
+    for late in range(dist.get_world_size()):
+        dist.barrier()
+        if dist.get_rank() == late:
+            time.sleep(seconds)
+        came = time.monotonic_ns()
+        answer()
+        times.append([came, time.monotonic_ns()])
+    return times
+
+
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    n = case.world_size
+    for rank, times in enumerate(got):
+        if not isinstance(times, list) or len(times) != n:
+            return Finding("DTL-RESULT", f"rank {rank} sent no readable times", rank)
+    # For each rank: those that were late and whose coming it did not wait for.
+    missed = {
+        rank: {late for late in range(n) if late != rank and got[rank][late][1] < got[late][late][0]}
+        for rank in range(n)
+    }
+    early = [rank for rank in range(n) if missed[rank]]
+    if not early:
+        return _untold(n, got, record)
+    rank = early[0]
+    late = min(missed[rank])
+    ahead = (got[late][late][0] - got[rank][late][1]) / 1e6
+    text = f"rank {rank} left {ahead:.0f} ms before rank {late} came: {_why(n, rank, late, record)}"
+    return Finding("DTL-VALUE-EARLY", text, rank, None, "Who tells a rank that all have come?")
+
+
+def _untold(n: int, got: list[Any], record: Record) -> Finding | None:
+    """A rank that left although no chain of messages had told it that another one had come?"""
+    if n == 2:  # who fails here fails with more ranks too, and most of them visibly: that says more
+        return None
+    p2p = [event for event in record if event.is_p2p]
+    # A message that may be anybody's, or one that was received at an unknown moment: the record proves nothing then.
+    if record.incomplete or any(e.peer is None or (e.op.endswith("recv") and e.end_ns is None) for e in p2p):
+        return None
+    messages = record.messages()
+
+    def told(rank: int, begin: int, end: int) -> set[int]:
+        """Those whose coming in the round that began at `begin` the rank can know of at the time `end`."""
+        known = {rank}
+        for sent, received in messages:
+            if received.rank == rank and sent.start_ns >= begin and (received.end_ns or 0) < end:
+                known |= told(sent.rank, begin, sent.start_ns)
+        return known
+
+    for late in range(n):
+        begin = min(got[rank][late][0] for rank in range(n))
+        for rank in range(n):
+            if unknown := set(range(n)) - told(rank, begin, got[rank][late][1]):
+                other = min(unknown)
+                text = f"no message, nor a chain of them, told rank {rank} that rank {other} had come: "
+                why = _why(n, rank, other, record)
+                if p2p:
+                    why += ". It was not early this time, because gloo's sends happen to wait"
+                advice = "A send may return before it is received. Only what a rank receives tells it who has come."
+                return Finding("DTL-VALUE-UNTOLD", text + why, rank, None, advice)
+    return None
+
+
+def _why(n: int, early: int, late: int, record: Record) -> str:
+    """What kind of half a barrier it is, from who hears from whom."""
+    hears: dict[int, set[int]] = {rank: set() for rank in range(n)}
+    for event in record:
+        if event.peer is not None and event.op in ("send", "isend"):
+            hears.setdefault(event.peer, set()).add(event.rank)
+    deaf = [rank for rank in range(n) if not hears[rank]]
+    mute = [rank for rank in range(n) if not any(rank in others for others in hears.values())]
+    if len(deaf) == n:
+        return "no rank sends anything"
+    if deaf == [0] and mute == [n - 1] and n > 2:
+        return f"one message passes along the ranks, and rank 0 never hears that it has reached rank {n - 1}"
+    if early in deaf:
+        return f"{ranks_text(deaf)} never receive{'s' * (len(deaf) == 1)} a message that says so"
+    if late in mute:
+        return f"{ranks_text(mute)} never send{'s' * (len(mute) == 1)} a message, so nobody can know"
+    if all(hears[rank] == {(rank - 1) % n} for rank in range(n)):
+        return "each rank hears from its left neighbour only; with 2 ranks these are all, with more they are not"
+    return "it did not wait for that rank, nor for a rank that had"
+
+
+CHECK = Check(
+    on_rank,
+    inputs,
+    expected=None,
+    verify=verify,
+    calls=lambda case: case.world_size,
+    rules=[
+        rules.only("send", "recv", "isend", "irecv", why="The point is to build it from messages between two ranks.")
+    ],
+)

@@ -1,0 +1,85 @@
+"""ch01.mean_over_uneven: parts of different lengths, some of them empty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...grading.check import Case, Check, Given, Mistake
+
+# Numbers that each rank holds.
+_LENGTHS: dict[str, dict[str, Any]] = {
+    "uneven parts": {"lengths": [3, 7, 1, 5]},
+    "an empty part": {"lengths": [4, 0, 6, 1]},
+    "all on the last rank": {"lengths": [0, 0, 0, 0], "last": 5},
+}
+
+
+def inputs(case: Case) -> Given:
+    lengths = list(case.params["lengths"][: case.world_size])
+    lengths[-1] = case.params.get("last", lengths[-1])
+    g = case.generator()
+    # Each rank's numbers lie around another value: a mean of means is then far from the mean.
+    return [{"shard": torch.randn(n, generator=g) + 3.0 * (rank + 1)} for rank, n in enumerate(lengths)]
+
+
+def on_rank(answer: Any, shard: torch.Tensor) -> Any:
+    return answer(shard)
+
+
+def expected(case: Case, given: Given) -> list[torch.Tensor]:
+    return [torch.cat([i["shard"] for i in given]).double().mean().float()] * case.world_size
+
+
+def mistakes(case: Case, given: Given) -> list[Mistake]:
+    n, shards = case.world_size, [i["shard"] for i in given]
+    total, means = torch.cat(shards).sum(), torch.stack([s.mean() for s in shards])
+    lengths = ", ".join(str(len(s)) for s in shards)
+    shortest, count = min(map(len, shards)), sum(map(len, shards))
+    # With one rank the two mistakes give the same value, and the text has to fit both.
+    undivided = f"this is the sum of all numbers: it is not divided by how many they are, {count}"
+    if n == 1:
+        undivided += "; divided by the number of ranks, 1, it stays the same"
+    cut = torch.stack([torch.tensor([float(int(s.sum())), float(len(s))]) for s in shards]).sum(0)
+    return [
+        Mistake("DTL-VALUE-COUNT", undivided, [total] * n),
+        Mistake(
+            "DTL-VALUE-STALE",
+            "each rank returns the mean of its own numbers: those of the other ranks never reached it",
+            [s.mean() for s in shards],
+        ),
+        Mistake(
+            "DTL-VALUE-LAST",
+            "the numbers of the last rank stand in the place of every rank's: [tensor] * n holds one tensor n times",
+            [shards[-1].mean()] * n,
+        ),
+        Mistake(
+            "DTL-VALUE-WHOLE",
+            "the ranks' sums lost what is behind the point: whole numbers were added up",
+            [cut[0] / cut[1]] * n,
+        ),
+        Mistake(
+            "DTL-VALUE-MEAN-OF-MEANS",
+            f"the mean of the ranks' means: every rank counts the same, although they hold {lengths} numbers",
+            [means.mean()] * n,
+        ),
+        Mistake(
+            "DTL-VALUE-COUNT",
+            f"the sum is right, but it is divided by the number of ranks, {n}, and not by the number of numbers",
+            [total / n] * n,
+        ),
+        Mistake(
+            "DTL-VALUE-LOCAL-COUNT",
+            "the sum is that of all ranks, but each rank divides it by the length of its own part",
+            [total / len(s) for s in shards],
+        ),
+        Mistake(
+            "DTL-VALUE-CUT",
+            f"every part was cut to the length of the shortest, {shortest}: numbers were left out",
+            [torch.cat([s[:shortest] for s in shards]).mean()] * n,
+        ),
+    ]
+
+
+CHECK = Check(on_rank, inputs, expected, cases=_LENGTHS, mistakes=mistakes)

@@ -1,0 +1,94 @@
+"""ch01.rank_groups: each rank plays a job of another size."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from ...grading.check import Case, Check, Given, Mistake
+
+# (world size, tp) by rank. In each case the number of groups differs from their size on some rank.
+_JOBS: dict[str, dict[str, Any]] = {
+    "tp divides the ranks": {"jobs": [(8, 2), (12, 4), (15, 3), (12, 2)]},
+    "one group of a kind": {"jobs": [(4, 4), (5, 1), (1, 1), (6, 6)]},
+    "tp does not divide the ranks": {"jobs": [(8, 3), (7, 2), (10, 4), (2, 3)]},
+}
+
+
+def inputs(case: Case) -> Given:
+    return [dict(zip(("size", "tp"), case.params["jobs"][rank], strict=True)) for rank in range(case.world_size)]
+
+
+def on_rank(answer: Any, size: int, tp: int) -> Any:
+    try:
+        groups = answer(size, tp)
+    except ValueError:
+        if size % tp:
+            return "ValueError"
+        raise
+    return "no ValueError" if size % tp else groups
+
+
+def expected(case: Case, given: Given) -> list[Any]:
+    return [_groups(i["size"], i["tp"]) for i in given]
+
+
+def _groups(size: int, tp: int) -> Any:
+    if size % tp:
+        return "ValueError"
+    return {"tp": _consecutive(size, tp), "dp": _strided(size, tp)}
+
+
+def _consecutive(size: int, length: int) -> list[list[int]]:
+    """Neighbours, `length` in a group."""
+    return [list(range(first, first + length)) for first in range(0, size, length)]
+
+
+def _strided(size: int, step: int) -> list[list[int]]:
+    """Ranks that lie `step` apart; `step` groups."""
+    return [list(range(first, size, step)) for first in range(step)]
+
+
+def mistakes(case: Case, given: Given) -> list[Mistake]:
+    jobs = [(i["size"], i["tp"]) for i in given]
+    size, tp = jobs[0]
+    if size % tp:
+        return _unchecked(jobs)
+    swapped = [{"tp": _strided(n, t), "dp": _consecutive(n, t)} for n, t in jobs]
+    other = [{"tp": _strided(n, n // t), "dp": _consecutive(n, n // t)} for n, t in jobs]
+    number = [{"tp": _consecutive(n, n // t), "dp": _strided(n, n // t)} for n, t in jobs]
+    both = [{"tp": _consecutive(n, t), "dp": _consecutive(n, n // t)} for n, t in jobs]
+    text = "the tp groups are strided and the dp groups consecutive: it is the other way round"
+    return [
+        Mistake("DTL-VALUE-SWAPPED", text, swapped),
+        Mistake("DTL-VALUE-SWAPPED", text, other),
+        Mistake(
+            "DTL-VALUE-TP",
+            f"tp = {tp} was taken for the number of tp groups; it is the number of ranks in each",
+            number,
+        ),
+        Mistake(
+            "DTL-VALUE-DP",
+            "the dp groups are consecutive ranks, like the tp groups: ranks 0 and 1 would then share both groups",
+            both,
+        ),
+    ]
+
+
+def _unchecked(jobs: list[tuple[int, int]]) -> list[Mistake]:
+    """A ValueError missing on some ranks; the text is about the first of them."""
+    found = []
+    for raised in itertools.product((False, True), repeat=len(jobs)):
+        if not all(raised):
+            size, tp = jobs[raised.index(False)]
+            text = f"{size} ranks cannot be cut into groups of {tp}, and no ValueError was raised"
+            values = ["ValueError" if one else "no ValueError" for one in raised]
+            found.append(Mistake("DTL-VALUE-UNCHECKED", text, values))
+    return found
+
+
+def told(case: Case, given: Given, rank: int) -> str:
+    return f"world_size = {given[rank]['size']}, tp = {given[rank]['tp']}"
+
+
+CHECK = Check(on_rank, inputs, expected, cases=_JOBS, mistakes=mistakes, told=told)

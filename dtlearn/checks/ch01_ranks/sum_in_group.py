@@ -1,0 +1,74 @@
+"""ch01.sum_in_group: groups that cover the job, of equal and of different sizes, also in an unusual order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...grading import rules
+from ...grading.check import Case, Check, Given, Mistake
+
+# Groups by world size.
+_GROUPS = {
+    "strided": {1: [[0]], 2: [[0], [1]], 3: [[0, 2], [1]], 4: [[0, 2], [1, 3]]},
+    "of different sizes, not in order": {1: [[0]], 2: [[1, 0]], 3: [[1, 2], [0]], 4: [[2], [3, 1, 0]]},
+}
+
+
+def inputs(case: Case) -> Given:
+    g = case.generator()
+    groups = case.params["groups"][case.world_size]
+    return [{"x": torch.randn(4, generator=g), "groups": groups} for _ in range(case.world_size)]
+
+
+def on_rank(answer: Any, x: torch.Tensor, groups: Any) -> Any:
+    return answer(x, groups)
+
+
+def expected(case: Case, given: Given) -> list[torch.Tensor]:
+    groups = case.params["groups"][case.world_size]
+    own = [next(g for g in groups if rank in g) for rank in range(case.world_size)]
+    return [_sum(given, group) for group in own]
+
+
+def _sum(given: Given, ranks: list[int]) -> torch.Tensor:
+    return torch.stack([given[r]["x"] for r in ranks]).double().sum(0).float()
+
+
+def mistakes(case: Case, given: Given) -> list[Mistake]:
+    ranks, groups = range(case.world_size), case.params["groups"][case.world_size]
+    right = expected(case, given)
+    first = [_sum(given, list(ranks))] * case.world_size
+    some = []
+    for number, group in enumerate(groups):
+        held = [right[r] if r in group else given[r]["x"] for r in ranks]
+        name = "first" if number == 0 else "last" if number == len(groups) - 1 else f"{number + 1}."
+        text = f"only the ranks of the {name} group, {group}, were summed: the others kept their own x"
+        some.append(Mistake("DTL-VALUE-ONE-GROUP", text, held))
+    everyone = "this is the sum over all ranks of the job: the call went to the default group"
+    last = [given[max(own)]["x"] * len(own) for r in ranks for own in groups if r in own]
+    return [
+        Mistake("DTL-VALUE-WORLD", everyone, first),
+        *some,
+        Mistake(
+            "DTL-VALUE-LAST",
+            "the x of the last rank of the group was added once for each: [tensor] * n holds one tensor n times",
+            last,
+        ),
+        Mistake(
+            "DTL-VALUE-REPEATED",
+            "each rank's own x counts twice: it is in the sum over the group already",
+            [right[r] + given[r]["x"] for r in ranks],
+        ),
+    ]
+
+
+CHECK = Check(
+    on_rank,
+    inputs,
+    expected,
+    cases={name: {"groups": groups} for name, groups in _GROUPS.items()},
+    rules=[rules.never("all_gather_object", "gather_object", why="Tensors need no pickling.")],
+    mistakes=mistakes,
+)

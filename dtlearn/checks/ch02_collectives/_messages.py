@@ -1,0 +1,74 @@
+"""What the checks of this chapter share: rules on messages, and rings played through in the judge.
+
+A ring is played on lists of chunks, `held[rank][chunk]`, to know what an answer with a certain mistake returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+
+from ...grading import rules
+from ...grading.check import Case, Finding, Given, Rule
+from ...grading.on_rank.stress import UNWRITTEN
+from ...runtime.record.record import Record
+
+Held = list[list[torch.Tensor]]
+
+POINT_TO_POINT = rules.only(
+    *("send", "recv", "isend", "irecv"), why="The point is to build it from messages between two ranks."
+)
+
+
+def chunk_budget(limit: Callable[[Case, Given], float], whole: Callable[[Case, Given], int]) -> Rule:
+    """`rules.most_bytes(limit)`, which recognises messages that are the whole tensor, `whole` bytes."""
+    plain = rules.most_bytes(limit)
+
+    def rule(case: Case, given: Given, record: Record) -> Finding | None:
+        found = plain(case, given, record)
+        if found is None or found.rank is None:
+            return found
+        sent = [e.nbytes for e in record.select(rank=found.rank) if e.op in ("send", "isend")]
+        large = sum(nbytes >= whole(case, given) for nbytes in sent)
+        if not large:
+            return found
+        which = f"each of its {large} messages" if large > 1 else "its only message"
+        which = which if large == len(sent) else f"of its {len(sent)} messages {large}"
+        return replace(
+            found, text=f"{found.text}: {which} {'is' if large in (1, len(sent)) else 'are'} the whole tensor"
+        )
+
+    return rule
+
+
+def total(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The sum, rounded once."""
+    first = tensors[0]
+    exact = torch.float64 if first.is_floating_point() else torch.int64
+    return torch.stack([t.to(exact) for t in tensors]).sum(0).to(first.dtype)
+
+
+def travel(held: Held, ranks: Sequence[int], steps: int, first: int, adds: bool) -> Held:
+    """A journey around the ring of `ranks`: in step k the i-th rank sends its chunk i + first - k to the next one.
+
+    Returns what they hold then; `held` stays as it is. With `adds` the receiver adds, otherwise it replaces.
+    """
+    size, now = len(ranks), [list(chunks) for chunks in held]
+    for step in range(steps):
+        sent = [now[rank][(i + first - step) % size] for i, rank in enumerate(ranks)]
+        for i, rank in enumerate(ranks):
+            chunk = (i - 1 + first - step) % size
+            now[rank][chunk] = now[rank][chunk] + sent[i - 1] if adds else sent[i - 1]
+    return now
+
+
+def unwritten(tensor: torch.Tensor) -> torch.Tensor:
+    """What is in the memory of `torch.empty_like(tensor)` while an answer is graded with poison."""
+    return torch.full_like(tensor, float("nan") if tensor.is_floating_point() else UNWRITTEN)
+
+
+def padded_bytes(x: torch.Tensor, num_chunks: int) -> int:
+    """Size of x, rounded up to so many equal chunks."""
+    return -(-x.numel() // num_chunks) * num_chunks * x.element_size()

@@ -1,0 +1,121 @@
+"""ch02.all_reduce: any number of elements, within the bytes of a ring.
+
+Whoever keeps to these bytes adds up each element in one place: so all ranks get the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...grading.check import Case, Check, Given, Mistake, Stress
+from ...grading.judging.grade import payload_bytes
+from ._messages import POINT_TO_POINT, chunk_budget, padded_bytes, total, travel
+
+# Elements: `per_rank` for each rank, and `more`; in so many rows.
+_CASES: dict[str, dict[str, Any]] = {
+    "N divides the size, two dimensions": {"per_rank": 4, "more": 0, "rows": 4},
+    "N does not divide the size": {"per_rank": 5, "more": -1},
+    "fewer elements than ranks": {"per_rank": 1, "more": -1, "dtype": torch.float64},
+    "a long tensor": {"per_rank": 130_000, "more": -1},
+}
+
+
+def inputs(case: Case) -> Given:
+    g, n = case.generator(), case.world_size
+    numel = max(1, case.params["per_rank"] * n + case.params["more"])
+    dtype = case.params.get("dtype", torch.float32)
+    shape = [case.params["rows"], -1] if "rows" in case.params else [-1]
+    return [{"x": (100 * torch.rand(numel, generator=g) + rank).to(dtype).view(shape)} for rank in range(n)]
+
+
+def on_rank(answer: Any, x: torch.Tensor) -> Any:
+    answer(x)
+    return x
+
+
+def expected(case: Case, given: Given) -> list[torch.Tensor]:
+    return [total([i["x"] for i in given])] * case.world_size
+
+
+def mistakes(case: Case, given: Given) -> list[Mistake]:
+    n, ranks = case.world_size, range(case.world_size)
+    if n == 1:
+        return []
+    xs = [i["x"] for i in given]
+    mine = [list(x.view(-1).tensor_split(n)) for x in xs]
+    found = []
+
+    def add(code: str, text: str, held: list[list[torch.Tensor]]) -> None:
+        found.append(Mistake(code, text, [torch.cat(held[r]).view_as(xs[r]) for r in ranks]))
+
+    for first in (-1, 0):  # the chunk that a rank sends first; it ends with chunk `rank + own` complete
+        own = first + 1
+        reduced = travel(mine, ranks, n - 1, first, adds=True)
+        short = travel(mine, ranks, n - 2, first, adds=True)
+        add(
+            "DTL-VALUE-ONE-CHUNK",
+            f"only one chunk is the sum on each rank (on rank 0 chunk {own}): that is the reduce-scatter; the "
+            "all-gather is missing"
+            + (
+                ", or one step short; or the other chunk's sum is in a new tensor, which is no part of x (write into "
+                "the view: chunks[c] += ..., and not chunks[c] = chunks[c] + ...)"
+                if n == 2
+                else ""
+            ),
+            reduced,
+        )
+        add(
+            "DTL-VALUE-MISSING",
+            "one step too few in the reduce-scatter: a summand is missing in every chunk"
+            + ("; or what arrives there replaces the chunk, to which it has to be added" if n == 2 else ""),
+            travel(short, ranks, n - 1, own, adds=False),
+        )
+        add(
+            "DTL-VALUE-SHORT",
+            "one step too few in the all-gather: each rank lacks the sum of one chunk",
+            travel(reduced, ranks, n - 2, own, adds=False),
+        )
+        add(
+            "DTL-VALUE-TWICE",
+            "summands count twice: the all-gather adds what it receives; a complete chunk has to replace what is there",
+            travel(reduced, ranks, n - 1, own, adds=True),
+        )
+        for shift in (-1, 1):
+            add(
+                "DTL-VALUE-WRONG-CHUNK",
+                f"the all-gather begins with another chunk than the reduce-scatter ends with: rank 0 ends with chunk "
+                f"{own} complete, and begins with chunk {(own + shift) % n}",
+                travel(reduced, ranks, n - 1, own + shift, adds=False),
+            )
+    length = xs[0].numel() // n * n
+    if length != xs[0].numel():  # such a tensor has one dimension
+        text = f"the last {len(xs[0]) - length} of {len(xs[0])} elements are still each rank's own: {n} chunks of "
+        text += f"{length // n} do not cover the tensor"
+        sums = total(xs)
+        found.append(Mistake("DTL-VALUE-TAIL", text, [torch.cat([sums[:length], x[length:]]) for x in xs]))
+    return found
+
+
+def payload(case: Case, given: Given) -> int:
+    return padded_bytes(given[0]["x"], case.world_size)
+
+
+CHECK = Check(
+    on_rank,
+    inputs,
+    expected,
+    cases=_CASES,
+    mistakes=mistakes,
+    rules=[
+        POINT_TO_POINT,
+        chunk_budget(
+            lambda case, given: 2 * (case.world_size - 1) / case.world_size * payload(case, given),
+            whole=lambda case, given: payload_bytes(given, "x"),
+        ),
+    ],
+    payload=payload,
+    may_change_inputs=True,
+    stress=Stress(poison=True),
+)

@@ -1,0 +1,106 @@
+"""ch02.all_to_all: part d of rank s arrives in place s of rank d, all at the same time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...grading import rules
+from ...grading.check import Case, Check, Given, Mistake, Stress
+from ._messages import POINT_TO_POINT, chunk_budget, unwritten
+
+_CASES: dict[str, dict[str, Any]] = {
+    "short": {"shape": [2], "dtype": torch.float32},
+    "whole numbers in two dimensions": {"shape": [3, 2], "dtype": torch.int64},
+    "long": {"shape": [280_000], "dtype": torch.float32},
+}
+
+
+def inputs(case: Case) -> Given:
+    g, n = case.generator(), case.world_size
+    shape, dtype = case.params["shape"], case.params["dtype"]
+    return [
+        {"parts": [(10 * torch.rand(shape, generator=g) + 100 * rank + 10 * d).to(dtype) for d in range(n)]}
+        for rank in range(n)
+    ]
+
+
+def on_rank(answer: Any, parts: list[torch.Tensor]) -> Any:
+    return answer(parts)
+
+
+def expected(case: Case, given: Given) -> list[list[torch.Tensor]]:
+    return [[i["parts"][rank] for i in given] for rank in range(case.world_size)]
+
+
+def mistakes(case: Case, given: Given) -> list[Mistake]:
+    n, ranks = case.world_size, range(case.world_size)
+    part = [i["parts"] for i in given]
+    if n == 1:
+        return [_own_part_missing(part)]
+    return [
+        Mistake(
+            "DTL-VALUE-SAME-PART",
+            "every rank sent its own part, the one with its own number, to all: that is an all-gather; part d is for "
+            "rank d",
+            [[part[s][s] for s in ranks] for _ in ranks],
+        ),
+        Mistake(
+            "DTL-VALUE-SAME-PART",
+            "every rank sent its part 0 to all the others; part d is for rank d",
+            [[part[s][0] if s != r else part[r][r] for s in ranks] for r in ranks],
+        ),
+        Mistake(
+            "DTL-VALUE-PERMUTED",
+            "in the order of arrival: on rank 0 first its own part, then that of its left neighbour, and so on; in "
+            "place s must stand what came from rank s",
+            [[part[(r - k) % n][r] for k in ranks] for r in ranks],
+        ),
+        Mistake(
+            "DTL-VALUE-PERMUTED",
+            "each part stands in the place of the rank that was sent to in that step; it came from another one, on "
+            "the other side",
+            [[part[(2 * r - s) % n][r] for s in ranks] for r in ranks],
+        ),
+        Mistake(
+            "DTL-VALUE-OWN-PART",
+            "the rank's own part is missing: nobody sends it, so it has to be copied",
+            [[torch.zeros_like(part[r][r]) if s == r else part[s][r] for s in ranks] for r in ranks],
+        ),
+        _own_part_missing(part),
+    ]
+
+
+def _own_part_missing(part: list[list[torch.Tensor]]) -> Mistake:
+    ranks = range(len(part))
+    return Mistake(
+        "DTL-VALUE-OWN-PART",
+        "the rank's own part is missing: nobody sends it, so it has to be copied; its place is still as torch.empty "
+        "left it",
+        [[unwritten(part[r][r]) if s == r else part[s][r] for s in ranks] for r in ranks],
+    )
+
+
+def _part_bytes(case: Case, given: Given) -> int:
+    part = given[0]["parts"][0]
+    return int(part.numel() * part.element_size())
+
+
+CHECK = Check(
+    on_rank,
+    inputs,
+    expected,
+    cases=_CASES,
+    mistakes=mistakes,
+    rules=[
+        POINT_TO_POINT,
+        chunk_budget(
+            lambda case, given: (case.world_size - 1) * _part_bytes(case, given),
+            whole=lambda case, given: case.world_size * _part_bytes(case, given),
+        ),
+        rules.most_rounds("3*(N-1)"),
+    ],
+    payload=lambda case, given: case.world_size * _part_bytes(case, given),
+    stress=Stress(poison=True),
+)

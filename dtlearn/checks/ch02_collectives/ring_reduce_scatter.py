@@ -1,0 +1,114 @@
+"""ch02.ring_reduce_scatter: parts of equal and of different sizes; rank r gets the sum of part r."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ...grading import rules
+from ...grading.check import Case, Check, Given, Mistake, Stress
+from ._messages import POINT_TO_POINT, chunk_budget, total, travel
+
+# Shape of part c: that at c % 4.
+_SHAPES: dict[str, list[list[int]]] = {
+    "equal parts": [[3], [3], [3], [3]],
+    "parts of different shapes, one empty": [[2, 2], [5], [0], [1]],
+    "long parts": [[300_000], [300_001], [300_000], [300_000]],
+}
+
+
+def inputs(case: Case) -> Given:
+    g, n = case.generator(), case.world_size
+    shapes = [case.params["shapes"][c % 4] for c in range(n)]
+    dtype = torch.float64 if case.name == "equal parts" else torch.float32
+    return [
+        {"parts": [(100 * torch.rand(s, generator=g) + 100 * rank + 10 * c).to(dtype) for c, s in enumerate(shapes)]}
+        for rank in range(n)
+    ]
+
+
+def on_rank(answer: Any, parts: list[torch.Tensor]) -> Any:
+    return answer(parts)
+
+
+def expected(case: Case, given: Given) -> list[torch.Tensor]:
+    return [_sum(given, part) for part in range(case.world_size)]
+
+
+def _sum(given: Given, part: int, without: int | None = None) -> torch.Tensor:
+    return total([i["parts"][part] for rank, i in enumerate(given) if rank != without])
+
+
+def mistakes(case: Case, given: Given) -> list[Mistake]:
+    n = case.world_size
+    if n == 1:
+        return []
+    ranks, right = range(n), expected(case, given)
+    own = [given[r]["parts"][r] for r in ranks]
+    missing = "one step too few"
+    found = [
+        Mistake(
+            "DTL-VALUE-PERMUTED",
+            f"rank 0 kept the sum of part {shift % n}, which belongs on rank {shift % n}; so did the others: every "
+            "part began its journey one rank too far",
+            [right[(r + shift) % n] for r in ranks],
+        )
+        for shift in (1, -1)
+    ]
+    found += [
+        Mistake("DTL-VALUE-OWN-PART", "every rank returned its own part: no summand of another rank is in it", own),
+        Mistake(
+            "DTL-VALUE-MISSING",
+            f"{missing}: rank 0 has part 1, on its way to rank 1, whose summand is missing",
+            [_sum(given, (r + 1) % n, without=(r + 1) % n) for r in ranks],
+        ),
+    ]
+    if all(p.shape == given[0]["parts"][0].shape for p in given[0]["parts"]):
+        begun = [given[(r + 1) % n]["parts"] for r in ranks]
+        found.append(
+            Mistake(
+                "DTL-VALUE-WRONG-PART",
+                "every rank added the part that it had just sent on (rank 0: part "
+                f"{n - 1}), not the same part as the partial sum that came (rank 0: part {(n - 2) % n})",
+                [begun[r][r] + _sum(given, (r + 1) % n, without=(r + 1) % n) for r in ranks],
+            )
+        )
+    for away in range(1, n):
+        text = f"a summand is missing: that of rank {away} on rank 0, of rank {(1 + away) % n} on rank 1, ..."
+        values = [_sum(given, r, without=(r + away) % n) for r in ranks]
+        found.append(Mistake("DTL-VALUE-MISSING", text, values))
+    whole = [i["parts"] for i in given]
+    for steps, text in ((n - 2, missing), (n, "one step too many: a summand counts twice")):
+        for first in (0, -1):
+            held = travel(whole, ranks, steps, first, adds=True)
+            for shift in (0, 1, -1):
+                values = [held[r][(r + shift) % n] for r in ranks]
+                code = "DTL-VALUE-MISSING" if steps < n else "DTL-VALUE-TWICE"
+                found.append(Mistake(code, text, values))
+    return found
+
+
+def _largest(case: Case, given: Given) -> int:
+    """Bytes of the largest part."""
+    return max(int(p.numel() * p.element_size()) for p in given[0]["parts"])
+
+
+def _all(case: Case, given: Given) -> int:
+    return sum(int(p.numel() * p.element_size()) for p in given[0]["parts"])
+
+
+CHECK = Check(
+    on_rank,
+    inputs,
+    expected,
+    cases={name: {"shapes": shapes} for name, shapes in _SHAPES.items()},
+    mistakes=mistakes,
+    rules=[
+        POINT_TO_POINT,
+        chunk_budget(lambda case, given: (case.world_size - 1) * _largest(case, given), whole=_all),
+        rules.in_a_ring(),
+    ],
+    payload=lambda case, given: case.world_size * _largest(case, given),
+    stress=Stress(poison=True),
+)

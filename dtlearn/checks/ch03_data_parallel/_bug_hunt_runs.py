@@ -1,0 +1,102 @@
+"""How a run of the training loop of ch03.bug_hunt ends that has given bugs, played in the judge without a rank."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn.functional import mse_loss
+from torch.utils.data import DistributedSampler
+
+from ...grading.check import Given
+
+SAMPLES, BATCH, LR = 24, 2, 0.01
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a run is played. The defaults are right.
+
+    Attributes:
+        order: "epoch"; "same": never told the epoch; "late": one epoch behind; "from 1"; "by rank": own seeds.
+        clip: "mean": the mean gradient; "own": each rank's before it; "sum": before the division; "never"; "each":
+            parameter by itself; "value": each element.
+        old: "gone", or "kept": the gradient of the step before, to which the new one is added.
+        loss: "mean" over the ranks, each rank's "own", "rank 0"'s.
+        stop: by the "loss", when "any" rank's own loss is low enough, or when "all" are.
+        start: with the parameters of "rank 0", or with each rank's "own".
+    """
+
+    order: str = "epoch"
+    clip: str = "mean"
+    old: str = "gone"
+    loss: str = "mean"
+    stop: str = "loss"
+    start: str = "rank 0"
+
+
+def play(given: Given, run: Run) -> list[dict[str, Any]]:
+    """What each rank has at the end of a run, by rank."""
+    n, numbers = len(given), given[0]["numbers"]
+    starts = [given[r if run.start == "own" else 0] for r in range(n)]
+    models = [[i["weight"].clone(), i["bias"].clone()] for i in starts]
+    orders: list[list[int]] = [[] for _ in given]
+    losses: list[list[float]] = [[] for _ in given]
+    step = [torch.zeros_like(p) for p in models[0]]
+    for epoch in range(numbers["epochs"]):
+        shards = [_shard(run.order, epoch, r, n) for r in range(n)]
+        for first in range(0, SAMPLES // n, BATCH):
+            rows = [shard[first : first + BATCH] for shard in shards]
+            grads = [_gradient(m, i["x"][b], i["y"][b]) for m, i, b in zip(models, given, rows, strict=True)]
+            if run.old == "kept":
+                grads = [[g + old for g, old in zip(own, step, strict=True)] for own in grads]
+            step = _averaged(grads, run.clip, numbers["max_norm"])
+            models = [[p - LR * g for p, g in zip(m, step, strict=True)] for m in models]
+        held = [i["validation"] for i in given]
+        own = [float(mse_loss(_out(m, x), y)) for m, (x, y) in zip(models, held, strict=True)]
+        told = {"mean": [sum(own) / n] * n, "own": own, "rank 0": [own[0]] * n}[run.loss]
+        for r in range(n):
+            orders[r] += shards[r]
+            losses[r].append(told[r])
+        low = [loss < numbers["target"] for loss in own]
+        if {"loss": told[0] < numbers["target"], "any": any(low), "all": all(low)}[run.stop]:
+            break
+    return [{"order": o, "losses": v, "parameters": m} for o, v, m in zip(orders, losses, models, strict=True)]
+
+
+def _shard(order: str, epoch: int, rank: int, n: int) -> list[int]:
+    sampler = DistributedSampler(range(SAMPLES), num_replicas=n, rank=rank)  # type: ignore[arg-type, var-annotated]
+    told = {"same": 0, "late": max(0, epoch - 1), "from 1": epoch + 1, "by rank": epoch + rank}
+    sampler.set_epoch(told.get(order, epoch))
+    return list(sampler)
+
+
+def _out(model: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    return x @ model[0].T + model[1]
+
+
+def _gradient(model: list[torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    error = 2 * (_out(model, x) - y) / len(x)
+    return [error.T @ x, error.sum(0)]
+
+
+def _clipped(grads: list[torch.Tensor], max_norm: float) -> list[torch.Tensor]:
+    length = math.sqrt(sum(float(g.square().sum()) for g in grads))
+    return [g * min(1.0, max_norm / (length + 1e-6)) for g in grads]
+
+
+def _averaged(grads: list[list[torch.Tensor]], clip: str, max_norm: float) -> list[torch.Tensor]:
+    n = len(grads)
+    if clip == "own":  # their mean is no longer than max_norm: clipping that too would change nothing
+        grads = [_clipped(g, max_norm) for g in grads]
+    total = [torch.stack(column).sum(0) for column in zip(*grads, strict=True)]
+    if clip == "sum":
+        return [g / n for g in _clipped(total, max_norm)]
+    mean = [g / n for g in total]
+    if clip == "each":
+        return [_clipped([g], max_norm)[0] for g in mean]
+    if clip == "value":
+        return [g.clamp(-max_norm, max_norm) for g in mean]
+    return _clipped(mean, max_norm) if clip == "mean" else mean

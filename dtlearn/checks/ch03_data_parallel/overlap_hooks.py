@@ -1,0 +1,236 @@
+"""ch03.overlap_hooks: two steps of a small network; when each bucket was launched, and what came of it.
+
+`on_rank` has hooks of its own on the same parameters, which run after the answer's and note the time. So a call
+belongs to the hook whose note follows it: that needs no assumption on how fast anything is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...grading.check import Case, Check, Finding, Given, Mistake, Stress
+from ...grading.judging.compare import compare
+from ...runtime.record.record import Event, Record
+
+_STEPS = 2
+_ROWS, _WIDTH = 4, 3
+# Layers of the network in the order of the forward pass; rank r begins `turn` x r layers later.
+_CASES: dict[str, dict[str, Any]] = {
+    "layer after layer": {"chained": True, "turn": 0},
+    "branches, in another order on each rank": {"chained": False, "turn": 1},
+}
+_LAYERS = 3
+_BUCKETS = [[5, 4], [3, 2], [1, 0]]  # parameters 2 i and 2 i + 1 are weight and bias of layer i
+
+_START_OVER = "what is still missing, and what was launched, must start over in finish()"
+
+
+def inputs(case: Case) -> Given:
+    g, given = case.generator(), []
+    shapes = [(_WIDTH, _WIDTH), (_WIDTH,)] * _LAYERS
+    parameters = [torch.randn(shape, generator=g) for shape in shapes]
+    for rank in range(case.world_size):
+        order = [(layer + case.params["turn"] * rank) % _LAYERS for layer in range(_LAYERS)]
+        x = torch.randn(_STEPS, _ROWS, _WIDTH, generator=g) + rank
+        given.append(
+            {"parameters": parameters, "buckets": _BUCKETS, "order": order, "chained": case.params["chained"], "x": x}
+        )
+    return given
+
+
+def on_rank(answer: Any, parameters: Any, buckets: Any, order: Any, chained: bool, x: Any) -> Any:
+    import time
+
+    leaves: list[Any] = [torch.nn.Parameter(p.clone()) for p in parameters]
+    overlap = answer([[leaves[i] for i in bucket] for bucket in buckets])
+    if not callable(getattr(overlap, "finish", None)):
+        return type(overlap).__name__
+    steps, ready = [], []
+    hooks = [len(leaf._post_accumulate_grad_hooks or ()) for leaf in leaves]
+    for number, leaf in enumerate(leaves):
+        leaf.register_post_accumulate_grad_hook(lambda _, number=number: ready.append([number, time.monotonic_ns()]))
+    for rows in x:
+        for leaf in leaves:
+            leaf.grad = torch.zeros_like(leaf)  # a new one in each step, as after zero_grad()
+        ready.clear()
+        begun = time.monotonic_ns()
+        hidden, total = rows, torch.zeros(())
+        for layer in order:
+            out = torch.tanh((hidden if chained else rows) @ leaves[2 * layer] + leaves[2 * layer + 1])
+            hidden, total = out, total + (layer + 1) * out.square().sum()
+        total.backward()
+        done = time.monotonic_ns()
+        overlap.finish()
+        moved = [i for i, leaf in enumerate(leaves) if not torch.equal(leaf, parameters[i])]
+        again = [len(leaf._post_accumulate_grad_hooks) - 1 for leaf in leaves] != hooks
+        grads = [None if leaf.grad is None else leaf.grad.clone() for leaf in leaves]
+        notes = {"ready": list(ready), "span": [begun, done], "moved": moved, "again": again}
+        steps.append({"grads": grads, **notes})
+    return steps
+
+
+def _alone(given: Given) -> list[list[list[torch.Tensor]]]:
+    """Each rank's own gradients: [rank][step][parameter]."""
+    return [[_gradient(i, rows) for rows in i["x"]] for i in given]
+
+
+def _gradient(i: dict[str, Any], rows: torch.Tensor) -> list[torch.Tensor]:
+    leaves = [p.double().requires_grad_() for p in i["parameters"]]
+    hidden, total = rows.double(), torch.zeros((), dtype=torch.float64)
+    for layer in i["order"]:
+        out = torch.tanh((hidden if i["chained"] else rows.double()) @ leaves[2 * layer] + leaves[2 * layer + 1])
+        hidden, total = out, total + (layer + 1) * out.square().sum()
+    return [g.float() for g in torch.autograd.grad(total, leaves)]
+
+
+def _mean(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.stack(list(tensors)).double().mean(0).float()
+
+
+def _named(steps: Sequence[Sequence[Any]]) -> dict[str, dict[str, Any]]:
+    """As messages name them: of each step, the gradient of each parameter."""
+    return {f"step {s + 1}": {f"parameter {p}": g for p, g in enumerate(grads)} for s, grads in enumerate(steps)}
+
+
+def _means(given: Given) -> list[list[torch.Tensor]]:
+    alone = _alone(given)
+    return [[_mean([a[s][p] for a in alone]) for p in range(2 * _LAYERS)] for s in range(_STEPS)]
+
+
+def _right(case: Case, given: Given) -> list[dict[str, dict[str, torch.Tensor]]]:
+    return [_named(_means(given))] * case.world_size
+
+
+def _mistakes(case: Case, given: Given) -> list[Mistake]:
+    alone, right = _alone(given), _means(given)
+    # Biases are added last in the forward pass, so the weight of a layer is the last of its bucket to arrive.
+    without = [[g if p % 2 else torch.zeros_like(g) for p, g in enumerate(step)] for step in right]
+    early = Mistake(
+        "DTL-VALUE-MISSING",
+        "the gradient that arrives last is missing in every bucket: its hook ran before p.grad had it; "
+        "register_post_accumulate_grad_hook runs after",
+        [_named(without)] * len(alone),
+    )
+    if case.world_size == 1:
+        return [early]
+    stale = "DTL-VALUE-STALE"
+    nothing = "every rank still has its own gradients: finish() must wait, divide and copy the result back into p.grad"
+    second = "the first step is right; in the second every rank keeps its own gradients"
+    repeated = "the first step is right; the second has the gradients of the first"
+    counts = _START_OVER
+    return [
+        early,
+        Mistake(stale, nothing, [_named(a) for a in alone]),
+        Mistake(stale, f"{second}: {counts}", [_named([right[0], a[1]]) for a in alone]),
+        Mistake(stale, f"{repeated}: {counts}", [_named([right[0], right[0]])] * len(alone)),
+    ]
+
+
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    """When the calls were made, then the gradients."""
+    for rank, steps in enumerate(got):
+        if isinstance(steps, str):
+            text = f"rank {rank} got an object of type {steps} from overlap_hooks; it should have a method finish()"
+            return Finding("DTL-VALUE-TYPE", text, rank)
+        if moved := steps[0]["moved"]:
+            text = (
+                f"rank {rank} changed parameter {moved[0]} itself: the mean belongs into its .grad, and the optimizer "
+            )
+            return Finding("DTL-VALUE-PARAMETERS", f"{text}steps later", rank)
+    alone = case.world_size == 1 and not record.select(op="all_reduce").events  # then there is nothing to reduce
+    if not alone and not record.incomplete:
+        for rank, steps in enumerate(got):
+            for number, step in enumerate(steps):
+                if found := _timing(rank, number, step, _calls(record, rank, steps, number)):
+                    return found
+    found = compare(_GRADS, case, given, _right(case, given), [_named([s["grads"] for s in steps]) for steps in got])
+    if found and any(step["again"] for step in got[found.rank or 0]):
+        text = "there are more hooks after a step than before it: they stay where they are, so register them once; "
+        return Finding("DTL-RULE-SCHEDULE", f"{text}else each gradient is counted several times", found.rank)
+    return found
+
+
+def _calls(record: Record, rank: int, steps: Any, number: int) -> list[Event]:
+    """All-reduces of a rank in that step."""
+    begun = steps[number]["span"][0]
+    ended = steps[number + 1]["span"][0] if number + 1 < len(steps) else float("inf")
+    return [e for e in record.select(rank=rank, op="all_reduce") if begun <= e.start_ns < ended]
+
+
+def _timing(rank: int, number: int, step: Any, calls: list[Event]) -> Finding | None:
+    """Whether each bucket was launched in the hook of the last gradient that it had to wait for."""
+    done, arrivals = step["span"][1], [p for p, _ in step["ready"]]
+    late = [c for c in calls if c.start_ns >= done]
+    when = f"in step {number + 1}" if number else "in the first step"
+    if late and len(late) == len(calls):
+        text = f"rank {rank} launched nothing while backward ran: its all-reduces came after it, so nothing overlaps"
+        return _schedule(text, rank, late[0])
+    blocking = next((c for c in calls if not c.asynchronous), None)
+    if blocking:
+        text = f"line {blocking.line} of rank {rank} waits for each all-reduce in the hook, and backward stands still; "
+        return _schedule(f"{text}async_op=True returns at once", rank, blocking)
+    waited = next((c for c in calls if c.wait_ns is not None and c.wait_ns < done), None)
+    if waited:
+        text = f"rank {rank} calls wait() in the hook, and backward stands still until then: wait in finish()"
+        return _schedule(text, rank, waited)
+    if len(calls) > len(_BUCKETS):
+        text = f"rank {rank} made {len(calls)} all-reduces for {len(_BUCKETS)} buckets {when}; one each: put the "
+        text += "gradients of a bucket into one tensor"
+        return Finding("DTL-RULE-MESSAGES", text, rank, calls[0].line or None)
+    if len(calls) < len(_BUCKETS):
+        text = f"rank {rank} launched {len(calls)} of {len(_BUCKETS)} buckets {when}"
+        if number and not calls:
+            text += f", after all in the first: {_START_OVER}"
+        return Finding("DTL-RULE-MESSAGES", text, rank)
+    return _places(rank, [_during(c, step["ready"]) for c in calls], arrivals, calls)
+
+
+def _during(call: Event, ready: list[list[int]]) -> int:
+    """Number of the gradient, in order of arrival, in whose hook the call was made."""
+    return next((k for k, (_, at) in enumerate(ready) if call.start_ns <= at), len(ready))
+
+
+def _places(rank: int, made: list[int], arrivals: list[int], calls: list[Event]) -> Finding | None:
+    """The k-th call is bucket k's: it belongs to the hook in which that bucket and all before it became complete."""
+    complete = [max(arrivals.index(p) for p in bucket) for bucket in _BUCKETS]
+    right = [max(complete[: k + 1]) for k in range(len(_BUCKETS))]
+    if made == right:
+        return None
+    if made == sorted(complete):
+        order = ", ".join(str(b) for b in sorted(range(len(_BUCKETS)), key=lambda b: complete[b]))
+        text = f"rank {rank} launched the buckets as they became ready ({order}); other ranks have another order, and "
+        text += "the sums mix different buckets: keep to the order of the list"
+        return _schedule(text, rank, calls[0])
+    k = next(k for k, (a, b) in enumerate(zip(made, right, strict=True)) if a != b)
+    there = sum(p in _BUCKETS[k] for p in arrivals[: made[k] + 1])
+    if made[k] < right[k]:
+        text = f"rank {rank} launched bucket {k} when {there} of its {len(_BUCKETS[k])} gradients was there; the last "
+        return _schedule(f"{text}one completes it", rank, calls[k])
+    text = f"rank {rank} could have launched bucket {k} at gradient {right[k] + 1} of {len(arrivals)}, and did so "
+    where = f"at gradient {made[k] + 1}" if made[k] < len(arrivals) else "after the last"
+    return _schedule(f"{text}{where}: that time is lost", rank, calls[k])
+
+
+def _schedule(text: str, rank: int, call: Event) -> Finding:
+    return Finding("DTL-RULE-SCHEDULE", text, rank, call.line or None)
+
+
+def rule(case: Case, given: Given, record: Record) -> Finding | None:
+    """Nothing but all-reduces. (A record that is incomplete is refused before.)"""
+    for event in record:
+        if event.op != "all_reduce":
+            text = f"line {event.line} of rank {event.rank} calls {event.op}; one all_reduce per bucket is enough"
+            return Finding("DTL-RULE-CALLS", text, event.rank, event.line or None)
+    return None
+
+
+def payload(case: Case, given: Given) -> int:
+    return _STEPS * sum(4 * int(p.numel()) for p in given[0]["parameters"])
+
+
+_STRESS = Stress(poison=True, delays=0.002)
+_GRADS = Check(on_rank, inputs, _right, mistakes=_mistakes, rtol=1e-4, atol=1e-5, stress=_STRESS)
+CHECK = Check(on_rank, inputs, None, cases=_CASES, verify=verify, rules=[rule], payload=payload, stress=_STRESS)

@@ -1,0 +1,147 @@
+"""`dtlearn bench launch`: from call to result of an all-reduce, with `run_ranks` and with the usual launchers."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...runtime.errors import DtlearnError
+from ..doctor.check import first_line
+from ..durations import columns, seconds_text, spread
+from ..machine import load_line
+from .other_launchers import NOTEBOOK, SPAWN, Rivals
+
+OURS = "run_ranks"
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Times of one launcher.
+
+    Attributes:
+        launcher: its name.
+        first: seconds of the first call of its process; None if that failed.
+        warm: seconds of each later call.
+        error: why it failed; "" if it did not.
+    """
+
+    launcher: str
+    first: float | None
+    warm: tuple[float, ...]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class LaunchResult:
+    """All launchers, measured in turns in one run.
+
+    Attributes:
+        ranks: started by each call, on CPU over gloo.
+        launches: `run_ranks` first.
+        machine: cores and load when it was measured.
+    """
+
+    ranks: int
+    launches: tuple[Launches, ...]
+    machine: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether every launcher worked."""
+        return not any(each.error for each in self.launches)
+
+
+def measure(ranks: int, rounds: int) -> LaunchResult:
+    """Measure: a first call of each launcher, then `rounds` rounds in which each is called once."""
+    machine = load_line()
+    rivals = Rivals()
+    try:
+        calls: dict[str, Callable[[], float]] = {
+            OURS: lambda: _run_ranks_seconds(ranks),
+            SPAWN: lambda: rivals.seconds(SPAWN, ranks),
+            NOTEBOOK: lambda: rivals.seconds(NOTEBOOK, ranks),
+        }
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        errors: dict[str, str] = {}
+        for number in range(rounds + 1):
+            for name, call in calls.items():
+                if name not in errors:
+                    _say(f"round {number} of {rounds}: {name}" if number else f"first call: {name}")
+                    try:
+                        times[name].append(call())
+                    except DtlearnError as error:
+                        errors[name] = first_line(error)
+    finally:
+        rivals.close()
+        _say("")
+    launches = [Launches(n, t[0] if t else None, tuple(t[1:]), errors.get(n, "")) for n, t in times.items()]
+    return LaunchResult(ranks, tuple(launches), machine)
+
+
+def all_reduce() -> float:
+    """On each rank of `run_ranks`: the same all-reduce as in `bench_rivals`."""
+    import torch
+    import torch.distributed as dist
+
+    tensor = torch.tensor([dist.get_rank() + 1.0])
+    dist.all_reduce(tensor)
+    return float(tensor.item())
+
+
+def table(result: LaunchResult) -> str:
+    """The result for people."""
+    rows = [["launcher", "first call", "median", "min", "max", f"of {OURS}"]]
+    ratios = _ratios(result)
+    for each in result.launches:
+        first = seconds_text(each.first) if each.first is not None else "-"
+        figures = [seconds_text(value) for value in spread(each.warm)] if each.warm else ["-"] * 3
+        ratio = f"{ratios[each.launcher]:.1f}x" if each.launcher in ratios else "-"
+        rows.append([each.launcher, first, *figures, ratio])
+    lines = [
+        f"From call to result of an all-reduce on {result.ranks} ranks (CPU, gloo), "
+        f"{max(len(each.warm) for each in result.launches)} rounds in turn",
+        "",
+        columns(rows),
+        "",
+        *(f"{each.launcher} failed: {each.error}" for each in result.launches if each.error),
+        f"{result.machine}; timings are noisy: quote the ratio.",
+        f"The first call of {OURS} includes loading torch once, in the helper process that later calls fork from.",
+    ]
+    return "\n".join(lines)
+
+
+def values(result: LaunchResult) -> dict[str, Any]:
+    """The result as plain values, seconds throughout."""
+    ratios = _ratios(result)
+    launches = []
+    for each in result.launches:
+        figures = dict(zip(("median", "min", "max"), spread(each.warm), strict=True)) if each.warm else {}
+        launches.append({**dataclasses.asdict(each), **figures, "ratio": ratios.get(each.launcher)})
+    return {"bench": "launch", "ranks": result.ranks, "machine": result.machine, "launches": launches}
+
+
+def _ratios(result: LaunchResult) -> dict[str, float]:
+    """{launcher: its median as a multiple of that of `run_ranks`}."""
+    medians = {each.launcher: spread(each.warm)[0] for each in result.launches if each.warm}
+    return {name: median / medians[OURS] for name, median in medians.items()} if OURS in medians else {}
+
+
+def _run_ranks_seconds(ranks: int) -> float:
+    from ...runtime.run import run_ranks
+
+    begun = time.perf_counter()
+    result = run_ranks(all_reduce, ranks, device="cpu")
+    seconds = time.perf_counter() - begun
+    if result[0] != ranks * (ranks + 1) / 2:
+        raise DtlearnError(f"the all-reduce gave {result[0]}")
+    return seconds
+
+
+def _say(text: str) -> None:
+    """Progress on one line of the terminal, if there is one; the next overwrites it."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

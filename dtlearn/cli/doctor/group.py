@@ -1,0 +1,113 @@
+"""The doctor's checks of all machines of a lab together: who reaches whom, ranks on all of them, an all-reduce."""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+from typing import Any
+
+from ...runtime.errors import DtlearnError
+from ...runtime.lab.head.agent import LabAgent
+from ...runtime.lab.head.port import Peer
+from ...runtime.lab.reachability import ADVICE, failed_pairs
+from ...runtime.world.world import World
+from .check import Check, first_line
+
+_BYTES, _TIMES, _WARM_UP = 1_000_000, 10, 3
+_PATIENCE = 60.0  # seconds
+_HANGS = 'docs/lab.md, "When it hangs", goes from message to action.'
+
+
+def check_mesh(peers: list[Peer]) -> Check:
+    """Every node connects to every other one."""
+    if len(peers) < 2:
+        return Check("reach each other", "ok", "one node has nobody to reach")
+    if pairs := failed_pairs(peers):
+        return Check("reach each other", "problem", "; ".join(pairs), ADVICE)
+    return Check("reach each other", "ok", f"{len(peers) * (len(peers) - 1)} connections, each node to each other one")
+
+
+def try_ranks(agent: LabAgent) -> list[Check]:
+    """Start the ranks of the lab on its nodes, which are there, and let them add 1 MB. Sends the nodes home."""
+    begun = time.monotonic()
+    world = None
+    try:
+        world = World(agent)
+        ready = time.monotonic() - begun
+        started = Check("ranks", "ok", f"{world.size} ranks ready in {ready:.1f} s, {world.placement}")
+        told = world.run(time_all_reduce, _BYTES, timeout=_PATIENCE)
+    except (DtlearnError, ValueError) as error:
+        name = "ranks" if world is None else "all-reduce"
+        failed = Check(name, "problem", first_line(error), _HANGS)
+        return [failed] if world is None else [started, failed]
+    finally:
+        if world is not None:
+            world.stop()
+    return [started, check_builds(told), check_all_reduce(told, _BYTES)]
+
+
+def time_all_reduce(size: int) -> dict[str, Any]:
+    """On each rank: the median time of an all-reduce of `size` bytes, whether the sum is right, and what torch is."""
+    import torch
+    import torch.distributed as dist
+
+    from ...runtime.device import device
+
+    where = device()
+    tensor, seconds = torch.empty(size // 4, device=where), []
+    for _ in range(_WARM_UP + _TIMES):
+        tensor.fill_(dist.get_rank() + 1)
+        dist.barrier()
+        _finish(where)
+        begun = time.perf_counter()
+        dist.all_reduce(tensor)
+        _finish(where)
+        seconds.append(time.perf_counter() - begun)
+    total = dist.get_world_size() * (dist.get_world_size() + 1) // 2
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if dist.get_backend() == "nccl" else ""
+    return {
+        "seconds": median(seconds[_WARM_UP:]),
+        "right": bool((tensor == total).all()),
+        "torch": torch.__version__,
+        "nccl": nccl,
+    }
+
+
+def check_builds(told: list[dict[str, Any]]) -> Check:
+    """The builds of torch, and NCCL's versions, which must be one. `told`: by rank, see `time_all_reduce`."""
+    nccl, builds = _by_value(told, "nccl"), _by_value(told, "torch")
+    text = f"torch {'; '.join(builds)}" + (f"; NCCL {'; '.join(nccl)}" if told[0]["nccl"] else "; gloo")
+    if len(nccl) > 1:
+        return Check("builds", "problem", text, "Install the same build of torch on all nodes: it brings its NCCL.")
+    if len(builds) > 1:
+        return Check("builds", "note", text, "It should work; results may differ in the last digits.")
+    return Check("builds", "ok", text)
+
+
+def check_all_reduce(told: list[dict[str, Any]], size: int) -> Check:
+    """Whether the sum is right, how long it took, and what that is for the network. Arguments as above."""
+    num_ranks, seconds = len(told), max(t["seconds"] for t in told)
+    if wrong := [rank for rank, t in enumerate(told) if not t["right"]]:
+        return Check("all-reduce", "problem", f"the sum is wrong on ranks {', '.join(map(str, wrong))}", _HANGS)
+    text = f"{size / 1e6:g} MB over {num_ranks} ranks in {seconds * 1e3:.1f} ms"
+    if num_ranks == 1:
+        return Check("all-reduce", "ok", text)
+    # What each rank sends at the least, 2 (n-1)/n of the size: https://github.com/NVIDIA/nccl-tests, PERFORMANCE.md.
+    bus = 2 * (num_ranks - 1) / num_ranks * size / seconds / 1e9
+    return Check("all-reduce", "ok", f"{text}: bus bandwidth {bus:.3g} GB/s (1 Gb/s Ethernet carries 0.125)")
+
+
+def _by_value(told: list[dict[str, Any]], key: str) -> list[str]:
+    """["2.13.0"], or with ranks if they differ: ["2.13.0 (ranks 0, 1)", "2.12.1 (ranks 2, 3)"]."""
+    values = list(dict.fromkeys(t[key] for t in told))
+    if len(values) == 1:
+        return values
+    ranks = {v: ", ".join(str(r) for r, t in enumerate(told) if t[key] == v) for v in values}
+    return [f"{v} (rank{'s' * (',' in r)} {r})" for v, r in ranks.items()]
+
+
+def _finish(where: Any) -> None:
+    import torch
+
+    if where.type == "cuda":
+        torch.cuda.synchronize(where)

@@ -1,0 +1,165 @@
+"""`dtlearn doctor --lab lab.toml`: examines the machines of a lab, and the network between them."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import json
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ... import __version__
+from ...runtime.errors import DtlearnError, LaunchError
+from ...runtime.lab.config import Lab, read_lab
+from ...runtime.lab.head.agent import LabAgent
+from ...runtime.lab.head.members import Roster, software
+from ...runtime.lab.head.port import Peer
+from ...runtime.lab.head.start_nodes import command_to_type
+from ...runtime.words import ranks_text
+from . import group, nodes
+from .check import Check, attempt, first_line, table
+from .machine import check_shared_memory
+
+
+@dataclass(frozen=True)
+class Section:
+    """What was found on one machine, or of all together.
+
+    Attributes:
+        title: which.
+        checks: in the order of the table.
+    """
+
+    title: str
+    checks: tuple[Check, ...]
+
+
+@dataclass(frozen=True)
+class LabReport:
+    """All that was found.
+
+    Attributes:
+        lab: the file, and how many machines and ranks it has.
+        sections: the head, each node, all of them together.
+        seconds: that it took.
+    """
+
+    lab: str
+    sections: tuple[Section, ...]
+    seconds: float
+
+    @property
+    def problems(self) -> list[str]:
+        """What has to be put right, "section: check"."""
+        return [f"{s.title}: {c.name}" for s in self.sections for c in s.checks if c.state == "problem"]
+
+
+def run(path: Path, as_json: bool) -> int:
+    """Examine, print, and return 1 if something stops the lab from working. Raises ValueError for a wrong file."""
+    report = examine(read_lab(path), lambda text: print(text, file=sys.stderr, flush=True))
+    if as_json:
+        plain = {"dtlearn": __version__, "ok": not report.problems, **dataclasses.asdict(report)}
+        print(json.dumps(plain, indent=2, ensure_ascii=False))
+    else:
+        print(format_report(report, min(120, shutil.get_terminal_size((120, 24)).columns)))
+    return 1 if report.problems else 0
+
+
+def examine(lab: Lab, say: Callable[[str], None]) -> LabReport:
+    """Call the nodes, look at each, let their ranks talk, and send them home.
+
+    Args:
+        lab: its machines.
+        say: is told what a person has to type, and for whom we wait.
+    """
+    begun = time.monotonic()
+    count = f"{len(lab.nodes)} node{'s' * (len(lab.nodes) > 1)}, {lab.size} rank{'s' * (lab.size > 1)}"
+    try:
+        roster = Roster(lab, say)
+    except LaunchError as error:
+        advice = f"`dtlearn lab-token {lab.head.token_file}` makes a new token; `ip -4 addr` lists addresses."
+        head = Section("head", (Check("listens", "problem", str(error), advice),))
+        return LabReport(f"{lab.path}: {count}", (head,), time.monotonic() - begun)
+    agent = LabAgent(lab, say, roster)
+    try:
+        absent = roster.call()
+        peers = [p for n in lab.nodes if (p := roster.port.peers.get(n.host)) is not None]
+        with ThreadPoolExecutor(len(lab.nodes)) as pool:
+            nodes = list(pool.map(partial(_node, lab, roster, absent), range(len(lab.nodes))))
+        sections = (Section("head", _head(lab, roster)), *nodes, Section("all nodes", _together(lab, agent, peers)))
+    finally:
+        agent.close()
+    return LabReport(f"{lab.path}: {count}", sections, time.monotonic() - begun)
+
+
+def format_report(report: LabReport, width: int = 120) -> str:
+    """The report as tables for people, and what to do below them."""
+    lines = [report.lab]
+    for section in report.sections:
+        lines += ["", section.title, *table(section.checks, width)]
+    wrong = report.problems
+    end = f"To fix: {'; '.join(wrong)} (-> above says how)." if wrong else "Nothing to fix."
+    return "\n".join([*lines, "", f"Checked in {report.seconds:.1f} s. {end}"])
+
+
+def _head(lab: Lab, roster: Roster) -> tuple[Check, ...]:
+    own = ", ".join(f"{name} {version}" for name, version in sorted(software().items()))
+    found = [Check("software", "ok", own)]
+    text = f"{roster.port.address}, for who has {lab.head.token_file}"
+    if ipaddress.ip_address(lab.head.address).is_loopback and _far(lab):
+        advice = "Other machines cannot reach it: `address` has to be this machine's own in their network (ip -4 addr)."
+        return (*found, Check("listens", "note", f"{text}: the loopback", advice))
+    return (*found, Check("listens", "ok", text))
+
+
+def _node(lab: Lab, roster: Roster, absent: dict[str, str], number: int) -> Section:
+    """What is found on one node. It may be called for several nodes at once."""
+    config, host = lab.nodes[number], lab.nodes[number].host
+    title = f"{host} ({ranks_text(lab.ranks_of(number))})"
+    command = command_to_type(config, roster.port.address, lab.head.token_file)
+    if (peer := roster.port.peers.get(host)) is None:
+        return Section(title, (nodes.check_absent(config, absent.get(host, f"{host} left"), command),))
+    try:
+        facts, wall = _facts(peer)
+    except DtlearnError as error:  # it answered the greeting, and then no more
+        return Section(title, (nodes.check_absent(config, first_line(error), command),))
+    said, d, far = peer.said, nodes, _far(lab)
+    checks: list[tuple[str, Callable[[], Check]]] = [
+        ("joined", lambda: d.check_joined(config, said, peer.within_ns)),
+        ("software", lambda: d.check_software(said["software"])),
+        ("interface", lambda: d.check_network(said, far)),
+        ("host name", lambda: d.check_name(facts, said["interface"], far)),
+        ("cores", lambda: d.check_cores(config, said["cores"])),
+        ("memory", lambda: d.check_memory(config.ranks, facts["memory"])),
+        ("shared memory", lambda: check_shared_memory(facts["shared_memory"])),
+        ("GPUs", lambda: d.check_gpus(config, said["num_gpus"], facts["gpus"], facts["visible"])),
+        ("clock", lambda: d.check_clock(peer.within_ns, wall)),
+    ]
+    return Section(title, tuple(attempt(name, check) for name, check in checks))
+
+
+def _far(lab: Lab) -> bool:
+    return any(node.start != "local" for node in lab.nodes)
+
+
+def _facts(peer: Peer) -> tuple[dict[str, Any], float]:
+    """What a node says of itself, and by how many seconds its wall clock is ahead of ours."""
+    facts: dict[str, Any] = peer.ask({"do": "look"})["facts"]
+    return facts, (facts["time_ns"] - time.time_ns()) / 1e9
+
+
+def _together(lab: Lab, agent: LabAgent, peers: list[Peer]) -> tuple[Check, ...]:
+    found = [attempt("reach each other", lambda: group.check_mesh(peers))] if peers else []
+    if len(peers) < len(lab.nodes):
+        here = f"not tried: {len(peers)} of {len(lab.nodes)} nodes are here"
+        return (*found, Check("all-reduce", "note", here, "First put right what stands above."))
+    if found[0].state == "problem":
+        return (*found, Check("all-reduce", "note", "not tried: it would hang", "First put right what stands above."))
+    return (*found, *group.try_ranks(agent))

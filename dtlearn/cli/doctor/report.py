@@ -1,0 +1,215 @@
+"""`dtlearn doctor`: what works on this machine, which chapters run here, and what to fix."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ... import __version__
+from ...course import Chapter, Course, load_course
+from ...runtime.machine import isolation
+from ...runtime.machine.facts import HostNameLookUp, shared_memory_size
+from ...runtime.machine.memory import memory as machine_memory
+from ..arguments import add_example_parser
+from ..jupyterlab import installation_problem, server_environment
+from ..machine import num_cores
+from . import lab, machine, software
+from .check import Check, attempt, table
+from .machine import sensible_ranks
+
+_PATIENCE = 3.0  # seconds for the look-up of this machine's name
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Whether a chapter runs on this machine.
+
+    Attributes:
+        slug, ranks: the chapter, and the most ranks that it starts.
+        runs: yes or no.
+        reason: what stops it; "" if nothing does.
+    """
+
+    slug: str
+    ranks: int
+    runs: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that the doctor found.
+
+    Attributes:
+        checks: in the order of the table.
+        chapters: those that are ready.
+        num_planned: chapters that are not written yet.
+        seconds: that it took.
+    """
+
+    checks: tuple[Check, ...]
+    chapters: tuple[Outlook, ...]
+    num_planned: int
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """No problem, and every chapter that is ready runs here."""
+        return all(c.state != "problem" for c in self.checks) and all(c.runs for c in self.chapters)
+
+
+def add_command(commands: Any) -> None:
+    """Add `doctor` to the command line."""
+    parser = add_example_parser(
+        commands,
+        "doctor",
+        "Check this machine: what works, which chapters run here, what to fix. Takes a few seconds.",
+        "dtlearn doctor --json > this_machine.json     for whoever looks after many machines",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--lab", type=Path, metavar="LAB.TOML", help="examine the machines of a lab, and their network")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check, print, and return 1 if something stops chapters from running."""
+    if options.lab is not None:
+        return lab.run(options.lab, options.json)
+    report = examine()
+    if options.json:
+        print(json.dumps(to_json(report), indent=2, ensure_ascii=False))
+    else:
+        print(f"dtlearn {__version__} on {platform.system()} {platform.release()}, {platform.machine()}\n")
+        print(format_report(report, min(120, shutil.get_terminal_size((120, 24)).columns)))
+    return 0 if report.ok else 1
+
+
+def examine() -> Report:
+    """Run all checks. Nothing of them stays behind."""
+    begun = time.monotonic()
+    course, course_check = _read_course()
+    chapters = [c for c in course.chapters if c.ready] if course else []
+    most = max((c.ranks for c in chapters), default=4)
+    memory = machine_memory()
+    # What takes long starts first and is heard last.
+    host = HostNameLookUp()
+    with software.ask_torch() as torch_process:
+        early = [
+            attempt("Python", lambda: software.check_python(sys.version_info[:3])),
+            attempt("packages", lambda: software.check_this_installation(course.root if course else None)),
+            attempt("JupyterLab", lambda: software.check_jupyterlab(_jupyter_problem())),
+            *_machine_checks(memory, most),
+        ]
+        facts = software.hear_torch(torch_process)
+    torch_checks, ranks_checks = [attempt("torch", partial(software.check_torch, facts))], list[Check]()
+    if not facts.error:
+        torch_checks.append(attempt("gloo", partial(software.check_gloo, facts)))
+        ranks_checks = _ranks_checks(facts, [*early, *torch_checks], most, memory)
+    late = [
+        attempt("host name", lambda: machine.check_host_name(host.name, host.seconds(_PATIENCE), _PATIENCE)),
+        attempt("Chromium", lambda: software.check_browser(software.find_chromium())),
+    ]
+    checks = (early[0], *torch_checks, *early[1:], *ranks_checks, *late, *course_check)
+    room = sensible_ranks(memory[1]) if memory else 64
+    outlooks = tuple(outlook(chapter, checks, room) for chapter in chapters)
+    num_planned = len(course.chapters) - len(chapters) if course else 0
+    return Report(checks, outlooks, num_planned, time.monotonic() - begun)
+
+
+def outlook(chapter: Chapter, checks: tuple[Check, ...], room: int) -> Outlook:
+    """Whether a chapter runs, given what was found and how many ranks fit into memory."""
+    problems = [c.name for c in checks if c.state == "problem"]
+    if problems:
+        reason = f"first put right: {', '.join(problems)}"
+    elif room < chapter.ranks:
+        reason = f"it starts {chapter.ranks} ranks, and there is memory for {room}"
+    else:
+        reason = ""
+    return Outlook(chapter.slug, chapter.ranks, not reason, reason)
+
+
+def format_report(report: Report, width: int = 120) -> str:
+    """The report as a table for people, with the chapters and what to do below it."""
+    lines = [*table(report.checks, width), ""]
+    for chapter in report.chapters:
+        yes, no = f"runs here, with up to {chapter.ranks} ranks", f"does NOT run here: {chapter.reason}"
+        lines.append(f"{chapter.slug}: {yes if chapter.runs else no}")
+    if report.num_planned:
+        lines.append(f"{report.num_planned} more chapters are planned.")
+    wrong = [c.name for c in report.checks if c.state == "problem"]
+    end = f"To fix: {', '.join(wrong)} (-> above says how)." if wrong else "Nothing to fix." if report.ok else ""
+    return "\n".join([*lines, f"Checked in {report.seconds:.1f} s. {end}".rstrip()])
+
+
+def to_json(report: Report) -> dict[str, Any]:
+    """The report as plain values; `ok` is what the exit code says."""
+    where = {"system": platform.platform(), "host": platform.node(), "cores": num_cores()}
+    return {"dtlearn": __version__, "ok": report.ok, "machine": where, **dataclasses.asdict(report)}
+
+
+def _read_course() -> tuple[Course | None, list[Check]]:
+    try:
+        return load_course(), []
+    except ValueError as error:
+        return None, [Check("course", "problem", str(error), "cd into the folder that you cloned")]
+
+
+def _jupyter_problem() -> str:
+    return installation_problem(server_environment(os.environ))
+
+
+def _machine_checks(memory: tuple[int, int] | None, most_ranks: int) -> list[Check]:
+    m = machine
+    checks: list[tuple[str, Callable[[], Check]]] = [
+        ("cores", lambda: m.check_cores(num_cores(), most_ranks)),
+        ("threads", lambda: m.check_threads(os.environ)),
+        ("memory", lambda: m.check_memory(memory, most_ranks)),
+        ("shared memory", lambda: m.check_shared_memory(shared_memory_size())),
+        ("temporary folder", m.check_temp_folder),
+        ("loopback", lambda: m.check_loopback(m.interfaces(), os.environ.get("GLOO_SOCKET_IFNAME"))),
+    ]
+    return [attempt(name, check) for name, check in checks]
+
+
+def _ranks_checks(
+    facts: software.TorchFacts, before: list[Check], most_ranks: int, memory: tuple[int, int] | None
+) -> list[Check]:
+    """Checks with an agent. Ranks are started only if what was found before lets them."""
+    from ...runtime.agent.client import get_agent
+    from . import ranks as r
+
+    agent = get_agent()
+    try:
+        hello = r.ask_agent(agent)
+        if hello is None:
+            advice = "Run any course cell: its error has the last words of that process. `make lab` may put it right."
+            return [Check("start of ranks", "problem", "the process that starts ranks does not come up", advice)]
+        num_gpus, visible = int(hello["num_gpus"]), os.environ.get("CUDA_VISIBLE_DEVICES")
+        checks: list[tuple[str, Callable[[], Check]]] = [
+            ("NCCL", lambda: software.check_nccl(facts, num_gpus)),
+            ("GPUs", lambda: r.check_gpus(num_gpus, r.list_gpus(), facts, visible)),
+            ("device rule", lambda: r.check_placement(num_gpus)),
+            ("start of ranks", lambda: r.check_start(hello)),
+            ("isolation", lambda: r.check_isolation(isolation.probe())),
+            ("limits", lambda: r.check_limits(most_ranks, memory[1] if memory else None)),
+            ("other ranks", lambda: machine.check_other_ranks(machine.own_processes(), agent.pid)),
+        ]
+        found = [attempt(name, check) for name, check in checks]
+        if all(c.state != "problem" for c in [*before, *found]):
+            found.append(attempt("all-reduce", r.try_all_reduce))
+            if found[-1].state != "problem":
+                found.append(attempt("cells on ranks", r.try_cells))
+        return found
+    finally:
+        agent.close()

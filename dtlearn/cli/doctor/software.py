@@ -1,0 +1,182 @@
+"""The doctor's checks of what is installed: Python, torch and its backends, packages, JupyterLab, a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from ..jupyterlab import INSTALL
+from .check import Check
+
+OLDEST_PYTHON, OLDEST_TORCH = (3, 11), (2, 11)
+_CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+
+# Run by another interpreter: a torch whose libraries are broken can end the process that imports it.
+_ASK_TORCH = """
+import json, torch, torch.distributed as dist
+there = dist.is_available()
+print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda,
+    "gloo": there and dist.is_gloo_available(), "nccl": there and dist.is_nccl_available()}))
+"""
+
+
+@dataclass(frozen=True)
+class TorchFacts:
+    """What torch says of itself.
+
+    Attributes:
+        version: "2.13.0+cpu".
+        cuda: CUDA version that it was built for; None for a build without.
+        gloo, nccl: whether it was built with that backend.
+        error: the last line that it said, if it could not be loaded.
+    """
+
+    version: str = ""
+    cuda: str | None = None
+    gloo: bool = False
+    nccl: bool = False
+    error: str = ""
+
+
+def ask_torch() -> subprocess.Popen[str]:
+    """Start a process that loads torch, to be used in a `with`; `hear_torch` waits for its answer."""
+    command = [sys.executable, "-P", "-c", _ASK_TORCH]
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def hear_torch(process: subprocess.Popen[str], timeout: float = 60.0) -> TorchFacts:
+    """What the process that `ask_torch` started found."""
+    try:
+        said, errors = process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return TorchFacts(error=f"loading it took longer than {timeout:g} s")
+    try:
+        return TorchFacts(**json.loads(said.splitlines()[-1]))
+    except (IndexError, ValueError, TypeError):
+        last = (errors.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+        return TorchFacts(error=last)
+
+
+def check_python(version: tuple[int, int, int]) -> Check:
+    found = ".".join(map(str, version))
+    if version < OLDEST_PYTHON:
+        return Check("Python", "problem", found, "The course needs 3.11 or newer: make lab PYTHON=/path/to/python3.12")
+    return Check("Python", "ok", f"{found} ({sys.executable})")
+
+
+def check_torch(facts: TorchFacts) -> Check:
+    if facts.error:
+        return Check("torch", "problem", f"cannot be loaded: {facts.error}", INSTALL)
+    if _numbers(facts.version) < OLDEST_TORCH:
+        return Check("torch", "problem", f"{facts.version}; the course needs 2.11 or newer", INSTALL)
+    return Check("torch", "ok", f"{facts.version}, {f'built for CUDA {facts.cuda}' if facts.cuda else 'no CUDA'}")
+
+
+def check_gloo(facts: TorchFacts) -> Check:
+    if not facts.gloo:
+        return Check("gloo", "problem", "torch was built without it, so ranks on CPU cannot talk", INSTALL)
+    return Check("gloo", "ok", "available: ranks on CPU talk over it")
+
+
+def check_nccl(facts: TorchFacts, num_gpus: int) -> Check:
+    if facts.nccl:
+        return Check("NCCL", "ok", "available: ranks with a GPU each talk over it")
+    if num_gpus < 2:
+        return Check("NCCL", "ok", "not in this build of torch, and not needed with fewer than 2 GPUs")
+    advice = f"Install a build of torch with NCCL (make lab TORCH=cuda). {num_gpus} GPUs are of no use without it."
+    return Check("NCCL", "problem", f"torch was built without it, but sees {num_gpus} GPUs", advice)
+
+
+def read_pins(text: str) -> dict[str, str]:
+    """`constraints.txt` as {package in lower case: version}."""
+    return {name.lower(): version for name, version in re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE)}
+
+
+def read_requirements(lines: list[str]) -> dict[str, str]:
+    """What dtlearn needs, extras left out: {package in lower case: oldest version, or ""}."""
+    found = {}
+    for line in lines:
+        wanted = re.match(r"([\w.-]+)[^;]*?(?:>=([\w.]+))?[^;]*(;.*extra.*)?$", line)
+        if wanted and not wanted[3]:
+            found[wanted[1].lower()] = wanted[2] or ""
+    return found
+
+
+def installed_packages(names: list[str]) -> dict[str, str]:
+    """Versions of those that are installed."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def check_packages(needed: Mapping[str, str], installed: Mapping[str, str], pins: Mapping[str, str]) -> Check:
+    """What is installed against what dtlearn needs (oldest versions) and what was tested (pins)."""
+    missing = [name for name in needed if name not in installed]
+    if missing:
+        return Check("packages", "problem", f"not installed: {', '.join(missing)}", INSTALL)
+    old = [f"{n} {installed[n]} (needed: {v})" for n, v in needed.items() if v and _numbers(installed[n]) < _numbers(v)]
+    if old:
+        return Check("packages", "problem", f"too old: {', '.join(old)}", INSTALL)
+    other = [f"{n} {installed[n]} (tested: {pins[n]})" for n in needed if n in pins and _differs(installed[n], pins[n])]
+    if other:
+        advice = f"They should work; if something looks odd, {INSTALL}"
+        return Check("packages", "note", f"other versions than tested: {', '.join(other)}", advice)
+    return Check("packages", "ok", f"the {len(needed)} that the course needs, in the versions that were tested")
+
+
+def check_this_installation(root: Path | None) -> Check:
+    """`check_packages` with what is installed here. `root`: the course's folder, None if there is none."""
+    try:
+        lines = metadata.requires("dtlearn") or []
+    except metadata.PackageNotFoundError:
+        return Check("packages", "problem", f"dtlearn is not installed in {sys.prefix}; notebooks need it", INSTALL)
+    pins: dict[str, str] = {}
+    if root is not None:
+        # What the folder says now; an installation remembers what it said then.
+        lines = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+        pins = read_pins((root / "constraints.txt").read_text(encoding="utf-8"))
+    needed = read_requirements(lines)
+    return check_packages(needed, installed_packages(list(needed)), pins)
+
+
+def check_jupyterlab(problem: str) -> Check:
+    """`problem`: what `lab.installation_problem` says."""
+    if problem:
+        return Check("JupyterLab", "problem", problem, INSTALL)
+    return Check("JupyterLab", "ok", f"opens notebooks with {sys.executable}")
+
+
+def check_browser(path: str | None) -> Check:
+    if path:
+        return Check("Chromium", "ok", f"{path} (for the browser test)")
+    advice = "Chapters do not need it, the browser test of `make test` does: sudo apt install chromium"
+    return Check("Chromium", "note", "not found: the browser test is skipped", advice)
+
+
+def find_chromium() -> str | None:
+    """Path of the browser that the browser test drives."""
+    return next((path for path in map(shutil.which, _CHROMIUM) if path), None)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """ "2.13.0+cpu" -> (2, 13, 0)."""
+    return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[+a-z]", version)[0]))
+
+
+def _differs(version: str, pin: str) -> bool:
+    return version.partition("+")[0] != pin

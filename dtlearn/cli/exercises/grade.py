@@ -1,0 +1,108 @@
+"""`dtlearn grade`: grade exercises from the terminal. This process never runs an answer; the ranks do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...course import Course, Exercise, load_course
+from ...grading.report.console import console, wants_colour
+from ...grading.report.console import progress as progress_line
+from ...grading.verdict import Result, Verdict
+from ...runtime.errors import LaunchError
+from ..arguments import add_example_parser, existing_folder_of
+from .grade_reports import FORMATS, write_reports
+
+PASSED, NOT_PASSED, GRADER_ERROR = 0, 1, 3
+
+
+def add_command(commands: Any) -> None:
+    """Add `grade` to the command line."""
+    parser = add_example_parser(
+        commands,
+        "grade",
+        "Grade an exercise, a chapter, or everything. Ends with 0 if all passed, 1 if not, 3 if the grader failed.",
+        "dtlearn grade ch01 --json verdicts.json",
+    )
+    parser.add_argument("what", nargs="?", help="ch01.name or ch01 (default: every exercise)")
+    parser.add_argument("--file", type=Path, help="the answer, if it is not in exercises/; needs one exercise")
+    parser.add_argument("--seed", type=int, help="of the inputs, to repeat what a report shows")
+    for name, format in FORMATS.items():
+        parser.add_argument(f"--{name}", type=existing_folder_of, metavar="FILE", help=format.help)
+    parser.add_argument("--no-color", action="store_true", help="plain text on a terminal too")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Grade what the options name; print and write the reports."""
+    course = load_course()
+    chosen = choose(course, options.what)
+    if options.file and len(chosen) != 1:
+        raise ValueError("--file is one answer: name its exercise, such as dtlearn grade ch01.name --file answer.py")
+    verdicts = []
+    for exercise in chosen:
+        verdict = grade_one(course, exercise, options.file, options.seed, not options.no_color)
+        if verdict is None:
+            return GRADER_ERROR
+        verdicts.append(verdict)
+    write_reports(verdicts, {name: getattr(options, name) for name in FORMATS})
+    if len(verdicts) > 1:
+        print(summary(verdicts))
+    if any(v.state == "error" for v in verdicts):
+        return GRADER_ERROR
+    return PASSED if all(v.passed for v in verdicts) else NOT_PASSED
+
+
+def choose(course: Course, what: str | None) -> list[Exercise]:
+    """The exercises of "ch01.name", of "ch01" or "ch01_ranks", or all. Raises ValueError if there are none."""
+    if what and "." in what:
+        return [course.exercise(what)]
+    chapters = [course.chapter(what)] if what else course.chapters
+    found = [exercise for chapter in chapters for exercise in chapter.exercises]
+    if not found:
+        raise ValueError(f"{chapters[0].slug if what else 'the course'} has no exercises yet")
+    return found
+
+
+def grade_one(
+    course: Course, exercise: Exercise, file: Path | None, seed: int | None, may_colour: bool
+) -> Verdict | None:
+    """Grade one exercise and print its report. None, and a message, if the grader could not start."""
+    from ...grading.learner.grade_file import grade_file
+
+    line = _Line()
+    try:
+        verdict = grade_file(course, exercise, file, seed=seed, progress=line.show)
+    except LaunchError as error:
+        print(f"dtlearn grade: {error}", file=sys.stderr)
+        return None
+    finally:
+        line.clear()
+    print(console(verdict, colour=may_colour and wants_colour(sys.stdout, os.environ)), flush=True)
+    return verdict
+
+
+def summary(verdicts: Sequence[Verdict]) -> str:
+    """How many passed, in one line."""
+    passed = sum(v.passed for v in verdicts)
+    score, points = sum(v.score for v in verdicts), sum(v.points for v in verdicts)
+    return f"{passed} of {len(verdicts)} exercises passed, {score:g} of {points:g} points"
+
+
+class _Line:
+    """One line on a terminal that says what is done so far, and then goes away."""
+
+    def __init__(self) -> None:
+        self._on = sys.stderr.isatty()
+
+    def show(self, result: Result, done: int, total: int) -> None:
+        if self._on:
+            print(f"\r\x1b[K{progress_line(result, done, total)}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._on:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,117 @@
+"""Scores of a class as tables: the columns of nbgrader's export, and Canvas's gradebook.
+
+A submission that the grader failed on has empty scores: it is for a person, and no zero. (Canvas then clears a score
+that it had before: grade it again, or fill it in, first.) No cell can begin a formula.
+
+Formats: nbgrader, `CsvExportPlugin` (https://nbgrader.readthedocs.io/en/stable/plugins/export-plugin.html). Canvas,
+"How do I import grades in the Gradebook?" (Instructor Guide); its importer finds students by ID, SIS ids or name, and
+reads the row "Points Possible".
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from ..report.safe import csv_cell
+from ..verdict import Verdict
+from .students import Student, student_of
+
+Class = Mapping[str, Sequence[Verdict]]  # verdicts by submission, as `grade_class` returns them
+Cell = str | float
+NBGRADER = (
+    *("assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email"),
+    *("raw_score", "late_submission_penalty", "score", "max_score"),
+)
+CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
+
+
+def nbgrader_csv(
+    verdicts: Class,
+    students: Mapping[str, Student] | None = None,
+    *,
+    handed_in: Mapping[str, datetime] | None = None,
+    due: Mapping[str, datetime] | None = None,
+    penalties: Mapping[tuple[str, str], float] | None = None,
+) -> str:
+    """A row per submission and exercise.
+
+    Args:
+        verdicts: of the class.
+        students: by submission; see `read_students`.
+        handed_in: by submission; with a time zone.
+        due: by exercise; with a time zone.
+        penalties: points off for lateness, by submission and exercise.
+
+    Raises:
+        ValueError: a time without a time zone.
+    """
+    rows: list[list[Cell]] = [list(NBGRADER)]
+    for submission, made in verdicts.items():
+        student = student_of(submission, students or {})
+        for verdict in made:
+            penalty = (penalties or {}).get((submission, verdict.exercise), 0.0)
+            raw = _score(verdict)
+            rows.append(
+                [
+                    verdict.exercise,
+                    _time((due or {}).get(verdict.exercise)),
+                    _time((handed_in or {}).get(submission)),
+                    *(student.student_id, student.last_name, student.first_name, student.email),
+                    *(raw, float(penalty), round(max(0.0, raw - penalty), 4) if isinstance(raw, float) else ""),
+                    float(verdict.points),
+                ]
+            )
+    return _csv(rows)
+
+
+def canvas_csv(
+    verdicts: Class, students: Mapping[str, Student] | None = None, *, columns: Mapping[str, str] | None = None
+) -> str:
+    """A row per student, a column per exercise.
+
+    Args:
+        verdicts: of the class.
+        students: by submission; see `read_students`.
+        columns: by exercise, the heading of its column; for an assignment that Canvas has already, take over the one
+            that Canvas exports, "Average the gradients (48151)". Default: the exercise's id, which makes a new one.
+    """
+    exercises = {v.exercise: v.points for made in verdicts.values() for v in made}
+    headings = [(columns or {}).get(e, e) for e in exercises]
+    rows: list[list[Cell]] = [[*CANVAS, *headings]]
+    rows.append(["    Points Possible", *[""] * (len(CANVAS) - 1), *map(float, exercises.values())])
+    for submission, made in verdicts.items():
+        student = student_of(submission, students or {})
+        scores = {v.exercise: _score(v) for v in made}
+        ids = (student.canvas_id, student.sis_user_id, student.sis_login_id or student.student_id, student.section)
+        rows.append([student.name, *ids, *(scores.get(e, "") for e in exercises)])
+    return _csv(rows)
+
+
+def _score(verdict: Verdict) -> Cell:
+    return "" if verdict.state == "error" else round(float(verdict.score), 4)
+
+
+def _time(moment: datetime | None) -> str:
+    """As nbgrader writes it: in UTC, without saying so."""
+    if moment is None:
+        return ""
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment} has no time zone: use datetime(..., tzinfo=...)")
+    return str(moment.astimezone(UTC).replace(tzinfo=None))
+
+
+def _csv(rows: Sequence[Sequence[Cell]]) -> str:
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
+    for row in rows:
+        writer.writerow([_cell(cell) for cell in row])
+    return out.getvalue()
+
+
+def _cell(cell: Cell) -> Cell:
+    if not isinstance(cell, str):
+        return cell
+    return cell if cell.strip() == "Points Possible" else csv_cell(cell)  # Canvas's own has spaces before it

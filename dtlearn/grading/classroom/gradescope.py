@@ -1,0 +1,93 @@
+"""Gradescope's results.json.
+
+Format: "Autograder Specifications", https://gradescope-autograders.readthedocs.io/en/latest/specs/. A submission there
+may hold several exercises: each case of each becomes a test. The score on top overrides the sum of the tests. While a
+test with points is not visible, Gradescope does not show the total either. Standard output stays with the staff.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ..report import words
+from ..report.console import fault_text
+from ..report.learner_view import Level, learner_view
+from ..verdict import Result, Verdict
+
+
+def gradescope(verdicts: Sequence[Verdict], *, level: Level = "category", leaderboard: bool = False) -> str:
+    """The text of results.json.
+
+    Args:
+        verdicts: of one submission.
+        level: how much of hidden cases is told. "after-due-date": their tests become visible then, with their
+            category. "full": for a submission of the staff's.
+        leaderboard: with one row for each exercise that passed: the most bytes that a rank handed over.
+    """
+    made: dict[str, Any] = {
+        "score": round(sum(v.score for v in verdicts), 4),
+        "execution_time": round(sum(v.seconds for v in verdicts), 1),
+        "output": "\n".join(_summary(learner_view(v, level)) for v in verdicts),
+        "output_format": "text",
+        "test_output_format": "text",
+        "test_name_format": "text",
+        "visibility": "visible",
+        "stdout_visibility": "hidden",
+        "extra_data": {"needs_a_person": any(v.state == "error" for v in verdicts)},
+        "tests": [test for k, v in enumerate(verdicts, start=1) for test in _tests(v, level, k)],
+    }
+    if leaderboard:
+        made["leaderboard"] = [
+            {"name": f"{v.exercise}: bytes per rank", "value": most, "order": "asc"}
+            for v in verdicts
+            if v.passed and (most := _most_bytes(v)) is not None
+        ]
+    return json.dumps(made, indent=1, allow_nan=False) + "\n"
+
+
+def _summary(shown: Verdict) -> str:
+    parts = [words.state_words(shown), words.score_words(shown), words.tier_words(shown)]
+    line = f"{shown.exercise}: {', '.join(p for p in parts if p)}"
+    if shown.state == "error":
+        line += f". {words.NOT_YOUR_FAULT} The score here is not final: the staff will look at it."
+    return f"{line}. {words.withheld_words(shown)}" if shown.withheld else line
+
+
+def _tests(verdict: Verdict, level: Level, number: int) -> list[dict[str, Any]]:
+    shown = learner_view(verdict, "full" if level == "full" else "category")
+    # Points as `grade` gives them: for the share of cases; one rank alone counts only where there is nothing else.
+    counted = [r.world_size > 1 for r in shown.results]
+    if not any(counted):
+        counted = [True] * len(counted)
+    share = verdict.points / max(1, sum(counted))
+    return [
+        _test(shown, result, share if counts else 0.0, f"{number}.{k}", level)
+        for k, (result, counts) in enumerate(zip(shown.results, counted, strict=True), start=1)
+    ]
+
+
+def _test(shown: Verdict, result: Result, points: float, number: str, level: Level) -> dict[str, Any]:
+    given = points if result.state == "passed" and shown.state != "error" else 0.0
+    later = result.hidden and level == "after-due-date"
+    fault = result.state not in ("passed", "skipped")
+    data = {"exercise": shown.exercise, "state": result.state, "code": result.code, "world_size": result.world_size}
+    if result.bytes is not None:
+        data |= {"bytes": result.bytes, "messages": result.messages}
+    return {
+        "name": f"{shown.title}: {words.where(result) or 'reading the file'}",
+        "number": number,
+        "score": round(given, 4),
+        "max_score": round(points, 4),
+        "status": "passed" if result.state == "passed" else "failed",
+        "output": fault_text(result) if fault else result.headline,
+        "output_format": "text",
+        "tags": [tag for tag in (shown.exercise, result.code) if tag],
+        "visibility": "after_due_date" if later else "visible",
+        "extra_data": data,
+    }
+
+
+def _most_bytes(verdict: Verdict) -> int | None:
+    return max((r.bytes for r in verdict.results if r.bytes is not None and not r.hidden), default=None)

@@ -1,0 +1,83 @@
+"""Scores as LTI objects, one JSON object per line, for a tool that posts them to a learning platform.
+
+Format: "LTI Assignment and Grade Services 2.0", section 3.4, score publish service
+(https://www.imsglobal.org/spec/lti-ags/v2p0/#score-publish-service). What the grader failed on is PendingManual and has
+no scoreGiven: at least Canvas would take the number over (Canvas LMS REST API, "Score"). Learners see the score as soon
+as it is posted, also with hidden cases in it: post it when they may.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from ..report import words
+from ..report.learner_view import Level, learner_view
+from ..verdict import Verdict
+from .gradebook import Class
+from .students import Student, student_of
+
+# The learner's progress, and the grading's.
+_PROGRESS = {
+    "passed": ("Completed", "FullyGraded"),
+    "failed": ("Submitted", "FullyGraded"),
+    "timeout": ("Submitted", "FullyGraded"),
+    "crashed": ("Submitted", "FullyGraded"),
+    "not-attempted": ("Initialized", "FullyGraded"),
+    "skipped": ("Submitted", "Pending"),
+    "error": ("Submitted", "PendingManual"),
+}
+
+
+def lti_scores(
+    verdicts: Class,
+    students: Mapping[str, Student] | None = None,
+    *,
+    graded: datetime,
+    level: Level = "category",
+) -> str:
+    """JSON lines: `{"exercise": ..., "score": {the LTI object}}`; the exercise says which line item it belongs to.
+
+    Args:
+        verdicts: of the class.
+        students: by submission; see `read_students`. Where it has no `lti_user_id`, the `student_id` stands for it.
+        graded: when, with a time zone; platforms refuse a score that is older than theirs.
+        level: how much of hidden cases the comment tells; learners see it.
+
+    Raises:
+        ValueError: no time zone.
+    """
+    if graded.tzinfo is None:
+        raise ValueError(f"{graded} has no time zone: use datetime(..., tzinfo=...)")
+    lines = []
+    for submission, made in verdicts.items():
+        student = student_of(submission, students or {})
+        user = student.lti_user_id or student.student_id
+        lines += [{"exercise": v.exercise, "score": _score(v, user, graded, level)} for v in made]
+    return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
+
+
+def _score(verdict: Verdict, user: str, graded: datetime, level: Level) -> dict[str, Any]:
+    activity, grading = _PROGRESS[verdict.state]
+    made: dict[str, Any] = {
+        "userId": user,
+        "activityProgress": activity,
+        "gradingProgress": grading,
+        "timestamp": graded.astimezone(UTC).isoformat(timespec="milliseconds"),
+        "comment": _comment(learner_view(verdict, level)),
+    }
+    if grading == "FullyGraded":
+        made |= {"scoreGiven": round(float(verdict.score), 4), "scoreMaximum": float(verdict.points)}
+    return made
+
+
+def _comment(shown: Verdict) -> str:
+    if shown.state == "error":
+        return f"{shown.title}: {words.NOT_YOUR_FAULT}"
+    fault = shown.first_fault
+    text = f"{shown.title}: {words.state_words(shown)}"
+    if fault and shown.state != "not-attempted":
+        text += f" ({words.where(fault)}): {fault.headline} [{fault.code}]"
+    return f"{text}. {words.withheld_words(shown)}" if shown.withheld else text

@@ -1,0 +1,133 @@
+"""A class at a glance: which faults how many made, how the scores lie, and which submissions need a person."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean, median
+
+from ..report import words
+from ..report.codes import meaning
+from ..report.console import WIDTH
+from ..report.learner_view import learner_view
+from ..report.safe import one_line
+from ..verdict import Verdict
+from .gradebook import Class
+
+BANDS = ("0", "below 25 %", "25 to 50 %", "50 to 75 %", "75 to 99 %", "all")  # of the points
+_BAR = 30  # columns
+
+
+@dataclass(frozen=True)
+class ExerciseSummary:
+    """One exercise over the class.
+
+    Attributes:
+        exercise, title: of it.
+        submissions: how many.
+        passed: how many passed.
+        codes: `(code, how many submissions it is the first fault of, its meaning)`, the most frequent first.
+        bands: submissions by share of the points, as in `BANDS`; without those that need a person.
+        mean, median: of these scores.
+        points: that can be reached.
+        tiers: `(tier, how many)` of those that passed.
+    """
+
+    exercise: str
+    title: str
+    submissions: int
+    passed: int
+    codes: tuple[tuple[str, int, str], ...]
+    bands: tuple[int, ...]
+    mean: float
+    median: float
+    points: float
+    tiers: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class ClassSummary:
+    """The class.
+
+    Attributes:
+        submissions: how many.
+        exercises: in the order in which they come.
+        needs_a_person: `(submission, exercise, what happened)`: the grader failed there.
+    """
+
+    submissions: int
+    exercises: tuple[ExerciseSummary, ...]
+    needs_a_person: tuple[tuple[str, str, str], ...]
+
+
+def summarise(verdicts: Class) -> ClassSummary:
+    """Count. The result is for teachers: hidden cases are told in full."""
+    by_exercise: dict[str, list[Verdict]] = {}
+    people = []
+    for submission, made in verdicts.items():
+        for verdict in (learner_view(v, "full") for v in made):
+            by_exercise.setdefault(verdict.exercise, []).append(verdict)
+            if verdict.state == "error":
+                fault = next((r for r in verdict.results if r.state == "error"), None)
+                people.append((one_line(submission), verdict.exercise, fault.headline if fault else "no case was run"))
+    return ClassSummary(len(verdicts), tuple(_exercise(made) for made in by_exercise.values()), tuple(people))
+
+
+def summary_console(summary: ClassSummary, width: int = WIDTH) -> str:
+    """The summary for the terminal."""
+    parts = [f"{words.count(summary.submissions, 'submission')}, {words.count(len(summary.exercises), 'exercise')}"]
+    parts += [_exercise_text(e, width) for e in summary.exercises]
+    if summary.needs_a_person:
+        lines = [f"The grader failed on {len(summary.needs_a_person)}; a person has to look:"]
+        for submission, exercise, text in summary.needs_a_person:
+            line = f"  {submission}  {exercise}  {text}"
+            lines.append(textwrap.fill(line, width, subsequent_indent="      ", break_on_hyphens=False))
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _exercise(made: Sequence[Verdict]) -> ExerciseSummary:
+    codes = Counter(v.code for v in made if v.code and v.state != "error")
+    graded = [v for v in made if v.state != "error"]
+    scores = [v.score for v in graded] or [0.0]
+    bands = Counter(_band(v) for v in graded)
+    tiers = Counter(v.tier for v in made if v.passed and v.tier)
+    return ExerciseSummary(
+        made[0].exercise,
+        made[0].title,
+        len(made),
+        sum(v.passed for v in made),
+        tuple((code, n, meaning(code)) for code, n in sorted(codes.items(), key=lambda item: (-item[1], item[0]))),
+        tuple(bands[k] for k in range(len(BANDS))),
+        mean(scores),
+        median(scores),
+        made[0].points,
+        tuple((tier, tiers[tier]) for tier in ("correct", "good", "optimal") if tiers[tier]),
+    )
+
+
+def _band(verdict: Verdict) -> int:
+    share = verdict.score / verdict.points if verdict.points else float(verdict.passed)
+    return 0 if share <= 0 else 5 if share >= 1 else 1 + int(share * 4)
+
+
+def _exercise_text(one: ExerciseSummary, width: int) -> str:
+    tiers = ", ".join(f"{n} {tier}" for tier, n in one.tiers)
+    scores = f"mean {words.number(one.mean)}, median {words.number(one.median)} of {words.number(one.points)}"
+    lines = [
+        f"{one.exercise}  {one.title}"[:width],
+        f"  {one.passed} of {one.submissions} passed{f' ({tiers})' if tiers else ''}; {scores}",
+        "",
+    ]
+    most = max(*one.bands, 1)
+    for name, n in zip(BANDS, one.bands, strict=True):
+        bar = "#" * -(-n * _BAR // most)
+        lines.append(f"  {name:>10}  {n:>4}  {bar}".rstrip())
+    if one.codes:
+        lines.append("")
+        wide = max(len(code) for code, _, _ in one.codes)
+        for code, n, words_ in one.codes:
+            lines.append(f"  {n:>4} of {one.submissions}  {code:<{wide}}  {words_}")
+    return "\n".join(lines)

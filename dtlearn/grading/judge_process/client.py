@@ -1,0 +1,191 @@
+"""The notebook's end of the judge: starts it in the background, asks it for verdicts, stops it in the middle."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+from ...runtime.errors import DtlearnError
+from ..verdict import Result, Verdict
+from . import server
+
+_PATIENCE = 3.0  # seconds for the judge to stop a grading, before it is ended itself
+
+
+class JudgeError(DtlearnError):
+    """The judge could not give a verdict. The answer is not to blame."""
+
+
+class Judge:
+    """One judge process. One thread at a time may ask it."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._lock = threading.Lock()
+        self._asked = 0
+        self._pending = b""
+        try:
+            self._log = tempfile.TemporaryFile("w+b", prefix="dtlearn-judge-")  # noqa: SIM115
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", server.BOOT, str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise JudgeError(f"the judge cannot be started: {error}") from error
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.owner == os.getpid() and self._process.poll() is None
+
+    def grade(
+        self,
+        root: Path,
+        exercise: str,
+        path: Path | None = None,
+        *,
+        source: str | None = None,
+        seed: int | None = None,
+        keep: bool = True,
+    ) -> Generator[tuple[Result, int, int] | Verdict]:
+        """Grade, as `session.grade_file` does.
+
+        Yields:
+            Each result as it comes, with how many there are and will be; at last the verdict.
+
+        Raises:
+            ValueError: the answer cannot be read, or the exercise has no check.
+            JudgeError: the judge ended, or failed.
+            KeyboardInterrupt: by the user; the grading was stopped, and its ranks are gone.
+        """
+        with self._lock:
+            self._asked += 1
+            number = self._asked
+            given = {"root": str(root), "path": str(path) if path else None, "source": source}
+            ended = False
+            try:
+                self._send({"do": "grade", "id": number, "exercise": exercise, **given, "seed": seed, "keep": keep})
+                for step in self._answers(number):
+                    ended = isinstance(step, Verdict)  # the reader of a verdict may stop here
+                    yield step
+            except (KeyboardInterrupt, GeneratorExit):
+                if not ended:
+                    self._cancel(number)
+                raise
+
+    def _answers(self, number: int) -> Generator[tuple[Result, int, int] | Verdict]:
+        while True:
+            answer = self._receive(None)
+            if answer is None or answer["id"] != number:  # what was left over from one that was stopped
+                continue
+            if answer["kind"] == "progress":
+                found = answer["result"]
+                yield Result(**{**found, "details": tuple(found["details"])}), answer["done"], answer["of"]
+            elif answer["kind"] == "verdict":
+                yield Verdict.from_json(answer["verdict"])
+                return
+            elif answer.get("type") == "ValueError":
+                raise ValueError(answer["text"])
+            else:
+                raise JudgeError(f"the judge failed: {answer.get('text', answer['kind'])}")
+
+    def _cancel(self, number: int) -> None:
+        """Stop a grading; if that does not work in time, end the judge and with it everything it started."""
+        deadline, stopped = time.monotonic() + _PATIENCE, False
+        try:
+            self._send({"do": "cancel", "id": number})
+            while not stopped and (left := deadline - time.monotonic()) > 0:
+                answer = self._receive(left)
+                stopped = answer is not None and answer["id"] == number and answer["kind"] != "progress"
+        except JudgeError:  # it is gone already
+            stopped = True
+        finally:
+            if not stopped:  # too slow, or interrupted once more
+                self.close()
+
+    def _send(self, request: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
+        except (OSError, ValueError) as error:
+            raise JudgeError(self._obituary()) from error
+
+    def _receive(self, patience: float | None) -> dict[str, Any] | None:
+        """The next message; None if none comes in time."""
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        deadline = None if patience is None else time.monotonic() + patience
+        while b"\n" not in self._pending:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([descriptor], [], [], left)[0]:
+                return None
+            piece = os.read(descriptor, 1 << 16)
+            if not piece:
+                raise JudgeError(self._obituary())
+            self._pending += piece
+        line, _, self._pending = self._pending.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def _obituary(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+        self._log.seek(0)
+        last = self._log.read().decode("utf-8", "replace").splitlines()[-15:]
+        said = "\n".join(["Its last words:", *(f"  {line}" for line in last)]) if last else ""
+        return (
+            f"the judge process ended (exit code {self._process.poll()}). Your answer is kept and not to blame. "
+            f"Try again: a new judge is started. {said}"
+        ).rstrip()
+
+    def close(self) -> None:
+        """End the judge and everything it started."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+        self._process.kill()
+        self._process.wait()
+        self._process.stdout.close()
+        self._log.close()
+
+
+_current: Judge | None = None
+_start_lock = threading.Lock()
+
+
+def get_judge() -> Judge:
+    """This process's judge, started if there is none or it died. It may still be loading; a request waits for it."""
+    global _current
+    with _start_lock:
+        if _current is None or not _current.alive:
+            if _current is not None and _current.owner == os.getpid():
+                _current.close()
+            _current = Judge()
+        return _current
+
+
+@atexit.register
+def close_judge() -> None:
+    """End this process's judge, if it has one."""
+    if _current is not None and _current.owner == os.getpid():
+        _current.close()

@@ -1,0 +1,47 @@
+"""Of a wrong value that some rank was given: which it is, and which it should be. Runs in the judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..check import Given
+
+
+def mistaken_for(expected: Any, got: Any, given: Given, rtol: float, atol: float) -> str:
+    """A sentence if the first wrong tensor is what some rank was given; "" otherwise."""
+    for (path, right), (_, have) in zip(_tensors(expected, "the result"), _tensors(got, "the result"), strict=False):
+        if right.shape == have.shape and right.dtype == have.dtype and _close(right, have, rtol, atol):
+            continue
+        wrong, wanted = _origin(have, given), _origin(right, given)
+        should = f"; it should be {wanted}" if wanted else ", as that rank was given it"
+        return f"{path} is {wrong}{should}" if wrong else ""
+    return ""
+
+
+def _origin(value: torch.Tensor, given: Given) -> str:
+    """ "rank 1's parts[2]"; "" if no rank was given it, or more than one thing is the same."""
+    found = [
+        f"rank {rank}'s {path}"
+        for rank, inputs in enumerate(given)
+        for name, content in inputs.items()
+        for path, tensor in _tensors(content, name)
+        if tensor.shape == value.shape and tensor.dtype == value.dtype and torch.equal(tensor, value)
+    ]
+    return found[0] if len(found) == 1 and value.numel() else ""
+
+
+def _tensors(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, list | tuple):
+        for i, part in enumerate(value):
+            yield from _tensors(part, f"{path}[{i}]")
+
+
+def _close(right: torch.Tensor, have: torch.Tensor, rtol: float, atol: float) -> bool:
+    if right.is_floating_point():
+        return torch.allclose(have, right, rtol=rtol, atol=atol, equal_nan=True)
+    return torch.equal(right, have)

@@ -1,0 +1,227 @@
+"""Grades one answer to one exercise: every case of its check at every world size, then one verdict."""
+
+from __future__ import annotations
+
+import platform
+import secrets
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from ...course import Exercise
+from ...runtime.errors import LaunchError
+from ...runtime.machine.isolation import MEANING, Isolation
+from .. import rules
+from ..check import Case, Check, Given
+from ..formula import Formula
+from ..verdict import Result, State, Verdict
+from .judge import judge
+from .run_case import Answer, run_case
+
+Progress = Callable[[Result, int, int], None]  # a result, how many are done, of how many
+_GENERIC = {"DTL-VALUE", "DTL-RAISED", "DTL-VALUE-SHAPE"}
+
+
+def grade(
+    exercise: Exercise,
+    check: Check | Sequence[tuple[Check, bool]],
+    answer: Answer,
+    *,
+    seed: int | None = None,
+    world_sizes: Iterable[int] | None = None,
+    progress: Progress = lambda result, done, total: None,
+    seconds: float = 120.0,
+    stop: Callable[[], bool] = lambda: False,
+    isolation: Isolation | None = None,
+) -> Verdict:
+    """Judge an answer.
+
+    Args:
+        exercise: its entry in the manifest.
+        check: how it is judged; or several checks, each with whether it is hidden from the learner.
+        answer: the learner's text.
+        seed: for the inputs; None: a new one. The same seed gives the same verdict.
+        world_sizes: default: those of the manifest.
+        progress: told of each result as it comes.
+        seconds: for everything; cases that do not fit in are skipped, and said to be.
+        stop: asked before each case; True: skip the rest.
+        isolation: how the ranks are shut in; None: level 1, which is for code that you trust.
+
+    Returns:
+        A verdict, whatever the answer did. What goes wrong in the grader itself is the state "error".
+    """
+    begun = time.monotonic()
+    seed = secrets.randbelow(1 << 31) if seed is None else seed
+    sizes = list(world_sizes or exercise.world_sizes)
+    checks = [(check, False)] if isinstance(check, Check) else list(check)
+    cases = [(c, hidden, case) for size in sizes for c, hidden in checks for case in c.all_cases(size, seed)]
+    results: list[Result] = []
+    tier_limits: list[tuple[Result, int]] = []
+    if (found := _does_not_compile(answer)) is not None:
+        results = [replace(found, case=c.name, world_size=c.world_size) for _, _, c in cases[:1]]
+    for number, (one, hidden, case) in enumerate(cases if not results else [], start=1):
+        left = begun + seconds if not stop() else 0.0
+        result, payload = _run_one(exercise, one, case, answer, results, left, isolation)
+        result = replace(result, hidden=hidden)
+        results.append(result)
+        tier_limits.append((result, payload))
+        progress(result, number, len(cases))
+        if result.state == "not-attempted":  # the other cases would say the same
+            break
+    verdict = _verdict(exercise, results, tier_limits, seed, time.monotonic() - begun)
+    level = (isolation or Isolation()).level
+    return replace(verdict, isolation=f"level {level}: {MEANING[level]}")
+
+
+def _run_one(
+    exercise: Exercise,
+    check: Check,
+    case: Case,
+    answer: Answer,
+    earlier: list[Result],
+    deadline: float,
+    isolation: Isolation | None,
+) -> tuple[Result, int]:
+    """One case, as often as its check repeats it; the first that fails counts. And its payload, for the budgets."""
+    if reason := _skip(earlier, deadline):
+        return Result(case.name, case.world_size, "skipped", "DTL-SKIPPED", reason), 0
+    try:
+        given = check.inputs(case)
+        payload = check.payload(case, given) if check.payload else 0
+        for _ in range(check.stress.repeats):
+            evidence = run_case(check, case, given, answer, isolation)
+            result = judge(check, case, given, evidence, answer, exercise.id)
+            if result.state != "passed":
+                break
+    except LaunchError as error:
+        return Result(case.name, case.world_size, "error", "DTL-GRADER", str(error)), 0
+    except Exception as error:  # the grader's own fault must not look like the learner's
+        text = f"the grader failed ({type(error).__name__}: {error}); this is not your fault"
+        details = tuple(traceback.format_exc().splitlines()[-8:])
+        return Result(case.name, case.world_size, "error", "DTL-GRADER", text, details), 0
+    return result, payload
+
+
+def _skip(earlier: list[Result], deadline: float) -> str:
+    """Why a case is not run; "" if it is."""
+    if time.monotonic() > deadline:
+        return "the time limit of the whole grading was reached"
+    slow = [r for r in earlier if r.state == "timeout"]
+    if slow:
+        return f"not run: {slow[0].case!r} with {slow[0].world_size} ranks did not end in time"
+    return ""
+
+
+def _does_not_compile(answer: Answer) -> Result | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the learner's own text, to no console
+            compile(answer.source, answer.file, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:  # the last two: brackets without end
+        line = getattr(error, "lineno", None)
+        text = f"the file is no valid Python: {getattr(error, 'msg', None) or error or type(error).__name__}" + (
+            f", line {line}" if line else ""
+        )
+        # Not `error.text`: Python reads it from the file of that name, which may hold another text than the answer.
+        lines = answer.source.splitlines()
+        quoted = lines[line - 1].rstrip() if line and line <= len(lines) else ""
+        return Result("", 0, "failed", "DTL-SYNTAX", text, (f"  {quoted}",) if quoted else (), line=line)
+    return None
+
+
+def _verdict(
+    exercise: Exercise, results: list[Result], payloads: list[tuple[Result, int]], seed: int, seconds: float
+) -> Verdict:
+    results = _name_lucky_sizes(results)
+    faults = [r for r in results if r.state not in ("passed", "skipped")]
+    state: State = faults[0].state if faults else ("passed" if results else "error")
+    if state == "passed" and any(r.state == "skipped" for r in results):
+        state = "skipped"  # what was not run did not pass
+    if any(r.state == "error" for r in results):
+        state = "error"
+    tier, notes = _tier(exercise, payloads) if state == "passed" else ("", list[str]())
+    return Verdict(
+        exercise=exercise.id,
+        title=exercise.title,
+        state=state,
+        score=_score(exercise.points, results),
+        points=exercise.points,
+        tier=tier,
+        results=tuple(results),
+        seconds=seconds,
+        seed=seed,
+        versions=_versions(),
+        notes=tuple(notes),
+    )
+
+
+def _score(points: float, results: list[Result]) -> float:
+    """Points for the share of cases that pass. One rank alone counts only where there is nothing else: doing nothing
+    is often right there."""
+    counted = [r for r in results if r.world_size > 1] or results
+    if not counted or any(r.state in ("not-attempted", "error") for r in results):
+        return 0.0
+    return round(points * sum(r.state == "passed" for r in counted) / len(counted), 4)
+
+
+def _name_lucky_sizes(results: list[Result]) -> list[Result]:
+    """Wrong at some world sizes only, without a better name: say at which."""
+    good = sorted({r.world_size for r in results} - {r.world_size for r in results if r.state != "passed"})
+    bad = sorted({r.world_size for r in results if r.state not in ("passed", "skipped")})
+    if not bad or not [size for size in good if size > 1]:
+        return results
+    sizes = f"right with {_list(good)} ranks, wrong with {_list(bad)}"
+    if not [size for size in bad if size & (size - 1) == 0] and all(size & (size - 1) == 0 for size in good):
+        sizes += "; only powers of two work"
+    elif all(size % 2 for size in bad) and not any(size % 2 for size in good):
+        sizes += "; only even numbers work"
+    return [
+        replace(r, code="DTL-WS", headline=f"{sizes}: {r.headline}")
+        if r.state == "failed" and r.code in _GENERIC
+        else r
+        for r in results
+    ]
+
+
+def _list(sizes: list[int]) -> str:
+    return " and ".join(filter(None, [", ".join(map(str, sizes[:-1])), str(sizes[-1])]))
+
+
+def _tier(exercise: Exercise, payloads: list[tuple[Result, int]]) -> tuple[str, list[str]]:
+    """How good a correct answer is, by the budgets of the manifest."""
+    reached, notes = "correct", list[str]()
+    for tier in ("good", "optimal"):
+        missed = []
+        for quantity, limits in exercise.budget.items():
+            if tier not in limits:
+                continue
+            for result, payload in payloads:
+                limit = Formula(str(limits[tier]))(N=result.world_size, n=payload)
+                made = {"bytes": result.bytes, "messages": result.messages, "peak_bytes": result.peak_bytes}.get(
+                    quantity
+                )
+                if made is not None and made > limit:
+                    at = f"with {result.world_size} ranks ({result.case})"
+                    unit = quantity.removesuffix("s") if limit == 1 else quantity
+                    missed.append(f"{tier}: at most {limit:,.0f} {unit} per rank {at}; yours made {made:,}")
+        if missed:
+            return reached, [*notes, missed[-1]]
+        if any(tier in limits for limits in exercise.budget.values()):
+            reached = tier
+    return reached, notes
+
+
+def _versions() -> dict[str, str]:
+    modules = {name: sys.modules[name].__version__ for name in ("torch", "dtlearn")}
+    return {"python": platform.python_version(), **modules}
+
+
+def payload_bytes(given: Given, name: str) -> int:
+    """The largest input of that name over the ranks, in bytes: the usual n of a budget."""
+    return max(int(i[name].numel() * i[name].element_size()) for i in given)
+
+
+__all__ = ["Answer", "Progress", "grade", "payload_bytes", "rules"]

@@ -1,0 +1,194 @@
+"""From the evidence of one run to its result. Fails closed: what is missing or malformed is never a pass.
+
+The order is that of causes: what the learner's own code raised, ranks that parted, ranks that ended, time, and only
+then values and rules.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ...runtime.errors import RankError, RanksDisagree, RanksTimeout
+from ...runtime.faults.failure import Failure
+from ...runtime.record.record import Record
+from .. import plain_values, rules
+from ..check import Case, Check, Finding, Given
+from ..on_rank.run_answer import DRIVER_FILE
+from ..on_rank.stress import ChangedWhileSent
+from ..verdict import Result, State
+from .compare import compare
+from .run_case import Answer, Evidence
+
+_MOST_LINES = 40
+_STUB = "NotImplementedError"
+_ARGUMENTS = "An argument has the wrong type, or stands in another's place: name it, as in `group=...`, `src=...`."
+_REUSE = (
+    "An isend reads its tensor until wait() returns: receive into another one, and add after wait(). And what an irecv "
+    "fills may be sent on only after the wait() of that irecv."
+)
+
+
+def judge(check: Check, case: Case, given: Given, evidence: Evidence, answer: Answer, exercise_id: str) -> Result:
+    """The result of one case at one world size."""
+    state, finding, details = _find(check, case, given, evidence, answer, exercise_id)
+    if check.told and finding and finding.rank is not None and finding.code not in ("DTL-STUB", "DTL-RESULT"):
+        details = [f"Rank {finding.rank} was given {check.told(case, given, finding.rank)}.", "", *details]
+    record = _of_the_answer(evidence.record)
+    ranks = range(case.world_size)
+    calls = check.calls(case) if check.calls else 1
+    return Result(
+        case=case.name,
+        world_size=case.world_size,
+        state=state,
+        code=finding.code if finding else "",
+        headline=finding.text if finding else "",
+        details=tuple(details[:_MOST_LINES]),
+        advice=finding.advice if finding else "",
+        rank=finding.rank if finding else None,
+        line=finding.line if finding else None,
+        seconds=evidence.seconds,
+        bytes=math.ceil(max(rules.bytes_of(record, r) for r in ranks) / calls),
+        messages=math.ceil(max(rules.messages_of(record, r) for r in ranks) / calls),
+        peak_bytes=max(_peaks(evidence).values(), default=None) if check.memory else None,
+    )
+
+
+def _find(
+    check: Check, case: Case, given: Given, evidence: Evidence, answer: Answer, exercise_id: str
+) -> tuple[State, Finding | None, list[str]]:
+    error = evidence.error
+    if error is not None:
+        return _explain(error, answer, exercise_id)
+    got: list[Any] = []
+    for rank, data in enumerate(evidence.returned):
+        try:
+            result = plain_values.load(data or b"")
+            if not isinstance(result, dict) or not isinstance(changed := result.get("changed"), list):
+                raise plain_values.Malformed("it has not the form that `run_task` gives it")
+            got.append(result["value"])
+            left = result.get("left") or []
+        except (plain_values.Malformed, KeyError) as error_:
+            return "failed", Finding("DTL-RESULT", f"rank {rank} sent no readable result: {error_}", rank), []
+        if changed and not check.may_change_inputs:
+            text = f"rank {rank} changed what it was given: {', '.join(map(str, changed))}"
+            name = str(changed[0])
+            advice = f"Work on a copy ({_copy(name, given[rank].get(name))}): the caller still needs what it gave."
+            return "failed", Finding("DTL-MUTATED", text, rank, None, advice), []
+        if left:
+            text = f"rank {rank} returned and left something running: {', '.join(map(str, left))[:200]}"
+            return "failed", Finding("DTL-LEAK", text, rank, None, "Join threads, wait for processes."), []
+    record = _of_the_answer(evidence.record)
+    if check.expected and (found := compare(check, case, given, check.expected(case, given), got)):
+        return "failed", found, []
+    if check.verify and (found := check.verify(case, given, got, record)):
+        return "failed", found, []
+    if check.rules and record.incomplete:  # what is not in it cannot be judged, and that is nobody's mistake
+        return "error", Finding("DTL-GRADER", f"the calls cannot be judged: {record.incomplete}"), []
+    for rule in check.rules:
+        if found := rule(case, given, record):
+            return "failed", found, []
+    if check.memory is not None and (found := _over_memory(check, case, given, evidence)):
+        return "failed", found, []
+    return "passed", None, []
+
+
+def _over_memory(check: Check, case: Case, given: Given, evidence: Evidence) -> Finding | None:
+    assert check.memory is not None
+    most, peaks = check.memory(case, given), _peaks(evidence)
+    if len(peaks) < case.world_size:
+        return Finding("DTL-RESULT", "a rank did not say how much memory it used")
+    rank = max(peaks, key=lambda r: peaks[r])
+    if peaks[rank] <= most:
+        return None
+    text = f"rank {rank} held up to {peaks[rank]:,} bytes of new tensors at once; the budget is {most:,.0f}"
+    return Finding("DTL-RULE-MEMORY", text, rank, None, "Reuse buffers, or drop what is done with.")
+
+
+def _peaks(evidence: Evidence) -> dict[int, int]:
+    """By rank, the most bytes of new tensors that it held at once; without ranks that did not say."""
+    found = {}
+    for rank, data in enumerate(evidence.returned):
+        with contextlib.suppress(plain_values.Malformed):
+            result = plain_values.load(data or b"")
+            peak = result.get("peak") if isinstance(result, dict) else None
+            if type(peak) is int and peak >= 0:
+                found[rank] = peak
+    return found
+
+
+def _of_the_answer(record: Record) -> Record:
+    """Without the calls that the check's own `on_rank` made."""
+    return replace(record, events=tuple(e for e in record if e.file != DRIVER_FILE))
+
+
+def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) -> tuple[State, Finding, list[str]]:
+    lines = str(error).splitlines()
+    if isinstance(error, RanksDisagree):
+        found = error.diagnosis
+        shown = [(r, e.line) for r, e in found.calls.items() if e is not None and e.file == answer.file]
+        rank, at = shown[0] if shown else (found.ranks[0] if found.ranks else None, None)
+        return "failed", Finding(found.code, found.headline, rank, at), lines[1:]
+    if isinstance(error, RanksTimeout):
+        code = getattr(error, "code", "") or "DTL-TIMEOUT"
+        rank = next((s.rank for s in error.stuck if s.state == "running"), None)
+        return "timeout", Finding(code, lines[0].rstrip(":"), rank), lines[1:]
+    first = error.failures[0]
+    if first.type == _STUB and first.message.startswith(f"{exercise_id}:"):
+        return "not-attempted", Finding("DTL-STUB", "not attempted yet"), []
+    if first.kind == "raised":
+        line = _line_in(first, answer)
+        where = f", line {line}" if line else ""
+        said = _plain(first.message).splitlines()[0] if first.message else ""
+        text = f"{_who(error.failures)} raised {first.type}: {said}"
+        if first.type == ChangedWhileSent.__name__:
+            finding = Finding("DTL-ASYNC-REUSE", f"{_who(error.failures)} {said}{where}", first.rank, line, _REUSE)
+            return "failed", finding, lines[1:]
+        if first.type == "BadResult":  # the grader's own exception: nothing of it is in the learner's code
+            return (
+                "failed",
+                Finding("DTL-RESULT", f"{_who(error.failures)} returned no plain data: {said}", first.rank),
+                [],
+            )
+        advice = _ARGUMENTS if "incompatible function arguments" in first.message else ""
+        return "failed", Finding(first.code, text.rstrip(": ") + where, first.rank, line, advice), lines[1:]
+    code = getattr(error, "code", "") or ("DTL-RANK-KILLED" if first.kind == "killed" else "DTL-RANK-EXIT")
+    return "crashed", Finding(code, f"rank {first.rank} {first.message}", first.rank), lines[1:]
+
+
+def _copy(name: str, value: Any) -> str:
+    """How such an input is copied, as the learner would write it."""
+    if isinstance(value, torch.Tensor):
+        return f"`{name}.clone()`"
+    if isinstance(value, list | dict):
+        parts = value.values() if isinstance(value, dict) else value
+        deep = any(isinstance(part, list | dict) for part in parts)
+        return f"`copy.deepcopy({name})`" if deep else f"`{type(value).__name__}({name})`"
+    return "of it"
+
+
+def _who(failures: Sequence[Failure]) -> str:
+    from ...runtime.words import ranks_text
+
+    first = failures[0]
+    same = [
+        f for f in failures if (f.kind, f.type, _plain(f.message)) == (first.kind, first.type, _plain(first.message))
+    ]
+    return ranks_text([f.rank for f in same])
+
+
+def _plain(message: str) -> str:
+    """Without addresses in memory, which differ from run to run."""
+    return re.sub(r" at 0x[0-9a-f]+", "", message)
+
+
+def _line_in(failure: Failure, answer: Answer) -> int | None:
+    """The innermost line of the learner's file in a traceback."""
+    found = re.findall(rf'File "{re.escape(answer.file)}", line (\d+)', failure.traceback)
+    return int(found[-1]) if found else None

@@ -1,0 +1,86 @@
+"""Where the parts of an exercise lie, and the check that judges it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...course import Course, Exercise
+
+if TYPE_CHECKING:
+    from ..check import Check
+
+
+@dataclass(frozen=True)
+class Places:
+    """The files of one exercise.
+
+    Attributes:
+        stub: what the learner edits, `exercises/<slug>/<name>.py`.
+        solution: what it is generated from, `solutions/<slug>/<name>.py`.
+        wrong: folder of wrong answers, `tests/course/wrong/<slug>/<name>/`.
+    """
+
+    slug: str
+    stub: Path
+    solution: Path
+    wrong: Path
+
+
+def places(course: Course, exercise: Exercise) -> Places:
+    slug = course.chapter(exercise.id.partition(".")[0]).slug
+    name = f"{exercise.name}.py"
+    return Places(
+        slug,
+        course.root / "exercises" / slug / name,
+        course.root / "solutions" / slug / name,
+        course.root / "tests" / "course" / "wrong" / slug / exercise.name,
+    )
+
+
+def checks_folder(course: Course) -> Path:
+    """Where the checks of a course lie: `<slug>/<name>.py` in it."""
+    return course.root / "dtlearn" / "checks"
+
+
+def find_check(course: Course, exercise: Exercise, folder: Path | None = None) -> Check:
+    """The check of an exercise.
+
+    Args:
+        course: the manifest.
+        exercise: one of its exercises.
+        folder: of hidden checks, `<folder>/<slug>/<name>.py`; None: those of the course.
+
+    Raises:
+        ValueError: there is none, or it defines no `CHECK`.
+    """
+    from ..check import Check  # here, as it loads torch: those who want to know the places only do not wait for it
+
+    slug = places(course, exercise).slug
+    if folder is None and checks_folder(course).resolve() != Path(__file__).resolve().parents[2] / "checks":
+        folder = checks_folder(course)
+    if folder is None:
+        name = f"dtlearn.checks.{slug}.{exercise.name}"
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not name.startswith(error.name):
+                raise
+            raise ValueError(f"{exercise.id} has no check: {name} does not exist") from None
+    else:
+        path = folder / slug / f"{exercise.name}.py"
+        if not path.is_file():
+            raise ValueError(f"{exercise.id} has no check: {path} does not exist")
+        spec = importlib.util.spec_from_file_location(f"check_{slug}_{exercise.name}", path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # so that its source can be read
+        spec.loader.exec_module(module)
+    found = getattr(module, "CHECK", None)
+    if not isinstance(found, Check):
+        raise ValueError(f"{module.__file__} defines no CHECK")
+    return found

@@ -1,0 +1,128 @@
+"""Grades a learner's file: reads it, keeps the text, judges it, keeps the verdict."""
+
+from __future__ import annotations
+
+import stat
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...course import Course, Exercise
+from ..classroom.store import write_whole
+from ..verdict import Result, Verdict
+from . import attempts
+from .exercise_files import find_check, places
+from .stubs import same_text, stub_of
+
+if TYPE_CHECKING:
+    from ..judging.grade import Progress
+
+MAX_BYTES = 1 << 20  # of an answer; the longest honest one has some thousand
+
+
+def read_answer(path: Path) -> str:
+    """The text of an answer.
+
+    Raises:
+        ValueError: there is no such file, or it cannot be an answer; says why.
+    """
+    try:
+        if path.is_dir():
+            raise ValueError(f"{path} is a folder; give the file with the answer")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ValueError(f"{path} does not exist") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{path} is larger than {MAX_BYTES:,} bytes; that is no answer to an exercise")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text in UTF-8 (byte {error.start}); save it as UTF-8") from None
+    if "\0" in text:
+        raise ValueError(f"{path} is no text: it holds null bytes")
+    return text.replace("\r\n", "\n")
+
+
+def write_answer(path: Path, text: str) -> None:
+    """Replace an answer's file at once. It keeps its mode, and a link stays a link. Raises OSError."""
+    path = path.resolve()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    mode = stat.S_IMODE(path.stat().st_mode)
+    write_whole(path, text)
+    path.chmod(mode)
+
+
+def stub_text(course: Course, exercise: Exercise) -> str | None:
+    """The stub of an exercise; None where the course came without solutions."""
+    solution = places(course, exercise).solution
+    if not solution.is_file():
+        return None
+    return stub_of(solution.read_text(encoding="utf-8"), exercise.id, solution.name)
+
+
+def untouched(course: Course, exercise: Exercise, source: str) -> bool:
+    """Whether a text is the stub, with nothing done yet."""
+    stub = stub_text(course, exercise)
+    return stub is not None and same_text(source, stub)
+
+
+def not_attempted(exercise: Exercise) -> Verdict:
+    """The verdict on a stub, for which nothing needs to run."""
+    result = Result("", 0, "not-attempted", "DTL-STUB", "not attempted yet")
+    return Verdict(exercise.id, exercise.title, "not-attempted", 0.0, exercise.points, results=(result,))
+
+
+def grade_file(
+    course: Course,
+    exercise: Exercise,
+    path: Path | None = None,
+    *,
+    source: str | None = None,
+    seed: int | None = None,
+    keep: bool = True,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Grade an answer.
+
+    Args:
+        course, exercise: from the manifest.
+        path: the file; None: the exercise's own.
+        source: its text, if it is not to be read from there.
+        seed: for the inputs; None: a new one.
+        keep: keep the attempt. A stub is never kept.
+        progress: told of each result as it comes.
+
+    Returns:
+        The verdict, with the number of the attempt. What could not be kept is said in its notes.
+
+    Raises:
+        ValueError: the file cannot be read, or the exercise has no check.
+    """
+    from ..judging.grade import (
+        grade,  # here, as they load torch: a command that only asks for the stub does not wait for it
+    )
+    from ..judging.run_case import Answer
+
+    path = places(course, exercise).stub if path is None else path
+    text = read_answer(path) if source is None else source
+    check = find_check(course, exercise)
+    if untouched(course, exercise, text):
+        return not_attempted(exercise)
+    folder = attempts.attempts_folder(course.root, exercise.id)
+    number, note = attempts.begin(folder, text) if keep else (0, "")
+    answer = Answer(text, shown_name(course, path), exercise.name)
+    verdict = grade(exercise, check, answer, seed=seed, progress=progress or (lambda result, done, total: None))
+    verdict = verdict.with_attempt(number)
+    if number:
+        note = attempts.finish(folder, verdict)
+    return replace(verdict, notes=(*verdict.notes, note)) if note else verdict
+
+
+def shown_name(course: Course, path: Path) -> str:
+    """The name of an answer's file as messages show it: inside the course, without the folders above."""
+    path = path.absolute()
+    return path.relative_to(course.root).as_posix() if path.is_relative_to(course.root) else path.name

@@ -1,0 +1,85 @@
+"""How far a learner has come, from the kept attempts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ...course import Course, Exercise
+from . import attempts
+from .exercise_files import places
+from .grade_file import read_answer, untouched
+
+if TYPE_CHECKING:
+    from ...viz.table import Table
+
+Standing = Literal["passed", "not passed yet", "started", "not started"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One exercise.
+
+    Attributes:
+        exercise: its entry in the manifest.
+        standing: "started" means that its file is no longer the stub, and was not graded yet.
+        score: the best.
+        tier: of the best; "" unless passed.
+        attempts: honest ones, graded.
+        at_first: passed at the first of them.
+        hints: how many were shown.
+    """
+
+    exercise: Exercise
+    standing: Standing
+    score: float = 0.0
+    tier: str = ""
+    attempts: int = 0
+    at_first: bool = False
+    hints: int = 0
+
+
+def rows(course: Course, read: bool = True) -> list[Row]:
+    """Every exercise, in order. `read=False`: as for somebody who begins; no file is read."""
+    exercises = [exercise for chapter in course.chapters for exercise in chapter.exercises]
+    return [_row(course, exercise) if read else Row(exercise, "not started") for exercise in exercises]
+
+
+def _row(course: Course, exercise: Exercise) -> Row:
+    folder = attempts.attempts_folder(course.root, exercise.id)
+    made = [a for a in attempts.listing(folder) if a.honest]
+    best, hints = attempts.best(made), attempts.hints_taken(folder)
+    if best is None:
+        return Row(exercise, "started" if _was_edited(course, exercise) else "not started", hints=hints)
+    standing: Standing = "passed" if best.passed else "not passed yet"
+    return Row(exercise, standing, best.score, best.tier, len(made), attempts.passed_at_first(made), hints)
+
+
+def _was_edited(course: Course, exercise: Exercise) -> bool:
+    try:
+        return not untouched(course, exercise, read_answer(places(course, exercise).stub))
+    except ValueError:  # no file, or one that cannot be read
+        return False
+
+
+def board(found: list[Row]) -> Table:
+    """The rows as a table, with a line that sums up."""
+    from ...viz.table import Table  # here, as matplotlib comes with it
+
+    passed = sum(row.standing == "passed" for row in found)
+    score, points = sum(row.score for row in found), sum(row.exercise.points for row in found)
+    caption = f"{passed} of {len(found)} exercises passed, {score:g} of {points:g} points"
+    columns = ("exercise", "what", "state", "points", "tier", "attempts", "hints")
+    cells = tuple(
+        (
+            row.exercise.id,
+            row.exercise.title,
+            row.standing,
+            f"{row.score:g} of {row.exercise.points:g}",
+            row.tier,
+            f"{row.attempts}" + (" (at once)" if row.at_first else ""),
+            f"{row.hints} of {len(row.exercise.hints)}",
+        )
+        for row in found
+    )
+    return Table(caption, columns, cells, (False,) * len(columns))

@@ -1,0 +1,111 @@
+"""The learner's side of a graded run: load the answer, call it as the check says, hand the result over as plain data.
+
+Runs on the ranks. Nothing of a check comes here but the text of its `on_rank` and the inputs of this rank.
+"""
+
+from __future__ import annotations
+import __future__
+
+import linecache
+import os
+import sys
+import threading
+import types
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...models.memory_ledger import measured
+from .. import plain_values
+from . import left_running, stress
+
+DRIVER_FILE = "<check>"
+
+
+class BadResult(TypeError):
+    """The answer returned something that cannot be compared."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a rank is told. Plain values only.
+
+    Attributes:
+        source, file: the learner's text, and the name that tracebacks show.
+        name: of the function or class under test.
+        driver: text that defines `on_rank`.
+        inputs: for each rank, what `values.dump` made of its inputs.
+        poison, delays, seed: see `check.Stress`.
+        watch_inputs: report which inputs were changed.
+        measure_memory: report the peak of the memory of its tensors.
+    """
+
+    source: str
+    file: str
+    name: str
+    driver: str
+    inputs: tuple[bytes, ...]
+    poison: bool = False
+    delays: float = 0.0
+    seed: int = 0
+    watch_inputs: bool = True
+    measure_memory: bool = False
+
+
+def run_task(task: Task) -> bytes:
+    """Run the answer on this rank.
+
+    Returns:
+        `values.dump` of {"value", "changed": names of inputs, "left": what still runs, "peak": bytes or None}.
+    """
+    import torch.distributed as dist
+
+    here, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    with stress.applied(task.poison, task.delays, seed=task.seed * 1009 + here):
+        answer = load_answer(task)
+        linecache.cache[DRIVER_FILE] = (len(task.driver), None, task.driver.splitlines(keepends=True), DRIVER_FILE)
+        names: dict[str, Any] = {"torch": torch, "dist": dist, "rank": here, "world_size": size}
+        # Its annotations name what exists in the judge only: they are not evaluated here.
+        flags = __future__.annotations.compiler_flag
+        exec(compile(task.driver, DRIVER_FILE, "exec", flags=flags, dont_inherit=True), names)
+        inputs = plain_values.load(task.inputs[here])
+        kept = plain_values.load(task.inputs[here])
+        functions = [v for k, v in names.items() if isinstance(v, types.FunctionType) and k not in ("dist", "torch")]
+        threads = set(threading.enumerate())
+        with measured(task.measure_memory) as ledger:
+            value = functions[0](answer, **inputs)
+        left = left_running.left_running(threads)
+    changed = [name for name in inputs if task.watch_inputs and not same(inputs[name], kept[name])]
+    try:
+        peak = ledger.peak if ledger else None
+        return plain_values.dump({"value": value, "changed": changed, "left": left, "peak": peak})
+    except TypeError as error:
+        text = str(error).replace("the result['value']", "the result", 1)
+        raise BadResult(f"{task.name}: {text}") from None
+
+
+def load_answer(task: Task) -> Any:
+    """The function or class that the learner's text defines."""
+    module = types.ModuleType("exercise")
+    module.__file__ = task.file
+    sys.modules["exercise"] = module  # classes and pickles look their module up
+    lines = task.source.splitlines(keepends=True)
+    linecache.cache[task.file] = (len(task.source), None, lines, task.file)
+    exec(compile(task.source, task.file, "exec", dont_inherit=True), module.__dict__)  # not with this file's __future__
+    if not hasattr(module, task.name):
+        raise NameError(f"the file defines no {task.name!r}")
+    return getattr(module, task.name)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values of `values.load` are equal, NaNs included."""
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return False
+        return bool(((a == b) | ((a != a) & (b != b))).all())
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
+    return type(a) is type(b) and (a == b or a != a)

@@ -1,0 +1,117 @@
+"""Checkpoint files that are whole or not there at all.
+
+A file is written under another name, forced to the disk, and then renamed: `os.replace` is atomic, so a process that is
+killed at any moment leaves the old file or the new one, never half of one. It is read with `weights_only=True`, which
+makes tensors and plain values and runs no code that a file may hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dtlearn.train.errors import TrainError
+
+_NAME = re.compile(r"step-(\d{8,})\.pt")
+UNFINISHED = ".unfinished"
+
+
+def checkpoint_file(folder: Path, step: int) -> Path:
+    """The name of the checkpoint after `step` updates."""
+    return folder / f"step-{step:08d}.pt"
+
+
+def step_of(file: Path) -> int:
+    """After how many updates a checkpoint was made, from its name; -1 for a file that has another kind of name."""
+    match = _NAME.fullmatch(file.name)
+    return int(match[1]) if match else -1
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, the newest first; [] if there is no such folder."""
+    return sorted((file for file in folder.glob("step-*.pt") if step_of(file) >= 0), key=step_of, reverse=True)
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make a folder, remove what a killed run left unfinished, and try to write there, before any work is lost.
+
+    Raises:
+        TrainError: nothing can be written there.
+    """
+    trial = folder / f"trial-{os.getpid()}{UNFINISHED}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        trial.write_bytes(b"x")
+        for left in folder.glob(f"*{UNFINISHED}"):
+            left.unlink(missing_ok=True)
+    except OSError as error:
+        raise TrainError(f"cannot write in {folder}: {error.strerror}. Choose another folder, or make room") from error
+
+
+def write_checkpoint(state: dict[str, Any], file: Path, keep: int) -> None:
+    """Write the state; then delete all but the `keep` newest checkpoints of the folder.
+
+    The old ones go last: if there is no room for the new one, they are still there.
+
+    Raises:
+        OSError: it could not be written, because the disk is full, say; nothing is left of it.
+    """
+    whole = io.BytesIO()  # first in memory: torch's own writer ends the process if its file fails while it is closed
+    torch.save(state, whole)
+    unfinished = file.with_name(file.name + UNFINISHED)
+    try:
+        with unfinished.open("wb") as stream:
+            stream.write(whole.getbuffer())
+            stream.flush()
+            os.fsync(stream.fileno())  # the bytes must be on the disk before the name is
+        os.replace(unfinished, file)
+        _sync_folder(file.parent)
+    except OSError:
+        with contextlib.suppress(OSError):
+            unfinished.unlink()
+        raise
+    for old in checkpoints_in(file.parent)[keep:]:
+        with contextlib.suppress(OSError):
+            old.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the new name on the disk; not every file system can."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def read_checkpoint(file: Path) -> dict[str, Any]:
+    """The state that a file holds, its tensors on the CPU.
+
+    torch.save makes a zip archive, and torch.load does not compare its check sums; so we do.
+
+    Raises:
+        TrainError: the file is missing, cut off, changed, or no checkpoint of this script.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            if (damaged := archive.testzip()) is not None:
+                raise TrainError(f"{file} is damaged: the check sum of its part {damaged} is wrong")
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise TrainError(f"there is no file {file}") from None
+    except OSError as error:
+        raise TrainError(f"{file} cannot be read: {error.strerror or error}") from error
+    except (zipfile.BadZipFile, EOFError, RuntimeError, pickle.UnpicklingError, NotImplementedError) as error:
+        raise TrainError(f"{file} is damaged or no checkpoint: {type(error).__name__}") from error
+    if not isinstance(state, dict) or "format" not in state:
+        raise TrainError(f"{file} is no checkpoint of this script")
+    return state

@@ -1,0 +1,140 @@
+"""The training loop: everything else in this folder serves it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dtlearn.data_parallel.samples.evaluation import evaluate
+from dtlearn.data_parallel.samples.metrics import Metrics
+from dtlearn.train.agree import from_rank_0
+from dtlearn.train.checkpoint import checkpoint_file, write_checkpoint
+from dtlearn.train.data import TrainingData, evaluation_batches
+from dtlearn.train.errors import TrainError
+from dtlearn.train.group import Place, training_group
+from dtlearn.train.options import Options, Settings, settle
+from dtlearn.train.report import Report
+from dtlearn.train.result import TrainResult, digest
+from dtlearn.train.resume import find_state
+from dtlearn.train.schedule import make_scheduler, scaled_lr
+from dtlearn.train.state import Training, seed_rank
+from dtlearn.train.step import check_amp, train_step, wrap
+from dtlearn.train.stop_signals import StopSignals
+from dtlearn.train.tasks import Task, load_task
+from dtlearn.train.tell import announce, tell_the_end
+
+
+def train(options: Options | None = None) -> TrainResult:
+    """Train on this rank, together with the others.
+
+    **Communication** (default group; P bytes of parameters, N ranks):
+        at the start: the checkpoint, if there is one, and the model, broadcast from rank 0
+        each update: the gradients, P bytes, in DistributedDataParallel's buckets, once for all micro-batches;
+            and one all-reduce of 12 bytes: the loss that is reported, and who was asked to stop
+        each epoch: one all-reduce of the sums of the evaluation
+        each checkpoint: a gather of about 10 kB per rank, and a broadcast of whether it was written
+    **Memory** (per rank): parameters P, gradients P, buckets P, optimizer P (SGD with momentum) or 2 P (AdamW); on rank
+        0, while it writes a checkpoint, parameters and optimizer once more, in the CPU's memory
+
+    Args:
+        options: what to do; None: the defaults.
+
+    Raises:
+        TrainError: it cannot be done; the message says what to change.
+    """
+    options = options or Options()
+    options.check()
+    with training_group(options.device, options.backend) as place, StopSignals() as signals:
+        task = load_task(options.task)
+        settings = settle(options, task.defaults)
+        check_amp(settings, place)
+        training = make_training(task, settings, place)
+        state, notes = find_state(settings)
+        if state is not None:
+            notes += training.load_state_dict(state)
+        report = Report(place, settings.log_dir, training.step)
+        try:
+            return _run(training, task, report, signals, notes)
+        finally:
+            report.close()
+
+
+def make_training(task: Task, settings: Settings, place: Place) -> Training:
+    """Model, optimizer, scheduler and data at the start of a run."""
+    data = TrainingData(task, settings, place)
+    seed_rank(settings.seed, place.rank)  # another model on every rank, on purpose: only the wrapper makes them one
+    model = task.make_model(settings.dropout).to(place.device)
+    lr = scaled_lr(settings.lr, settings.batch_size, task.defaults.batch_size, settings.scale_lr)
+    optimizer = task.make_optimizer(model.parameters(), lr)
+    scheduler = make_scheduler(optimizer, settings.warmup, settings.epochs * data.steps_per_epoch)
+    return Training(settings, place, model, optimizer, scheduler, data, lr)
+
+
+def _run(training: Training, task: Task, report: Report, signals: StopSignals, notes: list[str]) -> TrainResult:
+    settings, place, data = training.settings, training.place, training.data
+    total = settings.epochs * data.steps_per_epoch
+    last = min(total, settings.max_steps or total)
+    model = wrap(training.model, settings)  # after the state was loaded; gives all ranks the parameters of rank 0
+    first_step, stopped_by, losses, saved_at, unsaved = training.step, 0, [], training.step, ""
+    metrics: Metrics | None = None
+    announce(training, task, report, notes, total)
+    while training.step < last and not stopped_by:
+        epoch, done = divmod(training.step, data.steps_per_epoch)
+        data.sampler.set_epoch(epoch)
+        metrics = None  # those of an earlier epoch are not those of the model at the end
+        report.start_epoch(epoch, data.steps_per_epoch, done)
+        model.train()
+        for batches in data.updates():
+            lr = training.optimizer.param_groups[0]["lr"]
+            loss, stopped_by = train_step(training, model, batches, signals)
+            losses.append(loss)
+            report.step(training.step, settings.batch_size, loss=loss, lr=lr)
+            due = training.step % settings.checkpoint_every == 0 and training.step < last
+            if due and not stopped_by:
+                unsaved, saved_at = save(training, report), training.step
+            if stopped_by or training.step == last:
+                break
+        report.end_epoch()
+        if training.step % data.steps_per_epoch == 0 and not stopped_by:
+            metrics = test(training, task, report)
+    if training.step > saved_at or unsaved:
+        unsaved = save(training, report)
+    if metrics is None and not stopped_by:  # nothing was left to do, or it ends within an epoch
+        metrics = test(training, task, report)
+    tell_the_end(training, report, total, stopped_by, unsaved)
+    accuracy, macro_f1 = (metrics.accuracy, metrics.macro_f1) if metrics else (float("nan"), float("nan"))
+    return TrainResult(
+        losses, first_step, training.step, accuracy, macro_f1, task.baseline, digest(training.model),
+        place.rank, place.world_size, stopped_by, unsaved,
+    )  # fmt: skip
+
+
+def save(training: Training, report: Report) -> str:
+    """Write a checkpoint, if wanted. Returns why it could not be done, or "".
+
+    A full disk does not end the training: it is said each time, older checkpoints stay, and the next try may succeed.
+    """
+    settings, state = training.settings, None
+    if settings.checkpoint_dir is None:
+        return ""
+    state = training.state_dict()
+    file = checkpoint_file(Path(settings.checkpoint_dir), training.step)
+    try:
+        from_rank_0(lambda: write_checkpoint(state, file, settings.keep))
+    except TrainError as error:
+        report.say(f"no checkpoint after step {training.step}: {error}", error=True)
+        return str(error)
+    return ""
+
+
+def test(training: Training, task: Task, report: Report) -> Metrics:
+    """Evaluate the bare model on all test samples, each once, over all ranks; the same metrics on every rank."""
+    batches = evaluation_batches(task, training.place)
+    metrics = evaluate(training.model, batches, num_classes=len(task.classes), num_samples=len(task.test))
+    epoch = training.step / training.data.steps_per_epoch
+    numbers = {"loss": metrics.loss, "accuracy": metrics.accuracy, "macro_f1": metrics.macro_f1}
+    report.write("test", training.step, epoch=epoch, **numbers)
+    report.say(
+        f"epoch {epoch:g}: step {training.step}, test loss {metrics.loss:.4f}, accuracy {100 * metrics.accuracy:.1f} % "
+        f"(always the largest class: {100 * task.baseline:.1f} %), macro F1 {metrics.macro_f1:.3f}"
+    )
+    return metrics

@@ -1,0 +1,147 @@
+"""What a checkpoint holds, and how a run takes it up again."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from dtlearn.train.data import TrainingData
+from dtlearn.train.errors import TrainError
+from dtlearn.train.group import Place
+from dtlearn.train.options import Settings, flag
+from dtlearn.train.schedule import go_on_at
+
+FORMAT = 1
+MUST_AGREE = ("task", "batch_size", "seed")  # another value would make the saved place in the data meaningless
+MAY_DIFFER = ("epochs", "accumulate", "lr", "scale_lr", "warmup", "clip", "dropout", "ddp", "amp")
+
+
+@dataclass
+class Training:
+    """Everything that changes while a run trains.
+
+    Attributes:
+        model: the bare model, whose names have no `module.` in front.
+        lr: highest learning rate.
+        step: updates made, counted over all epochs and resumes.
+    """
+
+    settings: Settings
+    place: Place
+    model: nn.Module
+    optimizer: Optimizer
+    scheduler: LambdaLR
+    data: TrainingData
+    lr: float
+    step: int = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds: tensors and plain values only. All ranks call it; rank 0 gets all of it.
+
+        Communication: one `gather_object` to rank 0, about 10 kB per rank (random number generators).
+        """
+        generators: list[Any] | None = [None] * self.place.world_size
+        if dist.is_initialized():
+            dist.gather_object(rng_state(self.place.device), generators if self.place.rank == 0 else None, dst=0)
+        else:
+            generators = [rng_state(self.place.device)]
+        return {
+            "format": FORMAT,
+            "arguments": asdict(self.settings),
+            "world_size": self.place.world_size,
+            "step": self.step,
+            "sampler": self.data.sampler.state_dict(),
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
+            "rng": generators,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> list[str]:
+        """Take up a state that `require_same_run` has let pass. Returns what a person should know, a line each.
+
+        The options of this run count, where they differ (epochs, learning rate, ...), from the saved step on.
+
+        Raises:
+            TrainError: model or optimizer are not those of the state.
+        """
+        notes = []
+        try:
+            self.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise TrainError(
+                f"the checkpoint is of another model: {str(error).splitlines()[0]}. Has the code changed since? Take "
+                "another --checkpoint-dir to begin anew"
+            ) from error
+        self.scheduler.load_state_dict({**state["scheduler"], "base_lrs": self.scheduler.base_lrs})
+        go_on_at(self.scheduler, self.lr)
+        self.data.sampler.load_state_dict(state["sampler"])
+        self.step = state["step"]
+        if state["world_size"] == self.place.world_size:
+            set_rng_state(state["rng"][self.place.rank], self.place.device)
+        else:
+            seed_rank(self.settings.seed, self.place.rank, self.step)
+            notes.append(
+                f"the checkpoint was made by {state['world_size']} ranks, this run has {self.place.world_size}: the "
+                "samples go on where they stood, the rest of the epoch is dealt to the ranks anew, and random numbers "
+                "(dropout) are new ones. Losses agree up to rounding if there is no dropout"
+            )
+        saved, now = state["arguments"], asdict(self.settings)
+        changed = [f"{flag(n)} {saved.get(n)} -> {now[n]}" for n in MAY_DIFFER if saved.get(n) != now[n]]
+        if changed:
+            notes.append("changed since the checkpoint: " + ", ".join(changed))
+        return notes
+
+
+def require_same_run(state: dict[str, Any], settings: Settings, name: str) -> None:
+    """Raise TrainError unless the state, read from `name`, can be gone on with."""
+    if state["format"] != FORMAT:
+        raise TrainError(
+            f"{name} has format {state['format']}, this script reads {FORMAT}: use the script that wrote it"
+        )
+    for option in MUST_AGREE:
+        saved, now = state["arguments"].get(option), getattr(settings, option)
+        if saved != now:
+            raise TrainError(
+                f"{name} was made with {flag(option)} {saved}, this run has {flag(option)} {now}: add "
+                f"{flag(option)} {saved} to go on with it, or take another --checkpoint-dir to begin anew"
+            )
+
+
+def seed_rank(seed: int, rank: int, step: int = 0) -> None:
+    """Seed this rank's generators: other numbers on each rank, so that dropout differs, and after each resume."""
+    number = seed + rank if not step else zlib.crc32(f"{seed} {rank} {step}".encode())
+    torch.manual_seed(number)  # of the GPUs too
+    random.seed(number)
+    np.random.seed(number % 2**32)
+
+
+def rng_state(device: torch.device) -> dict[str, Any]:
+    """The states of this process's random number generators, as tensors and plain values."""
+    kind, keys, *rest = np.random.get_state()
+    return {
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+        "python": random.getstate(),
+        "numpy": [str(kind), torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest],
+    }
+
+
+def set_rng_state(state: dict[str, Any], device: torch.device) -> None:
+    """Put back what `rng_state` gave."""
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] is not None and device.type == "cuda":
+        torch.cuda.set_rng_state(state["cuda"], device)
+    random.setstate(state["python"])
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))

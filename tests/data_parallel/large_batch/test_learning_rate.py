@@ -1,0 +1,118 @@
+"""Scaling rules and schedules."""
+
+import math
+
+import pytest
+import torch
+
+from dtlearn.data_parallel.large_batch.learning_rate import (
+    WarmupThenCosine,
+    WarmupThenSteps,
+    linear_scaled_lr,
+    sqrt_scaled_lr,
+    warmup_factor,
+)
+
+
+def test_the_rates_of_the_papers():
+    assert linear_scaled_lr(0.1, 8192, 256) == pytest.approx(3.2)  # Goyal et al.
+    assert sqrt_scaled_lr(0.01, 1024, 128) == pytest.approx(0.01 * math.sqrt(8))
+    with pytest.raises(ValueError, match="at least 1"):
+        linear_scaled_lr(0.1, 0, 256)
+
+
+def gradient(w, samples):
+    """Of the mean of (w . x - 1)^2 / 2 over samples (n, D)."""
+    return ((samples @ w - 1).unsqueeze(1) * samples).mean(0)
+
+
+def after_k_steps_and_one(lr, k):
+    """Where k steps on small batches lead, and one step on all samples with the scaled rate."""
+    g = torch.Generator().manual_seed(0)
+    batches = torch.randn(k, 8, 5, generator=g, dtype=torch.float64)
+    start = torch.randn(5, generator=g, dtype=torch.float64)
+    w = start.clone()
+    for samples in batches:
+        w -= lr * gradient(w, samples)
+    return w, start - linear_scaled_lr(lr, 8 * k, 8) * gradient(start, batches.flatten(0, 1))
+
+
+def test_linear_scaling_is_right_to_first_order():
+    """With a rate ten times lower the difference is a hundred times smaller; with a wrong factor, ten times."""
+    far, near = ((a - b).norm() for a, b in (after_k_steps_and_one(lr, 4) for lr in (1e-3, 1e-4)))
+    assert 90 < far / near < 110
+    small, large = after_k_steps_and_one(1e-4, 4)
+    assert (small - large).norm() < 0.01 * (small - after_k_steps_and_one(0.0, 4)[0]).norm()
+
+
+def test_square_root_scaling_keeps_the_variance_of_the_update():
+    g = torch.Generator().manual_seed(0)
+    noise = torch.randn(400_000, generator=g, dtype=torch.float64)
+    small = 0.1 * noise.view(-1, 4).mean(1)
+    large = sqrt_scaled_lr(0.1, 64, 4) * noise.view(-1, 64).mean(1)
+    linear = linear_scaled_lr(0.1, 64, 4) * noise.view(-1, 64).mean(1)
+    assert large.var() / small.var() == pytest.approx(1, abs=0.05)
+    assert linear.var() / small.var() == pytest.approx(16, rel=0.05)
+
+
+def test_warm_up_rises_by_equal_amounts():
+    assert [warmup_factor(t, 4, 0.2) for t in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1, 1])
+    assert warmup_factor(0, 0, 0.2) == 1
+
+
+def rates(schedule, steps, lr=3.2):
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule)
+    seen = []
+    for _ in range(steps):
+        seen.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return seen
+
+
+def test_cosine_in_torchs_scheduler_is_torchs_own():
+    seen = rates(WarmupThenCosine(5, 25, start=1 / 32, final=0.1), 30)
+    assert seen[:6] == pytest.approx([0.1 + 3.1 * t / 5 for t in range(6)])  # Goyal et al.: from the small batch's rate
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=3.2)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 20, eta_min=0.32)
+    for ours in seen[5:26]:
+        assert ours == pytest.approx(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()
+    assert seen[25:] == pytest.approx([0.32] * 5)
+
+
+def test_steps_in_torchs_scheduler_are_torchs_own():
+    seen = rates(WarmupThenSteps(0, (3, 6), gamma=0.1), 9)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=3.2)
+    theirs = torch.optim.lr_scheduler.MultiStepLR(optimizer, [3, 6])
+    for ours in seen:
+        assert ours == pytest.approx(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()
+    assert rates(WarmupThenSteps(2, (3,), start=0.5), 4, lr=1.0) == pytest.approx([0.5, 0.75, 1, 0.1])
+
+
+def test_a_schedule_survives_a_checkpoint():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    first = torch.optim.lr_scheduler.LambdaLR(optimizer, WarmupThenCosine(2, 10))
+    again = torch.optim.lr_scheduler.LambdaLR(optimizer, WarmupThenCosine(3, 99))
+    again.load_state_dict(first.state_dict())
+    assert again.lr_lambdas[0] == WarmupThenCosine(2, 10)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: WarmupThenCosine(10, 10), "leave nothing"),
+        (lambda: WarmupThenCosine(-1, 10), "0 steps or more"),
+        (lambda: WarmupThenCosine(1, 10, start=2.0), "0 to 1"),
+        (lambda: WarmupThenCosine(1, 10, final=-0.1), "0 to 1"),
+        (lambda: WarmupThenSteps(5, (5, 9)), "after the 5 warm-up"),
+        (lambda: WarmupThenSteps(5, (9, 8)), "rise"),
+    ],
+)
+def test_impossible_schedules_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()

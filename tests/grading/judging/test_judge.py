@@ -1,0 +1,153 @@
+"""From evidence to results, without ranks: what is missing or malformed is never a pass."""
+
+import pytest
+import torch
+
+from dtlearn.grading import plain_values, rules
+from dtlearn.grading.check import Case, Check, Finding
+from dtlearn.grading.judging.judge import judge
+from dtlearn.grading.judging.run_case import Answer, Evidence
+from dtlearn.grading.on_rank.run_answer import DRIVER_FILE
+from dtlearn.runtime.errors import RankError, RanksDisagree, RanksTimeout
+from dtlearn.runtime.faults.diagnosis import Diagnosis
+from dtlearn.runtime.faults.failure import Failure
+from dtlearn.runtime.faults.stacks import Stuck
+from dtlearn.runtime.record.record import Event, Record
+
+FILE = "exercises/ch01_ranks/mean.py"
+ANSWER = Answer("", FILE, "mean")
+CASE = Case("a case", 2, 0)
+GIVEN = [{"x": torch.zeros(2)}, {"x": torch.ones(2)}]
+RIGHT = torch.tensor([0.5, 0.5])
+
+
+def check_with(**options) -> Check:
+    return Check(lambda answer, x: None, lambda case: GIVEN, **{"expected": lambda case, given: [RIGHT] * 2, **options})
+
+
+def sent(*results, changed=()) -> list[bytes | None]:
+    return [plain_values.dump({"value": value, "changed": list(changed)}) for value in results]
+
+
+def judged(returned=None, error=None, record=None, **options):
+    evidence = Evidence(returned or [None, None], error, record or Record(2))
+    return judge(check_with(**options), CASE, GIVEN, evidence, ANSWER, "ch01.mean")
+
+
+def event(op="all_reduce", file=FILE, rank=0, seq=0, nbytes=8):
+    return Event(rank, seq, op, "world", seq, nbytes, "float32", (2,), None, {}, seq, seq + 1, False, file, 3)
+
+
+def test_right_results_pass():
+    result = judged(sent(RIGHT, RIGHT), record=Record(2, (event(nbytes=40), event(rank=1))))
+    assert (result.state, result.code, result.bytes, result.messages) == ("passed", "", 40, 1)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        None,
+        b"",
+        b"nonsense",
+        plain_values.dump(RIGHT),
+        plain_values.dump({"value": RIGHT}),
+        plain_values.dump({"changed": []}),
+        plain_values.dump({"value": RIGHT, "changed": 5}),
+        plain_values.dump({"value": RIGHT, "changed": None}),
+        plain_values.dump([RIGHT]),
+        plain_values.dump("value"),
+    ],
+)
+def test_a_result_that_is_missing_or_malformed_fails(data):
+    result = judged([*sent(RIGHT), data])
+    assert (result.state, result.code, result.rank) == ("failed", "DTL-RESULT", 1)
+
+
+def test_wrong_values_changed_inputs_and_broken_rules_fail_in_this_order():
+    bad = RIGHT * 3
+    calls = Record(2, (event("barrier"),))
+    options = {"rules": [rules.never("barrier")], "record": calls}
+    assert judged(sent(bad, bad, changed=["x"]), **options).code == "DTL-MUTATED"
+    assert judged(sent(bad, bad, changed=["x"]), may_change_inputs=True).code == "DTL-VALUE"
+    assert judged(sent(bad, bad), **options).code == "DTL-VALUE"
+    broken = judged(sent(RIGHT, RIGHT), **options)
+    assert (broken.state, broken.code, broken.line) == ("failed", "DTL-RULE-CALLS", 3)
+
+
+def test_verify_sees_values_and_the_answers_own_calls():
+    def verify(case, given, got, record):
+        assert given is GIVEN and len(got) == 2
+        return Finding("DTL-VALUE-MINE", f"{len(record)} calls") if len(record) != 1 else None
+
+    own, of_the_check = event(), event("barrier", DRIVER_FILE, seq=1)
+    record = Record(2, (own, of_the_check))
+    result = judged(sent(1, 2), expected=None, verify=verify, record=record, rules=[rules.never("barrier")])
+    assert result.state == "passed" and result.messages == 1
+    assert judged(sent(1, 2), expected=None, verify=verify, record=Record(2)).code == "DTL-VALUE-MINE"
+    # The values are compared first.
+    assert judged(sent(1, 2), verify=verify, record=record).code.startswith("DTL-VALUE-TYPE")
+
+
+def test_what_is_counted_is_for_one_call_of_the_answer():
+    record = Record(2, tuple(event(seq=i) for i in range(7)))
+    result = judged(sent(RIGHT, RIGHT), record=record, calls=lambda case: case.world_size)
+    assert (result.messages, result.bytes) == (4, 28)
+
+
+def failed(*failures: Failure):
+    return judged(sent(RIGHT, RIGHT), error=RankError("head\nmore", tuple(failures)))
+
+
+def test_a_failure_outweighs_right_values():
+    trace = f'  File "{FILE}", line 3, in mean\n  File "{FILE}", line 9, in inner\n  File "torch/x.py", line 80, in y\n'
+    result = failed(Failure(1, "raised", "ValueError", "no\nmore", trace))
+    assert (result.state, result.code, result.line, result.rank) == ("failed", "DTL-RAISED", 9, 1)
+    assert result.headline == "rank 1 raised ValueError: no, line 9" and result.details == ("more",)
+
+
+def test_equal_failures_are_told_together_whatever_their_addresses():
+    one, other = (Failure(r, "raised", "TypeError", f"no <Thing object at 0x7f{r}>") for r in (0, 1))
+    assert failed(one, other).headline == "ranks 0 and 1 raised TypeError: no <Thing object>"
+
+
+@pytest.mark.parametrize(
+    ("failure", "state", "code"),
+    [
+        (Failure(0, "raised", "NotImplementedError", "ch01.mean: average"), "not-attempted", "DTL-STUB"),
+        (Failure(0, "raised", "NotImplementedError", "ch01.mean_more: other"), "failed", "DTL-RAISED"),
+        (Failure(0, "raised", "NotImplementedError", "not ch01.mean: this"), "failed", "DTL-RAISED"),
+        (Failure(0, "raised", "BadResult", "mean: the result is of type set"), "failed", "DTL-RESULT"),
+        (Failure(0, "raised", "RuntimeError", ""), "failed", "DTL-RAISED"),
+        (Failure(0, "killed", "SIGSEGV", "was killed by SIGSEGV"), "crashed", "DTL-RANK-KILLED"),
+        (Failure(0, "ended", "", "ended"), "crashed", "DTL-RANK-EXIT"),
+    ],
+)
+def test_kinds_of_failure(failure, state, code):
+    result = failed(failure)
+    assert result.state == state and result.code.startswith(code)
+
+
+def test_a_hang_names_the_line_in_the_learners_file():
+    calls = {0: event(file="other.py"), 1: event(rank=1)}
+    result = judged(error=RanksDisagree(Diagnosis("DTL-COLL-ORDER", "they differ", (0, 1), calls, {0: "", 1: ""})))
+    assert (result.state, result.code, result.rank, result.line) == ("failed", "DTL-COLL-ORDER", 1, 3)
+    assert result.headline.startswith("they differ")
+
+
+def test_a_time_out_names_the_rank_that_runs():
+    stuck = (Stuck(0, "waiting", "all_reduce"), Stuck(1, "running"))
+    result = judged(sent(RIGHT, RIGHT), error=RanksTimeout("too slow:\n  rank 1", stuck))
+    assert (result.state, result.rank, result.headline, result.details) == ("timeout", 1, "too slow", ("  rank 1",))
+
+
+def test_details_are_bounded():
+    text = "\n".join(map(str, range(1000)))
+    assert len(judged(error=RankError(text, (Failure(0, "raised", "E", "m"),))).details) == 40
+
+
+def test_rules_are_not_judged_by_an_incomplete_record():
+    record = Record(2, (event(),), incomplete="the record of rank 1 is incomplete: No space left on device")
+    ruled = judged(sent(RIGHT, RIGHT), record=record, rules=[rules.only("send")])
+    assert (ruled.state, ruled.code) == ("error", "DTL-GRADER")
+    assert "No space left" in ruled.headline
+    assert judged(sent(RIGHT, RIGHT), record=record).state == "passed"  # values need no record

@@ -1,0 +1,55 @@
+import pytest
+
+from dtlearn.grading import plain_values
+from dtlearn.grading.check import Case, Check
+from dtlearn.grading.judging.run_case import Answer, run_case
+from dtlearn.runtime.errors import RankError, RanksDisagree, RanksTimeout
+
+
+def inputs(case):
+    return [{"x": float(rank)} for rank in range(case.world_size)]
+
+
+def on_rank(answer, x):
+    return answer(x)
+
+
+def run(source: str, world_size: int = 2, **options):
+    check = Check(on_rank, inputs, lambda case, given: [], **{"seconds": 5.0, **options})
+    case = Case("a case", world_size, seed=0)
+    return run_case(check, case, inputs(case), Answer("import torch.distributed as dist\n" + source, "f.py", "f"))
+
+
+def test_each_rank_gets_its_own_inputs_and_its_result_comes_back_as_bytes():
+    evidence = run("def f(x):\n    dist.barrier()\n    print('rank', x)\n    return x + 1\n", 3)
+    assert evidence.error is None and all(isinstance(data, bytes) for data in evidence.returned)
+    assert [plain_values.load(data)["value"] for data in evidence.returned] == [1, 2, 3]
+    assert [event.op for event in evidence.record] == ["barrier"] * 3 and evidence.output[2].strip() == "rank 2.0"
+    assert 0 < evidence.seconds < 5
+
+
+def test_the_answer_may_make_the_group_itself():
+    source = "def f(x):\n    dist.init_process_group('gloo')\n    dist.barrier()\n    return dist.get_rank()\n"
+    evidence = run(source, init_group=False)
+    assert evidence.error is None, evidence.error
+    assert [plain_values.load(data)["value"] for data in evidence.returned] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("def f(x):\n    raise KeyError('k')\n", RankError),
+        ("def f(x):\n    if x: dist.barrier()\n", RanksDisagree),
+        ("import time\ndef f(x):\n    time.sleep(60)\n", RanksTimeout),
+    ],
+)
+def test_what_went_wrong_is_kept(source, error):
+    evidence = run(source, seconds=2.0)
+    assert type(evidence.error) is error
+    assert (evidence.diagnosis is not None) == (error is RanksDisagree)
+    assert None in evidence.returned
+
+
+def test_a_rank_that_leaves_sends_nothing():
+    evidence = run("import os\ndef f(x):\n    os._exit(0)\n")
+    assert isinstance(evidence.error, RankError) and evidence.returned == [None, None]

@@ -1,0 +1,55 @@
+import pytest
+
+from dtlearn.course import load_course
+from dtlearn.grading.check import Check
+from dtlearn.grading.learner.exercise_files import find_check, places
+from tests.grading.small_course import ID, small_course
+
+
+@pytest.fixture
+def small(tmp_path):
+    return small_course(tmp_path / "kurs ü")
+
+
+def test_the_parts_of_an_exercise_have_their_places(small):
+    place = places(small, small.exercise(ID))
+    assert place.slug == "ch01_small"
+    found = [p.relative_to(small.root).as_posix() for p in (place.stub, place.solution, place.wrong)]
+    assert found == [
+        "exercises/ch01_small/average.py",
+        "solutions/ch01_small/average.py",
+        "tests/course/wrong/ch01_small/average",
+    ]
+
+
+def test_the_checks_of_the_course_are_found():
+    course = load_course()
+    exercise = course.chapters[0].exercises[0]
+    assert isinstance(find_check(course, exercise), Check)
+
+
+def test_a_check_in_another_folder_can_show_its_source(small, tmp_path):
+    exercise = small.exercise(ID)
+    assert "return answer(x)" in find_check(small, exercise).driver()
+    hidden = tmp_path / "hidden" / "ch01_small"
+    hidden.mkdir(parents=True)
+    text = (small.root / "dtlearn/checks/ch01_small/average.py").read_text()
+    (hidden / "average.py").write_text(text.replace("return answer(x)", "return answer(2 * x)"))
+    assert "return answer(2 * x)" in find_check(small, exercise, tmp_path / "hidden").driver()
+
+
+def test_what_is_missing_or_no_check_is_said(small, tmp_path):
+    exercise = small.exercise(ID)
+    with pytest.raises(ValueError, match="has no check"):
+        find_check(small, exercise, tmp_path)
+    check = small.root / "dtlearn/checks/ch01_small/average.py"
+    check.write_text("CHECK = 3\n")
+    with pytest.raises(ValueError, match="defines no CHECK"):
+        find_check(small, exercise)
+
+
+def test_a_check_that_cannot_be_imported_is_not_called_missing(small):
+    check = small.root / "dtlearn/checks/ch01_small/average.py"
+    check.write_text("import no_such_module\n")
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        find_check(small, small.exercise(ID))

@@ -1,0 +1,30 @@
+import ipywidgets
+import pytest
+
+from dtlearn.notebook.collective_player import play_collective
+from tests.viz.test_collective_steps import chain
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    outputs = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **_: outputs.append(data))
+    return outputs
+
+
+def test_headless_it_is_one_figure_described_from_the_record(shown):
+    play_collective(chain(), "A chain")
+    assert shown[0]["text/plain"].startswith("Figure: A chain. 3 ranks, 1 chunk: 2 messages in 2 steps. Step 1: 0 to 1")
+    assert "image/png" in shown[0]
+
+
+def test_live_it_steps_from_the_state_before(shown, monkeypatch):
+    monkeypatch.setenv("DTLEARN_HEADLESS", "0")
+    play_collective(chain(), "A chain")
+    controls, page = shown[0].children
+    _, slider = controls.children
+    assert isinstance(slider, ipywidgets.IntSlider) and (slider.min, slider.max) == (0, 2)
+    assert "Step 0 of 2: before" in page.value
+    slider.value = 2
+    assert "Step 2 of 2: 1 message of 4 bytes" in page.value
+    assert "A chain. 3 ranks" in shown[1]["text/html"]
