@@ -1,8 +1,8 @@
 """Runs a command so that nothing of it outlives the process that asked for it.
 
-`python -m dtlearn.runtime.machine.run_guarded COMMAND...`: standard input is the lifeline. When it closes,
-because the asker ended in whatever way, or when the command ends, every descendant is ended. `torchrun` puts its workers in sessions of their
-own, so a signal to its process group would miss them; as their subreaper this process finds them all.
+`python -m dtlearn.runtime.machine.run_guarded COMMAND...`: standard input is the lifeline. When it closes, because the
+asker ended in whatever way, or when the command ends, every descendant is ended. `torchrun` puts its workers in
+sessions of their own, so a signal to its process group would miss them; as their subreaper this process finds them all.
 """
 
 from __future__ import annotations
