@@ -29,7 +29,7 @@ _HOME = {
     "run_ranks": "runtime.run",
     "show_source": "notebook.source",
     "show_timing": "notebook.timing",
-    "world": "notebook.session",
+    "world": "notebook.current_world",
 }
 
 
