@@ -151,6 +151,20 @@ class DistributedDataParallel(nn.Module):
         """For a loop that may have fewer batches on some ranks than on others: `with model.join(): ...`; see `Join`."""
         return Join(self, divide_by_initial_world_size, group=self._group)
 
+    def join_with(self, join: Join | None) -> None:
+        """What `Join` asks of a model; see `join.Joinable` for this and the next three."""
+        self._join = join
+
+    def average_over(self, count: int) -> None:
+        """Divide the sums of gradients by so many ranks from now on."""
+        self._reducer.divisor = count
+
+    def shadow_step(self, source: int) -> None:
+        """Take part in a step of other ranks with zeros; buffers come from rank `source` of the group."""
+        if self.training:
+            self._send_buffers(source)
+        self._reducer.shadow()
+
     def copy_from(self, rank: int) -> None:
         """Give every rank of the group the parameters of one, and its buffers if they are sent at all."""
         broadcast_module(self.module, rank, buffers=self._broadcast_buffers, group=self._group)

@@ -5,14 +5,31 @@ Without it the ranks that go on wait for gradients that never come. Source: `tor
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
-if TYPE_CHECKING:
-    from dtlearn.data_parallel.ddp import DistributedDataParallel
+
+class Joinable(Protocol):
+    """What a wrapped model must be able to do for `Join`. (torch's own, of the same name, is a class to inherit.)"""
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+    def join_with(self, join: Join | None) -> None:
+        """Call `join.announce()` before each forward pass that will be averaged; None: no longer."""
+
+    def average_over(self, count: int) -> None:
+        """From now on divide the sums of gradients by `count`."""
+
+    def shadow_step(self, source: int) -> None:
+        """Make every call of a step of other ranks with nothing to give; what is broadcast comes from rank `source`."""
+
+    def copy_from(self, rank: int) -> None:
+        """Give every rank of the group the model of one."""
 
 
 class Join:
@@ -37,7 +54,7 @@ class Join:
 
     def __init__(
         self,
-        model: DistributedDataParallel,
+        model: Joinable,
         divide_by_initial_world_size: bool = True,
         *,
         group: dist.ProcessGroup | None = None,
@@ -50,21 +67,21 @@ class Join:
         self._active: list[int] = []
 
     def __enter__(self) -> Join:
-        self._model._join = self
+        self._model.join_with(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._model._join = None
+        self._model.join_with(None)
         if kind is None:
             last = self._active or list(range(self._size))
             while active := self._count(training=False):
-                self._step_of_others(active)
+                self._model.shadow_step(active[-1])
                 last = active
             if len(last) < self._size:
                 self._model.copy_from(last[-1])
-        self._model._reducer.divisor = self._size
+        self._model.average_over(self._size)
 
     def announce(self) -> int:
         """Say that this rank trains on. Returns the last rank of the group that does so, the same one everywhere."""
@@ -78,10 +95,5 @@ class Join:
         dist.all_reduce(trains, group=self._group)
         active = [rank for rank, value in enumerate(trains.tolist()) if value]
         if active and not self._fixed:
-            self._model._reducer.divisor = len(active)
+            self._model.average_over(len(active))
         return active
-
-    def _step_of_others(self, active: list[int]) -> None:
-        if self._model.training:
-            self._model._send_buffers(active[-1])
-        self._model._reducer.shadow()
