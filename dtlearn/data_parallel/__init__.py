@@ -1,9 +1,13 @@
 """Layer 3: data parallelism. Every rank has the whole model and a part of each batch; gradients are averaged.
 
-Chapter 3 reads these files in this order: `sampler`, `naive`, `buckets`, `backward`, `reducer`, `ddp`; then
-`token_mean`, `uneven`, `sync_batch_norm`, `evaluation`, `large_batch` and `noise_scale`. `train` puts them together.
+It runs on the ranks; only the plans and models (`buckets`, `overlap_model`, `samples.sampler`, `large_batch`) are pure
+functions, for any process. Chapter 3 reads these files in this order: `samples/sampler`, `naive`, `buckets`,
+`backward_hooks`, `bucketed`, then `ddp` with `reducer`, `comm_hooks`, `unused_parameters` and `join`; then
+`samples/token_mean`, `sync_batch_norm`, `samples/evaluation`, `large_batch/` and `overlap_model`. `dtlearn.train` puts
+them together.
 """
 
+from .bucketed import BucketedDataParallel
 from .buckets import Bucket, plan_buckets, validate_buckets
 from .comm_hooks import allreduce_hook, bf16_compress_hook, fp16_compress_hook
 from .ddp import DistributedDataParallel
@@ -25,6 +29,7 @@ __all__ = [
     "LAMB",
     "LARS",
     "Bucket",
+    "BucketedDataParallel",
     "DistributedDataParallel",
     "DistributedSampler",
     "EvaluationSampler",

@@ -9,9 +9,9 @@ one that is not to be averaged: of a forward pass under `no_sync()`, or of the b
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import nn
@@ -19,26 +19,30 @@ from torch import nn
 from dtlearn.data_parallel.unused_parameters import tensors_in
 
 
-class Owner(Protocol):
-    """Who is told of a backward pass: that it begins, of each gradient, and that it has ended without an error."""
-
-    def backward_begins(self, unused: Sequence[int]) -> None: ...
-    def gradient_is_ready(self, number: int) -> None: ...
-    def backward_ends(self) -> None: ...
-
-
 class BackwardPass:
-    """Tells its owner of those backward passes that are to be averaged.
+    """Tells of those backward passes that are to be averaged: each beginning, each gradient, each end.
 
     The hooks on the parameters go when this object goes, so that a model can be wrapped once more.
 
     Args:
-        parameters: whose gradients count; `gradient_is_ready` gets the place in this list.
-        owner: not kept alive.
+        parameters: whose gradients count.
+        ends: called when a backward pass has ended without an error. All three are bound methods; their object is not
+            kept alive.
+        begins: called before its first gradient, with what `follow` was given as `unused`.
+        ready: called for each gradient, as soon as it is complete, with its place among `parameters`.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], owner: Owner) -> None:
-        self._owner = weakref.ref(owner)
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        *,
+        ends: Callable[[], None],
+        begins: Callable[[Sequence[int]], None] | None = None,
+        ready: Callable[[int], None] | None = None,
+    ) -> None:
+        self._ends = weakref.WeakMethod(ends)
+        self._begins = weakref.WeakMethod(begins) if begins else None
+        self._ready = weakref.WeakMethod(ready) if ready else None
         self._wanted = self._begun = False
         self._unused: Sequence[int] = ()
         self._task: int | None = None  # autograd's number of the pass whose end we will be told of
@@ -53,7 +57,7 @@ class BackwardPass:
         Args:
             outputs: of the model.
             wanted: average; otherwise leave the gradients alone.
-            unused: handed to the owner when the backward pass begins.
+            unused: handed to `begins` when the backward pass begins.
         """
         self._wanted, self._unused = wanted, unused
         self._begun, self._task = False, None  # an error may have ended the pass before
@@ -72,25 +76,28 @@ class BackwardPass:
         self._task = torch._C._current_graph_task_id()
         torch.autograd.Variable._execution_engine.queue_callback(self._is_over)
 
-    def gradient_is_ready(self, number: int) -> None:
-        owner = self._owner()
-        if not self._wanted or owner is None:
+    def _gradient_is_ready(self, number: int) -> None:
+        if not self._wanted:
             return
         if self._task is None:  # it came by no output that `tensors_in` knows
             self._await_end()
         if not self._begun:
             self._begun = True
-            owner.backward_begins(self._unused)
-        owner.gradient_is_ready(number)
+            _call(self._begins, self._unused)
+        _call(self._ready, number)
 
     def _is_over(self) -> None:
         begun, self._begun, self._task = self._begun, False, None
         if begun:
             self._wanted = False  # the next one says so at its outputs; one of the bare module says nothing
-            if (owner := self._owner()) is not None:
-                owner.backward_ends()
+            _call(self._ends)
 
 
 def _pass_on(watcher: weakref.ref[BackwardPass], number: int, _: torch.Tensor) -> None:
     if (backward := watcher()) is not None:
-        backward.gradient_is_ready(number)
+        backward._gradient_is_ready(number)
+
+
+def _call(method: weakref.WeakMethod[Callable[..., None]] | None, *args: Any) -> None:
+    if method is not None and (call := method()) is not None:
+        call(*args)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+import torch
+
 MIB = 1 << 20
 
 
@@ -28,6 +30,11 @@ class Bucket:
     parameters: tuple[int, ...]
     nbytes: int
     kind: Hashable = None
+
+
+def describe(parameters: Sequence[torch.Tensor]) -> tuple[list[int], list[Hashable]]:
+    """What a plan is made from: bytes of each parameter's gradient, and what it is, its dtype and device."""
+    return [p.numel() * p.element_size() for p in parameters], [(p.dtype, p.device) for p in parameters]
 
 
 def plan_buckets(

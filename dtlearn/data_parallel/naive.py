@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -57,7 +57,7 @@ class NaiveDataParallel(nn.Module):
         require_same_model(module, group=group)
         broadcast_module(module, group=group)
         self._trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        self._backward = BackwardPass(self._trained, self)
+        self._backward = BackwardPass(self._trained, ends=self.backward_ends)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         outputs = self.module(*inputs, **kwargs)
@@ -76,12 +76,6 @@ class NaiveDataParallel(nn.Module):
             yield
         finally:
             self._sync = before
-
-    def backward_begins(self, unused: Sequence[int]) -> None:
-        """Nothing is done before the end."""
-
-    def gradient_is_ready(self, number: int) -> None:
-        """Nothing is done before the end."""
 
     def backward_ends(self) -> None:
         average_gradients(self._trained, group=self._group)

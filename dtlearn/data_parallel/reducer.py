@@ -1,14 +1,14 @@
 """The heart of `DistributedDataParallel`: gradients are collected into buckets, which leave while backward goes on.
 
-When a parameter's gradient is complete, it is copied into its place in its bucket (`backward.py` says when). A bucket
-that is full is launched: an all-reduce that nobody waits for yet. When backward has ended, all are waited for and the
-means are copied back. Buckets are launched in the order of the plan, on every rank, whatever becomes ready
+When a parameter's gradient is complete (`backward_hooks.py` says when), it is copied into its place in its bucket. A
+bucket that is full is launched: an all-reduce that nobody waits for yet. When backward has ended, all are waited for
+and the means are copied back. Buckets are launched in the order of the plan, on every rank, whatever becomes ready
 first: a collective pairs the k-th call of each rank, not calls of the same bucket.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,13 +17,8 @@ import torch.distributed as dist
 from torch import nn
 
 from dtlearn.data_parallel.backward_hooks import BackwardPass
-from dtlearn.data_parallel.buckets import Bucket, validate_buckets
+from dtlearn.data_parallel.buckets import Bucket, describe, validate_buckets
 from dtlearn.data_parallel.comm_hooks import GradBucket, Hook
-
-
-def describe(parameters: Sequence[torch.Tensor]) -> tuple[list[int], list[Hashable]]:
-    """What a plan is made from: bytes of each parameter's gradient, and what it is, its dtype and device."""
-    return [p.numel() * p.element_size() for p in parameters], [(p.dtype, p.device) for p in parameters]
 
 
 class _Slot:
@@ -77,7 +72,9 @@ class Reducer:
         places = {n: (slot, i) for slot in self._slots for i, n in enumerate(slot.bucket.parameters)}
         self._places = [places[number] for number in range(len(named))]
         self._reset()
-        self._backward = BackwardPass(self.parameters, self)
+        self._backward = BackwardPass(
+            self.parameters, begins=self.backward_begins, ready=self.gradient_is_ready, ends=self.backward_ends
+        )
         self.follow = self._backward.follow  # to be called after each forward pass
 
     def shadow(self) -> None:

@@ -11,6 +11,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from dtlearn.data_parallel.bucketed import BucketedDataParallel
 from dtlearn.data_parallel.ddp import DistributedDataParallel
 from dtlearn.data_parallel.naive import NaiveDataParallel
 from dtlearn.models import (
@@ -118,11 +119,12 @@ def views(module, **options):
     return ours(module, gradient_as_bucket_view=True, **options)
 
 
+def bucketed(module, group=None, bucket_cap_mb=SMALL):
+    return BucketedDataParallel(module, group=group, bucket_cap_mb=bucket_cap_mb)
+
+
 def naive(module, group=None):
     return NaiveDataParallel(module, group=group)
-
-
-WRAPPERS = {"ours": ours, "views": views, "naive": naive, "torch": torch_ddp}
 
 
 def data(name, steps, size, seed=7):

@@ -40,6 +40,12 @@ class Diary:
         return found
 
 
+def watch(model, diary):
+    return BackwardPass(
+        list(model.parameters()), begins=diary.backward_begins, ready=diary.gradient_is_ready, ends=diary.backward_ends
+    )
+
+
 @pytest.fixture
 def diary():
     return Diary()
@@ -52,7 +58,7 @@ def model():
 
 @pytest.fixture
 def watched(model, diary):
-    return BackwardPass(list(model.parameters()), diary)
+    return watch(model, diary)
 
 
 X = torch.ones(5, 3)
@@ -66,6 +72,14 @@ def test_a_pass_begins_with_its_first_gradient_and_ends_after_its_last(model, wa
     assert diary.lines[0] == "begins []" and diary.lines[-1] == "ends"
     assert diary.lines.index(3) < diary.lines.index(0)  # the last layer's gradients come first
     assert diary.passes() == [[0, 1, 2, 3]]
+
+
+def test_the_end_alone_can_be_asked_for(model, diary):
+    watched = BackwardPass(list(model.parameters()), ends=diary.backward_ends)
+    outputs = model(X)
+    watched.follow(outputs, True)
+    outputs.sum().backward()
+    assert diary.lines == ["ends"]
 
 
 def test_the_owner_is_told_what_the_forward_pass_said_of_unused_parameters(model, watched, diary):
@@ -175,7 +189,7 @@ def test_outputs_of_any_kind_are_followed(model, watched, diary, pack):
 
 def test_the_hooks_go_with_the_object_and_the_owner_is_not_kept_alive(model):
     diary = Diary()
-    watched = BackwardPass(list(model.parameters()), diary)
+    watched = watch(model, diary)
     outputs = model(X)
     watched.follow(outputs, True)
     lines = diary.lines

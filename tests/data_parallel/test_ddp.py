@@ -1,4 +1,4 @@
-"""`DistributedDataParallel`: the single-process run and torch's own, step by step."""
+"""`DistributedDataParallel`, and `BucketedDataParallel`: the single-process run and torch's own, step by step."""
 
 import gc
 import weakref
@@ -18,6 +18,7 @@ from tests.data_parallel.runs import (
     TOLERANCE,
     Normed,
     Paths,
+    bucketed,
     distance,
     distance_to_reference,
     message_of,
@@ -38,6 +39,8 @@ def every_model():
         found[name, "ours, Adam"] = distance_to_reference(name, ours, "adam")
         found[name, "views, SGD"] = distance_to_reference(name, views, "sgd", set_to_none=False)
         found[name, "views, Adam"] = distance_to_reference(name, views, "adam")
+        found[name, "bucketed, SGD"] = distance_to_reference(name, bucketed, "sgd", set_to_none=False)
+        found[name, "bucketed, Adam"] = distance_to_reference(name, bucketed, "adam")
         found[name, "torch, Adam"] = distance_to_reference(name, torch_ddp, "adam")
     return found
 
@@ -49,14 +52,14 @@ def too_far(found):
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
 def test_it_is_the_single_process_run(world_size):
     for found in run_ranks(every_model, world_size, device="cpu", timeout=110):
-        assert len(found) == 30 and not too_far(found)
+        assert len(found) == 42 and not too_far(found)
 
 
 def in_two_groups():
     groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
     mine = groups[dist.get_rank() % 2]
     others = groups[1 - dist.get_rank() % 2]
-    found = {"ours": distance_to_reference("mlp", ours, "sgd", group=mine)}
+    found = {wrap.__name__: distance_to_reference("mlp", wrap, "sgd", group=mine) for wrap in (ours, bucketed)}
     found["unused"] = distance_to_reference(
         "twice", lambda m: ours(m, group=mine, find_unused_parameters=True), "sgd", group=mine
     )
@@ -257,6 +260,10 @@ SCENARIOS = {
     "checkpoint, twice": lambda wrap: plain(wrap, lambda: Checkpointed(False, twice=True)),
     "checkpoint, reentrant": lambda wrap: plain(wrap, lambda: Checkpointed(True)),
 }
+# Those that need neither buffers nor `find_unused_parameters`: the small wrappers pass them too.
+WITHOUT_OPTIONS = ["accumulation", "accumulation, zeroed", "two backward passes", "forward decides", "bare module"]
+WITHOUT_OPTIONS += ["evaluation in between", "gradients of inputs", "checkpoint", "checkpoint, twice"]
+WITHOUT_OPTIONS += ["checkpoint, reentrant"]
 if torch.__version__ >= (2, 13):  # before, torch's own wrote over buffers that the first graph needs
     SCENARIOS["two forward passes"] = two_forwards_one_backward
 
@@ -265,7 +272,7 @@ def beside_torch():
     found = {}
     for name, scenario in SCENARIOS.items():
         theirs = scenario(torch_ddp)
-        for wrap in (ours, views):
+        for wrap in (ours, views, *([bucketed] if name in WITHOUT_OPTIONS else [])):
             found[name, wrap.__name__] = distance(scenario(wrap), theirs)
     return found
 
@@ -273,13 +280,13 @@ def beside_torch():
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_it_is_torchs(world_size):
     for found in run_ranks(beside_torch, world_size, device="cpu", timeout=110):
-        assert len(found) == 2 * len(SCENARIOS) and not too_far(found)
+        assert len(found) == 2 * len(SCENARIOS) + len(WITHOUT_OPTIONS) and not too_far(found)
 
 
 def where_torch_averages_once():
     """A retained graph, and two graphs at once: how far our gradients are from the ranks' mean, and torch's."""
     found = {}
-    for wrap in (ours, views, torch_ddp):
+    for wrap in (ours, views, bucketed, torch_ddp):
         wrapped = wrap(seeded_by_rank(mlp))
 
         def gradient(retain, wrapped=wrapped):
@@ -303,7 +310,7 @@ def where_torch_averages_once():
 
 def test_each_backward_pass_is_averaged_where_torch_averages_the_first_only():
     for found in run_ranks(where_torch_averages_once, 2, device="cpu"):
-        assert max(found["ours"] + found["views"]) < TOLERANCE
+        assert max(found["ours"] + found["views"] + found["bucketed"]) < TOLERANCE
         assert min(found["torch_ddp"]) > 0.01
 
 

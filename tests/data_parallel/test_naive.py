@@ -19,15 +19,12 @@ from tests.data_parallel.runs import (
     seeded_by_rank,
     settled,
 )
-from tests.data_parallel.test_ddp import SCENARIOS, distance, mine, ours
-
-SAME = ["batch norm", "accumulation", "accumulation, zeroed", "two backward passes", "forward decides", "bare module"]
-SAME += ["gradients of inputs", "checkpoint", "checkpoint, twice", "checkpoint, reentrant"]
+from tests.data_parallel.test_ddp import SCENARIOS, WITHOUT_OPTIONS, distance, mine, ours
 
 
 def every_model():
     found = {name: distance_to_reference(name, naive, "sgd") for name in MODELS}
-    for scenario in SAME[1:]:  # it sends no buffers
+    for scenario in WITHOUT_OPTIONS:
         found[scenario] = distance(SCENARIOS[scenario](naive), SCENARIOS[scenario](ours))
     return found
 

@@ -9,6 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from dtlearn.data_parallel import ddp as ddp_module
+from dtlearn.data_parallel.bucketed import BucketedDataParallel
 from dtlearn.data_parallel.buckets import Bucket
 from dtlearn.data_parallel.reducer import Reducer
 from dtlearn.models.memory_ledger import MemoryLedger
@@ -19,6 +20,7 @@ from tests.data_parallel.runs import (
     TOLERANCE,
     Normed,
     Paths,
+    bucketed,
     distance_to_reference,
     message_of,
     mlp,
@@ -48,7 +50,7 @@ def trained(wrap, steps):
     return came[-1]
 
 
-@pytest.mark.parametrize("wrap", [ours, views, torch_ddp])
+@pytest.mark.parametrize("wrap", [ours, views, bucketed, torch_ddp])
 @pytest.mark.parametrize("world_size", [2, 3])
 def test_bytes_and_messages(wrap, world_size):
     steps = 4
@@ -64,8 +66,9 @@ def test_bytes_and_messages(wrap, world_size):
         assert all(e.asynchronous for e in sent)
 
 
-def test_buckets_leave_while_backward_goes_on():
-    result = run_ranks(trained, 2, ours, 3, device="cpu", record=True)
+@pytest.mark.parametrize("wrap", [ours, bucketed])
+def test_buckets_leave_while_backward_goes_on(wrap):
+    result = run_ranks(trained, 2, wrap, 3, device="cpu", record=True)
     for rank in (0, 1):
         first, second, last = result.record.select(rank=rank, op="all_reduce").events[-3:]
         ended = result.record.select(rank=rank, phase="backward").spans[-1].end_ns
@@ -189,11 +192,20 @@ def launch_what_is_ready(reducer):
             reducer._launch(slot)
 
 
-def orders_that_differ(wide, in_ready_order):
+def send_what_is_ready(model):
+    sent = model.__dict__.setdefault("sent", set())
+    for index, missing in enumerate(model.missing):
+        if not missing and index not in sent:
+            sent.add(index)
+            model.works.append(dist.all_reduce(model.flat[index], async_op=True))
+
+
+def orders_that_differ(wide, in_ready_order, wrap):
     """How far the gradients are from the mean. One bucket for each parameter."""
     if in_ready_order:
         Reducer._launch_full = launch_what_is_ready
-    model = ours(seeded_by_rank(lambda: Branches(wide).double()), bucket_cap_mb=1e-5)
+        BucketedDataParallel.launch_full = send_what_is_ready
+    model = wrap(seeded_by_rank(lambda: Branches(wide).double()), bucket_cap_mb=1e-5)
     model(mine(0)).square().sum().backward()
     found = [p.grad.clone() for p in model.parameters()]
     model.zero_grad()
@@ -203,15 +215,17 @@ def orders_that_differ(wide, in_ready_order):
     return max((a - p.grad / 2).abs().max().item() for a, p in zip(found, model.parameters(), strict=True))
 
 
+@pytest.mark.parametrize("wrap", [ours, bucketed])
 @pytest.mark.parametrize("wide", [True, False])
-def test_the_order_of_the_plan_holds_whatever_is_ready_first(wide):
-    assert max(run_ranks(orders_that_differ, 2, wide, False, device="cpu")) < TOLERANCE
+def test_the_order_of_the_plan_holds_whatever_is_ready_first(wide, wrap):
+    assert max(run_ranks(orders_that_differ, 2, wide, False, wrap, device="cpu")) < TOLERANCE
 
 
-def test_buckets_launched_as_they_are_ready_pair_wrongly():
-    assert max(run_ranks(orders_that_differ, 2, False, True, device="cpu")) > 0.01  # equal sizes: nobody notices
+@pytest.mark.parametrize("wrap", [ours, bucketed])
+def test_buckets_launched_as_they_are_ready_pair_wrongly(wrap):
+    assert max(run_ranks(orders_that_differ, 2, False, True, wrap, device="cpu")) > 0.01  # equal sizes: nobody notices
     with pytest.raises(RanksDisagree):
-        run_ranks(orders_that_differ, 2, True, True, device="cpu", timeout=30)
+        run_ranks(orders_that_differ, 2, True, True, wrap, device="cpu", timeout=30)
 
 
 def unused_without_the_flag(on_rank):
@@ -302,16 +316,16 @@ def after_an_error(wrap, retain):
     return error, max((a - p.grad / 2).abs().max().item() for a, p in zip(found, model.parameters(), strict=True))
 
 
-@pytest.mark.parametrize("wrap", [ours, views])
+@pytest.mark.parametrize("wrap", [ours, views, bucketed])
 @pytest.mark.parametrize("retain", [True, False])
 def test_a_clean_step_follows_an_error_in_backward(wrap, retain):
     for error, away in run_ranks(after_an_error, 2, wrap, retain, device="cpu"):
         assert error == "ZeroDivisionError: in a hook" and away < TOLERANCE
 
 
-def second_order():
+def second_order(wrap):
     """With `create_graph=True` gradients have a graph themselves; they are averaged too."""
-    model = ours(seeded_by_rank(mlp), bucket_cap_mb=SMALL)
+    model = wrap(seeded_by_rank(mlp), bucket_cap_mb=SMALL)
     model(mine(0)).square().sum().backward(create_graph=True)
     gradients = [torch.empty_like(p) for p in (model.module.layers[0].weight,) * 2]
     dist.all_gather(gradients, model.module.layers[0].weight.grad.detach())
@@ -319,5 +333,6 @@ def second_order():
     return torch.equal(*gradients)
 
 
-def test_gradients_with_a_graph_of_their_own_are_averaged():
-    assert run_ranks(second_order, 2, device="cpu").values == [True, True]
+@pytest.mark.parametrize("wrap", [ours, bucketed])
+def test_gradients_with_a_graph_of_their_own_are_averaged(wrap):
+    assert run_ranks(second_order, 2, wrap, device="cpu").values == [True, True]
