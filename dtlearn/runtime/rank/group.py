@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from . import store
+from .store import connect
 
 
 @dataclass
@@ -49,7 +49,7 @@ class RankGroup:
         # A file that was used before makes ranks meet the dead of the last run: a new name for every generation.
         name = f"store-{self.generation}"
         if self.store_address:
-            store = store.connect(self.store_address, name, self.timeout)
+            store = connect(self.store_address, name, self.timeout)
         else:
             store = dist.FileStore(str(self.store_dir / name), self.world_size)
         options: dict[str, Any] = {}
