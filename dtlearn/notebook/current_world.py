@@ -39,7 +39,7 @@ def world(world_size: int | str | os.PathLike[str], *, device: str = "auto", lin
     else:
         where = check_world_size(world_size)
         connect(place(where, get_agent().hello()["num_gpus"], device), link)
-    if _current is not None and _current.processes:
+    if _current is not None and _current.running:
         print(f"the {_current.size} ranks started earlier were ended, and their variables with them")
         _current.stop()
     _current = World(where, device, link)
@@ -53,7 +53,7 @@ def current_world() -> World:
         started = world(size)
         print(f"started {started}; choose the number yourself with dtlearn.world(n)")
         return started
-    if not _current.processes:
+    if not _current.running:
         raise DtlearnError("the ranks were stopped; start them with `%world restart` or `dtlearn.world(n)`")
     return _current
 

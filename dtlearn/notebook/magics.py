@@ -16,7 +16,6 @@ from ..runtime.errors import DtlearnError, RankError, RanksDisagree, RanksTimeou
 from ..runtime.link.link import Link
 from ..runtime.watch.side_by_side import side_by_side
 from ..runtime.words import incomplete, wrapped
-from ..runtime.world.incomplete import cell_faults
 from . import current_world
 from .frontend import is_live
 from .panel_sink import PanelSink
@@ -71,9 +70,9 @@ class RanksMagics(Magics):
                 if args.setup and cell not in world.setup_cells:
                     world.setup_cells.append(cell)
         finally:
-            if world.processes and (missing := incomplete(cell_faults(world))):
+            if world.running and (missing := incomplete(world.log_faults())):
                 print(missing)
-            if args.record and world.processes:
+            if args.record and world.running:
                 # A rank that did not run this cell still has the record of an earlier one.
                 self.shell.user_ns[args.record] = world.record(chosen)
         if args.out and not args.expect:
@@ -133,7 +132,7 @@ class RanksMagics(Magics):
         if args.nodes != "all" and not args.nodes.isdecimal():
             raise UsageError(f"--nodes takes a whole number, or all; got {args.nodes!r}")
         world = current_world.last_world()
-        if world is not None and world.processes and any(d != "cpu" for d in world.placement.devices):
+        if world is not None and world.running and any(d != "cpu" for d in world.placement.devices):
             raise DtlearnError("the notebook's ranks hold the GPUs: stop them first with `%world stop`")
         view = args.show or ("stream" if is_live() else "grouped")
         lab = world.lab if world is not None and args.nodes == "all" else None

@@ -24,6 +24,10 @@ class DtlearnError(Exception):
 
     code = "DTL-USE"
 
+    def add_lines(self, lines: Sequence[str]) -> None:
+        """Add to the message what became of the ranks then."""
+        self.args = ("\n".join([str(self), *lines]),)
+
     def _render_traceback_(self) -> list[str]:
         # IPython calls this instead of printing the frames of dtlearn's own code, which would bury the message.
         return wrapped("\n".join([str(self), *getattr(self, "__notes__", ())]))
@@ -77,8 +81,8 @@ class RanksDisagree(RankError):
         diagnosis: which ranks, which calls, which lines; `diagnosis.code` is its stable name.
     """
 
-    def __init__(self, diagnosis: Diagnosis, notes: Sequence[str] = (), output: Mapping[int, str] | None = None):
-        super().__init__("\n".join([str(diagnosis), *notes]), (), output)
+    def __init__(self, diagnosis: Diagnosis, output: Mapping[int, str] | None = None):
+        super().__init__(str(diagnosis), (), output)
         self.diagnosis = diagnosis
         self.code = diagnosis.code
 

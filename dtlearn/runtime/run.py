@@ -9,15 +9,17 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from . import pickles, wire
-from .agent.client import AgentClient, get_agent
-from .agent.collector import Collector
+from .agent.client import get_agent
+from .agent.stack_dumps import dump_stacks
 from .agent.start import start_ranks
 from .device import Placement, check_world_size, place
-from .errors import RankError
+from .errors import RankError, RanksTimeout
+from .faults.failure import Failure
+from .faults.stacks import Source, Stuck, no_source
 from .link.link import Link, connect
 from .machine.isolation import Isolation
 from .machine.limits import Limits
@@ -110,55 +112,137 @@ def run_ranks(
         raise ValueError(f"timeout must be a positive number of seconds; got {timeout!r}")
     blob = pickles.pack((fn, args), f"the function {getattr(fn, '__name__', fn)!r} or one of its arguments")
     begun = time.monotonic()
-    agent = get_agent()
-    placement = connect(place(size, agent.hello()["num_gpus"], device), link)
-    with run_directory() as run_dir:
-        collector = start_ranks(agent, "run", placement, run_dir, timeout + 30, None, isolation, limits)
-        try:
-            task = {"init_group": init_group, "sources": notebook_sources(), "link": link and link.to_plain()}
-            collector.tell_all(wire.encode(task, blob))
-            watch = Watch({r: call_log_file(run_dir, r) for r in range(size)}, CALM)
-            at_fault = fault_finder(agent, collector, run_dir, watch)
-            in_time = collector.wait(time.monotonic() + timeout, at_fault)
-            error = find_error(agent, collector, run_dir, watch, None if in_time else timeout)
-            end_run(agent, collector)
-        except BaseException:  # an interrupt of the notebook, say: nothing may be left running
-            agent.abandon(str(run_dir))
+    placement = connect(place(size, get_agent().hello()["num_gpus"], device), link)
+    task = {"init_group": init_group, "sources": notebook_sources(), "link": link and link.to_plain()}
+    with Run(task, blob, placement, timeout=timeout, isolation=isolation, limits=limits) as run:
+        error = run.finish()
+        events = run.record(placement.where) if record else None
+    faults = run.log_faults()
+    if error is not None:
+        error.record = events
+        if faults:
+            error.add_note(incomplete(faults))
+        raise error
+    if record and faults:
+        warnings.warn(incomplete(faults), stacklevel=2)
+    values = [pickles.unpack(result or b"") for result in run.results]
+    return RunResult(values, list(run.printed().values()), placement, time.monotonic() - begun, events)
+
+
+class Run:
+    """One function on fresh ranks. When the block of its `with` is left, nothing of it is left, whatever happened.
+
+    Args:
+        task, blob: what the ranks are told, see `rank.task`.
+        placement: of the ranks.
+        timeout: seconds, from when the ranks are started.
+        isolation, limits: as for `run_ranks`.
+        source: see `stacks.read_stack`.
+        calm: see `Watch`.
+
+    Raises:
+        LaunchError: the ranks could not be started.
+    """
+
+    def __init__(
+        self,
+        task: dict[str, Any],
+        blob: bytes,
+        placement: Placement,
+        *,
+        timeout: float,
+        isolation: Isolation | None = None,
+        limits: Limits | None = None,
+        source: Source = no_source,
+        calm: float = CALM,
+    ) -> None:
+        self._timeout, self._source, self._agent = timeout, source, get_agent()
+        with contextlib.ExitStack() as closing:
+            self._run_dir = closing.enter_context(run_directory())
+            self._collector = start_ranks(
+                self._agent, "run", placement, self._run_dir, timeout + 30, None, isolation, limits
+            )
+            closing.callback(self._collector.close)
+            closing.push(self._abandon)
+            self.limits = self._collector.limits
+            self._logs = {r: call_log_file(self._run_dir, r) for r in range(len(self._collector.ranks))}
+            self.watch = Watch(self._logs, calm)
+            self._collector.tell_all(wire.encode(task, blob))
+            self._closing = closing.pop_all()
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._closing.__exit__(*error)
+
+    def finish(self) -> RankError | RanksTimeout | None:
+        """Wait until the ranks are done, or one failed, or they are at fault, or the time is up; then end them all.
+
+        Returns:
+            What went wrong; None if nothing did.
+        """
+        in_time = self._collector.wait(time.monotonic() + self._timeout, fault_finder(self))
+        error = find_error(self, None if in_time else self._timeout)
+        self._end()
+        return error
+
+    @property
+    def results(self) -> list[bytes | None]:
+        """What each rank sent back; None if it sent nothing."""
+        return [s.result for s in self._collector.ranks]
+
+    def record(self, label: str) -> Record:
+        """What the ranks communicated. Its files go when the block is left."""
+        faults = self.log_faults()
+        logs = [read_rank_log(path, rank, faults.get(rank, "")) for rank, path in self._logs.items()]
+        return merge_logs(len(logs), logs, label)
+
+    # What the verdict asks; see `verdict.Ranks`.
+
+    def ended(self) -> set[int]:
+        return self._collector.ended()
+
+    def failures(self) -> tuple[Failure, ...]:
+        return self._collector.failures()
+
+    def log_faults(self) -> Mapping[int, str]:
+        return self._collector.faults()
+
+    def waiting(self) -> Mapping[int, str]:
+        ended = self.ended()
+        return {rank: wait.text for rank, wait in self.watch.waiting().items() if rank not in ended}
+
+    def look(self) -> list[Stuck]:
+        ranks = self._collector.ranks
+        pids = {rank: s.pid for rank, s in enumerate(ranks) if s.status is None and not s.finished}
+        running = dump_stacks(self._agent, pids, self._run_dir, self._source)
+        return [running.get(rank) or Stuck(rank, "returned") for rank in range(len(ranks))]
+
+    def wait(self, seconds: float) -> None:
+        self._collector.listen_until(time.monotonic() + seconds)
+
+    def printed(self) -> dict[int, str]:
+        return {rank: s.output.text() for rank, s in enumerate(self._collector.ranks)}
+
+    def _end(self) -> None:
+        """Let finished ranks go, end the others, and wait until none is left."""
+        collector = self._collector
+        pids = [s.pid for s in collector.ranks]
+        if all(s.finished for s in collector.ranks):
+            for state in collector.ranks:
+                with contextlib.suppress(OSError):
+                    state.channel.send(b"!")
+            collector.wait_for_deaths(time.monotonic() + 2)
+        # Also after a clean end: processes that a rank started and left behind are in its group.
+        self._agent.signal(pids, signal.SIGKILL, group=True)
+        if not collector.wait_for_deaths(time.monotonic() + 10):
+            alive = self._agent.signal(pids, 0)
+            raise RankError(f"ranks with the process ids {alive} could not be ended; the machine may be out of memory")
+
+    def _abandon(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """After an interrupt of the notebook, say, nothing may be left running."""
+        if kind is not None:
+            self._agent.abandon(str(self._run_dir))
             with contextlib.suppress(KeyboardInterrupt):  # one more: it goes on without us
-                collector.wait_for_deaths(time.monotonic() + 3)
-            raise
-        finally:
-            collector.close()
-        output = [s.output.text() for s in collector.ranks]
-        faults = collector.faults()
-        events = read_record(run_dir, size, placement.where, faults) if record else None
-        if error is not None:
-            error.record = events
-            if faults:
-                error.add_note(incomplete(faults))
-            raise error
-        if record and faults:
-            warnings.warn(incomplete(faults), stacklevel=2)
-    values = [pickles.unpack(s.result or b"") for s in collector.ranks]
-    return RunResult(values, output, placement, time.monotonic() - begun, events)
-
-
-def read_record(run_dir: Path, world_size: int, label: str, faults: Mapping[int, str]) -> Record:
-    """The record of a run that has ended. `faults`: see `Collector.faults`."""
-    logs = [read_rank_log(call_log_file(run_dir, r), r, faults.get(r, "")) for r in range(world_size)]
-    return merge_logs(world_size, logs, label)
-
-
-def end_run(agent: AgentClient, collector: Collector) -> None:
-    """Let finished ranks go, end the others, and wait until none is left."""
-    pids = [s.pid for s in collector.ranks]
-    if all(s.finished for s in collector.ranks):
-        for state in collector.ranks:
-            with contextlib.suppress(OSError):
-                state.channel.send(b"!")
-        collector.wait_for_deaths(time.monotonic() + 2)
-    # Also after a clean end: processes that a rank started and left behind are in its group.
-    agent.signal(pids, signal.SIGKILL, group=True)
-    if not collector.wait_for_deaths(time.monotonic() + 10):
-        alive = agent.signal(pids, 0)
-        raise RankError(f"ranks with the process ids {alive} could not be ended; the machine may be out of memory")
+                self._collector.wait_for_deaths(time.monotonic() + 3)

@@ -7,18 +7,19 @@ import pytest
 from dtlearn.notebook import current_world
 from dtlearn.runtime import Link
 from dtlearn.runtime.errors import DtlearnError
+from dtlearn.runtime.lab.config import Lab
 
 
 class PlayedWorld:
     def __init__(self, size, device, link):
         self.size, self.device, self.link = size, device, link
-        self.processes = list(range(size))
+        self.running = True
 
     def __repr__(self):
         return f"{self.size} ranks"
 
     def stop(self):
-        self.processes = []
+        self.running = False
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +48,7 @@ def test_without_a_world_the_default_one_is_started_and_says_so(capsys):
 def test_a_new_world_ends_the_old_one_and_says_so(capsys):
     old = current_world.world(2)
     new = current_world.world(3)
-    assert not old.processes and current_world.current_world() is new
+    assert not old.running and current_world.current_world() is new
     assert capsys.readouterr().out == "the 2 ranks started earlier were ended, and their variables with them\n"
 
 
@@ -66,7 +67,7 @@ def test_a_link_reaches_the_world_and_a_wrong_one_costs_nothing():
     assert started.link is link
     with pytest.raises(ValueError, match="link must be"):
         current_world.world(2, link="1 Gb/s")
-    assert current_world.current_world() is started and started.processes
+    assert current_world.current_world() is started and started.running
 
 
 @pytest.mark.parametrize(("size", "device"), [(0, "auto"), (65, "auto"), ("2", "auto"), (2, "tpu"), (2, "cuda")])
@@ -74,7 +75,7 @@ def test_a_world_that_cannot_be_started_does_not_cost_the_one_that_is_there(size
     old = current_world.world(2)
     with pytest.raises(ValueError, match=r"number of ranks|device"):
         current_world.world(size, device=device)
-    assert current_world.current_world() is old and old.processes
+    assert current_world.current_world() is old and old.running
 
 
 def test_a_path_is_a_lab_and_a_mistake_in_it_does_not_cost_the_world_that_is_there(tmp_path):
@@ -88,7 +89,6 @@ def test_a_path_is_a_lab_and_a_mistake_in_it_does_not_cost_the_world_that_is_the
         current_world.world(path, device="cuda")
     with pytest.raises(ValueError, match="an emulated link is for ranks on one machine"):
         current_world.world(path, link=current_world.Link())
-    assert current_world.current_world() is old and old.processes == [0, 1]
-    with pytest.raises(TypeError):  # the played world takes a number only: it was given the lab
-        current_world.world(str(path))
-    assert not old.processes
+    assert current_world.current_world() is old and old.running
+    assert isinstance(current_world.world(str(path)).size, Lab)  # the played world got it in place of a number
+    assert not old.running

@@ -78,7 +78,7 @@ def nothing_is_left(temp_root):
     """After every test: no process of a run, and no folder of a run."""
     before = living()  # such as a helper that the test session itself started
     yield
-    kept = {str(world._run_dir) for world in WORLDS if world.processes}
+    kept = {str(world.ranks.run_dir) for world in WORLDS if world.running}
     assert wait_until(lambda: not living() - before), f"still alive: {living() - before}"
     assert {str(path) for path in temp_root.glob("dtlearn-*")} == kept
 

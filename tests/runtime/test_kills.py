@@ -97,7 +97,7 @@ def test_a_kill_while_a_world_starts_or_runs_a_cell(repeat):
     if world is not None:
         killer.join()
         world.stop()
-        assert not world._run_dir.exists()
+        assert not world.ranks.run_dir.exists()
     killer.check()
 
 

@@ -17,6 +17,8 @@ import torch.distributed as dist
 import dtlearn
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import LaunchError, NotSendable, RankError
+from dtlearn.runtime.record.record import Record
+from tests.runtime.full_disk import LINE, full_disk
 
 CELL = """\
 import torch.distributed as dist
@@ -324,3 +326,45 @@ def test_only_this_machine_can_connect_to_the_ranks():
     for addresses in run_ranks(listening, 2):
         assert addresses
         assert set(addresses) <= loopback
+
+
+def test_a_run_warns_in_one_line_and_its_record_says_so():
+    def work(full):
+        dist.barrier()
+        if dist.get_rank() == 1:
+            full()
+        for _ in range(3):
+            total = torch.ones(2)
+            dist.all_reduce(total)
+        return total.tolist()
+
+    with pytest.warns(UserWarning) as warned:
+        result = run_ranks(work, 2, full_disk, timeout=20, record=True)
+    assert [str(w.message) for w in warned] == [LINE]
+    assert warned[0].filename == __file__
+    assert result.values == [[2.0, 2.0]] * 2
+    assert result.record.incomplete == LINE
+    assert [len(result.record.select(rank=r)) for r in range(2)] == [4, 1]
+    assert Record.from_json(result.record.to_json()).incomplete == LINE
+
+
+def test_a_run_that_keeps_no_record_is_not_disturbed():
+    def work(full):
+        full()
+        dist.barrier()
+
+    assert len(run_ranks(work, 2, full_disk, timeout=20)) == 2
+
+
+def test_an_error_says_it_too():
+    def work(full):
+        if dist.get_rank() == 1:
+            full()
+        dist.barrier()
+        raise KeyError("x")
+
+    with pytest.raises(RankError, match="KeyError") as caught:
+        run_ranks(work, 2, full_disk, timeout=20, record=True)
+    assert caught.value.__notes__ == [LINE]
+    assert LINE in caught.value._render_traceback_()
+    assert caught.value.record.incomplete == LINE

@@ -5,29 +5,21 @@ Runs in the judge. What a rank sends back stays bytes until `values.load` has ch
 
 from __future__ import annotations
 
-import contextlib
 import math
-import signal
 import socket
 import time
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
-from ...runtime import pickles, wire
-from ...runtime.agent.client import get_agent
-from ...runtime.agent.start import start_ranks
+from ...runtime import pickles
 from ...runtime.device import place
-from ...runtime.errors import LaunchError, RankError, RanksDisagree, RanksTimeout
+from ...runtime.errors import RankError, RanksDisagree, RanksTimeout
 from ...runtime.faults.diagnosis import Diagnosis
 from ...runtime.machine.isolation import Isolation
 from ...runtime.machine.limits import default_limits
 from ...runtime.machine.memory import free_memory
-from ...runtime.rank.spec import call_log_file
 from ...runtime.record.record import Record
-from ...runtime.run import end_run, read_record, run_directory
-from ...runtime.watch.verdict import fault_finder, find_error
-from ...runtime.watch.watch import Watch
+from ...runtime.run import Run
 from .. import plain_values
 from ..check import Case, Check, Given
 from ..on_rank.run_answer import Task, run_task
@@ -98,45 +90,31 @@ def run_case(check: Check, case: Case, given: Given, answer: Answer, isolation: 
         watch_inputs=not check.may_change_inputs,
         measure_memory=check.memory is not None,
     )
-    begun = time.monotonic()
-    with run_directory() as run_dir:
-        evidence = _run(task, case.world_size, check, run_dir, isolation or Isolation())
-    evidence.seconds = time.monotonic() - begun
-    return evidence
-
-
-def _run(task: Task, size: int, check: Check, run_dir: Path, isolation: Isolation) -> Evidence:
-    agent, placement = get_agent(), place(size, 0, "cpu")
+    isolation = isolation or Isolation()
     limits = replace(
-        default_limits(size, free_memory()),
+        default_limits(case.world_size, free_memory()),
         cpu_seconds=math.ceil(check.seconds) + 5,  # a rank has one thread
         file_size=_FILE_SIZE,
         output=_OUTPUT,
         processes=_PROCESSES if isolation.level >= 2 else None,
     )
-    collector = start_ranks(agent, "run", placement, run_dir, check.seconds + 30, None, isolation, limits)
-    try:
-        header: dict[str, Any] = {"init_group": check.init_group, "sources": {}, "raw": True}
-        if not check.init_group:
-            header["env"] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-        collector.tell_all(wire.encode(header, pickles.pack((run_task, (task,)), "the task")))
-        watch = Watch({r: call_log_file(run_dir, r) for r in range(size)})
-        deadline = time.monotonic() + check.seconds
-        in_time = collector.wait(deadline, fault_finder(agent, collector, run_dir, watch))
-        limit = None if in_time else check.seconds
-        error = find_error(
-            agent, collector, run_dir, watch, limit, lambda file: task.source if file == task.file else ""
-        )
-        end_run(agent, collector)
-    except BaseException:  # an interrupt: nothing may be left running
-        with contextlib.suppress(LaunchError):
-            agent.signal([s.pid for s in collector.ranks], signal.SIGKILL, group=True)
-        raise
-    finally:
-        collector.close()
-    output = [s.output.text() for s in collector.ranks]
-    record = read_record(run_dir, size, "graded run", collector.faults())
-    return Evidence([s.result for s in collector.ranks], error, record, output)
+    header: dict[str, Any] = {"init_group": check.init_group, "sources": {}, "raw": True}
+    if not check.init_group:
+        header["env"] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    begun = time.monotonic()
+    with Run(
+        header,
+        pickles.pack((run_task, (task,)), "the task"),
+        place(case.world_size, 0, "cpu"),
+        timeout=check.seconds,
+        isolation=isolation,
+        limits=limits,
+        source=lambda file: answer.source if file == answer.file else "",
+        calm=0.0,
+    ) as run:
+        error = run.finish()
+        record = run.record("graded run")
+    return Evidence(run.results, error, record, list(run.printed().values()), time.monotonic() - begun)
 
 
 def _free_port() -> int:

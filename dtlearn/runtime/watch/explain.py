@@ -5,49 +5,55 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from ..agent.collector import Collector
-from ..errors import RankError
+from ..errors import CellError, RankError
+from ..faults.codes import ADVICE
 from ..faults.diagnosis import Diagnosis
 from ..faults.failure import Failure
+from ..faults.stacks import Stuck
 from ..machine.limits import MEMORY_VARIABLE, Limits, is_out_of_memory
 from ..machine.memory import GIB
-from ..record.log_tail import Wait
 from ..words import ranks_text
+from .stalls import place
 
 
-def explain_failures(failures: tuple[Failure, ...], collector: Collector, waiting: Mapping[int, Wait]) -> RankError:
-    """The error for a run in which ranks failed: the first cause in full, the others in a line each.
+def explain_failures(
+    failures: tuple[Failure, ...],
+    waiting: Mapping[int, str],
+    limits: Limits,
+    printed: Mapping[int, str] | None,
+    what: str = "",
+) -> RankError:
+    """The error for ranks that failed: the first cause in full, the others in a line each.
 
     Args:
         failures: first cause first.
-        collector: what the ranks said.
-        waiting: the ranks that waited in a call.
+        waiting: the calls that ranks waited in.
+        limits: what each rank may use.
+        printed: what each rank printed; None: that has been shown, and a notebook will show the first traceback.
+        what: leads the message.
     """
     first = failures[0]
     same = [f.rank for f in failures if (f.kind, f.type, f.message) == (first.kind, first.type, first.message)]
     if first.kind == "raised":
-        headline = f"{ranks_text(same)} raised {first.type}: {first.message}"
+        verb = f"raised {first.type}: {first.message}"
     else:
-        message = f"were {first.message[4:]}" if same[1:] and first.message.startswith("was ") else first.message
-        headline = f"{ranks_text(same)} {message}"
-    lines = [headline]
-    if advice := advise(first, collector.limits):
-        lines.append(advice)
-    if first.traceback:
-        lines += ["", first.traceback.rstrip()]
-    if others := other_failures(failures, same):
-        lines += ["", *others]
-    stuck = [
-        f"rank {rank} was waiting in {wait.text}"
-        for rank, wait in waiting.items()
-        if not collector.ranks[rank].finished and collector.ranks[rank].failure is None
+        verb = f"were {first.message[4:]}" if same[1:] and first.message.startswith("was ") else first.message
+    headline = f"{what}{ranks_text(same)} {verb}"
+    stuck = [f"rank {rank} was waiting in {call}" for rank, call in waiting.items()]
+    if printed is None:
+        limit = [text] if (text := explain_limit(first, limits)) else []
+        # What the freed ranks raised was our own interrupt.
+        ours = {f.rank for f in failures if f.type == "KeyboardInterrupt"} | waiting.keys()
+        return CellError("\n".join([headline, *limit, *stuck, *other_failures(failures, {*same, *ours})]), failures)
+    blocks = [
+        [headline, advice] if (advice := advise(first, limits)) else [headline],
+        [first.traceback.rstrip()] if first.traceback else [],
+        other_failures(failures, same),
+        stuck,
     ]
-    if stuck:
-        lines += ["", *stuck]
-    if first.kind != "raised" and (said := last_words(collector.ranks[first.rank].output.text())):
-        lines += ["", f"the last that rank {first.rank} printed:", *said]
-    output = {r: s.output.text() for r, s in enumerate(collector.ranks)}
-    return RankError("\n".join(lines), failures, output)
+    if first.kind != "raised" and (words := last_words(printed[first.rank])):
+        blocks.append([f"the last that rank {first.rank} printed:", *words])
+    return RankError("\n\n".join("\n".join(block) for block in blocks if block), failures, printed)
 
 
 def last_words(output: str) -> list[str]:
@@ -97,6 +103,52 @@ def other_failures(failures: Sequence[Failure], leave_out: Collection[int]) -> l
             what = f"{failure.type}: {failure.message}" if failure.type else failure.message
             lines.append(f"rank {failure.rank}: {what.splitlines()[0][:200] if what else failure.kind}")
     return lines
+
+
+def timeout_message(
+    stuck: Sequence[Stuck], timeout: float, diagnosis: Diagnosis | None = None, moving: bool = False
+) -> str:
+    """The text of a time-out: a line per rank, then what the picture suggests.
+
+    Args:
+        moving: every rank that waited in a call at the first look waited in a later one at the second.
+    """
+    lines = [f"the ranks did not finish within {timeout:g} s:"]
+    for one in stuck:
+        if one.state == "returned":
+            lines.append(f"  rank {one.rank} returned")
+        elif one.state == "waiting":
+            lines.append(f"  rank {one.rank} waits in {one.call}")
+        else:
+            lines.append(f"  rank {one.rank} is running, at {place(one)}")
+    if diagnosis is not None and diagnosis.code != "DTL-TIMEOUT":
+        return "\n".join([*lines, f"{diagnosis.headline}.  [{diagnosis.code}]", *ADVICE[diagnosis.code]])
+    waiting = [s.rank for s in stuck if s.state == "waiting"]
+    returned = [s.rank for s in stuck if s.state == "returned"]
+    if waiting and returned:
+        lines.append(
+            f"{ranks_text(waiting)} waited for a call that {ranks_text(returned)} never made: every rank of a group "
+            "has to make the same collective calls in the same order."
+        )
+    elif waiting and len(waiting) == len(stuck) and moving:
+        lines.append(
+            "No rank is stuck: between two looks every rank went on to a later call. Can the loop that makes these "
+            "calls ever end? If so, raise the time limit."
+        )
+    elif waiting and len(waiting) == len(stuck):
+        lines.append(
+            "Every rank waits: compare the calls above; they have to be the same call, or a matching send and recv."
+        )
+    elif not waiting and returned:
+        lines.append(
+            "If that line runs a collective inside torch (the backward pass of DistributedDataParallel, FSDP), it "
+            f"waits for {ranks_text(returned)}; otherwise the code itself takes this long, or loops."
+        )
+    elif not waiting:
+        lines.append(
+            "No rank waits for another: the code itself takes this long, or loops. Raise the time limit or look there."
+        )
+    return "\n".join(lines)
 
 
 def explain_limit(failure: Failure, limits: Limits) -> str:

@@ -1,24 +1,80 @@
-"""Why a run of ranks failed, if it did: the cause before its consequences."""
+"""Why ranks failed, if they did, in a run, a cell or a request: the cause before its consequences."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
 
-from ..agent.client import AgentClient
-from ..agent.collector import Collector
 from ..errors import RankError, RanksDisagree, RanksTimeout
-from ..faults.stacks import Source, no_source
-from .explain import comes_before, explain_failures
-from .stalls import judge
-from .timeouts import explain_timeout, look_at
+from ..faults.failure import Failure
+from ..faults.stacks import Stuck
+from ..machine.limits import Limits
+from .explain import comes_before, explain_failures, timeout_message
+from .stalls import APART, judge
 from .watch import Watch
 
 _FIRST_LOOK, _NEXT_LOOK = 3.0, 1.0  # seconds
 
 
-def fault_finder(agent: AgentClient, collector: Collector, run_dir: Path, watch: Watch) -> Callable[[], bool]:
+class Ranks(Protocol):
+    """Ranks that do something, as the verdict sees them.
+
+    Attributes:
+        watch: reads their call logs.
+        limits: what each may use.
+    """
+
+    watch: Watch
+    limits: Limits
+
+    def ended(self) -> set[int]:
+        """Ranks that will make no further call."""
+
+    def failures(self) -> tuple[Failure, ...]:
+        """How ranks failed, the first cause first."""
+
+    def log_faults(self) -> Mapping[int, str]:
+        """{rank: why its call log is incomplete}. What the watch says of such logs means nothing."""
+
+    def waiting(self) -> Mapping[int, str]:
+        """{rank: the call that it waits in}, as far as that can be told at once."""
+
+    def look(self) -> list[Stuck]:
+        """Where each rank stands now."""
+
+    def wait(self, seconds: float) -> None:
+        """Listen to them for a while."""
+
+    def printed(self) -> Mapping[int, str] | None:
+        """{rank: what it printed}; None if that has been shown already, as in a notebook."""
+
+
+def find_error(ranks: Ranks, timeout: float | None, what: str = "") -> RankError | RanksTimeout | None:
+    """The error of ranks that do not go on now; None if all did what they were asked and their calls fit.
+
+    Args:
+        ranks: a run, a cell or a request.
+        timeout: the time limit in seconds, if it has passed; None otherwise.
+        what: leads the message.
+    """
+    error: RankError | RanksTimeout | None = None
+    diagnosis = ranks.watch.last_look(ranks.ended()) if not ranks.log_faults() else None
+    failures = ranks.failures()
+    last_calls = ranks.watch.last_calls()
+    if diagnosis and comes_before(diagnosis, failures):
+        error = RanksDisagree(diagnosis, ranks.printed())
+    elif failures:
+        error = explain_failures(failures, ranks.waiting(), ranks.limits, ranks.printed(), what)
+    elif timeout is not None:
+        error = _explain_timeout(ranks, timeout, what)
+    if error is not None:
+        error.last_calls = last_calls
+    return error
+
+
+def fault_finder(ranks: Ranks) -> Callable[[], bool]:
     """A function that tells, whenever it is called while the ranks run, whether they have to be stopped.
 
     The watch reads the call logs. Ranks that make the default group themselves can wait for each other in there, of
@@ -28,17 +84,17 @@ def fault_finder(agent: AgentClient, collector: Collector, run_dir: Path, watch:
 
     def at_fault() -> bool:
         nonlocal next_look, seen
-        if collector.faults():  # a log lacks something: nothing can be concluded from it
+        if ranks.log_faults():  # a log lacks something: nothing can be concluded from it
             return False
-        ended = collector.ended()
-        if watch.look(ended) is not None:
+        ended = ranks.ended()
+        if ranks.watch.look(ended) is not None:
             return True
-        if ended and not watch.waiting() and time.monotonic() >= next_look:
-            stuck = look_at(agent, collector, run_dir, {})
-            found = judge(stuck, stuck, {})
-            waits = found.code == "DTL-INIT" and all(one.state != "running" for one in stuck)
+        if ended and not ranks.watch.waiting() and time.monotonic() >= next_look:
+            stuck = with_calls(ranks.look(), ranks.watch)
+            diagnosis = judge(stuck, stuck, {})
+            waits = diagnosis.code == "DTL-INIT" and all(one.state != "running" for one in stuck)
             if waits and seen:
-                watch.diagnosis = found
+                ranks.watch.diagnosis = diagnosis
                 return True
             seen = waits
             next_look = time.monotonic() + (_NEXT_LOOK if waits else _FIRST_LOOK)
@@ -47,30 +103,31 @@ def fault_finder(agent: AgentClient, collector: Collector, run_dir: Path, watch:
     return at_fault
 
 
-def find_error(
-    agent: AgentClient,
-    collector: Collector,
-    run_dir: Path,
-    watch: Watch,
-    timeout: float | None,
-    source: Source = no_source,
-) -> RankError | RanksTimeout | None:
-    """The error of a run that is to be ended now; None if all ranks finished and their calls fit.
+def with_calls(stuck: Sequence[Stuck], watch: Watch) -> list[Stuck]:
+    """Ranks that seem to run as waiting ones, if they wait in a call of the log, or inside torch for other ranks."""
+    waiting = watch.waiting()
+    seen = []
+    for one in stuck:
+        last = one.frames[-1] if one.frames else None
+        if one.state == "running" and one.rank in waiting:
+            one = replace(one, state="waiting", call=waiting[one.rank].text)
+        elif one.state == "running" and last is not None and last.inside:
+            one = replace(one, state="waiting", call=f"{last.inside}, {last}")
+        seen.append(one)
+    return seen
 
-    Args:
-        agent, collector, run_dir, watch: of the run.
-        timeout: the time limit in seconds, if it has passed; None otherwise.
-        source: see `stacks.read_stack`.
-    """
-    error: RankError | RanksTimeout | None = None
-    failures = collector.failures()
-    diagnosis = watch.last_look(collector.ended()) if not collector.faults() else None
-    if diagnosis and comes_before(diagnosis, failures):
-        error = RanksDisagree(diagnosis, output={r: s.output.text() for r, s in enumerate(collector.ranks)})
-    elif failures:
-        error = explain_failures(failures, collector, watch.waiting())
-    elif timeout is not None:
-        error = explain_timeout(agent, collector, run_dir, watch, timeout, source)
-    if error is not None:
-        error.last_calls = watch.last_calls()
-    return error
+
+def _explain_timeout(ranks: Ranks, timeout: float, what: str) -> RanksTimeout:
+    """Two looks at ranks that did not end in time: where every one stands, and what that says."""
+    before = ranks.watch.waiting()
+    first = with_calls(ranks.look(), ranks.watch)
+    ranks.wait(APART)
+    ranks.watch.look(ranks.ended())
+    waiting = ranks.watch.waiting()
+    second = with_calls(ranks.look(), ranks.watch)
+    diagnosis = judge(first, second, {rank: wait.event for rank, wait in waiting.items()})
+    moving = bool(waiting) and all(
+        rank not in before or before[rank].event.seq != wait.event.seq for rank, wait in waiting.items()
+    )
+    message = what + timeout_message(second, timeout, diagnosis, moving)
+    return RanksTimeout(message, tuple(second), ranks.printed(), diagnosis)

@@ -5,23 +5,17 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..errors import CellError, RankError, RanksDisagree, RanksInterrupted, RanksTimeout
-from ..faults.failure import Failure, first_cause_first, is_peer_loss
-from ..faults.stacks import Stuck
-from ..machine.limits import Limits
+from ..errors import RanksInterrupted
+from ..faults.failure import Failure, is_peer_loss
 from ..output import Sink
-from ..watch.explain import comes_before, explain_limit, other_failures
-from ..watch.timeouts import timeout_message
+from ..watch.verdict import find_error
 from ..words import ranks_text
-from .incomplete import cell_faults, forget_faults
-from .rank_client import RankLink
+from .rank_client import RankClient
+from .ranks import RankProcesses
 from .recovery import recover
-from .task import Running
-
-if TYPE_CHECKING:
-    from .world import World
+from .task import Task
 
 _SHOWN = {"stream", "display_data", "update_display_data", "execute_result", "error", "clear_output"}
 
@@ -39,13 +33,15 @@ class CellOutcome:
     seconds: float
 
 
-def run_cell(world: World, code: str, ranks: list[int], timeout: float | None, number: int, sink: Sink) -> CellOutcome:
-    """Run `code` on `ranks` and return when all are done.
+def run_cell(
+    ranks: RankProcesses, code: str, asked: list[int], timeout: float | None, number: int, sink: Sink
+) -> CellOutcome:
+    """Run `code` on the ranks that are asked, and return when all are done.
 
     Args:
-        world: the ranks.
+        ranks: all of them.
         code: the cell's text.
-        ranks: global ranks to run it on.
+        asked: global ranks to run it on.
         timeout: seconds, or None for no limit.
         number: the notebook's number of this cell, shown in tracebacks.
         sink: receives the output.
@@ -57,15 +53,15 @@ def run_cell(world: World, code: str, ranks: list[int], timeout: float | None, n
         RanksInterrupted: the learner interrupted. Likewise.
     """
     begun = time.monotonic()
-    finish(RunningCell(world, code, ranks, number, sink), timeout)
-    return CellOutcome(ranks, time.monotonic() - begun)
+    finish(Cell(ranks, code, asked, number, sink), timeout)
+    return CellOutcome(asked, time.monotonic() - begun)
 
 
-def finish(running: Running, timeout: float | None, what: str = "") -> None:
-    """Wait until the ranks are done, for at most `timeout` seconds.
+def finish(task: Task, timeout: float | None, what: str = "") -> None:
+    """Wait until the ranks are done, for at most `timeout` seconds; make them usable again if that ended badly.
 
     Args:
-        running: what they do.
+        task: what they do.
         timeout: None for no limit.
         what: leads every message.
 
@@ -73,46 +69,26 @@ def finish(running: Running, timeout: float | None, what: str = "") -> None:
         As `run_cell`.
     """
     try:
-        _finish(running, timeout, what)
+        in_time = task.follow(None if timeout is None else time.monotonic() + timeout)
+        error = find_error(task, None if in_time else timeout, what)
+        if error is not None:
+            error.add_lines(recover(task))
+            raise error
     except KeyboardInterrupt:
-        pending = running.pending()
+        pending = task.pending()
         text = f"{what}interrupted: {ranks_text(pending) if pending else 'no rank'} had not finished"
-        raise RanksInterrupted("\n".join([text, *recover(running, interrupted=True)])) from None
+        raise RanksInterrupted("\n".join([text, *recover(task, interrupted=True)])) from None
 
 
-def _finish(running: Running, timeout: float | None, what: str) -> None:
-    in_time = running.follow(None if timeout is None else time.monotonic() + timeout)
-    diagnosis = running.watch.last_look(running.ended()) if not cell_faults(running.world) else None
-    last_calls = running.watch.last_calls()
-    failures = first_cause_first(running.failures)
-    error: RankError | RanksTimeout | None = None
-    if diagnosis and comes_before(diagnosis, failures):
-        error = RanksDisagree(diagnosis, recover(running))
-    elif not in_time:
-        assert timeout is not None
-        stuck, diagnosis = running.judged()
-        text = what + timeout_message(stuck, timeout, diagnosis)
-        error = RanksTimeout("\n".join([text, *recover(running)]), tuple(stuck), None, diagnosis)
-    elif failures:
-        waiting = [s for s in running.where() if s.state == "waiting"]
-        error = _failure(failures, waiting, recover(running), what, running.world.processes[0].collector.limits)
-    if error is not None:
-        error.last_calls = last_calls
-        raise error
-
-
-class RunningCell(Running):
+class Cell(Task):
     """A cell that was sent to some ranks, and what is known of it so far."""
 
-    def __init__(self, world: World, code: str, ranks: list[int], number: int, sink: Sink) -> None:
-        world.tasks += 1
-        world.cells = world.tasks
-        super().__init__(world, ranks, world.tasks, world.call_logs())
+    def __init__(self, ranks: RankProcesses, code: str, asked: list[int], number: int, sink: Sink) -> None:
+        super().__init__(ranks, asked, logged=True)
         self.idle: set[int] = set()
         self._sink = sink
         self._code = code
-        forget_faults(world)
-        self._message_ids = {r: link.execute(code, number, self.task) for r, link in self.links.items()}
+        self._message_ids = {r: client.execute(code, number, self.number) for r, client in self.clients.items()}
 
     def source(self, file: str) -> str:
         from ipykernel.compiler import get_file_name
@@ -126,19 +102,19 @@ class RunningCell(Running):
         super().missed(rank)
         self.idle.add(rank)
 
-    def hear(self, rank: int, link: RankLink) -> None:
+    def hear(self, rank: int, client: RankClient) -> None:
         ours = self._message_ids[rank]
-        for message in link.published():
+        for message in client.published():
             kind = message["msg_type"]
             if kind in _SHOWN:
                 self._sink.publish(rank, message)
             elif message["content"].get("execution_state") == "idle":
                 self.idle |= {rank} if message["parent_header"].get("msg_id") == ours else set()
-        for message in link.replies():
+        for message in client.replies():
             if message["parent_header"].get("msg_id") == ours and rank not in self.replied:
                 self.replied[rank] = message
                 if message["content"]["status"] != "ok":
-                    self.failures.append(_raised(rank, message))
+                    self.failed.append(_raised(rank, message))
 
     def listen(self) -> None:
         super().listen()
@@ -148,13 +124,13 @@ class RunningCell(Running):
         self._sink.notice(text)
 
     def in_step(self) -> bool:
-        found = self.watch.diagnosis
-        if found is not None and found.code != "DTL-ASYNC-WAIT":  # nobody should trust groups whose calls did not fit
+        diagnosis = self.watch.diagnosis
+        if diagnosis is not None and diagnosis.code != "DTL-ASYNC-WAIT":  # nobody should trust groups that did not fit
             return False
-        told = [m["metadata"].get("ranks", {}) for m in self.replied.values()]
-        if len(told) != len(self.links) or any(t.get("others", 1) for t in told):
+        counts = [m["metadata"].get("ranks", {}) for m in self.replied.values()]
+        if len(counts) != len(self.clients) or any(c.get("others", 1) for c in counts):
             return False
-        return len({(t["collectives"], t["sequence"]) for t in told}) == 1
+        return len({(c["collectives"], c["sequence"]) for c in counts}) == 1
 
 
 def _raised(rank: int, message: dict[str, Any]) -> Failure:
@@ -169,18 +145,3 @@ def _raised(rank: int, message: dict[str, Any]) -> Failure:
         time_ns=message["metadata"].get("ranks", {}).get("time_ns", 0),
         consequence=is_peer_loss(text),
     )
-
-
-def _failure(
-    failures: tuple[Failure, ...], waiting: list[Stuck], notes: list[str], what: str, limits: Limits
-) -> CellError:
-    """The error of a failed cell: the first cause with its traceback, the others in a line each."""
-    first = failures[0]
-    same = [f.rank for f in failures if (f.kind, f.type, f.message) == (first.kind, first.type, first.message)]
-    verb = f"raised {first.type}: {first.message}" if first.kind == "raised" else first.message
-    lines = [f"{what}{ranks_text(same)} {verb}"]
-    lines += [advice] if (advice := explain_limit(first, limits)) else []
-    lines += [f"rank {s.rank} was waiting in {s.call}" for s in waiting]
-    # What the freed ranks raised was our own interrupt.
-    ours = {f.rank for f in failures if f.type == "KeyboardInterrupt"} | {s.rank for s in waiting}
-    return CellError("\n".join([*lines, *other_failures(failures, {*same, *ours}), *notes]), failures)

@@ -18,7 +18,7 @@ from ..errors import DtlearnError, LaunchError
 _SIDE = threading.Lock()
 
 
-class RankLink:
+class RankClient:
     """Channels to one rank's kernel.
 
     Args:
@@ -118,29 +118,29 @@ class RankLink:
 
 
 def ask_all(
-    links: list[RankLink], content: dict[str, Any], body: bytes = b"", *, timeout: float, side: bool = False
+    clients: list[RankClient], content: dict[str, Any], body: bytes = b"", *, timeout: float, side: bool = False
 ) -> list[tuple[dict[str, Any], bytes] | None]:
     """Send one request to all ranks, then collect the replies in rank order (None: no reply in time)."""
     with _SIDE if side else contextlib.nullcontext():
-        return _ask_all(links, content, body, timeout, side)
+        return _ask_all(clients, content, body, timeout, side)
 
 
 def _ask_all(
-    links: list[RankLink], content: dict[str, Any], body: bytes, timeout: float, side: bool
+    clients: list[RankClient], content: dict[str, Any], body: bytes, timeout: float, side: bool
 ) -> list[tuple[dict[str, Any], bytes] | None]:
     deadline = time.monotonic() + timeout
-    sent = [link.send(content, body, side=side) for link in links]
-    return [link.receive(msg_id, deadline, side=side) for link, msg_id in zip(links, sent, strict=True)]
+    sent = [client.send(content, body, side=side) for client in clients]
+    return [client.receive(msg_id, deadline, side=side) for client, msg_id in zip(clients, sent, strict=True)]
 
 
-def values(links: list[RankLink], replies: list[tuple[dict[str, Any], bytes] | None], what: str) -> list[Any]:
+def values(clients: list[RankClient], replies: list[tuple[dict[str, Any], bytes] | None], what: str) -> list[Any]:
     """Unpack the value in every reply. Raises DtlearnError naming the first rank that failed or did not answer."""
     found = []
-    for link, reply in zip(links, replies, strict=True):
+    for client, reply in zip(clients, replies, strict=True):
         if reply is None:
-            raise DtlearnError(f"{what}: rank {link.rank} did not answer in time; `%world status` shows the ranks")
+            raise DtlearnError(f"{what}: rank {client.rank} did not answer in time; `%world status` shows the ranks")
         content, body = reply
         if content["status"] != "ok":
-            raise DtlearnError(f"{what}: rank {link.rank} raised {content['type']}: {content['message']}")
+            raise DtlearnError(f"{what}: rank {client.rank} raised {content['type']}: {content['message']}")
         found.append(pickles.unpack(body) if body else None)
     return found

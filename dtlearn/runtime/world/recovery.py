@@ -21,10 +21,10 @@ from .rank_client import ask_all
 _REPORTING = 10.0  # seconds
 
 if TYPE_CHECKING:
-    from .task import Running
+    from .task import Task
 
 
-def recover(cell: Running, interrupted: bool = False) -> list[str]:
+def recover(cell: Task, interrupted: bool = False) -> list[str]:
     """Bring every rank back to idle. Returns what the learner has to know, a sentence a line.
 
     Args:
@@ -49,13 +49,13 @@ def _one_interrupt_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def _recover(cell: Running) -> list[str]:
-    world, notes = cell.world, list[str]()
+def _recover(cell: Task) -> list[str]:
+    ranks, notes = cell.ranks, list[str]()
     try:
         cut = _free(cell, notes)
-        world.listen()
-        if cut or any(not p.alive for p in world.processes) or not cell.in_step():
-            replaced = world.repair()
+        ranks.listen()
+        if cut or any(not p.alive for p in ranks.processes) or not cell.in_step():
+            replaced = ranks.repair()
             if replaced:
                 notes.append(
                     f"{ranks_text(replaced)} got a new process: variables are lost there; setup cells were run again."
@@ -67,10 +67,10 @@ def _recover(cell: Running) -> list[str]:
     except HostLost as gone:  # nothing here can replace its ranks; the others keep their variables until it is back
         notes.append(str(gone))
     except (KeyboardInterrupt, RankError, RanksTimeout, LaunchError):  # interrupted again, or gentleness failed
-        world.restart()
+        ranks.restart()
         notes.append("All ranks were restarted: their variables are lost; setup cells were run again.")
-    for link in world.links:
-        link.discard_output()
+    for client in ranks.clients:
+        client.discard_output()
     return notes
 
 
@@ -79,17 +79,17 @@ def _reports(one: Stuck) -> bool:
     return one.state == "running" and not one.stack
 
 
-def _free(cell: Running, notes: list[str]) -> bool:
+def _free(cell: Task, notes: list[str]) -> bool:
     """Interrupt, then cut the connections, then kill. True: connections were cut."""
     if pending := cell.pending():
-        cell.world.interrupt(pending)
+        cell.ranks.interrupt(pending)
         cell.wait(0.3)
     if cell.pending() and any(s.state == "running" for s in cell.where()):
-        cell.world.interrupt(cell.pending())  # again: a rank that had not begun the cell yet ignores the first
+        cell.ranks.interrupt(cell.pending())  # again: a rank that had not begun the cell yet ignores the first
         cell.wait(1.0)
     cut = False
     if cell.pending():
-        ask_all([p.link for p in cell.world.processes if p.alive], {"do": "abort"}, timeout=2.0, side=True)
+        ask_all(cell.ranks.living, {"do": "abort"}, timeout=2.0, side=True)
         cut = True
         cell.wait(3.0)
     deadline = time.monotonic() + _REPORTING
@@ -98,5 +98,5 @@ def _free(cell: Running, notes: list[str]) -> bool:
         cell.wait(0.2)
     if pending := cell.pending():
         notes.append(f"{ranks_text(pending)} did not answer and had to be ended.")
-        cell.world.kill(pending)
+        cell.ranks.kill(pending)
     return cut

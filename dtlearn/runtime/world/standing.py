@@ -1,13 +1,14 @@
-"""How the ranks of a world stand, from three sources: the call log, their stacks, and torch's flight recorder."""
+"""How the ranks of a world stand: by what they say themselves, by their call logs, and by torch's flight recorder."""
 
 from __future__ import annotations
 
 import linecache
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ..faults.diagnosis import describe_call
+from ..faults.stacks import Frame
 from ..rank.flight_recorder import TraceEntry, differs, entry
 from ..record.log import read_call_log
 from ..record.record import Event
@@ -15,32 +16,106 @@ from ..watch.side_by_side import side_by_side
 from ..watch.watch import Watch
 from ..words import columns
 from .rank_client import ask_all
-
-if TYPE_CHECKING:
-    from .world import World
+from .ranks import RankProcesses
 
 
 @dataclass(frozen=True)
-class RankSnapshot:
-    """One rank at one moment.
+class Standing:
+    """One rank at one moment, as it says itself.
 
     Attributes:
         rank: global rank.
-        state: "idle", "waits", "runs", "does not answer" or "dead".
+        state: "idle", "waits" (in a call), "runs", "does not answer" or "dead".
+        inside: the call that it is in, for a person; "" if it is in none.
+        frames: where its main thread is in the learner's code, outermost first.
+        cpu_seconds: processor time that it has used so far; None if it did not answer.
+        begun, ended: numbers of the latest cells or requests that it has begun, and ended.
+    """
+
+    rank: int
+    state: str
+    inside: str = ""
+    frames: tuple[Frame, ...] = ()
+    cpu_seconds: float | None = None
+    begun: int = -1
+    ended: int = -1
+
+    @property
+    def line(self) -> str:
+        """The line that it is at, for a person."""
+        return str(self.frames[-1]) if self.frames else ""
+
+    def __str__(self) -> str:
+        if self.state == "runs":
+            return f"running, {self.line}" if self.frames else "running"
+        return self.inside if self.state == "waits" else self.state
+
+
+def ask_standing(ranks: RankProcesses, asked: Sequence[int] | None = None, *, patience: float) -> list[Standing]:
+    """Ask ranks how they stand, on the side channel: they answer while a cell runs or hangs, to any thread.
+
+    Args:
+        ranks: all of them.
+        asked: those that are asked; None: all.
+        patience: seconds after which a rank counts as one that does not answer.
+
+    Raises:
+        DtlearnError: the ranks were stopped.
+    """
+    clients = ranks.clients
+    asked = range(ranks.size) if asked is None else asked
+    living = [clients[rank] for rank in asked if ranks.processes[rank].alive]
+    replies = ask_all(living, {"do": "state"}, timeout=patience, side=True)
+    answers = {client.rank: reply for client, reply in zip(living, replies, strict=True)}
+    return [_standing(rank, answers.get(rank), rank in answers) for rank in asked]
+
+
+def _standing(rank: int, reply: tuple[dict[str, Any], bytes] | None, alive: bool) -> Standing:
+    if reply is None:
+        return Standing(rank, "does not answer" if alive else "dead")
+    answer = reply[0]
+    inside = answer["inside"] or ""
+    state = "idle" if answer["ended"] >= answer["begun"] else "waits" if inside else "runs"
+    frames = tuple(map(_frame, answer["frames"]))
+    return Standing(rank, state, inside, frames, answer["cpu_seconds"], answer["begun"], answer["ended"])
+
+
+def _frame(plain: dict[str, Any]) -> Frame:
+    """A frame as a rank describes it. Functions of the notebook have their source here."""
+    loop = tuple(plain["loop"]) if plain["loop"] else None
+    code = plain["code"] or linecache.getline(plain["file"], plain["line"]).strip()
+    return Frame(plain["file"], plain["line"], plain["name"], code, loop, plain["inside"])
+
+
+def status_rows(ranks: RankProcesses) -> list[dict[str, Any]]:
+    """One row per rank: rank, pid, device, state (see `Standing`, as text); on a lab, host too."""
+    if not ranks.processes:
+        return []
+    ranks.listen()
+    rows = []
+    for standing in ask_standing(ranks, patience=2.0):
+        process = ranks.processes[standing.rank]
+        where = ranks.lab.where(process.pid) if ranks.lab else {"pid": process.pid}
+        device = ranks.placement.devices[standing.rank]
+        rows.append({"rank": standing.rank, **where, "device": device, "state": str(standing)})
+    return rows
+
+
+@dataclass(frozen=True)
+class RankSnapshot(Standing):
+    """A rank's standing beside what its call log and torch say.
+
+    Attributes:
         call: the call that it waits in, or its last one; None if it has made none.
-        line: where it is, for a person.
         seconds: how long it has waited; None unless it waits.
         trace: the latest collectives in torch's flight recorder, oldest first; () where there is none.
         conflict: where that does not agree with the call log; "" if it does.
     """
 
-    rank: int
-    state: str
-    call: Event | None
-    line: str
-    seconds: float | None
-    trace: tuple[TraceEntry, ...]
-    conflict: str
+    call: Event | None = None
+    seconds: float | None = None
+    trace: tuple[TraceEntry, ...] = ()
+    conflict: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,7 +137,8 @@ class Snapshot:
             call = call if one.state == "waits" or one.call is None else f"last: {call}"
             seconds = "" if one.seconds is None else f"{one.seconds:.0f} s"
             recorded = str(one.trace[-1]) if one.trace else "nothing"
-            rows.append((f"rank {one.rank}", one.state, call, one.line, seconds, recorded))
+            line = one.line if one.state in ("waits", "runs") else ""
+            rows.append((f"rank {one.rank}", one.state, call, line, seconds, recorded))
         lines = columns(rows)
         if conflicts := [f"rank {one.rank}: {one.conflict}" for one in self.ranks if one.conflict]:
             lines += ["The two sources do not agree, so one of them has missed something:", *conflicts]
@@ -73,44 +149,36 @@ class Snapshot:
     __repr__ = __str__
 
 
-def take_snapshot(world: World) -> Snapshot:
-    """Ask every rank how it stands, on the side channel: it answers while a cell runs or hangs, to any thread.
+def take_snapshot(ranks: RankProcesses) -> Snapshot:
+    """How every rank stands, from all three sources.
 
     Raises:
         DtlearnError: the ranks were stopped.
     """
-    links = world.links
-    states = dict(enumerate(ask_all(links, {"do": "state"}, timeout=1.0, side=True)))
-    traces = dict(enumerate(ask_all(links, {"do": "trace"}, timeout=1.0, side=True)))
-    logs = world.call_logs()
+    standings = ask_standing(ranks, patience=1.0)
+    answering = [ranks.clients[one.rank] for one in standings if one.cpu_seconds is not None]
+    replies = ask_all(answering, {"do": "trace"}, timeout=1.0, side=True)
+    traces = {
+        client.rank: reply[0].get("trace") or [] for client, reply in zip(answering, replies, strict=True) if reply
+    }
+    logs = ranks.call_logs()
     watch = Watch(logs)
-    watch.look({rank for rank, reply in states.items() if reply and reply[0]["ended"] >= world.tasks})
+    watch.look({one.rank for one in standings if one.ended >= ranks.tasks})
     waiting = watch.waiting()
     calls = {rank: read_call_log(path, rank) for rank, path in logs.items()}
-    found = []
-    for rank, reply in states.items():
-        told = reply[0] if reply else None
-        wait = waiting.get(rank)
-        if not world.processes[rank].alive:
-            state = "dead"
-        elif told is None:
-            state = "does not answer"
-        elif told["ended"] >= told["begun"]:
-            state = "idle"
-        else:
-            state = "waits" if wait else "runs"
-        call = wait.event if wait else (calls[rank][-1] if calls[rank] else None)
-        said = traces[rank]
-        entries = tuple(map(entry, (said[0].get("trace") or []) if said else []))
-        conflict = differs(calls[rank], entries) if state == "waits" else ""
-        line = _line(told["frames"]) if told and state in ("waits", "runs") else ""
-        found.append(RankSnapshot(rank, state, call, line, wait.seconds if wait else None, entries, conflict))
-    return Snapshot(tuple(found), {rank: events[-8:] for rank, events in calls.items()})
-
-
-def _line(frames: Sequence[dict[str, object]]) -> str:
-    if not frames:
-        return ""
-    last = frames[-1]
-    code = last["code"] or linecache.getline(str(last["file"]), int(str(last["line"]))).strip()
-    return f"line {last['line']}: {code}" if code else f"line {last['line']}"
+    snapshots = []
+    for standing in standings:
+        wait, events = waiting.get(standing.rank), calls[standing.rank]
+        if standing.state in ("waits", "runs"):  # the log tells for certain, also of calls that no Python code makes
+            standing = replace(standing, state="waits" if wait else "runs")
+        entries = tuple(map(entry, traces.get(standing.rank) or []))
+        snapshots.append(
+            RankSnapshot(
+                **vars(standing),
+                call=wait.event if wait else (events[-1] if events else None),
+                seconds=wait.seconds if wait else None,
+                trace=entries,
+                conflict=differs(events, entries) if standing.state == "waits" else "",
+            )
+        )
+    return Snapshot(tuple(snapshots), {rank: events[-8:] for rank, events in calls.items()})

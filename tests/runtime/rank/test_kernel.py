@@ -10,7 +10,7 @@ from dtlearn.runtime.world.rank_client import ask_all
 
 def reply_to(world, code: str, number: int = 1) -> list[dict]:
     """The replies of all ranks to a cell."""
-    sent = [(link, link.execute(code, number)) for link in world.links]
+    sent = [(link, link.execute(code, number)) for link in world.ranks.clients]
     found = []
     for link, msg_id in sent:
         while True:
@@ -54,21 +54,21 @@ def test_the_groups_own_count_grows_also_by_what_torch_issues_itself(world, cell
 
 
 def test_a_rank_that_waits_says_in_which_call(world):
-    sent = world.links[0].execute("dist.barrier()", 1)
+    sent = world.ranks.clients[0].execute("dist.barrier()", 1)
     found = None
     for _ in range(100):
-        ((content, _),) = ask_all(world.links[:1], {"do": "state"}, timeout=5, side=True)
+        ((content, _),) = ask_all(world.ranks.clients[:1], {"do": "state"}, timeout=5, side=True)
         if found := content["inside"]:
             break
     assert found == "its 1st barrier, line 1"
-    world.links[1].execute("dist.barrier()", 1)
-    assert world.links[0].shell.poll(20_000)
-    assert world.links[0]._receive(world.links[0].shell)["parent_header"]["msg_id"] == sent
+    world.ranks.clients[1].execute("dist.barrier()", 1)
+    assert world.ranks.clients[0].shell.poll(20_000)
+    assert world.ranks.clients[0]._receive(world.ranks.clients[0].shell)["parent_header"]["msg_id"] == sent
 
 
 def test_the_learners_own_start_up_files_and_history_are_not_used(world, cell):
     shown = cell("print(get_ipython().history_manager.enabled, get_ipython().ipython_dir)", ranks=[0])
-    assert shown.text(0) == f"False {world._run_dir}/ipython\n"
+    assert shown.text(0) == f"False {world.ranks.run_dir}/ipython\n"
 
 
 def test_magics_and_shell_commands_work(cell):

@@ -17,10 +17,10 @@ from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RankError, RanksDisagree
 from dtlearn.runtime.faults.diagnosis import Diagnosis
 from dtlearn.runtime.faults.failure import Failure
+from dtlearn.runtime.faults.stacks import Stuck
 from dtlearn.runtime.machine.limits import Limits
 from dtlearn.runtime.watch import explain
-from dtlearn.runtime.watch.explain import advise, comes_before, last_words, other_failures
-from dtlearn.runtime.words import ranks_text
+from dtlearn.runtime.watch.explain import advise, comes_before, last_words, other_failures, timeout_message
 from tests.runtime.events import Rank
 
 LIMIT = 1.0
@@ -258,20 +258,6 @@ def test_a_crash_in_a_message_to_a_rank_that_does_not_exist_is_named_by_its_caus
     assert str(error).startswith("rank 1 sends to rank 3, but the job has only 3 ranks")
 
 
-@pytest.mark.parametrize(
-    ("ranks", "text"),
-    [
-        ([2], "rank 2"),
-        ([0, 1], "ranks 0 and 1"),
-        ([3, 1, 2], "ranks 1-3"),
-        ([0, 1, 2, 5], "ranks 0-2 and 5"),
-        ([0, 2, 4], "ranks 0, 2 and 4"),
-    ],
-)
-def test_ranks_in_words(ranks, text):
-    assert ranks_text(ranks) == text
-
-
 def test_advice_is_given_only_for_known_causes():
     assert "out of memory" in advise(Failure(0, "killed", "SIGKILL", ""), Limits())
     assert "native code" in advise(Failure(0, "killed", "SIGABRT", ""), Limits())
@@ -297,3 +283,12 @@ def test_last_words_leave_out_frames_of_this_package():
 def test_other_failures_are_cut_to_a_line():
     failures = [Failure(1, "raised", "ValueError", "x" * 500 + "\nmore"), Failure(0, "raised", "KeyError", "k")]
     assert [len(line) for line in other_failures(failures, {0})] == [len("rank 1: ") + 200]
+
+
+def test_a_mixed_picture_lists_every_rank_and_claims_nothing():
+    stuck = [Stuck(0, "waiting", "its 1st barrier, line 3"), Stuck(1, "running", "", ("line 1 in a", "line 9 in b"))]
+    assert timeout_message(stuck, 2.5).splitlines() == [
+        "the ranks did not finish within 2.5 s:",
+        "  rank 0 waits in its 1st barrier, line 3",
+        "  rank 1 is running, at line 9 in b",
+    ]

@@ -1,6 +1,12 @@
-"""Why a run failed: what comes first when several things went wrong. Each single kind is in `test_faults.py`."""
+"""The verdict on ranks: what comes first when several things went wrong; and runs that do not end in time.
 
+Each single kind of fault is in `test_faults.py`.
+"""
+
+import contextlib
+import inspect
 import os
+import re
 import time
 
 import pytest
@@ -8,7 +14,157 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.runtime import run_ranks
-from dtlearn.runtime.errors import RankError, RanksDisagree
+from dtlearn.runtime.errors import RankError, RanksDisagree, RanksTimeout
+from dtlearn.runtime.faults.codes import ADVICE
+
+LIMIT = 1.0
+
+
+def timeout_of(fn, world_size, limit=LIMIT) -> RanksTimeout:
+    run_ranks(int, 1)  # the agent is loaded: what follows is the run alone
+    begun = time.monotonic()
+    with pytest.raises(RanksTimeout) as caught:
+        run_ranks(fn, world_size, timeout=limit)
+    assert limit <= time.monotonic() - begun < limit + 2
+    return caught.value
+
+
+def line_of(fn, text: str) -> int:
+    """Line number, in this file, of the line of `fn` that has `text`."""
+    lines, first = inspect.getsourcelines(fn)
+    return first + next(i for i, line in enumerate(lines) if text in line)
+
+
+def test_an_exception_with_a_stuck_barrier_in_finally_is_told():
+    def tidy():
+        try:
+            if dist.get_rank() == 1:
+                raise ValueError("bad batch")
+            time.sleep(60)
+        finally:
+            dist.barrier()
+
+    text = str(timeout_of(tidy, 2))
+    assert f"rank 0 is running, at line {line_of(tidy, 'sleep')}: time.sleep(60)" in text
+    assert f"rank 1 waits in its 1st barrier, line {line_of(tidy, 'barrier')} (after ValueError: bad batch)" in text
+
+
+def test_who_waits_for_a_rank_that_is_busy_is_named_with_call_and_line():
+    def step():
+        dist.all_reduce(torch.ones(2))
+        if dist.get_rank() == 0:
+            time.sleep(60)
+        dist.all_reduce(torch.ones(3))
+
+    error = timeout_of(step, 3)
+    call = f"its 2nd all_reduce, line {line_of(step, 'torch.ones(3)')}: dist.all_reduce(torch.ones(3))"
+    place = f"line {line_of(step, 'sleep')}: time.sleep(60)"
+    why = f"stayed at {place} without computing: a sleep, or a wait for something outside"
+    assert str(error).splitlines() == [
+        "the ranks did not finish within 1 s:",
+        f"  rank 0 is running, at {place}",
+        f"  rank 1 waits in {call}",
+        f"  rank 2 waits in {call}",
+        f"ranks 1 and 2 wait; rank 0 {why}.  [DTL-STRAGGLER]",
+        *ADVICE["DTL-STRAGGLER"],
+    ]
+    assert error.code == error.diagnosis.code == "DTL-STRAGGLER"
+    assert error.diagnosis.ranks == (0,)
+    assert [event and event.op for event in error.diagnosis.calls.values()] == [None, "all_reduce", "all_reduce"]
+    assert [[event.op for event in calls] for calls in error.last_calls.values()] == [
+        ["all_reduce"],
+        ["all_reduce"] * 2,
+        ["all_reduce"] * 2,
+    ]
+    assert [(s.rank, s.state, s.call) for s in error.stuck] == [
+        (0, "running", ""),
+        (1, "waiting", call),
+        (2, "waiting", call),
+    ]
+
+
+def test_an_endless_loop_is_found_by_its_line():
+    def loop():
+        print("looping")
+        while True:
+            pass
+
+    error = timeout_of(loop, 2)
+    first = line_of(loop, "while")
+    lines = range(first, first + 2)
+    assert [s.state for s in error.stuck] == ["running", "running"]
+    assert all(int(re.search(r"line (\d+): ", s.stack[-1])[1]) in lines for s in error.stuck)
+    said = f"no rank waits; ranks 0 and 1 did not leave the `while` loop at lines {first}-{first + 1} between two looks"
+    assert f"{said}.  [DTL-LOOP]" in str(error)
+    assert error.output == {0: "looping\n", 1: "looping\n"}
+
+
+def test_a_loop_in_native_code_that_holds_the_interpreter_is_found_too():
+    def search():
+        re.match(r"(a+)+$", "a" * 40 + "b")
+
+    error = timeout_of(search, 1)
+    line = f"line {line_of(search, 're.match')}: re.match("
+    assert f"rank 0 is running, at {line}" in str(error)
+    assert error.code == "DTL-LOOP"
+    assert f"rank 0 did not get past {line}" in str(error) and "and computed all the time" in str(error)
+
+
+def test_a_call_that_raised_and_was_handled_is_not_taken_for_a_waiting_one():
+    def handled():
+        with contextlib.suppress(ValueError, RuntimeError):
+            dist.broadcast(torch.ones(2), 7)
+        while True:
+            time.sleep(0.01)
+
+    assert [s.state for s in timeout_of(handled, 2).stuck] == ["running", "running"]
+
+
+def test_a_rank_that_never_joins_the_group_keeps_nobody(tmp_path):
+    def join(path):
+        if os.environ["RANK"] == "1":
+            time.sleep(60)
+        dist.init_process_group("gloo", init_method=f"file://{path}", rank=0, world_size=2)
+
+    begun = time.monotonic()
+    with pytest.raises(RanksTimeout) as caught:
+        run_ranks(join, 2, str(tmp_path / "store"), timeout=LIMIT, init_group=False)
+    assert time.monotonic() - begun < LIMIT + 2
+    text = str(caught.value)
+    assert f"rank 0 waits in init_process_group, line {line_of(join, 'init_process_group')}: " in text
+    assert f"rank 1 is running, at line {line_of(join, 'sleep')}: time.sleep(60)" in text
+    assert caught.value.code == "DTL-INIT"
+    assert "rank 0 waits in init_process_group; rank 1 did not call it.  [DTL-INIT]" in text
+
+
+def test_progress_is_told_from_a_loop():
+    def step():
+        if dist.get_rank() == 0:
+            for _ in range(100):
+                time.sleep(0.1)
+        if dist.get_rank() == 1:
+            time.sleep(1.3)  # past the first look
+            time.sleep(60)
+        dist.barrier()
+
+    error = timeout_of(step, 3)
+    first, later = line_of(step, "for _"), line_of(step, "sleep(60)")
+    assert error.code == "DTL-STRAGGLER" and error.diagnosis.ranks == (0, 1)
+    assert f"rank 0 stayed in the `for` loop at lines {first}-{first + 1}" in str(error)
+    assert f"rank 1 went on from line {later - 1}: time.sleep(1.3)" in str(error)
+    assert f"to line {later}: time.sleep(60) between two looks" in str(error)
+
+
+def test_a_stuck_backward_of_ddp_is_not_blamed_on_the_learners_code():
+    def step():
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+        loss = model(torch.ones(1, 2)).sum()
+        if dist.get_rank() == 0:
+            loss.backward()
+
+    text = str(timeout_of(step, 2))
+    assert "rank 1 returned" in text
+    assert "the backward pass of DistributedDataParallel, FSDP), it waits for rank 1" in text
 
 
 def test_calls_that_do_not_fit_come_before_the_time_limit():

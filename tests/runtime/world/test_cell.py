@@ -97,30 +97,30 @@ def test_an_error_before_a_collective_frees_the_ranks_that_wait(cell, works):
 
 def test_ranks_that_all_raise_the_same_are_told_together_and_keep_their_groups(cell, world, works):
     cell("model = torch.nn.Linear(2, 2)\nwrapped = torch.nn.parallel.DistributedDataParallel(model)")
-    generation = world.generation
+    generation = world.ranks.generation
     with pytest.raises(CellError) as caught:
         cell("undefined_name")
     assert str(caught.value) == "ranks 0-2 raised NameError: name 'undefined_name' is not defined"
     assert len(caught.value.failures) == 3
     cell("wrapped(torch.full((1, 2), float(rank))).sum().backward()\ngrad = model.weight.grad.tolist()")
     assert world.gather("grad") == [[[1.0, 1.0], [1.0, 1.0]]] * 3
-    assert world.generation == generation
+    assert world.ranks.generation == generation
     works()
 
 
 def test_an_error_after_equal_collectives_keeps_the_groups(cell, world, works):
-    generation = world.generation
+    generation = world.ranks.generation
     with pytest.raises(CellError, match="rank 2 raised KeyError: 'late'"):
         cell("dist.barrier()\nif rank == 2: raise KeyError('late')")
-    assert world.generation == generation
+    assert world.ranks.generation == generation
     works()
 
 
 def test_an_error_after_unequal_collectives_gets_new_groups(cell, world, works):
-    generation = world.generation
+    generation = world.ranks.generation
     with pytest.raises(CellError, match="ranks 0-2 raised ValueError: x"):
         cell("work = dist.broadcast(torch.ones(1), 0, async_op=True) if rank == 0 else None\nraise ValueError('x')")
-    assert world.generation > generation
+    assert world.ranks.generation > generation
     works()
 
 

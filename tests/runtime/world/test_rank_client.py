@@ -21,20 +21,20 @@ def finish(link, msg_id, seconds=20.0):
 
 
 def test_replies_come_in_rank_order_with_their_values(world):
-    replies = ask_all(world.links, {"do": "gather", "expression": "rank"}, timeout=10)
-    assert values(world.links, replies, "x") == [0, 1]
+    replies = ask_all(world.ranks.clients, {"do": "gather", "expression": "rank"}, timeout=10)
+    assert values(world.ranks.clients, replies, "x") == [0, 1]
 
 
 def test_a_rank_that_does_not_answer_in_time_is_named(world):
-    msg_id = world.links[1].execute("import time; time.sleep(0.6)", 1)
-    replies = ask_all(world.links, {"do": "gather", "expression": "rank"}, timeout=0.2)
+    msg_id = world.ranks.clients[1].execute("import time; time.sleep(0.6)", 1)
+    replies = ask_all(world.ranks.clients, {"do": "gather", "expression": "rank"}, timeout=0.2)
     with pytest.raises(DtlearnError, match="gather: rank 1 did not answer in time"):
-        values(world.links, replies, "gather")
-    finish(world.links[1], msg_id)
+        values(world.ranks.clients, replies, "gather")
+    finish(world.ranks.clients[1], msg_id)
 
 
 def test_a_late_reply_is_not_taken_for_the_answer_to_the_next_request(world):
-    link = world.links[0]
+    link = world.ranks.clients[0]
     msg_id = link.execute("import time; time.sleep(0.4)", 1)
     late = link.send({"do": "gather", "expression": "'late'"})
     assert link.receive(late, time.monotonic() + 0.1) is None
@@ -43,7 +43,7 @@ def test_a_late_reply_is_not_taken_for_the_answer_to_the_next_request(world):
 
 
 def test_the_side_door_is_open_while_the_main_thread_works(world):
-    link = world.links[0]
+    link = world.ranks.clients[0]
     msg_id = link.execute("import time\ntime.sleep(1.0)", 1)
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
@@ -59,13 +59,13 @@ def test_the_side_door_is_open_while_the_main_thread_works(world):
 
 def test_an_unknown_request_is_answered_with_an_error(world):
     for side in (False, True):
-        replies = ask_all(world.links, {"do": "dance"}, timeout=10, side=side)
+        replies = ask_all(world.ranks.clients, {"do": "dance"}, timeout=10, side=side)
         with pytest.raises(DtlearnError, match="rank 0 raised ValueError: unknown request 'dance'"):
-            values(world.links, replies, "dance")
+            values(world.ranks.clients, replies, "dance")
 
 
 def test_nothing_is_lost_while_nobody_reads(world):
-    link = world.links[0]
+    link = world.ranks.clients[0]
     msg_id = link.execute("for i in range(5000): print(i, flush=True)", 1)
     # The reply tells that all was printed; until then nothing is read.
     assert link.shell.poll(30_000)
@@ -74,7 +74,7 @@ def test_nothing_is_lost_while_nobody_reads(world):
 
 
 def test_output_is_given_out_in_portions(world):
-    link = world.links[0]
+    link = world.ranks.clients[0]
     msg_id = link.execute("for i in range(1000): print(i, flush=True)", 1)
     assert link.shell.poll(30_000)
     assert 0 < len(list(link.published())) <= 200
@@ -83,7 +83,7 @@ def test_output_is_given_out_in_portions(world):
 
 
 def test_discarded_output_is_gone(world):
-    link = world.links[0]
+    link = world.ranks.clients[0]
     link.execute("for i in range(500): print(i, flush=True)", 1)
     assert link.shell.poll(30_000)
     list(link.replies())
@@ -94,7 +94,7 @@ def test_discarded_output_is_gone(world):
 
 
 def test_the_rest_of_a_message_that_an_interrupt_cut_in_two_does_no_harm(world):
-    link = world.links[0]
+    link = world.ranks.clients[0]
     msg_id = link.execute("print('cut')\nprint('whole')", 1)
     assert link.iopub.poll(10_000)
     while link.iopub.recv() != b"<IDS|MSG>":  # what an interrupt in the middle of a message has taken away

@@ -9,7 +9,7 @@ import pytest
 from dtlearn.runtime.agent.client import get_agent
 from dtlearn.runtime.errors import CellError, RanksInterrupted, RanksTimeout
 from dtlearn.runtime.faults.stacks import Stuck
-from dtlearn.runtime.world.cell import RunningCell
+from dtlearn.runtime.world.cell import Cell
 from dtlearn.runtime.world.rank_client import ask_all
 from dtlearn.runtime.world.recovery import _reports
 
@@ -69,22 +69,22 @@ def test_an_interrupt_ends_the_cell_and_keeps_the_ranks(cell, world, works, inte
 
 
 def test_an_interrupt_of_a_plain_loop_keeps_the_groups(cell, world, works, interrupt):
-    generation = world.generation
+    generation = world.ranks.generation
     with pytest.raises(RanksInterrupted) as caught:
         cell("import time\nprint('go')\nwhile True: time.sleep(0.01)", when_it_says_go=interrupt)
     assert "process groups" not in str(caught.value)
-    assert world.generation == generation
+    assert world.ranks.generation == generation
     works()
 
 
 def test_a_rank_that_had_not_begun_the_cell_is_interrupted_all_the_same(cell, world, works, interrupt, monkeypatch):
-    pids, ask = world.pids, world.interrupt
+    pids, ask = world.pids, world.ranks.interrupt
 
     def then_let_it_begin(ranks):
         ask(ranks)
         os.kill(pids[1], signal.SIGCONT)
 
-    monkeypatch.setattr(world, "interrupt", then_let_it_begin)
+    monkeypatch.setattr(world.ranks, "interrupt", then_let_it_begin)
     os.kill(pids[1], signal.SIGSTOP)
     with pytest.raises(RanksInterrupted):
         cell("import time\nprint('go')\nwhile True: time.sleep(0.01)", when_it_says_go=interrupt)
@@ -95,14 +95,14 @@ def test_a_rank_that_had_not_begun_the_cell_is_interrupted_all_the_same(cell, wo
 @pytest.fixture
 def impatient(monkeypatch):
     """Recovery gives ranks a fraction of the time that it gives them otherwise."""
-    wait = RunningCell.wait
-    monkeypatch.setattr(RunningCell, "wait", lambda cell, seconds: wait(cell, seconds / 5))
+    wait = Cell.wait
+    monkeypatch.setattr(Cell, "wait", lambda cell, seconds: wait(cell, seconds / 5))
 
     def ask_soon(*args, timeout, **options):
         return ask_all(*args, timeout=timeout / 4, **options)
 
-    for user in ("running", "recover"):
-        monkeypatch.setattr(f"dtlearn.runtime.{user}.ask_all", ask_soon)
+    for user in ("standing", "recovery"):
+        monkeypatch.setattr(f"dtlearn.runtime.world.{user}.ask_all", ask_soon)
 
 
 def test_code_that_swallows_interrupts_ends_all_the_same(cell, works, impatient):
@@ -160,10 +160,10 @@ def test_a_rank_that_died_between_cells_is_replaced_by_the_next_cell(cell, world
 def test_what_was_on_its_way_to_a_rank_that_died_does_not_reach_its_successor(world, works):
     os.kill(world.pids[1], signal.SIGKILL)
     deadline = time.monotonic() + 5
-    while world.processes[1].alive and time.monotonic() < deadline:
-        world.listen()
-    world.links[1].execute("stale = True", 1)
-    assert world.repair() == [1]
+    while world.ranks.processes[1].alive and time.monotonic() < deadline:
+        world.ranks.listen()
+    world.ranks.clients[1].execute("stale = True", 1)
+    assert world.ranks.repair() == [1]
     works(lost=[1])
     assert world.gather("'stale' in globals()") == [False] * 3
 
@@ -174,7 +174,7 @@ def test_a_second_interrupt_restarts_all_ranks(cell, world, works, interrupt, mo
     def interrupted_again(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RunningCell, "wait", interrupted_again)
+    monkeypatch.setattr(Cell, "wait", interrupted_again)
     with pytest.raises(RanksInterrupted, match="All ranks were restarted: their variables are lost"):
         cell("import time\nprint('go')\ntime.sleep(60)", when_it_says_go=interrupt)
     assert not set(pids) & set(world.pids)

@@ -114,12 +114,12 @@ def test_an_interrupt_frees_the_ranks(world, works, interrupt):
 
 
 def test_an_expression_that_fails_leaves_the_groups_as_they_are(world, works):
-    generation = world.generation
+    generation = world.ranks.generation
     soon(lambda: world.gather("1 / (1 - rank)"), RankError)
     soon(lambda: world.gather("dist.barrier() or 1 / (1 - rank)"), RankError)
-    assert world.generation == generation
+    assert world.ranks.generation == generation
     soon(lambda: world.gather("dist.barrier() if rank else 1 / 0"), RankError)
-    assert world.generation > generation
+    assert world.ranks.generation > generation
     works()
 
 
@@ -131,4 +131,4 @@ def test_the_record_is_that_of_the_last_run(world):
 
 
 def test_only_the_chosen_ranks_are_asked(world):
-    assert request(world, {"do": "gather", "expression": "rank"}, what="x", timeout=20, ranks=[0, 2]) == [0, 2]
+    assert request(world.ranks, {"do": "gather", "expression": "rank"}, what="x", timeout=20, asked=[0, 2]) == [0, 2]

@@ -56,8 +56,8 @@ def test_a_rank_that_does_not_answer_and_one_that_is_dead_are_told(make_world):
     os.kill(world.pids[1], signal.SIGSTOP)
     os.kill(world.pids[2], signal.SIGKILL)
     deadline = time.monotonic() + 5
-    while world.processes[2].alive and time.monotonic() < deadline:
-        world.listen()
+    while world.ranks.processes[2].alive and time.monotonic() < deadline:
+        world.ranks.listen()
     assert [one.state for one in world.diagnose().ranks] == ["idle", "does not answer", "dead"]
     world.stop()
     with pytest.raises(DtlearnError, match="these ranks were stopped"):

@@ -9,7 +9,7 @@ import pytest
 
 from dtlearn.runtime.errors import RanksTimeout
 from dtlearn.runtime.output import Sink
-from dtlearn.runtime.world.cell import RunningCell
+from dtlearn.runtime.world.cell import Cell
 from tests.runtime.conftest import Shown
 
 
@@ -53,7 +53,7 @@ def test_a_rank_that_holds_the_interpreter_is_found_at_its_line(world):
 
 def test_a_rank_that_has_not_begun_the_cell_is_not_taken_for_idle(world):
     os.kill(world.pids[1], signal.SIGSTOP)
-    cell = RunningCell(world, "x = 1", [0, 1], 1, Sink())
+    cell = Cell(world.ranks, "x = 1", [0, 1], 1, Sink())
     try:
         cell.wait(0.5)
         states = {one.rank: one for one in cell.where(patience=0.2)}
@@ -70,22 +70,22 @@ def test_a_rank_that_has_not_begun_the_cell_is_not_taken_for_idle(world):
     ids=["not begun", "begun", "ended"],
 )
 def test_the_number_of_the_cell_tells_for_certain_how_far_a_rank_is(world, monkeypatch, begun, ended, state):
-    cell = RunningCell(world, "import time; time.sleep(0.5)", [0], 1, Sink())
+    cell = Cell(world.ranks, "import time; time.sleep(0.5)", [0], 1, Sink())
     told = {
-        "begun": cell.task + begun,
-        "ended": cell.task + ended,
+        "begun": cell.number + begun,
+        "ended": cell.number + ended,
         "frames": [],
         "inside": None,
         "cpu_seconds": 0.0,
     }
     with monkeypatch.context() as patch:
-        patch.setattr("dtlearn.runtime.world.task.ask_all", lambda links, *_, **__: [(told, b"")] * len(links))
+        patch.setattr("dtlearn.runtime.world.standing.ask_all", lambda links, *_, **__: [(told, b"")] * len(links))
         assert [one.state for one in cell.where()] == [state]
     cell.wait(5.0)
 
 
 def test_where_is_asked_from_two_threads_at_once(world):
-    found, cell = [], RunningCell(world, "import time; time.sleep(1.0)", [0, 1], 1, Sink())
+    found, cell = [], Cell(world.ranks, "import time; time.sleep(1.0)", [0, 1], 1, Sink())
 
     def ask():
         found.extend(world.status() for _ in range(10))

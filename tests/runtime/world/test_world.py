@@ -160,8 +160,8 @@ def test_a_rank_that_died_between_cells_is_seen(make_world):
     world = make_world(2)
     os.kill(world.pids[1], signal.SIGKILL)
     deadline = time.monotonic() + 5
-    while world.processes[1].alive and time.monotonic() < deadline:
-        world.listen()
+    while world.ranks.processes[1].alive and time.monotonic() < deadline:
+        world.ranks.listen()
     assert [row["state"] for row in world.status()] == ["idle", "dead"]
     world.stop()
 
@@ -231,7 +231,7 @@ def test_a_world_that_nobody_holds_ends_its_ranks(temp_root):
     descriptors = len(os.listdir("/proc/self/fd"))
     world = World(2)
     world.execute("x = 1", sink=Sink())
-    pids, folder = world.pids, world._run_dir
+    pids, folder = world.pids, world.ranks.run_dir
     del world
     deadline = time.monotonic() + 5
     while folder.exists() and time.monotonic() < deadline:
@@ -243,7 +243,7 @@ def test_a_world_that_nobody_holds_ends_its_ranks(temp_root):
 
 def test_a_world_that_nobody_holds_may_be_collected_while_its_agent_is_asked(temp_root):
     world = World(1)
-    agent, pids, folder = world._agent, world.pids, world._run_dir
+    agent, pids, folder = world.ranks.agent, world.pids, world.ranks.run_dir
     with agent._lock:  # as in the middle of a request
         del world
         assert folder.exists()

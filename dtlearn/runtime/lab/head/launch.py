@@ -43,7 +43,7 @@ def launch_on_lab(
     check_world_size(check_world_size(num_processes) * nodes)
     if not timeout > 0:
         raise ValueError(f"the time limit must be a positive number of seconds; got {timeout:g}")
-    if world.processes:
+    if world.running:
         _launch(lab, source, num_processes, args or [], timeout, sink)
         return
     with run_directory() as run_dir:

@@ -1,0 +1,50 @@
+"""The stacks of ranks, which they write to a file on a signal; also those do whose interpreter does not answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..faults.stacks import Source, Stuck, cpu_seconds, read_stack
+from ..rank.spec import STACK_SIGNAL, stack_file
+
+_PATIENCE = 0.3  # seconds that a rank gets to write its stack down
+_STEP = 0.05  # between two looks at what they have written
+
+
+def dump_stacks(agent: Any, pids: Mapping[int, int], run_dir: Path, source: Source) -> dict[int, Stuck]:
+    """Where ranks run in the learner's code; one that writes nothing in time has an empty stack.
+
+    Args:
+        agent: signals them.
+        pids: `{rank: pid}`, those that are asked.
+        run_dir: folder of the run.
+        source: see `stacks.read_stack`.
+    """
+    files = {rank: stack_file(run_dir, rank) for rank in pids}
+    before = {rank: _size(path) for rank, path in files.items()}
+    agent.signal(list(pids.values()), STACK_SIGNAL)
+    # Until every rank has written, and what it writes is complete: a file that grows is not done.
+    sizes, grown = before, False
+    deadline = time.monotonic() + _PATIENCE
+    while not grown and time.monotonic() < deadline:
+        time.sleep(_STEP)
+        latest = {rank: _size(path) for rank, path in files.items()}
+        grown = latest == sizes and all(latest[rank] > before[rank] for rank in files)
+        sizes = latest
+    stuck = {}
+    for rank, path in files.items():
+        frames = read_stack(path, source) if sizes[rank] > before[rank] else ()
+        cpu = cpu_seconds(pids[rank]) if frames else None
+        stuck[rank] = Stuck(rank, "running", "", tuple(map(str, frames)), frames, cpu)
+    return stuck
+
+
+def _size(path: Path) -> int:
+    """Bytes in a file; 0 if it is not there."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,254 @@
+"""The hold on the processes of persistent ranks: they are started, reached, signalled and replaced here."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import time
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import wire
+from ..agent.client import AgentClient, get_agent
+from ..agent.collector import Collector
+from ..agent.start import start_ranks
+from ..device import Placement
+from ..errors import DtlearnError, LaunchError, RankError
+from ..faults.failure import Failure
+from ..lab.head.agent import LabAgent
+from ..link.link import Link
+from ..machine.limits import Limits
+from ..machine.run_folder import new_run_directory
+from ..rank.spec import call_log_file
+from .rank_client import RankClient, ask_all, values
+
+_START_TIMEOUT = 60.0
+# A collective that waits this long gives up by itself; the time limit of a cell and the interrupt come long before.
+_GROUP_TIMEOUT = 1800.0
+
+
+@dataclass
+class RankProcess:
+    """One rank: its process, the line to it, and whoever hears of its death."""
+
+    collector: Collector
+    index: int  # in the collector
+    client: RankClient
+
+    @property
+    def pid(self) -> int:
+        return self.collector.ranks[self.index].pid
+
+    @property
+    def alive(self) -> bool:
+        return self.collector.ranks[self.index].status is None
+
+    @property
+    def death(self) -> Failure | None:
+        """How it ended; None while it lives."""
+        return None if self.alive else self.collector.ranks[self.index].failure
+
+    @property
+    def log_fault(self) -> str:
+        """Why its call log is incomplete; "" if it is not."""
+        return self.collector.ranks[self.index].fault
+
+    def close(self) -> None:
+        """Give up what this process holds of a rank that has ended."""
+        self.client.close()
+        self.collector.leave(self.index)
+
+
+class RankProcesses:
+    """Ranks that live, with all that they start, until `stop()`, or until nobody holds this or we end.
+
+    Args:
+        placement: of all ranks.
+        link: the emulated interconnect between them; None if there is none.
+        prepare: called with this and the ranks that got a new process in the place of an old one.
+        lab: the machines that they are on; None: this one.
+
+    Raises:
+        LaunchError: the ranks could not be started.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        link: Link | None,
+        prepare: Callable[[RankProcesses, list[int]], None],
+        lab: LabAgent | None = None,
+    ) -> None:
+        self.size, self.placement, self.lab = len(placement.devices), placement, lab
+        self._link, self._links_used, self._prepare = link, 0, prepare
+        self.processes: list[RankProcess] = []
+        self.label = placement.where  # of the latest cell's record: what was measured on a link is told of it
+        self.tasks = 0  # cells and requests so far
+        self._logged = 0  # the number of the latest of them whose calls are logged
+        self._start()
+
+    @property
+    def clients(self) -> list[RankClient]:
+        """Lines to all ranks. Raises DtlearnError if they were stopped."""
+        if not self.processes:
+            raise DtlearnError("these ranks were stopped; start new ones with `%world restart` or `dtlearn.world(n)`")
+        return [p.client for p in self.processes]
+
+    @property
+    def living(self) -> list[RankClient]:
+        """Lines to the ranks that live, as far as we have heard."""
+        return [p.client for p in self.processes if p.alive]
+
+    @property
+    def pids(self) -> list[int]:
+        return [p.pid for p in self.processes]
+
+    @property
+    def limits(self) -> Limits:
+        """What each rank may use."""
+        return self.processes[0].collector.limits
+
+    def begin_task(self, logged: bool) -> int:
+        """The number of a new cell or request. `logged`: its calls are logged anew."""
+        self.tasks += 1
+        if logged:
+            self._logged, self.label = self.tasks, self.placement.where
+            for process in self.processes:
+                process.collector.ranks[process.index].fault = ""
+        return self.tasks
+
+    def call_logs(self) -> dict[int, Path]:
+        """Where each rank writes the calls of the latest cell."""
+        return {r: call_log_file(self.run_dir, r, self._logged) for r in range(self.size)}
+
+    def log_faults(self) -> dict[int, str]:
+        """{rank: why its log of the latest cell is incomplete}."""
+        self.listen()
+        return {rank: p.log_fault for rank, p in enumerate(self.processes) if p.log_fault}
+
+    def listen(self) -> None:
+        """Hear of deaths, and of logs that cannot be written."""
+        for collector in self.collectors():
+            collector.listen_until(time.monotonic() + 0.001)
+
+    def collectors(self) -> set[Collector]:
+        """Those who hear of deaths."""
+        return {p.collector for p in self.processes}
+
+    def interrupt(self, ranks: list[int]) -> None:
+        """Send those ranks what Ctrl-C sends."""
+        self.agent.signal([self.processes[r].pid for r in ranks], signal.SIGINT)
+
+    def kill(self, ranks: list[int]) -> None:
+        """End some ranks; `repair` replaces them."""
+        self.agent.signal([self.processes[r].pid for r in ranks], signal.SIGKILL, group=True)
+        deadline = time.monotonic() + 5
+        while any(self.processes[r].alive for r in ranks) and time.monotonic() < deadline:
+            self.listen()
+
+    def connect(self, link: Link | None, placement: Placement) -> None:
+        """Emulate another interconnect between the ranks (None: none), as `placement` says from now on."""
+        self.placement, self._link, self._links_used = placement, link, self._links_used + 1
+        living = self.living  # a rank that replaces a dead one hears of it at its start
+        values(living, ask_all(living, {"do": "link", **self._groups()}, timeout=60), "world.link")
+
+    def repair(self) -> list[int]:
+        """Replace dead ranks and give all ranks new process groups. Returns the ranks that were replaced."""
+        self.listen()
+        dead = [r for r, p in enumerate(self.processes) if not p.alive]
+        if self.lab is not None:
+            self.lab.check(dead)
+        self.generation += 1
+        # All at once: the groups of the living are complete only when the new ranks join.
+        sent = [(client, client.send({"do": "remake", **self._groups()})) for client in self.living]
+        if dead:
+            for rank, process in zip(dead, self._launch(dead), strict=True):
+                self.processes[rank].close()
+                self.processes[rank] = process
+        deadline = time.monotonic() + 20
+        for client, msg_id in sent:
+            reply = client.receive(msg_id, deadline)
+            if reply is None or reply[0]["status"] != "ok":
+                raise RankError(
+                    f"rank {client.rank} could not join new process groups: {reply and reply[0]['message']}"
+                )
+        if dead:
+            self._prepare(self, dead)
+        return dead
+
+    def restart(self) -> None:
+        """End all ranks and start new ones."""
+        self._end()
+        self._start()
+        self._prepare(self, list(range(self.size)))
+
+    def stop(self) -> None:
+        """End all ranks, and send the nodes of a lab home."""
+        self._end()
+        if self.lab is not None:
+            self.lab.close()
+
+    def _groups(self) -> dict[str, Any]:
+        """What a rank is told of its groups: which generation, and what they are connected by."""
+        link = self._link and self._link.to_plain()
+        return {"generation": self.generation, "link": link, "era": f"{self.generation}.{self._links_used}"}
+
+    def _start(self) -> None:
+        self.run_dir = new_run_directory()
+        self.generation = 0
+        self.agent: AgentClient | LabAgent = self.lab or get_agent()
+        # At exit too, and when nobody holds these ranks any more.
+        self._abandon = weakref.finalize(self, self.agent.abandon, str(self.run_dir))
+        try:
+            if self.lab is not None:
+                self.lab.gather(self.run_dir)
+            self.processes = self._launch(list(range(self.size)))
+        except BaseException:
+            self.stop()
+            raise
+
+    def _end(self) -> None:
+        if self.processes:
+            with contextlib.suppress(LaunchError):  # the agent is gone, and its ranks with it
+                self.agent.signal(self.pids, signal.SIGKILL, group=True)
+            for collector in self.collectors():
+                collector.wait_for_deaths(time.monotonic() + 5)
+            for process in self.processes:
+                process.close()
+        self.processes = []
+        if self._abandon.detach():
+            shutil.rmtree(self.run_dir, ignore_errors=True)
+
+    def _launch(self, ranks: list[int]) -> list[RankProcess]:
+        collector = start_ranks(self.agent, "kernel", self.placement, self.run_dir, _GROUP_TIMEOUT, ranks)
+        try:
+            clients = self._connect(collector, ranks)
+        except BaseException:
+            with contextlib.suppress(LaunchError):
+                self.agent.signal([s.pid for s in collector.ranks], signal.SIGKILL, group=True)
+            collector.close()
+            raise
+        return [RankProcess(collector, i, client) for i, client in enumerate(clients)]
+
+    def _connect(self, collector: Collector, ranks: list[int]) -> list[RankClient]:
+        collector.tell_all(wire.encode(self._groups()))
+        deadline = time.monotonic() + _START_TIMEOUT
+        collector.listen_until(deadline, lambda: all(s.ready or s.failure for s in collector.ranks))
+        if failures := collector.failures():
+            first = failures[0]
+            said = collector.ranks[first.rank].output.text().strip() or first.traceback
+            who = ranks[first.rank]  # the collector counts the ranks that it listens to
+            raise LaunchError(f"rank {who} did not start: {first.type} {first.message}\n{said[-2000:]}")
+        clients = []
+        for rank, state in zip(ranks, collector.ranks, strict=True):
+            if state.ready is None:
+                raise LaunchError(f"rank {rank} did not start within {_START_TIMEOUT:g} s")
+            connection = self.lab.reach(state.pid, state.ready, self.run_dir) if self.lab else state.ready
+            clients.append(RankClient(rank, connection))
+        for client in clients:
+            client.wait_until_heard(deadline)
+        return clients

@@ -1,0 +1,14 @@
+"""A call log that cannot be written: on a full device, say."""
+
+LINE = "the record of rank 1 is incomplete: No space left on device"
+
+
+def full_disk():
+    """This rank's log is on a full device from now on."""
+    import os
+
+    from dtlearn.runtime.recording.call_log import installed
+
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, installed()._file._descriptor)
+    os.close(full)

@@ -1,0 +1,29 @@
+"""Ranks in words, and the line on a record that lacks something."""
+
+import pytest
+
+from dtlearn.runtime.words import incomplete, ranks_text
+from tests.runtime.full_disk import LINE
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ([2], "rank 2"),
+        ([0, 1], "ranks 0 and 1"),
+        ([3, 1, 2], "ranks 1-3"),
+        ([0, 1, 2, 5], "ranks 0-2 and 5"),
+        ([0, 2, 4], "ranks 0, 2 and 4"),
+    ],
+)
+def test_ranks_in_words(ranks, text):
+    assert ranks_text(ranks) == text
+
+
+def test_each_incomplete_log_has_a_line():
+    assert incomplete({}) == ""
+    assert incomplete({1: "No space left on device", 0: ""}) == LINE
+    assert incomplete({1: "b", 0: "a"}).splitlines() == [
+        "the record of rank 0 is incomplete: a",
+        "the record of rank 1 is incomplete: b",
+    ]
