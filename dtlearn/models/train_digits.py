@@ -11,16 +11,14 @@ MASTER_PORT. Slurm's `srun` sets other names: RANK=$SLURM_PROCID, WORLD_SIZE=$SL
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+from dtlearn.models.default_group import default_group
 from dtlearn.models.digits import load_digits
 from dtlearn.models.mlp import MLP
 
@@ -39,30 +37,6 @@ class TrainResult:
             f"world_size={self.world_size} steps={len(self.losses)} first loss {self.losses[0]:.4f} "
             f"last loss {self.losses[-1]:.4f} test accuracy {100 * self.accuracy:.1f} %"
         )
-
-
-@contextmanager
-def default_group() -> Iterator[tuple[int, int, torch.device]]:
-    """Yield (rank, world_size, device) of the default group; make (and end) one if the environment asks for it."""
-    local_rank = int(os.environ.get("LOCAL_RANK", 0))
-    owned = not dist.is_initialized() and "RANK" in os.environ and "WORLD_SIZE" in os.environ
-    if owned:
-        ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"]))
-        if torch.cuda.device_count() >= ranks_here:  # NCCL needs a GPU for every rank of this machine
-            dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))
-        else:
-            dist.init_process_group("gloo")
-    try:
-        if not dist.is_initialized():
-            yield 0, 1, torch.device("cpu")
-        else:
-            device = torch.device("cuda", local_rank) if dist.get_backend() == "nccl" else torch.device("cpu")
-            yield dist.get_rank(), dist.get_world_size(), device
-        if owned:
-            dist.barrier()  # no rank may leave while another still needs it
-    finally:
-        if owned:
-            dist.destroy_process_group()
 
 
 def broadcast_model(model: torch.nn.Module) -> None:

@@ -2,22 +2,23 @@
 
     python -m dtlearn.train                                       one process
     torchrun --nproc-per-node 4 -m dtlearn.train --task text      four ranks
-    run_ranks(train, 4, Options(task="text"))                                   four ranks, from a notebook or a test
+    run_ranks(train, 4, Options(task="text"))                     four ranks, from a notebook or a test
 
-`docs/train.md` is its guide. Files, in the order in which they are best read:
+`docs/train.md` is its guide. It composes a sampler, a wrapper, an evaluation and checkpoints, and runs on each rank, or
+in one process alone. Files, in the order in which they are best read:
 
     loop.py         the loop: everything else serves it; `step.py`: one update
-    tasks.py, text.py   what is learnt: data, model, optimizer, defaults
-    data.py         which rank reads which samples; `evaluate.py`: accuracy that counts each sample once
-    place.py        group and device of a rank; `agree.py`: rank 0 decides, all follow
-    checkpoint.py   files that are whole or not there; `state.py`: what they hold; `resume.py`: which one is taken
-    stopping.py     Ctrl-C and SIGTERM; `schedule.py`: learning rate; `report.py`, `tell.py`: metrics, progress
+    task.py         what a task is; `tasks.py`: digits; `text.py`: passages
+    data.py         which rank reads which samples
+    group.py        group and device of a rank; `rank_0.py`: rank 0 decides, all follow
+    state.py        what a run is made of; `checkpoint.py`: files that are whole or not there, and which one is taken
+    stop_signals.py Ctrl-C and SIGTERM; `report.py`: what a run says, metrics, progress
     options.py      the command line
 """
 
-from dtlearn.train.errors import TrainError
 from dtlearn.train.loop import train
 from dtlearn.train.options import Options
-from dtlearn.train.result import TrainResult
+from dtlearn.train.rank_0 import TrainError
+from dtlearn.train.state import TrainResult
 
 __all__ = ["Options", "TrainError", "TrainResult", "train"]

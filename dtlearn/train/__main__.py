@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import sys
 
-from dtlearn.train.errors import TrainError
-from dtlearn.train.group import is_rank_0
 from dtlearn.train.loop import train
 from dtlearn.train.options import parse
+from dtlearn.train.rank_0 import TrainError, is_rank_0
 
 
 def main(argv: list[str] | None = None) -> int:

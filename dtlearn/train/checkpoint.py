@@ -1,4 +1,4 @@
-"""Checkpoint files that are whole or not there at all.
+"""Checkpoint files that are whole or not there at all, and which of them a run goes on with.
 
 A file is written under another name, forced to the disk, and then renamed: `os.replace` is atomic, so a process that is
 killed at any moment leaves the old file or the new one, never half of one. It is read with `weights_only=True`, which
@@ -18,7 +18,9 @@ from typing import Any
 
 import torch
 
-from dtlearn.train.errors import TrainError
+from dtlearn.train.options import Settings
+from dtlearn.train.rank_0 import TrainError, from_rank_0
+from dtlearn.train.state import require_same_run
 
 _NAME = re.compile(r"step-(\d{8,})\.pt")
 UNFINISHED = ".unfinished"
@@ -115,3 +117,67 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or "format" not in state:
         raise TrainError(f"{file} is no checkpoint of this script")
     return state
+
+
+def find_state(settings: Settings) -> tuple[dict[str, Any] | None, list[str]]:
+    """The state to go on with, or None to begin anew; and what a person should know, a line each. The same everywhere.
+
+    Rank 0 looks, reads and decides, and all ranks get what it read: only its machine must have the files.
+
+    Communication: the state is broadcast from rank 0, pickled: model and optimizer, once.
+    Memory: on every rank the pickled bytes beside the state, until it is loaded.
+
+    Raises:
+        TrainError: no checkpoint can be read, or it is of another run, or `--checkpoint-dir` is not fit for this one.
+    """
+    return from_rank_0(lambda: choose_state(settings))
+
+
+def choose_state(settings: Settings) -> tuple[dict[str, Any] | None, list[str]]:
+    """What rank 0 does."""
+    folder = Path(settings.checkpoint_dir) if settings.checkpoint_dir else None
+    if folder:
+        prepare_folder(folder)
+    there = checkpoints_in(folder) if folder else []
+    if settings.resume == "none":
+        if there:
+            raise TrainError(
+                f"{folder} holds checkpoints, the newest after step {step_of(there[0])}, and --resume none would mix "
+                "two runs there: take another --checkpoint-dir, or delete them, or leave --resume out to go on"
+            )
+        return None, []
+    if settings.resume == "auto":
+        return read_newest(there, settings) if there else (None, [])
+    asked = Path(settings.resume)
+    if asked.is_dir():
+        candidates = checkpoints_in(asked)
+        if not candidates:
+            raise TrainError(f"there is no checkpoint in {asked}")
+        state, notes = read_newest(candidates, settings)
+    else:
+        state, notes = read_newest([asked], settings)
+    newer = [file for file in there if step_of(file) > state["step"]]
+    if newer:
+        raise TrainError(
+            f"{folder} holds newer checkpoints than {asked}, such as {newer[0].name}: take another --checkpoint-dir, "
+            "or delete them"
+        )
+    return state, notes
+
+
+def read_newest(files: list[Path], settings: Settings) -> tuple[dict[str, Any], list[str]]:
+    """The newest checkpoint that is whole, of files sorted so. A damaged one is passed over, and named."""
+    notes = []
+    for file in files:
+        try:
+            state = read_checkpoint(file)
+        except TrainError as error:
+            notes.append(f"{error}. Passed over")
+            continue
+        require_same_run(state, settings, str(file))
+        return state, [*notes, f"going on from {file}"]
+    raise TrainError(
+        "\n".join(
+            [*notes, f"no checkpoint in {files[0].parent} can be read: take another --checkpoint-dir to begin anew"]
+        )
+    )

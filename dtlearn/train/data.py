@@ -18,11 +18,11 @@ from torch.utils.data import DataLoader
 from dtlearn.data_parallel.samples.resumable import ResumableSampler
 from dtlearn.data_parallel.samples.sampler import EvaluationSampler
 from dtlearn.models.reference import Batch
-from dtlearn.train.errors import TrainError
-from dtlearn.train.group import Place
+from dtlearn.train.group import RankOnDevice
 from dtlearn.train.options import Settings
+from dtlearn.train.rank_0 import TrainError
 from dtlearn.train.stop_signals import held_back, ignore_stop_signals
-from dtlearn.train.tasks import Task
+from dtlearn.train.task import Task
 
 EVALUATION_BATCH = 256  # samples; nothing depends on it but memory
 
@@ -50,14 +50,14 @@ class TrainingData:
         steps_per_epoch: updates in an epoch.
     """
 
-    def __init__(self, task: Task, settings: Settings, place: Place) -> None:
-        check_batch(task, settings, place.world_size)
-        self.task, self.settings, self.place = task, settings, place
+    def __init__(self, task: Task, settings: Settings, here: RankOnDevice) -> None:
+        check_batch(task, settings, here.world_size)
+        self.task, self.settings, self.here = task, settings, here
         self.sampler = ResumableSampler(
-            task.train, place.world_size, place.rank, seed=settings.seed, drop_last=True
+            task.train, here.world_size, here.rank, seed=settings.seed, drop_last=True
         )  # one seed for all ranks: they share one order
         self.steps_per_epoch = len(task.train) // settings.batch_size
-        self.micro_batch = settings.batch_size // (place.world_size * settings.accumulate)
+        self.micro_batch = settings.batch_size // (here.world_size * settings.accumulate)
 
     def go_to(self, step: int) -> None:
         """To the place before update number `step`, counted from 0 over all epochs."""
@@ -70,7 +70,7 @@ class TrainingData:
         left = self.steps_per_epoch - self.sampler.consumed // self.settings.batch_size
         # Workers get their seeds from this generator: others on each rank and in each epoch, and the rank's own random
         # numbers (dropout) do not depend on whether there are workers.
-        words = f"{self.settings.seed} {self.sampler.epoch} {self.place.rank}"
+        words = f"{self.settings.seed} {self.sampler.epoch} {self.here.rank}"
         loader: DataLoader[Batch] = DataLoader(
             self.task.train,  # type: ignore[arg-type]  # a list will do
             batch_size=self.micro_batch,
@@ -79,12 +79,12 @@ class TrainingData:
             drop_last=True,
             num_workers=self.settings.workers,
             worker_init_fn=start_worker,
-            pin_memory=self.place.device.type == "cuda",
+            pin_memory=self.here.device.type == "cuda",
             generator=torch.Generator().manual_seed(zlib.crc32(words.encode())),
         )
         with held_back():
             batches = iter(loader)  # starts the workers
-        move = partial(torch.Tensor.to, device=self.place.device, non_blocking=True)
+        move = partial(torch.Tensor.to, device=self.here.device, non_blocking=True)
         for _ in range(left):
             yield [(move(x), move(y)) for x, y in (next(batches) for _ in range(self.settings.accumulate))]
 
@@ -94,9 +94,9 @@ def start_worker(worker: int) -> None:
     ignore_stop_signals()
 
 
-def evaluation_batches(task: Task, place: Place) -> DataLoader[Batch]:
+def evaluation_batches(task: Task, here: RankOnDevice) -> DataLoader[Batch]:
     """This rank's part of the test samples, each of which is on exactly one rank; the device is the caller's."""
-    sampler = EvaluationSampler(task.test, place.world_size, place.rank)
+    sampler = EvaluationSampler(task.test, here.world_size, here.rank)
     return DataLoader(
         task.test,  # type: ignore[arg-type]  # a list will do
         batch_size=EVALUATION_BATCH,

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
 from dtlearn import runtime
-from dtlearn.models.train_digits import default_group
-from dtlearn.train.errors import TrainError
+from dtlearn.models.default_group import default_group, ranks_here
+from dtlearn.train.rank_0 import TrainError
 
 
 @dataclass(frozen=True)
-class Place:
+class RankOnDevice:
     """This rank, how many there are, and the device that it computes on."""
 
     rank: int
@@ -28,13 +28,8 @@ class Place:
         return f"{self.world_size} rank{'s' * (self.world_size > 1)}{backend} on {self.device.type}"
 
 
-def is_rank_0() -> bool:
-    """Whether this process is rank 0, with or without a group: from the group, or from what the launcher has set."""
-    return dist.get_rank() == 0 if dist.is_initialized() else os.environ.get("RANK", "0") == "0"
-
-
 @contextmanager
-def training_group(device: str = "auto", backend: str = "auto") -> Iterator[Place]:
+def training_group(device: str = "auto", backend: str = "auto") -> Iterator[RankOnDevice]:
     """Join the default group, if a launcher asks for one, and leave it at the end.
 
     Args:
@@ -47,8 +42,7 @@ def training_group(device: str = "auto", backend: str = "auto") -> Iterator[Plac
     there = dist.is_initialized()
     launched = not there and "RANK" in os.environ and "WORLD_SIZE" in os.environ
     _check(device, backend, launched)
-    asked = launched and (device, backend) != ("auto", "auto")
-    with own_group(device, backend) if asked else nullcontext(), default_group() as (rank, world_size, chosen):
+    with default_group(device, backend) as (rank, world_size, chosen):
         if there:
             chosen = runtime.device()
             if (device, backend) != ("auto", "auto") and (
@@ -64,27 +58,7 @@ def training_group(device: str = "auto", backend: str = "auto") -> Iterator[Plac
             chosen = torch.device("cpu")
         if chosen.type == "cuda":
             torch.cuda.set_device(chosen)  # NCCL sends Python objects through the current GPU
-        yield Place(rank, world_size, chosen)
-
-
-@contextmanager
-def own_group(device: str, backend: str) -> Iterator[None]:
-    """A default group with a backend that was asked for; `default_group` makes the one that nobody asked for."""
-    local_rank = int(os.environ.get("LOCAL_RANK", 0))
-    if backend == "nccl" or (backend == "auto" and device == "cuda" and ranks_here() <= torch.cuda.device_count()):
-        dist.init_process_group("nccl", device_id=torch.device("cuda", local_rank))
-    else:
-        dist.init_process_group("gloo")
-    try:
-        yield
-        dist.barrier()  # no rank may leave while another still needs it
-    finally:
-        dist.destroy_process_group()
-
-
-def ranks_here() -> int:
-    """Number of ranks on this machine, as far as the launcher says; otherwise all of them."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", os.environ.get("WORLD_SIZE", 1)))
+        yield RankOnDevice(rank, world_size, chosen)
 
 
 def _check(device: str, backend: str, launched: bool) -> None:

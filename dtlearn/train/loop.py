@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from torch import nn
+
+from dtlearn.data_parallel.large_batch.learning_rate import make_scheduler, scaled_lr
 from dtlearn.data_parallel.samples.evaluation import evaluate
 from dtlearn.data_parallel.samples.metrics import Metrics
-from dtlearn.train.agree import from_rank_0
-from dtlearn.train.checkpoint import checkpoint_file, write_checkpoint
+from dtlearn.train.checkpoint import checkpoint_file, find_state, write_checkpoint
 from dtlearn.train.data import TrainingData, evaluation_batches
-from dtlearn.train.errors import TrainError
-from dtlearn.train.group import Place, training_group
+from dtlearn.train.group import RankOnDevice, training_group
 from dtlearn.train.options import Options, Settings, settle
-from dtlearn.train.report import Report
-from dtlearn.train.result import TrainResult, digest
-from dtlearn.train.resume import find_state
-from dtlearn.train.schedule import make_scheduler, scaled_lr
-from dtlearn.train.state import Training, seed_rank
+from dtlearn.train.rank_0 import TrainError, from_rank_0
+from dtlearn.train.report import Report, announce, tell_the_end
+from dtlearn.train.state import Training, TrainResult, digest, seed_rank
 from dtlearn.train.step import check_amp, train_step, wrap
 from dtlearn.train.stop_signals import StopSignals
-from dtlearn.train.tasks import Task, load_task
-from dtlearn.train.tell import announce, tell_the_end
+from dtlearn.train.task import Task
+from dtlearn.train.tasks import load_task
 
 
 def train(options: Options | None = None) -> TrainResult:
@@ -43,69 +44,103 @@ def train(options: Options | None = None) -> TrainResult:
     """
     options = options or Options()
     options.check()
-    with training_group(options.device, options.backend) as place, StopSignals() as signals:
+    with training_group(options.device, options.backend) as here, StopSignals() as signals:
         task = load_task(options.task)
         settings = settle(options, task.defaults)
-        check_amp(settings, place)
-        training = make_training(task, settings, place)
+        check_amp(settings, here)
+        training = make_training(task, settings, here)
         state, notes = find_state(settings)
         if state is not None:
             notes += training.load_state_dict(state)
-        report = Report(place, settings.log_dir, training.step)
+        report = Report(here, settings.log_dir, training.step)
         try:
             return _run(training, task, report, signals, notes)
         finally:
             report.close()
 
 
-def make_training(task: Task, settings: Settings, place: Place) -> Training:
+def make_training(task: Task, settings: Settings, here: RankOnDevice) -> Training:
     """Model, optimizer, scheduler and data at the start of a run."""
-    data = TrainingData(task, settings, place)
-    seed_rank(settings.seed, place.rank)  # another model on every rank, on purpose: only the wrapper makes them one
-    model = task.make_model(settings.dropout).to(place.device)
+    data = TrainingData(task, settings, here)
+    seed_rank(settings.seed, here.rank)  # another model on every rank, on purpose: only the wrapper makes them one
+    model = task.make_model(settings.dropout).to(here.device)
     lr = scaled_lr(settings.lr, settings.batch_size, task.defaults.batch_size, settings.scale_lr)
     optimizer = task.make_optimizer(model.parameters(), lr)
     scheduler = make_scheduler(optimizer, settings.warmup, settings.epochs * data.steps_per_epoch)
-    return Training(settings, place, model, optimizer, scheduler, data, lr)
+    return Training(settings, here, model, optimizer, scheduler, data, lr)
+
+
+@dataclass
+class Progress:
+    """What has come of this run so far, beside `Training`, which an earlier run may have begun.
+
+    Attributes:
+        first_step: updates made before this run.
+        saved_at: the step of the last checkpoint that was tried.
+        losses, metrics: mean loss of each update; of the test after the last epoch, if the model is still the same.
+        stopped_by, unsaved: as in `TrainResult`.
+    """
+
+    first_step: int
+    saved_at: int
+    losses: list[float] = field(default_factory=list)
+    metrics: Metrics | None = None
+    stopped_by: int = 0
+    unsaved: str = ""
 
 
 def _run(training: Training, task: Task, report: Report, signals: StopSignals, notes: list[str]) -> TrainResult:
-    settings, place, data = training.settings, training.place, training.data
+    settings, data = training.settings, training.data
     total = settings.epochs * data.steps_per_epoch
     last = min(total, settings.max_steps or total)
     model = wrap(training.model, settings)  # after the state was loaded; gives all ranks the parameters of rank 0
-    first_step, stopped_by, losses, saved_at, unsaved = training.step, 0, [], training.step, ""
-    metrics: Metrics | None = None
+    progress = Progress(first_step=training.step, saved_at=training.step)
     announce(training, task, report, notes, total)
-    while training.step < last and not stopped_by:
-        epoch, done = divmod(training.step, data.steps_per_epoch)
-        data.sampler.set_epoch(epoch)
-        metrics = None  # those of an earlier epoch are not those of the model at the end
-        report.start_epoch(epoch, data.steps_per_epoch, done)
-        model.train()
-        for batches in data.updates():
-            lr = training.optimizer.param_groups[0]["lr"]
-            loss, stopped_by = train_step(training, model, batches, signals)
-            losses.append(loss)
-            report.step(training.step, settings.batch_size, loss=loss, lr=lr)
-            due = training.step % settings.checkpoint_every == 0 and training.step < last
-            if due and not stopped_by:
-                unsaved, saved_at = save(training, report), training.step
-            if stopped_by or training.step == last:
-                break
-        report.end_epoch()
-        if training.step % data.steps_per_epoch == 0 and not stopped_by:
-            metrics = test(training, task, report)
-    if training.step > saved_at or unsaved:
-        unsaved = save(training, report)
-    if metrics is None and not stopped_by:  # nothing was left to do, or it ends within an epoch
-        metrics = test(training, task, report)
-    tell_the_end(training, report, total, stopped_by, unsaved)
-    accuracy, macro_f1 = (metrics.accuracy, metrics.macro_f1) if metrics else (float("nan"), float("nan"))
+    while training.step < last and not progress.stopped_by:
+        _train_epoch(training, model, progress, report, signals, last)
+        if training.step % data.steps_per_epoch == 0 and not progress.stopped_by:
+            progress.metrics = test(training, task, report)
+    if training.step > progress.saved_at or progress.unsaved:
+        progress.unsaved = save(training, report)
+    if progress.metrics is None and not progress.stopped_by:  # nothing was left to do, or it ends within an epoch
+        progress.metrics = test(training, task, report)
+    tell_the_end(training, report, total, progress.stopped_by, progress.unsaved)
+    metrics = progress.metrics
     return TrainResult(
-        losses, first_step, training.step, accuracy, macro_f1, task.baseline, digest(training.model),
-        place.rank, place.world_size, stopped_by, unsaved,
-    )  # fmt: skip
+        losses=progress.losses,
+        first_step=progress.first_step,
+        step=training.step,
+        accuracy=metrics.accuracy if metrics else math.nan,
+        macro_f1=metrics.macro_f1 if metrics else math.nan,
+        baseline=task.baseline,
+        digest=digest(training.model),
+        rank=training.here.rank,
+        world_size=training.here.world_size,
+        stopped_by=progress.stopped_by,
+        unsaved=progress.unsaved,
+    )
+
+
+def _train_epoch(
+    training: Training, model: nn.Module, progress: Progress, report: Report, signals: StopSignals, last: int
+) -> None:
+    """The rest of an epoch, or less: to step `last`, or until some rank is asked to stop."""
+    settings, data = training.settings, training.data
+    epoch, done = divmod(training.step, data.steps_per_epoch)
+    data.sampler.set_epoch(epoch)
+    progress.metrics = None  # those of an earlier epoch are not those of the model at the end
+    report.start_epoch(epoch, data.steps_per_epoch, done)
+    model.train()
+    for batches in data.updates():
+        lr = training.optimizer.param_groups[0]["lr"]
+        loss, progress.stopped_by = train_step(training, model, batches, signals)
+        progress.losses.append(loss)
+        report.step(training.step, settings.batch_size, loss=loss, lr=lr)
+        if progress.stopped_by or training.step == last:
+            break
+        if training.step % settings.checkpoint_every == 0:
+            progress.unsaved, progress.saved_at = save(training, report), training.step
+    report.end_epoch()
 
 
 def save(training: Training, report: Report) -> str:
@@ -128,7 +163,7 @@ def save(training: Training, report: Report) -> str:
 
 def test(training: Training, task: Task, report: Report) -> Metrics:
     """Evaluate the bare model on all test samples, each once, over all ranks; the same metrics on every rank."""
-    batches = evaluation_batches(task, training.place)
+    batches = evaluation_batches(task, training.here)
     metrics = evaluate(training.model, batches, num_classes=len(task.classes), num_samples=len(task.test))
     epoch = training.step / training.data.steps_per_epoch
     numbers = {"loss": metrics.loss, "accuracy": metrics.accuracy, "macro_f1": metrics.macro_f1}

@@ -6,9 +6,8 @@ import argparse
 from dataclasses import dataclass, fields
 from typing import Any, NoReturn
 
-from dtlearn.train.errors import TrainError
-from dtlearn.train.group import is_rank_0
-from dtlearn.train.tasks import Defaults
+from dtlearn.train.rank_0 import TrainError, is_rank_0
+from dtlearn.train.task import Defaults
 
 CHOICES = {
     "task": ("digits", "text"),

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
-from dtlearn.train.agree import from_rank_0
+import torch.distributed as dist
+
 from dtlearn.train.checkpoint import UNFINISHED, prepare_folder
-from dtlearn.train.group import Place
+from dtlearn.train.group import RankOnDevice
+from dtlearn.train.rank_0 import from_rank_0
+from dtlearn.train.state import Training
+from dtlearn.train.task import Task
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -41,8 +47,8 @@ class Report:
         TrainError: nothing can be written in the folder; on every rank.
     """
 
-    def __init__(self, place: Place, log_dir: str | None, step: int) -> None:
-        self._speaks = place.rank == 0
+    def __init__(self, here: RankOnDevice, log_dir: str | None, step: int) -> None:
+        self._speaks = here.rank == 0
         self._file = None
         self._writer: _Writer | None = None
         self._bar: Any = None
@@ -146,3 +152,35 @@ def _tensorboard(folder: Path, step: int) -> _Writer | None:
         return None
     writer: _Writer = SummaryWriter(str(folder), purge_step=step + 1)
     return writer
+
+
+def announce(training: Training, task: Task, report: Report, notes: list[str], total: int) -> None:
+    """Say what is going to happen."""
+    settings, here = training.settings, training.here
+    wrapper = {"ours": "this course's DistributedDataParallel", "torch": "torch's DistributedDataParallel"}[
+        settings.ddp
+    ]
+    report.say(f"{task}; {here}" + f", {wrapper}" * dist.is_initialized())
+    report.say(
+        f"batch {settings.batch_size}: {here.world_size} x {settings.accumulate} x {training.data.micro_batch} "
+        "(ranks, micro-batches, samples); "
+        f"{settings.epochs} epochs of {training.data.steps_per_epoch} steps, lr {training.lr:g}"
+    )
+    for note in notes:
+        report.say(note)
+    if training.step >= total:
+        report.say(f"all {total} steps are made: more --epochs go on, another --checkpoint-dir begins anew")
+    report.write("run", training.step, world_size=here.world_size, arguments=asdict(settings), baseline=task.baseline)
+
+
+def tell_the_end(training: Training, report: Report, total: int, stopped_by: int, unsaved: str) -> None:
+    """Say how to go on, if something is left."""
+    folder = training.settings.checkpoint_dir
+    if training.step >= total and not stopped_by and not unsaved:
+        return
+    asked = f" ({signal.Signals(stopped_by).name})" if stopped_by else ""
+    command = "the same command" if stopped_by else "the same command without --max-steps"
+    how = f"{command} goes on from {folder}" if folder else "nothing was saved: there is no --checkpoint-dir"
+    if unsaved:
+        how = f"the last steps are NOT saved: {unsaved}"
+    report.say(f"stopped after step {training.step} of {total}{asked}; {how}", error=True)

@@ -1,7 +1,8 @@
-"""What a checkpoint holds, and how a run takes it up again."""
+"""What a run is made of: what a checkpoint holds of it, how it is taken up again, and what it gives back."""
 
 from __future__ import annotations
 
+import hashlib
 import random
 import zlib
 from dataclasses import asdict, dataclass
@@ -14,11 +15,11 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from dtlearn.data_parallel.large_batch.learning_rate import go_on_at
 from dtlearn.train.data import TrainingData
-from dtlearn.train.errors import TrainError
-from dtlearn.train.group import Place
+from dtlearn.train.group import RankOnDevice
 from dtlearn.train.options import Settings, flag
-from dtlearn.train.schedule import go_on_at
+from dtlearn.train.rank_0 import TrainError
 
 FORMAT = 1
 MUST_AGREE = ("task", "batch_size", "seed")  # another value would make the saved place in the data meaningless
@@ -36,7 +37,7 @@ class Training:
     """
 
     settings: Settings
-    place: Place
+    here: RankOnDevice
     model: nn.Module
     optimizer: Optimizer
     scheduler: LambdaLR
@@ -49,15 +50,15 @@ class Training:
 
         Communication: one `gather_object` to rank 0, about 10 kB per rank (random number generators).
         """
-        generators: list[Any] | None = [None] * self.place.world_size
+        generators: list[Any] | None = [None] * self.here.world_size
         if dist.is_initialized():
-            dist.gather_object(rng_state(self.place.device), generators if self.place.rank == 0 else None, dst=0)
+            dist.gather_object(rng_state(self.here.device), generators if self.here.rank == 0 else None, dst=0)
         else:
-            generators = [rng_state(self.place.device)]
+            generators = [rng_state(self.here.device)]
         return {
             "format": FORMAT,
             "arguments": asdict(self.settings),
-            "world_size": self.place.world_size,
+            "world_size": self.here.world_size,
             "step": self.step,
             "sampler": self.data.sampler.state_dict(),
             "model": self.model.state_dict(),
@@ -87,12 +88,12 @@ class Training:
         go_on_at(self.scheduler, self.lr)
         self.data.sampler.load_state_dict(state["sampler"])
         self.step = state["step"]
-        if state["world_size"] == self.place.world_size:
-            set_rng_state(state["rng"][self.place.rank], self.place.device)
+        if state["world_size"] == self.here.world_size:
+            set_rng_state(state["rng"][self.here.rank], self.here.device)
         else:
-            seed_rank(self.settings.seed, self.place.rank, self.step)
+            seed_rank(self.settings.seed, self.here.rank, self.step)
             notes.append(
-                f"the checkpoint was made by {state['world_size']} ranks, this run has {self.place.world_size}: the "
+                f"the checkpoint was made by {state['world_size']} ranks, this run has {self.here.world_size}: the "
                 "samples go on where they stood, the rest of the epoch is dealt to the ranks anew, and random numbers "
                 "(dropout) are new ones. Losses agree up to rounding if there is no dropout"
             )
@@ -145,3 +146,38 @@ def set_rng_state(state: dict[str, Any], device: torch.device) -> None:
     random.setstate(state["python"])
     kind, keys, *rest = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What one rank reports to `run_ranks`.
+
+    Attributes:
+        losses: mean loss of each global batch of this run, from update `first_step` on.
+        first_step, step: updates made before this run, and at its end.
+        accuracy, baseline: on the test samples, 0 to 1, of the model and of always saying the largest class.
+        macro_f1: mean over classes of the F1 score, in which small classes count as much as large ones.
+        digest: SHA-256 of all parameters and buffers: equal if and only if all bits are.
+        stopped_by: the signal that ended the run early; 0 if none did.
+        unsaved: why the last checkpoint could not be written; "" if it was, or none was wanted.
+    """
+
+    losses: list[float]
+    first_step: int
+    step: int
+    accuracy: float
+    macro_f1: float
+    baseline: float
+    digest: str
+    rank: int
+    world_size: int
+    stopped_by: int = 0
+    unsaved: str = ""
+
+
+def digest(model: nn.Module) -> str:
+    """SHA-256 of the names and values of a model's state."""
+    sha = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        sha.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return sha.hexdigest()

@@ -12,9 +12,9 @@ from torch import nn
 
 from dtlearn.data_parallel.ddp import DistributedDataParallel
 from dtlearn.models.reference import Batch
-from dtlearn.train.errors import TrainError
-from dtlearn.train.group import Place
+from dtlearn.train.group import RankOnDevice
 from dtlearn.train.options import Settings
+from dtlearn.train.rank_0 import TrainError
 from dtlearn.train.state import Training
 from dtlearn.train.stop_signals import StopSignals, signal_of
 
@@ -31,11 +31,11 @@ def wrap(model: nn.Module, settings: Settings) -> nn.Module:
     return WRAPPERS[settings.ddp](model)
 
 
-def check_amp(settings: Settings, place: Place) -> None:
+def check_amp(settings: Settings, here: RankOnDevice) -> None:
     """Raise TrainError if bfloat16 autocast was asked for where it would not help."""
     if not settings.amp:
         return
-    if place.device.type != "cuda":
+    if here.device.type != "cuda":
         raise TrainError("--amp needs a GPU: on a CPU bfloat16 is seldom faster. Leave --amp out, or use --device cuda")
     if not torch.cuda.is_bf16_supported(including_emulation=False):
         raise TrainError(f"{torch.cuda.get_device_name()} has no bfloat16 (Ampere and later do): leave --amp out")
@@ -43,9 +43,9 @@ def check_amp(settings: Settings, place: Place) -> None:
 
 def train_step(training: Training, model: nn.Module, batches: list[Batch], signals: StopSignals) -> tuple[float, int]:
     """One update. Returns the mean loss of the global batch, and the signal that asks to stop (0: none)."""
-    settings, place = training.settings, training.place
+    settings, here = training.settings, training.here
     training.optimizer.zero_grad()
-    total = torch.zeros((), device=place.device)
+    total = torch.zeros((), device=here.device)
     for number, (x, y) in enumerate(batches, start=1):
         # Gradients of all but the last micro-batch stay on the rank; the last one's backward averages the sum of all.
         last = number == len(batches)
@@ -54,7 +54,7 @@ def train_step(training: Training, model: nn.Module, batches: list[Batch], signa
             if isinstance(model, DistributedDataParallel | nn.parallel.DistributedDataParallel) and not last
             else nullcontext()
         ):
-            with torch.autocast(place.device.type, torch.bfloat16, enabled=settings.amp):
+            with torch.autocast(here.device.type, torch.bfloat16, enabled=settings.amp):
                 loss = F.cross_entropy(model(x), y) / len(batches)  # all micro-batches of all ranks are equally large
             loss.backward()
         total += loss.detach()
@@ -63,8 +63,8 @@ def train_step(training: Training, model: nn.Module, batches: list[Batch], signa
     training.optimizer.step()
     training.scheduler.step()
     training.step += 1
-    training.data.sampler.advance(settings.batch_size // place.world_size)
-    sums = torch.cat([total[None] / place.world_size, torch.tensor(signals.as_list(), device=place.device)])  # (3,)
+    training.data.sampler.advance(settings.batch_size // here.world_size)
+    sums = torch.cat([total[None] / here.world_size, torch.tensor(signals.as_list(), device=here.device)])  # (3,)
     if dist.is_initialized():
         dist.all_reduce(sums)
     mean_loss, *counts = sums.tolist()

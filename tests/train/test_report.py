@@ -10,7 +10,7 @@ import torch
 
 from dtlearn.train import Options, train
 from dtlearn.train.checkpoint import prepare_folder, write_checkpoint
-from dtlearn.train.group import Place
+from dtlearn.train.group import RankOnDevice
 from dtlearn.train.report import Report
 
 CPU = torch.device("cpu")
@@ -42,9 +42,9 @@ def test_metrics_of_a_run(no_tensorboard, tmp_path, capsys):
 
 
 def test_a_resume_drops_the_lines_behind_its_checkpoint(no_tensorboard, tmp_path):
-    place = Place(0, 1, CPU)
+    here = RankOnDevice(0, 1, CPU)
     (tmp_path / "metrics.jsonl").write_text('{"kind": "train", "step": 1}\n{"kind": "train", "step": 2}\n{"kind": "tr')
-    report = Report(place, str(tmp_path), step=1)
+    report = Report(here, str(tmp_path), step=1)
     report.write("train", 2, loss=0.5)
     report.close()
     assert [line["step"] for line in lines_of(tmp_path)] == [1, 2] and lines_of(tmp_path)[1]["loss"] == 0.5
@@ -52,7 +52,7 @@ def test_a_resume_drops_the_lines_behind_its_checkpoint(no_tensorboard, tmp_path
 
 def test_a_new_run_moves_old_metrics_aside(no_tensorboard, tmp_path, capsys):
     for number in (1, 2, 3):
-        report = Report(Place(0, 1, CPU), str(tmp_path), step=0)
+        report = Report(RankOnDevice(0, 1, CPU), str(tmp_path), step=0)
         report.write("train", 1, loss=number)
         report.close()
     assert {file.name for file in tmp_path.iterdir()} == {"metrics.jsonl", "metrics-1.jsonl", "metrics-2.jsonl"}
@@ -92,7 +92,7 @@ def test_tensorboard_itself_reads_what_was_written(tmp_path):
 
 
 def test_a_full_disk_ends_the_metrics_but_not_the_run(no_tensorboard, tmp_path, capsys):
-    report = Report(Place(0, 1, CPU), str(tmp_path), step=0)
+    report = Report(RankOnDevice(0, 1, CPU), str(tmp_path), step=0)
     report._file.close()
     report._file = open("/dev/full", "w") if sys.platform == "linux" else pytest.skip("Linux")  # noqa: SIM115
     report.write("train", 1, loss=1.0)
@@ -101,7 +101,7 @@ def test_a_full_disk_ends_the_metrics_but_not_the_run(no_tensorboard, tmp_path, 
 
 
 def test_other_ranks_are_silent(tmp_path, capsys):
-    report = Report(Place(1, 2, CPU), None, step=0)
+    report = Report(RankOnDevice(1, 2, CPU), None, step=0)
     report.say("hello")
     report.start_epoch(0, 10, 0)
     report.step(1, 96, loss=1.0)
@@ -117,7 +117,7 @@ class Terminal(io.StringIO):
 def test_a_progress_bar_where_somebody_watches(monkeypatch):
     pytest.importorskip("tqdm")
     monkeypatch.setattr(sys, "stderr", Terminal())
-    report = Report(Place(0, 1, CPU), None, step=0)
+    report = Report(RankOnDevice(0, 1, CPU), None, step=0)
     report.start_epoch(2, 10, 4)
     report.step(5, 96, loss=0.25)
     report._bar.refresh()

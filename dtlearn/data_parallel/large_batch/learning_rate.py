@@ -24,7 +24,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
 
 def linear_scaled_lr(base_lr: float, batch: int, base_batch: int) -> float:
@@ -45,6 +49,13 @@ def sqrt_scaled_lr(base_lr: float, batch: int, base_batch: int) -> float:
     return base_lr * math.sqrt(_ratio(batch, base_batch))
 
 
+def scaled_lr(base_lr: float, batch: int, base_batch: int, rule: str) -> float:
+    """The rate by a rule of that name: "linear", "sqrt", or "none", which leaves it as it is."""
+    if rule == "none":
+        return base_lr
+    return {"linear": linear_scaled_lr, "sqrt": sqrt_scaled_lr}[rule](base_lr, batch, base_batch)
+
+
 def warmup_factor(step: int, warmup_steps: int, start: float) -> float:
     """Gradual warm-up: from `start` to 1 by the same amount at each step, then 1.
 
@@ -56,6 +67,11 @@ def warmup_factor(step: int, warmup_steps: int, start: float) -> float:
         start: the factor of step 0.
     """
     return 1.0 if step >= warmup_steps else start + (1 - start) * step / warmup_steps
+
+
+def half_cosine(step: int, steps: int) -> float:
+    """From 1 at step 0 down to 0, which is reached at `steps` and kept."""
+    return (1 + math.cos(math.pi * min(1.0, step / steps))) / 2
 
 
 @dataclass(frozen=True)
@@ -87,8 +103,8 @@ class WarmupThenCosine:
         """The factor of the learning rate for update number `step`, from 0."""
         if step < self.warmup_steps:
             return warmup_factor(step, self.warmup_steps, self.start)
-        done = min(1.0, (step - self.warmup_steps) / (self.total_steps - self.warmup_steps))
-        return self.final + (1 - self.final) * (1 + math.cos(math.pi * done)) / 2
+        factor = half_cosine(step - self.warmup_steps, self.total_steps - self.warmup_steps)
+        return self.final + (1 - self.final) * factor
 
 
 @dataclass(frozen=True)
@@ -119,6 +135,29 @@ class WarmupThenSteps:
         """The factor of the learning rate for update number `step`, from 0."""
         passed = sum(step >= milestone for milestone in self.milestones)
         return warmup_factor(step, self.warmup_steps, self.start) * self.gamma**passed
+
+
+def lr_factor(step: int, *, warmup: int, total: int) -> float:
+    """What the learning rate of update number `step` (from 0) is multiplied by.
+
+    (step + 1) / warmup while warming up, then half a cosine: it is 1 at step `warmup` and would be 0 at step `total`.
+    """
+    if step < warmup:
+        return (step + 1) / warmup
+    return half_cosine(step - warmup, max(1, total - warmup))
+
+
+def make_scheduler(optimizer: Optimizer, warmup: int, total: int) -> LambdaLR:
+    """`lr_factor` as torch's scheduler; its `step()` comes once after each update, not after each micro-batch."""
+    return LambdaLR(optimizer, partial(lr_factor, warmup=warmup, total=total))
+
+
+def go_on_at(scheduler: LambdaLR, lr: float) -> None:
+    """After a resume: this run's `lr` counts, at the step that the scheduler has reached."""
+    scheduler.base_lrs = [lr] * len(scheduler.base_lrs)
+    for group, factor in zip(scheduler.optimizer.param_groups, scheduler.lr_lambdas, strict=True):
+        group["initial_lr"] = lr
+        group["lr"] = lr * factor(scheduler.last_epoch)
 
 
 def _ratio(batch: int, base_batch: int) -> float:

@@ -9,6 +9,8 @@ from dtlearn.data_parallel.large_batch.learning_rate import (
     WarmupThenCosine,
     WarmupThenSteps,
     linear_scaled_lr,
+    lr_factor,
+    scaled_lr,
     sqrt_scaled_lr,
     warmup_factor,
 )
@@ -116,3 +118,11 @@ def test_a_schedule_survives_a_checkpoint():
 def test_impossible_schedules_are_refused(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_the_factor_of_a_run_rises_and_falls():
+    factors = [lr_factor(step, warmup=4, total=12) for step in range(13)]
+    assert factors[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert factors[8] == pytest.approx(0.5) and factors[12] == pytest.approx(0)
+    assert factors[4:] == sorted(factors[4:], reverse=True)
+    assert [scaled_lr(0.1, 384, 96, rule) for rule in ("none", "linear", "sqrt")] == [0.1, 0.4, 0.2]

@@ -6,14 +6,25 @@ failure is raised on every rank.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch.distributed as dist
 
-from dtlearn.train.errors import TrainError
-
 T = TypeVar("T")
+
+
+class TrainError(ValueError):
+    """The run cannot start, or cannot be resumed: what the user can put right.
+
+    Shown as one message that says what to do, without a stack trace, with exit code 2. Every rank raises it.
+    """
+
+
+def is_rank_0() -> bool:
+    """Whether this process is rank 0, with or without a group: from the group, or from what the launcher has set."""
+    return dist.get_rank() == 0 if dist.is_initialized() else os.environ.get("RANK", "0") == "0"
 
 
 def from_rank_0(action: Callable[[], T]) -> T:

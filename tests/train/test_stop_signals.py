@@ -24,7 +24,7 @@ def stopped_on_one_rank(number, folder):
     train_step = loop.train_step
 
     def signalled(training, *args):
-        if training.step == 4 and training.place.rank == 1:
+        if training.step == 4 and training.here.rank == 1:
             signal.raise_signal(number)
         return train_step(training, *args)
 

@@ -1,5 +1,6 @@
 """One rank acts, all learn how it went: a rank that waited for ever would be the bug."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -7,8 +8,7 @@ import pytest
 import torch.distributed as dist
 
 from dtlearn.runtime import run_ranks
-from dtlearn.train.agree import from_rank_0
-from dtlearn.train.errors import TrainError
+from dtlearn.train.rank_0 import TrainError, from_rank_0
 from tests.data_parallel.runs import message_of
 
 
@@ -53,3 +53,26 @@ def test_without_a_group_it_just_acts():
         from_rank_0(refuse)
     with pytest.raises(TrainError, match="Not a directory"):
         from_rank_0(write)
+
+
+def fails_on_rank_0(error):
+    def action():
+        assert os.environ["RANK"] == "0"
+        raise error
+
+    try:
+        from_rank_0(action)
+    except Exception as raised:
+        return type(raised).__name__, str(raised)
+
+
+@pytest.mark.parametrize(
+    ("error", "here", "there"),
+    [
+        (TrainError("no"), ("TrainError", "no"), ("TrainError", "no")),
+        (OSError(errno.ENOSPC, "full", "f.pt"), ("TrainError", "f.pt: full"), ("TrainError", "f.pt: full")),
+        (KeyError("k"), ("KeyError", "'k'"), ("RuntimeError", "rank 0 failed: KeyError: 'k'")),
+    ],
+)
+def test_a_failure_of_rank_0_is_everybodys(error, here, there):
+    assert run_ranks(fails_on_rank_0, 2, error, device="cpu").values == [here, there]

@@ -1,6 +1,8 @@
 """A run that stopped and went on is the run that never stopped: every loss, every bit of the parameters."""
 
 import dataclasses
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -183,3 +185,27 @@ def resume_in_turn(folder):
 def test_only_rank_0_needs_the_files(tmp_path):
     assert run_ranks(resume_in_turn, 2, str(tmp_path), device="cpu").values == [3, 3]
     assert not Path("/nonexistent").exists()
+
+
+def with_a_full_disk(folder):
+    """The disk is full at steps 2 and 6, and has room at step 4."""
+    from dtlearn.train import checkpoint
+
+    fsync, times = os.fsync, []
+
+    def full(descriptor):
+        times.append(descriptor)
+        if len(times) != 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    checkpoint._sync_folder = lambda folder: None
+    checkpoint.os = type("FullDisk", (), {**vars(os), "fsync": staticmethod(full)})
+    return train(Options(checkpoint_dir=folder, checkpoint_every=2, max_steps=6))
+
+
+def test_a_full_disk_does_not_end_the_training(tmp_path):
+    run = run_ranks(with_a_full_disk, 2, str(tmp_path), device="cpu")
+    assert [r.step for r in run] == [6, 6] and all("No space left" in r.unsaved for r in run)
+    assert [file.name for file in tmp_path.iterdir()] == ["step-00000004.pt"]  # nothing half-written either
+    assert "no checkpoint after step 2" in run.output[0] and "the last steps are NOT saved" in run.output[0]
