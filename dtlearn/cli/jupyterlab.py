@@ -126,7 +126,7 @@ def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
     own = str(Path(sys.prefix, "share", "jupyter"))
     path = os.pathsep.join([own, *filter(None, [environment.get("JUPYTER_PATH")])])
     # Without this default JupyterLab asks each newcomer about news, over the text; news_url alone does not stop it.
-    settings = str(Path(__file__).with_name("lab_settings"))
+    settings = str(Path(__file__).with_name("jupyterlab_settings"))
     config = os.pathsep.join([settings, *filter(None, [environment.get("JUPYTER_CONFIG_PATH")])])
     # With a token of ours the server does not print its own three addresses beside the one that we print.
     return {"JUPYTER_TOKEN": secrets.token_hex(24), **environment, "JUPYTER_PATH": path, "JUPYTER_CONFIG_PATH": config}

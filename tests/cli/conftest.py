@@ -9,7 +9,7 @@ from tests.grading.small_course import small_course
 def course(tmp_path, monkeypatch):
     course = small_course(tmp_path / "kurs ü")
     for module in ("grade", "watch", "hint", "solution", "reset", "progress"):
-        monkeypatch.setattr(f"dtlearn.cli.{module}.load_course", lambda: course)
+        monkeypatch.setattr(f"dtlearn.cli.exercises.{module}.load_course", lambda: course)
     return course
 
 

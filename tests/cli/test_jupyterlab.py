@@ -26,10 +26,10 @@ NOTEBOOK = Path("notebooks", "ch01_ranks.ipynb")
 _LAB = """
 import sys
 from pathlib import Path
-from dtlearn.cli import lab, main
+from dtlearn.cli import jupyterlab, main
 from dtlearn.course import Course, load_course
 root = Path(sys.argv.pop(1))
-lab.load_course = lambda: Course(root, load_course().chapters)
+jupyterlab.load_course = lambda: Course(root, load_course().chapters)
 sys.exit(main(sys.argv[1:]))
 """
 

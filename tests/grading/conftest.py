@@ -1,12 +1,23 @@
-"""For the tests of the grader: a course in a temporary folder with one small exercise, answers right and wrong."""
+"""For the tests of the grader: a small course, answers right and wrong, verdicts made by hand, and golden files.
 
+To write the golden files anew after a wanted change: DTLEARN_UPDATE_GOLDEN=1 pytest tests/grading, then read the
+difference in git before you commit it.
+"""
+
+import os
 import textwrap
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 import torch
 
 from dtlearn.course import Course, Exercise, load_course
 from dtlearn.grading.check import Check
+
+from .verdicts import NASTY, hostile_verdict, make_verdicts
+
+GOLDEN = Path(__file__).parent / "golden"
 
 MANIFEST = """
 [[chapter]]
@@ -84,4 +95,67 @@ def answers() -> dict[str, str]:
         "loops": RIGHT.replace("    total = x.clone()", "    while True:\n        pass"),
         "stub": textwrap.dedent('def mean(x):\n    raise NotImplementedError("ch01.mean: average")\n'),
         "syntax": "def mean(x)\n    return x\n",
+    }
+
+
+@pytest.fixture
+def verdicts():
+    return make_verdicts()
+
+
+@pytest.fixture(params=sorted(NASTY))
+def hostile(request):
+    """A verdict whose texts are all the same hostile one."""
+    return hostile_verdict(NASTY[request.param])
+
+
+@pytest.fixture
+def huge():
+    """A verdict with texts of 100 MB."""
+    return hostile_verdict("A very long word. " * 5_600_000)
+
+
+@pytest.fixture
+def golden():
+    """`golden(name, text)` compares a text with the file of that name."""
+
+    def compare(name, text):
+        path = GOLDEN / name
+        if os.environ.get("DTLEARN_UPDATE_GOLDEN") == "1":
+            path.write_text(text, encoding="utf-8", newline="\n")
+        assert path.is_file(), f"{path.name} is missing; write it with DTLEARN_UPDATE_GOLDEN=1"
+        assert text == path.read_text(encoding="utf-8")
+
+    return compare
+
+
+@pytest.fixture
+def harmless():
+    """`harmless(text)`: nothing in it can steer a terminal, hide, or tell of this machine."""
+
+    def check(text, escapes=False):
+        assert not {c for c in text if ord(c) < 32 and c not in ("\n\x1b" if escapes else "\n")}
+        assert not {c for c in text if 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000}
+        assert not set("\u202e\u2066\u200b\ufffe\uffff") & set(text)
+        for secret in ("/home", "lovelace", "Users", "secret-dir"):
+            assert secret not in text
+
+    return check
+
+
+@pytest.fixture
+def noon():
+    return datetime(2026, 11, 20, 12, 0, 0, 250_000, tzinfo=UTC)
+
+
+@pytest.fixture
+def a_class(verdicts):
+    """Verdicts by submission: one exercise, six students."""
+    return {
+        "ada": [verdicts["optimal"]],
+        "bo": [verdicts["value"]],
+        "chen": [verdicts["hang"]],
+        "dee": [verdicts["hang"]],
+        "eve": [verdicts["error"]],
+        "finn": [verdicts["stub"]],
     }

@@ -75,7 +75,7 @@ def small_course(root: Path, seconds: float = 10.0) -> Course:
     (root / "course.toml").write_text(MANIFEST)
     course = load_course(root)
     place = places(course, course.exercise(ID))
-    check = root / "dtlearn" / "grading" / "checks" / place.slug / "average.py"
+    check = root / "dtlearn" / "checks" / place.slug / "average.py"
     for path, text in {
         place.solution: SOLUTION,
         place.stub: STUB,

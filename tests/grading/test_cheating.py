@@ -146,7 +146,7 @@ def test_level_2_hides_solutions_and_level_1_does_not(tmp_path, right):
 @pytest.mark.skipif(probe().level < 2, reason="no namespaces on this machine")
 def test_the_checks_of_the_course_are_hidden_at_level_2(course):
     body = """
-    import dtlearn.grading.checks, pathlib
+    import dtlearn.checks, pathlib
     def mean(x):
         raise RuntimeError(str(sorted(p.name for p in pathlib.Path(dtlearn.checks.__path__[0]).iterdir())))
     """

@@ -82,8 +82,9 @@ _WATCH = """
 import sys
 from pathlib import Path
 from dtlearn import cli
+from dtlearn.cli.exercises import watch
 from dtlearn.course import load_course
-cli.watch.load_course = lambda: load_course(Path(sys.argv[1]))
+watch.load_course = lambda: load_course(Path(sys.argv[1]))
 sys.exit(cli.main(["watch", "ch01.average"]))
 """
 

@@ -1,19 +1,9 @@
-"""Verdicts made by hand, hostile texts, and golden files.
+"""Verdicts made by hand, and hostile texts, for the tests of what is printed and written of them."""
 
-To write the golden files anew after a wanted change: DTLEARN_UPDATE_GOLDEN=1 pytest tests/grading/report, then read
-the difference in git before you commit it.
-"""
-
-import os
 from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
-
-import pytest
 
 from dtlearn.grading.verdict import Result, Verdict
 
-GOLDEN = Path(__file__).parent / "golden"
 ID, TITLE = "ch03.average_gradients", "Average the gradients"
 VERSIONS = {"python": "3.11.7", "torch": "2.13.0", "dtlearn": "0.1.0"}
 
@@ -125,70 +115,7 @@ NASTY = {
 }
 
 
-@pytest.fixture
-def verdicts():
-    return make_verdicts()
-
-
 def hostile_verdict(text):
     nasty = Result(text, 2, "failed", "DTL-VALUE", text, (text, "  " + text, "Traceback " + text), advice=text)
     error = Result(text, 3, "error", "DTL-GRADER", text, (text,))
     return replace(verdict("failed", [nasty, error], notes=(text,), isolation=text), title=text, versions={text: text})
-
-
-@pytest.fixture(params=sorted(NASTY))
-def hostile(request):
-    """A verdict whose texts are all the same hostile one."""
-    return hostile_verdict(NASTY[request.param])
-
-
-@pytest.fixture
-def huge():
-    """A verdict with texts of 100 MB."""
-    return hostile_verdict("A very long word. " * 5_600_000)
-
-
-@pytest.fixture
-def golden():
-    """`golden(name, text)` compares a text with the file of that name."""
-
-    def compare(name, text):
-        path = GOLDEN / name
-        if os.environ.get("DTLEARN_UPDATE_GOLDEN") == "1":
-            path.write_text(text, encoding="utf-8", newline="\n")
-        assert path.is_file(), f"{path.name} is missing; write it with DTLEARN_UPDATE_GOLDEN=1"
-        assert text == path.read_text(encoding="utf-8")
-
-    return compare
-
-
-@pytest.fixture
-def harmless():
-    """`harmless(text)`: nothing in it can steer a terminal, hide, or tell of this machine."""
-
-    def check(text, escapes=False):
-        assert not {c for c in text if ord(c) < 32 and c not in ("\n\x1b" if escapes else "\n")}
-        assert not {c for c in text if 0x7F <= ord(c) < 0xA0 or 0xD800 <= ord(c) < 0xE000}
-        assert not set("\u202e\u2066\u200b\ufffe\uffff") & set(text)
-        for secret in ("/home", "lovelace", "Users", "secret-dir"):
-            assert secret not in text
-
-    return check
-
-
-@pytest.fixture
-def noon():
-    return datetime(2026, 11, 20, 12, 0, 0, 250_000, tzinfo=UTC)
-
-
-@pytest.fixture
-def a_class(verdicts):
-    """Verdicts by submission: one exercise, six students."""
-    return {
-        "ada": [verdicts["optimal"]],
-        "bo": [verdicts["value"]],
-        "chen": [verdicts["hang"]],
-        "dee": [verdicts["hang"]],
-        "eve": [verdicts["error"]],
-        "finn": [verdicts["stub"]],
-    }
