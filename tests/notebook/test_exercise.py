@@ -217,7 +217,9 @@ def test_the_judge_is_out_of_reach_of_cells_and_dies_with_the_kernel(tmp_path, r
         notebook.run(SETUP.format(root=str(root)))
         notebook.run("os.environ['DTLEARN_HEADLESS'] = '0'; import torch; torch.allclose = lambda *a, **k: True")
         assert "DTL-VALUE-FACTOR" in shown(notebook.run(cell(WRONG)))
-        judge = notebook.value("__import__('dtlearn.grading.judge_process.client').grading.judge_process.client.get_judge().pid")
+        judge = notebook.value(
+            "__import__('dtlearn.grading.judge_process.client').grading.judge_process.client.get_judge().pid"
+        )
         assert judge != notebook.pid
         hangs = RIGHT.replace("    total = x", "    import time; time.sleep(600)\n    total = x", 1)
         notebook.run_and_kill(
