@@ -15,11 +15,23 @@ if TYPE_CHECKING:
     from .notebook.timing import show_timing
     from .runtime.device import device
     from .runtime.link.link import Link
+    from .runtime.record.chrome_trace import save_chrome_trace
     from .runtime.recording.phases import phase
     from .runtime.run import run_ranks
 
 __version__ = "0.1.0"
-__all__ = ["Link", "device", "phase", "predict", "progress", "run_ranks", "show_source", "show_timing", "world"]
+__all__ = [
+    "Link",
+    "device",
+    "phase",
+    "predict",
+    "progress",
+    "run_ranks",
+    "save_chrome_trace",
+    "show_source",
+    "show_timing",
+    "world",
+]
 _HOME = {
     "Link": "runtime.link.link",
     "device": "runtime.device",
@@ -27,6 +39,7 @@ _HOME = {
     "predict": "notebook.predict",
     "progress": "notebook.progress",
     "run_ranks": "runtime.run",
+    "save_chrome_trace": "runtime.record.chrome_trace",
     "show_source": "notebook.source",
     "show_timing": "notebook.timing",
     "world": "notebook.current_world",

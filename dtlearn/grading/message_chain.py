@@ -7,7 +7,8 @@ message at a time. It may receive several at once: the count is never too high.
 
 from __future__ import annotations
 
-from ..runtime.record.record import Event, Record
+from ..runtime.record.event import Event
+from ..runtime.record.record import Record
 
 Hop = tuple[int, int]  # from rank, to rank
 Moment = tuple[int, int | None]  # a round, and the message that ended with it

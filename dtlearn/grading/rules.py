@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ..runtime.record.event import Event
 from ..runtime.record.operations import P2P_OPS
-from ..runtime.record.record import Event, Record
+from ..runtime.record.record import Record
 from .check import Case, Finding, Given, Rule
 from .formula import Formula
 from .message_chain import longest_chain

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .device import device  # at once: loaded later, the file of the same name would take the function's place
-from .record.record import Event, Record
+from .record.event import Event
+from .record.record import Record
 
 if TYPE_CHECKING:
     from .link.link import Link

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from .faults.failure import Failure
 from .faults.stacks import Stuck
-from .record.record import Event, Record
+from .record.event import Event
+from .record.record import Record
 from .words import wrapped
 
 if TYPE_CHECKING:

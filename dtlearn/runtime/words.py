@@ -1,4 +1,4 @@
-"""Ranks, ordinals, calls and columns as text for a person."""
+"""Ranks, ordinals and columns as text for a person. Imports nothing of dtlearn."""
 
 from __future__ import annotations
 
@@ -10,14 +10,6 @@ def ordinal(number: int) -> str:
     """1 -> "1st", 2 -> "2nd", 11 -> "11th"."""
     suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{suffix}"
-
-
-def call_text(op: str, count: int, peer: int | None, line: int) -> str:
-    """A call for a person: "its 3rd all_reduce, line 25"; `count` is 1 for the rank's first such call."""
-    to = "" if peer is None else f" {'to' if 'send' in op else 'from'} rank {peer}"
-    rooted = {"broadcast", "scatter", "reduce", "gather"}
-    where = f" (root {peer})" if op in rooted and peer is not None else to
-    return f"its {ordinal(count)} {op}{where}, line {line}"
 
 
 def wrapped(message: str, width: int = 92) -> list[str]:

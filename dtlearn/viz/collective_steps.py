@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from dtlearn.runtime.record.record import Event, Record
+from dtlearn.runtime.record.event import Event
+from dtlearn.runtime.record.record import Record
 from dtlearn.viz.waits import group_ranks
 
 # Of one chunk of one rank: the ranks whose data has reached it; None: nothing that counts.

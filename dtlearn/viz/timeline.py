@@ -9,7 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
-from dtlearn.runtime.record.record import Event, Record
+from dtlearn.runtime.record.event import Event
+from dtlearn.runtime.record.operations import peer_word
+from dtlearn.runtime.record.record import Record
 from dtlearn.viz.phase_strip import PHASES_TOP, draw_phases, phase_patches, time_range
 from dtlearn.viz.style import (
     ALARM,
@@ -187,7 +189,7 @@ class _Drawer:
 
 
 def _never(event: Event) -> str:
-    peer = "" if event.peer is None or not event.is_p2p else f" {'to' if 'send' in event.op else 'from'} {event.peer}"
+    peer = "" if event.peer is None or not event.is_p2p else f" {peer_word(event.op)} {event.peer}"
     return f"{event.op}{peer} never returned"
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from dtlearn.runtime.record.record import Event, Record
+from dtlearn.runtime.record.event import Event
+from dtlearn.runtime.record.operations import operation_of
+from dtlearn.runtime.record.record import Record
 
 CallKey = tuple[int, int]  # (rank, seq): names one call of a record
-_FROM_ROOT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"})
-_TO_ROOT = frozenset({"reduce", "gather", "gather_object"})
 
 
 def group_ranks(record: Record, group: str) -> tuple[int, ...]:
@@ -50,9 +50,10 @@ def data_starts(record: Record) -> dict[CallKey, int | None]:
 
 def _waited_for(event: Event, members: list[Event]) -> list[Event]:
     """Those of a collective's calls that `event` cannot finish without (itself excepted)."""
-    if event.op in _FROM_ROOT:
+    operation = operation_of(event.op)
+    if operation.root and operation.peer == "src":
         return [e for e in members if e.rank == event.peer and e.rank != event.rank]
-    if event.op in _TO_ROOT and event.rank != event.peer:
+    if operation.root and event.rank != event.peer:
         return []
     return [e for e in members if e.rank != event.rank]
 
@@ -60,10 +61,11 @@ def _waited_for(event: Event, members: list[Event]) -> list[Event]:
 def _num_waited_for(event: Event, record: Record) -> int:
     """How many other calls `event` cannot finish without."""
     if event.is_p2p:
-        return int(event.op in ("recv", "irecv") and event.peer is not None)
-    if event.op in _FROM_ROOT:
+        return int(not event.sends and event.peer is not None)
+    operation = operation_of(event.op)
+    if operation.root and operation.peer == "src":
         return int(event.rank != event.peer)
-    if event.op in _TO_ROOT and event.rank != event.peer:
+    if operation.root and event.rank != event.peer:
         return 0
     return len(group_ranks(record, event.group)) - 1
 

@@ -4,7 +4,8 @@ A script is a text per rank: s1 sends to rank 1, r1 receives from it, i1 and j1 
 the oldest of these that is open: "i1 r0 w".
 """
 
-from dtlearn.runtime.record.record import Event, Record
+from dtlearn.runtime.record.event import Event
+from dtlearn.runtime.record.record import Record
 
 _OPS = {"s": "send", "r": "recv", "i": "isend", "j": "irecv"}
 

@@ -3,7 +3,8 @@ import torch
 
 from dtlearn.grading import rules
 from dtlearn.grading.check import Case
-from dtlearn.runtime.record.record import Event, Record
+from dtlearn.runtime.record.event import Event
+from dtlearn.runtime.record.record import Record
 
 
 def event(rank, op, seq=0, nbytes=8, line=5, start=None):

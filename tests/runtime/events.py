@@ -1,7 +1,7 @@
 """Calls of made-up ranks, for the tests of the rules."""
 
+from dtlearn.runtime.record.event import Event
 from dtlearn.runtime.record.operations import P2P_OPS
-from dtlearn.runtime.record.record import Event
 from dtlearn.runtime.watch.message_rules import RankView
 
 

@@ -1,6 +1,7 @@
 """Small records made by hand, with times in ms, for the tests of the figures."""
 
-from dtlearn.runtime.record.record import Event, Record, merge
+from dtlearn.runtime.record.event import Event
+from dtlearn.runtime.record.record import Record, merge
 
 MS = 1_000_000
 

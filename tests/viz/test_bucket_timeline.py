@@ -4,7 +4,8 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from dtlearn.runtime.record.record import Span, merge
+from dtlearn.runtime.record.event import Span
+from dtlearn.runtime.record.record import merge
 from dtlearn.viz.bucket_timeline import bucket_timeline
 from dtlearn.viz.style import ALARM, op_style
 from tests.viz.records import MS, event

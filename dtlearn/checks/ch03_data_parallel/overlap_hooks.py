@@ -13,7 +13,8 @@ import torch
 
 from ...grading.check import Case, Check, Finding, Given, Mistake, Stress
 from ...grading.judging.compare import compare
-from ...runtime.record.record import Event, Record
+from ...runtime.record.event import Event
+from ...runtime.record.record import Record
 
 _STEPS = 2
 _ROWS, _WIDTH = 4, 3

@@ -19,25 +19,14 @@ from typing import Any, cast
 
 import torch
 
+from ...runtime.record.operations import OPERATIONS
+
 # The recorder passes over frames of files with such names: it is the learner's line that the log should have.
 _FILE = "<frozen dtlearn.grading.on_rank.stress>"
 # Operation -> the argument that receives its result.
-_RECEIVES = {
-    "all_reduce": "tensor",
-    "broadcast": "tensor",
-    "reduce": "tensor",
-    "all_gather": "tensor_list",
-    "all_gather_into_tensor": "output_tensor",
-    "reduce_scatter": "output",
-    "reduce_scatter_tensor": "output",
-    "all_to_all": "output_tensor_list",
-    "all_to_all_single": "output",
-    "scatter": "tensor",
-    "gather": "gather_list",
-    "irecv": "tensor",
-}
+_RECEIVES = {op: operation.result for op, operation in OPERATIONS.items() if operation.result}
 _SENDS = "isend"
-_OTHERS = ("send", "recv", "barrier")
+_OTHERS = ("send", "barrier")
 UNWRITTEN = -99  # poison of whole numbers, which have no NaN
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..record.record import Event
+from ..record.event import Event
+from ..record.operations import peer_word
 from ..words import ordinal
 from .codes import ADVICE
 
@@ -84,8 +85,7 @@ def describe_call(event: Event) -> str:
     """ "all_reduce #3 SUM float32 (4,)": the k-th call on its group, and what distinguishes it."""
     parts = [f"{event.op} #{event.group_seq + 1}"]
     if event.peer is not None:
-        word = {"send": "to", "isend": "to", "recv": "from", "irecv": "from"}.get(event.op, "root")
-        parts.append(f"{word} {event.peer}")
+        parts.append(f"{peer_word(event.op)} {event.peer}")
     parts += [str(event.detail[k]) for k in ("reduce_op",) if k in event.detail]
     if "tag" in event.detail:
         parts.append(f"tag {event.detail['tag']}")

@@ -32,6 +32,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..device import Placement
+from ..record.operations import P2P_OPS
 from .cost import Layout, Level, seconds
 
 # (latency in seconds, bandwidth in bytes a second). Bandwidths are nominal. Latencies between machines are round
@@ -132,7 +133,7 @@ class Link:
             ValueError: an operation that has no formula, or a message of other than two ranks.
         """
         which = list(range(ranks)) if isinstance(ranks, int) else list(ranks)
-        if op in ("send", "isend", "recv", "irecv"):
+        if op in P2P_OPS:
             if len(which) != 2:
                 raise ValueError(f"a message is between two ranks; got ranks={ranks!r}")
             return self.between(*which).message(nbytes)

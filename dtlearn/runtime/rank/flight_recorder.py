@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..faults.diagnosis import describe_call
-from ..record.record import Event
+from ..record.event import Event
 
 VARIABLE = "TORCH_FR_BUFFER_SIZE"  # must be set before the first group is made
 ENTRIES = "256"  # collectives that are remembered; older ones are overwritten

@@ -10,10 +10,13 @@ events.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from .record import Event, Record
+from .event import Event
+from .record import Record
 
 _PHASES, _CALLS, _ASYNCHRONOUS = 1, 100, 200  # first track of each kind; a slice that does not fit takes the next
 _PROCESS = 1000  # number of rank 0's process: Perfetto keeps 0 for the idle one
@@ -36,6 +39,11 @@ class _Tracks:
                 return self.first + number
         self.open.append([end])
         return self.first + len(self.open) - 1
+
+
+def save_chrome_trace(record: Record, path: str | Path) -> None:
+    """Write the record to a file, such as "step.json", that ui.perfetto.dev and chrome://tracing open."""
+    Path(path).write_text(json.dumps(chrome_trace(record)), encoding="utf-8")
 
 
 def chrome_trace(record: Record) -> dict[str, Any]:

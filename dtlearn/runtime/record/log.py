@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ..words import incomplete
-from .record import Event, Record, Span, merge
+from .event import Event, Span
+from .record import Record, merge
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..words import call_text
+from .event import Event
 from .log import take_line, to_event
-from .record import Event
+from .operations import call_text
 
 _ABOUT = ("seq", "end", "wait", "arrived", "dropped")  # the key of a line that has the number of its call
 _HIDDEN_AFTER = 2.0  # seconds after which an unfinished hidden call counts as waited for

@@ -1,65 +1,95 @@
-"""What each operation of `torch.distributed` is."""
+"""What each operation of `torch.distributed` is: one row per function. A new operation is one more row.
+
+The recorder reads it to know what travels and whither, the watch to know what ranks must agree on, the figures to know
+who waits for whom, the grader to know where a result arrives. (Where the dispatcher's operators have their arguments
+is in `recording/operators.py`, what an operation costs in `link/cost.py` and `collectives/cost.py`.)
+"""
 
 from __future__ import annotations
 
-# Which argument holds the payload of each operation, the first that is given.
-PAYLOAD = {
-    "all_reduce": ("tensor",),
-    "broadcast": ("tensor",),
-    "reduce": ("tensor",),
-    "all_gather": ("tensor",),
-    "all_gather_into_tensor": ("input_tensor",),
-    "all_gather_single": ("input_tensor",),
-    "reduce_scatter": ("input_list",),
-    "reduce_scatter_tensor": ("input",),
-    "reduce_scatter_single": ("input",),
-    "all_to_all": ("input_tensor_list",),
-    "all_to_all_single": ("input",),
-    "gather": ("tensor",),
-    "scatter": ("scatter_list", "tensor"),
-    "send": ("tensor",),
-    "recv": ("tensor",),
-    "isend": ("tensor",),
-    "irecv": ("tensor",),
-    "all_reduce_coalesced": ("tensors",),
-    "all_gather_coalesced": ("input_tensor_list",),
-    "barrier": (),
-    "monitored_barrier": (),
-    "all_gather_object": (),
-    "broadcast_object_list": (),
-    "gather_object": (),
-    "scatter_object_list": (),
-    "new_group": (),
+from dataclasses import dataclass
+
+from ..words import ordinal
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One function of `torch.distributed`.
+
+    Attributes:
+        payload: the arguments that can hold what is handed in (a pure receiver: received into); the first given does.
+        result: the argument in which a tensor, or a list of them, arrives; "" if there is none.
+        peer: the argument that names the other end, or the root: "dst" if data goes there, "src" if it comes from
+            there; "" if there is neither.
+        root: the peer is the root of a collective.
+        must_be_equal: what all members of the group must agree on, beyond the operation itself: fields of an `Event`.
+        asynchronous: it always returns a Work.
+        same_as: the function that does the same, under whose name it is recorded; "" for one that has its own.
+        queued: torch's coalescing manager queues it, to make one call of several at its end.
+    """
+
+    payload: tuple[str, ...] = ()
+    result: str = ""
+    peer: str = ""
+    root: bool = False
+    must_be_equal: tuple[str, ...] = ()
+    asynchronous: bool = False
+    same_as: str = ""
+    queued: bool = False
+
+
+_LIKE = ("dtype", "shape")
+_SUM = ("detail.reduce_op", *_LIKE)
+
+OPERATIONS = {
+    "all_reduce": Operation(("tensor",), "tensor", must_be_equal=_SUM, queued=True),
+    "broadcast": Operation(("tensor",), "tensor", "src", True, ("peer", *_LIKE)),
+    "reduce": Operation(("tensor",), "tensor", "dst", True, ("peer", *_SUM)),
+    "all_gather": Operation(("tensor",), "tensor_list", must_be_equal=_LIKE),
+    "all_gather_into_tensor": Operation(("input_tensor",), "output_tensor", must_be_equal=_LIKE, queued=True),
+    "reduce_scatter": Operation(("input_list",), "output", must_be_equal=("detail.reduce_op", "dtype")),
+    "reduce_scatter_tensor": Operation(("input",), "output", must_be_equal=_SUM, queued=True),
+    "all_to_all": Operation(("input_tensor_list",), "output_tensor_list", must_be_equal=("dtype",)),
+    "all_to_all_single": Operation(("input",), "output", must_be_equal=("dtype",)),
+    "gather": Operation(("tensor",), "gather_list", "dst", True, ("peer", *_LIKE)),
+    # The root hands in a list and the others nothing, so shapes may differ.
+    "scatter": Operation(("scatter_list", "tensor"), "tensor", "src", True, ("peer", "dtype")),
+    "send": Operation(("tensor",), peer="dst"),
+    "recv": Operation(("tensor",), "tensor", "src"),
+    "isend": Operation(("tensor",), peer="dst", asynchronous=True),
+    "irecv": Operation(("tensor",), "tensor", "src", asynchronous=True),
+    "barrier": Operation(),
+    "monitored_barrier": Operation(),
+    "all_gather_object": Operation(),
+    "broadcast_object_list": Operation(peer="src", root=True, must_be_equal=("peer",)),
+    "gather_object": Operation(peer="dst", root=True, must_be_equal=("peer",)),
+    "scatter_object_list": Operation(peer="src", root=True, must_be_equal=("peer",)),
+    "new_group": Operation(must_be_equal=("detail.ranks",)),
+    # Second names; they come and go with torch's versions.
+    "all_gather_single": Operation(("input_tensor",), same_as="all_gather_into_tensor"),
+    "reduce_scatter_single": Operation(("input",), same_as="reduce_scatter_tensor"),
+    "all_reduce_coalesced": Operation(("tensors",), same_as="all_reduce"),
+    "all_gather_coalesced": Operation(("input_tensor_list",), same_as="all_gather"),
 }
-
-
-# Functions that do what another one does; the record has the name of that one.
-SAME_AS = {
-    "all_gather_single": "all_gather_into_tensor",
-    "reduce_scatter_single": "reduce_scatter_tensor",
-    "all_reduce_coalesced": "all_reduce",
-    "all_gather_coalesced": "all_gather",
-}
-
-
-# Those that torch queues inside its coalescing manager, to make one call of them at its end.
-QUEUED = frozenset({"all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor"})
-
-
-_PEER = {
-    "send": "dst",
-    "isend": "dst",
-    "recv": "src",
-    "irecv": "src",
-    "broadcast": "src",
-    "scatter": "src",
-    "reduce": "dst",
-    "gather": "dst",
-    "broadcast_object_list": "src",
-    "scatter_object_list": "src",
-    "gather_object": "dst",
-}
-
-
 # What an operation is: the chapters, the figures and the budgets tell collectives and point-to-point apart.
-P2P_OPS = frozenset({"send", "recv", "isend", "irecv"})
+P2P_OPS = frozenset(name for name, operation in OPERATIONS.items() if operation.peer and not operation.root)
+SENDS = frozenset(name for name in P2P_OPS if OPERATIONS[name].peer == "dst")
+_UNKNOWN = Operation()
+
+
+def operation_of(op: str) -> Operation:
+    """The row of a recorded name; of one that is not in the table nothing is known."""
+    return OPERATIONS.get(op, _UNKNOWN)
+
+
+def peer_word(op: str) -> str:
+    """What the peer of a call is, for a person: "to" (send), "from" (recv) or "root"."""
+    if op in P2P_OPS:
+        return "to" if op in SENDS else "from"
+    return "root"
+
+
+def call_text(op: str, count: int, peer: int | None, line: int) -> str:
+    """A call for a person: "its 3rd all_reduce, line 25"; `count` is 1 for the rank's first such call."""
+    where = "" if peer is None else f" {peer_word(op)} rank {peer}" if op in P2P_OPS else f" (root {peer})"
+    return f"its {ordinal(count)} {op}{where}, line {line}"

@@ -19,8 +19,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import mean
 
+from .event import Event, Span
 from .intervals import Interval, length, union
-from .record import Event, Record, Span
+from .record import Record
 
 
 @dataclass(frozen=True)

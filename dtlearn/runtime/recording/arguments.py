@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from ..record.operations import _PEER, PAYLOAD
+from ..record.operations import OPERATIONS
 
 _REDUCTIONS: dict[Any, str] = {}  # names are slow to make
 
 
 def payload(op: str, arguments: dict[str, Any]) -> list[Any]:
     """The tensors that the call hands in (or receives into, for a pure receiver)."""
-    for name in PAYLOAD[op]:
+    for name in OPERATIONS[op].payload:
         value = arguments.get(name)
         if value is not None:
             values = value if isinstance(value, list | tuple) else [value]
@@ -42,10 +42,11 @@ def group_id(group: Any) -> str:
 
 
 def peer(op: str, arguments: dict[str, Any]) -> int | None:
+    """Global rank of the other end or the root; None if there is none, or any rank may send."""
     import torch.distributed as dist
 
-    name = _PEER.get(op)
-    if name is None:
+    name = OPERATIONS[op].peer
+    if not name:
         return None
     found, in_group = arguments.get(name), arguments.get(f"group_{name}")
     if found is None and in_group is not None:

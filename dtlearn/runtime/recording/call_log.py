@@ -33,8 +33,7 @@ from typing import Any
 
 from ..rank.kept_groups import keep_groups
 from ..record.log import spans_file
-from ..record.operations import P2P_OPS
-from ..words import call_text
+from ..record.operations import P2P_OPS, call_text
 from . import dispatch
 from .arguments import group_id, group_name
 from .call_site import Callers

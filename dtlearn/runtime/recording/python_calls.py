@@ -15,13 +15,13 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from ..record.operations import PAYLOAD, QUEUED, SAME_AS
+from ..record.operations import OPERATIONS, P2P_OPS
 from .arguments import detail, payload, peer
 
 if TYPE_CHECKING:
     from .call_log import CallLog
 
-_Function = Callable[..., Any]
+_Callable = Callable[..., Any]
 
 
 class _State(threading.local):
@@ -30,6 +30,26 @@ class _State(threading.local):
     depth = 0  # logged calls that it is in
     inner = 0  # bytes of the calls within the logged one
     batch: list[int] | None = None  # numbers of the calls that it made under torch's coalescing manager
+
+
+class _Function:
+    """A function that is wrapped, and how to read its arguments."""
+
+    def __init__(self, name: str, original: _Callable) -> None:
+        self.name, self.op = name, OPERATIONS[name].same_as or name
+        self.asynchronous, self.queued = OPERATIONS[self.op].asynchronous, OPERATIONS[self.op].queued
+        self.coalesces = name != self.op and name.endswith("coalesced")
+        parameters = inspect.signature(original).parameters
+        self._names = tuple(parameters)
+        self._defaults = {n: p.default for n, p in parameters.items() if p.default is not p.empty}
+        self._required, self._allowed = parameters.keys() - self._defaults.keys(), parameters.keys()
+
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
+        """All arguments by name. None: they do not fit, and torch itself says what is wrong with them."""
+        arguments = {**self._defaults, **dict(zip(self._names, args, strict=False)), **kwargs}
+        if len(args) > len(self._names) or not self._required <= arguments.keys() <= self._allowed:
+            return None
+        return arguments
 
 
 class PythonCalls:
@@ -44,7 +64,7 @@ class PythonCalls:
         """Put the wrappers in place."""
         from torch.distributed import distributed_c10d
 
-        for name in PAYLOAD:
+        for name in OPERATIONS:
             if hasattr(distributed_c10d, name):
                 self._replace(name, self._wrap(name, getattr(distributed_c10d, name)))
         self._replace("_coalescing_manager", self._coalescing(distributed_c10d._coalescing_manager))
@@ -59,46 +79,27 @@ class PythonCalls:
         """Whether no logged call is under way on this thread."""
         return not self._state.depth
 
-    def _replace(self, name: str, new: _Function) -> None:
+    def _replace(self, name: str, new: _Callable) -> None:
         for module in ("torch.distributed.distributed_c10d", "torch.distributed"):
             if original := getattr(sys.modules[module], name, None):
                 self._originals.append((sys.modules[module], name, original))
                 setattr(sys.modules[module], name, new)
 
-    def _wrap(self, name: str, original: _Function) -> _Function:
+    def _wrap(self, name: str, original: _Callable) -> _Callable:
         from torch.compiler import is_compiling
 
-        parameters = inspect.signature(original).parameters
-        names = tuple(parameters)
-        defaults = {n: p.default for n, p in parameters.items() if p.default is not p.empty}
-        required = parameters.keys() - defaults.keys()
-        op = SAME_AS.get(name, name)
-        state, log = self._state, self._log
-        may_be_queued = op in QUEUED
+        function, state, log = _Function(name, original), self._state, self._log
 
         @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if (
-                is_compiling()
-            ):  # the compiler must see nothing of ours; what it makes of the call comes to `hidden_calls.py`
+            if is_compiling():  # the compiler must see nothing of ours; what it makes of it comes to `hidden_calls.py`
                 return original(*args, **kwargs)
-            arguments = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
-            wrong = len(args) > len(names) or not required <= arguments.keys() <= parameters.keys()
-            if wrong or (
-                may_be_queued and _queue(arguments.get("group")) is not None
-            ):  # let torch itself say what is wrong with the arguments
+            arguments = function.arguments(args, kwargs)
+            if arguments is None or self._skip(function, arguments):
                 return original(*args, **kwargs)
-            given = payload(name, arguments)
-            if state.depth:  # a step of an operation that was logged already: its bytes belong to that one
-                state.inner += sum([t.numel() * t.element_size() for t in given])
-                return original(*args, **kwargs)
-            asynchronous = bool(arguments.get("async_op")) or op in ("isend", "irecv")
-            found = detail(arguments)
-            if name != op and name.endswith("coalesced"):
-                found["coalesced"] = len(given)
-            if (error := sys.exc_info()[1]) is not None:  # a collective in `finally` hides the exception that led there
-                found["during"] = f"{type(error).__name__}: {error}"[:200]
-            seq = log.enter(op, arguments.get("group"), given, peer(op, arguments), found, asynchronous)
+            inputs = payload(name, arguments)
+            asynchronous = function.asynchronous or bool(arguments.get("async_op"))
+            seq = self._note(function, arguments, inputs, asynchronous)
             state.depth, state.inner = 1, 0
             try:
                 result = original(*args, **kwargs)
@@ -107,25 +108,51 @@ class PythonCalls:
                 raise
             finally:
                 state.depth = 0
-            if not asynchronous:
-                log.leave(seq, state.inner)
-            elif state.batch is not None:
-                state.batch.append(seq)
-            elif result is not None:
-                caller = sys._getframe(1).f_code.co_filename
-                if caller.endswith(_HANDS_ON):
-                    log.late.follow(seq, result.get_future(), log.leave_hidden)
-                    return result
-                # A message of gloo has no future; that of a GPU's call is done as soon as the call is queued.
-                if op not in ("isend", "irecv") and given and given[0].device.type == "cpu":
-                    with contextlib.suppress(RuntimeError, AttributeError, NotImplementedError):
-                        log.late.follow(seq, result.get_future(), log.arrived)
-                return RecordedWork(result, (seq,), log, own=not caller.startswith(log.torch_folder))
+            if asynchronous:
+                return self._hand_back(result, seq, function, inputs, sys._getframe(1).f_code.co_filename)
+            log.leave(seq, state.inner)
             return result
 
         return wrapped
 
-    def _coalescing(self, original: _Function) -> _Function:
+    def _skip(self, function: _Function, arguments: dict[str, Any]) -> bool:
+        """Whether the call is part of one that is noted."""
+        if function.queued and _queue(arguments.get("group")) is not None:  # torch's manager makes one call of several
+            return True
+        if self._state.depth:  # a step of an operation that was noted already: its bytes belong to that one
+            inputs = payload(function.name, arguments)
+            self._state.inner += sum([t.numel() * t.element_size() for t in inputs])
+            return True
+        return False
+
+    def _note(self, function: _Function, arguments: dict[str, Any], inputs: list[Any], asynchronous: bool) -> int:
+        """Note that the call begins. Returns its number."""
+        more = detail(arguments)
+        if function.coalesces:
+            more["coalesced"] = len(inputs)
+        if (error := sys.exc_info()[1]) is not None:  # a collective in `finally` hides the exception that led there
+            more["during"] = f"{type(error).__name__}: {error}"[:200]
+        op = function.op
+        return self._log.enter(op, arguments.get("group"), inputs, peer(op, arguments), more, asynchronous)
+
+    def _hand_back(self, work: Any, seq: int, function: _Function, inputs: list[Any], caller: str) -> Any:
+        """The Work of a call, as the file `caller` gets it: what becomes of it is noted."""
+        log = self._log
+        if self._state.batch is not None:
+            self._state.batch.append(seq)
+            return work
+        if work is None:  # this rank is no member of the group
+            return None
+        if caller.endswith(_HANDS_ON):
+            log.late.follow(seq, work.get_future(), log.leave_hidden)
+            return work
+        # A message of gloo has no future; that of a GPU's call is done as soon as the call is queued.
+        if function.op not in P2P_OPS and inputs and inputs[0].device.type == "cpu":
+            with contextlib.suppress(RuntimeError, AttributeError, NotImplementedError):
+                log.late.follow(seq, work.get_future(), log.arrived)
+        return RecordedWork(work, (seq,), log, own=not caller.startswith(log.torch_folder))
+
+    def _coalescing(self, original: _Callable) -> _Callable:
         """torch's manager queues calls and makes one call of them when it is left: that one is noted."""
         state, log = self._state, self._log
 
@@ -161,9 +188,10 @@ class PythonCalls:
 
     def _enter_queued(self, queued: list[Any], group: Any, asynchronous: bool) -> int:
         name = queued[0].op.__name__
-        given = [each.tensor for each in queued]
-        found = {**detail({"op": queued[0].redop} if queued[0].redop is not None else {}), "coalesced": len(queued)}
-        return self._log.enter(SAME_AS.get(name, name), group, given, None, found, asynchronous)
+        inputs = [call.tensor for call in queued]
+        reduction = {"op": queued[0].redop} if queued[0].redop is not None else {}
+        more = {**detail(reduction), "coalesced": len(queued)}
+        return self._log.enter(OPERATIONS[name].same_as or name, group, inputs, None, more, asynchronous)
 
 
 def _queue(group: Any) -> list[Any] | None:

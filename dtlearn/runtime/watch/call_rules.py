@@ -6,35 +6,24 @@ depends on the operation: a scatter's root hands in a list and the others nothin
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
 from ..faults.diagnosis import Diagnosis, parted_hint, places_hint
-from ..record.record import Event
-from ..words import ordinal, parties_text, ranks_text
-from .message_rules import RankView, find_misfit, find_stranger, group_key, lane, lone_sends, partner, sends, unmatched
+from ..record.event import Event
+from ..record.operations import operation_of
+from ..words import parties_text, ranks_text
+from .message_rules import (
+    RankView,
+    find_dropped_half,
+    find_misfit,
+    find_stranger,
+    message_deadlock,
+    partner,
+    settled_messages,
+)
 
-# What must be equal on every member, beyond the operation itself. Operations not listed: the operation alone.
-_REDUCES = ("detail.reduce_op", "dtype", "shape")
-_EQUAL = {
-    "all_reduce": _REDUCES,
-    "reduce": ("peer", *_REDUCES),
-    "reduce_scatter": ("detail.reduce_op", "dtype"),
-    "reduce_scatter_tensor": _REDUCES,
-    "broadcast": ("peer", "dtype", "shape"),
-    "scatter": ("peer", "dtype"),
-    "gather": ("peer", "dtype", "shape"),
-    "all_gather": ("dtype", "shape"),
-    "all_gather_into_tensor": ("dtype", "shape"),
-    "all_to_all": ("dtype",),
-    "all_to_all_single": ("dtype",),
-    "broadcast_object_list": ("peer",),
-    "scatter_object_list": ("peer",),
-    "gather_object": ("peer",),
-    "new_group": ("detail.ranks",),
-}
 _CODES = {
     "peer": "DTL-COLL-ROOT",
     "detail.reduce_op": "DTL-COLL-OP",
@@ -72,7 +61,7 @@ def find_mismatch(views: Mapping[int, RankView], fitting: dict[str, set[int]] | 
 
 def find_deadlock(views: Mapping[int, RankView]) -> Diagnosis | None:
     """Ranks that wait for one that has ended, or for each other. None while anybody can still make progress."""
-    if found := _dropped_half(views):
+    if found := find_dropped_half(views):
         return found
     awaited = {rank: _waits_for(rank, view, views) for rank, view in views.items() if view.blocked is not None}
     stuck = {rank for rank, others in awaited.items() if others}
@@ -84,10 +73,10 @@ def find_deadlock(views: Mapping[int, RankView]) -> Diagnosis | None:
     blocked = {rank: views[rank].blocked for rank in sorted(stuck)}
     absent = sorted(set().union(*(awaited[r] for r in stuck)) & gone)
     if all(event is not None and event.is_p2p for event in blocked.values()):
-        return _p2p_deadlock(blocked, absent, views)
+        return message_deadlock(blocked, absent, views)
     if absent:
         return skipped(blocked, absent, views)
-    groups = {group_key(event) for event in blocked.values() if event is not None}
+    groups = {event.group_key for event in blocked.values() if event is not None}
     code = "DTL-COLL-GROUPS" if len(groups) > 1 else "DTL-COLL-ORDER"
     headline = f"{ranks_text(list(blocked))} wait for each other in different calls"
     return Diagnosis(code, headline, tuple(blocked), blocked, dict.fromkeys(blocked, "waits"))
@@ -102,18 +91,8 @@ def settled(views: Mapping[int, RankView], keep: int) -> dict[int, set[int]]:
             bound = min(max(calls) for calls in histories.values()) - keep
             for rank, calls in histories.items():
                 done[rank] |= {event.seq for k, event in calls.items() if k <= bound}
-    p2p = [event for view in views.values() for event in view.calls if event.is_p2p]
-    if all(event.peer is not None for event in p2p):  # a receive from anyone could pair with any message
-        lanes: dict[tuple[object, ...], tuple[list[Event], list[Event]]] = defaultdict(lambda: ([], []))
-        for event in p2p:
-            ends = (event.rank, event.peer) if sends(event) else (event.peer, event.rank)
-            lanes[(*ends, *lane(event))][not sends(event)].append(event)
-        for sent, received in lanes.values():
-            for pair in zip(sent, received, strict=False):
-                if any(event.end_ns is None for event in pair):
-                    break  # the rest of the lane must keep its places
-                for event in pair:
-                    done[event.rank].add(event.seq)
+    for event in settled_messages(views):
+        done[event.rank].add(event.seq)
     return done
 
 
@@ -123,7 +102,7 @@ def by_group(views: Mapping[int, RankView]) -> dict[str, dict[int, dict[int, Eve
     for rank, view in views.items():
         for event in view.calls:
             if not event.is_p2p and not event.detail.get("local"):
-                found[group_key(event)][rank][event.group_seq] = event
+                found[event.group_key][rank][event.group_seq] = event
     return found
 
 
@@ -142,7 +121,7 @@ def _compare(calls: Mapping[int, Event]) -> Diagnosis | None:
         )
         return Diagnosis("DTL-COLL-ORDER", headline, tuple(calls), calls, states)
     uneven = any(e.detail.get("uneven") for e in calls.values())  # NCCL can gather parts of different sizes
-    for what in _EQUAL.get(first.op, ()):
+    for what in operation_of(first.op).must_be_equal:
         if not (uneven and what == "shape") and len({_attribute(e, what) for e in calls.values()}) > 1:
             one, several = _WORDS[what]
             values = {r: f"{one} {_attribute(e, what)}" for r, e in calls.items()}
@@ -161,7 +140,7 @@ def _waits_for(rank: int, view: RankView, views: Mapping[int, RankView]) -> set[
     event = view.blocked
     assert event is not None
     if not event.is_p2p:
-        key, k = group_key(event), event.group_seq
+        key, k = event.group_key, event.group_seq
         return {
             other
             for other in members(key, views)
@@ -173,49 +152,7 @@ def _waits_for(rank: int, view: RankView, views: Mapping[int, RankView]) -> set[
 
 
 def _is_call(event: Event, key: str, k: int) -> bool:
-    return not event.is_p2p and event.group_seq == k and group_key(event) == key
-
-
-def _dropped_half(views: Mapping[int, RankView]) -> Diagnosis | None:
-    """A rank that waits for a message whose Work was thrown away: gloo then gives the message up."""
-    for rank, view in views.items():
-        event = view.blocked
-        if event is None or not event.is_p2p or event.peer is None or event.peer not in views:
-            continue
-        other = partner(event, views)
-        if other is not None and other.end_ns is None and other.detail.get("dropped"):
-            verb = "receives" if sends(other) else "sends"
-            count = ordinal(sum(e.op == other.op and e.seq <= other.seq for e in views[other.rank].calls))
-            headline = (
-                f"rank {other.rank} never waited for its {count} {other.op}, line {other.line}, which was given up; "
-                f"rank {rank} {verb} in vain"
-            )
-            calls = {other.rank: other, rank: event}
-            return Diagnosis("DTL-ASYNC-WAIT", headline, (other.rank,), calls, {other.rank: "dropped", rank: "waits"})
-    return None
-
-
-def _p2p_deadlock(blocked: Mapping[int, Event | None], absent: list[int], views: Mapping[int, RankView]) -> Diagnosis:
-    states: dict[int, str] = dict.fromkeys(blocked, "waits")
-    kinds = {sends(e) for e in blocked.values() if e is not None}
-    waiting = [e for e in blocked.values() if e is not None]
-    pending = lone_sends(views)
-    if not absent and len(kinds) == 1 and not (kinds == {False} and pending):
-        verb = "send to each other and nobody receives" if kinds == {True} else "wait to receive and nobody sends"
-        return Diagnosis("DTL-P2P-CYCLE", f"{ranks_text(list(blocked))} {verb}", tuple(blocked), blocked, states)
-    calls: dict[int, Event | None] = dict(blocked)
-    for rank in absent:
-        calls[rank] = views[rank].calls[-1] if views[rank].calls else None
-        states[rank] = "ended"
-    for one, other in itertools.permutations([*waiting, *(e for e in pending if e not in waiting)], 2):
-        if sends(one) and not sends(other) and (one.peer, other.peer) == (other.rank, one.rank):
-            tags = one.detail.get("tag", 0), other.detail.get("tag", 0)
-            if tags[0] != tags[1] and group_key(one) == group_key(other):
-                headline = (
-                    f"rank {one.rank} sends to rank {other.rank} with tag {tags[0]}, which receives tag {tags[1]}"
-                )
-                return Diagnosis("DTL-P2P-TAG", headline, tuple(blocked), calls, states)
-    return Diagnosis("DTL-P2P-UNMATCHED", unmatched(waiting), tuple(blocked), calls, states)
+    return not event.is_p2p and event.group_seq == k and event.group_key == key
 
 
 def skipped(
@@ -224,7 +161,7 @@ def skipped(
     waiting = [r for r, e in blocked.items() if e is not None]
     first = blocked[waiting[0]]
     assert first is not None
-    absent = [r for r in absent if r in members(group_key(first), views)]
+    absent = [r for r in absent if r in members(first.group_key, views)]
     calls: dict[int, Event | None] = {**blocked, **dict.fromkeys(absent)}
     state = "waits" if verb == "wait in" else "made this call"
     states = {**dict.fromkeys(blocked, state), **dict.fromkeys(absent, "ended")}
@@ -233,8 +170,8 @@ def skipped(
         f"{ranks_text(waiting)} {verb} {first.op} number {first.group_seq + 1} of their group; "
         f"{ranks_text(absent)} ended without making that call"
     )
-    key = group_key(first)
+    key = first.group_key
     histories = {
-        r: [e for e in views[r].calls if not e.is_p2p and group_key(e) == key] for r in sorted([*waiting, *absent])
+        r: [e for e in views[r].calls if not e.is_p2p and e.group_key == key] for r in sorted([*waiting, *absent])
     }
     return Diagnosis("DTL-COLL-SKIP", headline, tuple(absent), calls, states, parted_hint(histories))

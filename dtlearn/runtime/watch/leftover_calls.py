@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..faults.diagnosis import Diagnosis
-from ..record.record import Event
+from ..record.event import Event
 from ..words import ordinal
 from .call_rules import by_group, members, skipped
 from .message_rules import RankView, partner, unmatched

@@ -1,13 +1,15 @@
-"""Which send belongs to which receive, as far as the logs of the ranks tell."""
+"""The rules of the watch for messages, as pure functions: has each the other half that it needs, and do they fit?"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..faults.diagnosis import Diagnosis
-from ..record.record import Event
+from ..record.event import Event
+from ..record.pairs import Lane, lane, pairs
+from ..words import ordinal, ranks_text
 
 
 @dataclass(frozen=True)
@@ -25,34 +27,16 @@ class RankView:
     ended: bool
 
 
-def group_key(event: Event) -> str:
-    """Two groups may have the same ranks: torch's own name tells them apart."""
-    return f"{event.group}|{event.detail.get('group_id', '')}"
-
-
 def partner(event: Event, views: Mapping[int, RankView]) -> Event | None:
-    """The other half of a message: the n-th send pairs with the n-th recv of that peer, tag and group."""
+    """The other half of a message; None if that rank has not posted it. What it receives from anyone may be it."""
     assert event.peer is not None
-    mine = [e for e in views[event.rank].calls if e.is_p2p and _same_lane(e, event)]
-    n = mine.index(event)
-    theirs = [e for e in views[event.peer].calls if e.is_p2p and _opposite_lane(e, event)]
-    return theirs[n] if n < len(theirs) else None
-
-
-def sends(event: Event) -> bool:
-    return event.op in ("send", "isend")
-
-
-def lane(event: Event) -> tuple[object, ...]:
-    return (event.detail.get("tag", 0), group_key(event))
-
-
-def _same_lane(one: Event, other: Event) -> bool:
-    return sends(one) == sends(other) and one.peer == other.peer and lane(one) == lane(other)
-
-
-def _opposite_lane(one: Event, other: Event) -> bool:
-    return sends(one) != sends(other) and one.peer in (other.rank, None) and lane(one) == lane(other)
+    calls = [call for rank in {event.rank, event.peer} for call in views[rank].calls]
+    for sent, received in pairs(calls, from_anyone=event.sends):
+        if event is sent:
+            return received
+        if event is received:
+            return sent
+    return None
 
 
 def unmatched(events: Sequence[Event]) -> str:
@@ -60,14 +44,8 @@ def unmatched(events: Sequence[Event]) -> str:
     halves = []
     for event in events:
         peer = "any rank" if event.peer is None else f"rank {event.peer}"
-        halves.append(f"rank {event.rank} {'sends to' if sends(event) else 'receives from'} {peer}")
+        halves.append(f"rank {event.rank} {'sends to' if event.sends else 'receives from'} {peer}")
     return f"{', '.join(halves)}, and the other half is missing"
-
-
-def lone_sends(views: Mapping[int, RankView]) -> list[Event]:
-    """Sends under way that no rank has a receive for; an isend is one although its rank may not wait for it."""
-    under_way = [e for view in views.values() for e in view.calls if sends(e) and e.end_ns is None and e.peer in views]
-    return [event for event in under_way if not partner(event, views)]
 
 
 def find_stranger(views: Mapping[int, RankView]) -> Diagnosis | None:
@@ -83,7 +61,7 @@ def find_stranger(views: Mapping[int, RankView]) -> Diagnosis | None:
     if not found:
         return None
     first = min(found.values(), key=lambda event: event.start_ns)
-    verb, size = "sends to" if sends(first) else "receives from", first.detail.get("world_size")
+    verb, size = "sends to" if first.sends else "receives from", first.detail.get("world_size")
     whom = f"rank {first.peer}, but the job has only {size} rank{'s' * (size != 1)}"
     if first.peer == first.rank:
         whom = "itself: a message needs two ranks; what stays on the rank is copied"
@@ -100,22 +78,79 @@ def _is_stranger(event: Event) -> bool:
 
 def find_misfit(views: Mapping[int, RankView]) -> Diagnosis | None:
     """A message that is longer or shorter than what its receiver has room for."""
-    lanes: dict[tuple[object, ...], tuple[list[Event], list[Event]]] = defaultdict(lambda: ([], []))
     anyone = {rank for rank, view in views.items() for e in view.calls if e.is_p2p and e.peer is None}
-    for rank, view in sorted(views.items()):
-        for event in view.calls:
-            if event.is_p2p and event.peer is not None and "raised" not in event.detail:
-                ends = (rank, event.peer) if sends(event) else (event.peer, rank)
-                lanes[(*ends, *lane(event))][not sends(event)].append(event)
-    for (_, receiver, *_), (sent, received) in lanes.items():
-        for one, other in zip(sent, received, strict=False):
-            if one.nbytes != other.nbytes and receiver not in anyone:  # a receive from anyone may have taken it
-                headline = (
-                    f"rank {one.rank} sends {one.nbytes:,} bytes to rank {other.rank}, which has room for "
-                    f"{other.nbytes:,}"
-                )
-                calls = {one.rank: one, other.rank: other}
-                return Diagnosis(
-                    "DTL-P2P-SIZE", headline, (one.rank, other.rank), calls, dict.fromkeys(calls, "called")
-                )
+    calls = [e for _, view in sorted(views.items()) for e in view.calls if "raised" not in e.detail]
+    for sent, received in pairs(calls):
+        if sent.nbytes != received.nbytes and received.rank not in anyone:  # a receive from anyone may have taken it
+            headline = (
+                f"rank {sent.rank} sends {sent.nbytes:,} bytes to rank {received.rank}, which has room for "
+                f"{received.nbytes:,}"
+            )
+            ends = {sent.rank: sent, received.rank: received}
+            return Diagnosis("DTL-P2P-SIZE", headline, (sent.rank, received.rank), ends, dict.fromkeys(ends, "called"))
     return None
+
+
+def settled_messages(views: Mapping[int, RankView]) -> Iterator[Event]:
+    """Both halves of the messages that were sent and received. Without them the others pair as they did."""
+    messages = [event for view in views.values() for event in view.calls if event.is_p2p]
+    if any(event.peer is None for event in messages):  # a receive from anyone could pair with any message
+        return
+    held: set[Lane] = set()  # behind a message under way, the rest of its lane must keep its places
+    for pair in pairs(messages):
+        way = lane(pair[0], pair[1].rank)
+        if way in held or any(event.end_ns is None for event in pair):
+            held.add(way)
+        else:
+            yield from pair
+
+
+def find_dropped_half(views: Mapping[int, RankView]) -> Diagnosis | None:
+    """A rank that waits for a message whose Work was thrown away: gloo then gives the message up."""
+    for rank, view in views.items():
+        event = view.blocked
+        if event is None or not event.is_p2p or event.peer is None or event.peer not in views:
+            continue
+        other = partner(event, views)
+        if other is not None and other.end_ns is None and other.detail.get("dropped"):
+            verb = "receives" if other.sends else "sends"
+            count = ordinal(sum(e.op == other.op and e.seq <= other.seq for e in views[other.rank].calls))
+            headline = (
+                f"rank {other.rank} never waited for its {count} {other.op}, line {other.line}, which was given up; "
+                f"rank {rank} {verb} in vain"
+            )
+            calls = {other.rank: other, rank: event}
+            return Diagnosis("DTL-ASYNC-WAIT", headline, (other.rank,), calls, {other.rank: "dropped", rank: "waits"})
+    return None
+
+
+def lone_sends(views: Mapping[int, RankView]) -> list[Event]:
+    """Sends under way that no rank has a receive for; an isend is one although its rank may not wait for it."""
+    under_way = [e for view in views.values() for e in view.calls if e.sends and e.end_ns is None and e.peer in views]
+    return [event for event in under_way if not partner(event, views)]
+
+
+def message_deadlock(
+    blocked: Mapping[int, Event | None], absent: list[int], views: Mapping[int, RankView]
+) -> Diagnosis:
+    """Of ranks that wait in messages only, `blocked`, for each other or for ranks that have ended, `absent`."""
+    states: dict[int, str] = dict.fromkeys(blocked, "waits")
+    kinds = {e.sends for e in blocked.values() if e is not None}
+    waiting = [e for e in blocked.values() if e is not None]
+    pending = lone_sends(views)
+    if not absent and len(kinds) == 1 and not (kinds == {False} and pending):
+        verb = "send to each other and nobody receives" if kinds == {True} else "wait to receive and nobody sends"
+        return Diagnosis("DTL-P2P-CYCLE", f"{ranks_text(list(blocked))} {verb}", tuple(blocked), blocked, states)
+    calls: dict[int, Event | None] = dict(blocked)
+    for rank in absent:
+        calls[rank] = views[rank].calls[-1] if views[rank].calls else None
+        states[rank] = "ended"
+    for one, other in itertools.permutations([*waiting, *(e for e in pending if e not in waiting)], 2):
+        if one.sends and not other.sends and (one.peer, other.peer) == (other.rank, one.rank):
+            tags = one.detail.get("tag", 0), other.detail.get("tag", 0)
+            if tags[0] != tags[1] and one.group_key == other.group_key:
+                headline = (
+                    f"rank {one.rank} sends to rank {other.rank} with tag {tags[0]}, which receives tag {tags[1]}"
+                )
+                return Diagnosis("DTL-P2P-TAG", headline, tuple(blocked), calls, states)
+    return Diagnosis("DTL-P2P-UNMATCHED", unmatched(waiting), tuple(blocked), calls, states)

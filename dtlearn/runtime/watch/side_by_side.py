@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..faults.diagnosis import describe_call
-from ..record.record import Event
+from ..record.event import Event
 from ..words import columns, ranks_text
-from .message_rules import group_key
 
 
 def side_by_side(last_calls: Mapping[int, Sequence[Event]], keep: int = 8) -> list[str]:
@@ -21,7 +20,7 @@ def side_by_side(last_calls: Mapping[int, Sequence[Event]], keep: int = 8) -> li
     for rank, events in last_calls.items():
         for event in events:
             if not event.is_p2p and not event.detail.get("local"):
-                collectives.setdefault(group_key(event), {}).setdefault(rank, {})[event.group_seq] = event
+                collectives.setdefault(event.group_key, {}).setdefault(rank, {})[event.group_seq] = event
     lines: list[str] = []
     for key, calls in collectives.items():
         name = key.split("|")[0]

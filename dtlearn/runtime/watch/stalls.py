@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from ..faults.diagnosis import Diagnosis
 from ..faults.stacks import Stuck
-from ..record.record import Event
+from ..record.event import Event
 from ..words import ranks_text
 
 APART = 0.5  # seconds between two looks

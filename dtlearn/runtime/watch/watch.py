@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..faults.diagnosis import Diagnosis
+from ..record.event import Event
 from ..record.log_tail import LogTail, Wait
-from ..record.record import Event
 from .call_rules import RankView, find_deadlock, find_mismatch, settled
 from .leftover_calls import find_leftover
 

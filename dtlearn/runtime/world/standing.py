@@ -10,8 +10,8 @@ from typing import Any
 from ..faults.diagnosis import describe_call
 from ..faults.stacks import Frame
 from ..rank.flight_recorder import TraceEntry, differs, entry
+from ..record.event import Event
 from ..record.log import read_call_log
-from ..record.record import Event
 from ..watch.side_by_side import side_by_side
 from ..watch.watch import Watch
 from ..words import columns

@@ -4,7 +4,8 @@ from dataclasses import replace
 from dtlearn import cli
 from dtlearn.cli.bench import benches, data_parallel
 from dtlearn.cli.bench.data_parallel import DataParallelResult
-from dtlearn.runtime.record.record import Event, Span, merge
+from dtlearn.runtime.record.event import Event, Span
+from dtlearn.runtime.record.record import merge
 
 MS = 1_000_000
 

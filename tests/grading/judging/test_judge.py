@@ -12,7 +12,8 @@ from dtlearn.runtime.errors import RankError, RanksDisagree, RanksTimeout
 from dtlearn.runtime.faults.diagnosis import Diagnosis
 from dtlearn.runtime.faults.failure import Failure
 from dtlearn.runtime.faults.stacks import Stuck
-from dtlearn.runtime.record.record import Event, Record
+from dtlearn.runtime.record.event import Event
+from dtlearn.runtime.record.record import Record
 
 FILE = "exercises/ch01_ranks/mean.py"
 ANSWER = Answer("", FILE, "mean")

@@ -1,9 +1,77 @@
-"""Phases read back, also those that never ended; and one record of several logs."""
+"""Logs read back, also those that were cut short: calls, phases; and one record of several logs."""
 
 import json
 
-from dtlearn.runtime.record.log import RankLog, merge_logs, read_rank_log, read_spans, spans_file
-from dtlearn.runtime.record.record import Span
+import pytest
+
+from dtlearn.runtime.record.event import Span
+from dtlearn.runtime.record.log import RankLog, merge_logs, read_call_log, read_rank_log, read_spans, spans_file
+
+BEGIN = {
+    "seq": 0,
+    "op": "all_reduce",
+    "group": "world",
+    "group_seq": 0,
+    "nbytes": 8,
+    "dtype": "float32",
+    "shape": [2],
+    "peer": None,
+    "detail": {"reduce_op": "SUM"},
+    "asynchronous": False,
+    "file": "train.py",
+    "line": 14,
+    "code": "dist.all_reduce(x)",
+    "start_ns": 100,
+}
+
+
+def write(path, *lines, cut: int = 0):
+    data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    path.write_bytes(data[: len(data) - cut])
+    return path
+
+
+def test_a_log_becomes_events(tmp_path):
+    path = write(tmp_path / "log", BEGIN, {"end": 0, "end_ns": 150}, {**BEGIN, "seq": 1, "shape": None, "dtype": None})
+    first, second = read_call_log(path, rank=3)
+    assert (first.rank, first.seq, first.start_ns, first.end_ns) == (3, 0, 100, 150)
+    assert first.shape == (2,)
+    assert (first.file, first.line, first.code) == ("train.py", 14, "dist.all_reduce(x)")
+    assert second.end_ns is None
+    assert second.shape is None
+
+
+@pytest.mark.parametrize("cut", range(1, 20))
+def test_a_last_line_that_was_cut_is_left_out(tmp_path, cut):
+    path = write(tmp_path / "log", BEGIN, {"end": 0, "end_ns": 150}, cut=cut)
+    (event,) = read_call_log(path, rank=0)
+    assert event.end_ns == (150 if cut == 1 else None)  # without its line end the line is still whole
+
+
+def test_an_end_may_correct_the_bytes_and_name_an_exception(tmp_path):
+    path = write(tmp_path / "log", BEGIN, {"end": 0, "end_ns": 150, "nbytes": 99, "raised": "RuntimeError"})
+    (event,) = read_call_log(path, rank=0)
+    assert event.nbytes == 99
+    assert event.detail == {"reduce_op": "SUM", "raised": "RuntimeError"}
+
+
+def test_the_begin_of_a_wait_and_an_end_that_nobody_saw_are_kept(tmp_path):
+    path = write(tmp_path / "log", BEGIN, {"wait": 0, "wait_ns": 120}, {"end": 0, "end_ns": 150, "unseen": True})
+    (event,) = read_call_log(path, rank=0)
+    assert (event.wait_ns, event.end_ns, event.detail["unseen"]) == (120, 150, True)
+
+
+def test_calls_of_a_cell_count_from_0_whatever_came_before(tmp_path):
+    path = write(tmp_path / "log", {**BEGIN, "seq": 7}, {**BEGIN, "seq": 8}, {"end": 8, "end_ns": 150})
+    assert [(e.seq, e.end_ns) for e in read_call_log(path, rank=0)] == [(0, None), (1, 150)]
+
+
+def test_an_end_without_its_beginning_is_left_out(tmp_path):
+    assert read_call_log(write(tmp_path / "log", {"end": 7, "end_ns": 1}), rank=0) == []
+
+
+def test_a_rank_that_made_no_call_has_no_events(tmp_path):
+    assert read_call_log(tmp_path / "none", rank=0) == []
 
 
 def test_phases_are_read_back_and_a_cut_line_is_left_out(tmp_path):

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from dtlearn.runtime.record.record import Event, Span, merge
+from dtlearn.runtime.record.event import Event, Span
+from dtlearn.runtime.record.record import merge
 from dtlearn.runtime.record.training_steps import arrival, exposed, exposed_of_slowest, part, recorded_steps
 
 S = 1_000_000_000

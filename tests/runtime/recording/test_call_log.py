@@ -193,7 +193,7 @@ def test_the_caller_is_the_learners_line_also_below_torchs_own_code():
 
     record = record_of(caller, 1)
     lines = [(os.path.basename(e.file), e.code) for e in record]
-    assert lines[0] == ("test_recorder.py", "dist.barrier()  # the line to be found")
+    assert lines[0] == ("test_call_log.py", "dist.barrier()  # the line to be found")
     assert lines[-1][1].endswith("# and this one")
     first = caller.__code__.co_firstlineno
     assert [e.line - first for e in record] == [1, 2]

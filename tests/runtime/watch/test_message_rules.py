@@ -1,4 +1,6 @@
-from dtlearn.runtime.watch.message_rules import find_misfit, find_stranger, group_key, lone_sends, partner
+"""The rules for messages, on calls of made-up ranks."""
+
+from dtlearn.runtime.watch.message_rules import find_misfit, find_stranger, lone_sends, partner, settled_messages
 from tests.runtime.events import Rank, views
 
 
@@ -21,9 +23,26 @@ def test_a_recv_from_anyone_takes_any_send():
     assert partner(sender.calls[0], views(sender, receiver)) is receiver.calls[0]
 
 
-def test_groups_of_the_same_ranks_have_different_keys():
-    one, other = (Rank(0).call(group="0,1", group_id=name).calls[0] for name in ("a", "b"))
-    assert group_key(one) != group_key(other)
+def test_a_recv_of_one_rank_has_its_send_also_behind_a_recv_from_anyone():
+    sender, receiver = Rank(0).call("send", peer=1), Rank(1).call("recv", peer=None).call("recv", peer=0)
+    assert partner(receiver.calls[1], views(sender, receiver)) is sender.calls[0]
+
+
+def test_two_messages_to_oneself_do_not_take_each_others_half():
+    alone = Rank(0).call("isend", peer=0).call("irecv", peer=0).call("isend", peer=0)
+    seen = views(alone)
+    assert partner(alone.calls[0], seen) is alone.calls[1]
+    assert partner(alone.calls[2], seen) is None
+
+
+def test_behind_a_message_under_way_its_lane_stays_and_other_lanes_go():
+    sender = Rank(0).call("send", peer=1).call("isend", peer=1, done=False).call("send", peer=1)
+    receiver = Rank(1).call("recv", peer=0).call("recv", peer=0).call("recv", peer=0)
+    sender.call("send", peer=1, tag=7)
+    receiver.call("recv", peer=0, tag=7)
+    assert [(e.rank, e.seq) for e in settled_messages(views(sender, receiver))] == [(0, 0), (1, 0), (0, 3), (1, 3)]
+    receiver.call("recv", peer=None)  # it could pair with any
+    assert list(settled_messages(views(sender, receiver))) == []
 
 
 def test_a_send_without_a_receive_is_lone():
