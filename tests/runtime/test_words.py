@@ -1,8 +1,8 @@
-"""Ranks in words, and the line on a record that lacks something."""
+"""Ranks and ordinals in words, and the line on a record that lacks something."""
 
 import pytest
 
-from dtlearn.runtime.words import incomplete, ranks_text
+from dtlearn.runtime.words import incomplete, ordinal, ranks_text
 from tests.runtime.full_disk import LINE
 
 
@@ -27,3 +27,21 @@ def test_each_incomplete_log_has_a_line():
         "the record of rank 0 is incomplete: a",
         "the record of rank 1 is incomplete: b",
     ]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (1, "1st"),
+        (2, "2nd"),
+        (3, "3rd"),
+        (4, "4th"),
+        (11, "11th"),
+        (12, "12th"),
+        (13, "13th"),
+        (21, "21st"),
+        (112, "112th"),
+    ],
+)
+def test_ordinals(number, text):
+    assert ordinal(number) == text
