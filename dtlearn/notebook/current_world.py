@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from ..runtime.agent.client import get_agent
-from ..runtime.device import check_world_size, default_size, place
+from ..runtime.agent.client import Agent, get_agent
+from ..runtime.device import default_size
 from ..runtime.errors import DtlearnError
-from ..runtime.lab.config import Lab, read_lab
-from ..runtime.lab.head.agent import connect_lab
-from ..runtime.link.link import Link, connect
+from ..runtime.lab.config import read_lab
+from ..runtime.lab.head.agent import LabAgent
+from ..runtime.link.link import Link
 from ..runtime.world.world import World
 
 _current: World | None = None
@@ -31,18 +31,15 @@ def world(world_size: int | str | os.PathLike[str], *, device: str = "auto", lin
         LaunchError: the ranks could not be started.
     """
     global _current
-    # What cannot be started must not cost the ranks that are there.
-    where: int | Lab
+    agent: Agent | None = None
     if isinstance(world_size, str | os.PathLike):
-        where = read_lab(world_size)
-        connect_lab(where, device, link)
-    else:
-        where = check_world_size(world_size)
-        connect(place(where, get_agent().hello()["num_gpus"], device), link)
+        lab = read_lab(world_size)
+        agent, world_size = LabAgent(lab), lab.size
+    (agent or get_agent()).place(world_size, device, link)  # what cannot be started must not cost the ranks that exist
     if _current is not None and _current.running:
         print(f"the {_current.size} ranks started earlier were ended, and their variables with them")
         _current.stop()
-    _current = World(where, device, link)
+    _current = World(world_size, device, link, agent)
     return _current
 
 

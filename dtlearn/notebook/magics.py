@@ -125,6 +125,7 @@ class RanksMagics(Magics):
     @cell_magic
     def launch(self, line: str, cell: str) -> None:
         """Run this cell as a script of its own, once, in new processes started by torchrun."""
+        from ..runtime.lab.head.agent import LabAgent
         from ..runtime.lab.head.launch import launch_on_lab
         from ..runtime.launch import launch_script
 
@@ -135,7 +136,8 @@ class RanksMagics(Magics):
         if world is not None and world.running and any(d != "cpu" for d in world.placement.devices):
             raise DtlearnError("the notebook's ranks hold the GPUs: stop them first with `%world stop`")
         view = args.show or ("stream" if is_live() else "grouped")
-        lab = world.lab if world is not None and args.nodes == "all" else None
+        lab = world.agent if world is not None and args.nodes == "all" else None
+        lab = lab if isinstance(lab, LabAgent) else None
         if args.nodes == "all" and lab is None:
             raise UsageError("--nodes all needs ranks on a lab: start them with dtlearn.world('lab.toml')")
         if lab is not None and (args.launcher != "torchrun" or args.file):
@@ -144,8 +146,8 @@ class RanksMagics(Magics):
         sink = _VIEWS[view](list(range(args.ranks * nodes)))
         try:
             with _expecting(args.expect, sink):
-                if world is not None and lab is not None:
-                    launch_on_lab(world, cell, args.ranks, args=args.args, timeout=args.time_limit, sink=sink)
+                if lab is not None:
+                    launch_on_lab(lab, cell, args.ranks, args=args.args, timeout=args.time_limit, sink=sink)
                     return
                 launch_script(
                     cell,

@@ -1,18 +1,21 @@
 """Which ranks `%%ranks` uses. The ranks are played here: real ones are in test_magics.py."""
 
-from types import SimpleNamespace
-
 import pytest
 
 from dtlearn.notebook import current_world
 from dtlearn.runtime import Link
+from dtlearn.runtime.agent.client import LocalAgent
 from dtlearn.runtime.errors import DtlearnError
-from dtlearn.runtime.lab.config import Lab
+
+
+class PlayedAgent(LocalAgent):
+    def __init__(self):
+        self._hello = {"num_gpus": 0}
 
 
 class PlayedWorld:
-    def __init__(self, size, device, link):
-        self.size, self.device, self.link = size, device, link
+    def __init__(self, size, device, link, agent):
+        self.size, self.device, self.link, self.agent = size, device, link, agent
         self.running = True
 
     def __repr__(self):
@@ -28,7 +31,7 @@ def fresh(monkeypatch):
     monkeypatch.setattr(current_world, "_current", None)
     monkeypatch.setattr(current_world, "World", PlayedWorld)
     monkeypatch.setattr(current_world, "default_size", lambda: 4)
-    monkeypatch.setattr(current_world, "get_agent", lambda: SimpleNamespace(hello=lambda: {"num_gpus": 0}))
+    monkeypatch.setattr(current_world, "get_agent", PlayedAgent)
 
 
 def test_the_world_that_was_started_is_used(capsys):
@@ -90,5 +93,6 @@ def test_a_path_is_a_lab_and_a_mistake_in_it_does_not_cost_the_world_that_is_the
     with pytest.raises(ValueError, match="an emulated link is for ranks on one machine"):
         current_world.world(path, link=current_world.Link())
     assert current_world.current_world() is old and old.running
-    assert isinstance(current_world.world(str(path)).size, Lab)  # the played world got it in place of a number
+    on_a_lab = current_world.world(str(path))
+    assert on_a_lab.size == 3 and on_a_lab.agent.lab.path == path
     assert not old.running

@@ -24,7 +24,7 @@ def family(notebook) -> list[int]:
     """Starts ranks with daemons, and returns the numbers of everything that the kernel has started."""
     assert notebook.run("%load_ext dtlearn\nimport dtlearn\nworld = dtlearn.world(2, device='cpu')").ok
     assert notebook.run(f"%%ranks\n{DAEMON}").ok
-    pids = notebook.value("world.pids + world.gather('daemon') + [world.ranks.agent.pid]")
+    pids = notebook.value("world.pids + world.gather('daemon') + [world.agent.pid]")
     assert len(pids) == 5 and all(map(lives, pids))
     return pids
 

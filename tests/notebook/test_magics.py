@@ -338,7 +338,7 @@ def test_an_interrupt_ends_a_hanging_cell_and_keeps_the_variables(notebook):
 
 def test_no_rank_outlives_a_killed_kernel_even_if_it_hangs(opened_again):
     notebook = opened_again.notebook
-    pids = notebook.value("world.pids + [world.ranks.agent.pid]")
+    pids = notebook.value("world.pids + [world.agent.pid]")
     assert len(pids) == SIZE + 1 and all(map(lives, pids))
     notebook.run_and_kill(f"%%ranks --show stream\n{HANG}", "here")
     deadline = time.monotonic() + 3

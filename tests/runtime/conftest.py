@@ -67,9 +67,9 @@ def temp_root(tmp_path_factory):
 @pytest.fixture(autouse=True, scope="module")
 def on_the_cpu():
     """Ranks of these tests are on the CPU, on a machine with GPUs too: they send CPU tensors."""
-    hello = client.AgentClient.hello
+    hello = client.LocalAgent.hello
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(client.AgentClient, "hello", lambda agent: {**hello(agent), "num_gpus": 0})
+        patch.setattr(client.LocalAgent, "hello", lambda agent: {**hello(agent), "num_gpus": 0})
         yield
 
 

@@ -152,6 +152,6 @@ def test_when_program_and_agent_are_killed_at_once_only_a_folder_stays_and_the_n
             os.kill(pid, signal.SIGKILL)
     assert all_gone(below)
     assert len(list(temp_root.glob("dtlearn-*"))) == 1
-    get_agent().close()
+    get_agent().end()
     assert run_ranks(lambda: 1, 2).values == [1, 1]
     assert not list(temp_root.glob("dtlearn-*"))

@@ -32,7 +32,7 @@ def try_ranks(agent: LabAgent) -> list[Check]:
     begun = time.monotonic()
     world = None
     try:
-        world = World(agent)
+        world = World(agent.lab.size, agent=agent)
         ready = time.monotonic() - begun
         started = Check("ranks", "ok", f"{world.size} ranks ready in {ready:.1f} s, {world.placement}")
         told = world.run(time_all_reduce, _BYTES, timeout=_PATIENCE)

@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from ...runtime.agent.client import AgentClient
+from ...runtime.agent.client import LocalAgent
 from ...runtime.device import place
 from ...runtime.errors import DtlearnError
 from ...runtime.machine.facts import query_gpus
@@ -99,7 +99,7 @@ def check_limits(num_ranks: int, free: int | None) -> Check:
     return Check("limits", "ok", f"{text}{advice}; no core dumps")
 
 
-def ask_agent(agent: AgentClient) -> dict[str, Any] | None:
+def ask_agent(agent: LocalAgent) -> dict[str, Any] | None:
     """What the process that starts ranks says of this machine; None if it does not come up."""
     try:
         return agent.hello()

@@ -1,4 +1,4 @@
-"""The head's end of the agent: start it once, ask it to start and signal ranks."""
+"""What starts, signals and ends ranks, and the one that does it here: the head's end of this machine's agent."""
 
 from __future__ import annotations
 
@@ -11,18 +11,67 @@ import subprocess
 import sys
 import tempfile
 import threading
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from .. import wire
+from ..device import Placement, check_world_size, place
 from ..errors import LaunchError
+from ..link.link import Link, connect
+from ..machine.memory import free_memory
 from . import server
 
 # numpy's and torch's helper threads would make the agent's fork unsafe, and one thread per rank is the course's rule.
 _ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
 
 
-class AgentClient:
-    """One agent process. Safe to use from several threads."""
+class Agent(Protocol):
+    """Where ranks are started, of one machine or of several: `World` and `start_ranks` see ranks, not machines.
+
+    A rank's handle, in `pids`, is its process id where there is one machine; `where` says what it stands for.
+
+    Attributes:
+        seconds_to_notice_a_loss: how long it may take to notice that a machine, and its ranks, are gone. 0: there is
+            none but ours. Otherwise ranks may be missing until their machine is back.
+    """
+
+    seconds_to_notice_a_loss: float
+
+    def place(self, size: int, device: str, link: Link | None) -> Placement:
+        """Backend and device of each of `size` ranks. Raises ValueError for a wrong `size`, `device` or `link`."""
+
+    def gather(self, run_dir: Path) -> None:
+        """Have all machines ready to start ranks for `run_dir`. Raises LaunchError, saying which one is not."""
+
+    def check(self, ranks: list[int]) -> None:
+        """Raise HostLost if new processes for these ranks cannot be started now."""
+
+    def free_memory(self) -> int | None:
+        """Bytes that ranks started now may use; None if that is for each machine to judge."""
+
+    def start(self, common: dict[str, Any], ranks: list[dict[str, Any]], descriptors: list[int]) -> list[int]:
+        """Start ranks; see `server.Agent._start`. Returns their handles."""
+
+    def signal(self, pids: list[int], number: int, *, group: bool = False) -> list[int]:
+        """Signal those ranks (`group`: and the processes that they started). Returns the handles still alive."""
+
+    def reach(self, pid: int, connection: dict[str, Any], folder: Path) -> dict[str, Any]:
+        """How to connect from this process to the kernel of a rank that says `connection` of itself."""
+
+    def where(self, pid: int) -> dict[str, Any]:
+        """What a rank's handle stands for: `pid`, and `host` if there are several."""
+
+    def abandon(self, run_dir: str) -> None:
+        """End a run that nobody holds any more, and delete its folder. Does not wait, never raises: for finalizers."""
+
+    def close(self) -> None:
+        """No ranks will be started until the next `gather`: other machines are sent home."""
+
+
+class LocalAgent:
+    """The agent process of this machine, an `Agent`. Safe to use from several threads."""
+
+    seconds_to_notice_a_loss = 0.0
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -62,19 +111,35 @@ class AgentClient:
             self._hello = self._ask({"do": "hello"})
         return self._hello
 
+    def place(self, size: int, device: str, link: Link | None) -> Placement:
+        return connect(place(check_world_size(size), self.hello()["num_gpus"], device), link)
+
+    def gather(self, run_dir: Path) -> None:
+        pass
+
+    def check(self, ranks: list[int]) -> None:
+        pass
+
+    def free_memory(self) -> int | None:
+        return free_memory()
+
     def start(self, common: dict[str, Any], ranks: list[dict[str, Any]], descriptors: list[int]) -> list[int]:
-        """Start ranks; see `agent.Agent._start`. Returns their pids."""
         return list(self._ask({"do": "start", "common": common, "ranks": ranks}, descriptors)["pids"])
 
     def signal(self, pids: list[int], number: int, *, group: bool = False) -> list[int]:
-        """Signal those ranks (`group`: and the processes that they started). Returns the pids still alive."""
         return list(self._ask({"do": "signal", "pids": pids, "signal": int(number), "group": group})["alive"])
 
-    def abandon(self, run_dir: str) -> None:
-        """End all ranks of a run that nobody holds any more, then delete its folder. Does not wait, and never raises.
+    def reach(self, pid: int, connection: dict[str, Any], folder: Path) -> dict[str, Any]:
+        return connection
 
-        For finalizers: garbage can be collected anywhere, also while this thread speaks with the agent.
-        """
+    def where(self, pid: int) -> dict[str, Any]:
+        return {"pid": pid}
+
+    def close(self) -> None:
+        """Nothing: other worlds of this process start their ranks with the same agent, which `end` ends."""
+
+    def abandon(self, run_dir: str) -> None:
+        # Garbage can be collected anywhere, also while this thread speaks with the agent.
         if self.owner != os.getpid():  # the garbage of a forked child: the run is its parent's
             return
         self._abandoned.append(run_dir)
@@ -84,7 +149,7 @@ class AgentClient:
             finally:
                 self._lock.release()
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End the agent and, with it, every rank that it started."""
         self._control.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -138,19 +203,19 @@ class AgentClient:
         )
 
 
-_current: AgentClient | None = None
+_current: LocalAgent | None = None
 _start_lock = threading.Lock()
 
 
-def get_agent() -> AgentClient:
+def get_agent() -> LocalAgent:
     """This process's agent, started if there is none. It may still be loading: `hello()` waits for it."""
     global _current
     with _start_lock:
         # A forked child inherits the object but not the right to use it: two speakers on one socket garble it.
         if _current is None or not _current.alive:
             if _current is not None and _current.owner == os.getpid():
-                _current.close()
-            _current = AgentClient()
+                _current.end()
+            _current = LocalAgent()
         return _current
 
 
@@ -158,4 +223,4 @@ def get_agent() -> AgentClient:
 def close_agent() -> None:
     """End this process's agent, if it has one, and every rank with it."""
     if _current is not None and _current.owner == os.getpid():
-        _current.close()
+        _current.end()

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from ..faults.stacks import Source, Stuck, cpu_seconds, read_stack
 from ..rank.spec import STACK_SIGNAL, stack_file
+from .client import Agent
 
 _PATIENCE = 0.3  # seconds that a rank gets to write its stack down
 _STEP = 0.05  # between two looks at what they have written
 
 
-def dump_stacks(agent: Any, pids: Mapping[int, int], run_dir: Path, source: Source) -> dict[int, Stuck]:
+def dump_stacks(agent: Agent, pids: Mapping[int, int], run_dir: Path, source: Source) -> dict[int, Stuck]:
     """Where ranks run in the learner's code; one that writes nothing in time has an empty stack.
 
     Args:

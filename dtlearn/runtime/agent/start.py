@@ -8,23 +8,18 @@ import socket
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..device import Placement
 from ..errors import LaunchError
 from ..machine.isolation import Isolation
 from ..machine.limits import Limits, check_room, default_limits
-from ..machine.memory import free_memory
 from ..output import BoundedText
-from .client import AgentClient
+from .client import Agent
 from .collector import Collector, RankState
-
-if TYPE_CHECKING:
-    from ..lab.head.agent import LabAgent
 
 
 def start_ranks(
-    agent: AgentClient | LabAgent,
+    agent: Agent,
     kind: str,
     placement: Placement,
     run_dir: Path,
@@ -50,7 +45,7 @@ def start_ranks(
     """
     ranks = list(range(len(placement.devices))) if ranks is None else ranks
     isolation = isolation or Isolation()
-    free = free_memory() if isinstance(agent, AgentClient) else None  # the nodes of a lab look for themselves
+    free = agent.free_memory()
     if isolation.level == 2 and kind != "run":
         raise ValueError("ranks behind notebook cells have isolation level 0 or 1: a notebook has to reach them")
     for folder in isolation.writable:

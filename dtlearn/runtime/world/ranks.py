@@ -13,13 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import wire
-from ..agent.client import AgentClient, get_agent
-from ..agent.collector import Collector
+from ..agent.client import Agent, get_agent
+from ..agent.collector import Collector, RankState
 from ..agent.start import start_ranks
-from ..device import Placement
 from ..errors import DtlearnError, LaunchError, RankError
 from ..faults.failure import Failure
-from ..lab.head.agent import LabAgent
 from ..link.link import Link
 from ..machine.limits import Limits
 from ..machine.run_folder import new_run_directory
@@ -40,22 +38,22 @@ class RankProcess:
     client: RankClient
 
     @property
+    def state(self) -> RankState:
+        """What is known of its process."""
+        return self.collector.ranks[self.index]
+
+    @property
     def pid(self) -> int:
-        return self.collector.ranks[self.index].pid
+        return self.state.pid
 
     @property
     def alive(self) -> bool:
-        return self.collector.ranks[self.index].status is None
+        return self.state.status is None
 
     @property
     def death(self) -> Failure | None:
         """How it ended; None while it lives."""
-        return None if self.alive else self.collector.ranks[self.index].failure
-
-    @property
-    def log_fault(self) -> str:
-        """Why its call log is incomplete; "" if it is not."""
-        return self.collector.ranks[self.index].fault
+        return None if self.alive else self.state.failure
 
     def close(self) -> None:
         """Give up what this process holds of a rank that has ended."""
@@ -67,26 +65,30 @@ class RankProcesses:
     """Ranks that live, with all that they start, until `stop()`, or until nobody holds this or we end.
 
     Args:
-        placement: of all ranks.
-        link: the emulated interconnect between them; None if there is none.
+        size, device, link: as for `run_ranks`.
+        agent: starts them; None: this machine's.
         prepare: called with this and the ranks that got a new process in the place of an old one.
-        lab: the machines that they are on; None: this one.
 
     Raises:
+        ValueError: wrong `size`, `device` or `link`.
         LaunchError: the ranks could not be started.
     """
 
     def __init__(
         self,
-        placement: Placement,
+        size: int,
+        device: str,
         link: Link | None,
+        agent: Agent | None,
         prepare: Callable[[RankProcesses, list[int]], None],
-        lab: LabAgent | None = None,
     ) -> None:
-        self.size, self.placement, self.lab = len(placement.devices), placement, lab
-        self._link, self._links_used, self._prepare = link, 0, prepare
+        self._asked_agent, self._prepare = agent, prepare
+        self.agent: Agent = agent or get_agent()
+        self.placement = self.agent.place(size, device, link)
+        self.size, self._device = size, device
+        self.link, self._links_used = link, 0
         self.processes: list[RankProcess] = []
-        self.label = placement.where  # of the latest cell's record: what was measured on a link is told of it
+        self.label = self.placement.where  # of the latest cell's record: what was measured on a link is told of it
         self.tasks = 0  # cells and requests so far
         self._logged = 0  # the number of the latest of them whose calls are logged
         self._start()
@@ -118,7 +120,7 @@ class RankProcesses:
         if logged:
             self._logged, self.label = self.tasks, self.placement.where
             for process in self.processes:
-                process.collector.ranks[process.index].fault = ""
+                process.state.fault = ""
         return self.tasks
 
     def call_logs(self) -> dict[int, Path]:
@@ -128,7 +130,7 @@ class RankProcesses:
     def log_faults(self) -> dict[int, str]:
         """{rank: why its log of the latest cell is incomplete}."""
         self.listen()
-        return {rank: p.log_fault for rank, p in enumerate(self.processes) if p.log_fault}
+        return {rank: p.state.fault for rank, p in enumerate(self.processes) if p.state.fault}
 
     def listen(self) -> None:
         """Hear of deaths, and of logs that cannot be written."""
@@ -150,9 +152,10 @@ class RankProcesses:
         while any(self.processes[r].alive for r in ranks) and time.monotonic() < deadline:
             self.listen()
 
-    def connect(self, link: Link | None, placement: Placement) -> None:
-        """Emulate another interconnect between the ranks (None: none), as `placement` says from now on."""
-        self.placement, self._link, self._links_used = placement, link, self._links_used + 1
+    def connect(self, link: Link | None) -> None:
+        """Emulate another interconnect between the ranks; None: none."""
+        self.placement = self.agent.place(self.size, self._device, link)
+        self.link, self._links_used = link, self._links_used + 1
         living = self.living  # a rank that replaces a dead one hears of it at its start
         values(living, ask_all(living, {"do": "link", **self._groups()}, timeout=60), "world.link")
 
@@ -160,8 +163,7 @@ class RankProcesses:
         """Replace dead ranks and give all ranks new process groups. Returns the ranks that were replaced."""
         self.listen()
         dead = [r for r, p in enumerate(self.processes) if not p.alive]
-        if self.lab is not None:
-            self.lab.check(dead)
+        self.agent.check(dead)
         self.generation += 1
         # All at once: the groups of the living are complete only when the new ranks join.
         sent = [(client, client.send({"do": "remake", **self._groups()})) for client in self.living]
@@ -173,9 +175,8 @@ class RankProcesses:
         for client, msg_id in sent:
             reply = client.receive(msg_id, deadline)
             if reply is None or reply[0]["status"] != "ok":
-                raise RankError(
-                    f"rank {client.rank} could not join new process groups: {reply and reply[0]['message']}"
-                )
+                why = reply and reply[0]["message"]
+                raise RankError(f"rank {client.rank} could not join new process groups: {why}")
         if dead:
             self._prepare(self, dead)
         return dead
@@ -189,23 +190,21 @@ class RankProcesses:
     def stop(self) -> None:
         """End all ranks, and send the nodes of a lab home."""
         self._end()
-        if self.lab is not None:
-            self.lab.close()
+        self.agent.close()
 
     def _groups(self) -> dict[str, Any]:
         """What a rank is told of its groups: which generation, and what they are connected by."""
-        link = self._link and self._link.to_plain()
+        link = self.link and self.link.to_plain()
         return {"generation": self.generation, "link": link, "era": f"{self.generation}.{self._links_used}"}
 
     def _start(self) -> None:
         self.run_dir = new_run_directory()
         self.generation = 0
-        self.agent: AgentClient | LabAgent = self.lab or get_agent()
+        self.agent = self._asked_agent or get_agent()  # this machine's may have ended since
         # At exit too, and when nobody holds these ranks any more.
         self._abandon = weakref.finalize(self, self.agent.abandon, str(self.run_dir))
         try:
-            if self.lab is not None:
-                self.lab.gather(self.run_dir)
+            self.agent.gather(self.run_dir)
             self.processes = self._launch(list(range(self.size)))
         except BaseException:
             self.stop()
@@ -247,8 +246,7 @@ class RankProcesses:
         for rank, state in zip(ranks, collector.ranks, strict=True):
             if state.ready is None:
                 raise LaunchError(f"rank {rank} did not start within {_START_TIMEOUT:g} s")
-            connection = self.lab.reach(state.pid, state.ready, self.run_dir) if self.lab else state.ready
-            clients.append(RankClient(rank, connection))
+            clients.append(RankClient(rank, self.agent.reach(state.pid, state.ready, self.run_dir)))
         for client in clients:
             client.wait_until_heard(deadline)
         return clients

@@ -95,9 +95,8 @@ def status_rows(ranks: RankProcesses) -> list[dict[str, Any]]:
     rows = []
     for standing in ask_standing(ranks, patience=2.0):
         process = ranks.processes[standing.rank]
-        where = ranks.lab.where(process.pid) if ranks.lab else {"pid": process.pid}
         device = ranks.placement.devices[standing.rank]
-        rows.append({"rank": standing.rank, **where, "device": device, "state": str(standing)})
+        rows.append({"rank": standing.rank, **ranks.agent.where(process.pid), "device": device, "state": str(standing)})
     return rows
 
 

@@ -20,7 +20,6 @@ from .standing import Standing, ask_standing
 
 _PATIENCE = 10.0  # seconds that other ranks may go on computing after one has failed
 _AFTER_DEATH = 1.0  # seconds in which ranks usually notice by themselves that a peer has died
-_HOST_LOST = 3.0  # seconds in which the head of a lab notices that a host is gone: three heartbeats
 _STUCK_FOR = 0.5  # seconds inside one communication call, after a failure elsewhere, that count as stuck
 
 
@@ -107,8 +106,9 @@ class Task:
                 if now > failed_at + (_AFTER_DEATH if died else _PATIENCE):
                     return True
                 # Ranks that lost a peer tell of it sooner than the peer's host is missed.
-                missing = self.ranks.lab and not died and all(f.consequence for f in self.failed)
-                if now > max(next_look, failed_at + (_HOST_LOST if missing else _STUCK_FOR)):
+                missing = not died and all(f.consequence for f in self.failed)
+                patience = max(_STUCK_FOR, self.ranks.agent.seconds_to_notice_a_loss * missing)
+                if now > max(next_look, failed_at + patience):
                     next_look = now + _STUCK_FOR
                     self.watch.look(self.ended())
                     if all(s.state != "running" for s in self.where()):

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import pickles
-from ..agent.client import get_agent
-from ..device import Placement, check_world_size, place
-from ..lab.config import Lab
-from ..lab.head.agent import LabAgent, connect_lab
-from ..link.link import Link, connect
+from ..agent.client import Agent
+from ..device import Placement
+from ..link.link import Link
 from ..output import Sink
 from ..pickles import notebook_sources
 from ..record.log import merge_logs
@@ -26,28 +24,22 @@ class World:
     """Ranks that live, with all that they start, until `stop()`, or until nobody holds this or we end.
 
     Args:
-        world_size: number of ranks, 1 to 64, on this machine; or a lab: ranks on several (see `lab.config`); or a
-            lab's agent, whose nodes may be there already.
+        world_size: number of ranks, 1 to 64.
         device, link: as for `run_ranks`.
+        agent: starts them; None: this machine's.
 
     Raises:
         ValueError: wrong `world_size`, `device` or `link`.
         LaunchError: the ranks could not be started.
     """
 
-    def __init__(self, world_size: int | Lab | LabAgent, device: str = "auto", link: Link | None = None) -> None:
-        self.lab: LabAgent | None = None
-        if isinstance(world_size, Lab | LabAgent):
-            self.lab = world_size if isinstance(world_size, LabAgent) else LabAgent(world_size)
-            placement = connect_lab(self.lab.lab, device, link)
-        else:
-            size = check_world_size(world_size)
-            placement = connect(place(size, get_agent().hello()["num_gpus"], device), link)
-        self.size = len(placement.devices)
-        self._link = link
+    def __init__(
+        self, world_size: int, device: str = "auto", link: Link | None = None, agent: Agent | None = None
+    ) -> None:
+        self.size = world_size
         self.setup_cells: list[str] = []
-        # The ranks must not hold this: with nobody else holding it they end at once.
-        self.ranks = RankProcesses(placement, link, functools.partial(_run_setup, self.setup_cells), self.lab)
+        # The ranks must not hold this: they end as soon as nobody does.
+        self.ranks = RankProcesses(world_size, device, link, agent, functools.partial(_run_setup, self.setup_cells))
 
     def __repr__(self) -> str:
         return f"{self.size} rank{'s' * (self.size > 1)}, {self.placement if self.running else 'stopped'}"
@@ -56,6 +48,11 @@ class World:
     def running(self) -> bool:
         """Whether there are ranks, which `stop()` ends."""
         return bool(self.ranks.processes)
+
+    @property
+    def agent(self) -> Agent:
+        """What started the ranks."""
+        return self.ranks.agent
 
     @property
     def placement(self) -> Placement:
@@ -69,19 +66,17 @@ class World:
     @property
     def link(self) -> Link | None:
         """The emulated interconnect; None if there is none. It can be changed between cells: `world.link = Link()`."""
-        return self._link
+        return self.ranks.link
 
     @link.setter
     def link(self, link: Link | None) -> None:
-        placement = connect_lab(self.lab.lab, "auto", link) if self.lab else connect(self.placement, link)
-        self._link = link
-        self.ranks.connect(link, placement)
+        self.ranks.connect(link)
 
     def execute(
         self, code: str, ranks: list[int] | None = None, *, timeout: float | None = None, number: int = 0, sink: Sink
     ) -> CellOutcome:
         """Run a cell on some ranks (None: all). See `cell.run_cell`."""
-        if self.lab is not None:
+        if self.agent.seconds_to_notice_a_loss:
             self.ranks.listen()
             if not all(p.alive for p in self.ranks.processes):
                 self.ranks.repair()  # a host that was gone may be back; if not, this says what to do

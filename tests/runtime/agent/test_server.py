@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from dtlearn.runtime import run_ranks, wire
 from dtlearn.runtime.agent import client
-from dtlearn.runtime.agent.client import AgentClient, get_agent
+from dtlearn.runtime.agent.client import LocalAgent, get_agent
 from dtlearn.runtime.errors import LaunchError, RankError, RanksTimeout
 
 
@@ -215,22 +215,22 @@ def test_without_forking_every_rank_is_a_new_interpreter(monkeypatch):
         assert len({leader for leader, _ in result}) == 1
         assert len(result.record) == 2
     finally:
-        agent.close()
+        agent.end()
 
 
 def test_it_says_why_it_could_not_start(monkeypatch):
     monkeypatch.setattr("dtlearn.runtime.agent.server.BOOT", "raise SystemExit('no torch here')")
-    agent = AgentClient()
+    agent = LocalAgent()
     with pytest.raises(LaunchError, match=r"ended \(exit code 1\)(.|\n)*dtlearn doctor(.|\n)*no torch here"):
         agent.hello()
-    agent.close()
+    agent.end()
 
 
 def test_an_answer_that_the_head_never_read_does_not_keep_the_agent_from_cleaning_up():
-    agent = AgentClient()
+    agent = LocalAgent()
     agent.hello()
     for _ in range(3):
         agent._control.sendall(wire.encode({"do": "hello", "id": 0}))
     time.sleep(0.2)
-    agent.close()
+    agent.end()
     assert agent._process.returncode == 0

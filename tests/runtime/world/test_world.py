@@ -243,7 +243,7 @@ def test_a_world_that_nobody_holds_ends_its_ranks(temp_root):
 
 def test_a_world_that_nobody_holds_may_be_collected_while_its_agent_is_asked(temp_root):
     world = World(1)
-    agent, pids, folder = world.ranks.agent, world.pids, world.ranks.run_dir
+    agent, pids, folder = world.agent, world.pids, world.ranks.run_dir
     with agent._lock:  # as in the middle of a request
         del world
         assert folder.exists()

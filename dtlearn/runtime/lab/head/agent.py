@@ -21,15 +21,8 @@ from .store import LabStore
 _PID_BITS = 32  # a rank's number for the head: its node (from 1) above these bits, its process id there below
 
 
-def connect_lab(lab: Lab, device: str, link: Link | None) -> Placement:
-    """The placement of a lab's ranks. Raises ValueError for a wrong device, or a link: the hosts have a real one."""
-    if link is not None:
-        raise ValueError("an emulated link is for ranks on one machine; those of a lab have real ones: leave it out")
-    return lab.place(device)
-
-
 class LabAgent:
-    """The nodes of a lab. `gather` waits for them; `start`, `signal` and `reach` are those of the agent.
+    """The nodes of a lab, together an `Agent`.
 
     Args:
         lab: its machines.
@@ -37,18 +30,29 @@ class LabAgent:
         roster: of nodes that were called already; it is closed with this.
     """
 
+    seconds_to_notice_a_loss = 3.0  # three heartbeats
+
     def __init__(self, lab: Lab, say: Callable[[str], None] | None = None, roster: Roster | None = None) -> None:
         self.lab, self._say = lab, say or (lambda text: print(text, flush=True))
         self._roster = roster
         self._store: LabStore | None = None
         self._agents: dict[int, RemoteAgent] = {}
 
-    def gather(self, run_dir: Path) -> None:
-        """Have all nodes joined, and able to reach each other. Ranks are then started for `run_dir`.
+    @property
+    def gathered(self) -> bool:
+        """Whether the nodes are here, with ranks or ready for them."""
+        return self._store is not None
 
-        Raises:
-            LaunchError: a node did not come, was refused, or cannot reach another; the message says which.
-        """
+    def place(self, size: int, device: str, link: Link | None) -> Placement:
+        assert size == self.lab.size, "a lab has as many ranks as its file says"
+        if link is not None:  # the hosts have a real one
+            raise ValueError(
+                "an emulated link is for ranks on one machine; those of a lab have real ones: leave it out"
+            )
+        return self.lab.place(device)
+
+    def gather(self, run_dir: Path) -> None:
+        """Have all nodes joined, and able to reach each other. Raises LaunchError, saying which is not, and why."""
         self._drop_run()
         try:
             self._roster = self._roster or Roster(self.lab, self._say)
@@ -67,12 +71,13 @@ class LabAgent:
         return [{**p.said, "ahead_ns": p.ahead_ns, "clock_within_ns": p.within_ns} for p in found]
 
     def check(self, ranks: list[int]) -> None:
-        """Raise HostLost if new processes for these ranks cannot be started, because their host is gone."""
         for rank in ranks:
             self.agent(self.lab.node_of(rank))
 
+    def free_memory(self) -> int | None:
+        return None  # the nodes look for themselves
+
     def start(self, common: dict[str, Any], ranks: list[dict[str, Any]], descriptors: list[int]) -> list[int]:
-        """Start ranks, each on its node; see `AgentClient.start`."""
         handles = [0] * len(ranks)
         for node in range(len(self.lab.nodes)):
             mine = [k for k, values in enumerate(ranks) if self.lab.node_of(values["rank"]) == node]
@@ -87,7 +92,7 @@ class LabAgent:
         return handles
 
     def signal(self, pids: list[int], number: int, *, group: bool = False) -> list[int]:
-        """Signal ranks, as `AgentClient.signal`. Those of a host that is gone have ended."""
+        """Those of a host that is gone have ended."""
         alive = []
         for node, agent in list(self._agents.items()):
             mine = [handle for handle in pids if _node(handle) == node]
@@ -99,13 +104,11 @@ class LabAgent:
                         agent.forget(there)
         return alive
 
-    def reach(self, handle: int, connection: dict[str, Any], folder: Path) -> dict[str, Any]:
-        """How to connect to a rank's kernel from this machine."""
-        return self.agent(_node(handle)).reach(self.where(handle)["pid"], connection, folder)
+    def reach(self, pid: int, connection: dict[str, Any], folder: Path) -> dict[str, Any]:
+        return self.agent(_node(pid)).reach(self.where(pid)["pid"], connection, folder)
 
-    def where(self, handle: int) -> dict[str, Any]:
-        """A rank's host and its process id there."""
-        return {"host": self.lab.nodes[_node(handle)].host, "pid": handle & ((1 << _PID_BITS) - 1)}
+    def where(self, pid: int) -> dict[str, Any]:
+        return {"host": self.lab.nodes[_node(pid)].host, "pid": pid & ((1 << _PID_BITS) - 1)}
 
     def close(self) -> None:
         """Send the nodes home; they end their ranks."""
@@ -115,7 +118,6 @@ class LabAgent:
             self._roster = None
 
     def abandon(self, run_dir: str) -> None:
-        """Send the nodes home without waiting for it, and delete the folder of the run. For finalizers."""
         if self._roster is not None:
             self._roster.port.abandon()
         if self._store is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from concurrent.futures import Future
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from ...device import check_world_size
 from ...errors import RankError
@@ -16,17 +16,14 @@ from ..streams import Note, Stream
 from .agent import LabAgent
 from .node_agent import RemoteAgent
 
-if TYPE_CHECKING:
-    from ...world.world import World
-
 
 def launch_on_lab(
-    world: World, source: str, num_processes: int, *, args: list[str] | None = None, timeout: float = 300.0, sink: Sink
+    lab: LabAgent, source: str, num_processes: int, *, args: list[str] | None = None, timeout: float = 300.0, sink: Sink
 ) -> None:
     """Run `source` as a script under one torchrun on each node; see `launch.launch_script`, also for the errors.
 
     Args:
-        world: ranks on a lab. If they were stopped, the nodes are called for this run, and sent home.
+        lab: its nodes. If they were sent home, they are called for this run, and sent home again.
         source: the script's text.
         num_processes: processes on each node.
         args: the script's arguments.
@@ -34,16 +31,13 @@ def launch_on_lab(
         sink: receives the lines of each rank.
 
     Raises:
-        ValueError: the world is not on a lab, or a wrong number of processes or seconds.
+        ValueError: a wrong number of processes or seconds.
     """
-    lab = world.lab
-    if lab is None:
-        raise ValueError("this notebook's ranks are all on this machine: start them with dtlearn.world('lab.toml')")
     nodes = len(lab.lab.nodes)
     check_world_size(check_world_size(num_processes) * nodes)
     if not timeout > 0:
         raise ValueError(f"the time limit must be a positive number of seconds; got {timeout:g}")
-    if world.running:
+    if lab.gathered:
         _launch(lab, source, num_processes, args or [], timeout, sink)
         return
     with run_directory() as run_dir:

@@ -1,4 +1,4 @@
-"""The agent of one joined node, asked over the network: the same requests as `client.AgentClient`'s."""
+"""The agent of one joined node, asked over the network: the same requests as `client.LocalAgent`'s."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class RemoteAgent:
         return list(self.peer.ask({**request, "log": log})["pids"])
 
     def signal(self, pids: list[int], number: int, group: bool) -> list[int]:
-        """As `AgentClient.signal`."""
+        """As `LocalAgent.signal`."""
         request = {"do": "signal", "pids": pids, "signal": int(number), "group": group}
         return list(self.peer.ask(request)["alive"])
 

@@ -15,6 +15,7 @@ import pytest
 from dtlearn.runtime import World
 from dtlearn.runtime.errors import HostLost, LaunchError, RankError, RanksDisagree, RanksTimeout
 from dtlearn.runtime.lab.config import read_lab
+from dtlearn.runtime.lab.head.agent import LabAgent
 from dtlearn.runtime.lab.head.launch import launch_on_lab
 from tests.runtime.hosts import NAMES, hosts, write_lab  # noqa: F401 - a fixture
 
@@ -23,12 +24,17 @@ from ...conftest import WORLDS, Shown, living, wait_until
 LOOP = "import time\nt = torch.ones(4)\nprint('go')\nwhile True:\n    dist.all_reduce(t)\n    time.sleep(0.01)"
 
 
+def lab_world(path: Path) -> World:
+    lab = read_lab(path)
+    return World(lab.size, agent=LabAgent(lab))
+
+
 @contextlib.contextmanager
 def world_on(path: Path):
     """A world on the hosts of a lab.toml; no process of it may be left."""
     before = living()
     current_test = os.environ.pop("PYTEST_CURRENT_TEST", "")
-    world = World(read_lab(path))
+    world = lab_world(path)
     os.environ["PYTEST_CURRENT_TEST"] = current_test
     try:
         yield world
@@ -113,7 +119,7 @@ def test_a_flood_of_lines_arrives_whole(cell):
 
 def test_the_clocks_of_the_hosts_are_that_of_the_head(lab, cell):
     world, _ = lab
-    behind = [host["ahead_ns"] for host in world.lab.hosts()]
+    behind = [host["ahead_ns"] for host in world.agent.hosts()]
     assert all(
         abs(b + 1000 * 10**9) < 10**8 for b in behind
     )  # the hosts' clocks are 1000 s ahead: `hosts.py` sees to it
@@ -122,7 +128,7 @@ def test_the_clocks_of_the_hosts_are_that_of_the_head(lab, cell):
     ended = time.monotonic_ns()
     starts = [event.start_ns for event in world.record().events]
     assert len(starts) == 4
-    slack = max(host["clock_within_ns"] for host in world.lab.hosts())
+    slack = max(host["clock_within_ns"] for host in world.agent.hosts())
     assert all(begun - slack < start < ended + slack for start in starts)
 
 
@@ -158,7 +164,7 @@ def test_a_rank_that_is_killed_on_a_host_is_replaced_there(lab, cell):
     world, _ = lab
     cell("kept = rank")
     shown = Shown()
-    pid = world.lab.where(world.pids[3])["pid"]
+    pid = world.agent.where(world.pids[3])["pid"]
     shown.on_text = lambda rank, text: rank == 3 and os.kill(pid, signal.SIGKILL)
     with pytest.raises(RankError, match=r"rank 3 was killed by signal 9(.|\n)*rank 3 got a new process"):
         world.execute(LOOP, sink=shown, timeout=30)
@@ -185,7 +191,7 @@ def test_a_new_run_leaves_no_folder_of_the_old_one(lab, temp_root):
 
 def test_the_token_was_made_for_its_owner_alone(lab):
     for name in ("lab.token", "lab.token.head"):
-        assert stat.S_IMODE((lab[0].lab.lab.path.parent / name).stat().st_mode) == 0o600
+        assert stat.S_IMODE((lab[0].agent.lab.path.parent / name).stat().st_mode) == 0o600
 
 
 def test_a_host_whose_node_dies_in_a_cell_is_named_and_restart_brings_it_back(lab, cell, hosts):  # noqa: F811
@@ -209,7 +215,7 @@ def test_a_host_whose_node_dies_in_a_cell_is_named_and_restart_brings_it_back(la
 def test_a_host_that_is_cut_off_is_named_after_the_patience_and_ends_its_ranks(lab, cell, hosts):  # noqa: F811
     world, _ = lab
     shown, begun = Shown(), []
-    there = [world.lab.where(world.pids[r])["pid"] for r in (2, 3)]
+    there = [world.agent.where(world.pids[r])["pid"] for r in (2, 3)]
     node = hosts.node_pid("beta")
     shown.on_text = lambda rank, text: begun or (begun.append(time.monotonic()), hosts.cut("beta"))
     try:
@@ -228,7 +234,7 @@ def test_a_host_that_is_cut_off_is_named_after_the_patience_and_ends_its_ranks(l
 def test_nodes_that_cannot_reach_each_other_are_named(hosts, tmp_path):  # noqa: F811
     before = living()
     with hosts.no_way("beta", "alpha"), pytest.raises(LaunchError) as error:
-        World(read_lab(write_lab(tmp_path, hosts)))
+        lab_world(write_lab(tmp_path, hosts))
     a, b = hosts.address("alpha"), hosts.address("beta")
     assert f"beta ({b}, eth0) -> alpha ({a}): " in str(error.value)
     assert "every TCP port must be open" in str(error.value)
@@ -247,7 +253,7 @@ def test_a_node_with_other_software_is_refused(hosts, tmp_path):  # noqa: F811
         with pytest.raises(
             LaunchError, match=r"host beta has torch 2.0.0, the head .* has .*: install the same version"
         ):
-            World(read_lab(write_lab(tmp_path, hosts)))
+            lab_world(write_lab(tmp_path, hosts))
     assert wait_until(lambda: not living() - before)
 
 
@@ -256,7 +262,7 @@ def test_a_host_that_ssh_does_not_find_is_told_with_what_ssh_said(hosts, tmp_pat
     path.write_text(path.read_text().replace('"beta"', '"gamma"'))
     before = living()
     with pytest.raises(LaunchError, match=r"host gamma did not join: `ssh` ended with code 255. .*Could not resolve"):
-        World(read_lab(path))
+        lab_world(path)
     assert wait_until(lambda: not living() - before)
 
 
@@ -277,21 +283,21 @@ def test_nodes_that_are_started_by_hand_join_and_a_lost_one_may_come_again(hosts
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("builtins.print", say)
-        world = World(read_lab(path))
+        world = lab_world(path)
     try:
         assert any("chmod 600" in text for text in said)
         world.push(kept=7)
         nodes["beta"].send_signal(signal.SIGINT)
         out, _ = nodes["beta"].communicate(timeout=10)
         assert f"joined {hosts.head}:" in out and "interrupted" in out and nodes["beta"].returncode == 130
-        assert wait_until(lambda: "beta" not in world.lab._roster.port.peers)
+        assert wait_until(lambda: "beta" not in world.agent._roster.port.peers)
         with pytest.raises(
             HostLost, match=r"its node process was ended there(.|\n)*start it there again, and run a cell:"
         ):
             world.execute("1", sink=Shown())
         command = said[[text.startswith("type on beta") for text in said].index(True)].partition("\n")[2].strip()
         nodes["beta"] = typed(hosts, "beta", command)
-        assert wait_until(lambda: "beta" in world.lab._roster.port.peers, 30)
+        assert wait_until(lambda: "beta" in world.agent._roster.port.peers, 30)
         shown = Shown()
         world.execute("t = torch.ones(1)\ndist.all_reduce(t)\nprint(t.item(), 'kept' in globals())", sink=shown)
         assert [shown.text(r) for r in range(2)] == ["2.0 True\n", "2.0 False\n"]
@@ -307,8 +313,10 @@ HEAD = """
 import sys, time
 from dtlearn.runtime import World
 from dtlearn.runtime.lab.config import read_lab
+from dtlearn.runtime.lab.head.agent import LabAgent
 from dtlearn.runtime.output import Sink
-world = World(read_lab(sys.argv[1]), device="cpu")
+lab = read_lab(sys.argv[1])
+world = World(lab.size, "cpu", agent=LabAgent(lab))
 print("ready", flush=True)
 if sys.argv[2] == "killed":
     world.execute("if rank:\\n    dist.barrier()\\nimport time\\ntime.sleep(100)", sink=Sink())
@@ -352,7 +360,7 @@ dist.destroy_process_group()
 
 def test_a_script_runs_under_torchrun_on_all_nodes(lab):
     before, shown = living(), Shown()
-    launch_on_lab(lab[0], SCRIPT, 2, args=["an argument"], timeout=60, sink=shown)
+    launch_on_lab(lab[0].agent, SCRIPT, 2, args=["an argument"], timeout=60, sink=shown)
     for rank in range(4):  # before and after it torch may say that it finds no name for an address
         assert f"{NAMES[rank // 2]} {rank} {rank % 2} 4 ['an argument']\n" in shown.text(rank)
     assert wait_until(lambda: not living() - before)
@@ -360,14 +368,14 @@ def test_a_script_runs_under_torchrun_on_all_nodes(lab):
 
 def test_a_rank_of_a_script_that_fails_on_a_host_is_named(lab):
     with pytest.raises(RankError, match=r"rank 3 failed first(.|\n)*ValueError: on purpose") as error:
-        launch_on_lab(lab[0], SCRIPT, 2, args=["fail"], timeout=60, sink=Shown())
+        launch_on_lab(lab[0].agent, SCRIPT, 2, args=["fail"], timeout=60, sink=Shown())
     assert error.value.rank == 3
 
 
 def test_a_script_is_ended_on_all_hosts_when_its_time_is_up(lab):
     before = living()
     with pytest.raises(RanksTimeout, match="did not finish within 15 s"):
-        launch_on_lab(lab[0], SCRIPT, 1, args=["wait"], timeout=15, sink=Shown())
+        launch_on_lab(lab[0].agent, SCRIPT, 1, args=["wait"], timeout=15, sink=Shown())
     assert wait_until(lambda: not living() - before, 8)
 
 
@@ -375,7 +383,7 @@ def test_requests_come_from_several_threads_at_once(lab):
     world, _ = lab
     rows, threads = [], []
     for _ in range(4):
-        threads.append(threading.Thread(target=lambda: rows.append(world.lab.signal(world.pids, 0))))
+        threads.append(threading.Thread(target=lambda: rows.append(world.agent.signal(world.pids, 0))))
         threads[-1].start()
     for thread in threads:
         thread.join(10)
