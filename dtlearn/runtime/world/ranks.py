@@ -106,10 +106,6 @@ class RankProcesses:
         return [p.client for p in self.processes if p.alive]
 
     @property
-    def pids(self) -> list[int]:
-        return [p.pid for p in self.processes]
-
-    @property
     def limits(self) -> Limits:
         """What each rank may use."""
         return self.processes[0].collector.limits
@@ -156,8 +152,8 @@ class RankProcesses:
         """Emulate another interconnect between the ranks; None: none."""
         self.placement = self.agent.place(self.size, self._device, link)
         self.link, self._links_used = link, self._links_used + 1
-        living = self.living  # a rank that replaces a dead one hears of it at its start
-        values(living, ask_all(living, {"do": "link", **self._groups()}, timeout=60), "world.link")
+        # A rank that replaces a dead one hears of it at its start.
+        values(self.living, ask_all(self.living, {"do": "link", **self._groups()}, timeout=60), "world.link")
 
     def repair(self) -> list[int]:
         """Replace dead ranks and give all ranks new process groups. Returns the ranks that were replaced."""
@@ -213,7 +209,7 @@ class RankProcesses:
     def _end(self) -> None:
         if self.processes:
             with contextlib.suppress(LaunchError):  # the agent is gone, and its ranks with it
-                self.agent.signal(self.pids, signal.SIGKILL, group=True)
+                self.agent.signal([p.pid for p in self.processes], signal.SIGKILL, group=True)
             for collector in self.collectors():
                 collector.wait_for_deaths(time.monotonic() + 5)
             for process in self.processes:
@@ -239,9 +235,9 @@ class RankProcesses:
         collector.listen_until(deadline, lambda: all(s.ready or s.failure for s in collector.ranks))
         if failures := collector.failures():
             first = failures[0]
-            said = collector.ranks[first.rank].output.text().strip() or first.traceback
-            who = ranks[first.rank]  # the collector counts the ranks that it listens to
-            raise LaunchError(f"rank {who} did not start: {first.type} {first.message}\n{said[-2000:]}")
+            words = collector.ranks[first.rank].output.text().strip() or first.traceback
+            rank = ranks[first.rank]  # the collector counts the ranks that it listens to
+            raise LaunchError(f"rank {rank} did not start: {first.type} {first.message}\n{words[-2000:]}")
         clients = []
         for rank, state in zip(ranks, collector.ranks, strict=True):
             if state.ready is None:

@@ -61,7 +61,7 @@ class World:
 
     @property
     def pids(self) -> list[int]:
-        return self.ranks.pids
+        return [p.pid for p in self.ranks.processes]
 
     @property
     def link(self) -> Link | None:
