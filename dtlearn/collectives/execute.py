@@ -27,6 +27,8 @@ SEGMENT = 4 << 20  # bytes
 # fault for every few KiB.
 AHEAD = 3
 
+Group = dist.ProcessGroup | None  # None: the world
+
 
 class Chunks:
     """The chunks of a plan on this rank, as views of tensors.
@@ -64,7 +66,7 @@ class Chunks:
         return [part for piece in pieces for part in piece.split(max(1, SEGMENT // piece.element_size()))]
 
 
-def execute(plan: Plan, chunks: Chunks, combine: Combine, *, group: dist.ProcessGroup | None = None) -> None:
+def execute(plan: Plan, chunks: Chunks, combine: Combine, *, group: Group = None) -> None:
     """Run a plan. Every rank of the group calls this with the same plan.
 
     Args:
@@ -94,8 +96,9 @@ def execute(plan: Plan, chunks: Chunks, combine: Combine, *, group: dist.Process
         return
     inbox = Inbox(receive)
     for step in plan.of(me):
-        inbox.expect([(move, part) for move in step if move.dst == me for part in chunks.parts(move)])
-        leaving = [send(move, part) for move in step if move.src == me for part in chunks.parts(move)]
+        parts = [(move, part) for move in step for part in chunks.parts(move)]
+        inbox.expect([(move, part) for move, part in parts if move.dst == me])
+        leaving = [send(move, part) for move, part in parts if move.src == me]
         # In the order in which they were sent: while one part is added, the next ones arrive.
         for move, mine, received in inbox.arrivals():
             if move.reduce:

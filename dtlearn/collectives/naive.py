@@ -16,7 +16,7 @@ def broadcast(num_ranks: int, root: int = 0) -> Plan:
 
 
 def reduce(num_ranks: int, root: int = 0) -> Plan:
-    """Every rank sends its whole tensor to the root, which adds: N-1 messages of n bytes, all into the root."""
+    """Every rank sends its whole tensor to the root, which adds: N-1 messages of n bytes."""
     check_size(num_ranks, root)
     steps = tuple((Move(r, root, 0, 1, reduce=True),) for r in range(num_ranks) if r != root)
     return Plan("reduce", "naive", num_ranks, 1, steps, root)

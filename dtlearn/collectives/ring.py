@@ -8,21 +8,27 @@ latency: 2(N-1) messages in a row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from .plan import Move, Plan, Step, check_size
+from .plan import Move, Plan, check_size
 
 
 def reduce_scatter(num_ranks: int) -> Plan:
-    """Chunk c starts at rank c+1 and collects one more summand at every rank, until it arrives, complete, at rank c."""
+    """Chunk c starts at rank c+1 and collects one more summand at every rank; it ends at rank c."""
     check_size(num_ranks)
-    return Plan("reduce_scatter", "ring", num_ranks, num_ranks, tuple(reduce_scatter_steps(range(num_ranks))))
+    N, steps = num_ranks, []
+    for k in range(N - 1):
+        hops = [(r, (r + 1) % N, (r - k - 1) % N) for r in range(N)]  # from, to, which chunk
+        steps.append(tuple(Move(src, dst, c, c + 1, reduce=True) for src, dst, c in hops))
+    return Plan("reduce_scatter", "ring", N, N, tuple(steps))
 
 
 def all_gather(num_ranks: int) -> Plan:
-    """Rank r begins with chunk r; in every step each passes on the chunk that it has just received."""
+    """Rank r begins with chunk r; in each step it passes on the chunk that it has just received."""
     check_size(num_ranks)
-    return Plan("all_gather", "ring", num_ranks, num_ranks, tuple(all_gather_steps(range(num_ranks))))
+    N, steps = num_ranks, []
+    for k in range(N - 1):
+        hops = [(r, (r + 1) % N, (r - k) % N) for r in range(N)]  # from, to, which chunk
+        steps.append(tuple(Move(src, dst, c, c + 1) for src, dst, c in hops))
+    return Plan("all_gather", "ring", N, N, tuple(steps))
 
 
 def all_reduce(num_ranks: int) -> Plan:
@@ -40,34 +46,8 @@ def all_to_all(num_ranks: int) -> Plan:
     Chunk s*N + d is what rank s has for rank d.
     """
     check_size(num_ranks)
-    N = num_ranks
-    steps = tuple(tuple(_chunk(r, (r + k) % N, r * N + (r + k) % N) for r in range(N)) for k in range(1, N))
-    return Plan("all_to_all", "ring", N, N * N, steps)
-
-
-def reduce_scatter_steps(ranks: Sequence[int], base: int = 0, width: int = 1) -> list[Step]:
-    """Steps among some ranks: the i-th of them ends with `width` chunks, from `base + i*width` on."""
-    N, steps = len(ranks), list[Step]()
-    for k in range(N - 1):
-        parts = [(i - k - 1) % N for i in range(N)]  # that the i-th rank passes on
-        steps.append(tuple(_hop(ranks, i, parts[i], base, width, reduce=True) for i in range(N)))
-    return steps
-
-
-def all_gather_steps(ranks: Sequence[int], base: int = 0, width: int = 1) -> list[Step]:
-    """Steps among some ranks: the i-th of them begins with `width` chunks, from `base + i*width` on."""
-    N, steps = len(ranks), list[Step]()
-    for k in range(N - 1):
-        parts = [(i - k) % N for i in range(N)]
-        steps.append(tuple(_hop(ranks, i, parts[i], base, width, reduce=False) for i in range(N)))
-    return steps
-
-
-def _hop(ranks: Sequence[int], i: int, part: int, base: int, width: int, *, reduce: bool) -> Move:
-    """The i-th rank passes a part to its right neighbour."""
-    first = base + part * width
-    return Move(ranks[i], ranks[(i + 1) % len(ranks)], first, first + width, reduce)
-
-
-def _chunk(src: int, dst: int, chunk: int) -> Move:
-    return Move(src, dst, chunk, chunk + 1)
+    N, steps = num_ranks, []
+    for k in range(1, N):
+        pairs = [(s, (s + k) % N) for s in range(N)]
+        steps.append(tuple(Move(s, d, s * N + d, s * N + d + 1) for s, d in pairs))
+    return Plan("all_to_all", "ring", N, N * N, tuple(steps))

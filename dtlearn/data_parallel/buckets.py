@@ -65,12 +65,9 @@ def plan_buckets(
     Raises:
         ValueError: a cap below 1, lengths that differ, or an order that is no permutation.
     """
-    if cap < 1 or (first_cap is not None and first_cap < 1):
-        raise ValueError(f"a bucket's cap must be 1 byte or more, got cap={cap} and first_cap={first_cap}")
     kinds = [None] * len(nbytes) if kinds is None else kinds
     order = range(len(nbytes))[::-1] if order is None else order
-    if len(kinds) != len(nbytes) or sorted(order) != list(range(len(nbytes))):
-        raise ValueError(f"kinds and order must name each of the {len(nbytes)} parameters once")
+    _check_plan(len(nbytes), cap, first_cap, kinds, order)
     limits: dict[Hashable, int] = {}
     opened: dict[Hashable, list[int]] = {}
     closed: list[list[int]] = []
@@ -87,6 +84,15 @@ def plan_buckets(
         Bucket(index, tuple(members), sum(nbytes[m] for m in members), kinds[members[0]])
         for index, members in enumerate(closed)
     ]
+
+
+def _check_plan(
+    num_parameters: int, cap: int, first_cap: int | None, kinds: Sequence[Hashable], order: Sequence[int]
+) -> None:
+    if cap < 1 or (first_cap is not None and first_cap < 1):
+        raise ValueError(f"a bucket's cap must be 1 byte or more, got cap={cap} and first_cap={first_cap}")
+    if len(kinds) != num_parameters or sorted(order) != list(range(num_parameters)):
+        raise ValueError(f"kinds and order must name each of the {num_parameters} parameters once")
 
 
 def validate_buckets(buckets: Sequence[Bucket], nbytes: Sequence[int], kinds: Sequence[Hashable] | None = None) -> None:

@@ -14,7 +14,11 @@ from dtlearn.data_parallel.backward_hooks import BackwardPass
 from dtlearn.data_parallel.replicas import broadcast_module, require_same_model
 
 
-def average_gradients(parameters: Iterable[nn.Parameter], *, group: dist.ProcessGroup | None = None) -> None:
+def average_gradients(
+    parameters: Iterable[nn.Parameter],
+    *,
+    group: dist.ProcessGroup | None = None,
+) -> None:
     """Replace each gradient by its mean over the ranks. Call it between `backward()` and `step()`.
 
     A parameter without a gradient on this rank takes part with zeros: others may have one, and a rank that left out a

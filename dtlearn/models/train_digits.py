@@ -46,7 +46,7 @@ def broadcast_model(model: torch.nn.Module) -> None:
 
 
 def average_gradients(model: torch.nn.Module, world_size: int) -> None:
-    """Replace each gradient by its mean over the ranks, with one all-reduce over one flat buffer."""
+    """Replace each gradient by its mean over the ranks: one all-reduce over one flat buffer."""
     parameters = list(model.parameters())
     flat = torch.cat([p.grad.flatten() for p in parameters if p.grad is not None])  # (P,)
     dist.all_reduce(flat)
@@ -80,15 +80,17 @@ def train(steps: int = 100, global_batch: int = 96, lr: float = 0.1, seed: int =
         if steps < 1:
             raise ValueError(f"steps must be 1 or more, got {steps}")
         if global_batch % world_size:
-            raise ValueError(f"the world size ({world_size}) must divide global_batch ({global_batch})")
+            raise ValueError(
+                f"the world size ({world_size}) must divide global_batch ({global_batch})",
+            )
         digits = load_digits()
-        torch.manual_seed(seed + rank)  # another model on every rank, on purpose: only the broadcast makes them one
+        torch.manual_seed(seed + rank)  # another model on each rank, until the broadcast
         model = MLP().to(device)
         if world_size > 1:
             broadcast_model(model)
         optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
         losses = []
-        for x, y in digits.batches(steps, global_batch, seed=seed):  # the same global batch on every rank
+        for x, y in digits.batches(steps, global_batch, seed=seed):  # the same on every rank
             local_x, local_y = x[rank::world_size].to(device), y[rank::world_size].to(device)
             optimizer.zero_grad()
             loss = F.cross_entropy(model(local_x), local_y)  # mean over B / world_size rows

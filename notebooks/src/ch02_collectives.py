@@ -191,8 +191,8 @@ play_collective(round_trip, "Ring all-reduce on 4 ranks")
 
 # %%
 dtlearn.show_source(ring.all_reduce)
-dtlearn.show_source(ring.reduce_scatter_steps)
-dtlearn.show_source(ring.all_gather_steps)
+dtlearn.show_source(ring.reduce_scatter)
+dtlearn.show_source(ring.all_gather)
 
 # %% [markdown]
 # $$\text{sent by each rank} \;=\; \underbrace{(N-1)\frac nN}_{\text{reduce-scatter}} + \underbrace{(N-1)\frac nN}_{\text{all-gather}} \;=\; 2\,\frac{N-1}{N}\,n$$
@@ -446,10 +446,12 @@ rank_table(
 # the slow links in every step, and uses one card of each node while seven are idle.
 #
 # So work on two levels. Reduce-scatter inside the node; then every GPU all-reduces *its* chunk with the GPUs of the same
-# place in the other nodes, all cards busy at once; then all-gather inside the node.
+# place in the other nodes, all cards busy at once; then all-gather inside the node. Each part is the ring of section 3, with
+# other names for its ranks and chunks.
 
 # %%
 dtlearn.show_source(hierarchical.all_reduce, docstring=False)
+dtlearn.show_source(hierarchical.renamed)
 
 
 # %% tags=["nbval-ignore-output"]

@@ -17,7 +17,13 @@ import os
 import torch
 
 import dtlearn
-from dtlearn.data_parallel import buckets, measure, naive, overlap_model, reducer
+from dtlearn.data_parallel import (
+    BucketedDataParallel,
+    buckets,
+    measure,
+    naive,
+    overlap_model,
+)
 from dtlearn.data_parallel.large_batch import learning_rate, noise_scale
 from dtlearn.data_parallel.samples import evaluation, sampler, token_mean
 from dtlearn.models import MLP, num_parameters
@@ -322,22 +328,27 @@ rank_table(
 # ## 5. While backward runs
 #
 # Autograd lets us ask for a call whenever a parameter's gradient is complete, `register_post_accumulate_grad_hook`, and for one
-# when a backward pass is over, `queue_callback`. That is all that a DDP needs. This is the heart of ours.
+# when a backward pass is over, `queue_callback`. That is all that it takes. This is `BucketedDataParallel`, which has buckets and
+# hooks and nothing else: `trained` are its parameters, `flat` the buckets' buffers, and `views` each parameter's part of them.
 
 # %%
-dtlearn.show_source(reducer.Reducer.gradient_is_ready, docstring=False)
-dtlearn.show_source(reducer.Reducer._put, docstring=False)
-dtlearn.show_source(reducer.Reducer._launch_full, docstring=False)
-dtlearn.show_source(reducer.Reducer.backward_ends, docstring=False)
+dtlearn.show_source(BucketedDataParallel.gradient_is_ready, docstring=False)
+dtlearn.show_source(BucketedDataParallel.put, docstring=False)
+dtlearn.show_source(BucketedDataParallel.launch_full, docstring=False)
+dtlearn.show_source(BucketedDataParallel.backward_ends, docstring=False)
 
 # %% [markdown]
 # Three things to see in it.
 #
-# - `_launch_full` launches in the order of the plan, **not** in the order in which buckets become full. Ranks may finish their
+# - `launch_full` launches in the order of the plan, **not** in the order in which buckets become full. Ranks may finish their
 #   gradients in different orders (another branch taken, another thread first); but the k-th all-reduce of a rank meets the k-th of
 #   the others. Launch what is ready first, and bucket 3 of one rank is added to bucket 4 of another: silently, if they have one size.
 # - It divides **before** it sums. In 16 bits the sum of 384 gradients may be infinite where their mean is not.
-# - What got no gradient leaves at the end, as zeros: others wait for it. Then it is an error, with the parameters' names.
+# - What got no gradient is sent at the end, as zeros: other ranks wait for its bucket.
+#
+# `DistributedDataParallel`, which the rest of the chapter uses, does this and more: it broadcasts buffers, lets you replace the
+# all-reduce (a communication hook), can keep the gradients in the buckets, serves ranks with fewer batches than others, and asks
+# the ranks who used a parameter. One that nobody used is an error there, with its name: usually it is a forgotten output.
 
 # %%
 faster = dtlearn.predict(

@@ -50,8 +50,8 @@ def noise_estimate(small_sq: float, big_sq: float, b_small: float, b_big: float)
     """
     if not 0 < b_small < b_big:
         raise ValueError(
-            f"two batch sizes are needed, the small one first; got {b_small} and {b_big}. With one rank, compare the "
-            "gradients of micro-batches with their average"
+            f"two batch sizes are needed, the small one first; got {b_small} and {b_big}. "
+            "With one rank, compare the gradients of micro-batches with their average"
         )
     gradient_sq = (b_big * big_sq - b_small * small_sq) / (b_big - b_small)
     trace = (small_sq - big_sq) / (1 / b_small - 1 / b_big)

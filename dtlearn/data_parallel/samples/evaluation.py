@@ -104,8 +104,8 @@ def evaluate(
     metrics = Metrics.unpack(_sum_over_ranks(mine.pack(), model, group))
     if num_samples is not None and metrics.count != num_samples:
         raise ValueError(
-            f"{metrics.count} samples were counted in a data set of {num_samples}: use an EvaluationSampler, which "
-            "repeats and drops nothing, and no drop_last in the DataLoader"
+            f"{metrics.count} samples were counted in a data set of {num_samples}: use an "
+            "EvaluationSampler, which repeats and drops nothing, and no drop_last in the DataLoader"
         )
     return metrics
 

@@ -95,7 +95,8 @@ def scale_for_averaging(
         group: default the world; the one that gradients are averaged over.
     """
     size = dist.get_world_size(group)
-    return loss_sum * (size / total.clamp(min=1).to(loss_sum.dtype))  # clamp, not `if`: a GPU need not be waited for
+    at_least_one = total.clamp(min=1)  # not by `if`: a GPU need not be waited for
+    return loss_sum * (size / at_least_one.to(loss_sum.dtype))
 
 
 def global_mean(
@@ -116,7 +117,8 @@ def global_mean(
     Raises:
         TypeError: `count` is not an integer.
     """
-    return scale_for_averaging(loss_sum, count_tokens(count, device=loss_sum.device, group=group), group=group)
+    total = count_tokens(count, device=loss_sum.device, group=group)
+    return scale_for_averaging(loss_sum, total, group=group)
 
 
 def reported_loss(
