@@ -1,6 +1,6 @@
 """What grading found, as data. Every report (console, notebook, JUnit, gradebooks) is drawn from it.
 
-The JSON form has a version; `report/schema/verdict-1.json` describes it.
+The JSON form has a version; `tests/grading/report/verdict-1.json`, a JSON Schema, describes it.
 """
 
 from __future__ import annotations

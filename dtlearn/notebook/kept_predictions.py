@@ -5,12 +5,11 @@ A file that cannot be read or written costs the learner nothing but the memory o
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
+
+from ..runtime.machine.whole_file import write_whole
 
 STORE = Path(".dtlearn") / "predictions.json"  # under the notebook's folder, which is its kernel's working folder
 
@@ -34,7 +33,7 @@ def keep(key: str, question: str, answer: float | str) -> str:
         data = _read()
         data[key] = {"question": question, "answer": answer}
         STORE.parent.mkdir(exist_ok=True)
-        _replace(STORE, json.dumps(data, indent=1, ensure_ascii=False))
+        write_whole(STORE, json.dumps(data, indent=1, ensure_ascii=False))
     except OSError as error:
         return f"It is not kept for the next run: {STORE.as_posix()} cannot be written ({error.strerror})."
     except ValueError:
@@ -50,16 +49,3 @@ def _read() -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ValueError("not a table of answers")
     return data
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write the whole file or nothing."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from check_exercises import Expectation, expectation, wrong_answers
 
 from dtlearn.course import Exercise, load_course
-from dtlearn.grading.complete import Expectation, expectation, wrong_answers
 from dtlearn.grading.formula import Formula
 from dtlearn.grading.judging.grade import Answer, grade
 from dtlearn.grading.learner.exercise_files import find_check, places

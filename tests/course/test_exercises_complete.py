@@ -1,7 +1,8 @@
 """Every exercise of the course has its solution, stub, check and wrong answers, and nothing lies around."""
 
+from check_exercises import problems
+
 from dtlearn.course import load_course
-from dtlearn.grading.complete import problems
 
 
 def test_every_exercise_is_whole():

@@ -1,6 +1,6 @@
 """Checks of chapter 1."""
 
-# Codes of mistakes that only these exercises know; see `report/codes.py`.
+# Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {
     "DTL-VALUE-AVERAGED": "the mean of all ranks where that of one was asked",
     "DTL-VALUE-BUFFERS": "buffers of a model that were forgotten",

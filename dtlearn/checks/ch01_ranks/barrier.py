@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...grading import rules
-from ...grading.check import Case, Check, Finding, Given
-from ...runtime.record.record import Record
-from ...runtime.words import ranks_text
+from dtlearn.grading import Case, Check, Finding, Given, rules
+from dtlearn.runtime.record.record import Record
+from dtlearn.runtime.words import ranks_text
 
 _LATE = 0.06  # seconds
 

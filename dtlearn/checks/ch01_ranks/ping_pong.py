@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from ...grading import rules
-from ...grading.check import Case, Check, Given, Stress
+from dtlearn.grading import Case, Check, Given, Stress, rules
 
 _MESSAGES: dict[str, dict[str, Any]] = {
     "a short message": {"shape": [3], "dtype": torch.float32},

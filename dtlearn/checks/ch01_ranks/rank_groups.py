@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from ...grading.check import Case, Check, Given, Mistake
+from dtlearn.grading import Case, Check, Given, Mistake
 
 # (world size, tp) by rank. In each case the number of groups differs from their size on some rank.
 _JOBS: dict[str, dict[str, Any]] = {

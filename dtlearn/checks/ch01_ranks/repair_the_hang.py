@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...grading.check import Case, Check, Given, Mistake
+from dtlearn.grading import Case, Check, Given, Mistake
 
 # Batches of each rank.
 _BATCHES = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...grading.check import Case, Check, Given, Mistake
+from dtlearn.grading import Case, Check, Given, Mistake
 
 # A small network: weight and bias of a layer, a BatchNorm's parameters and buffers, a last weight.
 _SHAPES = {

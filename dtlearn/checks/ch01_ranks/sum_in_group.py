@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from ...grading import rules
-from ...grading.check import Case, Check, Given, Mistake
+from dtlearn.grading import Case, Check, Given, Mistake, rules
 
 # Groups by world size.
 _GROUPS = {

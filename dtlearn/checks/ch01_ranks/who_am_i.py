@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ...grading.check import Case, Check, Finding, Given, Mistake
-from ...runtime.record.record import Record
+from dtlearn.grading import Case, Check, Finding, Given, Mistake
+from dtlearn.runtime.record.record import Record
 
 # Processes on each machine, and GPUs of every machine. No number of processes is 8, so that a guess from 8 shows.
 _JOBS: dict[str, dict[str, Any]] = {

@@ -10,10 +10,9 @@ from dataclasses import replace
 
 import torch
 
-from ...grading import rules
-from ...grading.check import Case, Finding, Given, Rule
-from ...grading.on_rank.stress import UNWRITTEN
-from ...runtime.record.record import Record
+from dtlearn.grading import Case, Finding, Given, Rule, rules
+from dtlearn.grading.on_rank.stress import UNWRITTEN
+from dtlearn.runtime.record.record import Record
 
 Held = list[list[torch.Tensor]]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from ...grading.check import Case, Check, Given, Mistake, Stress
-from ...grading.judging.grade import payload_bytes
+from dtlearn.grading import Case, Check, Given, Mistake, Stress, payload_bytes
+
 from ._messages import POINT_TO_POINT, chunk_budget, padded_bytes, total, travel
 
 # Elements: `per_rank` for each rank, and `more`; in so many rows.

@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from ...grading import rules
-from ...grading.check import Case, Check, Given, Mistake, Stress
-from ...grading.judging.grade import payload_bytes
+from dtlearn.grading import Case, Check, Given, Mistake, Stress, payload_bytes, rules
+
 from ._messages import POINT_TO_POINT
 
 # root: of the ranks that there are, the remainder.

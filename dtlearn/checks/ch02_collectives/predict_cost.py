@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...grading.check import Case, Check, Given, Mistake
+from dtlearn.grading import Case, Check, Given, Mistake
 
 _CASES: dict[str, dict[str, Any]] = {
     "4 processes on a laptop": {"num_ranks": 4, "nbytes": 1e6, "alpha": 40e-6, "beta": 1.5e9},

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from ...grading.check import Case, Check, Given, Mistake, Stress
+from dtlearn.grading import Case, Check, Given, Mistake, Stress
+
 from ._messages import POINT_TO_POINT, total
 
 _CASES: dict[str, dict[str, Any]] = {

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ...grading import rules
-from ...grading.check import Case, Check, Given, Mistake, Stress
+from dtlearn.grading import Case, Check, Given, Mistake, Stress, rules
+
 from ._messages import POINT_TO_POINT, chunk_budget, total, travel
 
 # Shape of part c: that at c % 4.

@@ -1,6 +1,6 @@
 """Checks of chapter 3."""
 
-# Codes of mistakes that only these exercises know; see `report/codes.py`.
+# Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {
     "DTL-RULE-PASSES": "more or fewer forward passes than micro-batches",
     "DTL-VALUE-BLOCKS": "contiguous blocks where samples are dealt out in turn",

@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import mse_loss
 from torch.utils.data import DistributedSampler
 
-from ...grading.check import Given
+from dtlearn.grading import Given
 
 SAMPLES, BATCH, LR = 24, 2, 0.01
 

@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch.nn.functional import mse_loss
 
-from ...grading.check import Case, Check, Finding, Given, Mistake
-from ...grading.judging.compare import compare
-from ...runtime.record.record import Record
+from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare
+from dtlearn.runtime.record.record import Record
 
 _UPDATES = 2
 _ROWS = 4

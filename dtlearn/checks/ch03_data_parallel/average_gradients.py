@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from ...grading.check import Case, Check, Finding, Given, Mistake
-from ...grading.judging.compare import compare, difference
-from ...runtime.record.record import Record
+from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare, difference
+from dtlearn.runtime.record.record import Record
 
 Gradients = dict[str, torch.Tensor | None]
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from ...grading.check import Case, Check, Finding, Given, Mistake
-from ...grading.judging.compare import compare
-from ...runtime.record.record import Record
+from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare
+from dtlearn.runtime.record.record import Record
+
 from ._bug_hunt_runs import BATCH, LR, SAMPLES, Run, play
 
 _FEATURES, _NO_LIMIT, _NEVER = 3, 1e9, -1.0

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from ...grading import rules
-from ...grading.check import Case, Check, Given, Mistake
+from dtlearn.grading import Case, Check, Given, Mistake, rules
 
 _CLASSES = 3
 _MOST_BYTES = 64

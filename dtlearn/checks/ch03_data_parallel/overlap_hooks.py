@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 
-from ...grading.check import Case, Check, Finding, Given, Mistake, Stress
-from ...grading.judging.compare import compare
-from ...runtime.record.event import Event
-from ...runtime.record.record import Record
+from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare
+from dtlearn.runtime.record.event import Event
+from dtlearn.runtime.record.record import Record
 
 _STEPS = 2
 _ROWS, _WIDTH = 4, 3

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from ...grading import rules
-from ...grading.check import Case, Check, Finding, Given, Mistake
-from ...grading.judging.compare import compare
-from ...runtime.record.record import Record
+from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare, rules
+from dtlearn.runtime.record.record import Record
+
 from ._plans import Plan, cut_at_dtypes, fill, ready_order
 
 _F32, _BF16 = "float32", "bfloat16"

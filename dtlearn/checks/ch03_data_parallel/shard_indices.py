@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch.utils.data import DistributedSampler
 
-from ...grading import rules
-from ...grading.check import Case, Check, Finding, Given, Mistake
-from ...grading.judging.compare import compare
-from ...runtime.record.record import Record
+from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare, rules
+from dtlearn.runtime.record.record import Record
+
 from ._orders import Order, block, dealt, order_of, short, shuffled, whole_rounds
 
 # Samples: `per_rank` for each rank and `more`, but at least one. `pairs`: two processes play one rank, the last ones

@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from ...grading.check import Case, Check, Finding, Given, Mistake
-from ...grading.judging.compare import compare
-from ...runtime.record.record import Record
+from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare
+from dtlearn.runtime.record.record import Record
 
 # Tokens of each rank. No total of the first 2, 3 or 4 is a multiple of that number: `//` shows.
 _CASES: dict[str, dict[str, Any]] = {

@@ -1,1 +1,1 @@
-"""TODO exercises."""
+"""The commands about exercises: grade, grade-class, watch, hint, solution, reset, progress. A module per command."""

@@ -51,6 +51,7 @@ def add_command(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from ...course import Exercise, load_course
     from ...grading.classroom.batch import Plan, grade_class, shut_in
+    from ...checks import meanings
     from ...grading.classroom.export import export
     from ...grading.classroom.store import ResultStore
     from ...grading.classroom.submissions import find_submissions
@@ -89,7 +90,7 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print(f"\nstopped; what was graded is in {options.out}: the same command goes on from there", file=sys.stderr)
         raise
-    summary = export(options.out, verdicts, students, options.feedback, datetime.now(UTC))
+    summary = export(options.out, verdicts, students, options.feedback, datetime.now(UTC), meanings())
     print(f"\n{summary_console(summary)}\n{len(submissions)} submissions in {time.monotonic() - begun:.0f} s; ", end="")
     print(f"feedback, gradebooks and summary are in {options.out}")
     return _GRADER_ERROR if summary.needs_a_person else 0

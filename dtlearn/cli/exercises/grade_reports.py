@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...grading.classroom.store import write_whole
+from ...runtime.machine.whole_file import write_whole
 from ...grading.verdict import Verdict
 
 

@@ -1,1 +1,5 @@
-"""Grading a class: many submissions, some of which hang, crash or attack, without losing one."""
+"""A class: its submissions, graded several at once, and the tables that a course wants of it.
+
+Runs in `dtlearn grade-class`. Read `submissions`, `batch`, `store`; then `export` and what it writes: `students`,
+`gradebook`, `gradescope`, `lti`, `summary`, `summary_html`.
+"""

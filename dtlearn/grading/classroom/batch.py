@@ -20,7 +20,7 @@ from ...course import Course, Exercise
 from ...runtime.machine.isolation import Isolation, best
 from ..check import Check
 from ..judging.grade import Answer, grade
-from ..learner.exercise_files import find_check
+from ..learner.exercise_files import checks_folder, find_check
 from ..verdict import Result, Verdict
 from .store import ResultStore
 from .submissions import Submission
@@ -83,9 +83,10 @@ def shut_in(course: Course, level: int, *more: Path | None) -> Isolation:
         )
     if level < 2:
         return allowed
-    checks = Path(__file__).parents[2] / "checks"
-    paths = [course.root / "solutions", course.root / "tests", course.root / ".dtlearn", checks, *more]
-    return Isolation(2, hidden=tuple(str(p.resolve()) for p in paths if p is not None and p.exists()))
+    checks = (checks_folder(course), Path(__file__).parents[2] / "checks")  # one folder, unless dtlearn is elsewhere
+    paths = [course.root / "solutions", course.root / "tests", course.root / ".dtlearn", *checks, *more]
+    hidden = dict.fromkeys(str(p.resolve()) for p in paths if p is not None and p.exists())
+    return Isolation(2, hidden=tuple(hidden))
 
 
 def grade_class(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from ...runtime.machine.whole_file import write_whole
 from ..report.console import console
 from ..report.html import html
 from ..report.junit import junit
@@ -14,7 +15,6 @@ from ..verdict import Verdict
 from .gradebook import canvas_csv, nbgrader_csv
 from .gradescope import gradescope
 from .lti import lti_scores
-from .store import write_whole
 from .students import Student
 from .submissions import safe_name
 from .summary import ClassSummary, summarise, summary_console
@@ -29,6 +29,7 @@ def export(
     students: Mapping[str, Student],
     level: Level,
     graded: datetime,
+    meanings: Mapping[str, str],
 ) -> ClassSummary:
     """Write everything below `folder`; see `docs/instructor.md` for the files.
 
@@ -38,6 +39,7 @@ def export(
         students: identities, by submission.
         level: how much of hidden cases students are told.
         graded: now, with a time zone.
+        meanings: of the codes that only single chapters use.
     """
     for student, made in verdicts.items():
         place = folder / safe_name(student)
@@ -50,7 +52,7 @@ def export(
     write_whole(folder / "nbgrader.csv", nbgrader_csv(verdicts, students))
     write_whole(folder / "canvas.csv", canvas_csv(verdicts, students))
     write_whole(folder / "lti.jsonl", lti_scores(verdicts, students, graded=graded, level=level))
-    summary = summarise(verdicts)
+    summary = summarise(verdicts, meanings=meanings)
     write_whole(folder / "summary.txt", summary_console(summary))
     write_whole(folder / "summary.html", _PAGE.format(title="Summary", body=summary_html(summary)))
     return summary

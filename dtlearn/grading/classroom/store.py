@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...runtime.machine.whole_file import write_whole
 from ..verdict import Verdict
 from .submissions import safe_name
 
@@ -58,21 +58,6 @@ class ResultStore:
         for path in sorted((self.folder / safe_name(student)).glob("*.json")):
             with contextlib.suppress(OSError, ValueError):
                 yield Verdict.from_json(path.read_text(encoding="utf-8"))
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file at once: readers see the old text or the new one, also after a crash."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
 
 
 def fingerprint(source: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
@@ -62,8 +62,13 @@ class ClassSummary:
     needs_a_person: tuple[tuple[str, str, str], ...]
 
 
-def summarise(verdicts: Class) -> ClassSummary:
-    """Count. The result is for teachers: hidden cases are told in full."""
+def summarise(verdicts: Class, *, meanings: Mapping[str, str]) -> ClassSummary:
+    """Count. The result is for teachers: hidden cases are told in full.
+
+    Args:
+        verdicts: by submission.
+        meanings: of the codes that only single chapters use.
+    """
     by_exercise: dict[str, list[Verdict]] = {}
     people = []
     for submission, made in verdicts.items():
@@ -72,7 +77,8 @@ def summarise(verdicts: Class) -> ClassSummary:
             if verdict.state == "error":
                 fault = next((r for r in verdict.results if r.state == "error"), None)
                 people.append((one_line(submission), verdict.exercise, fault.headline if fault else "no case was run"))
-    return ClassSummary(len(verdicts), tuple(_exercise(made) for made in by_exercise.values()), tuple(people))
+    exercises = tuple(_exercise(made, meanings) for made in by_exercise.values())
+    return ClassSummary(len(verdicts), exercises, tuple(people))
 
 
 def summary_console(summary: ClassSummary, width: int = WIDTH) -> str:
@@ -88,8 +94,9 @@ def summary_console(summary: ClassSummary, width: int = WIDTH) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _exercise(made: Sequence[Verdict]) -> ExerciseSummary:
+def _exercise(made: Sequence[Verdict], meanings: Mapping[str, str]) -> ExerciseSummary:
     codes = Counter(v.code for v in made if v.code and v.state != "error")
+    most_first = sorted(codes.items(), key=lambda item: (-item[1], item[0]))
     graded = [v for v in made if v.state != "error"]
     scores = [v.score for v in graded] or [0.0]
     bands = Counter(_band(v) for v in graded)
@@ -99,7 +106,7 @@ def _exercise(made: Sequence[Verdict]) -> ExerciseSummary:
         made[0].title,
         len(made),
         sum(v.passed for v in made),
-        tuple((code, n, meaning(code)) for code, n in sorted(codes.items(), key=lambda item: (-item[1], item[0]))),
+        tuple((code, n, meaning(code, meanings)) for code, n in most_first),
         tuple(bands[k] for k in range(len(BANDS))),
         mean(scores),
         median(scores),

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..classroom.store import write_whole
+from ...runtime.machine.whole_file import write_whole
 from ..verdict import Verdict
 
 _ATTEMPT = re.compile(r"(\d{4,})\.py")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import sys
 from dataclasses import dataclass
@@ -48,7 +47,7 @@ def checks_folder(course: Course) -> Path:
 
 
 def find_check(course: Course, exercise: Exercise, folder: Path | None = None) -> Check:
-    """The check of an exercise.
+    """The check of an exercise, loaded by its path: the grader knows no check by name.
 
     Args:
         course: the manifest.
@@ -61,26 +60,17 @@ def find_check(course: Course, exercise: Exercise, folder: Path | None = None) -
     from ..check import Check  # here, as it loads torch: those who want to know the places only do not wait for it
 
     slug = places(course, exercise).slug
-    if folder is None and checks_folder(course).resolve() != Path(__file__).resolve().parents[2] / "checks":
-        folder = checks_folder(course)
-    if folder is None:
-        name = f"dtlearn.checks.{slug}.{exercise.name}"
-        try:
-            module = importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name is None or not name.startswith(error.name):
-                raise
-            raise ValueError(f"{exercise.id} has no check: {name} does not exist") from None
-    else:
-        path = folder / slug / f"{exercise.name}.py"
-        if not path.is_file():
-            raise ValueError(f"{exercise.id} has no check: {path} does not exist")
-        spec = importlib.util.spec_from_file_location(f"check_{slug}_{exercise.name}", path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[spec.name] = module  # so that its source can be read
-        spec.loader.exec_module(module)
-    found = getattr(module, "CHECK", None)
-    if not isinstance(found, Check):
+    path = (folder or checks_folder(course)) / slug / f"{exercise.name}.py"
+    if not path.is_file():
+        raise ValueError(f"{exercise.id} has no check: {path} does not exist")
+    # In the chapter's package, of which it may import helpers: a hidden check those of the public ones.
+    kind = "" if folder is None else "hidden_"
+    spec = importlib.util.spec_from_file_location(f"dtlearn.checks.{slug}.{kind}{exercise.name}", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # so that its source can be read
+    spec.loader.exec_module(module)
+    check = getattr(module, "CHECK", None)
+    if not isinstance(check, Check):
         raise ValueError(f"{module.__file__} defines no CHECK")
-    return found
+    return check

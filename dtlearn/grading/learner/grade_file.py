@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...course import Course, Exercise
-from ..classroom.store import write_whole
+from ...runtime.machine.whole_file import write_whole
 from ..verdict import Result, Verdict
 from . import attempts
 from .exercise_files import find_check, places

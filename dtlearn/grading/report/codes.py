@@ -1,16 +1,11 @@
 """What the diagnosis codes mean, in a few words: for class summaries, and for learners who see the category only.
 
-Codes that only one chapter's exercises use are told by the package of its checks: `MEANINGS` in
-`checks/<slug>/__init__.py`.
+Codes that only one chapter's exercises use are told by the package of its checks: see `dtlearn.checks.meanings`.
 """
 
 from __future__ import annotations
 
-import functools
-import importlib
-import pkgutil
-
-from ... import checks
+from collections.abc import Mapping
 
 _MEANINGS = {
     "DTL-ASYNC": "a result used before it was there",
@@ -84,9 +79,14 @@ _CATEGORIES = {
 }
 
 
-def meaning(code: str) -> str:
-    """A few words on a code; on its family if the code itself is not known; "" for no code."""
-    known, rest = _all_meanings(), code
+def meaning(code: str, more: Mapping[str, str] | None = None) -> str:
+    """A few words on a code; on its family if the code itself is not known; "" for no code.
+
+    Args:
+        code: such as "DTL-VALUE-FACTOR".
+        more: the meanings of further codes, such as those of the chapters.
+    """
+    known, rest = _MEANINGS | dict(more or {}), code
     while rest and rest not in known:
         rest = rest.rpartition("-")[0]
     return known.get(rest, "a fault" if code else "")
@@ -97,12 +97,3 @@ def category(code: str) -> tuple[str, str]:
     family = "-".join(code.split("-")[:2])
     words = next((words for words, families in _CATEGORIES.items() if family in families), "")
     return family, words or meaning(family)
-
-
-@functools.cache
-def _all_meanings() -> dict[str, str]:
-    found = dict(_MEANINGS)
-    for chapter in pkgutil.iter_modules(checks.__path__):
-        module = importlib.import_module(f"{checks.__name__}.{chapter.name}")
-        found |= getattr(module, "MEANINGS", {})
-    return found

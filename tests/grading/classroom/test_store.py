@@ -2,7 +2,7 @@
 
 import pytest
 
-from dtlearn.grading.classroom.store import ResultStore, write_whole
+from dtlearn.grading.classroom.store import ResultStore
 from dtlearn.grading.verdict import Result, Verdict
 
 VERDICT = Verdict("ch01.mean", "Mean", "failed", 1.0, 4, results=(Result("a", 2, "failed", "DTL-VALUE", "wrong"),))
@@ -24,20 +24,6 @@ def test_a_damaged_verdict_is_none(tmp_path):
     for text in ("", "{", path.read_text()[:-40], '{"format": 99}', '{"format": 1, "state": "passed"}'):
         path.write_text(text)
         assert store.load("ann", "ch01.mean", "x") is None
-
-
-def test_a_write_that_fails_leaves_the_old_text(tmp_path, monkeypatch):
-    path = tmp_path / "a.json"
-    write_whole(path, "old")
-
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space"):
-        write_whole(path, "new")
-    assert path.read_text() == "old"
-    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):

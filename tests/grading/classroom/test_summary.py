@@ -4,11 +4,11 @@ from dtlearn.grading.classroom.summary import BANDS, summarise, summary_console
 
 
 def test_golden(a_class, golden):
-    golden("class.summary.txt", summary_console(summarise(a_class)))
+    golden("class.summary.txt", summary_console(summarise(a_class, meanings={})))
 
 
 def test_counts(a_class):
-    summary = summarise(a_class)
+    summary = summarise(a_class, meanings={})
     (one,) = summary.exercises
     assert (summary.submissions, one.submissions, one.passed) == (6, 6, 1)
     assert one.codes[0] == ("DTL-COLL-SKIP", 2, "a collective that not all ranks call")
@@ -22,7 +22,7 @@ def test_counts(a_class):
 
 def test_bands(verdicts):
     def band(score):
-        made = summarise({"x": [replace(verdicts["value"], score=score)]})
+        made = summarise({"x": [replace(verdicts["value"], score=score)]}, meanings={})
         return BANDS[made.exercises[0].bands.index(1)]
 
     assert [band(s) for s in (0, 0.1, 1.25, 2.5, 3.75, 4.99, 5)] == [
@@ -31,10 +31,21 @@ def test_bands(verdicts):
 
 
 def test_an_empty_class():
-    assert summary_console(summarise({})) == "0 submissions, 0 exercises\n"
+    assert summary_console(summarise({}, meanings={})) == "0 submissions, 0 exercises\n"
 
 
 def test_hostile(hostile, harmless):
-    text = summary_console(summarise({"\x1b[31m/home/ada/x\ud800": [hostile, replace(hostile, state="error")]}))
+    text = summary_console(
+        summarise({"\x1b[31m/home/ada/x\ud800": [hostile, replace(hostile, state="error")]}, meanings={})
+    )
     harmless(text)
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_what_only_a_chapter_knows_is_told_by_the_caller(verdicts):
+    fault = replace(verdicts["value"].first_fault, code="DTL-VALUE-SUMMED")
+    a_class = {"ada": [replace(verdicts["value"], results=(fault,))]}
+    told = [
+        summarise(a_class, meanings=meanings).exercises[0].codes for meanings in ({}, {"DTL-VALUE-SUMMED": "a sum"})
+    ]
+    assert told == [(("DTL-VALUE-SUMMED", 1, "wrong values"),), (("DTL-VALUE-SUMMED", 1, "a sum"),)]

@@ -1,20 +1,24 @@
+"""`verdict-1.json`, the JSON Schema of a stored verdict: the contract with everything that reads one."""
+
 import json
 from dataclasses import fields
+from pathlib import Path
 
 import jsonschema
 import pytest
 
 from dtlearn.grading.report.learner_view import learner_view
-from dtlearn.grading.report.schema import verdict_schema
-from dtlearn.grading.verdict import Result, Verdict
+from dtlearn.grading.verdict import FORMAT, Result, Verdict
+
+SCHEMA = json.loads(Path(__file__).with_name(f"verdict-{FORMAT}.json").read_text(encoding="utf-8"))
 
 
 def validate(text):
-    jsonschema.Draft202012Validator(verdict_schema()).validate(json.loads(text))
+    jsonschema.Draft202012Validator(SCHEMA).validate(json.loads(text))
 
 
 def test_the_schema_is_valid():
-    jsonschema.Draft202012Validator.check_schema(verdict_schema())
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
 
 def test_every_verdict_fits_and_reads_back(verdicts):
@@ -35,9 +39,8 @@ def test_golden(verdicts, golden, name):
 
 
 def test_every_field_is_described():
-    schema = verdict_schema()
-    assert set(schema["properties"]) == {"format", *(f.name for f in fields(Verdict))}
-    assert set(schema["$defs"]["result"]["properties"]) == {f.name for f in fields(Result)}
+    assert set(SCHEMA["properties"]) == {"format", *(f.name for f in fields(Verdict))}
+    assert set(SCHEMA["$defs"]["result"]["properties"]) == {f.name for f in fields(Result)}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import pytest
+from check_exercises import Expectation, expectation, problems
 
 from dtlearn.course import load_course
-from dtlearn.grading.complete import Expectation, expectation, problems
 from dtlearn.grading.learner.exercise_files import places
 from tests.grading.small_course import ID, small_course
 

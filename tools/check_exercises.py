@@ -17,9 +17,9 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..course import Course, Exercise
-from .learner.exercise_files import Places, checks_folder, find_check, places
-from .learner.stubs import stub_of
+from dtlearn.course import Course, Exercise
+from dtlearn.grading.learner.exercise_files import Places, checks_folder, find_check, places
+from dtlearn.grading.learner.stubs import stub_of
 
 MIN_WRONG = 3
 _LINE = re.compile(r"# (expect|says|rank): (\S.*?)\s*")
