@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FRONT = "dtlearn/__init__.py"  # what `import dtlearn` gives; only the command lies above it
 LAYERS = {
     "runtime": 0,
-    "collectives": 1,
-    "models": 2,
+    "models": 1,
+    "collectives": 2,  # above the models, which have the one way to time
     "data_parallel": 3,
     "parameter_server": 3,
     "gradient_compression": 3,

@@ -1,7 +1,9 @@
-"""What ranks say to each other: the eight collectives from send and receive, and what they cost.
+"""Layer 2: what ranks say to each other: the eight collectives from send and receive, and what they cost.
 
-`plan.py` is the language, `naive.py`, `ring.py`, `tree.py`, `halving_doubling.py` and `hierarchical.py` the
-algorithms, `execute.py` runs them, `simulate.py` proves them, `cost.py` prices them.
+A plan is data, made by pure functions in any process; `execute` and `primitives` run on the ranks. In this order:
+`plan.py` is the language, `naive.py`, `ring.py`, `tree.py`, `halving_doubling.py` and `hierarchical.py` the algorithms,
+`simulate.py` proves them, `execute.py` runs them, `primitives.py` has the interface of `torch.distributed`, `cost.py`
+prices them on a `topology.py`, and `measure.py` times them.
 """
 
 from .plan import Move, Plan, chunk_bounds

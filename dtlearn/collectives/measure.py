@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from ..runtime.device import device, finish
+from ..models import in_turns
+from ..models.in_turns import time_in_turns
+from ..runtime.device import device
 from . import primitives
 from .cost import Fit, fit, plan_seconds
 from .plan import Plan
@@ -33,45 +33,27 @@ ALGORITHMS = {
 
 
 def time_on_rank(op: str, sizes: Sequence[int], rounds: int, ranks_per_node: int = 2) -> Times:
-    """On each rank, on its device: run every algorithm of a collective, in turns, after a round that does not count.
+    """On each rank, on its device: run every algorithm of a collective, in turns; see `models/in_turns.py`.
 
     Args:
         op: one of `ALGORITHMS`.
         sizes: bytes of the whole tensor (for all_gather: of all that is gathered), rising.
-        rounds: how often; the order changes from round to round.
+        rounds: how often, after one that does not count.
         ranks_per_node: of "hierarchical", which is left out where it does not divide the number of ranks.
 
     Returns:
         Seconds of each, on this rank; see `slowest`.
     """
-    found: dict[str, dict[int, list[float]]] = {}
+    times: Times = {}
     for nbytes in sizes:
-        calls = _calls(op, nbytes, ranks_per_node)
-        for number in range(rounds + 1):
-            for name in list(calls)[:: 1 if number % 2 else -1]:
-                dist.barrier()
-                begun = time.perf_counter()
-                calls[name]()
-                finish()
-                taken = time.perf_counter() - begun
-                if number:
-                    found.setdefault(name, {}).setdefault(nbytes, []).append(taken)
-    return {name: {n: tuple(seconds) for n, seconds in times.items()} for name, times in found.items()}
+        for name, seconds in time_in_turns(_calls(op, nbytes, ranks_per_node), rounds).items():
+            times.setdefault(name, {})[nbytes] = seconds
+    return times
 
 
 def slowest(per_rank: Sequence[Times]) -> Times:
-    """A collective is done when its last rank is: of each round, the longest time of any rank."""
-    return {
-        name: {n: tuple(map(max, zip(*(times[name][n] for times in per_rank), strict=True))) for n in sizes}
-        for name, sizes in per_rank[0].items()
-    }
-
-
-def ratio(times: Times, algorithm: str, nbytes: int) -> float:
-    """How many times as long as the library's: the median over the rounds, each of which has both."""
-    return statistics.median(
-        own / library for own, library in zip(times[algorithm][nbytes], times[LIBRARY][nbytes], strict=True)
-    )
+    """Of each algorithm, size and round, the longest time of any rank; see `in_turns.slowest`."""
+    return {name: in_turns.slowest([times[name] for times in per_rank]) for name in per_rank[0]}
 
 
 def fit_plan(plan: Plan, seconds: Mapping[int, float]) -> Fit:

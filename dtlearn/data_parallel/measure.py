@@ -6,7 +6,6 @@ reads what they returned.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +19,10 @@ from torch.nn.parallel import DistributedDataParallel as TorchDistributedDataPar
 
 from dtlearn.data_parallel.ddp import DistributedDataParallel
 from dtlearn.data_parallel.naive import NaiveDataParallel
+from dtlearn.models.in_turns import Times, difference, time_in_turns
 from dtlearn.models.mlp import MLP
 from dtlearn.runtime.device import device, finish
 from dtlearn.runtime.recording.phases import phase
-
-Times = dict[str, tuple[float, ...]]  # seconds[kind]: of each round
 
 LOCAL = "local"
 TORCH = "torch's"
@@ -84,25 +82,13 @@ def time_on_rank(work: Workload, rounds: int, kinds: Sequence[str] = KINDS) -> T
 
     Args:
         work: what is trained.
-        rounds: how often, after two that do not count; the order changes from round to round.
+        rounds: how often, after two that do not count.
         kinds: some of `KINDS`.
 
     Returns:
-        Seconds of forward, backward and optimizer's step of each, on this rank, from when all were there; see
-        `slowest`.
+        Seconds of forward, backward and optimizer's step of each, on this rank; see `models/in_turns.py`.
     """
-    steps = {kind: _step(work, kind) for kind in kinds}
-    found: dict[str, list[float]] = {kind: [] for kind in kinds}
-    for number in range(rounds + _WARM):
-        for kind in list(steps)[:: 1 if number % 2 else -1]:
-            dist.barrier()
-            begun = time.perf_counter()
-            steps[kind]()
-            finish()
-            taken = time.perf_counter() - begun
-            if number >= _WARM:
-                found[kind].append(taken)
-    return {kind: tuple(seconds) for kind, seconds in found.items()}
+    return time_in_turns({kind: _step(work, kind) for kind in kinds}, rounds, _WARM)
 
 
 def record_on_rank(work: Workload, kinds: Sequence[str] = KINDS[1:]) -> None:
@@ -134,23 +120,13 @@ def batch_for(work: Workload, seconds: float) -> int:
     return max(16, min(4096, round(wanted.item() / dist.get_world_size() / 16) * 16))
 
 
-def slowest(per_rank: Sequence[Times]) -> Times:
-    """A step is done when its last rank is: of each round, the longest time of any rank."""
-    return {kind: tuple(map(max, zip(*(times[kind] for times in per_rank), strict=True))) for kind in per_rank[0]}
-
-
-def ratio(times: Mapping[str, Sequence[float]], kind: str, other: str) -> float:
-    """How many times as long as the other's: the median over the rounds, each of which has both."""
-    return statistics.median(a / b for a, b in zip(times[kind], times[other], strict=True))
-
-
 def added(times: Mapping[str, Sequence[float]], kind: str) -> float:
     """Seconds that a step is longer than one without communication, median over the rounds.
 
     Exposed communication, and what else data parallelism costs: copies into buckets and out of them, the division, and
     cores that transfers share with the computation.
     """
-    return statistics.median(a - b for a, b in zip(times[kind], times[LOCAL], strict=True))
+    return difference(times[kind], times[LOCAL])
 
 
 def _best_backward(work: Workload, batch: int) -> float:

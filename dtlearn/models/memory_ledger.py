@@ -1,4 +1,18 @@
-"""The memory that tensors take while something runs, counted by storage."""
+"""The memory that tensors take while something runs, counted by storage: the same figure on every machine and device.
+
+What counts: the bytes of every storage that an operation of torch returns in this thread, once, from then until the
+last tensor on it is gone. So a view is free, a change in place is free, and a temporary counts while it lives.
+
+What does not:
+
+- what was there before, such as inputs and parameters: a storage that is first seen as an argument;
+- memory that torch's dispatcher does not hand out: buffers of gloo and NCCL, NumPy's arrays, Python objects;
+- what the allocator keeps or rounds up: `torch.cuda.max_memory_allocated` and the process's size are larger;
+- other threads, sparse tensors, and a storage that is resized later.
+
+A strategy's **Memory** section speaks of these bytes, and its tests prove it with this ledger. It slows every operation
+by some microseconds, so nothing is timed while it is active.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from dtlearn.data_parallel import (
 )
 from dtlearn.data_parallel.large_batch import learning_rate, noise_scale
 from dtlearn.data_parallel.samples import evaluation, sampler, token_mean
-from dtlearn.models import MLP, num_parameters
+from dtlearn.models import MLP, in_turns, num_parameters
 from dtlearn.runtime.record.training_steps import part
 from dtlearn.viz import (
     bucket_timeline,
@@ -372,7 +372,7 @@ show(
 )
 
 # %% tags=["nbval-ignore-output"]
-took = measure.slowest(
+took = in_turns.slowest(
     dtlearn.run_ranks(measure.time_on_rank, 2, work, 5, link=gigabit, device="cpu").values
 )
 rank_table(
@@ -389,7 +389,7 @@ rank_table(
 
 # %% tags=["nbval-ignore-output"]
 faster.reveal(
-    round(measure.ratio(took, "naive", "ours"), 1),
+    round(in_turns.ratio(took["naive"], took["ours"]), 1),
     explain="At best the longer of computation and communication remains, instead of both: overlap alone never more "
     "than halves a step. The last bucket is always exposed: nothing is left to compute when it leaves.",
 )
@@ -798,7 +798,7 @@ def step_times(link):
         steps = dtlearn.run_ranks(
             measure.time_on_rank, N, work, 5, ways, link=link, device="cpu"
         )
-        times = measure.slowest(steps.values)
+        times = in_turns.slowest(steps.values)
         found[N] = {way: sorted(times[way])[2] for way in times}
     return found
 

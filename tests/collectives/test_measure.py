@@ -4,7 +4,7 @@ import pytest
 
 from dtlearn.collectives import ring, tree
 from dtlearn.collectives.cost import plan_seconds
-from dtlearn.collectives.measure import ALGORITHMS, fit_plan, plan_of, ratio, slowest, time_on_rank
+from dtlearn.collectives.measure import ALGORITHMS, fit_plan, plan_of, slowest, time_on_rank
 from dtlearn.collectives.topology import flat
 from dtlearn.runtime import run_ranks
 
@@ -22,11 +22,6 @@ def test_every_algorithm_is_timed_at_every_size():
             assert list(of_sizes) == [8, 4096]
             assert all(len(seconds) == 2 and min(seconds) > 0 for seconds in of_sizes.values())
             assert times[name][8][0] == max(told[op][name][8][0] for told in per_rank)
-
-
-def test_the_ratio_compares_neighbours_in_time():
-    times = {"library": {8: (1.0, 10.0, 1.0)}, "ring": {8: (2.0, 20.0, 3.0)}}
-    assert ratio(times, "ring", 8) == 2.0
 
 
 @pytest.mark.parametrize("plan", [ring.all_reduce(4), tree.all_reduce(8)])

@@ -48,10 +48,10 @@ class CollectivesResult:
     @property
     def ring_ratios(self) -> dict[tuple[int, int], float]:
         """{(ranks, bytes): the ring's all-reduce against gloo's}, for the sizes that the target is about."""
-        from ...collectives.measure import ratio
+        from ...models.in_turns import ratio
 
         return {
-            (ranks, n): ratio(times, "ring", n)
+            (ranks, n): ratio(times["ring"][n], times["library"][n])
             for (op, ranks), times in self.times.items()
             for n in self.sizes
             if op == "all_reduce" and n >= TARGET_FROM
@@ -144,13 +144,13 @@ def plot(result: CollectivesResult) -> tuple[Figure, str]:
 
 def _figures(op: str, ranks: int, times: Times, name: str, n: int) -> dict[str, float]:
     from ...collectives.cost import algorithm_bandwidth, bus_bandwidth
-    from ...collectives.measure import ratio
+    from ...models.in_turns import ratio
 
     seconds = statistics.median(times[name][n])
     return {
         "median": seconds,
         "best": min(times[name][n]),
-        "ratio": ratio(times, name, n),
+        "ratio": ratio(times[name][n], times["library"][n]),
         "algbw": algorithm_bandwidth(n, seconds),
         "busbw": bus_bandwidth(op, ranks, n, seconds),
     }

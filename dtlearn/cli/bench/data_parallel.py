@@ -12,7 +12,7 @@ from ..machine import load_line, num_cores
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ...data_parallel.measure import Times
+    from ...models.in_turns import Times
     from ...runtime.record.record import Record
 
 LINK = "1 Gb/s"
@@ -51,18 +51,19 @@ class DataParallelResult:
     @property
     def ratios(self) -> dict[str, float]:
         """What the targets are about, and the same for torch's on the link."""
-        from ...data_parallel.measure import ratio
+        from ...models.in_turns import ratio
 
         return {
-            "ours/torch's": ratio(self.bare, "ours", "torch's"),
-            "naive/ours on the link": ratio(self.linked, "naive", "ours"),
-            "ours/torch's on the link": ratio(self.linked, "ours", "torch's"),
+            "ours/torch's": ratio(self.bare["ours"], self.bare["torch's"]),
+            "naive/ours on the link": ratio(self.linked["naive"], self.linked["ours"]),
+            "ours/torch's on the link": ratio(self.linked["ours"], self.linked["torch's"]),
         }
 
 
 def measure(ranks: int, rounds: int, sizes: tuple[int, ...] = (1024,) * 11) -> DataParallelResult:
     """Find the batch, then measure without and with a link, then record a step of each kind."""
-    from ...data_parallel.measure import Workload, batch_for, record_on_rank, slowest, time_on_rank
+    from ...data_parallel.measure import Workload, batch_for, record_on_rank, time_on_rank
+    from ...models.in_turns import slowest
     from ...runtime.link.link import Link
     from ...runtime.run import run_ranks
 
@@ -157,13 +158,14 @@ def _of_record(result: DataParallelResult) -> str:
 
 
 def _rows(heading: str, times: Times) -> list[list[str]]:
-    from ...data_parallel.measure import LOCAL, TORCH, added, ratio
+    from ...data_parallel.measure import LOCAL, TORCH, added
+    from ...models.in_turns import ratio
 
     rows = [[heading, "step", "best", "added", "to torch's"]]
     for kind, seconds in times.items():
         both = [seconds_text(statistics.median(seconds)), seconds_text(min(seconds))]
         more = "" if kind == LOCAL else seconds_text(added(times, kind))
-        rows.append([kind, *both, more, f"{ratio(times, kind, TORCH):.2f}x"])
+        rows.append([kind, *both, more, f"{ratio(times[kind], times[TORCH]):.2f}x"])
     return rows
 
 

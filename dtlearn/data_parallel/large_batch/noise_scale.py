@@ -155,22 +155,12 @@ class NoiseScale:
         return max(0.0, trace) / gradient_sq if gradient_sq > 0 else math.inf
 
 
-def optimal_lr(batch: float, max_lr: float, noise_scale: float) -> float:
-    """The best rate of a step, max_lr / (1 + B_noise / B) (2.6): linear in B far below B_noise, constant far above."""
-    return max_lr / (1 + noise_scale / batch)
-
-
 def steps_to_reach(batch: float, min_steps: float, noise_scale: float) -> float:
     """Steps to a loss with batch B: S = S_min (1 + B_noise / B).
 
     With E = B S samples this is (S / S_min - 1)(E / E_min - 1) = 1, where B_noise = E_min / S_min (2.11, 2.12).
     """
     return min_steps * (1 + noise_scale / batch)
-
-
-def samples_to_reach(batch: float, min_steps: float, noise_scale: float) -> float:
-    """Samples to a loss with batch B: E = B S = E_min (1 + B / B_noise), with E_min = S_min B_noise."""
-    return batch * steps_to_reach(batch, min_steps, noise_scale)
 
 
 def fit_steps(steps: Mapping[int, float]) -> tuple[float, float]:

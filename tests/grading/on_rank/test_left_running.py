@@ -11,46 +11,8 @@ from dtlearn.course import Exercise
 from dtlearn.grading.check import Check
 from dtlearn.grading.judging.grade import Answer, grade
 from dtlearn.grading.on_rank.left_running import left_running
-from dtlearn.models.memory_ledger import MemoryLedger, measured
 
 EXERCISE = Exercise("ch01.double", "Twice a tensor", 1, (1, 2), ("a", "b", "c"))
-
-
-def peak_of(work) -> int:
-    x = torch.ones(1000)
-    with MemoryLedger() as ledger:
-        work(x)
-    return ledger.peak
-
-
-@pytest.mark.parametrize(
-    ("work", "tensors"),
-    [
-        (lambda x: x + 1, 1),
-        (lambda x: x.add_(1), 0),
-        (lambda x: x.view(10, 100).t(), 0),
-        (lambda x: [x + 1, x + 2, x + 3], 3),
-        (lambda x: (x + 1) * 2, 2),  # the sum lives until the product is there
-        (lambda x: [(x + k).sum() for k in range(50)], 1),  # one after the other
-        (lambda x: torch.cat([x, x]), 2),
-        (lambda x: torch.empty(3000), 3),
-    ],
-)
-def test_the_peak_is_that_of_tensors_that_live_at_once(work, tensors):
-    assert tensors * 4000 <= peak_of(work) <= tensors * 4000 + 1000
-
-
-def test_what_is_gone_is_taken_off():
-    with MemoryLedger() as ledger:
-        a = torch.ones(100)
-        assert ledger.now == 400
-        view = a[:10]
-        del a
-        assert ledger.now == 400  # a view keeps the memory
-        del view
-        assert ledger.now == 0
-    with measured(False) as none:
-        assert none is None
 
 
 def test_threads_and_processes_are_named():
