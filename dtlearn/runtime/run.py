@@ -16,11 +16,11 @@ from . import pickles, wire
 from .agent.client import get_agent
 from .agent.stack_dumps import dump_stacks
 from .agent.start import start_ranks
-from .device import Placement, check_world_size, place
+from .device import Placement, check_world_size
 from .errors import RankError, RanksTimeout
 from .faults.failure import Failure
 from .faults.stacks import Source, Stuck, no_source
-from .link.link import Link, connect
+from .link.link import Link
 from .machine.isolation import Isolation
 from .machine.limits import Limits
 from .machine.run_folder import run_directory
@@ -112,7 +112,7 @@ def run_ranks(
         raise ValueError(f"timeout must be a positive number of seconds; got {timeout!r}")
     blob = pickles.pack((fn, args), f"the function {getattr(fn, '__name__', fn)!r} or one of its arguments")
     begun = time.monotonic()
-    placement = connect(place(size, get_agent().hello()["num_gpus"], device), link)
+    placement = get_agent().place(size, device, link)
     task = {"init_group": init_group, "sources": notebook_sources(), "link": link and link.to_plain()}
     with Run(task, blob, placement, timeout=timeout, isolation=isolation, limits=limits) as run:
         error = run.finish()

@@ -29,7 +29,7 @@ def living() -> set[int]:
             state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
             if state not in "ZX" and MARKER in (folder / "environ").read_bytes().split(b"\0"):
                 found.add(int(folder.name))
-    agent = client._current
+    agent = client._agents.current
     ranks = {pid for world in WORLDS for pid in world.pids}
     return found - {os.getpid(), agent.pid if agent else 0} - ranks - {parent_of(pid) for pid in ranks}
 

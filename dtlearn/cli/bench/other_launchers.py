@@ -11,7 +11,6 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,12 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from ...runtime.errors import DtlearnError
+from ...runtime.machine.helper_process import HelperProcess
 
 SPAWN, NOTEBOOK = "torch.multiprocessing.spawn", "accelerate.notebook_launcher"
-_BOOT = (
-    f"import sys; sys.path.append({str(Path(__file__).parents[3])!r}); "
-    "from dtlearn.cli.bench.other_launchers import serve; serve()"
-)
+_SERVER = "dtlearn.cli.bench.other_launchers"
 _PATIENCE = 300.0  # seconds for one launch
 
 
@@ -32,19 +29,9 @@ class Rivals:
     """The process that starts the other launchers. `close()` ends it and all that it started."""
 
     def __init__(self) -> None:
-        self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115
         # accelerate's own switch for CPU: without it a machine with a GPU would be measured on another backend.
-        env = {**os.environ, "ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-P", "-c", _BOOT]
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-            env=env,
-            text=True,
-            start_new_session=True,
-        )
+        environment = {"ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
+        self.process = HelperProcess(_SERVER, environment=environment, piped=True)
         try:
             self._hear()  # while it loads torch it would disturb whatever is measured
         except BaseException:
@@ -53,20 +40,20 @@ class Rivals:
 
     def seconds(self, launcher: str, ranks: int) -> float:
         """Time of one launch on `ranks` ranks. Raises DtlearnError if it fails, or takes five minutes."""
-        assert self._process.stdin is not None
+        assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            print(json.dumps([launcher, ranks]), file=self._process.stdin, flush=True)
+            self.process.stdin.write(json.dumps([launcher, ranks]).encode() + b"\n")
+            self.process.stdin.flush()
         return float(self._hear()["seconds"])
 
     def _hear(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], _PATIENCE)[0]:
+        assert self.process.stdout is not None
+        if not select.select([self.process.stdout], [], [], _PATIENCE)[0]:
             self._kill()
             raise DtlearnError(f"no result within {_PATIENCE:g} s")
-        line = self._process.stdout.readline()
+        line = self.process.stdout.readline()
         if not line:
-            self._said.seek(0)
-            raise DtlearnError((self._said.read().strip().splitlines() or ["it ended without a word"])[-1])
+            raise DtlearnError((self.process.last_words() or ["it ended without a word"])[-1])
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise DtlearnError(answer["error"])
@@ -75,18 +62,14 @@ class Rivals:
     def _kill(self) -> None:
         # The workers of both launchers are in its session's one process group.
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         self._kill()
-        for stream in (self._process.stdin, self._process.stdout, self._said):
-            assert stream is not None
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
+        self.process.close(5)
 
 
-def serve() -> None:
+def main() -> None:
     """Say `{}` when all is loaded; then read launchers and numbers of ranks, and write the time of each launch."""
     import torch.distributed
     import torch.multiprocessing  # noqa: F401

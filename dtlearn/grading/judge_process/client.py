@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import json
 import os
 import select
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from ...runtime.errors import DtlearnError
+from ...runtime.errors import DtlearnError, LaunchError
+from ...runtime.machine.helper_process import HelperProcess, OnePerProcess
 from ..verdict import Result, Verdict
-from . import server
 
+_SERVER = "dtlearn.grading.judge_process.server"
 _PATIENCE = 3.0  # seconds for the judge to stop a grading, before it is ended itself
 
 
@@ -31,29 +27,21 @@ class Judge:
     """One judge process. One thread at a time may ask it."""
 
     def __init__(self) -> None:
-        self.owner = os.getpid()
         self._lock = threading.Lock()
         self._asked = 0
         self._pending = b""
         try:
-            self._log = tempfile.TemporaryFile("w+b", prefix="dtlearn-judge-")  # noqa: SIM115
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", server.BOOT, str(os.getpid())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                start_new_session=True,
-            )
-        except OSError as error:
+            self.process = HelperProcess(_SERVER, [os.getpid()], piped=True)
+        except (OSError, LaunchError) as error:
             raise JudgeError(f"the judge cannot be started: {error}") from error
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self.process.pid
 
     @property
     def alive(self) -> bool:
-        return self.owner == os.getpid() and self._process.poll() is None
+        return self.process.alive
 
     def grade(
         self,
@@ -118,20 +106,20 @@ class Judge:
             stopped = True
         finally:
             if not stopped:  # too slow, or interrupted once more
-                self.close()
+                self.end()
 
     def _send(self, request: dict[str, Any]) -> None:
-        assert self._process.stdin is not None
+        assert self.process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(request).encode() + b"\n")
-            self._process.stdin.flush()
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
         except (OSError, ValueError) as error:
             raise JudgeError(self._obituary()) from error
 
     def _receive(self, patience: float | None) -> dict[str, Any] | None:
         """The next message; None if none comes in time."""
-        assert self._process.stdout is not None
-        descriptor = self._process.stdout.fileno()
+        assert self.process.stdout is not None
+        descriptor = self.process.stdout.fileno()
         deadline = None if patience is None else time.monotonic() + patience
         while b"\n" not in self._pending:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -146,46 +134,26 @@ class Judge:
         return message
 
     def _obituary(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1)
-        self._log.seek(0)
-        last = self._log.read().decode("utf-8", "replace").splitlines()[-15:]
-        said = "\n".join(["Its last words:", *(f"  {line}" for line in last)]) if last else ""
+        words = self.process.last_words()
+        said = "\n".join(["Its last words:", *(f"  {line}" for line in words)]) if words else ""
         return (
-            f"the judge process ended (exit code {self._process.poll()}). Your answer is kept and not to blame. "
+            f"the judge process ended (exit code {self.process.exit_code}). Your answer is kept and not to blame. "
             f"Try again: a new judge is started. {said}"
         ).rstrip()
 
-    def close(self) -> None:
+    def end(self) -> None:
         """End the judge and everything it started."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1)
-        self._process.kill()
-        self._process.wait()
-        self._process.stdout.close()
-        self._log.close()
+        self.process.close(1)
 
 
-_current: Judge | None = None
-_start_lock = threading.Lock()
+_judges = OnePerProcess(Judge)
 
 
 def get_judge() -> Judge:
     """This process's judge, started if there is none or it died. It may still be loading; a request waits for it."""
-    global _current
-    with _start_lock:
-        if _current is None or not _current.alive:
-            if _current is not None and _current.owner == os.getpid():
-                _current.close()
-            _current = Judge()
-        return _current
+    return _judges.get()
 
 
-@atexit.register
 def close_judge() -> None:
     """End this process's judge, if it has one."""
-    if _current is not None and _current.owner == os.getpid():
-        _current.close()
+    _judges.end()

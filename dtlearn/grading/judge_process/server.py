@@ -16,7 +16,6 @@ its parent dies; the agent ends the ranks then.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import queue
@@ -27,12 +26,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-BOOT = (
-    f"import sys; sys.path.append({str(Path(__file__).parents[3])!r}); "
-    "from dtlearn.grading.judge_process.server import main; main(int(sys.argv[1]))"
-)
+from ...runtime.machine.namespaces import die_with_parent
+
 _HEAD_START = 2.0  # seconds that the notebook has for its own start, if nobody asks for a verdict before
-_PR_SET_PDEATHSIG = 1
 
 
 class Cancelled(BaseException):
@@ -135,8 +131,7 @@ def _load() -> None:
 
 def main(parent: int) -> None:
     """Serve until standard input closes or the process `parent` is gone."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent(signal.SIGKILL)
     if os.getppid() != parent:  # it died before that took effect
         return
     # The real standard output is ours alone: what a library prints goes to the log.

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
-import os
 import shutil
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,10 +13,11 @@ from .. import wire
 from ..device import Placement, check_world_size, place
 from ..errors import LaunchError
 from ..link.link import Link, connect
+from ..machine.helper_process import HelperProcess, OnePerProcess
 from ..machine.memory import free_memory
-from . import server
 
 # numpy's and torch's helper threads would make the agent's fork unsafe, and one thread per rank is the course's rule.
+_SERVER = "dtlearn.runtime.agent.server"
 _ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
 
 
@@ -74,36 +70,25 @@ class LocalAgent:
     seconds_to_notice_a_loss = 0.0
 
     def __init__(self) -> None:
-        self.owner = os.getpid()
         self._lock = threading.Lock()
         self._decoder = wire.Decoder()
-        try:
-            self._log = tempfile.TemporaryFile("w+", prefix="dtlearn-agent-")  # noqa: SIM115
-        except OSError as error:
-            raise LaunchError(f"no temporary file can be written ({error}); set TMPDIR to a folder of yours") from error
-        ours, theirs = socket.socketpair()
-        self._control = ours
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", server.BOOT, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=self._log,
-                stderr=self._log,
-                env={**os.environ, **_ONE_THREAD},
-                start_new_session=True,  # an interrupt in the terminal or the notebook is for the head to handle
-            )
+        with contextlib.ExitStack() as opened:
+            self._control, theirs = map(opened.enter_context, socket.socketpair())
+            number = theirs.fileno()
+            self.process = HelperProcess(_SERVER, [number], descriptors=[number], environment=_ONE_THREAD)
+            opened.pop_all()
+            theirs.close()
         self._hello: dict[str, Any] | None = None
         self._asked = 0
         self._abandoned: list[str] = []
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self.process.pid
 
     @property
     def alive(self) -> bool:
-        return self.owner == os.getpid() and self._process.poll() is None
+        return self.process.alive
 
     def hello(self) -> dict[str, Any]:
         """Wait until the agent has loaded torch; what it says of its machine: `num_gpus`, `forks`, `pid`."""
@@ -140,7 +125,7 @@ class LocalAgent:
 
     def abandon(self, run_dir: str) -> None:
         # Garbage can be collected anywhere, also while this thread speaks with the agent.
-        if self.owner != os.getpid():  # the garbage of a forked child: the run is its parent's
+        if not self.process.ours:  # the garbage of a forked child: the run is its parent's
             return
         self._abandoned.append(run_dir)
         while self._abandoned and self._lock.acquire(blocking=False):
@@ -152,12 +137,7 @@ class LocalAgent:
     def end(self) -> None:
         """End the agent and, with it, every rank that it started."""
         self._control.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(5)
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
-        self._log.close()
+        self.process.close(5)
 
     def _ask(self, request: dict[str, Any], descriptors: list[int] | None = None) -> dict[str, Any]:
         with self._lock:
@@ -191,36 +171,21 @@ class LocalAgent:
                 shutil.rmtree(run_dir, ignore_errors=True)
 
     def _obituary(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1)
-        tail = ""
-        with contextlib.suppress(ValueError):  # closed already: a world that outlived its agent asks
-            self._log.seek(0)
-            tail = "".join(self._log.readlines()[-15:]).strip()
         return (
-            f"the helper process that starts ranks ended (exit code {self._process.poll()}). "
-            "`dtlearn doctor` checks what it needs. Its last words:\n" + (tail or "(none)")
+            f"the helper process that starts ranks ended (exit code {self.process.exit_code}). "
+            "`dtlearn doctor` checks what it needs. Its last words:\n"
+            + ("\n".join(self.process.last_words()) or "(none)")
         )
 
 
-_current: LocalAgent | None = None
-_start_lock = threading.Lock()
+_agents = OnePerProcess(LocalAgent)
 
 
 def get_agent() -> LocalAgent:
     """This process's agent, started if there is none. It may still be loading: `hello()` waits for it."""
-    global _current
-    with _start_lock:
-        # A forked child inherits the object but not the right to use it: two speakers on one socket garble it.
-        if _current is None or not _current.alive:
-            if _current is not None and _current.owner == os.getpid():
-                _current.end()
-            _current = LocalAgent()
-        return _current
+    return _agents.get()
 
 
-@atexit.register
 def close_agent() -> None:
     """End this process's agent, if it has one, and every rank with it."""
-    if _current is not None and _current.owner == os.getpid():
-        _current.end()
+    _agents.end()

@@ -23,7 +23,6 @@ import signal
 import socket
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from .. import wire
@@ -213,10 +212,3 @@ def main(control_fd: int) -> None:
     gc.collect()
     gc.freeze()  # objects that never move again stay in pages shared with the ranks
     Agent(socket.socket(fileno=control_fd)).serve()
-
-
-# What the head runs in a new interpreter. The path is appended: it only matters where dtlearn is not installed.
-BOOT = (
-    f"import sys; sys.path.append({str(Path(__file__).parents[3])!r}); "
-    "from dtlearn.runtime.agent.server import main; main(int(sys.argv[1]))"
-)

@@ -12,20 +12,30 @@ from dtlearn.cli.bench.other_launchers import SPAWN, Rivals
 from dtlearn.runtime.errors import DtlearnError
 
 ANSWERS = """
-import subprocess, sys, time
-print("{}", flush=True)
-worker = subprocess.Popen(["sleep", "100"], stdout=subprocess.DEVNULL)
-for answer in ('{"seconds": 1.5}', '{"error": "KeyError: port"}', f'{{"seconds": {worker.pid}}}'):
+import subprocess, sys
+
+def main():
+    print("{}", flush=True)
+    worker = subprocess.Popen(["sleep", "100"], stdout=subprocess.DEVNULL)
+    for answer in ('{"seconds": 1.5}', '{"error": "KeyError: port"}', f'{{"seconds": {worker.pid}}}'):
+        sys.stdin.readline()
+        print(answer, flush=True)
     sys.stdin.readline()
-    print(answer, flush=True)
-sys.stdin.readline()
-sys.exit("the last words")
+    sys.exit("the last words")
 """
 
 
 @pytest.fixture
-def rivals(monkeypatch):
-    monkeypatch.setattr(other_launchers, "_BOOT", ANSWERS)
+def plays(monkeypatch, tmp_path):
+    """A text in the place of the server's module."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(other_launchers, "_SERVER", "played_server")
+    return (tmp_path / "played_server.py").write_text
+
+
+@pytest.fixture
+def rivals(plays):
+    plays(ANSWERS)
     rivals = Rivals()
     yield rivals
     rivals.close()
@@ -55,20 +65,20 @@ def test_closing_ends_the_workers_too(rivals):
     assert not is_running(worker)
 
 
-def test_a_launch_that_hangs_is_ended(monkeypatch):
-    monkeypatch.setattr(other_launchers, "_BOOT", "import sys; print({}, flush=True); sys.stdin.read()")
+def test_a_launch_that_hangs_is_ended(monkeypatch, plays):
+    plays("import sys\ndef main():\n    print({}, flush=True)\n    sys.stdin.read()\n")
     rivals = Rivals()
     monkeypatch.setattr(other_launchers, "_PATIENCE", 0.2)
     try:
         with pytest.raises(DtlearnError, match="no result within"):
             rivals.seconds(SPAWN, 2)
-        assert rivals._process.poll() is not None
+        assert rivals.process.exit_code is not None
     finally:
         rivals.close()
 
 
-def test_a_process_that_does_not_come_up_is_told(monkeypatch):
-    monkeypatch.setattr(other_launchers, "_BOOT", "raise ImportError('no torch')")
+def test_a_process_that_does_not_come_up_is_told(plays):
+    plays("raise ImportError('no torch')")
     with pytest.raises(DtlearnError, match="ImportError: no torch"):
         Rivals()
 

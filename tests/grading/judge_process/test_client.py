@@ -139,7 +139,7 @@ def test_a_judge_that_does_not_stop_is_ended(root, monkeypatch):
 def test_a_dead_judge_is_told_and_replaced(root):
     judge = client.get_judge()
     grade(root, RIGHT)
-    own = agent_client._current  # of this process, if another test used it
+    own = agent_client._agents.current  # of this process, if another test used it
     before = marked() - {own.pid if own else 0}
     threading.Timer(0.5, os.kill, (judge.pid, signal.SIGKILL)).start()
     with pytest.raises(client.JudgeError, match=r"the judge process ended \(exit code -9\)"):

@@ -28,7 +28,7 @@ def test_it_says_what_its_machine_has_once():
 
 def test_a_forked_child_does_not_use_its_parents_agent(monkeypatch):
     agent = get_agent()
-    monkeypatch.setattr(os, "getpid", lambda: agent.owner + 1)
+    monkeypatch.setattr(os, "getpid", lambda: agent.pid)
     assert not agent.alive
 
 
@@ -52,6 +52,6 @@ def test_the_answer_to_an_interrupted_request_is_skipped():
 
 def test_no_temporary_file_is_told_with_advice(monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
-    monkeypatch.setattr(client, "_current", None)
+    monkeypatch.setattr(client._agents, "current", None)
     with pytest.raises(LaunchError, match="set TMPDIR"):
         get_agent()

@@ -206,7 +206,7 @@ def test_without_forking_every_rank_is_a_new_interpreter(monkeypatch):
         return os.getppid(), total.item()
 
     monkeypatch.setenv("DTLEARN_START", "exec")
-    monkeypatch.setattr(client, "_current", None)
+    monkeypatch.setattr(client._agents, "current", None)
     agent = get_agent()
     try:
         assert agent.hello()["forks"] is False
@@ -218,8 +218,10 @@ def test_without_forking_every_rank_is_a_new_interpreter(monkeypatch):
         agent.end()
 
 
-def test_it_says_why_it_could_not_start(monkeypatch):
-    monkeypatch.setattr("dtlearn.runtime.agent.server.BOOT", "raise SystemExit('no torch here')")
+def test_it_says_why_it_could_not_start(monkeypatch, tmp_path):
+    (tmp_path / "no_server.py").write_text("raise SystemExit('no torch here')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(client, "_SERVER", "no_server")
     agent = LocalAgent()
     with pytest.raises(LaunchError, match=r"ended \(exit code 1\)(.|\n)*dtlearn doctor(.|\n)*no torch here"):
         agent.hello()
@@ -233,4 +235,4 @@ def test_an_answer_that_the_head_never_read_does_not_keep_the_agent_from_cleanin
         agent._control.sendall(wire.encode({"do": "hello", "id": 0}))
     time.sleep(0.2)
     agent.end()
-    assert agent._process.returncode == 0
+    assert agent.process.exit_code == 0

@@ -139,14 +139,14 @@ def test_a_rank_that_was_started_anew_has_the_kernels_too(monkeypatch):
         dist.group.WORLD.allreduce([torch.ones(2)]).wait()
 
     monkeypatch.setenv("DTLEARN_START", "exec")
-    monkeypatch.setattr(client, "_current", None)
+    monkeypatch.setattr(client._agents, "current", None)
     agent = client.get_agent()
     try:
         assert agent.hello()["forks"] is False
         record = run_ranks(work, 1, record=True).record
         assert [(e.op, e.detail.get("hidden")) for e in record] == [("all_reduce", True)]
     finally:
-        agent.close()
+        agent.end()
 
 
 def test_without_log_and_link_calls_pass():
