@@ -56,6 +56,7 @@ def reduce_scatter(num_ranks: int) -> Plan:
 
 def all_to_all(num_ranks: int) -> Plan:
     """Each rank in turn sends its chunks, one message at a time. Chunk s*N + d is what rank s has for rank d."""
+    check_size(num_ranks)
     pairs = [(s, d) for s in range(num_ranks) for d in range(num_ranks) if s != d]
     steps = tuple((Move(s, d, s * num_ranks + d, s * num_ranks + d + 1),) for s, d in pairs)
     return Plan("all_to_all", "naive", num_ranks, num_ranks * num_ranks, steps)

@@ -5,6 +5,8 @@ import math
 import pytest
 
 from dtlearn.collectives import halving_doubling, hierarchical, naive, ring, tree
+from dtlearn.collectives.plan import Move
+from tests.collectives.plans import ROOTED, UNROOTED, all_plans
 
 SIZES = [1, 2, 3, 4, 6, 8, 16]
 
@@ -59,9 +61,46 @@ def test_hierarchical(N, L):
     assert all(m.src % L == m.dst % L for m in out)
 
 
-def test_hierarchical_refuses_nodes_of_different_sizes():
-    with pytest.raises(ValueError, match="6 ranks cannot be cut into nodes of 4"):
-        hierarchical.all_reduce(6, 4)
+@pytest.mark.parametrize(("N", "L"), [(6, 4), (6, 0), (6, -1), (4, 8)])
+def test_hierarchical_refuses_nodes_of_different_sizes(N, L):
+    with pytest.raises(ValueError, match=f"{N} ranks cannot be cut into nodes of {L}"):
+        hierarchical.all_reduce(N, L)
+
+
+def test_a_plan_among_other_ranks_with_other_chunks():
+    steps = hierarchical.renamed(ring.all_gather(2), [4, 7], first=10, width=3)
+    assert steps == [(Move(4, 7, 10, 13), Move(7, 4, 13, 16))]
+    (step,) = hierarchical.renamed(ring.reduce_scatter(2), [1, 0])
+    assert step == (Move(1, 0, 1, 2, reduce=True), Move(0, 1, 0, 1, reduce=True))
+
+
+@pytest.mark.parametrize("make", [*ROOTED.values(), *UNROOTED.values()], ids=[*ROOTED, *UNROOTED])
+def test_a_group_without_ranks_is_refused(make):
+    for num_ranks in (0, -1):
+        with pytest.raises(ValueError, match="a group has at least 1 rank"):
+            make(num_ranks)
+    assert make(1).num_ranks == 1
+
+
+@pytest.mark.parametrize("make", ROOTED.values(), ids=ROOTED)
+def test_a_root_outside_the_group_is_refused(make):
+    for root in (-1, 3):
+        with pytest.raises(ValueError, match="the root must be a rank of the group, 0 to 2"):
+            make(3, root)
+    assert make(3, 2).root == 2 and make(3).root == 0
+
+
+def test_hierarchical_without_ranks_is_refused():
+    with pytest.raises(ValueError, match="a group has at least 1 rank"):
+        hierarchical.all_reduce(0, 1)
+
+
+@pytest.mark.parametrize("N", [1, 3])
+def test_a_plan_says_what_it_is(N):
+    for name, plan in all_plans(N):
+        op, algorithm, *_ = name.split()
+        assert (plan.op, plan.algorithm.replace("-", "_"), plan.num_ranks) == (op, algorithm, N)
+        assert (plan.root is None) == ("root" not in name)
 
 
 @pytest.mark.parametrize("N", SIZES)

@@ -6,6 +6,8 @@ import pytest
 
 from dtlearn.collectives import halving_doubling, hierarchical, naive, ring, tree
 from dtlearn.collectives.cost import (
+    BUS_FACTOR,
+    algorithm_bandwidth,
     bus_bandwidth,
     crossover,
     fit,
@@ -13,7 +15,8 @@ from dtlearn.collectives.cost import (
     plan_seconds,
     ring_all_reduce_seconds,
 )
-from dtlearn.collectives.topology import DGX_H100, Level, Topology, flat, nodes
+from dtlearn.collectives.topology import DGX_H100, flat, nodes
+from tests.collectives.plans import all_plans
 
 ALPHA, BETA = 5e-6, 12.5e9
 FLAT = flat(ALPHA, BETA)
@@ -79,6 +82,23 @@ def test_bus_bandwidth_is_that_of_the_links_whatever_the_number_of_ranks():
             assert bus_bandwidth(op, N, 1e9, plan_seconds(plan, 1e9, fast)) == pytest.approx(BETA)
 
 
+@pytest.mark.parametrize(
+    ("op", "share"),
+    [
+        *[("all_reduce", 1.5), ("all_gather", 0.75), ("reduce_scatter", 0.75), ("all_to_all", 0.75)],
+        *[("broadcast", 1.0), ("reduce", 1.0), ("scatter", 0.75), ("gather", 0.75)],
+    ],
+)
+def test_the_bus_factor_is_the_share_of_the_tensor_that_a_rank_moves(op, share):
+    """On 4 ranks, as in the table of nccl-tests; of all bytes that no link needs to carry more."""
+    assert bus_bandwidth(op, 4, 1e9, 0.5) == share * algorithm_bandwidth(1e9, 0.5) == share * 2e9
+    assert bus_bandwidth(op, 1, 1e9, 0.5) == (2e9 if op in ("broadcast", "reduce") else 0)
+
+
+def test_there_is_a_bus_factor_for_every_collective_with_a_plan():
+    assert set(BUS_FACTOR) == {plan.op for _, plan in all_plans(2)}
+
+
 def test_a_fit_finds_the_link_behind_the_times_and_says_how_well():
     messages, sizes = [2, 2, 2, 2], [1e3, 1e5, 1e7, 1e9]
     times = [2 * ALPHA + n / BETA for n in sizes]
@@ -91,19 +111,3 @@ def test_a_fit_finds_the_link_behind_the_times_and_says_how_well():
         fit([2], [1e3], [1.0])
     with pytest.raises(ValueError, match="measure more sizes"):
         fit([2, 4], [1e3, 2e3], [1.0, 2.0])
-
-
-def test_topologies_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="shared_by"):
-        Level("card", 8, 3, 0, 1)
-    with pytest.raises(ValueError, match="begin with unit 1"):
-        Topology("odd", (Level("card", 8, 8, 0, 1),))
-    with pytest.raises(ValueError, match="shared evenly"):
-        nodes(8, (0, 1), (0, 1), cards=3)
-
-
-def test_a_message_pays_for_the_levels_that_it_crosses():
-    cluster = nodes(2, inside=(1e-6, 100e9), between=(9e-6, 1e9))
-    assert cluster.path(0, 1) == [(0, 0, "out"), (0, 1, "in")]
-    assert cluster.path(0, 2) == [(0, 0, "out"), (0, 2, "in"), (1, 0, "out"), (1, 1, "in")]
-    assert (cluster.latency(0, 1), cluster.latency(0, 2)) == (1e-6, 9e-6)

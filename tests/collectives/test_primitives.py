@@ -208,6 +208,13 @@ def wrong_arguments():
         lambda: p.scatter(x, None if dist.get_rank() == 0 else [x, x]),
         lambda: p.gather(x, [torch.ones(3), torch.ones(3)]) if dist.get_rank() == 0 else None,
         lambda: execute(ring.all_reduce(5), Chunks.of(x, 5), combine(SUM)),
+        lambda: p.scatter(x, [torch.ones(3), torch.ones(3)]) if dist.get_rank() == 0 else None,
+        lambda: p.scatter(x, [x, x.long()]) if dist.get_rank() == 0 else None,
+        lambda: p.scatter(x, [x]) if dist.get_rank() == 0 else None,
+        lambda: p.reduce_scatter(x, [x]),
+        lambda: p.all_to_all([x, x], [x]),
+        lambda: p.all_to_all([x, x, x], [x, x]),
+        lambda: p.gather(x, [x, x] if dist.get_rank() == 1 else None),
     ):
         try:
             call()
@@ -227,4 +234,52 @@ def test_wrong_arguments_are_said_before_anything_is_sent():
         ):
             assert words in text, said
         assert "source rank" in said[6] and "5 ranks" in said[8]
-    assert "like this rank's" in run_ranks(wrong_arguments, 2).values[0][7]
+    of_root, of_other = run_ranks(wrong_arguments, 2).values
+    assert all("like this rank's: 4 elements of torch.float32" in of_root[k] for k in (7, 9, 10))
+    for said in (of_root[11], *of_root[12:15], *of_other[12:15]):
+        assert said.startswith("one tensor per rank is needed: 2; got ")
+    assert "destination rank, and there only" in of_root[15] and "destination rank" in of_other[15]
+
+
+def means():
+    """What a mean is on rank 1, where it is wanted, on rank 0, and of parts; the last one over whole numbers."""
+    import torch
+    import torch.distributed as dist
+
+    from dtlearn.collectives import primitives as p
+
+    reduced, part = torch.tensor([2.0 * dist.get_rank()]), torch.empty(1)
+    p.reduce(reduced, 1, dist.ReduceOp.AVG)
+    p.reduce_scatter(part, [torch.tensor([4.0 * dist.get_rank() + k]) for k in (0, 1)], dist.ReduceOp.AVG)
+    try:
+        p.reduce(torch.tensor([1]), 1, dist.ReduceOp.AVG)
+        error = ""
+    except ValueError as refused:
+        error = str(refused)
+    return reduced.item(), part.item(), error
+
+
+def test_means_are_divided_where_the_sum_is_complete():
+    assert run_ranks(means, 2).values == [
+        (0.0, 2.0, ""),
+        (1.0, 3.0, "a mean needs a floating-point tensor; got torch.int64"),
+    ]
+
+
+def waits():
+    """How often a barrier reads its token: a GPU's calls return before they are done."""
+    import torch
+
+    from dtlearn.collectives import barrier
+
+    item, times = torch.Tensor.item, []
+    torch.Tensor.item = lambda tensor: times.append(tensor.numel()) or item(tensor)
+    try:
+        barrier()
+    finally:
+        torch.Tensor.item = item
+    return times
+
+
+def test_a_barrier_waits_for_the_device():
+    assert run_ranks(waits, 2).values == [[1], [1]]

@@ -65,6 +65,14 @@ def test_epochs_differ_only_with_set_epoch():
     assert first == again != list(sampler)
 
 
+def test_an_order_is_that_of_epoch_0_and_seed_0_if_nothing_else_is_said():
+    first = torch.randperm(40, generator=torch.Generator().manual_seed(0)).tolist()
+    assert epoch_order(40, shuffle=True) == first != epoch_order(40, shuffle=True, epoch=1)
+    assert epoch_order(40) == list(range(40))
+    assert shard_indices(40, 2, 1, shuffle=True) == first[1::2]
+    assert shard_indices(41, 2, 1) == [*range(1, 41, 2), 0]
+
+
 def test_seed_and_epoch_are_added():
     assert epoch_order(40, shuffle=True, seed=0, epoch=1) == epoch_order(40, shuffle=True, seed=1, epoch=0)
 
