@@ -87,18 +87,18 @@ class Collector:
                 return False
             if stop():
                 return True
-            self._listen(min(0.05, deadline - time.monotonic()))
+            self.listen(min(0.05, deadline - time.monotonic()))
         return True
 
     def listen_until(self, deadline: float, done: Any = lambda: False) -> None:
         """Keep reading until `done()` or the deadline."""
         while not done() and time.monotonic() < deadline:
-            self._listen(min(0.05, deadline - time.monotonic()))
+            self.listen(min(0.05, deadline - time.monotonic()))
 
     def wait_for_deaths(self, deadline: float) -> bool:
         """Listen until every rank has ended; then read what is left of its output."""
         self.listen_until(deadline, lambda: all(s.status is not None for s in self.ranks))
-        while self._listen(0):
+        while self.listen(0):
             if time.monotonic() > deadline:  # a grandchild that holds the pipe and prints for ever
                 break
         return all(s.status is not None for s in self.ranks)
@@ -146,9 +146,9 @@ class Collector:
     def _all_accounted(self) -> bool:
         return all(s.finished or s.failure for s in self.ranks)
 
-    def _listen(self, timeout: float) -> bool:
-        """Handle what has arrived, waiting at most `timeout`. True: something came."""
-        ready = self._selector.select(max(0.0, timeout))
+    def listen(self, seconds: float) -> bool:
+        """Handle what has arrived, waiting for it at most that long. True: something came."""
+        ready = self._selector.select(max(0.0, seconds))
         came = False
         # Deaths last: what a rank said before it ended counts first.
         for key, _ in sorted(ready, key=lambda item: item[0].data[0] == "events"):

@@ -1,4 +1,4 @@
-"""The ranks' call logs and stack dumps, copied from their node to the head, where the watch reads them."""
+"""The ranks' logs of calls and phases, and their stack dumps, copied from their node to the head, which reads them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ _PIECE = 1 << 16
 
 
 class LogReader:
-    """Reads what is new in all logs (calls-*.jsonl, stack-*.txt) of a folder; what was deleted, to its end first."""
+    """Reads what is new in the logs (calls-*.jsonl, calls-*.spans, stack-*.txt) of a folder.
+
+    What was deleted is read to its end first.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -25,7 +28,7 @@ class LogReader:
         with contextlib.suppress(FileNotFoundError), os.scandir(self._folder) as entries:
             for entry in entries:
                 key = (entry.name, entry.inode())
-                if entry.name.endswith((".jsonl", ".txt")) and key not in self._files:
+                if entry.name.endswith((".jsonl", ".spans", ".txt")) and key not in self._files:
                     with contextlib.suppress(FileNotFoundError):
                         self._files[key] = (self._folder / entry.name).open("rb", buffering=0)
         for key, file in list(self._files.items()):

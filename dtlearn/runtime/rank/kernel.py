@@ -19,7 +19,6 @@ from ipykernel.kernelapp import IPKernelApp
 from .. import pickles, wire
 from ..link.delay import Delay
 from ..output import OutputCap
-from ..record.log import read_rank_log
 from ..recording.call_log import CallLog
 from ..recording.clock import now_ns
 from . import flight_recorder
@@ -60,6 +59,7 @@ class RankKernel(IPythonKernel):
 
     def finish_metadata(self, parent: Any, metadata: dict[str, Any], reply_content: Any) -> dict[str, Any]:
         """Tell the head how many calls the cell made: ranks that disagree have groups that are out of step."""
+        self.calls.late.settle()  # the head reads the log when it has this reply
         metadata["ranks"] = {**self._made(Counter()), "time_ns": now_ns()}
         return dict(super().finish_metadata(parent, metadata, reply_content))
 
@@ -107,6 +107,8 @@ class RankKernel(IPythonKernel):
             told, body = {"status": "error", **describe(error, content.get("sources", {}))}, b""
         finally:
             self.ended = self.begun
+        if content.get("logged"):
+            self.calls.late.settle()  # the head reads the log when it has the reply
         return {**told, "made": self._made(before)}, body
 
     def _main(self, content: dict[str, Any], buffers: list[bytes]) -> tuple[dict[str, Any], bytes]:
@@ -126,10 +128,6 @@ class RankKernel(IPythonKernel):
             case "last":
                 last = self.shell.last_execution_result
                 return {}, pickles.pack(last.result if last is not None else None, "the value of the last line")
-            case "events":
-                self.calls.late.settle()
-                log = read_rank_log(self.calls.path, self.calls.rank, self.calls.fault)
-                return {}, pickles.pack(log, "the record")
             case "remake":
                 self.group.remake(content["generation"])
                 self.delay.use(content["link"], content["era"])

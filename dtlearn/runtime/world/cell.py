@@ -112,7 +112,9 @@ class Cell(Task):
                 self.idle |= {rank} if message["parent_header"].get("msg_id") == ours else set()
         for message in client.replies():
             if message["parent_header"].get("msg_id") == ours and rank not in self.replied:
-                self.replied[rank] = message
+                self.replied.add(rank)
+                if counts := message["metadata"].get("ranks"):
+                    self.counts[rank] = counts
                 if message["content"]["status"] != "ok":
                     self.failed.append(_raised(rank, message))
 
@@ -122,15 +124,6 @@ class Cell(Task):
 
     def notice(self, text: str) -> None:
         self._sink.notice(text)
-
-    def in_step(self) -> bool:
-        diagnosis = self.watch.diagnosis
-        if diagnosis is not None and diagnosis.code != "DTL-ASYNC-WAIT":  # nobody should trust groups that did not fit
-            return False
-        counts = [m["metadata"].get("ranks", {}) for m in self.replied.values()]
-        if len(counts) != len(self.clients) or any(c.get("others", 1) for c in counts):
-            return False
-        return len({(c["collectives"], c["sequence"]) for c in counts}) == 1
 
 
 def _raised(rank: int, message: dict[str, Any]) -> Failure:

@@ -6,14 +6,18 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
 
 from .. import pickles
+from ..agent.client import Agent
+from ..agent.collector import Collector
 from ..errors import DtlearnError, LaunchError
 
+_START_TIMEOUT = 60.0  # seconds
 # Side requests may come from several threads, while a cell runs: one at a time, as sockets need it.
 _SIDE = threading.Lock()
 
@@ -115,6 +119,35 @@ class RankClient:
             return {"msg_type": "torn", "content": {}, "parent_header": {}, "metadata": {}}
         assert message is not None
         return dict(message)
+
+
+def connect(agent: Agent, collector: Collector, ranks: list[int], run_dir: Path) -> list[RankClient]:
+    """Lines to the kernels of ranks that have been started and told what they need.
+
+    Args:
+        agent: started them.
+        collector: hears them.
+        ranks: who they are, in the collector's order.
+        run_dir: of the ranks.
+
+    Raises:
+        LaunchError: a rank did not start; the message says why.
+    """
+    deadline = time.monotonic() + _START_TIMEOUT
+    collector.listen_until(deadline, lambda: all(s.ready or s.failure for s in collector.ranks))
+    if failures := collector.failures():
+        first = failures[0]
+        words = collector.ranks[first.rank].output.text().strip() or first.traceback
+        rank = ranks[first.rank]  # the collector counts the ranks that it listens to
+        raise LaunchError(f"rank {rank} did not start: {first.type} {first.message}\n{words[-2000:]}")
+    clients = []
+    for rank, state in zip(ranks, collector.ranks, strict=True):
+        if state.ready is None:
+            raise LaunchError(f"rank {rank} did not start within {_START_TIMEOUT:g} s")
+        clients.append(RankClient(rank, agent.reach(state.pid, state.ready, run_dir)))
+    for client in clients:
+        client.wait_until_heard(deadline)
+    return clients
 
 
 def ask_all(

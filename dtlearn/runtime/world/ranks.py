@@ -22,9 +22,9 @@ from ..link.link import Link
 from ..machine.limits import Limits
 from ..machine.run_folder import new_run_directory
 from ..rank.spec import call_log_file
-from .rank_client import RankClient, ask_all, values
+from ..record.log import RankLog, read_rank_log
+from .rank_client import RankClient, ask_all, connect, values
 
-_START_TIMEOUT = 60.0
 # A collective that waits this long gives up by itself; the time limit of a cell and the interrupt come long before.
 _GROUP_TIMEOUT = 1800.0
 
@@ -36,6 +36,7 @@ class RankProcess:
     collector: Collector
     index: int  # in the collector
     client: RankClient
+    logged: int = 0  # number of the latest cell or request whose calls it logged
 
     @property
     def state(self) -> RankState:
@@ -110,28 +111,44 @@ class RankProcesses:
         """What each rank may use."""
         return self.processes[0].collector.limits
 
-    def begin_task(self, logged: bool) -> int:
-        """The number of a new cell or request. `logged`: its calls are logged anew."""
+    def begin_task(self, asked: list[int], logged: bool) -> int:
+        """The number of a new cell or request for some ranks. `logged`: it begins new logs of their calls."""
         self.tasks += 1
         if logged:
             self._logged, self.label = self.tasks, self.placement.where
-            for process in self.processes:
-                process.state.fault = ""
+            for process in (self.processes[rank] for rank in asked):
+                process.logged, process.state.fault = self.tasks, ""
         return self.tasks
 
     def call_logs(self) -> dict[int, Path]:
         """Where each rank writes the calls of the latest cell."""
         return {r: call_log_file(self.run_dir, r, self._logged) for r in range(self.size)}
 
+    def read_logs(self, asked: list[int]) -> list[RankLog]:
+        """What ranks logged in the latest cell that each of them took part in.
+
+        Raises:
+            DtlearnError: the ranks were stopped.
+        """
+        assert self.clients
+        self.listen()
+        logs = []
+        for rank in asked:
+            process = self.processes[rank]
+            path = call_log_file(self.run_dir, rank, process.logged)
+            logs.append(read_rank_log(path, rank, process.state.fault))
+        return logs
+
     def log_faults(self) -> dict[int, str]:
         """{rank: why its log of the latest cell is incomplete}."""
         self.listen()
-        return {rank: p.state.fault for rank, p in enumerate(self.processes) if p.state.fault}
+        latest = {rank: p.state.fault for rank, p in enumerate(self.processes) if p.logged == self._logged}
+        return {rank: reason for rank, reason in latest.items() if reason}
 
-    def listen(self) -> None:
-        """Hear of deaths, and of logs that cannot be written."""
+    def listen(self, seconds: float = 0.0) -> None:
+        """Hear of deaths, and of logs that cannot be written, for at most that long if there is nothing to hear."""
         for collector in self.collectors():
-            collector.listen_until(time.monotonic() + 0.001)
+            collector.listen(seconds)
 
     def collectors(self) -> set[Collector]:
         """Those who hear of deaths."""
@@ -146,9 +163,9 @@ class RankProcesses:
         self.agent.signal([self.processes[r].pid for r in ranks], signal.SIGKILL, group=True)
         deadline = time.monotonic() + 5
         while any(self.processes[r].alive for r in ranks) and time.monotonic() < deadline:
-            self.listen()
+            self.listen(0.01)
 
-    def connect(self, link: Link | None) -> None:
+    def use_link(self, link: Link | None) -> None:
         """Emulate another interconnect between the ranks; None: none."""
         self.placement = self.agent.place(self.size, self._device, link)
         self.link, self._links_used = link, self._links_used + 1
@@ -165,6 +182,7 @@ class RankProcesses:
         sent = [(client, client.send({"do": "remake", **self._groups()})) for client in self.living]
         if dead:
             for rank, process in zip(dead, self._launch(dead), strict=True):
+                process.logged = self.processes[rank].logged  # until it has a log of its own, that of the dead is there
                 self.processes[rank].close()
                 self.processes[rank] = process
         deadline = time.monotonic() + 20
@@ -221,28 +239,11 @@ class RankProcesses:
     def _launch(self, ranks: list[int]) -> list[RankProcess]:
         collector = start_ranks(self.agent, "kernel", self.placement, self.run_dir, _GROUP_TIMEOUT, ranks)
         try:
-            clients = self._connect(collector, ranks)
+            collector.tell_all(wire.encode(self._groups()))
+            clients = connect(self.agent, collector, ranks, self.run_dir)
         except BaseException:
             with contextlib.suppress(LaunchError):
                 self.agent.signal([s.pid for s in collector.ranks], signal.SIGKILL, group=True)
             collector.close()
             raise
         return [RankProcess(collector, i, client) for i, client in enumerate(clients)]
-
-    def _connect(self, collector: Collector, ranks: list[int]) -> list[RankClient]:
-        collector.tell_all(wire.encode(self._groups()))
-        deadline = time.monotonic() + _START_TIMEOUT
-        collector.listen_until(deadline, lambda: all(s.ready or s.failure for s in collector.ranks))
-        if failures := collector.failures():
-            first = failures[0]
-            words = collector.ranks[first.rank].output.text().strip() or first.traceback
-            rank = ranks[first.rank]  # the collector counts the ranks that it listens to
-            raise LaunchError(f"rank {rank} did not start: {first.type} {first.message}\n{words[-2000:]}")
-        clients = []
-        for rank, state in zip(ranks, collector.ranks, strict=True):
-            if state.ready is None:
-                raise LaunchError(f"rank {rank} did not start within {_START_TIMEOUT:g} s")
-            clients.append(RankClient(rank, self.agent.reach(state.pid, state.ready, self.run_dir)))
-        for client in clients:
-            client.wait_until_heard(deadline)
-        return clients

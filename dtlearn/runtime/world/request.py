@@ -59,22 +59,13 @@ class Request(Task):
         for message in client.replies():
             if message["parent_header"].get("msg_id") != self._message_ids[rank] or rank in self.replied:
                 continue
-            self.replied[rank] = message
+            self.replied.add(rank)
             answer = message["content"]
+            if counts := answer.get("made"):
+                self.counts[rank] = counts
             if answer["status"] == "ok":
                 self.values[rank] = bytes((message.get("buffers") or [b""])[0])
             else:
                 consequence = is_peer_loss(answer["message"])
                 text = (answer["type"], answer["message"], answer["traceback"])
                 self.failed.append(Failure(rank, "raised", *text, answer["time_ns"], consequence))
-
-    def in_step(self) -> bool:
-        counts = [m.get("content", {}).get("made") for m in self.replied.values()]
-        diagnosis = self.watch.diagnosis
-        fit = diagnosis is None or diagnosis.code == "DTL-ASYNC-WAIT"
-        if len(counts) != len(self.clients) or None in counts or not fit:
-            return False
-        calls = [c for c in counts if c is not None]
-        return all(c["calls"] == 0 for c in calls) or (
-            not any(c["others"] for c in calls) and len({(c["collectives"], c["sequence"]) for c in calls}) == 1
-        )

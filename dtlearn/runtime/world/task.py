@@ -36,9 +36,10 @@ class Task:
         self.ranks = ranks
         self.clients: dict[int, RankClient] = {rank: ranks.clients[rank] for rank in asked}
         # What a rank says of itself tells by this number whether it has begun and ended this.
-        self.number = ranks.begin_task(logged)
+        self.number = ranks.begin_task(asked, logged)
         self.limits = ranks.limits
-        self.replied: dict[int, dict[str, Any]] = {}
+        self.replied: set[int] = set()
+        self.counts: dict[int, dict[str, Any]] = {}  # by rank that replied, how many calls it made
         self.failed: list[Failure] = []  # as they were heard of
         self.watch = Watch(ranks.call_logs() if logged else {}, CALM)
         self._pace = Pace()
@@ -84,7 +85,13 @@ class Task:
 
     def in_step(self) -> bool:
         """Whether all ranks made the same collective calls, so that the groups can be used on."""
-        raise NotImplementedError
+        diagnosis = self.watch.diagnosis
+        if diagnosis is not None and diagnosis.code != "DTL-ASYNC-WAIT":  # nobody should trust groups that did not fit
+            return False
+        counts = list(self.counts.values())
+        if len(counts) < len(self.clients) or any(c["others"] for c in counts):
+            return False
+        return not any(c["calls"] for c in counts) or len({(c["collectives"], c["sequence"]) for c in counts}) == 1
 
     def follow(self, deadline: float | None) -> bool:
         """Listen until all ranks are done, or stuck, or found at fault. False: the deadline came first."""
@@ -183,7 +190,7 @@ class Task:
 
     def missed(self, rank: int) -> None:
         """This rank has ended it, but its reply was lost."""
-        self.replied.setdefault(rank, {"metadata": {}})
+        self.replied.add(rank)
 
     def _dumps(self, silent: list[int]) -> dict[int, Stuck]:
         """Ranks whose interpreter does not answer, from the stacks that they write on a signal."""

@@ -70,7 +70,7 @@ class World:
 
     @link.setter
     def link(self, link: Link | None) -> None:
-        self.ranks.connect(link)
+        self.ranks.use_link(link)
 
     def execute(
         self, code: str, ranks: list[int] | None = None, *, timeout: float | None = None, number: int = 0, sink: Sink
@@ -83,7 +83,7 @@ class World:
         asked = ranks if ranks is not None else list(range(self.size))
         return run_cell(self.ranks, code, asked, timeout, number, sink)
 
-    # What a world exchanges with its ranks besides cells. Every one of these raises as `cell.run_cell` does.
+    # What a world exchanges with its ranks besides cells. Each of these four raises as `cell.run_cell` does.
 
     def push(self, **names: Any) -> None:
         """Set variables on every rank: `world.push(x=1)`. Values are copied."""
@@ -107,7 +107,7 @@ class World:
 
     def record(self, ranks: list[int] | None = None) -> Record:
         """What ranks (None: all) communicated in the last cell, or `run`, that each of them took part in."""
-        logs = request(self.ranks, {"do": "events"}, what="the record", timeout=60, asked=ranks)
+        logs = self.ranks.read_logs(ranks if ranks is not None else list(range(self.size)))
         return merge_logs(self.size, logs, self.ranks.label)
 
     def log_faults(self) -> dict[int, str]:

@@ -155,13 +155,13 @@ def test_what_is_left_of_the_output_is_read_after_the_end(run):
 def test_a_grandchild_that_prints_for_ever_does_not_keep_the_run(run):
     for rank in range(3):
         run.die(rank, 0)
-    listen, begun = run.collector._listen, time.monotonic()
+    listen, begun = run.collector.listen, time.monotonic()
 
     def and_print(timeout):
         os.write(run.outputs[0], b"still here\n")
         return listen(timeout)
 
-    run.collector._listen = and_print
+    run.collector.listen = and_print
     assert run.collector.wait_for_deaths(time.monotonic() + 0.3)
     assert time.monotonic() - begun < 3
 

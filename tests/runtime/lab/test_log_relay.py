@@ -23,6 +23,16 @@ def test_what_is_new_is_copied_and_nothing_twice(tmp_path):
     reader.close()
 
 
+def test_phases_and_stacks_are_copied_too(tmp_path):
+    reader, writer = pair(tmp_path)
+    names = {"calls-0-1.jsonl", "calls-0-1.spans", "stack-0.txt"}
+    for name in names:
+        (tmp_path / "node" / name).write_text(name)
+    reader.read(writer.take)
+    assert {path.name: path.read_text() for path in (tmp_path / "head").iterdir()} == {name: name for name in names}
+    reader.close()
+
+
 def test_a_deleted_log_is_copied_to_its_end_and_then_deleted_there(tmp_path):
     reader, writer = pair(tmp_path)
     log, copy = tmp_path / "node" / "calls-0-1.jsonl", tmp_path / "head" / "calls-0-1.jsonl"
