@@ -153,17 +153,17 @@ def rank_work(rounds: int) -> dict[str, Any]:
 @contextlib.contextmanager
 def not_recorded() -> Iterator[None]:
     """On a rank: torch as it comes."""
-    from ...runtime.recording.call_log import installed
     from ...runtime.recording.dispatch import KERNELS
+    from ...runtime.recording.recorder import installed
 
-    log = installed()
-    assert log is not None
-    log.uninstall()
+    recorder = installed()
+    assert recorder is not None
+    recorder.uninstall()
     KERNELS.uninstall()
     try:
         yield
     finally:
-        log.install()
+        recorder.install()
 
 
 def table(result: RecorderResult) -> str:

@@ -14,6 +14,7 @@ from ..errors import LaunchError
 from ..machine.isolation import Isolation
 from ..machine.limits import Limits, check_room, default_limits
 from ..output import BoundedText
+from ..rank.spec import NodePlace
 from .client import Agent
 from .collector import Collector, RankState
 
@@ -73,7 +74,10 @@ def start_ranks(
         states.append(RankState(channel, output_read, output=BoundedText(limits.output)))
         theirs += [far_channel.detach(), output_write]
     try:
-        values = [{"rank": r, "device": placement.devices[r]} for r in ranks]
+        values = [
+            {"rank": r, "device": placement.devices[r], "node": vars(NodePlace.alone(r, len(placement.devices)))}
+            for r in ranks  # a lab says itself where they are
+        ]
         for state, pid in zip(states, agent.start(common, values, theirs), strict=True):
             state.pid = pid
     except BaseException:

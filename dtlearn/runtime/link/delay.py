@@ -50,7 +50,7 @@ class Delay:
         All ranks call it between two calls, naming the same era; what an earlier era left behind is forgotten.
         """
         if link is None:
-            dispatch.detach(link=True)
+            dispatch.detach(delay=True)
             return
         wake_on_time()
         self._link = Link.from_plain(link)
@@ -59,7 +59,7 @@ class Delay:
         self._numbers.clear()
         self._pending.clear()
         self._called_off.clear()
-        dispatch.attach(link=self)
+        dispatch.attach(delay=self)
 
     def call_off(self) -> None:
         """End all waiting: the rank's calls are being cut short."""

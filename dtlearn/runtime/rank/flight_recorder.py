@@ -15,9 +15,6 @@ from typing import Any
 from ..faults.diagnosis import describe_call
 from ..record.event import Event
 
-VARIABLE = "TORCH_FR_BUFFER_SIZE"  # must be set before the first group is made
-ENTRIES = "256"  # collectives that are remembered; older ones are overwritten
-
 
 @dataclass(frozen=True)
 class TraceEntry:

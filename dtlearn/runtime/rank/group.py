@@ -1,7 +1,13 @@
-"""One rank's process groups: made through a file, and made again after a collective that got stuck.
+"""One rank's process groups: made through a file, kept, and made again after a collective that got stuck.
 
 Runs on the ranks. gloo has no working abort (measured: `abort()`, `shutdown()` and SIGINT leave a stuck collective
 stuck); shutting down the sockets of its connections frees it. So the sockets that each group opens are remembered.
+
+Groups outlive what uses them, so that no destructor waits for a thread that waits for it. The recorder asks to be
+told, in Python, when a call's data has arrived; gloo's thread needs the interpreter's lock for that. The destructor of
+a group waits for gloo's threads. torch lets go of the lock when Python drops a group, but not when the last one to hold
+it is C++: the reducer of a DistributedDataParallel that is replaced, say, after its groups were made again. Then each
+waits for the other, for ever. A group that Python still holds is not destroyed by anybody.
 """
 
 from __future__ import annotations
@@ -10,13 +16,18 @@ import contextlib
 import functools
 import os
 import socket
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from .spec import RankSpec
 from .store import connect
+
+# The latest: threads and connections of very many groups would add up, and the calls of older ones are long done.
+_KEPT: deque[Any] = deque(maxlen=64)
 
 
 @dataclass
@@ -40,6 +51,12 @@ class RankGroup:
     store_address: str = ""
     generation: int = 0
     _sockets: dict[int, int] = field(default_factory=dict)  # file descriptor -> inode, of the groups' connections
+
+    @classmethod
+    def of(cls, spec: RankSpec) -> RankGroup:
+        """The group of a rank that was told this."""
+        run_dir, store = Path(spec.run_dir), spec.place.store
+        return cls(spec.rank, spec.world_size, spec.backend, spec.device, run_dir, spec.group_timeout, store)
 
     def init(self) -> None:
         """Join the default group of this generation. All ranks call it."""
@@ -98,24 +115,26 @@ class RankGroup:
                     cut += 1
         return cut
 
-    def track_sockets(self) -> None:
-        """Remember, from now on, the connections that new groups open (init, `new_group`, a device mesh)."""
+    def follow_new_groups(self) -> None:
+        """From now on keep every group that is made (init, `new_group`, a device mesh); remember its connections."""
         from torch.distributed import distributed_c10d
 
         make: Callable[..., Any] | None = getattr(distributed_c10d, "_new_process_group_helper", None)
-        if make is None:  # a torch that makes groups elsewhere: `abort` finds nothing, the rank is replaced instead
+        if make is None:  # a torch that makes groups elsewhere: they are freed as it likes, `abort` finds nothing
             return
 
         @functools.wraps(make)
-        def tracked(*args: Any, **kwargs: Any) -> Any:
+        def followed(*args: Any, **kwargs: Any) -> Any:
             before = _open_sockets()
             try:
-                return make(*args, **kwargs)
+                group = make(*args, **kwargs)
+                _KEPT.append(group)
+                return group
             finally:
                 opened = {fd: inode for fd, inode in _open_sockets().items() if before.get(fd) != inode}
                 self._sockets.update((fd, inode) for fd, inode in opened.items() if _is_connection(fd))
 
-        distributed_c10d._new_process_group_helper = tracked
+        distributed_c10d._new_process_group_helper = followed
 
 
 def _open_sockets() -> dict[int, int]:

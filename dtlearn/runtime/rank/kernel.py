@@ -164,9 +164,8 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
     run_dir = Path(spec.run_dir)
     try:
         calls = start_log(spec, channel)
-        store = spec.seat["store"] if spec.seat else ""
-        group = RankGroup(spec.rank, spec.world_size, spec.backend, spec.device, run_dir, spec.group_timeout, store)
-        group.track_sockets()
+        group = RankGroup.of(spec)
+        group.follow_new_groups()
         group.generation = first["generation"]
         group.init()
         delay = Delay(link_file(run_dir), spec.rank)
@@ -231,7 +230,7 @@ def _fill_namespace(shell: Any, spec: RankSpec) -> None:
     names = {
         "rank": spec.rank,
         "world_size": spec.world_size,
-        "local_rank": spec.seat["local_rank"] if spec.seat else spec.rank,
+        "local_rank": spec.place.local_rank,
         "device": torch.device(spec.device),
         "torch": torch,
         "dist": dist,

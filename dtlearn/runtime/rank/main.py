@@ -17,7 +17,7 @@ from ..machine import namespaces
 from ..machine.limits import Limits
 from ..machine.memory import go_first_when_memory_runs_out
 from ..recording import clock
-from .spec import STACK_SIGNAL, RankSpec, rank_environment
+from .spec import STACK_SIGNAL, RankSpec
 
 
 def become_rank(spec: RankSpec, channel: socket.socket, output_fd: int, parent_pid: int) -> None:
@@ -89,8 +89,8 @@ def _connect_output(output_fd: int) -> list[TextIO]:
 def _take_environment(spec: RankSpec) -> None:
     os.environ.clear()
     os.environ.update(spec.env)
-    os.environ.update(rank_environment(spec))
-    clock.set_ahead_ns(spec.seat["ahead_ns"] if spec.seat else 0)
+    os.environ.update(spec.environment())
+    clock.set_ahead_ns(spec.place.ahead_ns)
     os.chdir(spec.cwd)
     sys.path[:] = spec.sys_path
     sys.argv = ["dtlearn-rank"]

@@ -9,13 +9,37 @@ from pathlib import Path
 from typing import Any
 
 from ..device import DEVICE_VARIABLE
-from . import flight_recorder
-from .seat import Seat
 
 LOST_LINE = 71  # exit code of a rank that could not say that it finished
-
-
 STACK_SIGNAL = signal.SIGUSR2  # asks a rank for its stack; answered in C, so also by a rank that holds the GIL
+
+
+@dataclass(frozen=True)
+class NodePlace:
+    """A rank's place among the machines of its world; one machine is a lab of one. Plain values only, as below.
+
+    Attributes:
+        local_rank, local_world_size: among the ranks of its node.
+        node_rank, num_nodes: of its node.
+        master_addr: address of the first node: there a script's own `init_process_group` meets.
+        interface: the network interface that collectives use.
+        ahead_ns: how far the head's clock is ahead of this node's.
+        store: "address:port" where the ranks' shared store is reached from this node; "": they share a file.
+    """
+
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    num_nodes: int
+    master_addr: str
+    interface: str
+    ahead_ns: int = 0
+    store: str = ""
+
+    @classmethod
+    def alone(cls, rank: int, world_size: int) -> NodePlace:
+        """Of a rank whose world is all on the head's own machine."""
+        return cls(rank, world_size, 0, 1, "127.0.0.1", "lo0" if sys.platform == "darwin" else "lo")
 
 
 @dataclass(frozen=True)
@@ -24,13 +48,13 @@ class RankSpec:
 
     Attributes:
         kind: "run" (one function), "kernel" (notebook cells) or "store" (no rank: a lab's store).
-        rank, world_size: in the world of this run; local and global are the same on one machine.
+        rank, world_size: in the world of this run.
         backend, device: see `device.Placement`.
         run_dir: private directory of this run: store, call logs, stack dumps.
         env, cwd, sys_path: those of the process that asked for the ranks.
         group_timeout: seconds, for the process group.
+        node: its place among the machines, the fields of a `NodePlace`.
         limits, isolation: fields of `Limits` and `Isolation`.
-        seat: its place among several hosts, the fields of a `spec.Seat`; None: all ranks are on this machine.
     """
 
     kind: str
@@ -43,41 +67,44 @@ class RankSpec:
     cwd: str
     sys_path: list[str]
     group_timeout: float
+    node: dict[str, Any]
     limits: dict[str, Any] = field(default_factory=dict)
     isolation: dict[str, Any] = field(default_factory=dict)
-    seat: dict[str, Any] | None = None
+
+    @property
+    def place(self) -> NodePlace:
+        return NodePlace(**self.node)
 
     def stack_file(self) -> Path:
         """Where this rank writes its stack when it gets `STACK_SIGNAL`."""
         return stack_file(self.run_dir, self.rank)
 
+    def environment(self) -> dict[str, str]:
+        """What `torchrun` would set, and one thread; the network interface unless the user chose another."""
+        place = self.place
+        interfaces = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+        values = {
+            "RANK": self.rank,
+            "LOCAL_RANK": place.local_rank,
+            "GROUP_RANK": place.node_rank,
+            "ROLE_RANK": self.rank,
+            "WORLD_SIZE": self.world_size,
+            "LOCAL_WORLD_SIZE": place.local_world_size,
+            "GROUP_WORLD_SIZE": place.num_nodes,
+            "ROLE_WORLD_SIZE": self.world_size,
+            "MASTER_ADDR": place.master_addr,
+            "MASTER_PORT": 29500,
+            "OMP_NUM_THREADS": 1,
+            **{name: self.env.get(name, place.interface) for name in interfaces},
+            DEVICE_VARIABLE: self.device,
+            # Collectives that torch's flight recorder remembers; it must be told before the first group is made.
+            "TORCH_FR_BUFFER_SIZE": self.env.get("TORCH_FR_BUFFER_SIZE", 256),
+        }
+        return {name: str(value) for name, value in values.items()}
+
 
 def stack_file(run_dir: str | Path, rank: int) -> Path:
     return Path(run_dir) / f"stack-{rank}.txt"
-
-
-def rank_environment(spec: RankSpec) -> dict[str, str]:
-    """What `torchrun` would set, one thread, and the loopback interface unless the user chose another."""
-    if spec.seat is not None:
-        return Seat(**spec.seat).environment(spec.rank, spec.world_size, spec.device, spec.env)
-    rank, size = str(spec.rank), str(spec.world_size)
-    loopback = "lo0" if sys.platform == "darwin" else "lo"
-    return {
-        "RANK": rank,
-        "LOCAL_RANK": rank,
-        "GROUP_RANK": "0",
-        "ROLE_RANK": rank,
-        "WORLD_SIZE": size,
-        "LOCAL_WORLD_SIZE": size,
-        "GROUP_WORLD_SIZE": "1",
-        "ROLE_WORLD_SIZE": size,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29500",
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": spec.env.get("GLOO_SOCKET_IFNAME", loopback),
-        DEVICE_VARIABLE: spec.device,
-        flight_recorder.VARIABLE: spec.env.get(flight_recorder.VARIABLE, flight_recorder.ENTRIES),
-    }
 
 
 def call_log_file(run_dir: Path, rank: int, cell: int = 0) -> Path:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import pickles, wire
-from ..recording.call_log import CallLog, installed
+from ..recording.call_log import CallLog
 from ..recording.clock import now_ns
+from ..recording.recorder import Recorder, installed
 from .group import RankGroup
 from .spec import LOST_LINE, RankSpec, call_log_file, link_file
 
@@ -37,8 +38,8 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
         if os.getpid() != pid:
             print(header["traceback"], file=sys.stderr)
         end_if_forked(pid, 1)
-    if (log := installed()) is not None:
-        log.late.settle()
+    if (recorder := installed()) is not None:
+        recorder.log.late.settle()
     try:
         channel.sendall(wire.encode(header, body))
         channel.sendall(wire.encode({"kind": "finished"}))
@@ -55,7 +56,7 @@ def start_log(spec: RankSpec, channel: socket.socket) -> CallLog:
             channel.sendall(wire.encode({"kind": "incomplete", "reason": reason}))
 
     log = CallLog(call_log_file(Path(spec.run_dir), spec.rank), spec.rank, tell)
-    log.install()
+    Recorder(log).install()
     return log
 
 
@@ -64,8 +65,10 @@ def _run(spec: RankSpec, task: dict[str, Any], blob: bytes, channel: socket.sock
     os.environ.update(task.get("env", {}))
     run_dir = Path(spec.run_dir)
     start_log(spec, channel)
+    group = RankGroup.of(spec)
+    group.follow_new_groups()
     if task["init_group"]:
-        RankGroup(spec.rank, spec.world_size, spec.backend, spec.device, run_dir, spec.group_timeout).init()
+        group.init()
     if (link := task.get("link")) is not None:
         from ..link.delay import Delay
 

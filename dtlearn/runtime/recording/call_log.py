@@ -1,29 +1,13 @@
-"""Writes down every call that this rank makes on `torch.distributed`, when it starts and when it returns.
+"""The log of a rank: every call on `torch.distributed`, when it starts and when it returns, and the phases around it.
 
-Runs on the ranks; `record/` is what others read. The log is a file that is appended to, two short lines a call,
-so it is complete up to the moment in which a rank is killed or gets stuck, and can be read meanwhile.
-`python_calls.py` sees the calls of Python code, with the arguments as their author wrote them; `hidden_calls.py` adds
-what torch issues beneath them; `phases.py` says what the rank was doing.
-
-What is not in the record:
-
-- What does not go through torch's process groups: sockets, pipes, queues, `torch.distributed.rpc`, the key-value
-  store, other libraries' own communication (MPI, Horovod), and operators that read other GPUs' memory
-  (`torch.ops.symm_mem`).
-- Calls of processes that a rank starts: a DataLoader's workers, say. They do not communicate by torch's groups unless
-  they make groups of their own.
-- The end of what torch's C++ sends or receives by gloo, which nobody is told of ("unseen" in the event's detail).
-- Whether a result was waited for, when torch's C++ waits (DDP's reducer, say): such an event has no `wait_ns`.
-- Of a function that a library took from `torch.distributed` before the rank began, the arguments that only Python
-  knows: the call is there, marked "hidden", without its reduction.
-- Phases of computation that is neither an `nn.Module`, nor autograd's, nor a `torch.optim.Optimizer`'s: mark it with
-  `dtlearn.phase`.
+Runs on the ranks; `record/log.py` reads it. The log is a file that is appended to, two short lines a call, so it is
+complete up to the moment in which a rank is killed or gets stuck, and can be read meanwhile. What is written here is
+heard from `python_calls.py`, `hidden_calls.py` and `phases.py`, which `recorder.py` installs.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 from collections import Counter
@@ -31,29 +15,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..rank.kept_groups import keep_groups
 from ..record.log import spans_file
 from ..record.operations import P2P_OPS, call_text
-from . import dispatch
 from .arguments import group_id, group_name
 from .call_site import Callers
 from .clock import now_ns as _clock
-from .hidden_calls import HiddenCalls
 from .late_ends import LateEnds
 from .log_file import LogFile
 from .operators import Call
 from .phases import PHASES
-from .python_calls import PythonCalls
 
 _encode = json.JSONEncoder().encode
-
-
-_installed: CallLog | None = None
-
-
-def installed() -> CallLog | None:
-    """The log that this process's calls go to."""
-    return _installed
 
 
 class CallLog:
@@ -80,7 +52,6 @@ class CallLog:
         self._inside: tuple[str, tuple[Any, ...]] | None = None
         self._issued: dict[int, tuple[Any, ...]] = {}
         self.late = LateEnds()
-        self._python = PythonCalls(self)
         self._file, self._spans = LogFile(path, on_fault), LogFile(spans_file(path), on_fault)
         self._file.open()
 
@@ -94,24 +65,6 @@ class CallLog:
     def fault(self) -> str:
         """Why the log is incomplete; "" if it is not."""
         return self._file.fault or self._spans.fault
-
-    def install(self) -> None:
-        """From now on every call of this process is logged; not those of processes that it forks."""
-        global _installed
-        _installed = self
-        keep_groups()
-        os.register_at_fork(after_in_child=lambda: self.uninstall() if _installed is self else None)
-        dispatch.attach(log=HiddenCalls(self))
-        self._python.install()
-        PHASES.attach(self)
-
-    def uninstall(self) -> None:
-        """Log no more calls; torch's functions are its own again."""
-        global _installed
-        _installed = None
-        PHASES.detach()
-        self._python.uninstall()
-        dispatch.detach(log=True)
 
     def restart(self, path: Path) -> None:
         """Go on in another file, with no calls made: a cell's record starts with the cell.
@@ -129,15 +82,11 @@ class CallLog:
         self.late.forget()
         self._inside = None
 
-    def is_outermost(self) -> bool:
-        """Whether no logged call is under way on this thread."""
-        return self._python.is_outermost()
-
     def enter(
         self,
         op: str,
         group: Any,
-        given: Sequence[Any],
+        inputs: Sequence[Any],
         peer: int | None,
         detail: dict[str, Any],
         asynchronous: bool,
@@ -148,7 +97,7 @@ class CallLog:
         Args:
             op: its name.
             group: the ProcessGroup, None for the world.
-            given: the tensors that are handed in.
+            inputs: the tensors that are handed in.
             peer: global rank of the other end or the root.
             detail: anything else, as plain values.
             asynchronous: it returns a Work.
@@ -162,10 +111,10 @@ class CallLog:
         if name not in ("world", "local"):
             detail["group_id"] = group_id(group)
         site, line_number = self._callers.nearest()
-        first = given[0] if given else None
+        first = inputs[0] if inputs else None
         dtype = f'"{str(first.dtype)[6:]}"' if first is not None else "null"  # without "torch."
         shape = list(first.shape) if first is not None else "null"
-        nbytes = sum([t.numel() * t.element_size() for t in given])
+        nbytes = sum([t.numel() * t.element_size() for t in inputs])
         phase = f'"phase":{_encode(phase)},' if (phase := PHASES.current()) else ""
         with self._lock:
             seq, self.calls = self.calls, self.calls + 1
@@ -186,10 +135,10 @@ class CallLog:
 
     def enter_hidden(self, call: Call, reduce_op: str | None = None) -> int:
         """Note a call that did not come through `torch.distributed` (see `hidden_calls.py`). Returns its number."""
-        found: dict[str, Any] = {"hidden": True}
-        found |= {"tag": call.tag} if call.tag else {}
-        found |= {"reduce_op": reduce_op} if reduce_op else {}
-        return self.enter(call.op, call.group, call.tensors, call.peer, found, True, shown=False)
+        detail: dict[str, Any] = {"hidden": True}
+        detail |= {"tag": call.tag} if call.tag else {}
+        detail |= {"reduce_op": reduce_op} if reduce_op else {}
+        return self.enter(call.op, call.group, call.tensors, call.peer, detail, True, shown=False)
 
     def leave(self, seq: int, nbytes: int = 0) -> None:
         """Note the end of the call that this rank is in. `nbytes`: what it sent beyond its payload."""

@@ -8,7 +8,7 @@ no other operator is slowed down. As long as nothing is attached, it just passes
 The kernels are process-wide. The agent installs them once, before it forks the ranks; a rank attaches what it needs:
 
     attach(log=...)   notes calls: a `Log`
-    attach(link=...)  makes them take longer: a `Link`
+    attach(delay=...) makes them take longer: a `DelaysCalls`
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Log(Protocol):
         """It has waited."""
 
 
-class Link(Protocol):
+class DelaysCalls(Protocol):
     """What makes calls take longer. Every call comes here, also those that the log leaves out as parts of another."""
 
     def entered(self, call: Call) -> None:
@@ -65,7 +65,7 @@ class Kernels:
 
     def __init__(self) -> None:
         self.log: Log | None = None
-        self.link: Link | None = None
+        self.delay: DelaysCalls | None = None
         self.missing: tuple[str, ...] = ()  # operators that this version of torch does not have
         self._libraries: list[Any] = []  # kernels live as long as these
 
@@ -104,22 +104,22 @@ class Kernels:
     def _c10d_maker(self, name: str, known: Operator) -> Callable[[Any, Any], _Kernel]:
         def make(redispatch: Any, below: Any) -> _Kernel:
             def kernel(keys: Any, *args: Any, **kwargs: Any) -> Any:
-                link = self.link
+                delay = self.delay
                 log = self.log if self.log is not None and self.log.is_interested() else None
-                if log is None and link is None:
+                if log is None and delay is None:
                     return redispatch(keys & below, *args, **kwargs)
                 call = describe(name, known, args)
                 token = log.operator_begins(call) if log is not None else None
-                if link is not None:
-                    link.entered(call)
+                if delay is not None:
+                    delay.entered(call)
                 try:
                     result = redispatch(keys & below, *args, **kwargs)
                 except BaseException as error:
                     if token is not None and log is not None:
                         log.operator_raised(token, error)
                     raise
-                if link is not None:
-                    result = link.delayed(call, result)
+                if delay is not None:
+                    result = delay.delayed(call, result)
                 if token is not None and log is not None:
                     log.operator_ends(token, call, result)
                 return result
@@ -167,17 +167,17 @@ def install() -> None:
     KERNELS.install()
 
 
-def attach(log: Log | None = None, link: Link | None = None) -> None:
-    """Let a log or a link see all calls of this process from now on; what is None stays as it is.
+def attach(log: Log | None = None, delay: DelaysCalls | None = None) -> None:
+    """Let a log or a delay see all calls of this process from now on; what is None stays as it is.
 
     A rank that was started instead of forked gets its kernels here.
     """
     KERNELS.install()
     KERNELS.log = log if log is not None else KERNELS.log
-    KERNELS.link = link if link is not None else KERNELS.link
+    KERNELS.delay = delay if delay is not None else KERNELS.delay
 
 
-def detach(log: bool = False, link: bool = False) -> None:
-    """Let the log, or the link, see no more calls."""
+def detach(log: bool = False, delay: bool = False) -> None:
+    """Let the log, or the delay, see no more calls."""
     KERNELS.log = None if log else KERNELS.log
-    KERNELS.link = None if link else KERNELS.link
+    KERNELS.delay = None if delay else KERNELS.delay

@@ -8,25 +8,26 @@ what no wrapper of `python_calls.py` has noted already.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
+from .call_log import CallLog
 from .operators import Call, flat, unboxed_work
-
-if TYPE_CHECKING:
-    from .call_log import CallLog
 
 
 class HiddenCalls:
-    """Notes hidden calls in a rank's log; a `dispatch.Log`."""
+    """Notes hidden calls in a rank's log; a `dispatch.Log`.
 
-    def __init__(self, log: CallLog) -> None:
-        self._log = log
+    Args:
+        log: of the rank.
+        is_outermost: whether this thread is in no call that was noted already.
+    """
+
+    def __init__(self, log: CallLog, is_outermost: Callable[[], bool]) -> None:
+        self._log, self.is_interested = log, is_outermost
         self._waiting: dict[int, list[int]] = {}  # address of a functional result -> numbers of its calls
         self._lock = threading.Lock()
         self._scope = threading.local()
-
-    def is_interested(self) -> bool:
-        return self._log.is_outermost()
 
     def operator_begins(self, call: Call) -> int | None:
         seq = self._log.enter_hidden(call, getattr(self._scope, "reduce_op", None))

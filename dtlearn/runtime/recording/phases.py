@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 
-class Sink(Protocol):
+class PhaseLog(Protocol):
     """What notes phases."""
 
     def phase_begins(self, span: int, phase: str) -> None: ...
@@ -35,19 +35,19 @@ class Phases:
     """The phases of this process."""
 
     def __init__(self) -> None:
-        self._sink: Sink | None = None
+        self._log: PhaseLog | None = None
         self._stack = _Stack()
         self._main = self._stack.phases
         self._numbers = itertools.count()
         self._undo: list[Callable[[], None]] = []
 
-    def attach(self, sink: Sink) -> None:
+    def attach(self, log: PhaseLog) -> None:
         """Note phases from now on. Call it on the thread that runs the learner's code."""
         import torch
         from torch.optim import optimizer
 
         self.detach()
-        self._sink, self._main = sink, self._stack.phases
+        self._log, self._main = log, self._stack.phases
         self._replace(torch.nn.Module, "__call__", self._as_forward)
         self._replace(torch.autograd, "backward", self._as_backward)
         self._replace(torch.autograd, "grad", self._as_backward)
@@ -58,7 +58,7 @@ class Phases:
     def detach(self) -> None:
         """Note no more phases."""
         self.forget()
-        self._sink = None
+        self._log = None
         while self._undo:
             self._undo.pop()()
 
@@ -74,7 +74,7 @@ class Phases:
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Be in the phase `name` here."""
-        if self._sink is None:
+        if self._log is None:
             yield
             return
         height = self._begin(name)
@@ -85,24 +85,24 @@ class Phases:
 
     def _begin(self, name: str, callers: int = 1) -> int:
         """Enter a phase. Returns how many were entered before: what `_end` needs."""
-        phases, sink = self._stack.phases, self._sink
+        phases, log = self._stack.phases, self._log
         if phases and phases[-1][0] == "step" and _optimizers_at_work() < callers:
             self._end(len(phases) - 1)  # that step raised: nobody told us of its end
         height = len(phases)
         if phases and phases[-1][0] == name:
             phases.append((name, None))
-        elif sink is not None:
+        elif log is not None:
             span = next(self._numbers)
             phases.append((name, span))
-            sink.phase_begins(span, name)
+            log.phase_begins(span, name)
         return height
 
     def _end(self, height: int) -> None:
         phases = self._stack.phases
         while len(phases) > height:
             span = phases.pop()[1]
-            if span is not None and self._sink is not None:
-                self._sink.phase_ends(span)
+            if span is not None and self._log is not None:
+                self._log.phase_ends(span)
 
     def _step_begins(self) -> None:
         self._begin("step", callers=2)

@@ -13,13 +13,11 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from ..record.operations import OPERATIONS, P2P_OPS
 from .arguments import detail, payload, peer
-
-if TYPE_CHECKING:
-    from .call_log import CallLog
+from .call_log import CallLog
 
 _Callable = Callable[..., Any]
 

@@ -291,7 +291,7 @@ def test_without_a_link_nothing_is_there():
         from dtlearn.runtime.recording import dispatch
 
         dist.all_reduce(torch.ones(1), async_op=True).wait()
-        return dispatch.KERNELS.link is None, [t.name for t in threading.enumerate()]
+        return dispatch.KERNELS.delay is None, [t.name for t in threading.enumerate()]
 
     result = run_ranks(body, 2, record=True)
     assert result[0][0] and "emulated link" not in result[0][1]

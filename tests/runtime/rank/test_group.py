@@ -1,10 +1,12 @@
-"""Process groups on ranks: made, cut from another thread while stuck, and made again."""
+"""Process groups on ranks: made, kept, cut from another thread while stuck, and made again."""
 
+import gc
 import os
 import socket
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +25,7 @@ class Member:
     def __init__(self, folder):
         self.folder, self.rank, self.size = Path(folder), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self.group = RankGroup(self.rank, self.size, "gloo", "cpu", self.folder, timeout=60.0)
-        self.group.track_sockets()
+        self.group.follow_new_groups()
         self.group.init()
         self.cutter = threading.Thread(target=self._cut)
 
@@ -53,7 +55,9 @@ def member(monkeypatch):
     """The class above, as a value that ranks get although they cannot import this file. Nobody watches their calls."""
     monkeypatch.setattr(
         "dtlearn.runtime.run.Watch",
-        lambda *_: SimpleNamespace(look=lambda ended: None, last_look=lambda ended: None, waiting=lambda: True),
+        lambda *_: SimpleNamespace(
+            look=lambda ended: None, last_look=lambda ended: None, waiting=lambda: True, last_calls=dict
+        ),
     )
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield Member
@@ -140,3 +144,31 @@ def test_only_connections_to_peers_count():
             assert not _is_connection(server.fileno())  # a listening socket
             assert not _is_connection(one.fileno())  # not TCP
     assert not _is_connection(client.fileno())
+
+
+def leave_a_group():
+    group = dist.new_group([0, 1])
+    alive = weakref.ref(group)
+    dist.destroy_process_group(group)
+    del group
+    gc.collect()
+    dist.barrier()
+    return alive() is not None
+
+
+def test_a_group_that_was_left_is_not_destroyed():
+    assert run_ranks(leave_a_group, 2).values == [True, True]
+
+
+def test_many_groups_are_not_kept_for_ever():
+    def make_many():
+        alive = []
+        for _ in range(80):
+            group = dist.new_group([0, 1])
+            alive.append(weakref.ref(group))
+            dist.destroy_process_group(group)
+        del group
+        gc.collect()
+        return sum(group() is not None for group in alive)
+
+    assert set(run_ranks(make_many, 2).values) <= {64}

@@ -10,39 +10,6 @@ import pytest
 
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.agent.client import get_agent
-from dtlearn.runtime.rank.spec import RankSpec, rank_environment, stack_file
-
-
-def spec(**changes) -> RankSpec:
-    values = dict(
-        kind="run",
-        rank=1,
-        world_size=3,
-        backend="gloo",
-        device="cpu",
-        run_dir="/tmp/run",
-        env={},
-        cwd="/tmp",
-        sys_path=[],
-        group_timeout=5.0,
-    )
-    return RankSpec(**{**values, **changes})
-
-
-def test_the_environment_is_that_of_torchrun():
-    found = rank_environment(spec())
-    assert (found["RANK"], found["LOCAL_RANK"], found["WORLD_SIZE"]) == ("1", "1", "3")
-    assert found["OMP_NUM_THREADS"] == "1"
-    assert found["GLOO_SOCKET_IFNAME"] == ("lo0" if sys.platform == "darwin" else "lo")
-
-
-def test_a_network_interface_that_the_user_chose_is_kept():
-    assert rank_environment(spec(env={"GLOO_SOCKET_IFNAME": "eth7"}))["GLOO_SOCKET_IFNAME"] == "eth7"
-
-
-def test_every_rank_has_a_stack_file_of_its_own():
-    assert spec().stack_file() == stack_file("/tmp/run", 1)
-    assert stack_file("/tmp/run", 1) != stack_file("/tmp/run", 2)
 
 
 def test_a_rank_is_a_session_of_its_own_below_its_leader_below_the_agent():

@@ -1,4 +1,4 @@
-"""Every c10d operator passes our kernels, whoever calls it; a link sees each, a log only what it wants to."""
+"""Every c10d operator passes our kernels, whoever calls it; a delay sees each, a log only what it wants to."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from dtlearn.runtime.run import run_ranks
 
 
 class Spy:
-    """A link that changes nothing."""
+    """A delay that changes nothing."""
 
     def __init__(self):
         self.seen = []
@@ -23,18 +23,18 @@ class Spy:
 
 
 def spied(work, *args):
-    """The calls that a link sees while `work` runs, and what `work` returns."""
+    """The calls that a delay sees while `work` runs, and what `work` returns."""
     from dtlearn.runtime.recording import dispatch
 
     spy = Spy()
-    dispatch.attach(link=spy)
+    dispatch.attach(delay=spy)
     value = work(*args)
-    dispatch.detach(link=True)
+    dispatch.detach(delay=True)
     dist.barrier()
     return spy.seen, value
 
 
-def test_a_link_sees_calls_of_python_of_process_groups_and_of_functional_collectives():
+def test_a_delay_sees_calls_of_python_of_process_groups_and_of_functional_collectives():
     def work():
         import torch.distributed._functional_collectives as functional
 
@@ -53,7 +53,7 @@ def test_a_link_sees_calls_of_python_of_process_groups_and_of_functional_collect
         assert [s[1] for s in seen if s[0] == "out"] == ["allreduce_", "broadcast_", "allreduce_"]
 
 
-def test_a_link_sees_the_parts_of_a_call_that_the_log_counts_once():
+def test_a_delay_sees_the_parts_of_a_call_that_the_log_counts_once():
     def work():
         dist.all_gather_object([None, None], "text")
 
@@ -75,7 +75,7 @@ def test_peers_are_global_ranks():
     assert [s[4] for s in result[2][0] if s[0] == "in" and s[2] == "irecv"] == [1]
 
 
-def test_a_link_may_hand_on_a_work_of_its_own():
+def test_a_delay_may_hand_on_a_work_of_its_own():
     def work():
         from dtlearn.runtime.recording import dispatch
         from dtlearn.runtime.recording.operators import unboxed_work
@@ -91,7 +91,7 @@ def test_a_link_may_hand_on_a_work_of_its_own():
                 waited.append(True)
                 return self.inner.wait()
 
-        class Link:
+        class Later:
             def entered(self, call):
                 pass
 
@@ -99,10 +99,10 @@ def test_a_link_may_hand_on_a_work_of_its_own():
                 self.work = Late(unboxed_work(result))
                 return (*result[:-1], self.work.boxed())
 
-        dispatch.attach(link=Link())
+        dispatch.attach(delay=Later())
         total = torch.ones(2)
         dist.all_reduce(total)
-        dispatch.detach(link=True)
+        dispatch.detach(delay=True)
         return total.tolist(), len(waited)
 
     assert run_ranks(work, 2).values == [([2.0, 2.0], 1)] * 2
@@ -149,18 +149,18 @@ def test_a_rank_that_was_started_anew_has_the_kernels_too(monkeypatch):
         agent.end()
 
 
-def test_without_log_and_link_calls_pass():
+def test_without_log_and_delay_calls_pass():
     def work():
-        from dtlearn.runtime.recording.call_log import installed
         from dtlearn.runtime.recording.dispatch import KERNELS
+        from dtlearn.runtime.recording.recorder import installed
 
-        log = installed()
-        log.uninstall()
+        recorder = installed()
+        recorder.uninstall()
         total = torch.ones(2)
         dist.all_reduce(total)
         KERNELS.uninstall()
         dist.all_reduce(total)
-        log.install()
+        recorder.install()
         dist.all_reduce(total)
         return total.tolist()
 

@@ -177,7 +177,7 @@ def test_a_stuck_backward_of_ddp_is_freed_and_not_blamed_on_the_code(cell, world
 
 def test_a_wrapper_of_groups_that_were_freed_can_be_replaced(cell, works):
     """Its reducer is the last in C++ to hold the old group, whose destructor waits for gloo's thread; see
-    `kept_groups.py`. The old group must have a call under way."""
+    `rank/group.py`. The old group must have a call under way."""
     for _ in range(4):
         cell("wrapped = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))", timeout=30)
         with pytest.raises(RanksDisagree):

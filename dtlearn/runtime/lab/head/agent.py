@@ -11,7 +11,7 @@ from typing import Any
 from ...device import Placement
 from ...errors import HostLost
 from ...link.link import Link
-from ...rank.seat import Seat
+from ...rank.spec import NodePlace
 from ..config import Lab
 from ..reachability import probe_mesh
 from .members import Roster
@@ -85,9 +85,9 @@ class LabAgent:
                 continue
             agent = self.agent(node)
             ends = [descriptors[0], *(descriptors[1 + 2 * k + j] for k in mine for j in (0, 1))]
-            seated = [{**ranks[k], "seat": vars(self._seat(agent, ranks[k]["rank"]))} for k in mine]
+            there = [{**ranks[k], "node": vars(self._place(agent, ranks[k]["rank"]))} for k in mine]
             given = {**common, "env": self.environment(node)}
-            for k, pid in zip(mine, agent.start(given, seated, mine, ends), strict=True):
+            for k, pid in zip(mine, agent.start(given, there, mine, ends), strict=True):
                 handles[k] = _handle(node, pid)
         return handles
 
@@ -143,11 +143,10 @@ class LabAgent:
             self._agents[node] = RemoteAgent(peer, node, self._store.address)
         return self._agents[node]
 
-    def _seat(self, agent: RemoteAgent, rank: int) -> Seat:
+    def _place(self, agent: RemoteAgent, rank: int) -> NodePlace:
         node = self.lab.node_of(rank)
         said = agent.peer.said
-        return Seat(
-            host=self.lab.nodes[node].host,
+        return NodePlace(
             local_rank=rank - self.lab.first_rank(node),
             local_world_size=self.lab.nodes[node].ranks,
             node_rank=node,

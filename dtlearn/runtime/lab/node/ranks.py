@@ -49,7 +49,7 @@ class NodeRanks:
             "sys_path": [p or os.getcwd() for p in sys.path],
             "limits": dataclasses.asdict(default_limits(len(request["ranks"]), free)),
         }
-        ranks = [{**r, "seat": {**r["seat"], "store": run.store_address}} for r in request["ranks"]]
+        ranks = [{**r, "node": {**r["node"], "store": run.store_address}} for r in request["ranks"]]
         ours, theirs = [], []
         for channel_number, output_number in zip(request["channels"], request["outputs"], strict=True):
             near, far = socket.socketpair()
