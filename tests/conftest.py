@@ -1,8 +1,9 @@
-"""For all tests: headless rendering, skips for what a machine lacks, and a watch for processes left behind."""
+"""For all tests: headless rendering, interrupts, skips for what a machine lacks, a watch for processes left behind."""
 
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import time
 import uuid
@@ -17,6 +18,11 @@ SECONDS_TO_VANISH = 3.0
 # Inherited by every process that a test starts, and by theirs.
 os.environ["DTLEARN_TEST_SESSION"] = SESSION
 os.environ["DTLEARN_HEADLESS"] = "1"
+
+# A script starts its background processes with SIGINT ignored (`make test &`, and what nohup runs), and so would we and
+# every process of a test: no interrupt would reach anybody.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def find_chromium() -> str | None:

@@ -1,4 +1,4 @@
-"""The watch for processes left behind must see one."""
+"""The watch for processes left behind must see one; an interrupt must reach tests that run in the background."""
 
 import os
 import re
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+CONFTEST = Path(__file__).with_name("conftest.py").read_text("utf-8")
 LEAVES_ONE = """
 import subprocess, sys
 
@@ -16,23 +17,43 @@ def test_leaves_a_process():
     subprocess.Popen(["sh", "-c", "{command}"], start_new_session=True)
 """
 
+IS_INTERRUPTED = """
+import os, signal, subprocess, sys, time
+import pytest
 
-def run_session(folder: Path, command: str, seconds: float) -> subprocess.CompletedProcess[str]:
-    conftest = Path(__file__).with_name("conftest.py").read_text("utf-8")
-    assert conftest.count("SECONDS_TO_VANISH = 3.0") == 1
-    (folder / "conftest.py").write_text(conftest.replace("SECONDS_TO_VANISH = 3.0", f"SECONDS_TO_VANISH = {seconds}"))
-    (folder / "test_it.py").write_text(LEAVES_ONE.format(command=command))
+def test_an_interrupt():
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+
+def test_an_interrupt_of_a_child():
+    program = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(1)"
+    child = subprocess.run([sys.executable, "-c", program], stderr=subprocess.DEVNULL)
+    assert child.returncode == -signal.SIGINT
+"""
+
+
+def run_pytest(folder: Path, test: str, conftest: str = CONFTEST, **options) -> subprocess.CompletedProcess[str]:
+    (folder / "conftest.py").write_text(conftest)
+    (folder / "test_it.py").write_text(test)
     arguments = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # a second less
     return subprocess.run(
-        arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False
+        arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False, **options
     )
+
+
+def leave_behind(folder: Path, command: str, seconds: float) -> subprocess.CompletedProcess[str]:
+    """A session whose test leaves this command running, and that waits so long for it to end."""
+    assert CONFTEST.count("SECONDS_TO_VANISH = 3.0") == 1
+    shorter = CONFTEST.replace("SECONDS_TO_VANISH = 3.0", f"SECONDS_TO_VANISH = {seconds}")
+    return run_pytest(folder, LEAVES_ONE.format(command=command), shorter)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("command", ["exec sleep 77", "sleep 77 & exit"], ids=["child", "orphan"])
 def test_a_process_left_behind_fails_the_session(tmp_path, command):
-    done = run_session(tmp_path, command, 0.5)
+    done = leave_behind(tmp_path, command, 0.5)
     left = [int(pid) for pid in re.findall(r"(\d+): 'sleep 77'", done.stdout)]
     for pid in set(left):
         os.kill(pid, signal.SIGKILL)
@@ -41,4 +62,15 @@ def test_a_process_left_behind_fails_the_session(tmp_path, command):
 
 
 def test_a_process_that_ends_in_time_is_fine(tmp_path):
-    assert run_session(tmp_path, "sleep 0.5", 3.0).returncode == 0
+    assert leave_behind(tmp_path, "sleep 0.5", 3.0).returncode == 0
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_interrupts_work_where_a_script_started_the_tests_in_the_background(tmp_path, is_set):
+    """As `make test &` in a script does; without the lines in conftest.py the same tests fail."""
+    line = "signal.signal(signal.SIGINT, signal.default_int_handler)"
+    assert CONFTEST.count(line) == 1
+    conftest = CONFTEST if is_set else CONFTEST.replace(line, "pass")
+    ignored = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731
+    done = run_pytest(tmp_path, IS_INTERRUPTED, conftest, preexec_fn=ignored)
+    assert ("2 passed" if is_set else "2 failed") in done.stdout, done.stdout
