@@ -1,21 +1,29 @@
-"""Run all tests and notebooks, two files at once. What fails is run once more, alone; what fails twice, fails.
+"""Run tests and notebooks, two files at once. What fails is run once more, alone; what fails twice, fails.
 
 Most tests start real ranks, and some wait for a time limit: on a machine that others use too, one in thousands can miss
 it. Such a test is named at the end ("passed only alone"), so that it is mended and not forgotten. More failures than a
-few are never chance, and are not tried again.
+few are never chance, and are not tried again. A table says what each part of the suite took.
 
-python tools/run_tests.py [pytest's options and paths, instead of all]
+python tools/run_tests.py [pytest's options and paths, instead of all but the full collection of answers]
 """
 
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
 
+from seconds_by_part import chapters, read, table
+
 ROOT = Path(__file__).resolve().parent.parent
-ALL = ["tests", "notebooks", "--nbval", "--nbval-current-env"]
+# The answers that are left out here are run by `make test-all`.
+ALL = ["tests", "notebooks", "--nbval", "--nbval-current-env", "-m", "not every_answer"]
+# tests/conftest.py puts long files first, so that both workers end at nearly the same time.
+TWO_AT_ONCE = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 MOST_TRIED_AGAIN = 10
 _SOME_FAILED = 1  # pytest's exit status
 
@@ -23,6 +31,17 @@ _SOME_FAILED = 1  # pytest's exit status
 def pytest(arguments: list[str], folder: Path) -> int:
     """Run pytest in a folder; its exit status."""
     return subprocess.run([sys.executable, "-m", "pytest", *arguments], cwd=folder, check=False).returncode
+
+
+def timed_pytest(arguments: list[str], folder: Path) -> int:
+    """The same, and print what each part took."""
+    with tempfile.TemporaryDirectory() as scratch:
+        junit, begun = Path(scratch) / "junit.xml", time.monotonic()
+        status = pytest([*arguments, "--junitxml", str(junit)], folder)
+        if junit.is_file():
+            print(f"\n== {time.monotonic() - begun:.0f} s; by part, added up over what ran at once:")
+            print(table(read(junit), chapters(folder)), flush=True)
+    return status
 
 
 def failed_tests(folder: Path) -> list[str]:
@@ -38,7 +57,7 @@ def main(arguments: list[str], folder: Path = ROOT) -> int:
     """Run; try again what failed; say so. The exit status is that of the second try, if there was one."""
     # What an interrupted run left there is not this run's.
     (folder / ".pytest_cache/v/cache/lastfailed").unlink(missing_ok=True)
-    status = pytest([*(arguments or ALL), "-n", "2", "--dist", "loadfile"], folder)
+    status = timed_pytest([*(arguments or ALL), *TWO_AT_ONCE], folder)
     failed = failed_tests(folder) if status == _SOME_FAILED else []
     if not failed or len(failed) > MOST_TRIED_AGAIN:
         return status
@@ -51,4 +70,6 @@ def main(arguments: list[str], folder: Path = ROOT) -> int:
 
 
 if __name__ == "__main__":
+    # Ignored where a script started us in the background, and then by all our children; tests interrupt some of them.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

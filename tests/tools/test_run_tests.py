@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from run_tests import MOST_TRIED_AGAIN, failed_tests, main
 
@@ -14,7 +16,9 @@ def test_good():
 
 
 @pytest.fixture
-def suite(tmp_path):
+def suite(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # a second and a half less for each of three processes
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     return tmp_path
 
@@ -22,7 +26,9 @@ def suite(tmp_path):
 def test_what_passes_is_run_once(suite, capfd):
     (suite / "test_it.py").write_text("def test_it(): pass")
     assert main(["."], suite) == 0
-    assert "Once more" not in capfd.readouterr().out
+    shown = capfd.readouterr().out
+    assert "Once more" not in shown
+    assert re.search(r"== \d+ s; by part.*\n  seconds  share  tests\n +\d+\.\d +\d+\.\d% +1  \.\n", shown)
 
 
 def test_what_fails_once_is_tried_again_and_named(suite, capfd):
