@@ -1,5 +1,9 @@
-"""Every exercise of the course: its stub is not attempted, its solution passes, its wrong answers are named."""
+"""Every exercise of the course: its stub is not attempted, its solution passes, its wrong answers are named.
 
+`make test` takes some of the wrong answers of each exercise, `make test-all` every one.
+"""
+
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import pytest
@@ -14,7 +18,27 @@ from dtlearn.grading.verdict import Result, Verdict
 
 COURSE = load_course()
 EXERCISES = [exercise for chapter in COURSE.chapters for exercise in chapter.exercises]
-WRONG = [(exercise, path) for exercise in EXERCISES for path in wrong_answers(places(COURSE, exercise))]
+NUM_TYPICAL = 3
+
+
+def typical(answers: list[tuple[str, str]]) -> list[str]:
+    """NUM_TYPICAL of these (name, expected code), of as many kinds of fault as there are: one of each, then again."""
+    kinds: dict[str, list[str]] = {}
+    for name, code in sorted(answers):
+        kinds.setdefault(code.split("-")[1], []).append(name)  # VALUE of DTL-VALUE-FACTOR
+    in_turn = chain.from_iterable(zip_longest(*kinds.values()))
+    return [name for name in in_turn if name is not None][:NUM_TYPICAL]
+
+
+def all_wrong_answers():
+    """Of each exercise, as parameters of a test; all but the typical ones are marked `every_answer`."""
+    for exercise in EXERCISES:
+        paths = wrong_answers(places(COURSE, exercise))
+        codes = [(path.stem, expectation(path.read_text("utf-8"), path.name).code) for path in paths]
+        for path in paths:
+            marks = [] if path.stem in typical(codes) else [pytest.mark.every_answer]
+            yield pytest.param(exercise, path, id=f"{exercise.id}-{path.stem}", marks=marks)
+
 
 each_exercise = pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
 
@@ -49,7 +73,7 @@ def test_the_solution_passes(exercise):
     assert verdict.tier == ("optimal" if "optimal" in tiers else "good" if tiers else "correct"), verdict.notes
 
 
-@pytest.mark.parametrize(("exercise", "path"), WRONG, ids=[f"{e.id}-{path.stem}" for e, path in WRONG])
+@pytest.mark.parametrize(("exercise", "path"), list(all_wrong_answers()))
 def test_a_wrong_answer_is_named(exercise: Exercise, path: Path):
     source = path.read_text("utf-8")
     wanted = expectation(source, path.name)
@@ -76,3 +100,14 @@ def test_budgets_can_be_computed(exercise):
     for limits in exercise.budget.values():
         for limit in limits.values():
             assert all(Formula(str(limit))(N=size, n=1000) >= 0 for size in exercise.world_sizes)
+
+
+def test_the_typical_answers_are_of_several_kinds():
+    answers = [("a", "DTL-VALUE-X"), ("b", "DTL-VALUE-Y"), ("c", "DTL-RAISED"), ("d", "DTL-VALUE-Z")]
+    assert typical(answers) == ["a", "c", "b"]
+    assert typical([*answers, ("e", "DTL-COLL-SKIP"), ("f", "DTL-P2P-CYCLE")]) == ["a", "c", "e"]
+
+
+def test_of_each_exercise_three_wrong_answers_are_always_graded():
+    always = [param.values[0].id for param in all_wrong_answers() if not param.marks]
+    assert sorted(always) == sorted(exercise.id for exercise in EXERCISES for _ in range(NUM_TYPICAL))
