@@ -6,22 +6,26 @@ BIN = .venv/bin
 BUILDERS = $(wildcard tools/make_*.py tools/build_*.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test notebooks exercises images check pins clean
+.PHONY: help lab test test-all notebooks exercises images check pins clean
 
 help: ## List the commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 lab: ## Make the environment if needed and open JupyterLab at chapter 1
 	@$(BOOTSTRAP)
 	@$(BIN)/dtlearn lab
 
-test: ## Make the environment if needed, then all checks, tests and notebooks
+test: ## Make the environment if needed, then all checks, tests and notebooks; of the wrong and right answers some
 	@echo "== 1. The environment"
 	@$(BOOTSTRAP) --extras test
 	@echo "== 2. Style, types, generated files"
 	@$(MAKE) --no-print-directory check
 	@echo "== 3. Tests, and every notebook once more against its stored outputs"
 	@$(BIN)/python tools/run_tests.py
+
+test-all: test ## The same, then the rest of the wrong and right answers to exercises
+	@echo "== 4. The other answers to exercises"
+	@$(BIN)/python tools/run_tests.py tests/course -m every_answer
 
 notebooks: ## Build and run notebooks/*.ipynb from notebooks/src
 	@$(BOOTSTRAP) --extras test
