@@ -54,11 +54,24 @@ def pytest_collection_modifyitems(items):
     wanted = any(item.get_closest_marker("browser") for item in items)
     if wanted and os.environ.get("DTLEARN_REQUIRE_BROWSER") != "1" and not find_chromium():
         skip(items, "browser", "no Chromium: install it (Debian, Ubuntu: sudo apt install chromium) to run this test")
+    # Workers take files in this order: with the long ones first, none of them is alone at the end with one of these.
+    turn = {item.path: 3 for item in items}
+    for item in items:
+        turn[item.path] = min(turn[item.path], turn_of(item))
+    items.sort(key=lambda item: turn[item.path])
     # An interrupt can fall between the opening of a file and the `with` that closes it: Python closes it, and says so.
     unclosed = pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
     for item in items:
         if "interrupt" in getattr(item, "fixturenames", ()):
             item.add_marker(unclosed)
+
+
+def turn_of(item) -> int:
+    if item.get_closest_marker("browser"):
+        return 0
+    if item.path.suffix == ".ipynb":
+        return 1
+    return 2 if item.get_closest_marker("slow") else 3
 
 
 def skip(items, marker: str, reason: str) -> None:

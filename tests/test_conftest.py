@@ -33,13 +33,13 @@ def test_an_interrupt_of_a_child():
 """
 
 
-def run_pytest(folder: Path, test: str, conftest: str = CONFTEST, **options) -> subprocess.CompletedProcess[str]:
+def run_pytest(folder: Path, conftest: str, *arguments: str, **options) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text(conftest)
-    (folder / "test_it.py").write_text(test)
-    arguments = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(folder), str(folder)]
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers =\n    browser\n    slow\n    gpu\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # a second less
     return subprocess.run(
-        arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False, **options
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False, **options
     )
 
 
@@ -47,7 +47,8 @@ def leave_behind(folder: Path, command: str, seconds: float) -> subprocess.Compl
     """A session whose test leaves this command running, and that waits so long for it to end."""
     assert CONFTEST.count("SECONDS_TO_VANISH = 3.0") == 1
     shorter = CONFTEST.replace("SECONDS_TO_VANISH = 3.0", f"SECONDS_TO_VANISH = {seconds}")
-    return run_pytest(folder, LEAVES_ONE.format(command=command), shorter)
+    (folder / "test_it.py").write_text(LEAVES_ONE.format(command=command))
+    return run_pytest(folder, shorter)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -72,5 +73,15 @@ def test_interrupts_work_where_a_script_started_the_tests_in_the_background(tmp_
     assert CONFTEST.count(line) == 1
     conftest = CONFTEST if is_set else CONFTEST.replace(line, "pass")
     ignored = lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)  # noqa: E731
-    done = run_pytest(tmp_path, IS_INTERRUPTED, conftest, preexec_fn=ignored)
+    (tmp_path / "test_it.py").write_text(IS_INTERRUPTED)
+    done = run_pytest(tmp_path, conftest, preexec_fn=ignored)
     assert ("2 passed" if is_set else "2 failed") in done.stdout, done.stdout
+
+
+def test_long_files_are_first_and_a_file_keeps_its_order(tmp_path):
+    (tmp_path / "test_a.py").write_text("def test_2(): pass\ndef test_1(): pass\n")
+    (tmp_path / "test_b.py").write_text("import pytest\ndef test_1(): pass\n@pytest.mark.slow\ndef test_0(): pass\n")
+    (tmp_path / "test_c.py").write_text("import pytest\npytestmark = pytest.mark.browser\ndef test_1(): pass\n")
+    done = run_pytest(tmp_path, CONFTEST, "--collect-only")
+    wanted = ["test_c.py::test_1", "test_b.py::test_1", "test_b.py::test_0", "test_a.py::test_2", "test_a.py::test_1"]
+    assert done.stdout.split()[:5] == wanted
