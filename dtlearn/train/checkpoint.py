@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 
+from dtlearn.runtime.machine.whole_file import UNFINISHED, write_whole
 from dtlearn.train.options import Settings
 from dtlearn.train.rank_0 import TrainError, from_rank_0
 from dtlearn.train.state import require_same_run
 
 _NAME = re.compile(r"step-(\d{8,})\.pt")
-UNFINISHED = ".unfinished"
 
 
 def checkpoint_file(folder: Path, step: int) -> Path:
@@ -48,11 +48,11 @@ def prepare_folder(folder: Path) -> None:
     Raises:
         TrainError: nothing can be written there.
     """
-    trial = folder / f"trial-{os.getpid()}{UNFINISHED}"
+    trial = folder / f"{UNFINISHED}trial-{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         trial.write_bytes(b"x")
-        for left in folder.glob(f"*{UNFINISHED}"):
+        for left in folder.glob(f"{UNFINISHED}*"):
             left.unlink(missing_ok=True)
     except OSError as error:
         raise TrainError(f"cannot write in {folder}: {error.strerror}. Choose another folder, or make room") from error
@@ -68,31 +68,10 @@ def write_checkpoint(state: dict[str, Any], file: Path, keep: int) -> None:
     """
     whole = io.BytesIO()  # first in memory: torch's own writer ends the process if its file fails while it is closed
     torch.save(state, whole)
-    unfinished = file.with_name(file.name + UNFINISHED)
-    try:
-        with unfinished.open("wb") as stream:
-            stream.write(whole.getbuffer())
-            stream.flush()
-            os.fsync(stream.fileno())  # the bytes must be on the disk before the name is
-        os.replace(unfinished, file)
-        _sync_folder(file.parent)
-    except OSError:
-        with contextlib.suppress(OSError):
-            unfinished.unlink()
-        raise
+    write_whole(file, whole.getbuffer(), 0o666)
     for old in checkpoints_in(file.parent)[keep:]:
         with contextlib.suppress(OSError):
             old.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Put the new name on the disk; not every file system can."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 import torch.distributed as dist
 
-from dtlearn.train.checkpoint import UNFINISHED, prepare_folder
+from dtlearn.runtime.machine.whole_file import write_whole
+from dtlearn.train.checkpoint import prepare_folder
 from dtlearn.train.group import RankOnDevice
 from dtlearn.train.rank_0 import from_rank_0
 from dtlearn.train.state import Training
@@ -138,9 +139,7 @@ def _prepare(folder: Path, step: int) -> list[str]:
         with suppress(ValueError, KeyError, TypeError):
             if json.loads(line)["step"] <= step:
                 kept.append(line + "\n")
-    unfinished = file.with_name(file.name + UNFINISHED)
-    unfinished.write_text("".join(kept), "utf-8")
-    os.replace(unfinished, file)
+    write_whole(file, "".join(kept), 0o666)
     return []
 
 

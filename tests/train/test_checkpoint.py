@@ -189,7 +189,7 @@ def test_only_rank_0_needs_the_files(tmp_path):
 
 def with_a_full_disk(folder):
     """The disk is full at steps 2 and 6, and has room at step 4."""
-    from dtlearn.train import checkpoint
+    from dtlearn.runtime.machine import whole_file
 
     fsync, times = os.fsync, []
 
@@ -199,8 +199,8 @@ def with_a_full_disk(folder):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fsync(descriptor)
 
-    checkpoint._sync_folder = lambda folder: None
-    checkpoint.os = type("FullDisk", (), {**vars(os), "fsync": staticmethod(full)})
+    whole_file._sync_folder = lambda folder: None
+    whole_file.os = type("FullDisk", (), {**vars(os), "fsync": staticmethod(full)})
     return train(Options(checkpoint_dir=folder, checkpoint_every=2, max_steps=6))
 
 

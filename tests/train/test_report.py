@@ -126,7 +126,7 @@ def test_a_progress_bar_where_somebody_watches(monkeypatch):
 
 
 def test_only_the_newest_checkpoints_are_kept_and_remains_are_cleared(tmp_path):
-    (tmp_path / "step-00000009.pt.unfinished").write_text("half")
+    (tmp_path / ".new-step-00000009.pt-5f").write_text("half")
     prepare_folder(tmp_path)
     for step in (8, 9, 10, 11):
         write_checkpoint({"format": 1}, tmp_path / f"step-{step:08d}.pt", keep=2)

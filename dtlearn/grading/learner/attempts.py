@@ -11,13 +11,12 @@ import contextlib
 import json
 import os
 import re
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...runtime.machine.whole_file import write_whole
+from ...runtime.machine.whole_file import write_new, write_whole
 from ..verdict import Verdict
 
 _ATTEMPT = re.compile(r"(\d{4,})\.py")
@@ -60,7 +59,7 @@ def begin(folder: Path, source: str) -> tuple[int, str]:
     """
     try:
         number = 1 + max([int(m[1]) for m in _matches(folder, _ATTEMPT)], default=0)
-        while not _write_new(folder, f"{number:04}.py", source):
+        while not _write_new(folder / f"{number:04}.py", source):
             number += 1  # another grader was quicker
     except OSError as error:
         return 0, _sorry(error)
@@ -91,7 +90,7 @@ def keep_copy(folder: Path, source: str) -> Path:
             if (folder / name).read_bytes() == source.encode("utf-8", "surrogateescape"):
                 return folder / name
     number = 1 + max([int(m[1]) for m in _matches(folder, _COPY)], default=0)
-    while not _write_new(folder, name := f"copy-{number:04}.py", source):
+    while not _write_new(folder / (name := f"copy-{number:04}.py"), source):
         number += 1
     return folder / name
 
@@ -150,29 +149,9 @@ def _matches(folder: Path, pattern: re.Pattern[str]) -> list[re.Match[str]]:
     return [match for match in map(pattern.fullmatch, names) if match]
 
 
-def _write_new(folder: Path, name: str, text: str) -> bool:
-    """Write a file, whole. False if one of that name is there already, however quick its maker was."""
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor, partial = tempfile.mkstemp(dir=folder, prefix=".new-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(text.encode("utf-8", "surrogateescape"))
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(partial, folder / name)  # unlike a rename it fails if the name is taken
-        except FileExistsError:
-            return False
-        except OSError:  # a file system without hard links
-            try:
-                os.close(os.open(folder / name, os.O_CREAT | os.O_EXCL, 0o600))
-            except FileExistsError:
-                return False
-            os.replace(partial, folder / name)
-        return True
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
+def _write_new(file: Path, source: str) -> bool:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return write_new(file, source.encode("utf-8", "surrogateescape"))
 
 
 def _sorry(error: OSError) -> str:
