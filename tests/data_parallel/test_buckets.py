@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.data_parallel.buckets import MIB, Bucket, plan_buckets, validate_buckets
+from dtlearn.data_parallel.buckets import MIB, Bucket, describe, plan_buckets, validate_buckets
 
 DTYPES = [torch.float32, torch.float64, torch.float16]
 
@@ -37,6 +37,12 @@ def test_the_plan_is_that_of_torch(num_dtypes):
         assert [min(bucket) for bucket in mine] == sorted((min(bucket) for bucket in mine), reverse=True)
 
 
+def test_what_a_plan_is_made_from():
+    tensors = [torch.zeros(3, 5), torch.zeros((), dtype=torch.float16), torch.zeros(0)]
+    cpu = torch.device("cpu")
+    assert describe(tensors) == ([60, 2, 0], [(torch.float32, cpu), (torch.float16, cpu), (torch.float32, cpu)])
+
+
 def test_a_bucket_closes_at_its_cap():
     plan = plan_buckets([10, 10, 10, 10, 10], cap=20, first_cap=10)
     assert [bucket.parameters for bucket in plan] == [(4,), (3, 2), (1, 0)]
@@ -56,6 +62,10 @@ def test_kinds_never_mix_and_what_is_complete_goes_first():
     assert [(b.parameters, b.kind, b.index) for b in plan] == [((2, 1), "b", 0), ((3, 0), "a", 1)]
 
 
+def test_a_cap_of_one_byte_gives_each_parameter_its_own_bucket():
+    assert [b.parameters for b in plan_buckets([4, 4, 4], cap=1, first_cap=1)] == [(2,), (1,), (0,)]
+
+
 def test_no_parameters_no_buckets():
     assert plan_buckets([]) == []
     validate_buckets([], [])
@@ -66,6 +76,7 @@ def test_no_parameters_no_buckets():
     [
         ({"cap": 0}, "cap must be 1 byte or more"),
         ({"first_cap": 0}, "cap must be 1 byte or more"),
+        ({"cap": 0, "first_cap": None}, "cap must be 1 byte or more"),
         ({"kinds": "ab"}, "each of the 3 parameters once"),
         ({"order": [0, 1]}, "each of the 3 parameters once"),
         ({"order": [0, 1, 1]}, "each of the 3 parameters once"),

@@ -5,8 +5,10 @@ import contextlib
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from dtlearn.data_parallel.comm_hooks import allreduce_hook
+from dtlearn.data_parallel.join import Join
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksTimeout
 from tests.data_parallel.runs import (
@@ -204,3 +206,45 @@ def nobody_uses(counts):
 
 def test_an_early_rank_uses_nothing():
     assert run_ranks(nobody_uses, 2, (2, 1), device="cpu").values == [["a", "c"], ["a"]]
+
+
+class Noted:
+    """Has what `Joinable` asks for and nothing else, and notes what is asked."""
+
+    def __init__(self):
+        self.weight, self.notes, self.join = nn.Parameter(torch.zeros(1)), [], None
+
+    def parameters(self):
+        return iter([self.weight])
+
+    def join_with(self, join):
+        self.join = join
+        self.notes.append("with" if join else "without")
+
+    def average_over(self, count):
+        self.notes.append(count)
+
+    def shadow_step(self, source):
+        self.notes.append(f"shadow {source}")
+
+    def copy_from(self, rank):
+        self.notes.append(f"copy {rank}")
+
+
+def noted(initial):
+    model = Noted()
+    with Join(model, initial):
+        for _ in range([2, 0, 1][dist.get_rank()]):
+            model.notes.append(f"last {model.join.announce()}")
+    return model.notes
+
+
+def test_it_asks_a_model_for_what_it_declares_and_no_more():
+    expected = [
+        ["with", 2, "last 2", 1, "last 0", "without", "copy 0", 3],
+        ["with", "without", 2, "shadow 2", 1, "shadow 0", "copy 0", 3],
+        ["with", 2, "last 2", "without", 1, "shadow 0", "copy 0", 3],
+    ]
+    assert run_ranks(noted, 3, False, device="cpu").values == expected
+    fixed = [[note for note in notes if note not in (1, 2)] for notes in expected]
+    assert run_ranks(noted, 3, True, device="cpu").values == fixed

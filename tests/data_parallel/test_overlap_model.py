@@ -54,6 +54,9 @@ def test_a_step_without_communication():
         ([1], [1, 2], {}, "1 times and 2 sizes"),
         ([-1], [1], {}, "negative"),
         ([1], [1], {"forward": -1}, "negative"),
+        ([1], [1], {"optimizer": -1}, "negative"),
+        ([], [], {"backward": -1}, "negative"),
+        ([1, 2], [1], {}, "2 times and 1 sizes"),
         ([2], [1], {"backward": 1}, "after the end of backward"),
     ],
 )
@@ -66,6 +69,12 @@ def test_ready_times_go_with_the_bytes():
     assert ready_times([1, 3, 4], 16.0) == [2, 8, 16]
     assert ready_times([0, 0], 5.0) == [5, 5]
     assert max(ready_times([0.1] * 7, 0.3)) <= 0.3  # rounding must not push a bucket past the end
+
+
+def test_times_at_the_limit_are_allowed():
+    found = timeline([0, 3], [1, 1], per_byte, backward=3, forward=0, optimizer=0)
+    assert spans(found) == [(0, 1), (3, 4)] and found.step == 4
+    assert timeline([], [], per_byte).step == 0
 
 
 def ring(nbytes, ranks):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dtlearn.data_parallel.large_batch.lamb import LAMB
-from dtlearn.data_parallel.large_batch.lars import LARS, trust_ratio
+from dtlearn.data_parallel.large_batch.lars import LARS, LayerwiseOptimizer, trust_ratio
 
 WEIGHT, BIAS = [[3.0, 0.0], [0.0, -4.0]], [0.0, 2.0]  # norms 5 and 2
 GRADIENTS = [  # of weight and bias, update by update
@@ -151,10 +151,56 @@ def test_a_checkpoint_goes_on_where_it_stopped(make):
     [
         lambda p: LARS(p, -1.0),
         lambda p: LARS(p, 0.1, momentum=1.0),
+        lambda p: LARS(p, 0.1, momentum=-0.1),
+        lambda p: LARS(p, 0.1, weight_decay=-1e-9),
+        lambda p: LARS(p, 0.1, trust_coefficient=-1e-9),
         lambda p: LAMB(p, -1.0),
         lambda p: LAMB(p, betas=(0.9, 1.0)),
+        lambda p: LAMB(p, betas=(1.0, 0.9)),
+        lambda p: LAMB(p, betas=(-0.1, 0.9)),
+        lambda p: LAMB(p, eps=-1e-9),
+        lambda p: LAMB(p, weight_decay=-1e-9),
     ],
 )
 def test_impossible_values_are_refused(make):
     with pytest.raises(ValueError, match="must not be negative"):
         make([torch.zeros(1, requires_grad=True)])
+
+
+def test_values_at_the_limit_are_allowed_and_the_rest_has_the_papers_defaults():
+    w = [torch.zeros(1, requires_grad=True)]
+    LARS(w, 0.0, momentum=0.0, weight_decay=0.0, trust_coefficient=0.0)
+    LAMB(w, 0.0, betas=(0.0, 0.0), eps=0.0, weight_decay=0.0)
+    assert LARS(w, 0.1).defaults == {
+        "lr": 0.1,
+        "momentum": 0.9,
+        "weight_decay": 0.0,
+        "trust_coefficient": 0.001,
+        "exclude_bias_and_norm": False,
+    }
+    assert LAMB(w).defaults == {
+        "lr": 1e-3,
+        "betas": (0.9, 0.999),
+        "eps": 1e-6,
+        "weight_decay": 0.0,
+        "exclude_bias_and_norm": False,
+    }
+
+
+def test_a_matrix_is_never_excluded_and_the_closure_has_gradients():
+    included, excluded = (
+        run(lambda p, e=e: LAMB(p, 0.5, weight_decay=0.1, exclude_bias_and_norm=e))[0] for e in (False, True)
+    )
+    assert included == excluded
+    w = torch.tensor(WEIGHT, requires_grad=True)
+    optimizer = LARS([w], 0.1)
+    w.grad = torch.ones_like(w)
+    assert optimizer.step() is None
+    assert optimizer.step(lambda: w.square().sum().requires_grad) is True
+
+
+def test_an_optimizer_of_this_kind_says_how_one_parameter_is_updated():
+    w = torch.ones(1, requires_grad=True)
+    w.grad = torch.ones(1)
+    with pytest.raises(NotImplementedError, match="how one parameter is updated"):
+        LayerwiseOptimizer([w], {}).step()

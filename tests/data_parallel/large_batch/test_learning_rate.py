@@ -8,8 +8,11 @@ import torch
 from dtlearn.data_parallel.large_batch.learning_rate import (
     WarmupThenCosine,
     WarmupThenSteps,
+    go_on_at,
+    half_cosine,
     linear_scaled_lr,
     lr_factor,
+    make_scheduler,
     scaled_lr,
     sqrt_scaled_lr,
     warmup_factor,
@@ -126,3 +129,50 @@ def test_the_factor_of_a_run_rises_and_falls():
     assert factors[8] == pytest.approx(0.5) and factors[12] == pytest.approx(0)
     assert factors[4:] == sorted(factors[4:], reverse=True)
     assert [scaled_lr(0.1, 384, 96, rule) for rule in ("none", "linear", "sqrt")] == [0.1, 0.4, 0.2]
+    for rule, rate in (("linear", 0.4), ("sqrt", 0.2)):
+        with pytest.raises(ValueError, match="a batch has at least 1 sample; got 384 and 0"):
+            scaled_lr(rate, 384, 0, rule)
+
+
+def test_a_warm_up_can_be_the_whole_run_or_nothing():
+    assert [lr_factor(step, warmup=2, total=2) for step in range(3)] == [0.5, 1.0, 1.0]
+    assert lr_factor(3, warmup=2, total=2) == 0  # no steps are left
+    assert [lr_factor(step, warmup=0, total=2) for step in range(4)] == pytest.approx([1.0, 0.5, 0.0, 0.0])
+
+
+def test_half_a_cosine():
+    assert [half_cosine(step, 4) for step in range(6)] == pytest.approx(
+        [1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2, 0, 0]
+    )
+
+
+def test_schedules_at_the_limit_are_allowed():
+    assert (linear_scaled_lr(0.1, 1, 1), sqrt_scaled_lr(0.1, 1, 4)) == (0.1, 0.05)
+    assert WarmupThenCosine(9, 10, start=1.0, final=1.0)(3) == 1.0
+    assert [WarmupThenCosine(0, 2)(step) for step in range(3)] == pytest.approx([1.0, 0.5, 0.0])
+    assert WarmupThenCosine(4, 8)(0) == 0.0 and WarmupThenCosine(4, 8)(1) == 0.25
+    assert [WarmupThenSteps(0, (1, 2))(step) for step in range(3)] == pytest.approx([1.0, 0.1, 0.01])
+    assert WarmupThenSteps(2, (3,))(0) == 0.0
+    for wrong in (1.1, -0.1):
+        with pytest.raises(ValueError, match="0 to 1"):
+            WarmupThenCosine(1, 10, final=wrong)
+        with pytest.raises(ValueError, match="0 to 1"):
+            WarmupThenSteps(1, (10,), start=wrong)
+
+
+def test_a_resume_goes_on_at_its_step_with_the_rate_of_the_new_run():
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+    scheduler = make_scheduler(optimizer, warmup=2, total=6)
+    seen = []
+    for _ in range(3):
+        seen.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    assert seen == pytest.approx([0.25, 0.5, 0.5])
+    go_on_at(scheduler, 8.0)
+    factor = lr_factor(3, warmup=2, total=6)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(8 * factor) and scheduler.base_lrs == [8.0]
+    assert optimizer.param_groups[0]["initial_lr"] == 8.0
+    optimizer.step()
+    scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(8 * lr_factor(4, warmup=2, total=6))
