@@ -102,7 +102,7 @@ def in_a_ring() -> Rule:
     def rule(case: Case, given: Given, record: Record) -> Finding | None:
         for event in record:
             right = (event.rank + 1) % case.world_size
-            if event.op in ("send", "isend") and event.peer != right:
+            if event.sends and event.peer != right:
                 text = f"line {event.line} of rank {event.rank} sends to rank {event.peer}; in this ring it may send "
                 advice = "In a ring every rank sends to its right neighbour only."
                 return Finding("DTL-RULE-ROUTE", f"{text}to rank {right} only", event.rank, event.line or None, advice)
@@ -122,7 +122,7 @@ def most_bytes_between(unit: Callable[[Case], int], limit: Limit | str) -> Rule:
     def rule(case: Case, given: Given, record: Record) -> Finding | None:
         size, most, made = unit(case), _limit(limit, case, given), dict[int, int]()
         for event in record:
-            if event.op in ("send", "isend") and event.peer is not None and event.rank // size != event.peer // size:
+            if event.sends and event.peer is not None and event.rank // size != event.peer // size:
                 made[event.rank // size] = made.get(event.rank // size, 0) + event.nbytes
         node = max(made, key=lambda n: made[n], default=0)
         if not made or made[node] <= most:

@@ -4,7 +4,7 @@ import pytest
 
 from dtlearn.runtime import errors
 from dtlearn.runtime.errors import RankError, RanksInterrupted, RanksTimeout
-from dtlearn.runtime.faults.failure import Failure, first_cause_first
+from dtlearn.runtime.faults.failure import Failure
 
 
 @pytest.mark.parametrize(
@@ -37,12 +37,3 @@ def test_the_first_failure_gives_the_rank():
     assert error.rank == 2
     assert error.output == {2: "said"}
     assert RankError("text").rank is None
-
-
-def test_the_first_cause_is_the_earliest_that_is_no_consequence():
-    died = Failure(1, "killed", "SIGKILL", "was killed", time_ns=1_050_000_000)  # noticed a little late
-    aborted = Failure(2, "killed", "SIGABRT", "was killed", time_ns=1_050_000_000)
-    raised = Failure(0, "raised", "KeyError", "x", time_ns=1_000_000_000)
-    lost = Failure(3, "raised", "RuntimeError", "Connection closed by peer", time_ns=1, consequence=True)
-    stopped = Failure(4, "raised", "KeyboardInterrupt", "", time_ns=1)
-    assert [f.rank for f in first_cause_first([lost, stopped, aborted, raised, died])] == [1, 0, 2, 4, 3]

@@ -140,7 +140,7 @@ def test_a_traceback_quotes_the_line_of_the_notebook_cell(notebook):
     text = str(caught.value)
     assert text.startswith("ranks 0 and 1 raised ValueError: cannot use 2")
     assert f'File "{notebook.file}", line 12, in fail\n    raise ValueError(f"cannot use {{y}}")' in text
-    assert "rank_run.py" not in text
+    assert "rank/task.py" not in text
 
 
 def test_a_traceback_names_the_cell_as_the_notebook_does(notebook, monkeypatch):

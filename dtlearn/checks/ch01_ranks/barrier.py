@@ -95,7 +95,7 @@ def _why(n: int, early: int, late: int, record: Record) -> str:
     """What kind of half a barrier it is, from who hears from whom."""
     hears: dict[int, set[int]] = {rank: set() for rank in range(n)}
     for event in record:
-        if event.peer is not None and event.op in ("send", "isend"):
+        if event.peer is not None and event.sends:
             hears.setdefault(event.peer, set()).add(event.rank)
     deaf = [rank for rank in range(n) if not hears[rank]]
     mute = [rank for rank in range(n) if not any(rank in others for others in hears.values())]

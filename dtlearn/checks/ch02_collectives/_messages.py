@@ -29,7 +29,7 @@ def chunk_budget(limit: Callable[[Case, Given], float], whole: Callable[[Case, G
         found = plain(case, given, record)
         if found is None or found.rank is None:
             return found
-        sent = [e.nbytes for e in record.select(rank=found.rank) if e.op in ("send", "isend")]
+        sent = [e.nbytes for e in record.select(rank=found.rank) if e.sends]
         large = sum(nbytes >= whole(case, given) for nbytes in sent)
         if not large:
             return found

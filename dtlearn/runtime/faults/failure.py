@@ -18,20 +18,14 @@ _PEER_LOSS = (
     "Socket Timeout",
     "wait timeout",
 )
+_NO_MEMORY = ("MemoryError", "OutOfMemoryError")
+_NO_MEMORY_TEXTS = ("can't allocate memory", "out of memory")
+_NOTICED = 0.1  # seconds, after which the death of a rank is known at the latest
 
 
 def is_peer_loss(message: str) -> bool:
     """Whether an error's text is that of a rank that lost its peer: a consequence, not a cause."""
     return any(text in message for text in _PEER_LOSS)
-
-
-_NOTICED = 0.1  # seconds
-
-
-_NO_MEMORY = ("MemoryError", "OutOfMemoryError")
-
-
-_NO_MEMORY_TEXTS = ("can't allocate memory", "out of memory")
 
 
 @dataclass(frozen=True)

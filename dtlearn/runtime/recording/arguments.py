@@ -1,7 +1,4 @@
-"""What a call on `torch.distributed` means: which argument is the payload, who is the peer; and the log read back.
-
-`recording/call_log.py` writes the log on the ranks.
-"""
+"""What a call on `torch.distributed` means: which argument is the payload, who is the peer, and what else matters."""
 
 from __future__ import annotations
 
@@ -48,37 +45,38 @@ def peer(op: str, arguments: dict[str, Any]) -> int | None:
     name = OPERATIONS[op].peer
     if not name:
         return None
-    found, in_group = arguments.get(name), arguments.get(f"group_{name}")
-    if found is None and in_group is not None:
+    rank, in_group = arguments.get(name), arguments.get(f"group_{name}")
+    if rank is None and in_group is not None:
         group = arguments.get("group") or dist.group.WORLD
         return dist.get_global_rank(group, in_group) if group is not None else None
-    return found
+    return rank
 
 
 def detail(arguments: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    """Anything else that tells calls apart, or explains them, as plain values: `Event.detail`."""
+    details: dict[str, Any] = {}
     if "op" in arguments:
-        found["reduce_op"] = _reduction(arguments["op"])
+        details["reduce_op"] = _reduction(arguments["op"])
     if "tag" in arguments:  # point-to-point
         if arguments["tag"]:
-            found["tag"] = arguments["tag"]
-        found |= _place(arguments.get("tensor"))
+            details["tag"] = arguments["tag"]
+        details |= _where(arguments.get("tensor"))
     if arguments.get("ranks") is not None:
-        found["ranks"] = list(arguments["ranks"])
+        details["ranks"] = list(arguments["ranks"])
     outputs = arguments.get("tensor_list")
     if outputs and len({tuple(getattr(t, "shape", ())) for t in outputs}) > 1:
-        found["uneven"] = True
+        details["uneven"] = True
     import torch.distributed as dist
 
     ends = [end for end in (arguments.get("src"), arguments.get("dst")) if isinstance(end, int)]
     if ends and dist.is_initialized() and max(ends) >= (size := dist.get_world_size()):
-        found["world_size"] = size  # there is no such rank; gloo may wait for it, and for ever
+        details["world_size"] = size  # there is no such rank; gloo may wait for it, and for ever
     if arguments.get("use_local_synchronization"):
-        found["local"] = True  # only the members of the new group call this
-    return found
+        details["local"] = True  # only the members of the new group call this
+    return details
 
 
-def _place(tensor: Any) -> dict[str, int]:
+def _where(tensor: Any) -> dict[str, int]:
     """Where a payload lies in its storage, in bytes: which chunk of a larger tensor travels."""
     with contextlib.suppress(AttributeError, RuntimeError, NotImplementedError):  # not every tensor has a storage
         return {"at": tensor.storage_offset() * tensor.element_size(), "of": tensor.untyped_storage().nbytes()}

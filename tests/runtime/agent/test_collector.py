@@ -9,7 +9,6 @@ import pytest
 
 from dtlearn.runtime import wire
 from dtlearn.runtime.agent.collector import Collector, RankState
-from dtlearn.runtime.faults.failure import is_peer_loss
 
 
 class Run:
@@ -195,19 +194,6 @@ def test_a_rank_that_was_replaced_is_given_up_and_the_last_one_closes_all():
     finally:
         run.close()
     assert set(os.listdir("/proc/self/fd")) == before
-
-
-@pytest.mark.parametrize(
-    ("message", "lost"),
-    [
-        ("[/pytorch/third_party/gloo/x.cc:1] Connection closed by peer [127.0.0.1]:3", True),
-        ("Timed out waiting 5000ms for recv operation", True),
-        ("expected scalar type Float but found Int", False),
-        ("", False),
-    ],
-)
-def test_the_text_of_a_lost_peer_is_known(message, lost):
-    assert is_peer_loss(message) is lost
 
 
 def test_a_kill_for_lack_of_memory_is_told_as_one(run, monkeypatch):

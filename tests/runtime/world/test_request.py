@@ -89,7 +89,7 @@ def test_the_others_are_freed_from_a_rank_that_raised(world, works):
 
     error = soon(lambda: world.run(fail), RankError)
     assert str(error).startswith("run: rank 2 raised ValueError: boom\nrank 0 was waiting in its 1st barrier, line")
-    assert "in fail" in error.failures[0].traceback and "rank_kernel" not in error.failures[0].traceback
+    assert "in fail" in error.failures[0].traceback and "rank/kernel.py" not in error.failures[0].traceback
     works()
 
 
