@@ -28,7 +28,8 @@ from typing import IO, Any
 
 from ...runtime.machine.namespaces import die_with_parent
 
-_HEAD_START = 2.0  # seconds that the notebook has for its own start, if nobody asks for a verdict before
+# Seconds that a notebook, and the first ranks of it, have to load torch, if nobody asks for a verdict before.
+_HEAD_START = 10.0
 
 
 class Cancelled(BaseException):
@@ -126,7 +127,7 @@ def _load() -> None:
     agent = get_agent()
     from ..judging import grade  # noqa: F401
 
-    agent.hello()
+    agent.load("dtlearn.grading.on_rank.run_answer")
 
 
 def main(parent: int) -> None:

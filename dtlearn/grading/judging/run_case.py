@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...runtime import pickles
+from ...runtime.agent.client import get_agent
 from ...runtime.device import place
 from ...runtime.errors import RankError, RanksDisagree, RanksTimeout
 from ...runtime.faults.diagnosis import Diagnosis
@@ -101,6 +102,7 @@ def run_case(check: Check, case: Case, given: Given, answer: Answer, isolation: 
     header: dict[str, Any] = {"init_group": check.init_group, "sources": {}, "raw": True}
     if not check.init_group:
         header["env"] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    get_agent().load(run_task.__module__)  # once, for all ranks
     begun = time.monotonic()
     with Run(
         header,

@@ -96,6 +96,10 @@ class LocalAgent:
             self._hello = self._ask({"do": "hello"})
         return self._hello
 
+    def load(self, module: str) -> None:
+        """Have a module of ours loaded, once, for ranks that would each load it. Waits for it."""
+        self._ask({"do": "load", "module": module})
+
     def place(self, size: int, device: str, link: Link | None) -> Placement:
         return connect(place(check_world_size(size), self.hello()["num_gpus"], device), link)
 

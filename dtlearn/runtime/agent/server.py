@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
 import select
 import shutil
@@ -89,6 +90,10 @@ class Agent:
                 return self._end(request["run_dir"])
             if request["do"] == "hello":
                 return {"pid": os.getpid(), "forks": may_fork(), "num_gpus": count_gpus()}
+            if request["do"] == "load":
+                importlib.import_module(request["module"])
+                gc.freeze()
+                return {}
             return {"error": f"unknown request {request['do']!r}"}
         except OSError as error:
             for descriptor in descriptors:
@@ -195,6 +200,7 @@ def count_gpus() -> int:
 def main(control_fd: int) -> None:
     """Load what ranks need, then serve the process at the other end of `control_fd`."""
     delete_stale_directories()
+    gc.disable()  # what is loaded here stays: to look for garbage in it, again and again, takes a quarter of the time
     import torch
     import torch._dynamo  # a process's first optimizer loads it: a second, here once instead of on every rank
     import torch.distributed
@@ -209,6 +215,6 @@ def main(control_fd: int) -> None:
     dispatch.install()
     # One matmul now: lazily built tables are then shared by all ranks instead of built in each.
     torch.ones(2, 2) @ torch.ones(2, 2)
-    gc.collect()
     gc.freeze()  # objects that never move again stay in pages shared with the ranks
+    gc.enable()
     Agent(socket.socket(fileno=control_fd)).serve()

@@ -1,5 +1,6 @@
 """The head's end of the agent: one for each process, usable from several threads."""
 
+import gc
 import os
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,16 @@ def test_a_forked_child_does_not_use_its_parents_agent(monkeypatch):
     agent = get_agent()
     monkeypatch.setattr(os, "getpid", lambda: agent.pid)
     assert not agent.alive
+
+
+def test_what_it_is_told_to_load_no_rank_loads_again():
+    module = "dtlearn.grading.on_rank.run_answer"
+    get_agent().load(module)
+    assert run_ranks(lambda: module in __import__("sys").modules, 2).values == [True, True]
+
+
+def test_what_it_loads_is_no_garbage_but_later_garbage_is():
+    assert run_ranks(lambda: (gc.isenabled(), gc.get_freeze_count() > 100_000), 1)[0] == (True, True)
 
 
 def test_several_threads_get_their_own_answers():
