@@ -1,11 +1,20 @@
-"""Imports inside `dtlearn/` go down only. The table below is the one place that says what lies above what."""
+"""Imports inside `dtlearn/` go down only, and in no circle. The two tables below are the one place that says the order.
 
-import ast
+Counted are all imports: those inside functions and those for type annotations (under `TYPE_CHECKING`) too. They do not
+run when a file is loaded, but whoever reads the one file has to read the other.
+"""
+
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.import_graph import Graph, circles, describe, graph_of, names_used
+
 ROOT = Path(__file__).resolve().parents[1]
+FILES = [
+    file.relative_to(ROOT).as_posix() for file in sorted((ROOT / "dtlearn").rglob("*.py")) if "data" not in file.parts
+]
 
 FRONT = "dtlearn/__init__.py"  # what `import dtlearn` gives; only the command lies above it
 LAYERS = {
@@ -24,11 +33,13 @@ LAYERS = {
     "context_parallel": 3,
     "expert_parallel": 3,
     "hybrid_parallel": 4,
+    "train": 4,
     "planner": 4,
     "course": 4,
     "viz": 5,
     "grading": 5,
     "notebook": 5,
+    "checks": 6,
     FRONT: 6,
     "cli": 7,
     "__main__": 8,  # `python -m dtlearn`
@@ -43,57 +54,101 @@ NEIGHBOURS = {
 # Needs nothing of dtlearn, so that the tools can read the manifest without loading torch.
 ALONE = {"course"}
 
+RUNTIME_FACE = "dtlearn/runtime/__init__.py"  # names what others use; nobody below it imports it
+# The folders and files of `dtlearn/runtime`, in order. A file imports from earlier lines and from its own folder only.
+RUNTIME = [
+    {"words"},
+    {"record"},
+    {"faults"},
+    {"errors"},
+    {"machine"},
+    {"device", "output", "wire", "pickles"},
+    {"watch"},
+    {"recording"},
+    {"link"},
+    {"rank"},
+    {"agent"},
+    {"run"},
+    {"launch", "rendezvous"},
+    {"world"},
+    {RUNTIME_FACE},
+    {"lab"},
+]
+RUNTIME_LINE = {part: number for number, line in enumerate(RUNTIME, 1) for part in line}
 
-def unit_of(module: str) -> str:
-    """The entry of LAYERS that a dotted name below `dtlearn` belongs to."""
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 and parts[1] in LAYERS else FRONT
+
+def layer_of(path: str) -> str:
+    """A file's entry in LAYERS: `dtlearn/viz/style.py` -> `viz`."""
+    return path if path == FRONT else Path(Path(path).parts[1]).stem
 
 
-def names_used(source: str, path: str) -> list[tuple[int, str]]:
-    """Line and full dotted name of all that the file imports, in functions too, and of `torch.distributed` in use."""
-    package = list(Path(path).parent.parts)
+def part_of(path: str) -> str:
+    """A runtime file's entry in RUNTIME: `dtlearn/runtime/link/cost.py` -> `link`; of other files ""."""
+    if layer_of(path) != "runtime":
+        return ""
+    return path if path == RUNTIME_FACE else Path(Path(path).parts[2]).stem
+
+
+def is_allowed(path: str, other: str) -> bool:
+    """Whether the tables let the one file import the other."""
+    layer, below = layer_of(path), layer_of(other)
+    if layer != below:
+        down = LAYERS.get(below, len(LAYERS)) < LAYERS[layer] or (layer, below) in NEIGHBOURS
+        return down and layer not in ALONE
+    part, earlier = part_of(path), part_of(other)
+    return part == earlier or RUNTIME_LINE.get(earlier, len(RUNTIME)) < RUNTIME_LINE[part]
+
+
+def violations(graph: Graph) -> list[str]:
+    """Files that the tables do not know, and the imports that they forbid, a line each."""
     found = []
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            found += [(node.lineno, alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else []
-            base = base + (node.module.split(".") if node.module else [])
-            found += [(node.lineno, ".".join([*base, alias.name])) for alias in node.names]
-        elif isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.distributed":
-            found.append((node.lineno, "torch.distributed"))
+    for path, imports in graph.items():
+        if layer_of(path) not in LAYERS:
+            found.append(f"{path}: {layer_of(path)} has no layer; add it to LAYERS in tests/test_layers.py")
+        elif part_of(path) and part_of(path) not in RUNTIME_LINE:
+            found.append(f"{path}: {part_of(path)} has no line; add it to RUNTIME in tests/test_layers.py")
+        else:
+            forbidden = {other: line for other, line in imports.items() if not is_allowed(path, other)}
+            found += [f"{path}:{line}: imports {other}, which is not below it" for other, line in forbidden.items()]
     return found
 
 
-def violations(source: str, path: str) -> list[str]:
-    """What the file at `path` (such as dtlearn/viz/style.py) imports against the rules; [] if nothing."""
-    parts = Path(path).parts
-    importer = FRONT if path == FRONT else Path(parts[1]).stem
-    if importer not in LAYERS:
-        return [f"{path}: {importer} has no layer; add it to the table in tests/test_layers.py"]
-    found = []
-    for line, name in names_used(source, path):
-        if importer == "viz" and f"{name}.".startswith("torch.distributed."):
-            found.append(f"{path}:{line}: viz draws records and never uses torch.distributed")
-        if name.split(".")[0] != "dtlearn":
-            continue
-        imported = unit_of(name)
-        if imported == importer:
-            continue
-        down = LAYERS[imported] < LAYERS[importer] or (importer, imported) in NEIGHBOURS
-        if not down or importer in ALONE:
-            found.append(
-                f"{path}:{line}: {importer} (layer {LAYERS[importer]}) imports {imported} ({LAYERS[imported]})"
-            )
-    return found
+def drawn_on_ranks(sources: Mapping[str, str]) -> list[str]:
+    """Where `viz` uses torch.distributed: it draws records."""
+    return [
+        f"{path}:{line}: viz draws records and never uses torch.distributed"
+        for path, source in sources.items()
+        if layer_of(path) == "viz"
+        for line, name in names_used(source, path)
+        if f"{name}.".startswith("torch.distributed.")
+    ]
+
+
+def package() -> dict[str, str]:
+    """All files of `dtlearn/` with their text."""
+    return {path: (ROOT / path).read_text("utf-8") for path in FILES}
+
+
+def planted(files: Mapping[str, str]) -> Graph:
+    """The imports if these files were in the package, all others being empty."""
+    return graph_of({**dict.fromkeys(FILES, ""), **files})
 
 
 def test_imports_go_down_only():
-    files = [file for file in sorted((ROOT / "dtlearn").rglob("*.py")) if "data" not in file.parts]
-    assert files
-    found = [v for file in files for v in violations(file.read_text("utf-8"), file.relative_to(ROOT).as_posix())]
+    sources = package()
+    assert len(sources) > 200
+    found = violations(graph_of(sources)) + drawn_on_ranks(sources)
     assert not found, "\n" + "\n".join(found)
+
+
+def test_no_files_import_each_other_in_a_circle():
+    graph = graph_of(package())
+    assert not (found := circles(graph)), "\n" + "\n".join(describe(graph, circle) for circle in found)
+
+
+def test_the_tables_name_nothing_that_is_gone():
+    there = {part_of(path) for path in FILES} - {""}
+    assert there == set(RUNTIME_LINE)
 
 
 @pytest.mark.parametrize(
@@ -101,38 +156,86 @@ def test_imports_go_down_only():
     [
         ("dtlearn/runtime/agent/server.py", "import dtlearn.models.mlp"),
         ("dtlearn/runtime/agent/server.py", "from dtlearn import models"),
-        ("dtlearn/runtime/agent/server.py", "from ..models import mlp"),
-        ("dtlearn/runtime/agent/server.py", "from .. import models"),
+        ("dtlearn/runtime/agent/server.py", "from ...models import mlp"),
+        ("dtlearn/runtime/agent/server.py", "from ... import models"),
         ("dtlearn/runtime/agent/server.py", "def late():\n    from dtlearn.viz.style import COLORS"),
         ("dtlearn/runtime/agent/server.py", "from dtlearn import world"),
         ("dtlearn/zero/stage1.py", "from dtlearn.data_parallel import bucket"),
+        ("dtlearn/train/loop.py", "from ..hybrid_parallel import mesh"),
         ("dtlearn/viz/timeline.py", "from dtlearn.notebook import show"),
-        ("dtlearn/viz/timeline.py", "import torch.distributed as dist"),
-        ("dtlearn/viz/timeline.py", "from torch import distributed"),
-        ("dtlearn/viz/timeline.py", "from torch.distributed import get_rank"),
-        ("dtlearn/viz/timeline.py", "import torch\nrank = torch.distributed.get_rank()"),
         ("dtlearn/grading/check.py", "from dtlearn.cli import main"),
+        ("dtlearn/grading/check.py", "from ..checks.ch01_ranks import barrier"),
         ("dtlearn/__init__.py", "from dtlearn.cli import main"),
         ("dtlearn/course.py", "from dtlearn.runtime import run_ranks"),
         ("dtlearn/utils.py", "import os"),
+        # inside the runtime
+        ("dtlearn/runtime/record/record.py", "from ..recording.call_log import CallLog"),
+        ("dtlearn/runtime/record/record.py", "from .. import wire"),
+        ("dtlearn/runtime/watch/watch.py", "if TYPE_CHECKING:\n    from ..agent.collector import Collector"),
+        ("dtlearn/runtime/watch/watch.py", "def late():\n    import dtlearn.runtime.run"),
+        ("dtlearn/runtime/wire.py", "from .pickles import dumps"),  # the same line, and not the same folder
+        ("dtlearn/runtime/world/world.py", "from ..lab.config import Lab"),
+        ("dtlearn/runtime/world/world.py", "from .. import run_ranks"),
+        ("dtlearn/runtime/utils.py", "import os"),
     ],
 )
 def test_a_planted_violation_is_found(path, source):
-    assert len(violations(source, path)) == 1
+    assert len(violations(planted({path: source}))) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import torch.distributed as dist",
+        "from torch import distributed",
+        "from torch.distributed import get_rank",
+        "import torch\nrank = torch.distributed.get_rank()",
+    ],
+)
+def test_a_drawing_that_uses_ranks_is_found(source):
+    assert len(drawn_on_ranks({"dtlearn/viz/timeline.py": source})) == 1
+    assert not drawn_on_ranks({"dtlearn/viz/timeline.py": "import torch.distributions", "dtlearn/run.py": source})
 
 
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        (
-            "dtlearn/runtime/agent/server.py",
-            "from . import wire\nfrom .errors import RankError\nimport torch.distributed",
-        ),
+        ("dtlearn/runtime/agent/server.py", "from .. import wire\nfrom ..errors import RankError"),
+        ("dtlearn/runtime/agent/server.py", "from . import client\nimport torch.distributed"),
+        ("dtlearn/runtime/world/world.py", "from ..run import run_ranks\nfrom .cell import Cell"),
+        ("dtlearn/runtime/lab/head/port.py", "from ..node.node import Node\nfrom ...world.world import World"),
         ("dtlearn/zero/stage1.py", "from dtlearn.models.mlp import MLP\nfrom ..runtime import device"),
-        ("dtlearn/notebook/panel.py", "from dtlearn.viz.style import COLORS\nfrom dtlearn import course"),
-        ("dtlearn/viz/timeline.py", "from dtlearn.runtime.record.record import Record\nimport torch.distributions"),
+        ("dtlearn/notebook/panels.py", "from dtlearn.viz.style import COLORS\nfrom dtlearn import course"),
+        ("dtlearn/viz/timeline.py", "from dtlearn.runtime.record.record import Record"),
+        ("dtlearn/checks/ch01_ranks/barrier.py", "from ...grading import check\nfrom ._orders import order"),
         ("dtlearn/cli/jupyterlab.py", "import dtlearn\nfrom dtlearn.course import load_course"),
     ],
 )
 def test_what_goes_down_is_allowed(path, source):
-    assert violations(source, path) == []
+    assert violations(planted({path: source})) == []
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"a": "from . import b", "b": "from . import a"},
+        {"a": "from .b import thing", "b": "import dtlearn.viz.c", "c": "def late():\n    from ..viz.a import thing"},
+        {"a": "from dtlearn.viz import b", "b": "if TYPE_CHECKING:\n    from .a import Thing"},
+        {"__init__": "from .a import thing", "a": "from . import thing"},  # by way of the folder's own names
+    ],
+)
+def test_a_planted_circle_is_found(files):
+    graph = planted({f"dtlearn/viz/{name}.py": source for name, source in files.items()})
+    (circle,) = circles(graph)
+    assert circle == sorted(f"dtlearn/viz/{name}.py" for name in files)
+    text = describe(graph, circle)
+    assert text.startswith(f"a circle of {len(files)} files:\n  dtlearn/viz/") and text.count("\n") == len(files)
+
+
+def test_two_circles_are_two_and_what_leads_to_one_is_not_in_it():
+    files = {"a": "from . import b", "b": "from . import a, c", "c": "from . import d", "d": "from . import c"}
+    graph = planted({f"dtlearn/viz/{name}.py": source for name, source in {**files, "e": "from . import a, d"}.items()})
+    assert sorted(circles(graph)) == [
+        ["dtlearn/viz/a.py", "dtlearn/viz/b.py"],
+        ["dtlearn/viz/c.py", "dtlearn/viz/d.py"],
+    ]
