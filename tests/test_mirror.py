@@ -1,0 +1,140 @@
+"""`tests/` mirrors `dtlearn/` and `tools/`: dtlearn/a/b.py has tests/a/test_b.py, and the other way round.
+
+What differs stands in one of the two tables, with the reason; an entry that nothing needs any more fails.
+"""
+
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# Modules without a test file of their own name, and the test that goes through them.
+TESTED_BY = {
+    "checks/*/*": "course/test_exercises.py",
+    "collectives/execute_batched": "collectives/test_primitives.py",
+    "collectives/halving_doubling": "collectives/test_algorithms.py",
+    "collectives/hierarchical": "collectives/test_algorithms.py",
+    "collectives/naive": "collectives/test_algorithms.py",
+    "collectives/reduction": "collectives/test_primitives.py",
+    "collectives/ring": "collectives/test_algorithms.py",
+    "collectives/topology": "collectives/test_cost.py",
+    "collectives/tree": "collectives/test_algorithms.py",
+    "data_parallel/large_batch/lamb": "data_parallel/large_batch/test_lars_lamb.py",
+    "data_parallel/large_batch/lars": "data_parallel/large_batch/test_lars_lamb.py",
+    "grading/classroom/export": "grading/classroom/test_lti.py",
+    "grading/judge_process/server": "grading/judge_process/test_client.py",
+    "models/memory_ledger": "grading/on_rank/test_left_running.py",
+    "runtime/agent/stack_dumps": "runtime/watch/test_explain.py",
+    "runtime/agent/start": "runtime/agent/test_server.py",
+    "runtime/faults/failure": "runtime/test_errors.py",
+    "runtime/lab/head/launch": "runtime/lab/head/test_agent.py",
+    "runtime/lab/head/members": "runtime/lab/head/test_port.py",
+    "runtime/lab/head/node_agent": "runtime/lab/head/test_agent.py",
+    "runtime/lab/head/store": "runtime/lab/head/test_agent.py",
+    "runtime/lab/node/*": "runtime/lab/head/test_agent.py",
+    "runtime/lab/reachability": "runtime/lab/head/test_agent.py",
+    "runtime/rank/kernel_output": "runtime/rank/test_kernel.py",
+    "runtime/rank/spec": "runtime/rank/test_seat.py",
+    "runtime/rank/store": "runtime/lab/head/test_agent.py",
+    "tools/bootstrap_python": "tools/test_bootstrap.py",
+    "tools/make_corpus": "models/test_corpus.py",
+    "train/group": "train/test_data.py",
+    "train/options": "train/test_data.py",
+    "train/state": "train/test_checkpoint.py",
+    "train/step": "train/test_checkpoint.py",
+    "train/task": "train/test_data.py",
+}
+# Test files without a module of their name, and what they are about.
+ABOUT = {
+    "course/*": "the exercises of the course, and its first chapter in a browser",
+    "collectives/algorithms": "what every algorithm has to keep",
+    "data_parallel/large_batch/lars_lamb": "two optimizers with one way of being tested",
+    "grading/cheating": "what hostile answers try",
+    "grading/fault_corpus": "the faults of tests/runtime/faults.py, handed in as answers",
+    "grading/on_rank/stress_sends": "stress, on real ranks",
+    "grading/rules_rounds": "the rule that counts rounds",
+    "notebook/kernel_ends": "the ways in which a kernel ends",
+    "runtime/bad_input": "code that does what no rank should do",
+    "runtime/faults": "the corpus of faults, in runs and in cells",
+    "runtime/kills": "kills at any moment",
+    "viz/pure": "viz needs neither pyplot nor torch.distributed",
+    "conftest": "the suite itself",
+    "environment": "what is installed",
+    "front_door": "`import dtlearn`",
+    "*_guide": "the guides in docs/",
+    "layers": "the order of imports",
+    "mirror": "this file",
+    "notebook_devices": "chapters on a machine with GPUs",
+    "size": "lines and files",
+}
+
+
+def modules(root: Path) -> set[str]:
+    """All modules of `dtlearn/` and `tools/`, as `runtime/link/cost` and `tools/bootstrap`."""
+    package = {file.relative_to(root / "dtlearn") for file in (root / "dtlearn").rglob("*.py")}
+    tools = {file.relative_to(root) for file in (root / "tools").glob("*.py")}
+    return {path.with_suffix("").as_posix() for path in package | tools}
+
+
+def subjects(root: Path) -> set[str]:
+    """What the test files are named after; tests/viz/test_init.py after viz/__init__.py, if there is no viz/init.py."""
+    found = set()
+    for file in (root / "tests").rglob("test_*.py"):
+        folder, name = file.relative_to(root / "tests").parent, file.stem.removeprefix("test_")
+        is_dunder = (root / "dtlearn" / folder / f"__{name}__.py").is_file()
+        found.add((folder / (f"__{name}__" if is_dunder else name)).as_posix())
+    return found
+
+
+def differences(root: Path, tested_by: dict[str, str], about: dict[str, str]) -> list[str]:
+    """What is not mirrored and stands in no table, and what stands in a table for nothing; a line each."""
+    untested = {name for name in modules(root) - subjects(root) if not name.endswith(("__init__", "__main__"))}
+    alone = subjects(root) - modules(root)
+    found = [f"dtlearn/{name}.py has no test file" for name in untested if not matches(name, tested_by)]
+    found += [f"tests/.../test_*.py for {name} has no module" for name in alone if not matches(name, about)]
+    found += [
+        f"TESTED_BY: {entry} is not needed" for entry in tested_by if not any(fnmatch(n, entry) for n in untested)
+    ]
+    found += [f"ABOUT: {entry} is not needed" for entry in about if not any(fnmatch(n, entry) for n in alone)]
+    found += [f"TESTED_BY: {test} is gone" for test in tested_by.values() if not (root / "tests" / test).is_file()]
+    return sorted(found)
+
+
+def matches(name: str, table: dict[str, str]) -> bool:
+    return any(fnmatch(name, entry) for entry in table)
+
+
+def test_the_tests_mirror_the_package():
+    assert len(modules(ROOT)) > 200 < len(subjects(ROOT))
+    assert not (found := differences(ROOT, TESTED_BY, ABOUT)), "\n" + "\n".join(found)
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A package whose tests mirror it."""
+    files = ["dtlearn/__init__.py", "dtlearn/viz/__init__.py", "dtlearn/viz/style.py", "tools/build.py"]
+    files += ["tests/viz/test_style.py", "tests/viz/test_init.py", "tests/tools/test_build.py"]
+    for file in files:
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).touch()
+    assert differences(tmp_path, {}, {}) == []
+    return tmp_path
+
+
+def test_a_module_without_tests_and_tests_without_a_module_are_found(small):
+    (small / "dtlearn/viz/units.py").touch()
+    (small / "tests/viz/test_pure.py").touch()
+    assert len(differences(small, {}, {})) == 2
+    assert differences(small, {"viz/unit*": "viz/test_style.py"}, {"viz/pure": "all of it"}) == []
+
+
+def test_an_entry_that_nothing_needs_is_found(small):
+    (small / "dtlearn/viz/units.py").touch()
+    found = differences(small, {"viz/units": "viz/test_gone.py", "viz/table": "viz/test_style.py"}, {"pure": "why"})
+    assert found == [
+        "ABOUT: pure is not needed",
+        "TESTED_BY: viz/table is not needed",
+        "TESTED_BY: viz/test_gone.py is gone",
+    ]
