@@ -6,6 +6,7 @@ requests on the control channel; pushing and gathering values, which need the ma
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -34,6 +35,8 @@ class RankKernel(IPythonKernel):
 
     msg_types = [*IPythonKernel.msg_types, "rank_request"]  # noqa: RUF012 - as the base class declares it
     control_msg_types = [*IPythonKernel.control_msg_types, "rank_request", "rank_side_request"]  # noqa: RUF012
+
+    _execute_sleep = 0.0  # it is for front ends that miss output which comes behind the reply; the head waits for both
 
     group: RankGroup
     calls: CallLog
@@ -220,6 +223,7 @@ def _make_app(spec: RankSpec, run_dir: Path) -> Any:
     )
     app.config.HistoryManager.enabled = False
     app.initialize([])
+    app.log.setLevel(logging.CRITICAL)  # the option above leaves it to a handler to drop what was made ready
     return app
 
 

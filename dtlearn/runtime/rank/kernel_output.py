@@ -31,9 +31,11 @@ class PrintedText(OutStream):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._reading = threading.Lock()
         self._passed_on = 0
+        self._written = self._flushed = 0  # how often something was written, and how many of these times are flushed
         super().__init__(*args, **kwargs)
 
     def write(self, string: str) -> int:
+        self._written += 1
         if isinstance(string, str):
             self.cap.pass_on(string, super().write)
         else:
@@ -43,7 +45,10 @@ class PrintedText(OutStream):
     def flush(self) -> None:
         if self._fid is not None and os.getpid() == self._master_pid:
             self._drain()
-        super().flush()
+        # ipykernel flushes four times a cell, and each time waits for its thread.
+        if (written := self._written) != self._flushed:
+            super().flush()
+            self._flushed = written
 
     def _drain(self) -> None:
         """Wait until all that is in the pipe now has been passed on; not for what is written from now on."""

@@ -62,7 +62,6 @@ def find_error(ranks: Ranks, timeout: float | None, what: str = "") -> RankError
     error: RankError | RanksTimeout | None = None
     diagnosis = ranks.watch.last_look(ranks.ended()) if not ranks.log_faults() else None
     failures = ranks.failures()
-    last_calls = ranks.watch.last_calls()
     if diagnosis and comes_before(diagnosis, failures):
         error = RanksDisagree(diagnosis, ranks.printed())
     elif failures:
@@ -70,7 +69,7 @@ def find_error(ranks: Ranks, timeout: float | None, what: str = "") -> RankError
     elif timeout is not None:
         error = _explain_timeout(ranks, timeout, what)
     if error is not None:
-        error.last_calls = last_calls
+        error.last_calls = ranks.watch.last_calls()
     return error
 
 

@@ -106,8 +106,10 @@ class Task:
         while self.pending():
             poller.poll(50)
             self.listen()
+            if not self.pending():
+                break
             now = time.monotonic()
-            if self.failed and self.pending():
+            if self.failed:
                 failed_at = failed_at or now
                 died = bool(self._dead())
                 if now > failed_at + (_AFTER_DEATH if died else _PATIENCE):
