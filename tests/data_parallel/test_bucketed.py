@@ -109,6 +109,31 @@ def test_a_missing_gradient_counts_as_zero():
     assert run_ranks(some_without, 2, device="cpu").values == [[[1.0, 0.5, 0.5, 0.0], [2.0, 1.0, 1.0, 0.0]]] * 2
 
 
+def launched(order):
+    """How many buckets are under way after each gradient, and at the end; the plan is (5, 4, 3), (2,), (1, 0)."""
+    model = bucketed(mlp())
+    model.backward_begins([])
+    under_way = []
+    for number in order:
+        model.trained[number].grad = torch.ones_like(model.trained[number])
+        model.gradient_is_ready(number)
+        under_way.append(len(model.works))
+    model.backward_ends()
+    return [*under_way, len(model.works)]
+
+
+@pytest.mark.parametrize(
+    ("order", "under_way"),
+    [
+        ((5, 4, 3, 2, 1, 0), [0, 0, 1, 2, 2, 3, 0]),
+        ((0, 1, 2, 3, 4, 5), [0, 0, 0, 0, 0, 3, 0]),  # the first bucket keeps the others waiting
+        ((2, 5, 4, 3), [0, 0, 0, 2, 0]),
+    ],
+)
+def test_a_full_bucket_is_sent_at_once_if_those_before_it_are_gone(order, under_way):
+    assert run_ranks(launched, 1, order, device="cpu").values == [under_way]
+
+
 def memory():
     """Bytes of tensors: after wrapping, and after backward."""
     model = seeded_by_rank(mlp)
