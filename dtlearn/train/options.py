@@ -76,8 +76,8 @@ class Settings(Options):
 
 def settle(options: Options, defaults: Defaults) -> Settings:
     """Fill in what was left to the task."""
-    given = {field.name: getattr(options, field.name) for field in fields(options)}
-    return Settings(**{n: getattr(defaults, n) if v is None and hasattr(defaults, n) else v for n, v in given.items()})
+    asked = {field.name: getattr(options, field.name) for field in fields(options)}
+    return Settings(**{n: getattr(defaults, n) if v is None and hasattr(defaults, n) else v for n, v in asked.items()})
 
 
 def flag(name: str) -> str:

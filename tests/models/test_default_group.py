@@ -46,6 +46,35 @@ def test_the_backend_follows_the_gpus_unless_it_is_given(launched, monkeypatch, 
     assert asked.value.args == (expected, torch.device("cuda", 1) if expected == "nccl" else None)
 
 
+@pytest.fixture
+def calls(launched, monkeypatch):
+    """What is called of `torch.distributed`, in order, instead of it."""
+    names = []
+
+    def note(name, answer=None):
+        monkeypatch.setattr(dist, name, lambda *args, **options: names.append(name) or answer)
+
+    for name, answer in (("barrier", None), ("destroy_process_group", None), ("init_process_group", None)):
+        note(name, answer)
+    monkeypatch.setattr(dist, "is_initialized", lambda: "init_process_group" in names)
+    monkeypatch.setattr(dist, "get_rank", lambda: 3)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 8)
+    monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
+    return names
+
+
+def test_no_rank_leaves_a_group_that_was_made_while_another_still_needs_it(calls):
+    with default_group() as (rank, world_size, device):
+        assert (rank, world_size, device.type) == (3, 8, "cpu") and calls == ["init_process_group"]
+    assert calls == ["init_process_group", "barrier", "destroy_process_group"]
+
+
+def test_after_an_error_a_group_that_was_made_is_ended_without_waiting(calls):
+    with pytest.raises(ZeroDivisionError), default_group():
+        raise ZeroDivisionError
+    assert calls == ["init_process_group", "destroy_process_group"]
+
+
 @pytest.mark.parametrize("missing", ["RANK", "WORLD_SIZE"])
 def test_without_a_launcher_there_is_one_rank_and_no_group(launched, monkeypatch, missing):
     monkeypatch.delenv(missing)
