@@ -31,16 +31,10 @@ TESTED_BY = {
     "runtime/lab/head/store": "runtime/lab/head/test_agent.py",
     "runtime/lab/node/*": "runtime/lab/head/test_agent.py",
     "runtime/lab/reachability": "runtime/lab/head/test_agent.py",
-    "runtime/rank/kernel_output": "runtime/world/test_cell.py",
     "runtime/recording/recorder": "runtime/recording/test_call_log.py",
     "runtime/rank/store": "runtime/lab/head/test_agent.py",
     "tools/bootstrap_python": "tools/test_bootstrap.py",
     "tools/make_corpus": "models/test_corpus.py",
-    "train/group": "train/test_report.py",
-    "train/options": "train/test_data.py",
-    "train/state": "train/test_checkpoint.py",
-    "train/step": "train/test_loop.py",
-    "train/task": "train/test_tasks.py",
 }
 # Test files without a module of their name, and what they are about.
 ABOUT = {
