@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..runtime.errors import DtlearnError
+from ..runtime.machine.processes import take_interrupts
 from .bench.benches import add_command as add_bench
 from .doctor.report import add_command as add_doctor
 from .exercises.grade import add_command as add_grade
@@ -40,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code. A user's mistake is told in one message, without a traceback.
     """
+    if argv is None:  # this process is ours
+        take_interrupts()
     try:
         options = build_parser().parse_args(argv)
     except SystemExit as end:  # argparse has printed the help, the version or what is wrong

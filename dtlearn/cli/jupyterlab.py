@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import importlib.util
 import json
 import os
@@ -23,14 +22,14 @@ from urllib.parse import quote, urlencode
 from ..course import Chapter, Course, load_course
 from ..runtime.device import place
 from ..runtime.errors import LaunchError
+from ..runtime.machine.cores import num_cores
+from ..runtime.machine.namespaces import die_with_parent
 from .arguments import add_example_parser, port
-from .machine import num_cores
 
 FIRST = "ch01_ranks"
 INSTALL = "`make lab` in the course's folder installs what was tested."
 _PATIENCE = 60.0  # seconds for the server to come up; a cold disk needs ten
 _GENTLE = 10.0  # seconds for the server to end its kernels, before it is killed
-_PR_SET_PDEATHSIG = 1
 _EVERYWHERE = ("", "*", "0.0.0.0", "::")  # addresses to listen on, but none to connect to
 
 
@@ -234,4 +233,4 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 
 def _end_with_parent() -> None:
     """In the server, before it runs: when `dtlearn lab` is killed, the server is told to end."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    die_with_parent(signal.SIGTERM)

@@ -7,7 +7,6 @@ import math
 import os
 import re
 import selectors
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from typing import IO, Protocol
 from .device import check_world_size
 from .errors import RankError, RanksInterrupted, RanksTimeout
 from .faults.failure import Failure, is_peer_loss
+from .machine.network import free_port
 from .machine.run_folder import run_directory
 from .output import Sink
 
@@ -80,7 +80,7 @@ def launch_script(
     with run_directory() as run_dir:
         script = path or run_dir / "script.py"
         script.write_text(source, encoding="utf-8")
-        meet = f"127.0.0.1:{_free_port()}"
+        meet = f"127.0.0.1:{free_port()}"
         commands = [
             launch_command(script, size, launcher, run_dir / f"logs-{k}", nodes, k, meet) + list(args or [])
             for k in range(nodes)
@@ -134,12 +134,6 @@ def launch_command(
     raise ValueError(
         f"cannot launch {nodes} x {size} with {launcher!r}: use torchrun, accelerate on one node, or python -n 1"
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def follow(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.errors import DtlearnError
+from ...runtime.machine.cores import load_line
 from ..durations import columns, seconds_text, spread
-from ..machine import load_line
 
 if TYPE_CHECKING:
     from ...runtime.world.world import World

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...runtime.machine.cores import load_line
 from ..durations import columns, seconds_text
-from ..machine import load_line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

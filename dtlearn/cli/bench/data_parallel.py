@@ -6,8 +6,8 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...runtime.machine.cores import load_line, num_cores
 from ..durations import columns, seconds_text
-from ..machine import load_line, num_cores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

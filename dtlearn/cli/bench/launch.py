@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...runtime.errors import DtlearnError
+from ...runtime.machine.cores import load_line
 from ..doctor.check import first_line
 from ..durations import columns, seconds_text, spread
-from ..machine import load_line
 from .other_launchers import NOTEBOOK, SPAWN, Rivals
 
 OURS = "run_ranks"

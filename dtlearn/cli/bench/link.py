@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ...runtime.machine.cores import load_line
 from ..durations import columns, seconds_text
-from ..machine import load_line
 
 if TYPE_CHECKING:
     from ...runtime.record.record import Record

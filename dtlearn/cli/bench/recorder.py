@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ...runtime.machine.cores import load_line
 from ..durations import columns, seconds_text, spread
-from ..machine import load_line
 
 STEP_TARGET = 0.03  # share of a step
 _CALLS = 300  # calls of one measurement

@@ -19,11 +19,11 @@ from typing import Any
 from ... import __version__
 from ...course import Chapter, Course, load_course
 from ...runtime.machine import isolation
+from ...runtime.machine.cores import num_cores
 from ...runtime.machine.facts import HostNameLookUp, shared_memory_size
 from ...runtime.machine.memory import memory as machine_memory
 from ..arguments import add_example_parser
 from ..jupyterlab import installation_problem, server_environment
-from ..machine import num_cores
 from . import lab, machine, software
 from .check import Check, attempt, table
 from .machine import sensible_ranks

@@ -6,7 +6,6 @@ Runs in the judge. What a rank sends back stays bytes until `values.load` has ch
 from __future__ import annotations
 
 import math
-import socket
 import time
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +18,7 @@ from ...runtime.faults.diagnosis import Diagnosis
 from ...runtime.machine.isolation import Isolation
 from ...runtime.machine.limits import default_limits
 from ...runtime.machine.memory import free_memory
+from ...runtime.machine.network import free_port
 from ...runtime.record.record import Record
 from ...runtime.run import Run
 from .. import plain_values
@@ -101,7 +101,7 @@ def run_case(check: Check, case: Case, given: Given, answer: Answer, isolation: 
     )
     header: dict[str, Any] = {"init_group": check.init_group, "sources": {}, "raw": True}
     if not check.init_group:
-        header["env"] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+        header["env"] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     get_agent().load(run_task.__module__)  # once, for all ranks
     begun = time.monotonic()
     with Run(
@@ -117,9 +117,3 @@ def run_case(check: Check, case: Case, given: Given, answer: Answer, isolation: 
         error = run.finish()
         record = run.record("graded run")
     return Evidence(run.results, error, record, list(run.printed().values()), time.monotonic() - begun)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

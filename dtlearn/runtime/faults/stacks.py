@@ -6,12 +6,13 @@ import ast
 import contextlib
 import functools
 import linecache
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 _FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)')
 # Functions of torch that wait for other ranks and are not in the call log (`recording/` logs the communication).
@@ -123,9 +124,9 @@ def enclosing_loop(source: str, line: int) -> tuple[str, int, int] | None:
 
 def cpu_seconds(pid: int) -> float | None:
     """CPU time that a process of this machine has used so far; None where that cannot be read."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    with contextlib.suppress(psutil.Error, OSError):
+        times = psutil.Process(pid).cpu_times()
+        return float(times.user + times.system)
     return None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import heapq
 import itertools
 import sys
@@ -11,9 +10,10 @@ import time
 import traceback
 from collections.abc import Callable
 
+from ..machine.namespaces import set_timer_slack
+
 _SLICE = 0.02  # seconds: how long a sleep goes on before it looks whether it was called off
 _SPIN = 60_000  # ns before the end that are not slept: waking up takes about as long
-_PR_SET_TIMERSLACK = 29
 
 
 def sleep_until(instant: int, called_off: threading.Event) -> None:
@@ -24,8 +24,7 @@ def sleep_until(instant: int, called_off: threading.Event) -> None:
 
 def wake_on_time() -> None:
     """Ask Linux to wake this thread when its sleep ends; by default that may be 50 us later."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1000)
+    set_timer_slack(1000)
 
 
 class Timer:

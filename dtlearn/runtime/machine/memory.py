@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from pathlib import Path
 
+import psutil
+
 GIB = 1 << 30
-_CGROUP = Path("/sys/fs/cgroup")
+CGROUP = Path("/sys/fs/cgroup")
 
 
 def memory() -> tuple[int, int] | None:
     """Memory of this machine, or of the container it runs in, in bytes: (all, free to use). None if not known."""
-    total, free = _meminfo(_read(Path("/proc/meminfo")))
-    if not total:
-        with contextlib.suppress(ValueError, OSError, AttributeError):
-            total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-            free = total // 2  # macOS does not say; half is what a machine with a browser open has left
-    if not total:
+    try:
+        whole = psutil.virtual_memory()
+    except (OSError, RuntimeError, psutil.Error):
         return None
+    total, free = whole.total, whole.available
     for folder, most, used in (
-        (_CGROUP, "memory.max", "memory.current"),
-        (_CGROUP / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),  # version 1
+        (CGROUP, "memory.max", "memory.current"),
+        (CGROUP / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),  # version 1
     ):
         with contextlib.suppress(ValueError):  # "max", or no such file: no limit
-            limit, taken = int(_read(folder / most)), int(_read(folder / used))
+            limit, taken = int(read(folder / most)), int(read(folder / used))
             total, free = min(total, limit), min(free, max(0, limit - taken + _cached(folder)))
     return total, free
 
@@ -38,7 +37,7 @@ def free_memory() -> int | None:
 
 def oom_kills() -> int:
     """How many processes this machine has ended so far because memory ran out; -1 if it does not say."""
-    for line in _read(Path("/proc/vmstat")).splitlines():
+    for line in read(Path("/proc/vmstat")).splitlines():
         if line.startswith("oom_kill "):
             return int(line.split()[1])
     return -1
@@ -53,17 +52,13 @@ def go_first_when_memory_runs_out() -> None:
 
 def _cached(folder: Path) -> int:
     """Bytes of a container's memory that only hold copies of files: the system drops them when others need it."""
-    lines = [line.split() for line in _read(folder / "memory.stat").splitlines()]
+    lines = [line.split() for line in read(folder / "memory.stat").splitlines()]
     values = {name: int(number) for name, number in lines}
     return sum(values.get(f"total_{name}", values.get(name, 0)) for name in ("inactive_file", "active_file"))
 
 
-def _meminfo(text: str) -> tuple[int, int]:
-    values = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in text.splitlines() if line.endswith("kB")}
-    return values.get("MemTotal", 0), values.get("MemAvailable", 0)
-
-
-def _read(file: Path) -> str:
+def read(file: Path) -> str:
+    """The text of one of the system's files; "" if there is none."""
     try:
         return file.read_text()
     except OSError:

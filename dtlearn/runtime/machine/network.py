@@ -1,14 +1,15 @@
-"""Which network interface of this machine leads to another machine."""
+"""This machine's network: which interface leads to another machine, and which port is free."""
 
 from __future__ import annotations
 
 import socket
-import struct
-import sys
+from collections.abc import Mapping
+
+import psutil
 
 from ..errors import LaunchError
 
-_SIOCGIFADDR = 0x8915 if sys.platform == "linux" else 0xC0206921
+_INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 
 def choose_interface(head: str, wanted: str | None = None) -> tuple[str, str]:
@@ -18,7 +19,7 @@ def choose_interface(head: str, wanted: str | None = None) -> tuple[str, str]:
         LaunchError: there is none; the message lists those that there are.
     """
     if wanted is not None:
-        if (address := interface_address(wanted)) is None:
+        if (address := interfaces().get(wanted)) is None:
             raise LaunchError(f"this machine has no interface {wanted!r} with an address; it has {_listed()}")
         return wanted, address
     address = local_address(head)
@@ -43,20 +44,24 @@ def local_address(remote: str) -> str:
 
 def interfaces() -> dict[str, str]:
     """Name and IPv4 address of every interface that has one."""
-    found = {name: interface_address(name) for _, name in socket.if_nameindex()}
-    return {name: address for name, address in found.items() if address}
+    return {
+        name: address.address
+        for name, addresses in psutil.net_if_addrs().items()
+        for address in reversed(addresses)  # the first of several counts
+        if address.family == socket.AF_INET
+    }
 
 
-def interface_address(name: str) -> str | None:
-    """The IPv4 address of an interface; None if it has none."""
-    import fcntl
+def free_port(address: str = "127.0.0.1") -> int:
+    """A port of this machine's address that is free now."""
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
 
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            answer = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-        except OSError:
-            return None
-    return socket.inet_ntoa(answer[20:24])
+
+def interface_variables(interface: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that make gloo, NCCL and TensorPipe use an interface; those that are set already stay."""
+    return {name: environment.get(name, interface) for name in _INTERFACE_VARIABLES}
 
 
 def _listed() -> str:

@@ -93,6 +93,15 @@ def _has_children() -> bool:
     return True
 
 
+def take_interrupts() -> None:
+    """Let an interrupt raise KeyboardInterrupt here, and end what we start.
+
+    A shell without job control starts programs in the background with interrupts ignored, and everything that they
+    start inherits that: a process that has to be interruptible says so itself.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def close_all_but(keep: set[int]) -> None:
     """Close every file descriptor that is not in `keep`: a forked process inherits more than it should hold open."""
     edges = [-1, *sorted(keep), os.sysconf("SC_OPEN_MAX")]

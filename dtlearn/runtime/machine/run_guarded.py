@@ -16,7 +16,7 @@ import sys
 import time
 
 from .namespaces import adopt_orphans
-from .processes import descendants
+from .processes import descendants, take_interrupts
 
 _GENTLE = 3.0  # seconds between the polite signal and the final one
 
@@ -24,6 +24,7 @@ _GENTLE = 3.0  # seconds between the polite signal and the final one
 def main(command: list[str]) -> int:
     """Run `command` to its end or to the end of standard input; return its exit code (124 when cut short)."""
     adopt_orphans()
+    take_interrupts()  # torchrun and its workers inherit it
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     code = 124
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..device import DEVICE_VARIABLE
+from ..machine.network import interface_variables
 
 LOST_LINE = 71  # exit code of a rank that could not say that it finished
 STACK_SIGNAL = signal.SIGUSR2  # asks a rank for its stack; answered in C, so also by a rank that holds the GIL
@@ -82,7 +83,6 @@ class RankSpec:
     def environment(self) -> dict[str, str]:
         """What `torchrun` would set, and one thread; the network interface unless the user chose another."""
         place = self.place
-        interfaces = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
         values = {
             "RANK": self.rank,
             "LOCAL_RANK": place.local_rank,
@@ -95,7 +95,7 @@ class RankSpec:
             "MASTER_ADDR": place.master_addr,
             "MASTER_PORT": 29500,
             "OMP_NUM_THREADS": 1,
-            **{name: self.env.get(name, place.interface) for name in interfaces},
+            **interface_variables(place.interface, self.env),
             DEVICE_VARIABLE: self.device,
             # Collectives that torch's flight recorder remembers; it must be told before the first group is made.
             "TORCH_FR_BUFFER_SIZE": self.env.get("TORCH_FR_BUFFER_SIZE", 256),

@@ -1,16 +1,20 @@
+from types import SimpleNamespace
+
+import psutil
 import pytest
 
 from dtlearn.runtime.machine import memory
 from dtlearn.runtime.machine.memory import GIB
 
-MEMINFO = "MemTotal:       8388608 kB\nMemFree:  10 kB\nMemAvailable:   4194304 kB\nHugePages_Total:       0\n"
 V1, V2 = "/sys/fs/cgroup/memory/", "/sys/fs/cgroup/"
 
 
 @pytest.fixture
 def files(monkeypatch):
-    found = {"/proc/meminfo": MEMINFO}
-    monkeypatch.setattr(memory, "_read", lambda path: found.get(str(path), ""))
+    """The system's files, on a machine with 8 GiB, half of them free."""
+    found = {}
+    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(total=8 * GIB, available=4 * GIB))
+    monkeypatch.setattr(memory, "read", lambda path: found.get(str(path), ""))
     return found
 
 
@@ -41,8 +45,10 @@ def test_copies_of_files_do_not_count_as_used(files):
 
 
 def test_a_machine_that_says_nothing(files, monkeypatch):
-    del files["/proc/meminfo"]
-    monkeypatch.delattr("os.sysconf")
+    def silent():
+        raise FileNotFoundError("/proc/meminfo")
+
+    monkeypatch.setattr(memory.psutil, "virtual_memory", silent)
     assert memory.memory() is None
     assert memory.free_memory() is None
 
@@ -56,3 +62,4 @@ def test_processes_ended_for_memory_are_counted(files):
 def test_this_machine_has_memory():
     total, free = memory.memory()
     assert total >= free > 0
+    assert total <= psutil.virtual_memory().total

@@ -74,3 +74,15 @@ def test_all_other_descriptors_are_closed(keep):
         return 0 if found == keep else 1
 
     assert in_a_fork(work) == 0
+
+
+def test_interrupts_are_taken_where_they_were_ignored():
+    code = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a script's background programs inherit it\n"
+        "from dtlearn.runtime.machine.processes import take_interrupts\n"
+        "take_interrupts()\n"
+        "try:\n    signal.raise_signal(signal.SIGINT)\nexcept KeyboardInterrupt:\n    print('interrupted')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "interrupted\n"

@@ -108,3 +108,11 @@ def test_a_command_that_does_not_exist_is_an_error():
     with guard("/no/such/command", stderr=subprocess.PIPE) as process:
         assert "/no/such/command" in process.stderr.read()
         assert process.wait(10) == 1
+
+
+def test_what_it_runs_can_be_interrupted_also_where_a_script_started_all_of_it_in_the_background():
+    code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    command = [sys.executable, "-m", "dtlearn.runtime.machine.run_guarded", sys.executable, "-c", code]
+    ignoring = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
+    with subprocess.Popen(ignoring, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as guard:
+        assert guard.stdout.read() == "True\n"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import threading
 from typing import Any
 
 from ...launch import SCRIPT_VARIABLES, launch_command, start_guarded
+from ...machine.network import interface_variables
 from ...machine.run_folder import new_run_directory
 from ..loop import Loop
 from ..streams import Stream, Streams
@@ -18,15 +18,9 @@ from ..streams import Stream, Streams
 class NodeLaunches:
     """The scripts that run on this node."""
 
-    def __init__(self, loop: Loop, streams: Streams, address: str, interface: str) -> None:
-        self._loop, self._streams, self._address, self._interface = loop, streams, address, interface
+    def __init__(self, loop: Loop, streams: Streams, interface: str) -> None:
+        self._loop, self._streams, self._interface = loop, streams, interface
         self._running: dict[subprocess.Popen[bytes], threading.Thread] = {}
-
-    def free_port(self) -> int:
-        """A port of this node's address that is free now."""
-        with socket.socket() as probe:
-            probe.bind((self._address, 0))
-            return int(probe.getsockname()[1])
 
     def start(self, request: dict[str, Any]) -> None:
         """Run the script; its streams are the request's: lifeline, stdout, stderr, and one whose end has the code."""
@@ -36,8 +30,7 @@ class NodeLaunches:
         command = launch_command(
             script, request["size"], "torchrun", folder / "logs", request["nodes"], request["node"], request["meet_at"]
         )
-        names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
-        interfaces = {name: os.environ.get(name, self._interface) for name in names}
+        interfaces = interface_variables(self._interface, os.environ)
         env = {**os.environ, **interfaces, **SCRIPT_VARIABLES, **request["env"]}
         process = start_guarded([*command, *request["args"]], env)
         lifeline, *outputs, code = request["streams"]

@@ -20,7 +20,7 @@ from zmq.utils.monitor import recv_monitor_message
 from ...agent.client import close_agent, get_agent
 from ...errors import LaunchError
 from ...machine.facts import node_facts
-from ...machine.network import choose_interface
+from ...machine.network import choose_interface, free_port
 from ..head.members import software
 from ..loop import READ, Loop
 from ..reachability import Probe, failed_connections
@@ -65,7 +65,7 @@ class Node:
         self._socket.curve_secretkey = token.node_secret.encode()
         self._streams = Streams(self._loop, self._send, first=1)
         self._ranks = NodeRanks(self._loop, self._streams, self._send)
-        self._launches = NodeLaunches(self._loop, self._streams, self._address, self._interface)
+        self._launches = NodeLaunches(self._loop, self._streams, self._interface)
         self._probe = Probe()
         self._patience = _CONNECT
         self._heard = time.monotonic()
@@ -207,7 +207,7 @@ class Node:
                 self._launches.start(request)
                 return {}
             if request["do"] == "port":
-                return {"port": self._launches.free_port()}
+                return {"port": free_port(self._address)}
             if request["do"] == "listen":
                 return {"port": self._probe.listen(self._address)}
             return {"error": f"unknown request {request['do']!r}"}

@@ -1,18 +1,17 @@
-"""Facts of this machine that the commands print: cores and load. Each is asked for, not assumed."""
+"""How many cores this process may use, and how busy the machine is. Each is asked for, not assumed."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 
-_CGROUP = Path("/sys/fs/cgroup")
+from .memory import CGROUP, read
 
 
 def num_cores() -> int:
     """Cores that this process may use: its affinity, and the share that a container gives it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota = cpu_quota(_read(_CGROUP / "cpu.max"))
+    quota = cpu_quota(read(CGROUP / "cpu.max"))
     return max(1, min(cores, int(quota))) if quota else cores
 
 
@@ -29,10 +28,3 @@ def load_line() -> str:
     cores = num_cores()
     busy = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     return f"{cores} core{'s' * (cores > 1)}{busy}"
-
-
-def _read(file: Path) -> str:
-    try:
-        return file.read_text()
-    except OSError:
-        return ""
