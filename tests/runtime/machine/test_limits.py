@@ -43,7 +43,7 @@ def test_a_wrong_limit_is_refused(wrong):
 
 
 def test_more_ranks_than_memory_allows_are_refused_with_the_number_that_fits(monkeypatch):
-    monkeypatch.setattr("dtlearn.runtime.agent.start.free_memory", lambda: GIB)
+    monkeypatch.setattr("dtlearn.runtime.agent.client.free_memory", lambda: GIB)
     with pytest.raises(LaunchError, match=r"16 ranks need about 2.2 GiB .* 1.0 GiB are free: 7 fit: start that many"):
         run_ranks(print, 16)
     assert run_ranks(lambda: 1, 2).values == [1, 1]
