@@ -65,8 +65,8 @@ def read_stack(path: Path, source: Source = no_source) -> tuple[Frame, ...]:
     with contextlib.suppress(OSError):
         text = path.read_text()
         main = text.rsplit("Current thread", 1)[-1] if "Current thread" in text else text
-        found = [m.groupdict() for m in _FRAME.finditer(main.split("\n\n")[0])]
-        return own_frames([(f["file"], int(f["line"]), f["name"]) for f in reversed(found)], source)
+        entries = [m.groupdict() for m in _FRAME.finditer(main.split("\n\n")[0])]
+        return own_frames([(f["file"], int(f["line"]), f["name"]) for f in reversed(entries)], source)
     return ()
 
 
@@ -82,8 +82,8 @@ def own_frames(stack: Sequence[tuple[str, int, str]], source: Source = no_source
         "<string>",
     )
     frames = []
-    for number, one in enumerate(raw):
-        if one.file.startswith(foreign):
+    for number, frame in enumerate(raw):
+        if frame.file.startswith(foreign):
             continue
         below = []
         for other in raw[number + 1 :]:
@@ -91,10 +91,10 @@ def own_frames(stack: Sequence[tuple[str, int, str]], source: Source = no_source
                 break
             below.append(other.name)
         inside = next((name for name in below if name in _WAITING), "")
-        text = source(one.file) or "".join(linecache.getlines(one.file))
+        text = source(frame.file) or "".join(linecache.getlines(frame.file))
         lines = text.splitlines()
-        code = lines[one.line - 1].strip() if 0 < one.line <= len(lines) else ""
-        frames.append(Frame(one.file, one.line, one.name, code, enclosing_loop(text, one.line), inside))
+        code = lines[frame.line - 1].strip() if 0 < frame.line <= len(lines) else ""
+        frames.append(Frame(frame.file, frame.line, frame.name, code, enclosing_loop(text, frame.line), inside))
     return tuple(frames)
 
 
@@ -105,7 +105,7 @@ def enclosing_loop(source: str, line: int) -> tuple[str, int, int] | None:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):  # a cell with magics, say
         return None
-    found: tuple[str, int, int] | None = None
+    innermost: tuple[str, int, int] | None = None
     todo: list[tuple[ast.AST, tuple[str, int, int] | None]] = [(tree, None)]
     while todo:
         node, loop = todo.pop()
@@ -117,9 +117,9 @@ def enclosing_loop(source: str, line: int) -> tuple[str, int, int] | None:
                 loop = ("while" if isinstance(node, ast.While) else "for", first, last)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
                 loop = None
-            found = loop
+            innermost = loop
         todo += [(child, loop) for child in ast.iter_child_nodes(node)]
-    return found
+    return innermost
 
 
 def cpu_seconds(pid: int) -> float | None:

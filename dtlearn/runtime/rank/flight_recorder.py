@@ -66,10 +66,14 @@ def recent(keep: int = 8) -> list[dict[str, Any]] | None:
     ]
 
 
-def entry(told: Mapping[str, Any]) -> TraceEntry:
+def entry(fields: Mapping[str, Any]) -> TraceEntry:
     """An entry as a rank tells it."""
     return TraceEntry(
-        told["op"], int(told["seq"] or 0), told["group"], tuple(map(tuple, told["shapes"])), bool(told["done"])
+        fields["op"],
+        int(fields["seq"] or 0),
+        fields["group"],
+        tuple(map(tuple, fields["shapes"])),
+        bool(fields["done"]),
     )
 
 

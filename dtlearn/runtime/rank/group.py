@@ -140,13 +140,13 @@ class RankGroup:
 def _open_sockets() -> dict[int, int]:
     """This process's open sockets: `{file descriptor: inode}`."""
     folder = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
-    found = {}
+    inodes = {}
     for name in os.listdir(folder):
         with contextlib.suppress(OSError):  # closed in the meantime
             status = os.fstat(int(name))
             if status.st_mode & 0o170000 == 0o140000:  # S_IFSOCK
-                found[int(name)] = status.st_ino
-    return found
+                inodes[int(name)] = status.st_ino
+    return inodes
 
 
 def _is_connection(descriptor: int) -> bool:

@@ -54,16 +54,16 @@ def chrome_trace(record: Record) -> dict[str, Any]:
     times = [t for e in record for t in (e.start_ns, e.end_ns) if t is not None]
     times += [t for s in record.spans for t in (s.start_ns, s.end_ns) if t is not None]
     first, last = min(times, default=0), max(times, default=0)
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     places: dict[tuple[int, int], tuple[int, float, float]] = {}  # (rank, seq) -> (track, start, end)
     for rank in range(record.world_size):
-        found += _rank(record.select(rank=rank), rank, first, last, places)
+        entries += _rank(record.select(rank=rank), rank, first, last, places)
     for number, (sent, received) in enumerate(record.messages()):
         if received.end_ns is not None:
-            found += _arrow(number, sent, received, places)
+            entries += _arrow(number, sent, received, places)
     about = {"label": record.label, "incomplete": record.incomplete}
     return {
-        "traceEvents": found,
+        "traceEvents": entries,
         "displayTimeUnit": "ms",
         "otherData": {name: text for name, text in about.items() if text},
     }
@@ -112,7 +112,7 @@ def _slice(
 
 
 def _arguments(event: Event) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "bytes": event.nbytes,
         "group": event.group,
         "dtype": event.dtype,
@@ -126,7 +126,7 @@ def _arguments(event: Event) -> dict[str, Any]:
         "returned": None if event.end_ns is not None else "never",
         **event.detail,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _arrow(

@@ -9,22 +9,22 @@ Interval = tuple[float, float]  # begin, end
 
 def union(intervals: Iterable[Interval], gap: float = 0.0) -> list[Interval]:
     """The same moments as intervals that do not touch, in order; gaps up to `gap` are closed."""
-    found: list[Interval] = []
+    covered: list[Interval] = []
     for begin, end in sorted(i for i in intervals if i[1] > i[0]):
-        if found and begin <= found[-1][1] + gap:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if covered and begin <= covered[-1][1] + gap:
+            covered[-1] = (covered[-1][0], max(covered[-1][1], end))
         else:
-            found.append((begin, end))
-    return found
+            covered.append((begin, end))
+    return covered
 
 
 def without(intervals: Iterable[Interval], hidden: Iterable[Interval]) -> list[Interval]:
     """The moments of `intervals` that are in none of `hidden`."""
-    found = union(intervals)
+    left = union(intervals)
     for begin, end in union(hidden):
-        parts = [((a, min(b, begin)), (max(a, end), b)) for a, b in found]
-        found = [part for pair in parts for part in pair if part[1] > part[0]]
-    return sorted(found)
+        parts = [((a, min(b, begin)), (max(a, end), b)) for a, b in left]
+        left = [part for pair in parts for part in pair if part[1] > part[0]]
+    return sorted(left)
 
 
 def length(intervals: Iterable[Interval]) -> float:

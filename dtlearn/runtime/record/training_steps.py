@@ -95,13 +95,13 @@ def recorded_steps(record: Record, rank: int) -> list[RecordedStep]:
             begins.append(span.start_ns)
             ended = False
         ended = ended or span.phase == ends_with
-    found = []
+    steps = []
     for number, begin in enumerate(begins):
         until = begins[number + 1] if number + 1 < len(begins) else float("inf")
         inside = tuple(s for s in spans if begin <= s.start_ns < until)
         events = tuple(e for e in record.events if e.rank == rank and begin <= e.start_ns < until and not e.is_p2p)
-        found.append(RecordedStep(rank, number, inside, events))
-    return found
+        steps.append(RecordedStep(rank, number, inside, events))
+    return steps
 
 
 def exposed(record: Record) -> dict[int, list[float]]:

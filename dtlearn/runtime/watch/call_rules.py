@@ -51,18 +51,18 @@ def find_mismatch(views: Mapping[int, RankView], fitting: dict[str, set[int]] | 
         everybody, known = len(members(group, views)), fitting.setdefault(group, set())
         for k in sorted(set().union(*histories.values()) - known):
             here = {r: calls[k] for r, calls in sorted(histories.items()) if k in calls}
-            if len(here) > 1 and (found := _compare(here)):
+            if len(here) > 1 and (fault := _compare(here)):
                 before = {r: [calls[j] for j in sorted(calls) if j < k] for r, calls in histories.items() if r in here}
-                hint = parted_hint(before) or (places_hint(here) if found.code == "DTL-COLL-SHAPE" else "")
-                return replace(found, hint=hint)
+                hint = parted_hint(before) or (places_hint(here) if fault.code == "DTL-COLL-SHAPE" else "")
+                return replace(fault, hint=hint)
             known |= {k} if len(here) == everybody else set()
     return find_stranger(views) or find_misfit(views)
 
 
 def find_deadlock(views: Mapping[int, RankView]) -> Diagnosis | None:
     """Ranks that wait for one that has ended, or for each other. None while anybody can still make progress."""
-    if found := find_dropped_half(views):
-        return found
+    if fault := find_dropped_half(views):
+        return fault
     awaited = {rank: _waits_for(rank, view, views) for rank, view in views.items() if view.blocked is not None}
     stuck = {rank for rank, others in awaited.items() if others}
     gone = {rank for rank, view in views.items() if view.ended}
@@ -98,12 +98,12 @@ def settled(views: Mapping[int, RankView], keep: int) -> dict[int, set[int]]:
 
 def by_group(views: Mapping[int, RankView]) -> dict[str, dict[int, dict[int, Event]]]:
     """Collective calls by group, rank and number. Making a group locally is a call of its members, not of the world."""
-    found: dict[str, dict[int, dict[int, Event]]] = defaultdict(lambda: defaultdict(dict))
+    calls: dict[str, dict[int, dict[int, Event]]] = defaultdict(lambda: defaultdict(dict))
     for rank, view in views.items():
         for event in view.calls:
             if not event.is_p2p and not event.detail.get("local"):
-                found[event.group_key][rank][event.group_seq] = event
-    return found
+                calls[event.group_key][rank][event.group_seq] = event
+    return calls
 
 
 def members(group: str, views: Mapping[int, RankView]) -> list[int]:
@@ -123,8 +123,8 @@ def _compare(calls: Mapping[int, Event]) -> Diagnosis | None:
     uneven = any(e.detail.get("uneven") for e in calls.values())  # NCCL can gather parts of different sizes
     for what in operation_of(first.op).must_be_equal:
         if not (uneven and what == "shape") and len({_attribute(e, what) for e in calls.values()}) > 1:
-            one, several = _WORDS[what]
-            values = {r: f"{one} {_attribute(e, what)}" for r, e in calls.items()}
+            single, several = _WORDS[what]
+            values = {r: f"{single} {_attribute(e, what)}" for r, e in calls.items()}
             headline = f"{parties_text(values, f'call {first.op} with ', 'with ', f'different {several}')}, {number}"
             return Diagnosis(_CODES[what], headline, tuple(calls), calls, states)
     return None

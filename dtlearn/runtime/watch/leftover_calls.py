@@ -24,8 +24,8 @@ def _missing_call(views: Mapping[int, RankView]) -> Diagnosis | None:
         counts = {rank: max(histories.get(rank, {-1: None})) for rank in present}
         if len(set(counts.values())) > 1:
             most = max(counts.values())
-            made = {rank: histories[rank][most] for rank in present if counts[rank] == most}
-            return skipped(made, [rank for rank in present if counts[rank] < most], views, "made")
+            callers = {rank: histories[rank][most] for rank in present if counts[rank] == most}
+            return skipped(callers, [rank for rank in present if counts[rank] < most], views, "made")
     return None
 
 
@@ -33,8 +33,8 @@ def _dropped_work(views: Mapping[int, RankView]) -> Diagnosis | None:
     """Asynchronous calls whose Work was thrown away: nobody can have waited for them."""
     dropped: dict[int, Event] = {}
     for rank, view in views.items():
-        if found := [event for event in view.calls if event.detail.get("dropped")]:
-            dropped[rank] = found[0]
+        if works := [event for event in view.calls if event.detail.get("dropped")]:
+            dropped[rank] = works[0]
     if not dropped:
         return None
     states = dict.fromkeys(dropped, "never waited")

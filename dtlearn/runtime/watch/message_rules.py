@@ -54,19 +54,19 @@ def find_stranger(views: Mapping[int, RankView]) -> Diagnosis | None:
     gloo does not check: the rank waits, crashes, or is told "Pair is not connected". All ranks that have such a message
     belong to the fault: whichever of them dies, dies of it.
     """
-    found = {}
+    strangers = {}
     for rank, view in sorted(views.items()):
         if stranger := next((event for event in view.calls if _is_stranger(event)), None):
-            found[rank] = stranger
-    if not found:
+            strangers[rank] = stranger
+    if not strangers:
         return None
-    first = min(found.values(), key=lambda event: event.start_ns)
+    first = min(strangers.values(), key=lambda event: event.start_ns)
     verb, size = "sends to" if first.sends else "receives from", first.detail.get("world_size")
     whom = f"rank {first.peer}, but the job has only {size} rank{'s' * (size != 1)}"
     if first.peer == first.rank:
         whom = "itself: a message needs two ranks; what stays on the rank is copied"
     headline = f"rank {first.rank} {verb} {whom}"
-    return Diagnosis("DTL-P2P-UNMATCHED", headline, (first.rank,), found, dict.fromkeys(found, "called"))
+    return Diagnosis("DTL-P2P-UNMATCHED", headline, (first.rank,), strangers, dict.fromkeys(strangers, "called"))
 
 
 def _is_stranger(event: Event) -> bool:
@@ -145,12 +145,12 @@ def message_deadlock(
     for rank in absent:
         calls[rank] = views[rank].calls[-1] if views[rank].calls else None
         states[rank] = "ended"
-    for one, other in itertools.permutations([*waiting, *(e for e in pending if e not in waiting)], 2):
-        if one.sends and not other.sends and (one.peer, other.peer) == (other.rank, one.rank):
-            tags = one.detail.get("tag", 0), other.detail.get("tag", 0)
-            if tags[0] != tags[1] and one.group_key == other.group_key:
+    for sent, received in itertools.permutations([*waiting, *(e for e in pending if e not in waiting)], 2):
+        if sent.sends and not received.sends and (sent.peer, received.peer) == (received.rank, sent.rank):
+            tags = sent.detail.get("tag", 0), received.detail.get("tag", 0)
+            if tags[0] != tags[1] and sent.group_key == received.group_key:
                 headline = (
-                    f"rank {one.rank} sends to rank {other.rank} with tag {tags[0]}, which receives tag {tags[1]}"
+                    f"rank {sent.rank} sends to rank {received.rank} with tag {tags[0]}, which receives tag {tags[1]}"
                 )
                 return Diagnosis("DTL-P2P-TAG", headline, tuple(blocked), calls, states)
     return Diagnosis("DTL-P2P-UNMATCHED", unmatched(waiting), tuple(blocked), calls, states)

@@ -50,23 +50,23 @@ class Watch:
             self._latest = {}
             return None
         views = self._views(ended)
-        found = find_mismatch(views, self._fitting) if any(fresh) or self._suspicion else None
-        if found is not None:
+        fault = find_mismatch(views, self._fitting) if any(fresh) or self._suspicion else None
+        if fault is not None:
             # Ranks that have not come yet belong in the picture: give them a moment.
-            complete = all(rank in found.calls or view.ended or view.blocked for rank, view in views.items())
+            complete = all(rank in fault.calls or view.ended or view.blocked for rank, view in views.items())
             if complete or (self._suspicion and now - self._suspicion[1] >= _CERTAIN_AFTER):
-                self.diagnosis = found
+                self.diagnosis = fault
             elif self._suspicion is None:
-                self._suspicion = (found, now)
+                self._suspicion = (fault, now)
             return self.diagnosis
-        found = find_deadlock(views)
-        if found is None:
+        fault = find_deadlock(views)
+        if fault is None:
             self._suspicion = None
             self._forget(views)
-        elif self._suspicion is None or self._key(self._suspicion[0]) != self._key(found):
-            self._suspicion = (found, now)
+        elif self._suspicion is None or self._key(self._suspicion[0]) != self._key(fault):
+            self._suspicion = (fault, now)
         elif now - self._suspicion[1] >= _CERTAIN_AFTER:
-            self.diagnosis = found
+            self.diagnosis = fault
         return self.diagnosis
 
     def last_look(self, ended: set[int]) -> Diagnosis | None:
@@ -109,6 +109,6 @@ class Watch:
             self._fitting = {group: set(sorted(known)[-4 * _KEPT :]) for group, known in self._fitting.items()}
 
     @staticmethod
-    def _key(found: Diagnosis) -> tuple[object, ...]:
-        calls = {rank: (e.seq if e is not None else None) for rank, e in found.calls.items()}
-        return (found.code, *sorted(calls.items(), key=str))
+    def _key(fault: Diagnosis) -> tuple[object, ...]:
+        calls = {rank: (e.seq if e is not None else None) for rank, e in fault.calls.items()}
+        return (fault.code, *sorted(calls.items(), key=str))
