@@ -110,14 +110,20 @@ def batch_for(work: Workload, seconds: float) -> int:
     **Communication**: barriers, and one all-reduce of 8 bytes.
     """
     small, large = (_best_backward(work, batch) for batch in _TRIAL)
-    each = (large - small) / (_TRIAL[1] - _TRIAL[0])
-    # A sample costs part of what it seems to, as each backward also has costs of its own; how much depends on the
-    # machine, but on a busy one the line can lie anywhere.
-    whole = large / _TRIAL[1]
-    each = min(whole, max(whole / 2, each))
-    wanted = torch.tensor(_TRIAL[1] + (seconds - large) / each, dtype=torch.float64, device=device())
+    wanted = torch.tensor(samples_in(seconds, small, large), dtype=torch.float64, device=device())
     dist.all_reduce(wanted)
     return max(16, min(4096, round(wanted.item() / dist.get_world_size() / 16) * 16))
+
+
+def samples_in(seconds: float, small: float, large: float) -> float:
+    """How many samples take so long, from the seconds of the two trial batches.
+
+    A sample costs part of what it seems to, as each backward also has costs of its own; how much depends on the
+    machine, but on a busy one the line through both can lie anywhere: at least half is the samples'.
+    """
+    whole = large / _TRIAL[1]
+    each = min(whole, max(whole / 2, (large - small) / (_TRIAL[1] - _TRIAL[0])))
+    return _TRIAL[1] + (seconds - large) / each
 
 
 def added(times: Mapping[str, Sequence[float]], kind: str) -> float:

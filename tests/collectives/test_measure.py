@@ -24,6 +24,13 @@ def test_every_algorithm_is_timed_at_every_size():
             assert times[name][8][0] == max(told[op][name][8][0] for told in per_rank)
 
 
+def test_the_hierarchical_way_is_left_out_where_nodes_would_differ():
+    for times in run_ranks(time_on_rank, 3, "all_reduce", [8], 1, device="cpu").values:
+        assert list(times) == ["library", "ring", "tree", "halving-doubling", "naive"]
+    for times in run_ranks(time_on_rank, 3, "all_reduce", [8], 1, 3, device="cpu").values:
+        assert list(times) == ["library", *ALGORITHMS["all_reduce"]]
+
+
 @pytest.mark.parametrize("plan", [ring.all_reduce(4), tree.all_reduce(8)])
 def test_times_of_a_known_link_give_that_link(plan):
     link = flat(5e-5, 1e9)

@@ -1,14 +1,18 @@
 """Times on ranks: what is measured, not how long it takes."""
 
+import time
+
 import pytest
 import torch
 
 from dtlearn.data_parallel.measure import (
     KINDS,
     Workload,
+    _best_backward,
     added,
     batch_for,
     record_on_rank,
+    samples_in,
     time_on_rank,
     wrap,
 )
@@ -74,6 +78,31 @@ def test_a_recorded_step_of_each_kind():
 def test_all_ranks_choose_the_same_batch():
     one, other = run_ranks(batch_for, 2, SMALL, 1e-3, device="cpu").values
     assert one == other and one % 16 == 0 and 16 <= one <= 4096
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "samples"),
+    [
+        (32.0, 128.0, 512),  # a second each, and nothing else
+        (62.0, 158.0, 482),  # and 30 seconds of its own
+        (128.0, 128.0, 128 + 384 / 0.5),  # nothing for a sample: half of it, at least
+        (200.0, 128.0, 128 + 384 / 0.5),
+        (1.0, 128.0, 512),  # more than everything: no more than that
+    ],
+)
+def test_the_samples_that_take_so_long(small, large, samples):
+    assert samples_in(512.0, small, large) == pytest.approx(samples)
+
+
+def best_and_all():
+    begun = time.perf_counter()
+    best = _best_backward(SMALL, 32)
+    return best, time.perf_counter() - begun
+
+
+def test_the_best_of_eight_is_an_eighth_at_most():
+    for best, all_of_them in run_ranks(best_and_all, 2, device="cpu"):
+        assert 0 < best < all_of_them / 8
 
 
 def test_what_a_kind_adds_is_to_a_local_step_of_the_same_round():

@@ -200,3 +200,17 @@ def test_the_fit_finds_what_made_the_points():
         fit_steps({8: 100})
     with pytest.raises(ValueError, match="larger batches"):
         fit_steps({8: 100, 16: 40})
+
+
+def test_a_decay_of_0_keeps_the_last_step_only_and_others_are_a_share():
+    last = NoiseScale(decay=0)
+    last.add(NoiseEstimate(4.0, 1.0))
+    last.add(NoiseEstimate(2.0, 6.0))
+    assert last.average == (2.0, 6.0) and last.value == 3.0
+    half = NoiseScale(decay=0.5)
+    half.add(NoiseEstimate(4.0, 1.0))
+    half.add(NoiseEstimate(1.0, 4.0))
+    assert half.average == pytest.approx((2.0, 3.0)) and half.value == pytest.approx(1.5)
+    for wrong in (-0.1, 1, 1.5):
+        with pytest.raises(ValueError, match="decay"):
+            NoiseScale(decay=wrong)
