@@ -15,8 +15,10 @@ import torch
 import torch.distributed as dist
 
 import dtlearn
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime import pickles, run_ranks
+from dtlearn.runtime.device import place
 from dtlearn.runtime.errors import LaunchError, NotSendable, RankError
+from dtlearn.runtime.run import Run
 from tests.runtime.full_disk import LINE, full_disk
 
 CELL = """\
@@ -366,3 +368,49 @@ def test_an_error_says_it_too():
     assert caught.value.__notes__ == [LINE]
     assert LINE in caught.value._render_traceback_()
     assert caught.value.record.incomplete == LINE
+
+
+def a_run(fn, **options) -> Run:
+    header = {"init_group": True, "sources": {}}
+    return Run(header, pickles.pack((fn, ()), "fn"), place(2, 0, "cpu"), timeout=20, **options)
+
+
+def test_a_run_has_its_results_output_and_record_until_its_block_is_left():
+    def work():
+        print("hello", dist.get_rank())
+        dist.barrier()
+        return dist.get_rank() + 1
+
+    with a_run(work) as run:
+        assert run.finish() is None
+        assert [event.op for event in run.record("mine")] == ["barrier"] * 2
+        assert run.record("mine").label == "mine"
+    assert [pickles.unpack(result) for result in run.results] == [1, 2]
+    assert run.printed() == {0: "hello 0\n", 1: "hello 1\n"}
+
+
+def test_nothing_of_a_run_is_left_when_its_block_raises():  # the fixture of all these tests looks for what is left
+    def sleep():
+        time.sleep(60)
+
+    begun = time.monotonic()
+    with pytest.raises(KeyError), a_run(sleep):
+        raise KeyError("x")
+    assert time.monotonic() - begun < 20
+
+
+def test_a_run_says_where_its_ranks_stand():
+    def work():
+        if dist.get_rank() == 0:
+            time.sleep(60)
+        dist.barrier()
+
+    with pytest.raises(KeyError), a_run(work) as run:
+        deadline = time.monotonic() + 15
+        while not run.waiting() and time.monotonic() < deadline:
+            run.wait(0.1)
+            run.watch.look(run.ended())
+        assert list(run.waiting()) == [1] and run.waiting()[1].startswith("its 1st barrier, line ")
+        assert run.ended() == set() and run.failures() == ()
+        assert "time.sleep(60)" in run.look()[0].stack[-1]
+        raise KeyError("enough")
