@@ -23,7 +23,6 @@ TESTED_BY = {
     "data_parallel/large_batch/lars": "data_parallel/large_batch/test_lars_lamb.py",
     "grading/classroom/export": "cli/exercises/test_grade_class.py",
     "grading/judge_process/server": "grading/judge_process/test_client.py",
-    "runtime/agent/stack_dumps": "runtime/watch/test_explain.py",
     "runtime/agent/start": "runtime/agent/test_server.py",
     "runtime/lab/head/launch": "runtime/lab/head/test_agent.py",
     "runtime/lab/head/members": "runtime/lab/head/test_agent.py",

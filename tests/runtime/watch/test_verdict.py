@@ -8,14 +8,23 @@ import inspect
 import os
 import re
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.distributed as dist
 
 from dtlearn.runtime import run_ranks
-from dtlearn.runtime.errors import RankError, RanksDisagree, RanksTimeout
+from dtlearn.runtime.errors import CellError, RankError, RanksDisagree, RanksTimeout
 from dtlearn.runtime.faults.codes import ADVICE
+from dtlearn.runtime.faults.diagnosis import Diagnosis
+from dtlearn.runtime.faults.failure import Failure
+from dtlearn.runtime.faults.stacks import Stuck
+from dtlearn.runtime.machine.limits import Limits
+from dtlearn.runtime.watch.stalls import APART
+from dtlearn.runtime.watch.verdict import find_error
+from dtlearn.runtime.watch.watch import Watch
+from tests.runtime.events import Rank
 
 LIMIT = 1.0
 
@@ -211,3 +220,79 @@ def test_a_group_that_is_only_slow_to_come_is_no_fault(tmp_path):
 
     # Rank 2 has ended and needs no group; rank 0 waits for rank 1, which comes later than the first looks.
     assert run_ranks(join, 3, str(tmp_path / "store"), timeout=30, init_group=False).values == [0, 1, 2]
+
+
+class Played:
+    """Ranks that stand still: rank 0 waits, rank 1 failed or computes."""
+
+    limits = Limits()
+
+    def __init__(self, *failures: Failure, printed: dict[int, str] | None = None, faults: dict[int, str] | None = None):
+        self.watch = Watch({})
+        self._failures, self._printed, self._faults = failures, printed, faults or {}
+
+    def ended(self):
+        return {failure.rank for failure in self._failures}
+
+    def failures(self):
+        return self._failures
+
+    def log_faults(self):
+        return self._faults
+
+    def waiting(self):
+        return {0: "its 1st barrier, line 3"}
+
+    def look(self):
+        return [Stuck(0, "waiting", "its 1st barrier, line 3"), Stuck(1, "running", "", ("line 2: work()",))]
+
+    def wait(self, seconds):
+        assert seconds == APART
+
+    def printed(self):
+        return self._printed
+
+
+BOOM = Failure(1, "raised", "ValueError", "boom", "Traceback of rank 1")
+CALLS = {rank: Rank(rank).call(shape=(rank + 4,)).calls[0] for rank in range(2)}
+MISMATCH = Diagnosis("DTL-COLL-SHAPE", "the shapes differ", (0, 1), CALLS, dict.fromkeys(CALLS, "called"))
+
+
+def test_a_run_that_failed_shows_the_traceback_and_a_cell_leaves_it_to_the_notebook():
+    waits = "rank 0 was waiting in its 1st barrier, line 3"
+    run = find_error(Played(BOOM, printed={0: "zero", 1: "one"}), None)
+    assert str(run) == f"rank 1 raised ValueError: boom\n\nTraceback of rank 1\n\n{waits}"
+    assert type(run) is RankError and run.output == {0: "zero", 1: "one"}
+    cell = find_error(Played(BOOM), None, "gather('x'): ")
+    assert str(cell) == f"gather('x'): rank 1 raised ValueError: boom\n{waits}"
+    assert type(cell) is CellError and cell.output == {}
+
+
+def test_a_failure_comes_before_the_time_limit_and_a_fault_that_explains_it_before_the_failure():
+    assert isinstance(find_error(Played(BOOM), 5.0), RankError)
+    lost = replace(BOOM, consequence=True)
+    for failure, faults, code in (
+        (lost, {}, "DTL-COLL-SHAPE"),
+        (BOOM, {}, "DTL-RAISED"),
+        (lost, {1: "disk full"}, "DTL-RANK-LOST"),  # of logs that lack something nothing is concluded
+    ):
+        ranks = Played(failure, faults=faults)
+        ranks.watch.diagnosis = MISMATCH
+        assert find_error(ranks, None).code == code
+
+
+def test_nothing_is_wrong_with_ranks_that_are_done_in_time():
+    assert find_error(Played(), None) is None
+    late = find_error(Played(), 2.0, "run: ")
+    assert str(late).startswith(
+        "run: the ranks did not finish within 2 s:\n  rank 0 waits in its 1st barrier, line 3\n"
+    )
+    assert [one.state for one in late.stuck] == ["waiting", "running"] and late.code == "DTL-STRAGGLER"
+    assert late.last_calls == {}
+
+
+def test_lines_are_added_to_every_error():
+    for error in (find_error(Played(BOOM), None), find_error(Played(), 2.0)):
+        first = str(error)
+        error.add_lines(["All ranks were restarted.", "Really."])
+        assert str(error) == f"{first}\nAll ranks were restarted.\nReally."
