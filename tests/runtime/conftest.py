@@ -22,7 +22,7 @@ WORLDS: list[World] = []  # those that a fixture keeps alive
 
 
 def living() -> set[int]:
-    """Processes that the tests started and that still live, but for the agent and kept worlds with their leaders."""
+    """Processes that the tests started and that still live, but for the agent and kept worlds with their reapers."""
     found = set()
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it ended, or it is another user's

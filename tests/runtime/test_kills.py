@@ -24,11 +24,11 @@ BUSY = DAEMON + "while True: dist.all_reduce(torch.ones(1))"
 
 def victims(who: str, agent: int) -> list[int]:
     """Numbers of the processes below the agent that play this part now."""
-    leaders = children(agent)
-    ranks = [pid for leader in leaders for pid in children(leader)]
+    reapers = children(agent)
+    ranks = [pid for reaper in reapers for pid in children(reaper)]
     return {
         "agent": [agent],
-        "leader": random.sample(leaders, 1) if leaders else [],
+        "reaper": random.sample(reapers, 1) if reapers else [],
         "one rank": random.sample(ranks, 1) if ranks else [],
         "all ranks": ranks,
     }[who]
@@ -70,9 +70,9 @@ def work():
 
 # Drawn anew each time; a test that fails shows what it has drawn.
 DRAW = random.Random()
-RUNS = [(who, round(DRAW.uniform(0, 0.4), 3)) for who in ["one rank", "all ranks", "leader"] * 3 + ["agent"] * 2]
-WORLDS = [(who, round(DRAW.uniform(0, 1.2), 3)) for who in ["one rank", "all ranks", "leader", "agent"]]
-STOPS = [(who, round(DRAW.uniform(0, 0.05), 3)) for who in ["one rank", "leader"]]
+RUNS = [(who, round(DRAW.uniform(0, 0.4), 3)) for who in ["one rank", "all ranks", "reaper"] * 3 + ["agent"] * 2]
+WORLDS = [(who, round(DRAW.uniform(0, 1.2), 3)) for who in ["one rank", "all ranks", "reaper", "agent"]]
+STOPS = [(who, round(DRAW.uniform(0, 0.05), 3)) for who in ["one rank", "reaper"]]
 HEADS = [round(DRAW.uniform(0, 1.5), 3) for _ in range(3)]
 
 
@@ -144,7 +144,7 @@ def test_when_program_and_agent_are_killed_at_once_only_a_folder_stays_and_the_n
         agent = int(head.stdout.readline())
         assert head.stdout.readline() == "now\n"
         deadline = time.monotonic() + 20
-        while len(descendants(agent)) < 5 and time.monotonic() < deadline:  # a leader, two ranks, two daemons
+        while len(descendants(agent)) < 5 and time.monotonic() < deadline:  # a reaper, two ranks, two daemons
             time.sleep(0.01)
         below = {agent, *descendants(agent)}
         assert len(below) >= 6

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...runtime.errors import DtlearnError
 from ...runtime.lab.head.agent import LabAgent
-from ...runtime.lab.head.port import Peer
+from ...runtime.lab.head.port import JoinedNode
 from ...runtime.lab.reachability import ADVICE, failed_pairs
 from ...runtime.world.world import World
 from .check import Check, first_line
@@ -18,13 +18,14 @@ _PATIENCE = 60.0  # seconds
 _HANGS = 'docs/lab.md, "When it hangs", goes from message to action.'
 
 
-def check_mesh(peers: list[Peer]) -> Check:
+def check_mesh(joined: list[JoinedNode]) -> Check:
     """Every node connects to every other one."""
-    if len(peers) < 2:
+    if len(joined) < 2:
         return Check("reach each other", "ok", "one node has nobody to reach")
-    if pairs := failed_pairs(peers):
+    if pairs := failed_pairs(joined):
         return Check("reach each other", "problem", "; ".join(pairs), ADVICE)
-    return Check("reach each other", "ok", f"{len(peers) * (len(peers) - 1)} connections, each node to each other one")
+    pairs_tried = len(joined) * (len(joined) - 1)
+    return Check("reach each other", "ok", f"{pairs_tried} connections, each node to each other one")
 
 
 def try_ranks(agent: LabAgent) -> list[Check]:

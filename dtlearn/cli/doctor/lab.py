@@ -19,8 +19,8 @@ from ... import __version__
 from ...runtime.errors import DtlearnError, LaunchError
 from ...runtime.lab.config import Lab, read_lab
 from ...runtime.lab.head.agent import LabAgent
-from ...runtime.lab.head.members import Roster, software
-from ...runtime.lab.head.port import Peer
+from ...runtime.lab.head.members import Members, software
+from ...runtime.lab.head.port import JoinedNode
 from ...runtime.lab.head.start_nodes import command_to_type
 from ...runtime.words import ranks_text
 from . import group, nodes
@@ -82,18 +82,18 @@ def examine(lab: Lab, say: Callable[[str], None]) -> LabReport:
     begun = time.monotonic()
     count = f"{len(lab.nodes)} node{'s' * (len(lab.nodes) > 1)}, {lab.size} rank{'s' * (lab.size > 1)}"
     try:
-        roster = Roster(lab, say)
+        members = Members(lab, say)
     except LaunchError as error:
         advice = f"`dtlearn lab-token {lab.head.token_file}` makes a new token; `ip -4 addr` lists addresses."
         head = Section("head", (Check("listens", "problem", str(error), advice),))
         return LabReport(f"{lab.path}: {count}", (head,), time.monotonic() - begun)
-    agent = LabAgent(lab, say, roster)
+    agent = LabAgent(lab, say, members)
     try:
-        absent = roster.call()
-        peers = [p for n in lab.nodes if (p := roster.port.peers.get(n.host)) is not None]
+        absent = members.call()
+        joined = [p for n in lab.nodes if (p := members.port.nodes.get(n.host)) is not None]
         with ThreadPoolExecutor(len(lab.nodes)) as pool:
-            nodes = list(pool.map(partial(_node, lab, roster, absent), range(len(lab.nodes))))
-        sections = (Section("head", _head(lab, roster)), *nodes, Section("all nodes", _together(lab, agent, peers)))
+            nodes = list(pool.map(partial(_node, lab, members, absent), range(len(lab.nodes))))
+        sections = (Section("head", _head(lab, members)), *nodes, Section("all nodes", _together(lab, agent, joined)))
     finally:
         agent.close()
     return LabReport(f"{lab.path}: {count}", sections, time.monotonic() - begun)
@@ -109,30 +109,30 @@ def format_report(report: LabReport, width: int = 120) -> str:
     return "\n".join([*lines, "", f"Checked in {report.seconds:.1f} s. {end}"])
 
 
-def _head(lab: Lab, roster: Roster) -> tuple[Check, ...]:
+def _head(lab: Lab, members: Members) -> tuple[Check, ...]:
     own = ", ".join(f"{name} {version}" for name, version in sorted(software().items()))
     found = [Check("software", "ok", own)]
-    text = f"{roster.port.address}, for who has {lab.head.token_file}"
+    text = f"{members.port.address}, for who has {lab.head.token_file}"
     if ipaddress.ip_address(lab.head.address).is_loopback and _far(lab):
         advice = "Other machines cannot reach it: `address` has to be this machine's own in their network (ip -4 addr)."
         return (*found, Check("listens", "note", f"{text}: the loopback", advice))
     return (*found, Check("listens", "ok", text))
 
 
-def _node(lab: Lab, roster: Roster, absent: dict[str, str], number: int) -> Section:
+def _node(lab: Lab, members: Members, absent: dict[str, str], number: int) -> Section:
     """What is found on one node. It may be called for several nodes at once."""
     config, host = lab.nodes[number], lab.nodes[number].host
     title = f"{host} ({ranks_text(lab.ranks_of(number))})"
-    command = command_to_type(config, roster.port.address, lab.head.token_file)
-    if (peer := roster.port.peers.get(host)) is None:
+    command = command_to_type(config, members.port.address, lab.head.token_file)
+    if (node := members.port.nodes.get(host)) is None:
         return Section(title, (nodes.check_absent(config, absent.get(host, f"{host} left"), command),))
     try:
-        facts, wall = _facts(peer)
+        facts, wall = _facts(node)
     except DtlearnError as error:  # it answered the greeting, and then no more
         return Section(title, (nodes.check_absent(config, first_line(error), command),))
-    said, d, far = peer.said, nodes, _far(lab)
+    said, d, far = node.said, nodes, _far(lab)
     checks: list[tuple[str, Callable[[], Check]]] = [
-        ("joined", lambda: d.check_joined(config, said, peer.within_ns)),
+        ("joined", lambda: d.check_joined(config, said, node.within_ns)),
         ("software", lambda: d.check_software(said["software"])),
         ("interface", lambda: d.check_network(said, far)),
         ("host name", lambda: d.check_name(facts, said["interface"], far)),
@@ -140,7 +140,7 @@ def _node(lab: Lab, roster: Roster, absent: dict[str, str], number: int) -> Sect
         ("memory", lambda: d.check_memory(config.ranks, facts["memory"])),
         ("shared memory", lambda: check_shared_memory(facts["shared_memory"])),
         ("GPUs", lambda: d.check_gpus(config, said["num_gpus"], facts["gpus"], facts["visible"])),
-        ("clock", lambda: d.check_clock(peer.within_ns, wall)),
+        ("clock", lambda: d.check_clock(node.within_ns, wall)),
     ]
     return Section(title, tuple(attempt(name, check) for name, check in checks))
 
@@ -149,16 +149,16 @@ def _far(lab: Lab) -> bool:
     return any(node.start != "local" for node in lab.nodes)
 
 
-def _facts(peer: Peer) -> tuple[dict[str, Any], float]:
+def _facts(node: JoinedNode) -> tuple[dict[str, Any], float]:
     """What a node says of itself, and by how many seconds its wall clock is ahead of ours."""
-    facts: dict[str, Any] = peer.ask({"do": "look"})["facts"]
+    facts: dict[str, Any] = node.ask({"do": "look"})["facts"]
     return facts, (facts["time_ns"] - time.time_ns()) / 1e9
 
 
-def _together(lab: Lab, agent: LabAgent, peers: list[Peer]) -> tuple[Check, ...]:
-    found = [attempt("reach each other", lambda: group.check_mesh(peers))] if peers else []
-    if len(peers) < len(lab.nodes):
-        here = f"not tried: {len(peers)} of {len(lab.nodes)} nodes are here"
+def _together(lab: Lab, agent: LabAgent, joined: list[JoinedNode]) -> tuple[Check, ...]:
+    found = [attempt("reach each other", lambda: group.check_mesh(joined))] if joined else []
+    if len(joined) < len(lab.nodes):
+        here = f"not tried: {len(joined)} of {len(lab.nodes)} nodes are here"
         return (*found, Check("all-reduce", "note", here, "First put right what stands above."))
     if found[0].state == "problem":
         return (*found, Check("all-reduce", "note", "not tried: it would hang", "First put right what stands above."))

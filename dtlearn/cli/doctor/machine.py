@@ -122,11 +122,11 @@ def check_other_ranks(table: dict[int, tuple[int, str]] | None, own: int) -> Che
     name = "other ranks"
     if table is None:
         return Check(name, "ok", "not looked for on this system")
-    # What was forked from an agent still shows the agent's command line: the leaders of its runs, and their ranks.
+    # What was forked from an agent still shows the agent's command line: the reapers of its runs, and their ranks.
     ours = {pid: parent for pid, (parent, line) in table.items() if "dtlearn.runtime.agent.server" in line}
     agents = {pid: parent for pid, parent in ours.items() if parent not in ours and pid != own}
-    leaders = {pid for pid, parent in ours.items() if parent in agents}
-    ranks = [pid for pid, parent in ours.items() if parent in leaders]
+    reapers = {pid for pid, parent in ours.items() if parent in agents}
+    ranks = [pid for pid, parent in ours.items() if parent in reapers]
     stray = sorted(pid for pid, parent in agents.items() if parent == 1)
     if stray:
         advice = f"If no program of yours uses them any more: kill {' '.join(map(str, stray))}"

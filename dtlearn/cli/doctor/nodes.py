@@ -19,7 +19,7 @@ _BUSY = 0.1  # share of a GPU's memory that an idle driver does not need
 
 
 def check_absent(node: NodeConfig, why: str, command: str) -> Check:
-    """A node that did not join. `why`: what the roster says. `command`: what a person would type there."""
+    """A node that did not join. `why`: what the head says. `command`: what a person would type there."""
     by_hand = f"Type it there, and read what it says: {command}"
     advice = {
         "manual": by_hand,

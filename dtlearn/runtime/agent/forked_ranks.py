@@ -1,6 +1,6 @@
 """The ranks of one start request, and all that they start: forks them, signals them, reports their deaths, ends them.
 
-It lives in a leader process of its own (isolation levels 1 and 2) or in the agent (level 0, and systems without
+It lives in a reaper process of its own (isolation levels 1 and 2) or in the agent (level 0, and systems without
 Linux's means). Either way it runs no code of the learner's.
 """
 
@@ -31,7 +31,7 @@ become_rank(RankSpec(**spec), socket.socket(fileno=channel), output, parent)
 """
 
 
-class Family:
+class ForkedRanks:
     """Ranks that were started together.
 
     Args:

@@ -1,7 +1,7 @@
-"""The leader of one run: a small process between the agent and the ranks that makes sure nothing of them stays.
+"""The reaper of one run: a small process between the agent and the ranks that makes sure nothing of them stays.
 
 The kernel hands it every process of the run that loses its parent, however it tried to get away (a second fork, a
-session of its own). When the last rank has ended, or the agent is gone, the leader ends them all, says so, and ends.
+session of its own). When the last rank has ended, or the agent is gone, the reaper ends them all, says so, and ends.
 At isolation level 2 it is process number 1 of namespaces of its own: its end is the end of everything in them.
 """
 
@@ -21,17 +21,17 @@ from .. import wire
 from ..machine import namespaces
 from ..machine.isolation import refused
 from ..machine.processes import children, close_all_but, sweep
-from .forked_ranks import Family
+from .forked_ranks import ForkedRanks
 
-_ANSWER_TIME = 2.0  # seconds; a leader takes microseconds, but learners' code could have stopped it
+_ANSWER_TIME = 2.0  # seconds; a reaper takes microseconds, but learners' code could have stopped it
 _START_TIME = 30.0
 
 
-class Leader:
-    """The agent's end of a leader. Makes it, and through it the ranks.
+class Reaper:
+    """The agent's end of a reaper. Makes it, and through it the ranks.
 
     Args:
-        request, descriptors: as for `Family`; the descriptors are closed here.
+        request, descriptors: as for `ForkedRanks`; the descriptors are closed here.
 
     Raises:
         OSError: the namespaces of level 2 are refused, or the process could not be made.
@@ -44,7 +44,7 @@ class Leader:
         if self.pid == 0:
             try:
                 close_all_but({0, 1, 2, theirs.fileno(), *descriptors})
-                _lead(theirs, request, descriptors)
+                _become_reaper(theirs, request, descriptors)
             except BaseException:
                 traceback.print_exc()  # into the agent's log
             finally:
@@ -108,8 +108,8 @@ def _innermost_pid(pid: int) -> int:
         return next(int(line.split()[-1]) for line in file if line.startswith("NSpid:"))
 
 
-def _lead(control: socket.socket, request: dict[str, Any], descriptors: list[int]) -> None:
-    """The leader's process."""
+def _become_reaper(control: socket.socket, request: dict[str, Any], descriptors: list[int]) -> None:
+    """The reaper's process."""
     signal.set_wakeup_fd(-1)  # the agent's
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()  # a signal to the agent's group is not for it
@@ -123,44 +123,44 @@ def _lead(control: socket.socket, request: dict[str, Any], descriptors: list[int
     os.set_blocking(wake_write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    family = Family(request, descriptors)
+    forked = ForkedRanks(request, descriptors)
     level = (request["common"].get("isolation") or {}).get("level", 1)
     if level == 2:
         namespaces.keep_out()
-    control.sendall(wire.encode({"pids": family.pids}))
+    control.sendall(wire.encode({"pids": forked.pids}))
     with contextlib.suppress(EOFError, OSError):
         wire.receive(control)
-        _serve(family, control, wake_read)
-    cut_short = bool(family.living)  # the agent is gone, or it wants the end: how single ranks ended says nothing
-    family.kill()
+        _serve(forked, control, wake_read)
+    cut_short = bool(forked.living)  # the agent is gone, or it wants the end: how single ranks ended says nothing
+    forked.kill()
     sweep(alone=level == 2)
     if not cut_short:
-        family.close()
+        forked.close()
     os._exit(0)
 
 
-def _serve(family: Family, control: socket.socket, wake: int) -> None:
+def _serve(forked: ForkedRanks, control: socket.socket, wake: int) -> None:
     """Signal ranks when the agent asks for it, until the last one has ended or there is nobody to ask."""
     decoder = wire.Decoder()
-    while family.living:
+    while forked.living:
         both: list[Any] = [control, wake]
         ready = select.select(both, [], [])[0]
         if wake in ready:
             os.read(wake, 4096)
-        _wait_for_children(family)
+        _wait_for_children(forked)
         if control in ready:
             data = control.recv(1 << 16)
             if not data:
                 return
             for request, _ in decoder.feed(data):
-                alive = family.signal(request["indices"], request["signal"], request["group"])
+                alive = forked.signal(request["indices"], request["signal"], request["group"])
                 control.sendall(wire.encode({"alive": alive}))
 
 
-def _wait_for_children(family: Family) -> None:
+def _wait_for_children(forked: ForkedRanks) -> None:
     with contextlib.suppress(ChildProcessError):
         while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            family.ended(*found)
+            forked.ended(*found)
 
 
 def _shut_in(request: dict[str, Any]) -> None:

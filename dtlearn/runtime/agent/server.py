@@ -5,11 +5,11 @@ quick (forking the notebook kernel is neither: after one multi-threaded torch op
 process that started it goes away, in whatever way, its control socket closes, and it ends every rank and itself.
 Where forking is not safe (macOS, more than one thread) each rank is a new interpreter instead.
 
-    head -- agent +- leader of a run -- ranks -- whatever they start
-                 +- leader of a run -- ...
+    head -- agent +- reaper of a run -- ranks -- whatever they start
+                 +- reaper of a run -- ...
 
-Whichever of these is killed, a neighbour is left that ends what it leaves: the leader outlives its agent for a moment,
-and the agent sweeps after its leaders.
+Whichever of these is killed, a neighbour is left that ends what it leaves: the reaper outlives its agent for a moment,
+and the agent sweeps after its reapers.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from .. import wire
 from ..machine import namespaces
 from ..machine.processes import SIGKILL_PATIENCE, children, descendants, sweep
 from ..machine.run_folder import delete_stale_directories
-from .forked_ranks import Family, may_fork
-from .reaper import Leader
+from .forked_ranks import ForkedRanks, may_fork
+from .reaper import Reaper
 
 
 class Agent:
@@ -39,8 +39,8 @@ class Agent:
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
-        self._leaders: dict[int, Leader] = {}  # by their pid
-        self._families: list[Family] = []  # of level 0: their ranks are this process's own children
+        self._reapers: dict[int, Reaper] = {}  # by their pid
+        self._forked: list[ForkedRanks] = []  # of level 0: their ranks are this process's own children
         self._folders: set[str] = set()  # of runs
         self._ending: set[str] = set()  # folders of runs that nobody wants any more, to be deleted after their ranks
         self._sweep_until = 0.0
@@ -107,33 +107,33 @@ class Agent:
         self._folders = {f for f in self._folders if os.path.isdir(f)} | {request["common"]["run_dir"]}
         level = (request["common"].get("isolation") or {}).get("level", 1)
         if level == 0 or sys.platform != "linux":
-            family = Family(request, descriptors)
-            self._families.append(family)
-            return {"pids": family.pids}
-        leader = Leader(request, descriptors)
-        self._leaders[leader.pid] = leader
-        return {"pids": leader.pids}
+            forked = ForkedRanks(request, descriptors)
+            self._forked.append(forked)
+            return {"pids": forked.pids}
+        reaper = Reaper(request, descriptors)
+        self._reapers[reaper.pid] = reaper
+        return {"pids": reaper.pids}
 
     def _signal(self, pids: list[int], number: int, group: bool) -> dict[str, Any]:
-        """Signal ranks by pid; those of living leaders and own children only."""
+        """Signal ranks by pid; those of living reapers and own children only."""
         self._reap()
         alive: set[int] = set()
-        for leader in list(self._leaders.values()):
-            if mine := [pid for pid in pids if pid in leader.pids]:
-                alive |= set(leader.signal(mine, number, group))
-        for family in self._families:
-            if indices := [index for pid, index in family.living.items() if pid in pids]:
-                alive |= {family.pids[index] for index in family.signal(indices, number, group)}
+        for reaper in list(self._reapers.values()):
+            if mine := [pid for pid in pids if pid in reaper.pids]:
+                alive |= set(reaper.signal(mine, number, group))
+        for forked in self._forked:
+            if indices := [index for pid, index in forked.living.items() if pid in pids]:
+                alive |= {forked.pids[index] for index in forked.signal(indices, number, group)}
         return {"alive": [pid for pid in pids if pid in alive]}
 
     def _end(self, run_dir: str) -> dict[str, Any]:
         """End all that was started for a run which nobody wants any more, then delete its folder."""
-        for leader in self._leaders.values():
-            if leader.run_dir == run_dir:
-                leader.end()
-        for family in self._families:
-            if family.run_dir == run_dir:
-                family.kill()
+        for reaper in self._reapers.values():
+            if reaper.run_dir == run_dir:
+                reaper.end()
+        for forked in self._forked:
+            if forked.run_dir == run_dir:
+                forked.kill()
         self._ending.add(run_dir)
         self._reap()
         return {}
@@ -142,26 +142,26 @@ class Agent:
         with contextlib.suppress(ChildProcessError):
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 self._ended(*found)
-        in_use = {leader.run_dir for leader in self._leaders.values()} | {family.run_dir for family in self._families}
+        in_use = {reaper.run_dir for reaper in self._reapers.values()} | {forked.run_dir for forked in self._forked}
         for run_dir in self._ending - in_use:
             shutil.rmtree(run_dir, ignore_errors=True)
             self._ending.discard(run_dir)
 
     def _ended(self, pid: int, status: int) -> None:
-        if leader := self._leaders.pop(pid, None):
-            leader.end()
+        if reaper := self._reapers.pop(pid, None):
+            reaper.end()
             # One that was killed could not clean up: what its ranks started comes to us, the moment they have died.
             if status != 0:
                 self._sweep_until = time.monotonic() + SIGKILL_PATIENCE
                 self._sweep_orphans()
-        for family in [f for f in self._families if pid in f.living]:
-            family.ended(pid, status)
-            if not family.living:
-                family.close()
-                self._families.remove(family)
+        for forked in [f for f in self._forked if pid in f.living]:
+            forked.ended(pid, status)
+            if not forked.living:
+                forked.close()
+                self._forked.remove(forked)
 
     def _sweep_orphans(self) -> None:
-        spare = {*self._leaders, *(pid for family in self._families for pid in family.living)}
+        spare = {*self._reapers, *(pid for forked in self._forked for pid in forked.living)}
         for pid in children(os.getpid()):
             for one in [] if pid in spare else [pid, *descendants(pid)]:
                 with contextlib.suppress(ProcessLookupError):
@@ -169,14 +169,14 @@ class Agent:
 
     def _end_all(self) -> None:
         """The head is gone: end its ranks, and delete the folders of runs that it could not delete itself."""
-        for leader in self._leaders.values():
-            leader.end()
+        for reaper in self._reapers.values():
+            reaper.end()
         deadline = time.monotonic() + SIGKILL_PATIENCE
-        while self._leaders and time.monotonic() < deadline:
+        while self._reapers and time.monotonic() < deadline:
             self._reap()
             time.sleep(0.002)
-        for family in self._families:
-            family.kill()
+        for forked in self._forked:
+            forked.kill()
         sweep(self._ended)
         for folder in self._folders:
             shutil.rmtree(folder, ignore_errors=True)

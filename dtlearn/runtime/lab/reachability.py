@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..errors import LaunchError
-from .head.port import Peer
+from .head.port import JoinedNode
 
 ADVICE = (
     "Between the nodes every TCP port must be open. If a machine has several networks, name the one that they share "
@@ -17,26 +17,26 @@ ADVICE = (
 _PATIENCE = 4.0  # seconds for a connection between two machines of one lab
 
 
-def probe_mesh(peers: list[Peer]) -> None:
+def probe_mesh(joined: list[JoinedNode]) -> None:
     """Let each node connect to each other one. Raises LaunchError that names the pairs that fail."""
-    if lines := failed_pairs(peers):
+    if lines := failed_pairs(joined):
         first = "nodes cannot reach each other, so no group of their ranks can form:"
         raise LaunchError("\n".join([first, *(f"  {line}" for line in lines), ADVICE]))
 
 
-def failed_pairs(peers: list[Peer]) -> list[str]:
+def failed_pairs(joined: list[JoinedNode]) -> list[str]:
     """Let each node connect to each other one. Returns a line for each pair that fails."""
-    places = {p.host: [p.said["address"], p.ask({"do": "listen"})["port"]] for p in peers}
-    with ThreadPoolExecutor(len(peers)) as pool:
+    places = {p.host: [p.said["address"], p.ask({"do": "listen"})["port"]] for p in joined}
+    with ThreadPoolExecutor(len(joined)) as pool:
         tries = {
             p.host: pool.submit(
                 p.ask, {"do": "probe", "targets": {host: at for host, at in places.items() if host != p.host}}
             )
-            for p in peers
+            for p in joined
         }
         told = {host: future.result()["failed"] for host, future in tries.items()}
     return [
-        f"{source} ({places[source][0]}, {next(p for p in peers if p.host == source).said['interface']}) "
+        f"{source} ({places[source][0]}, {next(p for p in joined if p.host == source).said['interface']}) "
         f"-> {target} ({places[target][0]}): {error}"
         for source, failed in told.items()
         for target, error in failed.items()

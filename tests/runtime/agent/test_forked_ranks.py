@@ -1,4 +1,4 @@
-"""Ranks without a leader, as on systems that have no means for one (level 0): children of the agent itself."""
+"""Ranks without a reaper, as on systems that have no means for one (level 0): children of the agent itself."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The leader of a run: nothing that a rank starts outlives the run, however it tried, and nobody else is touched."""
+"""The reaper of a run: nothing that a rank starts outlives the run, however it tried, and nobody else is touched."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from dtlearn.runtime.machine.isolation import Isolation, probe
 from dtlearn.runtime.machine.processes import descendants
 from tests.runtime.strays import DAEMON, all_gone, lives, start_daemon
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="leaders need Linux")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reapers need Linux")
 LEVELS = [1, pytest.param(2, marks=pytest.mark.skipif(probe().level < 2, reason="not allowed on this machine"))]
 
 

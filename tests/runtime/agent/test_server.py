@@ -212,7 +212,7 @@ def test_without_forking_every_rank_is_a_new_interpreter(monkeypatch):
         assert agent.hello()["forks"] is False
         result = run_ranks(look, 2, timeout=60, record=True)
         assert [total for _, total in result] == [2.0, 2.0]
-        assert len({leader for leader, _ in result}) == 1
+        assert len({reaper for reaper, _ in result}) == 1
         assert len(result.record) == 2
     finally:
         agent.end()

@@ -14,8 +14,8 @@ from ...link.link import Link
 from ...rank.spec import NodePlace
 from ..config import Lab
 from ..reachability import probe_mesh
-from .members import Roster
-from .node_agent import RemoteAgent
+from .members import Members
+from .node_agent import NodeAgent
 from .store import LabStore
 
 _PID_BITS = 32  # a rank's number for the head: its node (from 1) above these bits, its process id there below
@@ -27,16 +27,16 @@ class LabAgent:
     Args:
         lab: its machines.
         say: receives what a person wants to know meanwhile; None: it is printed.
-        roster: of nodes that were called already; it is closed with this.
+        members: of nodes that were called already; it is closed with this.
     """
 
     seconds_to_notice_a_loss = 3.0  # three heartbeats
 
-    def __init__(self, lab: Lab, say: Callable[[str], None] | None = None, roster: Roster | None = None) -> None:
+    def __init__(self, lab: Lab, say: Callable[[str], None] | None = None, members: Members | None = None) -> None:
         self.lab, self._say = lab, say or (lambda text: print(text, flush=True))
-        self._roster = roster
+        self._members = members
         self._store: LabStore | None = None
-        self._agents: dict[int, RemoteAgent] = {}
+        self._agents: dict[int, NodeAgent] = {}
 
     @property
     def gathered(self) -> bool:
@@ -55,19 +55,19 @@ class LabAgent:
         """Have all nodes joined, and able to reach each other. Raises LaunchError, saying which is not, and why."""
         self._drop_run()
         try:
-            self._roster = self._roster or Roster(self.lab, self._say)
-            self._roster.gather()
+            self._members = self._members or Members(self.lab, self._say)
+            self._members.gather()
             self._store = LabStore(run_dir)
             if len(self.lab.nodes) > 1:
-                probe_mesh([self._roster.peer(node) for node in range(len(self.lab.nodes))])
+                probe_mesh([self._members.joined(node) for node in range(len(self.lab.nodes))])
         except BaseException:
             self.close()
             raise
 
     def hosts(self) -> list[dict[str, Any]]:
         """What each node that is there said of itself, with `clock_within_ns`, how well its clock is known."""
-        peers = self._roster.port.peers if self._roster else {}
-        found = [peers[n.host] for n in self.lab.nodes if n.host in peers]
+        joined = self._members.port.nodes if self._members else {}
+        found = [joined[n.host] for n in self.lab.nodes if n.host in joined]
         return [{**p.said, "ahead_ns": p.ahead_ns, "clock_within_ns": p.within_ns} for p in found]
 
     def check(self, ranks: list[int]) -> None:
@@ -96,7 +96,7 @@ class LabAgent:
         alive = []
         for node, agent in list(self._agents.items()):
             mine = [handle for handle in pids if _node(handle) == node]
-            if mine and agent.peer.lost is None:
+            if mine and agent.joined.lost is None:
                 with contextlib.suppress(HostLost):
                     there = [self.where(handle)["pid"] for handle in mine]
                     alive += [_handle(node, p) for p in agent.signal(there, number, group)]
@@ -113,13 +113,13 @@ class LabAgent:
     def close(self) -> None:
         """Send the nodes home; they end their ranks."""
         self._drop_run()
-        if self._roster is not None:
-            self._roster.close()
-            self._roster = None
+        if self._members is not None:
+            self._members.close()
+            self._members = None
 
     def abandon(self, run_dir: str) -> None:
-        if self._roster is not None:
-            self._roster.port.abandon()
+        if self._members is not None:
+            self._members.port.abandon()
         if self._store is not None:
             self._store.abandon(run_dir)
 
@@ -131,29 +131,29 @@ class LabAgent:
             self._store.close()
             self._store = None
 
-    def agent(self, node: int) -> RemoteAgent:
+    def agent(self, node: int) -> NodeAgent:
         """The agent of a node. Raises HostLost if that node is not there."""
-        if self._roster is None or self._store is None:
+        if self._members is None or self._store is None:
             raise HostLost("the nodes of this lab were sent home; `%world restart` calls them again")
-        peer = self._roster.peer(node)
+        joined = self._members.joined(node)
         old = self._agents.get(node)
-        if old is None or old.peer is not peer:
+        if old is None or old.joined is not joined:
             if old is not None:  # it was lost, and has joined again
                 old.close()
-            self._agents[node] = RemoteAgent(peer, node, self._store.address)
+            self._agents[node] = NodeAgent(joined, node, self._store.address)
         return self._agents[node]
 
-    def _place(self, agent: RemoteAgent, rank: int) -> NodePlace:
+    def _place(self, agent: NodeAgent, rank: int) -> NodePlace:
         node = self.lab.node_of(rank)
-        said = agent.peer.said
+        said = agent.joined.said
         return NodePlace(
             local_rank=rank - self.lab.first_rank(node),
             local_world_size=self.lab.nodes[node].ranks,
             node_rank=node,
             num_nodes=len(self.lab.nodes),
-            master_addr=str(self.agent(0).peer.said["address"]),
+            master_addr=str(self.agent(0).joined.said["address"]),
             interface=str(said["interface"]),
-            ahead_ns=agent.peer.ahead_ns,
+            ahead_ns=agent.joined.ahead_ns,
         )
 
     def environment(self, node: int) -> dict[str, str]:

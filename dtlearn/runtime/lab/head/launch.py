@@ -14,7 +14,7 @@ from ...machine.run_folder import run_directory
 from ...output import Sink
 from ..streams import Note, Stream
 from .agent import LabAgent
-from .node_agent import RemoteAgent
+from .node_agent import NodeAgent
 
 
 def launch_on_lab(
@@ -50,7 +50,7 @@ def launch_on_lab(
 
 def _launch(lab: LabAgent, source: str, size: int, args: list[str], timeout: float, sink: Sink) -> None:
     agents = [lab.agent(node) for node in range(len(lab.lab.nodes))]
-    first = agents[0].peer
+    first = agents[0].joined
     request = {
         "do": "launch",
         "source": source,
@@ -81,14 +81,14 @@ class RemoteProcess:
         lost: is told why, if its host is gone before it ends.
     """
 
-    def __init__(self, agent: RemoteAgent, request: dict[str, Any], lost: list[str]) -> None:
+    def __init__(self, agent: NodeAgent, request: dict[str, Any], lost: list[str]) -> None:
         self._lost = lost
         self._code: Future[int] = Future()
         (far_in, near_in), (near_out, far_out), (near_err, far_err) = (os.pipe() for _ in range(3))
         self.stdin: IO[bytes] | None = os.fdopen(near_in, "wb")
         self.stdout: IO[bytes] | None = os.fdopen(near_out, "rb")
         self.stderr: IO[bytes] | None = os.fdopen(near_err, "rb")
-        streams = agent.peer.streams
+        streams = agent.joined.streams
 
         def open_streams() -> list[int]:
             numbers = [streams.number() for _ in range(4)]
@@ -98,9 +98,9 @@ class RemoteProcess:
             Stream(streams, numbers[3], None, on_end=self._ended)
             return numbers
 
-        numbers = agent.peer.port.loop.call(open_streams)
+        numbers = agent.joined.port.loop.call(open_streams)
         try:
-            agent.peer.ask({**request, "streams": numbers})
+            agent.joined.ask({**request, "streams": numbers})
         except BaseException:
             for end in (self.stdin, self.stdout, self.stderr):
                 end.close()

@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import HostLost, LaunchError
 from ...words import ranks_text
 from ..config import Lab, NodeConfig
-from .port import HeadPort, Peer
+from .port import HeadPort, JoinedNode
 from .start_nodes import Starter, command_to_type
 
 _TELL_EVERY = 10.0  # seconds between two lines that say for whom we wait
@@ -25,7 +25,7 @@ def software() -> dict[str, str]:
     return {"dtlearn": own, "python": python, "torch": version("torch").partition("+")[0]}
 
 
-class Roster:
+class Members:
     """The nodes of a lab, from the start of the first to the end of all."""
 
     def __init__(self, lab: Lab, say: Callable[[str], None]) -> None:
@@ -36,12 +36,12 @@ class Roster:
         self._lost: dict[str, str] = {}  # the latest loss of each host
         self.port = HeadPort(lab.head, self._admit, self._told_of_loss)
 
-    def peer(self, node: int) -> Peer:
+    def joined(self, number: int) -> JoinedNode:
         """The node of that number. Raises HostLost if it is not there."""
-        host = self.lab.nodes[node].host
-        if (peer := self.port.peers.get(host)) is None:
+        host = self.lab.nodes[number].host
+        if (node := self.port.nodes.get(host)) is None:
             raise HostLost(self._lost.get(host) or self._told_of_loss(host, "it has not joined"))
-        return peer
+        return node
 
     def gather(self) -> None:
         """Wait until all nodes are there; start those that are not.
@@ -63,7 +63,7 @@ class Roster:
         """
         problems: dict[str, str] = {}
         self._refused.clear()
-        absent = [n for n in self.lab.nodes if n.host not in self.port.peers]
+        absent = [n for n in self.lab.nodes if n.host not in self.port.nodes]
         by_hand = [n for n in absent if n.start == "manual"]
         for node in by_hand:
             self._say(f"type on {node.host}:\n  {self._command(node)}")
@@ -75,7 +75,7 @@ class Roster:
                     old.close(0)
                 self._starters[node.host] = Starter(node, self.port.address, self.port.token.text())
         begun = told = time.monotonic()
-        while missing := [n.host for n in absent if n.host not in self.port.peers and n.host not in problems]:
+        while missing := [n.host for n in absent if n.host not in self.port.nodes and n.host not in problems]:
             with self.port.changed:
                 self.port.changed.wait(0.2)
             now, wait = time.monotonic(), self.lab.head.wait
@@ -107,7 +107,7 @@ class Roster:
     def _admit(self, said: dict[str, Any]) -> str | None:
         """In the port's thread: why a node may not join; None if it may."""
         config = self._configs.get(said.get("host", ""))
-        if config is None or config.host in self.port.peers:
+        if config is None or config.host in self.port.nodes:
             why = f"{said.get('host')!r} is no node of {self.lab.path.name}; it has {', '.join(self._configs)}"
             if config is not None:
                 why = f"a node {config.host} has joined already"

@@ -13,26 +13,26 @@ from ... import wire
 from ..log_relay import LogWriter
 from ..loop import READ
 from ..streams import Note, Stream
-from .port import Peer
+from .port import JoinedNode
 
 _CHANNELS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 
 
-class RemoteAgent:
+class NodeAgent:
     """Starts ranks on a node and carries their bytes: channels, output, kernel connections, call logs.
 
     Args:
-        peer: the node.
+        joined: the node.
         node: its number in the lab.
         store: where the ranks' shared store listens on this machine: (address, port).
     """
 
-    def __init__(self, peer: Peer, node: int, store: tuple[str, int]) -> None:
-        self.peer, self._node = peer, node
+    def __init__(self, joined: JoinedNode, node: int, store: tuple[str, int]) -> None:
+        self.joined, self._node = joined, node
         self._store = store
         self._listeners: dict[int, list[tuple[socket.socket, str]]] = {}  # pid -> its kernel's, and their paths
         self._logs: set[str] = set()  # run directories whose call logs the node sends
-        peer.on_open = self._opened_there
+        joined.on_open = self._opened_there
 
     def start(
         self, common: dict[str, Any], ranks: list[dict[str, Any]], indices: list[int], descriptors: list[int]
@@ -44,29 +44,29 @@ class RemoteAgent:
             indices: of each rank in its run, for the report of its death.
             descriptors: the run's events, then a channel and an output for each rank; ours are copies.
         """
-        channels = [self.peer.port.loop.call(self.peer.streams.number) for _ in ranks]
-        outputs = [self.peer.port.loop.call(self.peer.streams.number) for _ in ranks]
+        channels = [self.joined.port.loop.call(self.joined.streams.number) for _ in ranks]
+        outputs = [self.joined.port.loop.call(self.joined.streams.number) for _ in ranks]
         run_dir, log = common["run_dir"], None
         if run_dir not in self._logs:
             self._logs.add(run_dir)
-            log = self.peer.port.loop.call(lambda: self._receive_logs(Path(run_dir)))
+            log = self.joined.port.loop.call(lambda: self._receive_logs(Path(run_dir)))
         copies = [os.dup(d) for d in descriptors]
         deaths = _Deaths(copies[0], len(ranks))
 
         def open_streams() -> None:
             for k, index in enumerate(indices):
                 channel, output = copies[1 + 2 * k], copies[2 + 2 * k]
-                Stream(self.peer.streams, channels[k], channel, on_end=functools.partial(deaths.report, index))
-                Stream(self.peer.streams, outputs[k], output, reads=False)
+                Stream(self.joined.streams, channels[k], channel, on_end=functools.partial(deaths.report, index))
+                Stream(self.joined.streams, outputs[k], output, reads=False)
 
-        self.peer.port.loop.call(open_streams)
+        self.joined.port.loop.call(open_streams)
         request = {"do": "start", "common": common, "ranks": ranks, "channels": channels, "outputs": outputs}
-        return list(self.peer.ask({**request, "log": log})["pids"])
+        return list(self.joined.ask({**request, "log": log})["pids"])
 
     def signal(self, pids: list[int], number: int, group: bool) -> list[int]:
         """As `LocalAgent.signal`."""
         request = {"do": "signal", "pids": pids, "signal": int(number), "group": group}
-        return list(self.peer.ask(request)["alive"])
+        return list(self.joined.ask(request)["alive"])
 
     def reach(self, pid: int, connection: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Make a rank's kernel reachable: sockets in `folder` stand for those on the node.
@@ -75,14 +75,14 @@ class RemoteAgent:
             The connection information, with the place of these sockets.
         """
         base = str(folder / f"n{self._node}.{pid}")
-        self.peer.port.loop.call(lambda: self._listen(pid, base, connection))
+        self.joined.port.loop.call(lambda: self._listen(pid, base, connection))
         return {**connection, "ip": base}
 
     def forget(self, pids: list[int]) -> None:
         """Listen no more for connections to these ranks."""
         for pid in pids:
             for listener, path in self._listeners.pop(pid, []):
-                self.peer.port.loop.call(functools.partial(self.peer.port.loop.watch, listener.fileno(), 0, print))
+                self.joined.port.loop.call(functools.partial(self.joined.port.loop.watch, listener.fileno(), 0, print))
                 listener.close()
                 with contextlib.suppress(OSError):
                     os.unlink(path)
@@ -99,22 +99,22 @@ class RemoteAgent:
             listener.listen(16)
             listener.setblocking(False)
             far = f"{connection['ip']}-{connection[channel]}"
-            self.peer.port.loop.watch(listener.fileno(), READ, functools.partial(self._connected, listener, far))
+            self.joined.port.loop.watch(listener.fileno(), READ, functools.partial(self._connected, listener, far))
             self._listeners.setdefault(pid, []).append((listener, path))
 
     def _connected(self, listener: socket.socket, far: str, _: int) -> None:
         with contextlib.suppress(OSError):
             near = listener.accept()[0]
-            if self.peer.lost is not None:
+            if self.joined.lost is not None:
                 near.close()
                 return
-            number = self.peer.streams.number()
-            self.peer.send({"s": number, "open": {"path": far}})
-            Stream(self.peer.streams, number, near.detach())
+            number = self.joined.streams.number()
+            self.joined.send({"s": number, "open": {"path": far}})
+            Stream(self.joined.streams, number, near.detach())
 
     def _receive_logs(self, run_dir: Path) -> int:
-        number = self.peer.streams.number()
-        Stream(self.peer.streams, number, None, sink=LogWriter(run_dir).take)
+        number = self.joined.streams.number()
+        Stream(self.joined.streams, number, None, sink=LogWriter(run_dir).take)
         return number
 
     def _opened_there(self, number: int, what: dict[str, Any]) -> None:
@@ -122,10 +122,10 @@ class RemoteAgent:
         try:
             near = socket.create_connection(self._store, timeout=5)
         except OSError:
-            self.peer.send({"s": number, "end": {}})
+            self.joined.send({"s": number, "end": {}})
             return
         near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        Stream(self.peer.streams, number, near.detach())
+        Stream(self.joined.streams, number, near.detach())
 
 
 class _Deaths:

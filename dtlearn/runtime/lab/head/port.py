@@ -19,18 +19,18 @@ import zmq
 from zmq.utils import z85
 
 from ...errors import HostLost, LaunchError
-from ...recording.clock import ahead_of
 from ..config import HeadConfig
 from ..loop import READ, Loop
 from ..streams import Streams
 from ..token import head_keys
+from .clock_difference import ahead_of
 
 _HEARTBEAT = 1.0
 _PINGS = 10
 _FAREWELL = 2000  # milliseconds in which a busy machine may send what was said last
 
 
-class Peer:
+class JoinedNode:
     """One node that has joined. `said` is what it told of itself; used from any thread but for `streams`."""
 
     def __init__(self, port: HeadPort, identity: bytes, said: dict[str, Any]) -> None:
@@ -128,10 +128,10 @@ class HeadPort:
         self.config, self._admit, self._told_of_loss = config, admit, told_of_loss
         self.token, secret = head_keys(config.token_file)
         self.loop = Loop()
-        self.peers: dict[str, Peer] = {}  # by host: ready, and not lost
+        self.nodes: dict[str, JoinedNode] = {}  # by host: ready, and not lost
         self.changed = threading.Condition()
         self.asked = 0
-        self._by_identity, self._parting = dict[bytes, Peer](), set[bytes]()  # parting: sent home
+        self._by_identity, self._parting = dict[bytes, JoinedNode](), set[bytes]()  # parting: sent home
         self._context = zmq.Context()  # of its own: who may join is asked per context
         self._zap = self._context.socket(zmq.REP)
         self._zap.bind("inproc://zeromq.zap.01")
@@ -170,28 +170,28 @@ class HeadPort:
             until = time.monotonic() + _FAREWELL / 1000
             # Until they have said good-bye: a connection that is closed with something unread is reset, and what was
             # said last is lost.
-            for peer in list(self._by_identity.values()):
-                peer.send({"do": "end"})
-                self._parting |= {peer.identity} if peer.lost is None else set()
-                self.lose(peer, "the session was ended")
+            for node in list(self._by_identity.values()):
+                node.send({"do": "end"})
+                self._parting |= {node.identity} if node.lost is None else set()
+                self.lose(node, "the session was ended")
             self.loop.every(0.01, lambda: self.loop.stop() if not self._parting or time.monotonic() > until else None)
 
         self.loop.post(farewell)
 
-    def ready(self, peer: Peer) -> None:
+    def ready(self, node: JoinedNode) -> None:
         """In the loop's thread: a node has joined, and its clock is known."""
         with self.changed:
-            self.peers[peer.host] = peer
+            self.nodes[node.host] = node
             self.changed.notify_all()
 
-    def lose(self, peer: Peer, cause: str) -> None:
+    def lose(self, node: JoinedNode, cause: str) -> None:
         """In the loop's thread: a node is gone."""
-        if peer.lost is None:
-            peer.fail_all(self._told_of_loss(peer.host, cause), f"host {peer.host} is gone: {cause}")
-            self._by_identity.pop(peer.identity, None)
+        if node.lost is None:
+            node.fail_all(self._told_of_loss(node.host, cause), f"host {node.host} is gone: {cause}")
+            self._by_identity.pop(node.identity, None)
             with self.changed:
-                if self.peers.get(peer.host) is peer:
-                    del self.peers[peer.host]
+                if self.nodes.get(node.host) is node:
+                    del self.nodes[node.host]
                 self.changed.notify_all()
 
     def _bind(self) -> int:
@@ -225,26 +225,26 @@ class HeadPort:
             except ValueError:
                 continue
             header = json.loads(text)
-            peer = self._by_identity.get(identity)
+            node = self._by_identity.get(identity)
             self._parting -= {identity} if "bye" in header else set()
-            if peer is not None:
-                peer.receive(header, data)
+            if node is not None:
+                node.receive(header, data)
             elif header.get("do") == "join":
                 self._join(identity, header)
 
     def _join(self, identity: bytes, said: dict[str, Any]) -> None:
         verdict = self._admit(said)
         if verdict is None:
-            peer = self._by_identity[identity] = Peer(self, identity, said)
-            peer.send({"do": "welcome", "patience": self.config.patience})
-            peer.ping()
+            node = self._by_identity[identity] = JoinedNode(self, identity, said)
+            node.send({"do": "welcome", "patience": self.config.patience})
+            node.ping()
             return
         with contextlib.suppress(zmq.ZMQError):
             self.socket.send_multipart([identity, json.dumps({"do": "refuse", "reason": verdict}).encode(), b""])
 
     def _beat(self) -> None:
         now = time.monotonic()
-        for peer in list(self._by_identity.values()):
-            peer.ping()
-            if peer.lost is None and now - peer.heard > self.config.patience:
-                self.lose(peer, f"nothing was heard of it for {now - peer.heard:.0f} s")
+        for node in list(self._by_identity.values()):
+            node.ping()
+            if node.lost is None and now - node.heard > self.config.patience:
+                self.lose(node, f"nothing was heard of it for {now - node.heard:.0f} s")

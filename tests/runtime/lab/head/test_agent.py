@@ -290,14 +290,14 @@ def test_nodes_that_are_started_by_hand_join_and_a_lost_one_may_come_again(hosts
         nodes["beta"].send_signal(signal.SIGINT)
         out, _ = nodes["beta"].communicate(timeout=10)
         assert f"joined {hosts.head}:" in out and "interrupted" in out and nodes["beta"].returncode == 130
-        assert wait_until(lambda: "beta" not in world.agent._roster.port.peers)
+        assert wait_until(lambda: "beta" not in world.agent._members.port.nodes)
         with pytest.raises(
             HostLost, match=r"its node process was ended there(.|\n)*start it there again, and run a cell:"
         ):
             world.execute("1", sink=Shown())
         command = said[[text.startswith("type on beta") for text in said].index(True)].partition("\n")[2].strip()
         nodes["beta"] = typed(hosts, "beta", command)
-        assert wait_until(lambda: "beta" in world.agent._roster.port.peers, 30)
+        assert wait_until(lambda: "beta" in world.agent._members.port.nodes, 30)
         shown = Shown()
         world.execute("t = torch.ones(1)\ndist.all_reduce(t)\nprint(t.item(), 'kept' in globals())", sink=shown)
         assert [shown.text(r) for r in range(2)] == ["2.0 True\n", "2.0 False\n"]

@@ -95,26 +95,26 @@ def wait_for(port, done, seconds=5.0):
 
 def test_a_node_with_the_token_joins_and_its_clock_is_known(port, node):
     node().join()
-    assert wait_for(port, lambda: "alpha" in port.peers)
-    peer = port.peers["alpha"]
-    assert abs(peer.ahead_ns + 5 * 10**9) <= peer.within_ns + 10**6 and 0 < peer.within_ns < 10**9
+    assert wait_for(port, lambda: "alpha" in port.nodes)
+    node = port.nodes["alpha"]
+    assert abs(node.ahead_ns + 5 * 10**9) <= node.within_ns + 10**6 and 0 < node.within_ns < 10**9
 
 
 def test_an_answer_comes_back_and_an_error_is_told_with_its_host(port, node):
     node().join()
-    assert wait_for(port, lambda: "alpha" in port.peers)
-    peer = port.peers["alpha"]
-    assert peer.ask({"do": "echo", "text": "hello"})["text"] == "hello"
+    assert wait_for(port, lambda: "alpha" in port.nodes)
+    node = port.nodes["alpha"]
+    assert node.ask({"do": "echo", "text": "hello"})["text"] == "hello"
     with pytest.raises(LaunchError, match="host alpha: no space left"):
-        peer.ask({"do": "fail"})
+        node.ask({"do": "fail"})
     with pytest.raises(LaunchError, match=r"host alpha did not answer 'silence' within 0.1 s"):
-        peer.ask({"do": "silence"}, timeout=0.1)
+        node.ask({"do": "silence"}, timeout=0.1)
 
 
 def test_a_node_that_may_not_join_hears_why(port, node):
     played = node().join("beta")
     assert wait_for(port, lambda: played.heard)
-    assert played.heard == [{"do": "refuse", "reason": "beta is too old"}] and not port.peers
+    assert played.heard == [{"do": "refuse", "reason": "beta is too old"}] and not port.nodes
 
 
 @pytest.mark.parametrize("wrong", ["no encryption", "another token", "another head"])
@@ -127,39 +127,39 @@ def test_who_has_no_token_of_this_head_is_not_heard(port, node, tmp_path, wrong)
     else:
         node(server=other.head_public).join()
     node().join("gamma")
-    assert wait_for(port, lambda: "gamma" in port.peers)  # the port lives
+    assert wait_for(port, lambda: "gamma" in port.nodes)  # the port lives
     time.sleep(0.3)
-    assert set(port.peers) == {"gamma"} and len(port._by_identity) == 1
+    assert set(port.nodes) == {"gamma"} and len(port._by_identity) == 1
 
 
 def test_a_node_whose_process_ends_is_missed_at_once(port, node):
     played = node().join()
-    assert wait_for(port, lambda: "alpha" in port.peers)
-    peer = port.peers["alpha"]
+    assert wait_for(port, lambda: "alpha" in port.nodes)
+    node = port.nodes["alpha"]
     played.close()
     begun = time.monotonic()
     with pytest.raises(HostLost, match="alpha is gone: its connection closed"):
-        peer.ask({"do": "silence"}, timeout=10)
-    assert time.monotonic() - begun < 1.9 and not port.peers
+        node.ask({"do": "silence"}, timeout=10)
+    assert time.monotonic() - begun < 1.9 and not port.nodes
     with pytest.raises(HostLost, match="alpha is gone"):
-        peer.ask({"do": "echo"})
+        node.ask({"do": "echo"})
     port.loop.call(lambda: None)
     played.thread = threading.Thread(target=lambda: None)  # so that the fixture can close it again
 
 
 def test_a_silent_node_is_missed_after_the_patience(port, node):
     played = node().join()
-    assert wait_for(port, lambda: "alpha" in port.peers)
-    peer, begun = port.peers["alpha"], time.monotonic()
+    assert wait_for(port, lambda: "alpha" in port.nodes)
+    node, begun = port.nodes["alpha"], time.monotonic()
     played.answers = False
     with pytest.raises(HostLost, match=r"alpha is gone: nothing was heard of it for [23] s"):
-        peer.ask({"do": "silence"}, timeout=10)
+        node.ask({"do": "silence"}, timeout=10)
     assert 0.9 < time.monotonic() - begun < 4.5
 
 
 def test_the_end_of_the_head_reaches_the_nodes(port, node):
     played = node().join()
-    assert wait_for(port, lambda: "alpha" in port.peers)
+    assert wait_for(port, lambda: "alpha" in port.nodes)
     port.close()
     deadline = time.monotonic() + 5
     while {"do": "end"} not in played.heard and time.monotonic() < deadline:
