@@ -18,7 +18,10 @@ def validate(text):
 
 
 def test_the_schema_is_valid():
-    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    rules = jsonschema.Draft202012Validator(jsonschema.Draft202012Validator.META_SCHEMA)
+    assert SCHEMA["$schema"] == rules.schema["$id"]
+    assert not list(rules.iter_errors(SCHEMA))
+    assert list(rules.iter_errors({**SCHEMA, "required": "state"}))
 
 
 def test_every_verdict_fits_and_reads_back(verdicts):
@@ -31,6 +34,7 @@ def test_every_verdict_fits_and_reads_back(verdicts):
 
 def test_hostile_fits(hostile):
     validate(hostile.to_json())
+    assert Verdict.from_json(hostile.to_json()) == hostile
 
 
 @pytest.mark.parametrize("name", ["optimal", "hang", "hidden"])

@@ -202,8 +202,15 @@ def test_what_must_come_first_is_sent_before_what_was_read(wire):
 
 
 def test_frames_of_unknown_streams_are_dropped(wire):
+    near, right, notes, (known, _) = joined(wire)
     for header in ({"s": 7}, {"s": 7, "more": 3}, {"s": 7, "end": {}}):
         wire.sides[0].receive(header, b"data")
+    # Nobody is told, and the stream that is known has got neither data, credit nor an end.
+    assert (len(wire.sides[0]), wire.frames[0], notes[0], known.credit) == (1, [], [], WINDOW)
+    right.sendall(b"mine")
+    wire.settle()
+    assert near.recv(100) == b"mine"
+    near.close(), right.close()
 
 
 def test_output_goes_one_way(wire):
