@@ -79,3 +79,17 @@ def test_magics_and_shell_commands_work(cell):
 def test_input_is_refused_and_not_waited_for(cell):
     with pytest.raises(CellError, match="StdinNotImplementedError"):
         cell("input('name? ')")
+
+
+def test_a_cell_is_not_sent_back_to_the_only_one_who_knows_it(world):
+    client = world.ranks.clients[0]
+    client.discard_output()
+    msg_id, kinds = client.execute("print('x')", 1), []
+    while kinds[-1:] != ["idle"]:
+        assert client.iopub.poll(20_000)
+        message = client._receive(client.iopub)
+        if message["parent_header"].get("msg_id") == msg_id:
+            kinds.append(message["content"].get("execution_state", message["msg_type"]))
+    assert kinds == ["busy", "stream", "idle"]
+    for _ in client.replies():
+        pass
