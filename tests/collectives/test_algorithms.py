@@ -88,8 +88,9 @@ def test_a_root_outside_the_group_is_refused(make):
 
 
 def test_hierarchical_without_ranks_is_refused():
-    with pytest.raises(ValueError, match="a group has at least 1 rank"):
-        hierarchical.all_reduce(0, 1)
+    for num_ranks, per_node in ((0, 1), (0, 0), (-4, 2)):
+        with pytest.raises(ValueError, match=f"a group has at least 1 rank; got {num_ranks}"):
+            hierarchical.all_reduce(num_ranks, per_node)
 
 
 @pytest.mark.parametrize("N", [1, 3])
