@@ -1,9 +1,11 @@
-"""Ranks, ordinals and columns as text for a person. Imports nothing of dtlearn."""
+"""Ranks, ordinals, columns and seconds as text for a person. Imports nothing of dtlearn."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+
+_SECOND_STEPS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
 
 def ordinal(number: int) -> str:
@@ -54,9 +56,33 @@ def incomplete(faults: Mapping[int, str]) -> str:
     return "\n".join(told)
 
 
-def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as aligned lines, indented by two."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+def columns(rows: Sequence[Sequence[str]], right: Collection[int] = (), indent: str = "  ") -> list[str]:
+    """Rows as aligned lines. `right`: which columns stand at the right, such as those of numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.rjust(width) if number in right else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append(indent + "  ".join(cells).rstrip())
+    return lines
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """`value` with about `digits` significant digits and no exponent: 0.5, 4.19, 37.7, 1,024."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 10 ** (digits - 1):
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Seconds as text with three significant digits ("35 us", "1.24 ms", "3.1 s", "5 min 2 s")."""
+    if abs(seconds) >= 120:
+        return f"{seconds // 60:,.0f} min {seconds % 60:.0f} s"
+    for name, step in _SECOND_STEPS:
+        if abs(seconds) >= 0.9995 * step:  # what rounds to 1,000 of the next unit is 1 of this one
+            return f"{significant(seconds / step)} {name}"
+    return "0 s" if seconds == 0 else f"{significant(seconds / 1e-9)} ns"

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dtlearn.runtime.words import columns
+
 
 @dataclass(frozen=True)
 class Table:
@@ -25,14 +27,9 @@ class Table:
     numeric: tuple[bool, ...]
 
     def __str__(self) -> str:
-        widths = [max(len(cells[i]) for cells in (self.columns, *self.rows)) for i in range(len(self.columns))]
-
-        def line(cells: Sequence[str]) -> str:
-            parts = zip(cells, widths, self.numeric, strict=True)
-            return "  ".join(c.rjust(w) if right else c.ljust(w) for c, w, right in parts).rstrip()
-
-        rule = "  ".join("-" * w for w in widths)
-        return "\n".join([self.caption, line(self.columns), rule, *(line(row) for row in self.rows)])
+        rule = tuple("-" * max(map(len, column)) for column in zip(self.columns, *self.rows, strict=True))
+        right = [number for number, numeric in enumerate(self.numeric) if numeric]
+        return "\n".join([self.caption, *columns((self.columns, rule, *self.rows), right, indent="")])
 
     __repr__ = __str__
 

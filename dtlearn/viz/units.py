@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 
+from dtlearn.runtime.words import format_seconds, significant
+
 _BYTE_STEPS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
-_SECOND_STEPS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
 _BYTE_UNITS = {"b": 1.0, "byte": 1.0, "bytes": 1.0}
 _BYTE_UNITS |= {f"{p}b": 1000.0**i for i, p in enumerate("kmgt", start=1)}
@@ -21,36 +22,17 @@ _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)\s*([^\d\s,].*)?"
 _GROUPED = re.compile(r"(?<=\d)[,_ ](?=\d{3}(?!\d))")
 
 
-def _significant(value: float, digits: int = 3) -> str:
-    """`value` with about `digits` significant digits and no exponent: 0.5, 4.19, 37.7, 1,024."""
-    if value == 0:
-        return "0"
-    if abs(value) >= 10 ** (digits - 1):
-        return f"{value:,.0f}"
-    return f"{value:.{digits}g}"
-
-
 def format_bytes(nbytes: float) -> str:
     """Bytes as text: exact below 1000, three significant digits above ("37.7 kB", "8.39 MB")."""
     for name, step in _BYTE_STEPS:
         if abs(nbytes) >= step:
-            return f"{_significant(nbytes / step)} {name}"
-    return f"{_significant(nbytes)} byte{'' if nbytes == 1 else 's'}"
-
-
-def format_seconds(seconds: float) -> str:
-    """Seconds as text with three significant digits ("35 us", "1.24 ms", "3.1 s", "5 min 2 s")."""
-    if abs(seconds) >= 120:
-        return f"{seconds // 60:,.0f} min {seconds % 60:.0f} s"
-    for name, step in _SECOND_STEPS:
-        if abs(seconds) >= step:
-            return f"{_significant(seconds / step)} {name}"
-    return "0 s" if seconds == 0 else f"{_significant(seconds / 1e-9)} ns"
+            return f"{significant(nbytes / step)} {name}"
+    return f"{significant(nbytes)} byte{'' if nbytes == 1 else 's'}"
 
 
 def format_ratio(ratio: float) -> str:
     """A ratio as text: "2x", "0.25x", "1,024x"."""
-    return f"{_significant(ratio)}x"
+    return f"{significant(ratio)}x"
 
 
 def format_quantity(value: float, unit: str = "") -> str:
@@ -59,7 +41,7 @@ def format_quantity(value: float, unit: str = "") -> str:
         return format_bytes(value)
     if unit == "seconds":
         return format_seconds(value)
-    number = f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else _significant(value, 4)
+    number = f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else significant(value, 4)
     return f"{number} {unit}".rstrip()
 
 

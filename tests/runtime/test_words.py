@@ -1,8 +1,8 @@
-"""Ranks and ordinals in words, and the line on a record that lacks something."""
+"""Ranks, ordinals, columns and seconds in words, and the line on a record that lacks something."""
 
 import pytest
 
-from dtlearn.runtime.words import incomplete, ordinal, ranks_text
+from dtlearn.runtime.words import columns, format_seconds, incomplete, ordinal, ranks_text
 from tests.runtime.full_disk import LINE
 
 
@@ -45,3 +45,26 @@ def test_each_incomplete_log_has_a_line():
 )
 def test_ordinals(number, text):
     assert ordinal(number) == text
+
+
+def test_columns_line_up():
+    rows = [("name", "median"), ("longer name", "1 s")]
+    assert columns(rows) == ["  name         median", "  longer name  1 s"]
+    assert columns(rows, right=[1], indent="") == ["name         median", "longer name     1 s"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.00123, "1.23 ms"),
+        (0.0123, "12.3 ms"),
+        (0.0994, "99.4 ms"),
+        (0.364, "364 ms"),
+        (0.9994, "999 ms"),
+        (0.9999, "1 s"),
+        (3.394, "3.39 s"),
+        (12.345, "12.3 s"),
+    ],
+)
+def test_three_figures_and_a_unit(seconds, text):
+    assert format_seconds(seconds) == text

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..arguments import add_example_parser, num_ranks, positive
 from . import cells, collectives, data_parallel, launch, link, recorder
+from .status_line import status_line
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ BENCHES = {
         launch.values,
     ),
     "cells": Bench(
-        "Times of cells on persistent ranks: their start, an empty cell, a 1 MiB all-reduce.",
+        "Times of cells on persistent ranks: their start, an empty cell, a 1 MiB all-reduce; beside ipyparallel's.",
         "dtlearn bench cells --ranks 2",
         "cells",
         50,
@@ -128,7 +129,8 @@ def add_command(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the bench that the options name and print what it measured."""
     bench = BENCHES[options.bench]
-    result = bench.run(options.ranks, options.repetitions)
+    with status_line(f"bench {options.bench}"):
+        result = bench.run(options.ranks, options.repetitions)
     if bench.plot is not None and options.plot is not None:
         from ...viz.picture import save_svg
 

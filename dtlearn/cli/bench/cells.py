@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.errors import DtlearnError
 from ...runtime.machine.cores import load_line
-from ..durations import columns, seconds_text, spread
+from ...runtime.words import format_seconds
+from . import ipyparallel_cells
+from .figures import aligned, spread
+from .status_line import say
 
 if TYPE_CHECKING:
     from ...runtime.world.world import World
@@ -37,6 +40,7 @@ class CellsResult:
         first_start: of the first world of the process, which loads torch in the agent.
         start: of a world once the agent is warm.
         cells: {kind of cell: time of each}, warm-up left out.
+        peer: the same of ipyparallel's engines, measured in turn with ours; {} where it is not installed.
         machine: cores and load when it was measured.
     """
 
@@ -44,6 +48,7 @@ class CellsResult:
     first_start: float
     start: float
     cells: dict[str, tuple[float, ...]]
+    peer: dict[str, tuple[float, ...]]
     machine: str
 
     @property
@@ -53,46 +58,63 @@ class CellsResult:
 
 
 def measure(ranks: int, cells: int) -> CellsResult:
-    """Start ranks twice, then run `cells` cells of each kind on them."""
+    """Start ranks twice, then run `cells` cells of each kind on them, and on ipyparallel's engines if there are any."""
     from ...runtime.world.world import World
 
     machine = load_line()
+    say("the first start")
     world, first_start = _start(World, ranks)
     world.stop()
+    say("a second start")
     world, start = _start(World, ranks)
+    engines = None
     try:
+        if ipyparallel_cells.installed():
+            say("ipyparallel's start")
+            engines = ipyparallel_cells.Engines(ranks)
+            engines.seconds(_SETUP)
         _execute(world, _SETUP)
         totals = world.gather("total.item()")
         if set(totals) != {ranks * (ranks + 1) / 2}:
             raise DtlearnError(f"the all-reduce gave {totals}")
-        times = {}
+        ours, theirs = {}, {}
         for name, code in _CELLS.items():
-            for _ in range(_WARM_UP):
-                _execute(world, code)
-            times[name] = tuple(_execute(world, code) for _ in range(cells))
+            say(f"{name}, {cells} times")
+            pairs = [
+                (_execute(world, code), engines.seconds(code) if engines else 0.0) for _ in range(_WARM_UP + cells)
+            ]
+            ours[name], theirs[name] = zip(*pairs[_WARM_UP:], strict=True)
     finally:
         world.stop()
-    return CellsResult(ranks, first_start, start, times, machine)
+        if engines is not None:
+            engines.close()
+    return CellsResult(ranks, first_start, start, ours, theirs if engines else {}, machine)
 
 
 def table(result: CellsResult) -> str:
     """The result for people."""
     rows = [["", "median", "min", "max", "target", ""]]
-    rows.append(["start, first in a process", seconds_text(result.first_start), "", "", "", ""])
-    rows.append(["start, agent warm", seconds_text(result.start), "", "", *_verdict(result.start, START_TARGET)])
+    rows.append(["start, first in a process", format_seconds(result.first_start), "", "", "", ""])
+    rows.append(["start, agent warm", format_seconds(result.start), "", "", *_verdict(result.start, START_TARGET)])
     for name, times in result.cells.items():
         figures = spread(times)
-        rows.append([name, *map(seconds_text, figures), *_verdict(figures[0], CELL_TARGET)])
+        rows.append([name, *map(format_seconds, figures), *_verdict(figures[0], CELL_TARGET)])
+        if name in result.peer:
+            rows.append([f"  of {ipyparallel_cells.NAME}", *map(format_seconds, spread(result.peer[name])), "", ""])
     count = max(map(len, result.cells.values()))
     head = f"{result.ranks} persistent ranks (CPU, gloo), {count} cells of each kind after {_WARM_UP} to warm up"
-    return "\n".join([head, "", columns(rows), "", f"{result.machine}; timings are noisy: quote the median."])
+    lines = [head, "", aligned(rows), "", f"{result.machine}; timings are noisy: quote the median."]
+    return "\n".join(lines if result.peer else [*lines, f"To compare: {ipyparallel_cells.INSTALL}"])
 
 
 def values(result: CellsResult) -> dict[str, Any]:
     """The result as plain values, seconds throughout."""
-    cells = {name: dict(zip(("median", "min", "max"), spread(t), strict=True)) for name, t in result.cells.items()}
+    cells, peer = (
+        {name: dict(zip(("median", "min", "max"), spread(t), strict=True)) for name, t in times.items()}
+        for times in (result.cells, result.peer)
+    )
     targets = {"start": START_TARGET, "cell": CELL_TARGET}
-    return {"bench": "cells", **dataclasses.asdict(result), "cells": cells, "targets": targets}
+    return {"bench": "cells", **dataclasses.asdict(result), "cells": cells, "peer": peer, "targets": targets}
 
 
 def _start(make: type[World], ranks: int) -> tuple[World, float]:
@@ -110,4 +132,4 @@ def _execute(world: World, code: str) -> float:
 
 
 def _verdict(seconds: float, target: float) -> tuple[str, str]:
-    return f"< {seconds_text(target)}", "met" if seconds < target else "missed"
+    return f"< {format_seconds(target)}", "met" if seconds < target else "missed"

@@ -8,7 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.machine.cores import load_line
-from ..durations import columns, seconds_text
+from ...runtime.words import format_seconds
+from .figures import aligned
+from .status_line import say
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,6 +68,7 @@ def measure(ranks: int, rounds: int, sizes: tuple[int, ...] = SIZES) -> Collecti
     machine = load_line()
     times: dict[tuple[str, int], Times] = {}
     for number in sorted({2, ranks}):
+        say(f"{number} ranks, {rounds} rounds of each size")
         told = run_ranks(rank_work, number, sizes, rounds, device="cpu", timeout=_TIMEOUT).values
         times |= {(op, number): slowest([each[op] for each in told]) for op in OPS}
     return CollectivesResult(sizes, times, machine)
@@ -85,7 +88,7 @@ def table(result: CollectivesResult) -> str:
         "Times as long as gloo's of the same round; at the largest size also the time and nccl-tests' bandwidths.",
     ]
     for (op, ranks), times in result.times.items():
-        parts += ["", columns(_rows(op, ranks, times, result.sizes))]
+        parts += ["", aligned(_rows(op, ranks, times, result.sizes))]
     parts += [
         "",
         *_verdict(result),
@@ -134,7 +137,7 @@ def plot(result: CollectivesResult) -> tuple[Figure, str]:
         curves.append(Curve(name, medians, partial(plan_seconds, plan, topology=link), words))
     label = f"measured on {result.machine}: ranks on CPU, gloo; medians of {result.rounds} rounds; lines: fitted"
     words = "; ".join(
-        f"{curve.name} {seconds_text(curve.measured[n])} at {_size(n)}"
+        f"{curve.name} {format_seconds(curve.measured[n])} at {_size(n)}"
         for curve in curves
         for n in (result.sizes[0], result.sizes[-1])
         if curve.measured
@@ -161,11 +164,11 @@ def _rows(op: str, ranks: int, times: Times, sizes: tuple[int, ...]) -> list[lis
     for name in times:
         largest = _figures(op, ranks, times, name, sizes[-1])
         if name == "library":
-            cells = [seconds_text(statistics.median(times[name][n])) for n in sizes]
+            cells = [format_seconds(statistics.median(times[name][n])) for n in sizes]
         else:
             cells = [f"{_figures(op, ranks, times, name, n)['ratio']:.2f}x" for n in sizes]
         speeds = [f"{largest[key] / 1e9:.2f} GB/s" for key in ("algbw", "busbw")]
-        rows.append(["gloo" if name == "library" else name, *cells, seconds_text(largest["median"]), *speeds])
+        rows.append(["gloo" if name == "library" else name, *cells, format_seconds(largest["median"]), *speeds])
     return rows
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.machine.cores import load_line, num_cores
-from ..durations import columns, seconds_text
+from ...runtime.words import format_seconds
+from .figures import aligned
+from .status_line import say
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,10 +73,14 @@ def measure(ranks: int, rounds: int, sizes: tuple[int, ...] = (1024,) * 11) -> D
     work = Workload(sizes)
     options: dict[str, Any] = {"device": "cpu", "timeout": _TIMEOUT}
     backward = 2 / 3 * link.seconds("all_reduce", work.nbytes, ranks)  # forward does half of backward's arithmetic
+    say("finding the batch")
     batch = run_ranks(batch_for, ranks, work, backward, **options)[0]
     plain, small = Workload(sizes, batch), Workload(sizes, batch, LINK_BUCKET_MB)
+    say(f"{rounds} rounds without a link")
     bare = slowest(run_ranks(time_on_rank, ranks, plain, rounds, **options).values)
+    say(f"{rounds} rounds on the link")
     linked = slowest(run_ranks(time_on_rank, ranks, small, rounds, link=link, **options).values)
+    say("a step of each kind, recorded")
     record = run_ranks(record_on_rank, ranks, small, link=link, record=True, **options).record
     machine = f"{before}, afterwards {load_line().split(', ')[-1]}"
     return DataParallelResult(ranks, work.num_parameters, batch, bare, linked, machine, record)
@@ -90,9 +96,9 @@ def table(result: DataParallelResult) -> str:
             f"forward, backward, SGD.{more}",
             f"{rounds} rounds in turn; medians of the slowest rank. Added: to a local step of the same round.",
             "",
-            columns(_rows("no link, buckets of 25 MiB", result.bare)),
+            aligned(_rows("no link, buckets of 25 MiB", result.bare)),
             "",
-            columns(_rows(f"emulated link {LINK}, buckets of {LINK_BUCKET_MB:g} MiB", result.linked)),
+            aligned(_rows(f"emulated link {LINK}, buckets of {LINK_BUCKET_MB:g} MiB", result.linked)),
             "",
             "Added is exposed communication, and copies into buckets, and cores that transfers and computation share.",
             _of_record(result),
@@ -139,7 +145,7 @@ def plot(result: DataParallelResult) -> tuple[Figure, str]:
 
     found = _recorded(result)
     title = f"One step on {result.ranks} ranks, {result.parameters / 1e6:.1f} million parameters"
-    words = "; ".join(f"{kind}: {seconds_text(seconds)} exposed" for kind, seconds in found.items())
+    words = "; ".join(f"{kind}: {format_seconds(seconds)} exposed" for kind, seconds in found.items())
     figure = bucket_timeline({kind: part(result.record, kind) for kind in found}, title)
     return figure, f"Computation and all-reduces of a training step over time, by rank; {words}."
 
@@ -153,7 +159,7 @@ def _recorded(result: DataParallelResult) -> dict[str, float]:
 
 
 def _of_record(result: DataParallelResult) -> str:
-    told = ", ".join(f"{kind} {seconds_text(seconds)}" for kind, seconds in _recorded(result).items())
+    told = ", ".join(f"{kind} {format_seconds(seconds)}" for kind, seconds in _recorded(result).items())
     return f"In one recorded step on the link, the rank that waited longest waited: {told}."
 
 
@@ -163,8 +169,8 @@ def _rows(heading: str, times: Times) -> list[list[str]]:
 
     rows = [[heading, "step", "best", "added", "to torch's"]]
     for kind, seconds in times.items():
-        both = [seconds_text(statistics.median(seconds)), seconds_text(min(seconds))]
-        more = "" if kind == LOCAL else seconds_text(added(times, kind))
+        both = [format_seconds(statistics.median(seconds)), format_seconds(min(seconds))]
+        more = "" if kind == LOCAL else format_seconds(added(times, kind))
         rows.append([kind, *both, more, f"{ratio(times[kind], times[TORCH]):.2f}x"])
     return rows
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,9 +10,11 @@ from typing import Any
 
 from ...runtime.errors import DtlearnError
 from ...runtime.machine.cores import load_line
+from ...runtime.words import format_seconds
 from ..doctor.check import first_line
-from ..durations import columns, seconds_text, spread
+from .figures import aligned, spread
 from .other_launchers import NOTEBOOK, SPAWN, Rivals
+from .status_line import say
 
 OURS = "run_ranks"
 
@@ -70,14 +71,13 @@ def measure(ranks: int, rounds: int) -> LaunchResult:
         for number in range(rounds + 1):
             for name, call in calls.items():
                 if name not in errors:
-                    _say(f"round {number} of {rounds}: {name}" if number else f"first call: {name}")
+                    say(f"round {number} of {rounds}: {name}" if number else f"first call: {name}")
                     try:
                         times[name].append(call())
                     except DtlearnError as error:
                         errors[name] = first_line(error)
     finally:
         rivals.close()
-        _say("")
     launches = [Launches(n, t[0] if t else None, tuple(t[1:]), errors.get(n, "")) for n, t in times.items()]
     return LaunchResult(ranks, tuple(launches), machine)
 
@@ -97,15 +97,15 @@ def table(result: LaunchResult) -> str:
     rows = [["launcher", "first call", "median", "min", "max", f"of {OURS}"]]
     ratios = _ratios(result)
     for each in result.launches:
-        first = seconds_text(each.first) if each.first is not None else "-"
-        figures = [seconds_text(value) for value in spread(each.warm)] if each.warm else ["-"] * 3
+        first = format_seconds(each.first) if each.first is not None else "-"
+        figures = [format_seconds(value) for value in spread(each.warm)] if each.warm else ["-"] * 3
         ratio = f"{ratios[each.launcher]:.1f}x" if each.launcher in ratios else "-"
         rows.append([each.launcher, first, *figures, ratio])
     lines = [
         f"From call to result of an all-reduce on {result.ranks} ranks (CPU, gloo), "
         f"{max(len(each.warm) for each in result.launches)} rounds in turn",
         "",
-        columns(rows),
+        aligned(rows),
         "",
         *(f"{each.launcher} failed: {each.error}" for each in result.launches if each.error),
         f"{result.machine}; timings are noisy: quote the ratio.",
@@ -139,9 +139,3 @@ def _run_ranks_seconds(ranks: int) -> float:
     if result[0] != ranks * (ranks + 1) / 2:
         raise DtlearnError(f"the all-reduce gave {result[0]}")
     return seconds
-
-
-def _say(text: str) -> None:
-    """Progress on one line of the terminal, if there is one; the next overwrites it."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.machine.cores import load_line
-from ..durations import columns, seconds_text
+from ...runtime.words import format_seconds
+from .figures import aligned
+from .status_line import say
 
 if TYPE_CHECKING:
     from ...runtime.record.record import Record
@@ -91,7 +93,9 @@ def measure(ranks: int, times: int) -> LinkResult:
 
     machine, link = load_line(), Link.named(LINK)
     options: dict[str, Any] = {"device": "cpu", "timeout": _TIMEOUT, "record": True}
+    say("all-reduces on the link")
     linked = run_ranks(_all_reduces, ranks, times, SIZES, link=link, **options).record
+    say("all-reduces without it")
     bare = run_ranks(_all_reduces, ranks, times, SIZES, **options).record
     rows = []
     for nbytes in SIZES:
@@ -99,6 +103,7 @@ def measure(ranks: int, times: int) -> LinkResult:
         formula = link.seconds("all_reduce", nbytes, ranks)
         rows.append(Row(nbytes, formula, blocking, waited, _median(bare, nbytes, False)))
     del options["record"]
+    say("what overlaps")
     per_rank = run_ranks(_overlaps, ranks, times, link=link, **options).values
     slowest = [[max(values) for values in zip(*pair, strict=True)] for pair in zip(*per_rank, strict=True)]
     what = ("all-reduce of 4 MiB, then matmuls | at once", "torch's DDP, step: one bucket | buckets of 1 MiB")
@@ -111,15 +116,15 @@ def table(result: LinkResult) -> str:
     rows = [["all-reduce", "formula", "blocking", "ratio", "async+wait", "ratio", f"<= {1 + TOLERANCE:g}", "no link"]]
     for row in result.rows:
         ratios = [f"{measured / row.formula:.3f}" for measured in (row.blocking, row.waited)]
-        times = [seconds_text(t) for t in (row.formula, row.blocking, row.waited, row.without)]
+        times = [format_seconds(t) for t in (row.formula, row.blocking, row.waited, row.without)]
         size = f"{row.nbytes >> 10} KiB" if row.nbytes < 1 << 20 else f"{row.nbytes >> 20} MiB"
         rows.append([size, times[0], times[1], ratios[0], times[2], ratios[1], row.verdict, times[3]])
     pairs = [["overlap", "apart", "overlapped", "times faster"]]
     for pair in result.pairs:
-        both = [seconds_text(pair.apart), seconds_text(pair.overlapped), f"{pair.apart / pair.overlapped:.2f}"]
+        both = [format_seconds(pair.apart), format_seconds(pair.overlapped), f"{pair.apart / pair.overlapped:.2f}"]
         pairs.append([pair.what, *both])
     head = f"{result.ranks} ranks (CPU, gloo), emulated link: {result.link}"
-    return "\n".join([head, "", columns(rows), "", columns(pairs), "", f"{result.machine}; medians."])
+    return "\n".join([head, "", aligned(rows), "", aligned(pairs), "", f"{result.machine}; medians."])
 
 
 def values(result: LinkResult) -> dict[str, Any]:

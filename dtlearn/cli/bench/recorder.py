@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...runtime.machine.cores import load_line
-from ..durations import columns, seconds_text, spread
+from ...runtime.words import format_seconds
+from .figures import aligned, spread
+from .status_line import say
 
 STEP_TARGET = 0.03  # share of a step
 _CALLS = 300  # calls of one measurement
@@ -102,6 +104,7 @@ def measure(ranks: int, rounds: int) -> RecorderResult:
     from ...runtime.run import run_ranks
 
     machine = load_line()
+    say(f"{rounds} rounds with and without")
     told = run_ranks(rank_work, ranks, rounds, device="cpu", timeout=_TIMEOUT)[0]
     return RecorderResult(ranks, told["call"], told["step"], told["step_cpu"], told["parameters"], machine)
 
@@ -176,14 +179,14 @@ def table(result: RecorderResult) -> str:
         ("one step", result.step, f"{result.step_share:+.1%}", target, result.verdict),
         ("its processor time", result.step_cpu, f"{result.step_cpu_share:+.1%}"),
     ):
-        rows.append([name, *(seconds_text(spread(times[way])[0]) for way in ("without", "with")), *more])
+        rows.append([name, *(format_seconds(spread(times[way])[0]) for way in ("without", "with")), *more])
     width = max(map(len, rows))
     rounds = len(result.step["with"])
     return "\n".join(
         [
             f"With and without the recorder on {result.ranks} ranks (CPU, gloo), {rounds} rounds in turn, medians",
             "",
-            columns([row + [""] * (width - len(row)) for row in rows]),
+            aligned([row + [""] * (width - len(row)) for row in rows]),
             "",
             f"Of the step's share {between}.",
             f"One call: {_PAUSE * 1e6:.0f} us of computing, then an all-reduce of one number in a group of one rank.",

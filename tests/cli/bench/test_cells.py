@@ -1,27 +1,35 @@
 import json
+from dataclasses import replace
 
 from dtlearn import cli
 from dtlearn.cli.bench import cells
 from dtlearn.cli.bench.cells import CellsResult
 
-RESULT = CellsResult(
-    4, 3.39, 0.364, {"empty cell": (0.013, 0.010, 0.021), "1 MiB all-reduce cell": (0.026, 0.02, 0.03)}, "2 cores"
-)
+OURS = {"empty cell": (0.013, 0.010, 0.021), "1 MiB all-reduce cell": (0.026, 0.02, 0.03)}
+RESULT = CellsResult(4, 3.39, 0.364, OURS, {}, "2 cores")
 
 
 def test_table():
     assert cells.table(RESULT).splitlines() == [
         "4 persistent ranks (CPU, gloo), 3 cells of each kind after 5 to warm up",
         "",
-        "                           median    min    max    target",
-        "-" * 65,
+        "                           median    min    max   target",
+        "-" * 64,
         "start, first in a process  3.39 s",
-        "start, agent warm          364 ms                < 1.00 s     met",
-        "empty cell                  13 ms  10 ms  21 ms   < 25 ms     met",
-        "1 MiB all-reduce cell       26 ms  20 ms  30 ms   < 25 ms  missed",
+        "start, agent warm          364 ms                  < 1 s     met",
+        "empty cell                  13 ms  10 ms  21 ms  < 25 ms     met",
+        "1 MiB all-reduce cell       26 ms  20 ms  30 ms  < 25 ms  missed",
         "",
         "2 cores; timings are noisy: quote the median.",
+        "To compare: pip install ipyparallel: then its engines run the same cells, in turn with ours.",
     ]
+
+
+def test_the_peer_stands_below_ours():
+    lines = cells.table(replace(RESULT, peer={name: (0.02, 0.01, 0.03) for name in OURS})).splitlines()
+    below = lines[lines.index(next(line for line in lines if line.startswith("empty cell"))) + 1]
+    assert below.split() == ["of", "ipyparallel", "20", "ms", "10", "ms", "30", "ms"]
+    assert lines[-1].startswith("2 cores")
 
 
 def test_values():
