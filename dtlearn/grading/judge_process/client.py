@@ -53,7 +53,7 @@ class Judge:
         seed: int | None = None,
         keep: bool = True,
     ) -> Generator[tuple[Result, int, int] | Verdict]:
-        """Grade, as `session.grade_file` does.
+        """Grade, as `grade_file.grade_file` does.
 
         Yields:
             Each result as it comes, with how many there are and will be; at last the verdict.

@@ -1,7 +1,7 @@
 """Compares what the ranks returned with what they should have, and says what kind of difference it is.
 
 "Wrong" helps nobody. "Exactly 4 times the reference, on every rank, and 4 is the world size" names the bug. Runs in
-the judge, on values that `values.load` made.
+the judge, on values that `plain_values.load` made.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One graded run: an answer, one case, one world size; and everything that is then known of it.
 
-Runs in the judge. What a rank sends back stays bytes until `values.load` has checked it.
+Runs in the judge. What a rank sends back stays bytes until `plain_values.load` has checked it.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Task:
         source, file: the learner's text, and the name that tracebacks show.
         name: of the function or class under test.
         driver: text that defines `on_rank`.
-        inputs: for each rank, what `values.dump` made of its inputs.
+        inputs: for each rank, what `plain_values.dump` made of its inputs.
         poison, delays, seed: see `check.Stress`.
         watch_inputs: report which inputs were changed.
         measure_memory: report the peak of the memory of its tensors.
@@ -57,7 +57,7 @@ def run_task(task: Task) -> bytes:
     """Run the answer on this rank.
 
     Returns:
-        `values.dump` of {"value", "changed": names of inputs, "left": what still runs, "peak": bytes or None}.
+        `plain_values.dump` of {"value", "changed": names of inputs, "left": what still runs, "peak": bytes or None}.
     """
     import torch.distributed as dist
 
@@ -99,7 +99,7 @@ def load_answer(task: Task) -> Any:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values of `values.load` are equal, NaNs included."""
+    """Whether two values of `plain_values.load` are equal, NaNs included."""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         if a.shape != b.shape or a.dtype != b.dtype:
             return False
