@@ -80,7 +80,7 @@ def most_bytes(limit: Limit | str) -> Rule:
 
 
 def most_rounds(limit: Limit | str) -> Rule:
-    """No chain of messages that wait for each other, is longer than this; see `message_chain`, `most_bytes`."""
+    """No chain of messages, each waiting for the one before, is longer; see `message_chain` and `most_bytes`."""
 
     def rule(case: Case, given: Given, record: Record) -> Finding | None:
         for event in record:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import logging
+import os
+import signal
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from ...runtime.machine.processes import descendants, start_time
 
 NAME, INSTALL = "ipyparallel", "pip install ipyparallel: then its engines run the same cells, in turn with ours."
 _JOIN = """
@@ -29,6 +34,8 @@ class Engines:
         import ipyparallel
 
         self._folder = tempfile.TemporaryDirectory()
+        before = set(descendants(os.getpid()))
+        self._started: dict[int, int | None] = {}
         self._cluster: Any = ipyparallel.Cluster(
             n=ranks, profile_dir=self._folder.name, log_level=logging.ERROR, engines="local"
         )
@@ -38,6 +45,7 @@ class Engines:
             self._view.scatter("rank", list(range(ranks)), flatten=True, block=True)
             self._view.push({"store": str(Path(self._folder.name, "store")), "ranks": ranks}, block=True)
             self.seconds(_JOIN)
+            self._started = {pid: start_time(pid) for pid in set(descendants(os.getpid())) - before}
         except BaseException:
             self.close()
             raise
@@ -50,4 +58,8 @@ class Engines:
 
     def close(self) -> None:
         self._cluster.stop_cluster_sync()
+        for pid, begun in self._started.items():  # the guards of its engines stay for seconds
+            with contextlib.suppress(ProcessLookupError):
+                if begun is not None and start_time(pid) == begun:
+                    os.kill(pid, signal.SIGKILL)
         self._folder.cleanup()
