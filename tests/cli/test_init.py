@@ -102,8 +102,9 @@ def test_the_module_is_the_command():
 
 _PRINTS_LATE = """
 import sys
-from dtlearn.cli import doctor, main
-doctor.examine = lambda: doctor.Report((), (), 9, 0.0)
+from dtlearn.cli import main
+from dtlearn.cli.doctor import report
+report.examine = lambda: report.Report((), (), 9, 0.0)
 sys.stdin.read()
 sys.exit(main(["doctor"]))
 """
