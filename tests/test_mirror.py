@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[1]
 # Modules without a test file of their own name, and the test that goes through them.
 TESTED_BY = {
     "checks/*/*": "course/test_exercises.py",
-    "cli/bench/ipyparallel_cells": "cli/bench/test_cells.py",
     "collectives/halving_doubling": "collectives/test_algorithms.py",
     "collectives/hierarchical": "collectives/test_algorithms.py",
     "collectives/naive": "collectives/test_algorithms.py",
