@@ -98,6 +98,10 @@ def imported_packages(folder: Path) -> dict[str, str]:
     return found
 
 
+# Used where a learner has installed them, and not asked for: dtlearn/cli/bench compares with their ranks.
+WHERE_INSTALLED = {"ipyparallel"}
+
+
 def undeclared(folder: Path, declared: list[Requirement]) -> list[str]:
     """Packages imported under `folder` that no declared requirement brings: "package (file)"."""
     own = {"dtlearn", "tests", *(file.stem for file in (ROOT / "tools").glob("*.py"))}
@@ -106,7 +110,7 @@ def undeclared(folder: Path, declared: list[Requirement]) -> list[str]:
     found = []
     for package, file in imported_packages(folder).items():
         brings = {canonicalize_name(name) for name in brought_by.get(package, ())}
-        if package not in sys.stdlib_module_names | own and not brings & allowed:
+        if package not in sys.stdlib_module_names | own | WHERE_INSTALLED and not brings & allowed:
             found.append(f"{package} ({file})")
     return found
 

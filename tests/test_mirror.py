@@ -40,7 +40,7 @@ ABOUT = {
     "collectives/algorithms": "what every algorithm has to keep",
     "data_parallel/large_batch/lars_lamb": "two optimizers with one way of being tested",
     "grading/cheating": "what hostile answers try",
-    "grading/fault_corpus": "the faults of tests/runtime/faults.py, handed in as answers",
+    "grading/fault_corpus": "the faults of tests/runtime/fault_corpus.py, handed in as answers",
     "grading/on_rank/stress_sends": "stress, on real ranks",
     "grading/report/schema": "the reports' schema, which is data",
     "grading/rules_rounds": "the rule that counts rounds",

@@ -8,7 +8,7 @@ import pytest
 from dtlearn.course import Exercise
 from dtlearn.grading.check import Check
 from dtlearn.grading.judging.grade import Answer, grade
-from tests.runtime.faults import FAULTS
+from tests.runtime.fault_corpus import FAULTS
 
 EXERCISE = Exercise("ch01.fault", "A program that goes wrong", 1, (2,), ("a", "b", "c"))
 FILE = "exercises/ch01_ranks/fault.py"

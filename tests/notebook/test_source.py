@@ -67,7 +67,7 @@ def test_only_docstrings_are_cut():
 def test_html_shows_the_code_escaped_and_no_path_of_the_machine():
     source = quote(record.Event)
     html = source._repr_html_()
-    assert "dtlearn/runtime/record/record.py, lines" in html
+    assert "dtlearn/runtime/record/event.py, lines" in html
     assert "-&gt;" in html and "->" not in html
     assert str(inspect.getsourcefile(record)).rpartition("/dtlearn/")[0] not in html + str(source)
     assert html == quote(record.Event)._repr_html_()

@@ -18,7 +18,7 @@ from collections import Counter
 from dtlearn.runtime import World, run_ranks
 from dtlearn.runtime.errors import RankError, RanksTimeout
 from dtlearn.runtime.output import Sink
-from tests.runtime.faults import FAULTS, run_program, show_source
+from tests.runtime.fault_corpus import FAULTS, run_program, show_source
 from tests.runtime.right import RIGHT
 
 _MOST_SECONDS = 360.0  # of part two

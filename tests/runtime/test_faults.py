@@ -8,7 +8,7 @@ from dtlearn.runtime.errors import RankError, RanksDisagree, RanksTimeout
 from dtlearn.runtime.output import Sink
 from dtlearn.runtime.run import run_ranks
 from tests.runtime.conftest import Shown
-from tests.runtime.faults import FAULTS, run_program, show_source
+from tests.runtime.fault_corpus import FAULTS, run_program, show_source
 
 CASES = [pytest.param(fault, size, id=f"{fault.name}-{size}") for fault in FAULTS for size in fault.sizes]
 
