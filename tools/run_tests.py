@@ -1,4 +1,4 @@
-"""Run tests and notebooks, two files at once. What fails is run once more, alone; what fails twice, fails.
+"""Run tests and notebooks, some files at once. What fails is run once more, alone; what fails twice, fails.
 
 Most tests start real ranks, and some wait for a time limit: on a machine that others use too, one in thousands can miss
 it. Such a test is named at the end ("passed only alone"), so that it is mended and not forgotten. More failures than a
@@ -10,6 +10,7 @@ python tools/run_tests.py [pytest's options and paths, instead of all but the fu
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -22,8 +23,10 @@ from seconds_by_part import chapters, read, table
 ROOT = Path(__file__).resolve().parent.parent
 # The answers that are left out here are run by `make test-all`.
 ALL = ["tests", "notebooks", "--nbval", "--nbval-current-env", "-m", "not every_answer"]
-# tests/conftest.py puts long files first, so that both workers end at nearly the same time.
-TWO_AT_ONCE = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+# One more than there are processors, as many tests wait for a while: three at once keep two processors busy.
+# tests/conftest.py puts long files first, so that all workers end at nearly the same time.
+AT_ONCE = min((os.cpu_count() or 1) + 1, 8)
+SIDE_BY_SIDE = ["-n", str(AT_ONCE), "--dist", "loadfile", "--no-loadscope-reorder"]
 MOST_TRIED_AGAIN = 10
 _SOME_FAILED = 1  # pytest's exit status
 
@@ -57,7 +60,7 @@ def main(arguments: list[str], folder: Path = ROOT) -> int:
     """Run; try again what failed; say so. The exit status is that of the second try, if there was one."""
     # What an interrupted run left there is not this run's.
     (folder / ".pytest_cache/v/cache/lastfailed").unlink(missing_ok=True)
-    status = timed_pytest([*(arguments or ALL), *TWO_AT_ONCE], folder)
+    status = timed_pytest([*(arguments or ALL), *SIDE_BY_SIDE], folder)
     failed = failed_tests(folder) if status == _SOME_FAILED else []
     if not failed or len(failed) > MOST_TRIED_AGAIN:
         return status
