@@ -58,10 +58,12 @@ class RankError(DtlearnError, RuntimeError):
         output: `{rank: text}` printed until then.
         record: what the ranks communicated until then, if the run was recorded.
         last_calls: `{rank: its last calls}`, where they are known.
+        lost: the ranks of a notebook whose variables are lost.
     """
 
     record: Record | None = None
     last_calls: Mapping[int, Sequence[Event]] = MappingProxyType({})
+    lost: tuple[int, ...] = ()
 
     def __init__(self, message: str, failures: tuple[Failure, ...] = (), output: Mapping[int, str] | None = None):
         super().__init__(message)
@@ -97,10 +99,12 @@ class RanksTimeout(DtlearnError, TimeoutError):
         output: `{rank: text}` printed until then.
         record: what the ranks communicated until then, if the run was recorded.
         last_calls: `{rank: its last calls}`, where they are known.
+        lost: the ranks of a notebook whose variables are lost.
     """
 
     record: Record | None = None
     last_calls: Mapping[int, Sequence[Event]] = MappingProxyType({})
+    lost: tuple[int, ...] = ()
 
     def __init__(
         self,

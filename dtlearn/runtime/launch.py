@@ -19,12 +19,12 @@ from .device import check_world_size
 from .errors import RankError, RanksInterrupted, RanksTimeout
 from .faults.failure import Failure, is_peer_loss
 from .machine.network import free_port
+from .machine.patience import TO_TELL_WHAT_HAPPENED
 from .machine.run_folder import run_directory
 from .output import Sink
 
 _TEE = re.compile(rb"\[default(\d+)\]:(.*)", re.DOTALL)  # how `torchrun --tee` marks a line of local rank 0
 _MARK = re.compile(rb"(?<=[^\n])(?=\[default\d+\]:)")  # after a rank's last line, if that does not end in a newline
-_PATIENCE = 3.0  # seconds in which the launchers of other nodes may still say what they know of a failure
 _TRACEBACK = "Traceback (most recent call last)"
 _ROOT_CAUSE = re.compile(r"Root Cause.*?rank\s*:\s*(\d+)", re.DOTALL)
 # Last lines of each rank and, as rank -1, of the launchers: {rank: {"stdout": lines, "stderr": lines}}.
@@ -154,7 +154,7 @@ def follow(
                 assert pipe is not None
                 os.set_blocking(pipe.fileno(), False)
                 selector.register(pipe, selectors.EVENT_READ, [node * size, name, b""])
-        while selector.get_map() and time.monotonic() < failed + _PATIENCE:
+        while selector.get_map() and time.monotonic() < failed + TO_TELL_WHAT_HAPPENED:
             if time.monotonic() > deadline:
                 raise RanksTimeout(f"the script did not finish within {timeout:g} s; everything it started was ended")
             for key, _ in selector.select(0.05):

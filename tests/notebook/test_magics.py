@@ -277,6 +277,13 @@ def test_an_expected_failure_that_does_not_come_fails_the_cell(notebook):
     assert cell.text("stdout") == "[0-2] fine\n"
 
 
+def test_a_deadlock_that_costs_variables_is_not_the_expected_one(notebook):
+    code = "while rank == 0:\n    try:\n        dist.all_reduce(torch.ones(1))\n    except BaseException:\n        pass"
+    cell = notebook.run(f"%%ranks --expect deadlock\n{code}")
+    assert not cell.ok
+    assert "rank 0 got a new process: variables are lost there" in cell.text("error")
+
+
 def test_another_failure_than_the_expected_one_fails_the_cell(notebook):
     cell = notebook.run(f"%%ranks --expect timeout\n{FAIL}")
     assert (cell.ok, cell.error) == (False, "CellError")

@@ -16,10 +16,9 @@ from .. import wire
 from ..faults.failure import Failure, first_cause_first, is_peer_loss
 from ..machine.limits import Limits
 from ..machine.memory import oom_kills
+from ..machine.patience import TO_SAY_THE_SAME
 from ..output import BoundedText
 from ..rank.spec import LOST_LINE
-
-_GRACE = 0.3  # seconds in which other ranks may still report the same, or an earlier, failure
 
 
 @dataclass
@@ -81,7 +80,7 @@ class Collector:
         """
         while not all(s.finished for s in self.ranks):
             if any(s.failure for s in self.ranks):
-                self.listen_until(min(deadline, time.monotonic() + _GRACE), lambda: self._all_accounted())
+                self.listen_until(min(deadline, time.monotonic() + TO_SAY_THE_SAME), lambda: self._all_accounted())
                 return True
             if time.monotonic() >= deadline:
                 return False

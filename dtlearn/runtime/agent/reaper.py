@@ -20,11 +20,9 @@ from typing import Any
 from .. import wire
 from ..machine import namespaces
 from ..machine.isolation import refused
+from ..machine.patience import TO_FORK, TO_SIGNAL
 from ..machine.processes import children, close_all_but, sweep
 from .forked_ranks import ForkedRanks
-
-_ANSWER_TIME = 2.0  # seconds; a reaper takes microseconds, but learners' code could have stopped it
-_START_TIME = 30.0
 
 
 class Reaper:
@@ -82,7 +80,7 @@ class Reaper:
 
     def _meet(self, isolation: dict[str, Any]) -> list[int]:
         """Hear of the ranks. In namespaces they have numbers of their own there; the agent's are asked for here."""
-        self._control.settimeout(_START_TIME)
+        self._control.settimeout(TO_FORK)
         try:
             told, _ = wire.receive(self._control)
         except EOFError:
@@ -94,7 +92,7 @@ class Reaper:
             (first,) = children(self.pid)
             outside = {_innermost_pid(pid): pid for pid in children(first)}
             pids = [outside[pid] for pid in pids]
-        self._control.settimeout(_ANSWER_TIME)
+        self._control.settimeout(TO_SIGNAL)
         self._control.sendall(wire.encode({}))  # now it may wait for ranks that have ended: we have their numbers
         return pids
 

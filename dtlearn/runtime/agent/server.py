@@ -28,7 +28,8 @@ from typing import Any
 
 from .. import wire
 from ..machine import namespaces
-from ..machine.processes import SIGKILL_PATIENCE, children, descendants, sweep
+from ..machine.patience import TO_VANISH
+from ..machine.processes import children, descendants, sweep
 from ..machine.run_folder import delete_stale_directories
 from .forked_ranks import ForkedRanks, may_fork
 from .reaper import Reaper
@@ -152,7 +153,7 @@ class Agent:
             reaper.end()
             # One that was killed could not clean up: what its ranks started comes to us, the moment they have died.
             if status != 0:
-                self._sweep_until = time.monotonic() + SIGKILL_PATIENCE
+                self._sweep_until = time.monotonic() + TO_VANISH
                 self._sweep_orphans()
         for forked in [f for f in self._forked if pid in f.living]:
             forked.ended(pid, status)
@@ -171,7 +172,7 @@ class Agent:
         """The head is gone: end its ranks, and delete the folders of runs that it could not delete itself."""
         for reaper in self._reapers.values():
             reaper.end()
-        deadline = time.monotonic() + SIGKILL_PATIENCE
+        deadline = time.monotonic() + TO_VANISH
         while self._reapers and time.monotonic() < deadline:
             self._reap()
             time.sleep(0.002)

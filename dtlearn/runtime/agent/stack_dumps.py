@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..faults.stacks import Source, Stuck, cpu_seconds, read_stack
+from ..machine.patience import TO_DUMP, Patience
 from ..rank.spec import STACK_SIGNAL, stack_file
 from .client import Agent
 
-_PATIENCE = 0.3  # seconds that a rank gets to write its stack down
 _STEP = 0.05  # between two looks at what they have written
 
 
@@ -28,8 +28,8 @@ def dump_stacks(agent: Agent, pids: Mapping[int, int], run_dir: Path, source: So
     agent.signal(list(pids.values()), STACK_SIGNAL)
     # Until every rank has written, and what it writes is complete: a file that grows is not done.
     sizes, grown = before, False
-    deadline = time.monotonic() + _PATIENCE
-    while not grown and time.monotonic() < deadline:
+    patience = Patience(TO_DUMP, pids.values())
+    while not grown and not patience.over():
         time.sleep(_STEP)
         latest = {rank: _size(path) for rank, path in files.items()}
         grown = latest == sizes and all(latest[rank] > before[rank] for rank in files)

@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..errors import LaunchError
+from ..machine.patience import TO_REACH_A_HOST
 from .head.port import JoinedNode
 
 ADVICE = (
     "Between the nodes every TCP port must be open. If a machine has several networks, name the one that they share "
     "with `interface` in lab.toml."
 )
-_PATIENCE = 4.0  # seconds for a connection between two machines of one lab
 
 
 def probe_mesh(joined: list[JoinedNode]) -> None:
@@ -67,7 +67,7 @@ def failed_connections(targets: dict[str, Any], source: str) -> dict[str, str]:
 
     def attempt(host: str, address: str, port: int) -> None:
         try:
-            socket.create_connection((address, port), timeout=_PATIENCE, source_address=(source, 0)).close()
+            socket.create_connection((address, port), timeout=TO_REACH_A_HOST, source_address=(source, 0)).close()
         except OSError as error:
             failed[host] = error.strerror or str(error)
 

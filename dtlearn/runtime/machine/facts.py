@@ -12,13 +12,13 @@ import time
 from typing import Any
 
 from .memory import memory
+from .patience import TO_LOOK_UP_A_NAME
 
-_PATIENCE = 3.0  # seconds for the look-up of this machine's name
 _QUERY = "index,name,memory.total,memory.used,driver_version"
 
 
 def node_facts() -> dict[str, Any]:
-    """The facts; it takes `_PATIENCE` seconds at the most, plus the driver's own.
+    """The facts; it takes `TO_LOOK_UP_A_NAME` seconds at the most, plus the driver's own.
 
     Returns:
         name, addresses, seconds: this machine's name, the addresses that it stands for here, and what looking it up
@@ -32,12 +32,12 @@ def node_facts() -> dict[str, Any]:
     """
     look_up = HostNameLookUp()
     gpus = query_gpus()
-    seconds = look_up.seconds(_PATIENCE)
+    seconds = look_up.seconds(TO_LOOK_UP_A_NAME)
     return {
         "name": look_up.name,
         "addresses": look_up.addresses,
         "seconds": seconds,
-        "patience": _PATIENCE,
+        "patience": TO_LOOK_UP_A_NAME,
         "memory": memory(),
         "shared_memory": shared_memory_size(),
         "gpus": gpus,

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Collection
 
-SIGKILL_PATIENCE = 5.0  # seconds that a killed process may take to vanish (one that waits for a disk takes long)
+from .patience import TO_VANISH
 
 
 def descendants(pid: int) -> list[int]:
@@ -48,7 +48,7 @@ def start_time(pid: int) -> int | None:
 def sweep(
     ended: Callable[[int, int], object] = lambda pid, status: None,
     spare: Collection[int] = (),
-    patience: float = SIGKILL_PATIENCE,
+    patience: float = TO_VANISH,
     alone: bool = False,
 ) -> list[int]:
     """Kill everything below this process, which must be their subreaper, until it has no child left.

@@ -16,9 +16,8 @@ import sys
 import time
 
 from .namespaces import adopt_orphans
+from .patience import TO_END_POLITELY
 from .processes import descendants, take_interrupts
-
-_GENTLE = 3.0  # seconds between the polite signal and the final one
 
 
 def main(command: list[str]) -> int:
@@ -42,8 +41,8 @@ def _end_all(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_GENTLE)
-    deadline = time.monotonic() + _GENTLE
+            process.wait(TO_END_POLITELY)
+    deadline = time.monotonic() + TO_END_POLITELY
     while (left := descendants(os.getpid())) and time.monotonic() < deadline:
         for pid in left:
             with contextlib.suppress(ProcessLookupError):

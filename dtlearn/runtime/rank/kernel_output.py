@@ -13,10 +13,10 @@ from typing import Any
 
 from ipykernel.iostream import OutStream
 
+from ..machine.patience import TO_DRAIN
 from ..output import OutputCap
 
 _PIPE_BYTES = 65_536
-_DRAIN_SECONDS = 2.0
 
 
 class PrintedText(OutStream):
@@ -58,7 +58,7 @@ class PrintedText(OutStream):
             there = array.array("i", [0])
             fcntl.ioctl(self._fid, termios.FIONREAD, there)
             wanted = self._passed_on + there[0]
-        deadline = time.monotonic() + _DRAIN_SECONDS
+        deadline = time.monotonic() + TO_DRAIN
         while self._passed_on < wanted and time.monotonic() < deadline and self.watch_fd_thread.is_alive():
             time.sleep(0.0005)
 

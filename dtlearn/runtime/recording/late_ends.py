@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-_PATIENCE = 1.0  # seconds; a callback that has not run by then never will
+from ..machine.patience import TO_RUN_CALLBACKS
 
 
 class LateEnds:
@@ -39,7 +39,7 @@ class LateEnds:
 
     def settle(self) -> None:
         """Wait for the callbacks of those that are done; that takes a moment. Nobody waits for calls under way."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + TO_RUN_CALLBACKS
         while any(future.done() for future in list(self._awaited.values())) and time.monotonic() < deadline:
             time.sleep(0.0005)
 

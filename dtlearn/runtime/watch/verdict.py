@@ -11,11 +11,10 @@ from ..errors import RankError, RanksDisagree, RanksTimeout
 from ..faults.failure import Failure
 from ..faults.stacks import Stuck
 from ..machine.limits import Limits
+from ..machine.patience import FIRST_LOOK, NEXT_LOOK
 from .explain import comes_before, explain_failures, timeout_message
 from .stalls import APART, judge
 from .watch import Watch
-
-_FIRST_LOOK, _NEXT_LOOK = 3.0, 1.0  # seconds
 
 
 class Ranks(Protocol):
@@ -79,7 +78,7 @@ def fault_finder(ranks: Ranks) -> Callable[[], bool]:
     The watch reads the call logs. Ranks that make the default group themselves can wait for each other in there, of
     which the logs say nothing: when others have ended, the stacks of those that are left are looked at, twice.
     """
-    next_look, seen = time.monotonic() + _FIRST_LOOK, False
+    next_look, seen = time.monotonic() + FIRST_LOOK, False
 
     def at_fault() -> bool:
         nonlocal next_look, seen
@@ -96,7 +95,7 @@ def fault_finder(ranks: Ranks) -> Callable[[], bool]:
                 ranks.watch.diagnosis = diagnosis
                 return True
             seen = waits
-            next_look = time.monotonic() + (_NEXT_LOOK if waits else _FIRST_LOOK)
+            next_look = time.monotonic() + (NEXT_LOOK if waits else FIRST_LOOK)
         return False
 
     return at_fault

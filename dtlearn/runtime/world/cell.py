@@ -72,12 +72,14 @@ def finish(task: Task, timeout: float | None, what: str = "") -> None:
         in_time = task.follow(None if timeout is None else time.monotonic() + timeout)
         error = find_error(task, None if in_time else timeout, what)
         if error is not None:
-            error.add_lines(recover(task))
+            recovery = recover(task)
+            error.add_lines(recovery.notes)
+            error.lost = tuple(recovery.lost)
             raise error
     except KeyboardInterrupt:
         pending = task.pending()
         text = f"{what}interrupted: {ranks_text(pending) if pending else 'no rank'} had not finished"
-        raise RanksInterrupted("\n".join([text, *recover(task, interrupted=True)])) from None
+        raise RanksInterrupted("\n".join([text, *recover(task, interrupted=True).notes])) from None
 
 
 class Cell(Task):

@@ -16,8 +16,8 @@ from .. import pickles
 from ..agent.client import Agent
 from ..agent.collector import Collector
 from ..errors import DtlearnError, LaunchError
+from ..machine.patience import TO_START, Patience
 
-_START_TIMEOUT = 60.0  # seconds
 # Side requests may come from several threads, while a cell runs: one at a time, as sockets need it.
 _SIDE = threading.Lock()
 
@@ -87,10 +87,10 @@ class RankClient:
         self._client.session.send(channel, message, buffers=[body] if body else None)
         return str(message["header"]["msg_id"])
 
-    def receive(self, msg_id: str, deadline: float, *, side: bool = False) -> tuple[dict[str, Any], bytes] | None:
+    def receive(self, msg_id: str, patience: Patience, *, side: bool = False) -> tuple[dict[str, Any], bytes] | None:
         """The reply to a request; None if it did not come in time."""
         channel = self.control if side else self.shell
-        while (left := deadline - time.monotonic()) > 0:
+        while left := patience.left():
             if channel.poll(max(1, int(left * 1000)), zmq.POLLIN):
                 message = self._receive(channel)
                 if message["parent_header"].get("msg_id") == msg_id:
@@ -133,7 +133,7 @@ def connect(agent: Agent, collector: Collector, ranks: list[int], run_dir: Path)
     Raises:
         LaunchError: a rank did not start; the message says why.
     """
-    deadline = time.monotonic() + _START_TIMEOUT
+    deadline = time.monotonic() + TO_START
     collector.listen_until(deadline, lambda: all(s.ready or s.failure for s in collector.ranks))
     if failures := collector.failures():
         first = failures[0]
@@ -143,7 +143,7 @@ def connect(agent: Agent, collector: Collector, ranks: list[int], run_dir: Path)
     clients = []
     for rank, state in zip(ranks, collector.ranks, strict=True):
         if state.ready is None:
-            raise LaunchError(f"rank {rank} did not start within {_START_TIMEOUT:g} s")
+            raise LaunchError(f"rank {rank} did not start within {TO_START:g} s")
         clients.append(RankClient(rank, agent.reach(state.pid, state.ready, run_dir)))
     for client in clients:
         client.wait_until_heard(deadline)
@@ -151,19 +151,18 @@ def connect(agent: Agent, collector: Collector, ranks: list[int], run_dir: Path)
 
 
 def ask_all(
-    clients: list[RankClient], content: dict[str, Any], body: bytes = b"", *, timeout: float, side: bool = False
+    clients: list[RankClient], content: dict[str, Any], body: bytes = b"", *, patience: Patience, side: bool = False
 ) -> list[tuple[dict[str, Any], bytes] | None]:
     """Send one request to all ranks, then collect the replies in rank order (None: no reply in time)."""
     with _SIDE if side else contextlib.nullcontext():
-        return _ask_all(clients, content, body, timeout, side)
+        return _ask_all(clients, content, body, patience, side)
 
 
 def _ask_all(
-    clients: list[RankClient], content: dict[str, Any], body: bytes, timeout: float, side: bool
+    clients: list[RankClient], content: dict[str, Any], body: bytes, patience: Patience, side: bool
 ) -> list[tuple[dict[str, Any], bytes] | None]:
-    deadline = time.monotonic() + timeout
     sent = [client.send(content, body, side=side) for client in clients]
-    return [client.receive(msg_id, deadline, side=side) for client, msg_id in zip(clients, sent, strict=True)]
+    return [client.receive(msg_id, patience, side=side) for client, msg_id in zip(clients, sent, strict=True)]
 
 
 def values(clients: list[RankClient], replies: list[tuple[dict[str, Any], bytes] | None], what: str) -> list[Any]:

@@ -7,7 +7,7 @@ import shutil
 import signal
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,11 @@ from ..errors import DtlearnError, LaunchError, RankError
 from ..faults.failure import Failure
 from ..link.link import Link
 from ..machine.limits import Limits
+from ..machine.patience import GROUP_TIMEOUT, TO_MEET, TO_VANISH, Patience
 from ..machine.run_folder import new_run_directory
 from ..rank.spec import call_log_file
 from ..record.log import RankLog, read_rank_log
 from .rank_client import RankClient, ask_all, connect, values
-
-# A collective that waits this long gives up by itself; the time limit of a cell and the interrupt come long before.
-_GROUP_TIMEOUT = 1800.0
 
 
 @dataclass
@@ -154,6 +152,10 @@ class RankProcesses:
         """Those who hear of deaths."""
         return {p.collector for p in self.processes}
 
+    def patience(self, seconds: float, ranks: Sequence[int] | None = None) -> Patience:
+        """So much time for some ranks (None: all), more where they cannot get a processor."""
+        return Patience(seconds, [p.pid for r, p in enumerate(self.processes) if ranks is None or r in ranks])
+
     def interrupt(self, ranks: list[int]) -> None:
         """Send those ranks what Ctrl-C sends."""
         self.agent.signal([self.processes[r].pid for r in ranks], signal.SIGINT)
@@ -161,8 +163,8 @@ class RankProcesses:
     def kill(self, ranks: list[int]) -> None:
         """End some ranks; `repair` replaces them."""
         self.agent.signal([self.processes[r].pid for r in ranks], signal.SIGKILL, group=True)
-        deadline = time.monotonic() + 5
-        while any(self.processes[r].alive for r in ranks) and time.monotonic() < deadline:
+        patience = self.patience(TO_VANISH, ranks)
+        while any(self.processes[r].alive for r in ranks) and not patience.over():
             self.listen(0.01)
 
     def use_link(self, link: Link | None) -> None:
@@ -170,7 +172,7 @@ class RankProcesses:
         self.placement = self.agent.place(self.size, self._device, link)
         self.link, self._links_used = link, self._links_used + 1
         # A rank that replaces a dead one hears of it at its start.
-        values(self.living, ask_all(self.living, {"do": "link", **self._groups()}, timeout=60), "world.link")
+        values(self.living, ask_all(self.living, {"do": "link", **self._groups()}, patience=Patience(60)), "world.link")
 
     def repair(self) -> list[int]:
         """Replace dead ranks and give all ranks new process groups. Returns the ranks that were replaced."""
@@ -185,9 +187,9 @@ class RankProcesses:
                 process.logged = self.processes[rank].logged  # until it has a log of its own, that of the dead is there
                 self.processes[rank].close()
                 self.processes[rank] = process
-        deadline = time.monotonic() + 20
+        patience = self.patience(TO_MEET)
         for client, msg_id in sent:
-            reply = client.receive(msg_id, deadline)
+            reply = client.receive(msg_id, patience)
             if reply is None or reply[0]["status"] != "ok":
                 why = reply and reply[0]["message"]
                 raise RankError(f"rank {client.rank} could not join new process groups: {why}")
@@ -229,7 +231,7 @@ class RankProcesses:
             with contextlib.suppress(LaunchError):  # the agent is gone, and its ranks with it
                 self.agent.signal([p.pid for p in self.processes], signal.SIGKILL, group=True)
             for collector in self.collectors():
-                collector.wait_for_deaths(time.monotonic() + 5)
+                collector.wait_for_deaths(time.monotonic() + TO_VANISH)
             for process in self.processes:
                 process.close()
         self.processes = []
@@ -237,7 +239,7 @@ class RankProcesses:
             shutil.rmtree(self.run_dir, ignore_errors=True)
 
     def _launch(self, ranks: list[int]) -> list[RankProcess]:
-        collector = start_ranks(self.agent, "kernel", self.placement, self.run_dir, _GROUP_TIMEOUT, ranks)
+        collector = start_ranks(self.agent, "kernel", self.placement, self.run_dir, GROUP_TIMEOUT, ranks)
         try:
             collector.tell_all(wire.encode(self._groups()))
             clients = connect(self.agent, collector, ranks, self.run_dir)

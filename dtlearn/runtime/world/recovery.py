@@ -9,23 +9,35 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-import time
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import HostLost, LaunchError, RankError, RanksTimeout
 from ..faults.stacks import Stuck
+from ..machine.patience import AFTER_CUT, AFTER_INTERRUPT, AFTER_SECOND_INTERRUPT, TO_CUT, TO_REPORT
 from ..words import ranks_text
 from .rank_client import ask_all
-
-_REPORTING = 10.0  # seconds
 
 if TYPE_CHECKING:
     from .task import Task
 
 
-def recover(cell: Task, interrupted: bool = False) -> list[str]:
-    """Bring every rank back to idle. Returns what the learner has to know, a sentence a line.
+@dataclass
+class Recovery:
+    """What has become of the ranks.
+
+    Attributes:
+        notes: what the learner has to know, a sentence a line.
+        lost: the ranks whose variables are lost.
+    """
+
+    notes: list[str] = field(default_factory=list)
+    lost: list[int] = field(default_factory=list)
+
+
+def recover(cell: Task, interrupted: bool = False) -> Recovery:
+    """Bring every rank back to idle.
 
     Args:
         cell: the cell that failed.
@@ -49,29 +61,36 @@ def _one_interrupt_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
-def _recover(cell: Task) -> list[str]:
-    ranks, notes = cell.ranks, list[str]()
+def _recover(cell: Task) -> Recovery:
+    ranks, recovery = cell.ranks, Recovery()
     try:
-        cut = _free(cell, notes)
+        cut = _free(cell, recovery)
         ranks.listen()
         if cut or any(not p.alive for p in ranks.processes) or not cell.in_step():
-            replaced = ranks.repair()
-            if replaced:
-                notes.append(
-                    f"{ranks_text(replaced)} got a new process: variables are lost there; setup cells were run again."
-                )
-            notes.append(
-                "The process groups were made again. Variables are kept, but wrap models in DistributedDataParallel "
-                "again, and make your own groups and meshes again."
-            )
+            recovery.lost = ranks.repair()
+            recovery.notes += _repaired(recovery.lost, ranks.size)
     except HostLost as gone:  # nothing here can replace its ranks; the others keep their variables until it is back
-        notes.append(str(gone))
+        recovery.notes.append(str(gone))
     except (KeyboardInterrupt, RankError, RanksTimeout, LaunchError):  # interrupted again, or gentleness failed
         ranks.restart()
-        notes.append("All ranks were restarted: their variables are lost; setup cells were run again.")
+        recovery.lost = list(range(ranks.size))
+        recovery.notes.append("All ranks were restarted: their variables are lost; setup cells were run again.")
     for client in ranks.clients:
         client.discard_output()
-    return notes
+    return recovery
+
+
+def _repaired(replaced: list[int], size: int) -> list[str]:
+    """What has become of variables and groups."""
+    others = [rank for rank in range(size) if rank not in replaced]
+    kept = "Variables are kept" if not replaced else f"Variables of {ranks_text(others)} are kept" if others else ""
+    groups = (
+        f"The process groups were made again. {kept + ', but wrap' if kept else 'Wrap'} models in "
+        "DistributedDataParallel again, and make your own groups and meshes again."
+    )
+    if not replaced:
+        return [groups]
+    return [f"{ranks_text(replaced)} got a new process: variables are lost there; setup cells were run again.", groups]
 
 
 def _reports(one: Stuck) -> bool:
@@ -79,24 +98,24 @@ def _reports(one: Stuck) -> bool:
     return one.state == "running" and not one.stack
 
 
-def _free(cell: Task, notes: list[str]) -> bool:
+def _free(cell: Task, recovery: Recovery) -> bool:
     """Interrupt, then cut the connections, then kill. True: connections were cut."""
     if pending := cell.pending():
         cell.ranks.interrupt(pending)
-        cell.wait(0.3)
+        cell.wait(AFTER_INTERRUPT)
     if cell.pending() and any(s.state == "running" for s in cell.where()):
         cell.ranks.interrupt(cell.pending())  # again: a rank that had not begun the cell yet ignores the first
-        cell.wait(1.0)
+        cell.wait(AFTER_SECOND_INTERRUPT)
     cut = False
     if cell.pending():
-        ask_all(cell.ranks.living, {"do": "abort"}, timeout=2.0, side=True)
+        ask_all(cell.ranks.living, {"do": "abort"}, patience=cell.ranks.patience(TO_CUT), side=True)
         cut = True
-        cell.wait(3.0)
-    deadline = time.monotonic() + _REPORTING
+        cell.wait(AFTER_CUT)
+    patience = cell.patience(TO_REPORT)
     # This also finds ranks that are idle although their reply is missing.
-    while any(_reports(one) for one in cell.where()) and time.monotonic() < deadline:
+    while any(_reports(one) for one in cell.where()) and not patience.over():
         cell.wait(0.2)
     if pending := cell.pending():
-        notes.append(f"{ranks_text(pending)} did not answer and had to be ended.")
+        recovery.notes.append(f"{ranks_text(pending)} did not answer and had to be ended.")
         cell.ranks.kill(pending)
     return cut

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..faults.diagnosis import describe_call
 from ..faults.stacks import Frame
+from ..machine.patience import TO_ANSWER, TO_CUT
 from ..rank.flight_recorder import TraceEntry, differs, entry
 from ..record.event import Event
 from ..record.log import read_call_log
@@ -51,13 +52,13 @@ class Standing:
         return self.inside if self.state == "waits" else self.state
 
 
-def ask_standing(ranks: RankProcesses, asked: Sequence[int] | None = None, *, patience: float) -> list[Standing]:
+def ask_standing(ranks: RankProcesses, asked: Sequence[int] | None = None, *, seconds: float) -> list[Standing]:
     """Ask ranks how they stand, on the side channel: they answer while a cell runs or hangs, to any thread.
 
     Args:
         ranks: all of them.
         asked: those that are asked; None: all.
-        patience: seconds after which a rank counts as one that does not answer.
+        seconds: of patience, after which a rank counts as one that does not answer.
 
     Raises:
         DtlearnError: the ranks were stopped.
@@ -65,7 +66,7 @@ def ask_standing(ranks: RankProcesses, asked: Sequence[int] | None = None, *, pa
     clients = ranks.clients
     asked = range(ranks.size) if asked is None else asked
     living = [clients[rank] for rank in asked if ranks.processes[rank].alive]
-    replies = ask_all(living, {"do": "state"}, timeout=patience, side=True)
+    replies = ask_all(living, {"do": "state"}, patience=ranks.patience(seconds, asked), side=True)
     answers = {client.rank: reply for client, reply in zip(living, replies, strict=True)}
     return [_standing(rank, answers.get(rank), rank in answers) for rank in asked]
 
@@ -93,7 +94,7 @@ def status_rows(ranks: RankProcesses) -> list[dict[str, Any]]:
         return []
     ranks.listen()
     rows = []
-    for standing in ask_standing(ranks, patience=2.0):
+    for standing in ask_standing(ranks, seconds=TO_CUT):
         process = ranks.processes[standing.rank]
         device = ranks.placement.devices[standing.rank]
         rows.append({"rank": standing.rank, **ranks.agent.where(process.pid), "device": device, "state": str(standing)})
@@ -154,9 +155,9 @@ def take_snapshot(ranks: RankProcesses) -> Snapshot:
     Raises:
         DtlearnError: the ranks were stopped.
     """
-    standings = ask_standing(ranks, patience=1.0)
+    standings = ask_standing(ranks, seconds=TO_ANSWER)
     answering = [ranks.clients[one.rank] for one in standings if one.cpu_seconds is not None]
-    replies = ask_all(answering, {"do": "trace"}, timeout=1.0, side=True)
+    replies = ask_all(answering, {"do": "trace"}, patience=ranks.patience(TO_ANSWER), side=True)
     traces = {
         client.rank: reply[0].get("trace") or [] for client, reply in zip(answering, replies, strict=True) if reply
     }

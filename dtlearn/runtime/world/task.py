@@ -11,16 +11,13 @@ import zmq
 from ..agent.stack_dumps import dump_stacks
 from ..faults.failure import Failure, first_cause_first
 from ..faults.stacks import Stuck
+from ..machine.patience import AFTER_DEATH, AFTER_FAILURE, STUCK_FOR, TO_ANSWER, TO_ANSWER_BRIEFLY, Patience
 from ..watch.stalls import Pace, waiting_line
 from ..watch.verdict import with_calls
 from ..watch.watch import CALM, Watch
 from .rank_client import RankClient
 from .ranks import RankProcesses
 from .standing import Standing, ask_standing
-
-_PATIENCE = 10.0  # seconds that other ranks may go on computing after one has failed
-_AFTER_DEATH = 1.0  # seconds in which ranks usually notice by themselves that a peer has died
-_STUCK_FOR = 0.5  # seconds inside one communication call, after a failure elsewhere, that count as stuck
 
 
 class Task:
@@ -112,13 +109,13 @@ class Task:
             if self.failed:
                 failed_at = failed_at or now
                 died = bool(self._dead())
-                if now > failed_at + (_AFTER_DEATH if died else _PATIENCE):
+                if now > failed_at + (AFTER_DEATH if died else AFTER_FAILURE):
                     return True
                 # Ranks that lost a peer tell of it sooner than the peer's host is missed.
                 missing = not died and all(f.consequence for f in self.failed)
-                patience = max(_STUCK_FOR, self.ranks.agent.seconds_to_notice_a_loss * missing)
+                patience = max(STUCK_FOR, self.ranks.agent.seconds_to_notice_a_loss * missing)
                 if now > max(next_look, failed_at + patience):
-                    next_look = now + _STUCK_FOR
+                    next_look = now + STUCK_FOR
                     self.watch.look(self.ended())
                     if all(s.state != "running" for s in self.where()):
                         return True
@@ -138,15 +135,19 @@ class Task:
         longest = max((wait.seconds for wait in self.watch.waiting().values()), default=0.0)
         if self._pace.due(longest):
             self._noticed = True
-            self.notice(waiting_line(self.where(patience=0.3), longest))
+            self.notice(waiting_line(self.where(TO_ANSWER_BRIEFLY), longest))
         elif self._noticed and not longest:
             self._noticed = False
             self.notice("")
 
+    def patience(self, seconds: float) -> Patience:
+        """So much time for the ranks that have not ended this, more where they cannot get a processor."""
+        return self.ranks.patience(seconds, self.pending())
+
     def wait(self, seconds: float) -> None:
         """Listen for a while, or until all ranks are done."""
-        deadline = time.monotonic() + seconds
-        while self.pending() and time.monotonic() < deadline:
+        patience = self.patience(seconds)
+        while self.pending() and not patience.over():
             self.listen()
             time.sleep(0.01)
 
@@ -161,17 +162,17 @@ class Task:
             if death is not None and rank not in known:
                 self.failed.append(Failure(rank, death.kind, death.type, death.message, "", death.time_ns))
 
-    def where(self, patience: float = 1.0) -> list[Stuck]:
+    def where(self, seconds: float = TO_ANSWER) -> list[Stuck]:
         """As `look`, with the calls that the log shows ranks to wait in."""
-        return with_calls(self.look(patience), self.watch)
+        return with_calls(self.look(seconds), self.watch)
 
     def waiting(self) -> dict[int, str]:
         """{rank: the call that it waits in}."""
         return {one.rank: one.call for one in self.where() if one.state == "waiting"}
 
-    def look(self, patience: float = 1.0) -> list[Stuck]:
-        """Where each rank stands; those that are not done are asked on the side channel, with `patience` seconds."""
-        standings = {one.rank: one for one in ask_standing(self.ranks, self.pending(), patience=patience)}
+    def look(self, seconds: float = TO_ANSWER) -> list[Stuck]:
+        """Where each rank stands; those that are not done are asked on the side channel, with so much patience."""
+        standings = {one.rank: one for one in ask_standing(self.ranks, self.pending(), seconds=seconds)}
         dumps = self._dumps([rank for rank, one in standings.items() if one.cpu_seconds is None])
         stuck = []
         for rank in self.clients:

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from dtlearn.runtime.errors import DtlearnError
+from dtlearn.runtime.machine.patience import Patience
 from dtlearn.runtime.world.rank_client import ask_all, values
 
 
@@ -21,13 +22,13 @@ def finish(link, msg_id, seconds=20.0):
 
 
 def test_replies_come_in_rank_order_with_their_values(world):
-    replies = ask_all(world.ranks.clients, {"do": "gather", "expression": "rank"}, timeout=10)
+    replies = ask_all(world.ranks.clients, {"do": "gather", "expression": "rank"}, patience=Patience(10))
     assert values(world.ranks.clients, replies, "x") == [0, 1]
 
 
 def test_a_rank_that_does_not_answer_in_time_is_named(world):
     msg_id = world.ranks.clients[1].execute("import time; time.sleep(0.6)", 1)
-    replies = ask_all(world.ranks.clients, {"do": "gather", "expression": "rank"}, timeout=0.2)
+    replies = ask_all(world.ranks.clients, {"do": "gather", "expression": "rank"}, patience=Patience(0.2))
     with pytest.raises(DtlearnError, match="gather: rank 1 did not answer in time"):
         values(world.ranks.clients, replies, "gather")
     finish(world.ranks.clients[1], msg_id)
@@ -37,8 +38,10 @@ def test_a_late_reply_is_not_taken_for_the_answer_to_the_next_request(world):
     link = world.ranks.clients[0]
     msg_id = link.execute("import time; time.sleep(0.4)", 1)
     late = link.send({"do": "gather", "expression": "'late'"})
-    assert link.receive(late, time.monotonic() + 0.1) is None
-    assert values([link], ask_all([link], {"do": "gather", "expression": "'right'"}, timeout=10), "x") == ["right"]
+    assert link.receive(late, Patience(0.1)) is None
+    assert values([link], ask_all([link], {"do": "gather", "expression": "'right'"}, patience=Patience(10)), "x") == [
+        "right"
+    ]
     finish(link, msg_id)
 
 
@@ -48,7 +51,7 @@ def test_the_side_door_is_open_while_the_main_thread_works(world):
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
         begun = time.monotonic()
-        ((content, _),) = ask_all([link], {"do": "state"}, timeout=5, side=True)
+        ((content, _),) = ask_all([link], {"do": "state"}, patience=Patience(5), side=True)
         if content["stack"]:
             break
     assert content["stack"] == ["line 2: time.sleep(1.0)"]
@@ -59,7 +62,7 @@ def test_the_side_door_is_open_while_the_main_thread_works(world):
 
 def test_an_unknown_request_is_answered_with_an_error(world):
     for side in (False, True):
-        replies = ask_all(world.ranks.clients, {"do": "dance"}, timeout=10, side=side)
+        replies = ask_all(world.ranks.clients, {"do": "dance"}, patience=Patience(10), side=side)
         with pytest.raises(DtlearnError, match="rank 0 raised ValueError: unknown request 'dance'"):
             values(world.ranks.clients, replies, "dance")
 

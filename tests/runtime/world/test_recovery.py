@@ -9,8 +9,8 @@ import pytest
 from dtlearn.runtime.agent.client import get_agent
 from dtlearn.runtime.errors import CellError, RanksInterrupted, RanksTimeout
 from dtlearn.runtime.faults.stacks import Stuck
+from dtlearn.runtime.machine.patience import Patience
 from dtlearn.runtime.world.cell import Cell
-from dtlearn.runtime.world.rank_client import ask_all
 from dtlearn.runtime.world.recovery import _reports
 
 
@@ -95,14 +95,8 @@ def test_a_rank_that_had_not_begun_the_cell_is_interrupted_all_the_same(cell, wo
 @pytest.fixture
 def impatient(monkeypatch):
     """Recovery gives ranks a fraction of the time that it gives them otherwise."""
-    wait = Cell.wait
-    monkeypatch.setattr(Cell, "wait", lambda cell, seconds: wait(cell, seconds / 5))
-
-    def ask_soon(*args, timeout, **options):
-        return ask_all(*args, timeout=timeout / 4, **options)
-
-    for user in ("standing", "recovery"):
-        monkeypatch.setattr(f"dtlearn.runtime.world.{user}.ask_all", ask_soon)
+    begin = Patience.__init__
+    monkeypatch.setattr(Patience, "__init__", lambda it, seconds, pids=(): begin(it, seconds / 4, pids))
 
 
 def test_code_that_swallows_interrupts_ends_all_the_same(cell, works, impatient):

@@ -56,7 +56,7 @@ def test_a_rank_that_has_not_begun_the_cell_is_not_taken_for_idle(world):
     cell = Cell(world.ranks, "x = 1", [0, 1], 1, Sink())
     try:
         cell.wait(0.5)
-        states = {one.rank: one for one in cell.where(patience=0.2)}
+        states = {one.rank: one for one in cell.where(0.2)}
         assert states[0].state == "returned"
         assert states[1].state == "running"  # it does not answer at all
     finally:

@@ -1,0 +1,110 @@
+"""How long we wait for what, in one place; and waiting that stands still while nobody can get a processor.
+
+A class of learners on one machine is the normal case: with ten times more work than cores, an answer that takes 0.1 s
+on a quiet machine takes seconds. So a limit on how long a process may take to answer is not counted in seconds of the
+clock, but in seconds in which that process, and we who wait for it, could have run: the time in which one of its
+threads stood in the processor's queue does not count. Linux keeps that time for every thread (`schedstat`, second
+number; Documentation/scheduler/sched-stats.rst); elsewhere the load of the machine is the measure.
+
+A process that will never answer sleeps, or is stopped, or computes: its time runs. In any case a wait ends, after
+`MOST` times its seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable
+
+# What the ranks of a cell get, step by step, to become usable again (`world/recovery.py`).
+AFTER_INTERRUPT = 0.3  # to end by an interrupt
+AFTER_SECOND_INTERRUPT = 1.0  # likewise; a rank that had not begun the cell yet ignores the first
+TO_CUT = 2.0  # to cut their connections
+AFTER_CUT = 3.0  # to leave the collective that they were stuck in
+TO_REPORT = 10.0  # to write their traceback, once they have left the learner's code
+TO_MEET = 20.0  # to make new process groups
+# What a rank gets to say how it stands.
+TO_ANSWER = 1.0  # on the side channel, which is free while a cell runs
+TO_ANSWER_BRIEFLY = 0.3  # likewise, for a line that can wait for the next look
+TO_DUMP = 0.3  # to write its stack down, when its interpreter does not answer
+TO_VANISH = 5.0  # to be gone after it was killed; one that waits for a disk takes long
+TO_START = 60.0  # until it can run cells; the helper process may have torch to load first
+# How long ranks may go on after one of them has failed.
+AFTER_FAILURE = 10.0  # computing
+AFTER_DEATH = 1.0  # in which they usually notice by themselves that a peer has died
+STUCK_FOR = 0.5  # inside one communication call: then they are stuck
+# A collective that waits this long gives up by itself; the time limit of a cell and the interrupt come long before.
+GROUP_TIMEOUT = 1800.0
+
+# What processes get that start, watch and end ranks.
+TO_FORK = 30.0  # all ranks of a run
+TO_SIGNAL = 2.0  # a reaper takes microseconds, but learners' code could have stopped it
+TO_SAY_THE_SAME = 0.3  # ranks that may still report the same failure as the first, or an earlier one
+TO_END_POLITELY = 3.0  # a command, before it is killed
+TO_TELL_WHAT_HAPPENED = 3.0  # launchers of other nodes, of a failure
+TO_REACH_A_HOST = 4.0  # over the network of a lab
+TO_LOOK_UP_A_NAME = 3.0  # of a host
+TO_RUN_CALLBACKS = 1.0  # a callback of a communication that has not run by then never will
+TO_DRAIN = 2.0  # what a cell has printed, before its reply
+# How often ranks are looked at that make their group themselves, where the call log says nothing.
+FIRST_LOOK, NEXT_LOOK = 3.0, 1.0
+
+MOST = 20.0  # a wait takes at most as many times its seconds, however busy the machine is
+_LEAST = 0.05  # seconds until the next look at the queue
+
+
+class Patience:
+    """A time limit for processes of this machine to do something.
+
+    Args:
+        seconds: on a machine that has a processor for everybody.
+        pids: of those we wait for. This process always counts as well: it has to hear the answer.
+    """
+
+    def __init__(self, seconds: float, pids: Iterable[int] = ()) -> None:
+        self.seconds = seconds
+        self._begun = time.monotonic()
+        self._own = _queued(os.getpid())
+        self._others = {pid: _queued(pid) for pid in pids}
+        self._stood_still = 0.0
+
+    def left(self) -> float:
+        """Seconds that are left; 0 if there are none."""
+        elapsed = time.monotonic() - self._begun
+        left = self.seconds + self._stood_still - elapsed
+        if left <= 0:  # only now: a look reads a file for every thread
+            self._stood_still = min(self._in_queue(elapsed), elapsed)
+            left = self.seconds + self._stood_still - elapsed
+            left = max(left, _LEAST) if left > 0 else left
+        return max(0.0, min(left, self.seconds * MOST - elapsed))
+
+    def over(self) -> bool:
+        """Whether nobody should wait any longer."""
+        return self.left() <= 0
+
+    def _in_queue(self, elapsed: float) -> float:
+        """Seconds since the beginning in which those who are to answer, or we, waited for a processor."""
+        if self._own is None:
+            return elapsed * (1 - 1 / crowding())
+        own = (_queued(os.getpid()) or self._own) - self._own
+        waits = [now - before for pid, before in self._others.items() if before is not None and (now := _queued(pid))]
+        return own + max(waits, default=0.0)
+
+
+def crowding() -> float:
+    """How many programs want each processor of this machine, by its load of the last minute; at least 1."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def _queued(pid: int) -> float | None:
+    """Seconds that the threads of a process have waited for a processor so far; None if nobody keeps that."""
+    waited = []
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:  # not Linux; or it has ended
+        return None
+    for thread in threads:
+        with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/task/{thread}/schedstat") as file:
+            waited.append(int(file.read().split()[1]))
+    return sum(waited) / 1e9 if waited else None

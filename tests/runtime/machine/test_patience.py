@@ -1,0 +1,114 @@
+"""A wait that stands still while those who are waited for cannot get a processor."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dtlearn.runtime.machine import patience
+from dtlearn.runtime.machine.patience import MOST, Patience
+
+WORK = "while True: pass"
+
+
+class Machine:
+    """A clock that is set by hand, and how long each process has waited for a processor so far."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.queued = 100.0, {os.getpid(): 0.0}
+        monkeypatch.setattr(patience.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(patience, "_queued", self.queued.get)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    return Machine(monkeypatch)
+
+
+def test_on_a_quiet_machine_seconds_are_seconds(machine):
+    machine.queued[7] = 3.0  # from before
+    limit = Patience(2.0, [7])
+    machine.now += 1.5
+    assert limit.left() == 0.5
+    machine.now += 0.5
+    assert limit.over()
+
+
+def test_the_time_in_which_a_process_waited_for_a_processor_does_not_count(machine):
+    machine.queued[7] = 3.0
+    limit = Patience(2.0, [7])
+    machine.now, machine.queued[7] = machine.now + 2.0, 4.5
+    assert limit.left() == pytest.approx(1.5)
+    machine.now += 1.5
+    assert limit.over()
+
+
+def test_of_several_the_one_that_waited_longest_decides_and_we_count_too(machine):
+    machine.queued |= {7: 0.0, 8: 0.0}
+    limit = Patience(2.0, [7, 8])
+    machine.now += 4.0
+    machine.queued |= {7: 1.0, 8: 2.0, os.getpid(): 0.75}
+    assert limit.left() == pytest.approx(0.75)
+
+
+def test_threads_that_wait_at_the_same_time_do_not_turn_the_clock_back(machine):
+    machine.queued[7] = 0.0
+    limit = Patience(2.0, [7])
+    machine.now, machine.queued[7] = machine.now + 2.0, 9.0
+    assert limit.left() == 2.0
+
+
+def test_however_busy_the_machine_is_a_wait_ends(machine):
+    machine.queued[7] = 0.0
+    limit = Patience(2.0, [7])
+    for second in range(1, 100):
+        machine.now, machine.queued[7] = 100.0 + second, float(second)
+        if limit.over():
+            break
+    assert second == 2.0 * MOST
+
+
+def test_one_that_has_ended_is_not_waited_for_any_longer_than_another(machine):
+    limit = Patience(1.0, [7])
+    machine.now += 1.0
+    assert limit.over()
+
+
+def test_where_nobody_keeps_the_time_the_load_is_the_measure(monkeypatch, machine):
+    monkeypatch.setattr(patience, "_queued", lambda pid: None)
+    monkeypatch.setattr(patience.os, "getloadavg", lambda: (4.0 * os.cpu_count(), 0.0, 0.0))
+    limit = Patience(1.0, [7])
+    machine.now += 2.0
+    assert limit.left() == pytest.approx(0.5)
+    machine.now += 2.0
+    assert limit.over()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps how long a thread waited")
+def test_a_process_that_cannot_get_a_processor_has_time_and_one_that_sleeps_has_not(tmp_path):
+    """Two programs want one processor, and one of them is polite: it hardly ever runs."""
+    one = {min(os.sched_getaffinity(0))}
+
+    def start(code, nice):
+        return subprocess.Popen([sys.executable, "-c", f"import os; os.nice({nice})\n{code}"])
+
+    programs = [start(WORK, 0), start(WORK, 19), start("import time; time.sleep(60)", 0)]
+    try:
+        for program in programs:
+            os.sched_setaffinity(program.pid, one)
+        time.sleep(0.5)  # Python starts
+        _, polite, asleep = (program.pid for program in programs)
+        before = {pid: patience._queued(pid) for pid in (polite, asleep)}
+        begun = time.monotonic()
+        time.sleep(2.0)
+        seconds = time.monotonic() - begun
+        waited = {pid: (patience._queued(pid) - before[pid]) / seconds for pid in (polite, asleep)}
+        assert waited[polite] > 0.5
+        assert waited[asleep] < 0.1
+    finally:
+        for program in programs:
+            program.send_signal(signal.SIGKILL)
+            program.wait()

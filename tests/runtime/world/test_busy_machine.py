@@ -1,0 +1,98 @@
+"""A class shares the machine: cells that hang under many busy programs keep their ranks and variables.
+
+`python -m tests.runtime.world.test_busy_machine [repeats] [programs]` does it as often as is asked, and prints a table.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dtlearn.runtime import World
+from dtlearn.runtime.errors import DtlearnError, RanksDisagree, RanksTimeout
+from dtlearn.runtime.output import Sink
+
+# The deadlocks of chapters 1 and 2.
+HANGS = {
+    "one rank makes no call": "if rank != 1:\n    dist.all_reduce(total)",
+    "another operation": "if rank == 1:\n    dist.broadcast(total, src=0)\nelse:\n    dist.all_reduce(total)",
+    "another dtype": "half = total.to(torch.int32) if rank == 1 else total\ndist.all_reduce(half)",
+    "one batch more": "for _ in range(3 if rank == 1 else 2):\n    dist.all_reduce(total)",
+    "everybody sends": "dist.send(total, (rank + 1) % world_size)\ndist.recv(total, (rank - 1) % world_size)",
+}
+LIMIT = 120.0  # seconds; the watch ends these cells long before
+
+
+@contextlib.contextmanager
+def busy(programs):
+    """So many endless loops, each in a session of its own: Linux shares processors among sessions first."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while 1: 1"], start_new_session=True) for _ in range(programs)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def hang(world, code, mark):
+    """Run a cell that hangs; what its error says, and the seconds until the ranks can be used again."""
+    world.execute(f"kept = {mark}\ntotal = torch.ones(1)", timeout=LIMIT, sink=Sink())
+    begun = time.monotonic()
+    with pytest.raises(RanksDisagree) as caught:
+        world.execute(code, timeout=LIMIT, sink=Sink())
+    return caught.value, time.monotonic() - begun
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_no_rank_is_lost_to_a_deadlock_on_a_busy_machine(make_world):
+    world = make_world(4)
+    with busy(4 * (os.cpu_count() or 1)):
+        for mark, code in enumerate(HANGS.values()):
+            error, _ = hang(world, code, mark)
+            assert error.lost == ()
+            assert "lost" not in str(error) and "did not answer" not in str(error)
+            assert world.gather("kept") == [mark] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_rank_that_will_never_answer_is_given_up_on_in_bounded_time_also_there(make_world):
+    world = make_world(2)
+    with busy(4 * (os.cpu_count() or 1)):
+        begun = time.monotonic()
+        with pytest.raises(RanksTimeout) as caught:
+            code = "import os, signal\nif rank: os.kill(os.getpid(), signal.SIGSTOP)\ndist.barrier()"
+            world.execute(code, timeout=2.0, sink=Sink())
+        assert time.monotonic() - begun < 120
+    assert caught.value.lost == (1,)
+    assert "rank 1 got a new process: variables are lost there" in str(caught.value)
+    assert "Variables of rank 0 are kept" in str(caught.value)
+
+
+def main(repeats=4, programs=16):
+    world, lost, slowest = World(4, "cpu"), 0, 0.0
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with busy(programs):
+        time.sleep(2.0)
+        for mark, (name, code) in enumerate(list(HANGS.items()) * repeats):
+            error, seconds = hang(world, code, mark)
+            slowest = max(slowest, seconds)
+            try:
+                kept = world.gather("kept") == [mark] * 4 and not error.lost
+            except DtlearnError:
+                kept = False
+            lost += not kept
+            print(f"{mark + 1:3}  {name:24} {seconds:5.1f} s  {'kept' if kept else 'LOST'}", flush=True)
+        load = os.getloadavg()[0]
+    world.stop()
+    print(f"{lost} of {len(HANGS) * repeats} lost variables; slowest {slowest:.1f} s; load {load:.1f}")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
