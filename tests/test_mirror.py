@@ -36,6 +36,7 @@ TESTED_BY = {
 }
 # Test files without a module of their name, and what they are about.
 ABOUT = {
+    "runtime/world/busy_machine": "cells that hang while a class shares the machine",
     "course/*": "the exercises of the course, and its first chapter in a browser",
     "collectives/algorithms": "what every algorithm has to keep",
     "data_parallel/large_batch/lars_lamb": "two optimizers with one way of being tested",

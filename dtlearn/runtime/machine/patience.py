@@ -17,6 +17,8 @@ import os
 import time
 from collections.abc import Iterable
 
+from .cores import num_cores
+
 # What the ranks of a cell get, step by step, to become usable again (`world/recovery.py`).
 AFTER_INTERRUPT = 0.3  # to end by an interrupt
 AFTER_SECOND_INTERRUPT = 1.0  # likewise; a rank that had not begun the cell yet ignores the first
@@ -94,7 +96,7 @@ class Patience:
 
 def crowding() -> float:
     """How many programs want each processor of this machine, by its load of the last minute; at least 1."""
-    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+    return max(1.0, os.getloadavg()[0] / num_cores())
 
 
 def _queued(pid: int) -> float | None:

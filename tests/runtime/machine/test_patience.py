@@ -79,7 +79,7 @@ def test_one_that_has_ended_is_not_waited_for_any_longer_than_another(machine):
 
 def test_where_nobody_keeps_the_time_the_load_is_the_measure(monkeypatch, machine):
     monkeypatch.setattr(patience, "_queued", lambda pid: None)
-    monkeypatch.setattr(patience.os, "getloadavg", lambda: (4.0 * os.cpu_count(), 0.0, 0.0))
+    monkeypatch.setattr(patience.os, "getloadavg", lambda: (4.0 * patience.num_cores(), 0.0, 0.0))
     limit = Patience(1.0, [7])
     machine.now += 2.0
     assert limit.left() == pytest.approx(0.5)
