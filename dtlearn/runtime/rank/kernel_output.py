@@ -31,24 +31,24 @@ class PrintedText(OutStream):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._reading = threading.Lock()
         self._passed_on = 0
-        self._written = self._flushed = 0  # how often something was written, and how many of these times are flushed
+        self._unflushed = False  # whether something was written since the last flush began
         super().__init__(*args, **kwargs)
 
     def write(self, string: str) -> int:
-        self._written += 1
         if isinstance(string, str):
             self.cap.pass_on(string, super().write)
         else:
             super().write(string)  # it says what is wrong
+        self._unflushed = True  # behind the writing: a flush on another thread must not take it for done
         return len(string)
 
     def flush(self) -> None:
         if self._fid is not None and os.getpid() == self._master_pid:
             self._drain()
         # ipykernel flushes four times a cell, and each time waits for its thread.
-        if (written := self._written) != self._flushed:
+        if self._unflushed:
+            self._unflushed = False
             super().flush()
-            self._flushed = written
 
     def _drain(self) -> None:
         """Wait until all that is in the pipe now has been passed on; not for what is written from now on."""
