@@ -5,6 +5,7 @@ import re
 import pytest
 
 from dtlearn.runtime.errors import CellError
+from dtlearn.runtime.machine.patience import Patience
 from dtlearn.runtime.world.rank_client import ask_all
 
 
@@ -57,7 +58,7 @@ def test_a_rank_that_waits_says_in_which_call(world):
     sent = world.ranks.clients[0].execute("dist.barrier()", 1)
     found = None
     for _ in range(100):
-        ((content, _),) = ask_all(world.ranks.clients[:1], {"do": "state"}, timeout=5, side=True)
+        ((content, _),) = ask_all(world.ranks.clients[:1], {"do": "state"}, patience=Patience(5), side=True)
         if found := content["inside"]:
             break
     assert found == "its 1st barrier, line 1"
