@@ -52,7 +52,7 @@ TO_DRAIN = 2.0  # what a cell has printed, before its reply
 # How often ranks are looked at that make their group themselves, where the call log says nothing.
 FIRST_LOOK, NEXT_LOOK = 3.0, 1.0
 
-MOST = 8.0  # a wait takes at most as many times its seconds, however busy the machine is
+MOST = 5.0  # a wait takes at most as many times its seconds, however busy the machine is
 _LEAST = 0.05  # seconds until the next look at the queue
 
 

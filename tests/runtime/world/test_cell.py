@@ -6,7 +6,6 @@ import time
 import pytest
 
 from dtlearn.runtime.errors import CellError, RanksDisagree, RanksTimeout
-from dtlearn.runtime.machine.patience import Patience
 from dtlearn.runtime.output import Sink
 
 LIMIT = 1.0
@@ -195,10 +194,10 @@ def test_an_endless_loop_ends_at_the_time_limit_with_its_line(cell, works):
 
 
 def test_a_rank_that_never_stops_printing_ends_at_the_time_limit(cell, works):
-    limit = Patience(LIMIT + 8)  # three ranks and we compete for the processors
+    begun = time.monotonic()
     with pytest.raises(RanksTimeout):
         cell("while rank < 2: print(rank, flush=True)", timeout=LIMIT)
-    assert not limit.over()
+    assert time.monotonic() - begun < LIMIT + 8
     works()
 
 
