@@ -98,7 +98,7 @@ def imported_packages(folder: Path) -> dict[str, str]:
     return found
 
 
-# Used where a learner has installed them, and not asked for: dtlearn/cli/bench compares with their ranks.
+# Used where a learner has installed them, and not asked for: dtlearn/bench compares with their ranks.
 WHERE_INSTALLED = {"ipyparallel"}
 
 

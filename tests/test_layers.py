@@ -40,6 +40,7 @@ LAYERS = {
     "grading": 5,
     "notebook": 5,
     "checks": 6,
+    "bench": 6,
     FRONT: 6,
     "cli": 7,
     "__main__": 8,  # `python -m dtlearn`
@@ -168,6 +169,8 @@ def test_the_tables_name_nothing_that_is_gone():
         ("dtlearn/viz/timeline.py", "from dtlearn.notebook import show"),
         ("dtlearn/grading/check.py", "from dtlearn.cli import main"),
         ("dtlearn/grading/check.py", "from ..checks.ch01_ranks import barrier"),
+        ("dtlearn/zero/stage1.py", "from ..bench.figures import aligned"),
+        ("dtlearn/bench/figures.py", "from ..cli.arguments import positive"),
         ("dtlearn/__init__.py", "from dtlearn.cli import main"),
         ("dtlearn/course.py", "from dtlearn.runtime import run_ranks"),
         ("dtlearn/utils.py", "import os"),
@@ -211,6 +214,10 @@ def test_a_drawing_that_uses_ranks_is_found(source):
         ("dtlearn/zero/stage1.py", "from dtlearn.models.mlp import MLP\nfrom ..runtime import device"),
         ("dtlearn/notebook/panels.py", "from dtlearn.viz.style import COLORS\nfrom dtlearn import course"),
         ("dtlearn/viz/timeline.py", "from dtlearn.runtime.record.record import Record"),
+        (
+            "dtlearn/bench/chapters/zero.py",
+            "from ...data_parallel.ddp import DistributedDataParallel\nfrom ..bench import Bench",
+        ),
         ("dtlearn/checks/ch01_ranks/barrier.py", "from ...grading import check\nfrom ._orders import order"),
         ("dtlearn/cli/jupyterlab.py", "import dtlearn\nfrom dtlearn.course import load_course"),
     ],

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Modules without a test file of their own name, and the test that goes through them.
 TESTED_BY = {
+    "bench/bench": "cli/test_bench.py",
     "checks/*/*": "course/test_exercises.py",
     "collectives/halving_doubling": "collectives/test_algorithms.py",
     "collectives/hierarchical": "collectives/test_algorithms.py",

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from .. import __version__
 from ..runtime.errors import DtlearnError
 from ..runtime.machine.processes import take_interrupts
-from .bench.benches import add_command as add_bench
+from .bench import add_command as add_bench
 from .doctor.report import add_command as add_doctor
 from .exercises.grade import add_command as add_grade
 from .exercises.grade_class import add_command as add_grade_class

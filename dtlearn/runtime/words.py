@@ -22,6 +22,11 @@ def wrapped(message: str, width: int = 92) -> list[str]:
     return lines
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def ranks_text(ranks: list[int]) -> str:
     """Ranks for a person: "rank 2", "ranks 0-2 and 5"."""
     ranks = sorted(ranks)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dtlearn.runtime.words import columns, format_seconds, incomplete, ordinal, ranks_text
+from dtlearn.runtime.words import columns, first_line, format_seconds, incomplete, ordinal, ranks_text
 from tests.runtime.full_disk import LINE
 
 
@@ -68,3 +68,8 @@ def test_columns_line_up():
 )
 def test_three_figures_and_a_unit(seconds, text):
     assert format_seconds(seconds) == text
+
+
+def test_first_line():
+    assert first_line(ValueError("\nfirst\nsecond")) == "first"
+    assert first_line(ValueError()) == "ValueError"

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from ...runtime.words import first_line
+
 State = Literal["ok", "note", "problem"]
 _WIDTHS = (8, 18)  # columns of the table: state, name
 
@@ -34,11 +36,6 @@ def attempt(name: str, check: Callable[[], Check]) -> Check:
         return check()
     except Exception as error:
         return Check(name, "note", f"could not be checked ({type(error).__name__}: {first_line(error)})")
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its type if it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def table(checks: Iterable[Check], width: int) -> list[str]:

@@ -10,8 +10,9 @@ from ...runtime.errors import DtlearnError
 from ...runtime.lab.head.agent import LabAgent
 from ...runtime.lab.head.port import JoinedNode
 from ...runtime.lab.reachability import ADVICE, failed_pairs
+from ...runtime.words import first_line
 from ...runtime.world.world import World
-from .check import Check, first_line
+from .check import Check
 
 _BYTES, _TIMES, _WARM_UP = 1_000_000, 10, 3
 _PATIENCE = 60.0  # seconds

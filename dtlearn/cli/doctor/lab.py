@@ -22,9 +22,9 @@ from ...runtime.lab.head.agent import LabAgent
 from ...runtime.lab.head.members import Members, software
 from ...runtime.lab.head.port import JoinedNode
 from ...runtime.lab.head.start_nodes import command_to_type
-from ...runtime.words import ranks_text
+from ...runtime.words import first_line, ranks_text
 from . import group, nodes
-from .check import Check, attempt, first_line, table
+from .check import Check, attempt, table
 from .machine import check_shared_memory
 
 

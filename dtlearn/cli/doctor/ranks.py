@@ -16,8 +16,9 @@ from ...runtime.machine.limits import MEMORY_VARIABLE, default_limits
 from ...runtime.machine.memory import GIB
 from ...runtime.output import Sink
 from ...runtime.run import run_ranks
+from ...runtime.words import first_line
 from ...runtime.world.world import World
-from .check import Check, first_line
+from .check import Check
 from .software import TorchFacts
 
 _PATIENCE = 20.0  # seconds for each trial

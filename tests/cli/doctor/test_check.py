@@ -1,4 +1,4 @@
-from dtlearn.cli.doctor.check import Check, attempt, first_line
+from dtlearn.cli.doctor.check import Check, attempt
 
 
 def test_a_finding_is_passed_on():
@@ -10,8 +10,3 @@ def test_a_check_that_fails_is_a_note_and_no_crash():
     assert attempt("cores", lambda: 1 / 0) == Check(
         "cores", "note", "could not be checked (ZeroDivisionError: division by zero)"
     )
-
-
-def test_first_line():
-    assert first_line(ValueError("\nfirst\nsecond")) == "first"
-    assert first_line(ValueError()) == "ValueError"

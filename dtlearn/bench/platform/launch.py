@@ -10,11 +10,11 @@ from typing import Any
 
 from ...runtime.errors import DtlearnError
 from ...runtime.machine.cores import load_line
-from ...runtime.words import format_seconds
-from ..doctor.check import first_line
-from .figures import aligned, spread
+from ...runtime.words import first_line, format_seconds
+from ..bench import Bench, Result
+from ..figures import aligned, spread, spread_values
+from ..status_line import say
 from .other_launchers import NOTEBOOK, SPAWN, Rivals
-from .status_line import say
 
 OURS = "run_ranks"
 
@@ -37,7 +37,7 @@ class Launches:
 
 
 @dataclass(frozen=True)
-class LaunchResult:
+class LaunchResult(Result):
     """All launchers, measured in turns in one run.
 
     Attributes:
@@ -119,9 +119,9 @@ def values(result: LaunchResult) -> dict[str, Any]:
     ratios = _ratios(result)
     launches = []
     for each in result.launches:
-        figures = dict(zip(("median", "min", "max"), spread(each.warm), strict=True)) if each.warm else {}
+        figures = spread_values(each.warm) if each.warm else {}
         launches.append({**dataclasses.asdict(each), **figures, "ratio": ratios.get(each.launcher)})
-    return {"bench": "launch", "ranks": result.ranks, "machine": result.machine, "launches": launches}
+    return {"ranks": result.ranks, "machine": result.machine, "launches": launches}
 
 
 def _ratios(result: LaunchResult) -> dict[str, float]:
@@ -139,3 +139,14 @@ def _run_ranks_seconds(ranks: int) -> float:
     if result[0] != ranks * (ranks + 1) / 2:
         raise DtlearnError(f"the all-reduce gave {result[0]}")
     return seconds
+
+
+BENCH = Bench(
+    "Time from call to result of an all-reduce: run_ranks, torch's spawn, accelerate's notebook_launcher.",
+    "dtlearn bench launch --ranks 2 --rounds 3",
+    "rounds",
+    5,
+    measure,
+    table,
+    values,
+)

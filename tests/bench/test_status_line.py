@@ -3,8 +3,8 @@ import sys
 import threading
 import time
 
-from dtlearn.cli.bench import status_line
-from dtlearn.cli.bench.status_line import say
+from dtlearn.bench import status_line
+from dtlearn.bench.status_line import say
 
 
 class Terminal(io.StringIO):

@@ -2,8 +2,8 @@ import json
 from dataclasses import replace
 
 from dtlearn import cli
-from dtlearn.cli.bench import cells
-from dtlearn.cli.bench.cells import CellsResult
+from dtlearn.bench.platform import cells
+from dtlearn.bench.platform.cells import CellsResult
 
 OURS = {"empty cell": (0.013, 0.010, 0.021), "1 MiB all-reduce cell": (0.026, 0.02, 0.03)}
 RESULT = CellsResult(4, 3.39, 0.364, OURS, {}, "2 cores")

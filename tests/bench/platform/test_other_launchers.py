@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dtlearn.cli.bench import other_launchers
-from dtlearn.cli.bench.other_launchers import SPAWN, Rivals
+from dtlearn.bench.platform import other_launchers
+from dtlearn.bench.platform.other_launchers import SPAWN, Rivals
 from dtlearn.runtime.errors import DtlearnError
 
 ANSWERS = """

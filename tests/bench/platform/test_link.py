@@ -3,8 +3,8 @@ import json
 import pytest
 
 from dtlearn import cli
-from dtlearn.cli.bench import link
-from dtlearn.cli.bench.link import LinkResult, Pair, Row
+from dtlearn.bench.platform import link
+from dtlearn.bench.platform.link import LinkResult, Pair, Row
 
 ROWS = (
     Row(1 << 16, 0.000624, 0.0009, 0.00095, 0.0006),

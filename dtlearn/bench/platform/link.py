@@ -10,21 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
-from .figures import aligned
-from .status_line import say
+from ..bench import Bench, Result
+from ..figures import aligned, size_text
+from ..status_line import say
 
 if TYPE_CHECKING:
     from ...runtime.record.record import Record
 
 LINK = "1 Gb/s"
-SIZES = (
-    64 << 10,
-    1 << 20,
-    4 << 20,
-    8 << 20,
-    16 << 20,
-    32 << 20,
-)  # bytes; a small one costs the machine more than the link
+SIZES = (64 << 10, *(mib << 20 for mib in (1, 4, 8, 16, 32)))  # bytes; a small one costs the machine more than the link
 TOLERANCE = 0.05
 _TIMEOUT = 300.0  # seconds for one run
 _COMPUTE = 384  # the matrices that are multiplied are this wide
@@ -71,7 +65,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class LinkResult:
+class LinkResult(Result):
     """What was measured on an emulated link between `ranks` ranks."""
 
     ranks: int
@@ -117,8 +111,7 @@ def table(result: LinkResult) -> str:
     for row in result.rows:
         ratios = [f"{measured / row.formula:.3f}" for measured in (row.blocking, row.waited)]
         times = [format_seconds(t) for t in (row.formula, row.blocking, row.waited, row.without)]
-        size = f"{row.nbytes >> 10} KiB" if row.nbytes < 1 << 20 else f"{row.nbytes >> 20} MiB"
-        rows.append([size, times[0], times[1], ratios[0], times[2], ratios[1], row.verdict, times[3]])
+        rows.append([size_text(row.nbytes), times[0], times[1], ratios[0], times[2], ratios[1], row.verdict, times[3]])
     pairs = [["overlap", "apart", "overlapped", "times faster"]]
     for pair in result.pairs:
         both = [format_seconds(pair.apart), format_seconds(pair.overlapped), f"{pair.apart / pair.overlapped:.2f}"]
@@ -130,7 +123,7 @@ def table(result: LinkResult) -> str:
 def values(result: LinkResult) -> dict[str, Any]:
     """The result as plain values, seconds throughout."""
     rows = [{**dataclasses.asdict(row), "verdict": row.verdict} for row in result.rows]
-    return {"bench": "link", **dataclasses.asdict(result), "rows": rows, "tolerance": TOLERANCE}
+    return {**dataclasses.asdict(result), "rows": rows, "tolerance": TOLERANCE}
 
 
 def _median(record: Record, nbytes: int, asynchronous: bool) -> float:
@@ -196,3 +189,14 @@ def _overlaps(times: int) -> list[tuple[float, float]]:
         return lambda: model(batch).sum().backward()
 
     return [(median(apart), median(at_once)), (median(ddp_step(100)), median(ddp_step(1)))]
+
+
+BENCH = Bench(
+    "All-reduces on an emulated link, beside the formula of its model; and what overlaps with computation.",
+    "dtlearn bench link --ranks 2",
+    "times",
+    10,
+    measure,
+    table,
+    values,
+)

@@ -17,8 +17,9 @@ from typing import Any
 
 from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
-from .figures import aligned, spread
-from .status_line import say
+from ..bench import Bench, Result
+from ..figures import aligned, spread
+from ..status_line import say
 
 STEP_TARGET = 0.03  # share of a step
 _CALLS = 300  # calls of one measurement
@@ -32,7 +33,7 @@ _TIMEOUT = 600.0
 
 
 @dataclass(frozen=True)
-class RecorderResult:
+class RecorderResult(Result):
     """Times with and without the recorder, in seconds, measured in turns on rank 0.
 
     Attributes:
@@ -50,11 +51,6 @@ class RecorderResult:
     step_cpu: dict[str, tuple[float, ...]]
     parameters: int
     machine: str
-
-    @property
-    def ok(self) -> bool:
-        """True: a bench that fails raises."""
-        return True
 
     @property
     def call_cost(self) -> float:
@@ -199,7 +195,6 @@ def table(result: RecorderResult) -> str:
 def values(result: RecorderResult) -> dict[str, Any]:
     """The result as plain values, seconds throughout."""
     return {
-        "bench": "recorder",
         **dataclasses.asdict(result),
         "call_cost": result.call_cost,
         "step_share": result.step_share,
@@ -219,3 +214,15 @@ def _seconds(work: Callable[[], None], times: int) -> tuple[float, float]:
         walls.append(time.perf_counter() - begun)
         used.append(time.process_time() - before)
     return statistics.median(walls), statistics.median(used)
+
+
+BENCH = Bench(
+    "What recording costs: microseconds of a call, and the share of a data-parallel training step.",
+    "dtlearn bench recorder",
+    "rounds",
+    40,
+    measure,
+    table,
+    values,
+    ranks=2,
+)

@@ -3,9 +3,9 @@ import json
 import pytest
 
 from dtlearn import cli
-from dtlearn.cli.bench import launch
-from dtlearn.cli.bench.launch import Launches, LaunchResult
-from dtlearn.cli.bench.other_launchers import NOTEBOOK, SPAWN
+from dtlearn.bench.platform import launch
+from dtlearn.bench.platform.launch import Launches, LaunchResult
+from dtlearn.bench.platform.other_launchers import NOTEBOOK, SPAWN
 from dtlearn.runtime.errors import DtlearnError
 
 RESULT = LaunchResult(

@@ -1,4 +1,4 @@
-from dtlearn.cli.bench.figures import aligned, spread
+from dtlearn.bench.figures import aligned, size_text, spread
 
 
 def test_spread_is_median_min_max():
@@ -13,3 +13,7 @@ def test_rows_line_up_below_a_heading():
         "a               1 s  met",
         "longer name  100 ms",
     ]
+
+
+def test_sizes_are_powers_of_two():
+    assert [size_text(n) for n in (1 << 10, 64 << 10, 1 << 20, 64 << 20)] == ["1 KiB", "64 KiB", "1 MiB", "64 MiB"]

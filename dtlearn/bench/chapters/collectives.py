@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
-from .figures import aligned
-from .status_line import say
+from ..bench import Bench, Result
+from ..figures import aligned, size_text
+from ..status_line import say
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +26,7 @@ _TIMEOUT = 1800.0
 
 
 @dataclass(frozen=True)
-class CollectivesResult:
+class CollectivesResult(Result):
     """Times of all algorithms, measured in turns.
 
     Attributes:
@@ -37,11 +38,6 @@ class CollectivesResult:
     sizes: tuple[int, ...]
     times: dict[tuple[str, int], Times]
     machine: str
-
-    @property
-    def ok(self) -> bool:
-        """True: a bench that fails raises."""
-        return True
 
     @property
     def rounds(self) -> int:
@@ -112,7 +108,7 @@ def values(result: CollectivesResult) -> dict[str, Any]:
         for n in result.sizes
     ]
     target = {"ratio": TARGET, "from_bytes": TARGET_FROM}
-    return {"bench": "collectives", "machine": result.machine, "target": target, "measured": measured}
+    return {"machine": result.machine, "target": target, "measured": measured}
 
 
 def plot(result: CollectivesResult) -> tuple[Figure, str]:
@@ -137,7 +133,7 @@ def plot(result: CollectivesResult) -> tuple[Figure, str]:
         curves.append(Curve(name, medians, partial(plan_seconds, plan, topology=link), words))
     label = f"measured on {result.machine}: ranks on CPU, gloo; medians of {result.rounds} rounds; lines: fitted"
     words = "; ".join(
-        f"{curve.name} {format_seconds(curve.measured[n])} at {_size(n)}"
+        f"{curve.name} {format_seconds(curve.measured[n])} at {size_text(n)}"
         for curve in curves
         for n in (result.sizes[0], result.sizes[-1])
         if curve.measured
@@ -160,7 +156,7 @@ def _figures(op: str, ranks: int, times: Times, name: str, n: int) -> dict[str, 
 
 
 def _rows(op: str, ranks: int, times: Times, sizes: tuple[int, ...]) -> list[list[str]]:
-    rows = [[f"{op}, {ranks} ranks", *map(_size, sizes), "time", "algbw", "busbw"]]
+    rows = [[f"{op}, {ranks} ranks", *map(size_text, sizes), "time", "algbw", "busbw"]]
     for name in times:
         largest = _figures(op, ranks, times, name, sizes[-1])
         if name == "library":
@@ -177,8 +173,16 @@ def _verdict(result: CollectivesResult) -> list[str]:
         return []
     worst = max(result.ring_ratios.values())
     met = "met" if worst <= TARGET else "missed"
-    return [f"Ring all-reduce of {_size(TARGET_FROM)} and more: at worst {worst:.2f}x, target {TARGET}x: {met}."]
+    return [f"Ring all-reduce of {size_text(TARGET_FROM)} and more: at worst {worst:.2f}x, target {TARGET}x: {met}."]
 
 
-def _size(nbytes: int) -> str:
-    return f"{nbytes // MIB} MiB" if nbytes >= MIB else f"{nbytes // KIB} KiB"
+BENCH = Bench(
+    "Collectives from send and receive beside gloo's own, on 2 ranks and on more, 1 KiB to 64 MiB.",
+    "dtlearn bench collectives --plot collectives.svg",
+    "rounds",
+    7,
+    measure,
+    table,
+    values,
+    plot=plot,
+)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from ...runtime.errors import DtlearnError
 from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
+from ..bench import Bench, Result
+from ..figures import aligned, spread, spread_values
+from ..status_line import say
 from . import ipyparallel_cells
-from .figures import aligned, spread
-from .status_line import say
 
 if TYPE_CHECKING:
     from ...runtime.world.world import World
@@ -32,7 +33,7 @@ _CELLS = {"empty cell": "pass", "1 MiB all-reduce cell": "dist.all_reduce(megaby
 
 
 @dataclass(frozen=True)
-class CellsResult:
+class CellsResult(Result):
     """Times of persistent ranks, in seconds.
 
     Attributes:
@@ -50,11 +51,6 @@ class CellsResult:
     cells: dict[str, tuple[float, ...]]
     peer: dict[str, tuple[float, ...]]
     machine: str
-
-    @property
-    def ok(self) -> bool:
-        """True: a bench that fails raises."""
-        return True
 
 
 def measure(ranks: int, cells: int) -> CellsResult:
@@ -109,12 +105,9 @@ def table(result: CellsResult) -> str:
 
 def values(result: CellsResult) -> dict[str, Any]:
     """The result as plain values, seconds throughout."""
-    cells, peer = (
-        {name: dict(zip(("median", "min", "max"), spread(t), strict=True)) for name, t in times.items()}
-        for times in (result.cells, result.peer)
-    )
+    cells, peer = ({name: spread_values(t) for name, t in times.items()} for times in (result.cells, result.peer))
     targets = {"start": START_TARGET, "cell": CELL_TARGET}
-    return {"bench": "cells", **dataclasses.asdict(result), "cells": cells, "peer": peer, "targets": targets}
+    return {**dataclasses.asdict(result), "cells": cells, "peer": peer, "targets": targets}
 
 
 def _start(make: type[World], ranks: int) -> tuple[World, float]:
@@ -133,3 +126,14 @@ def _execute(world: World, code: str) -> float:
 
 def _verdict(seconds: float, target: float) -> tuple[str, str]:
     return f"< {format_seconds(target)}", "met" if seconds < target else "missed"
+
+
+BENCH = Bench(
+    "Times of cells on persistent ranks: their start, an empty cell, a 1 MiB all-reduce; beside ipyparallel's.",
+    "dtlearn bench cells --ranks 2",
+    "cells",
+    50,
+    measure,
+    table,
+    values,
+)

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from dtlearn import cli
-from dtlearn.cli.bench import recorder
-from dtlearn.cli.bench.recorder import RecorderResult
+from dtlearn.bench.platform import recorder
+from dtlearn.bench.platform.recorder import RecorderResult
 
 RESULT = RecorderResult(
     2,
@@ -73,7 +73,7 @@ def test_without_means_torch_as_it_comes():
         import torch
         import torch.distributed as dist
 
-        from dtlearn.cli.bench.recorder import not_recorded
+        from dtlearn.bench.platform.recorder import not_recorded
         from dtlearn.runtime.recording.dispatch import KERNELS
 
         ours = dist.all_reduce, torch.nn.Module.__call__

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dtlearn.cli.bench import ipyparallel_cells
+from dtlearn.bench.platform import ipyparallel_cells
 
 
 def test_whether_it_is_installed_is_seen(monkeypatch):

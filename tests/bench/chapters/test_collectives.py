@@ -2,8 +2,9 @@ import json
 from dataclasses import replace
 
 from dtlearn import cli
-from dtlearn.cli.bench import benches, collectives
-from dtlearn.cli.bench.collectives import CollectivesResult
+from dtlearn.bench import benches
+from dtlearn.bench.chapters import collectives
+from dtlearn.bench.chapters.collectives import CollectivesResult
 
 SIZES = (1024, 16 << 20)
 TIMES = {
@@ -47,7 +48,7 @@ def test_plot_has_the_points_and_says_the_fit():
 
 
 def test_a_real_small_bench(monkeypatch, capsys, tmp_path):
-    small = replace(benches.BENCHES["collectives"], run=lambda r, n: collectives.measure(r, n, (1024, 65536)))
+    small = replace(benches.BENCHES["collectives"], measure=lambda r, n: collectives.measure(r, n, (1024, 65536)))
     monkeypatch.setitem(benches.BENCHES, "collectives", small)
     file = tmp_path / "collectives.svg"
     arguments = ["bench", "collectives", "--ranks", "2", "--rounds", "2", "--json", "--plot", str(file)]

@@ -2,8 +2,9 @@ import json
 from dataclasses import replace
 
 from dtlearn import cli
-from dtlearn.cli.bench import benches, data_parallel
-from dtlearn.cli.bench.data_parallel import DataParallelResult
+from dtlearn.bench import benches
+from dtlearn.bench.chapters import data_parallel
+from dtlearn.bench.chapters.data_parallel import DataParallelResult
 from dtlearn.runtime.record.event import Event, Span
 from dtlearn.runtime.record.record import merge
 
@@ -82,7 +83,7 @@ def test_values():
 
 
 def test_a_real_small_bench(monkeypatch, capsys, tmp_path):
-    small = replace(benches.BENCHES["data_parallel"], run=lambda r, n: data_parallel.measure(r, n, (32, 32, 32)))
+    small = replace(benches.BENCHES["data_parallel"], measure=lambda r, n: data_parallel.measure(r, n, (32, 32, 32)))
     monkeypatch.setitem(benches.BENCHES, "data_parallel", small)
     file = tmp_path / "buckets.svg"
     assert cli.main(["bench", "data_parallel", "--rounds", "2", "--json", "--plot", str(file)]) == cli.OK

@@ -21,7 +21,7 @@ from ...runtime.errors import DtlearnError
 from ...runtime.machine.helper_process import HelperProcess
 
 SPAWN, NOTEBOOK = "torch.multiprocessing.spawn", "accelerate.notebook_launcher"
-_SERVER = "dtlearn.cli.bench.other_launchers"
+_SERVER = "dtlearn.bench.platform.other_launchers"
 _PATIENCE = 300.0  # seconds for one launch
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.machine.cores import load_line, num_cores
 from ...runtime.words import format_seconds
-from .figures import aligned
-from .status_line import say
+from ..bench import Bench, Result
+from ..figures import aligned
+from ..status_line import say
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +26,7 @@ _TIMEOUT = 900.0
 
 
 @dataclass(frozen=True)
-class DataParallelResult:
+class DataParallelResult(Result):
     """Steps of all kinds, measured in turns.
 
     Attributes:
@@ -44,11 +45,6 @@ class DataParallelResult:
     linked: Times
     machine: str
     record: Record
-
-    @property
-    def ok(self) -> bool:
-        """True: a bench that fails raises."""
-        return True
 
     @property
     def ratios(self) -> dict[str, float]:
@@ -126,7 +122,6 @@ def values(result: DataParallelResult) -> dict[str, Any]:
         for kind in times
     ]
     return {
-        "bench": "data_parallel",
         "ranks": result.ranks,
         "parameters": result.parameters,
         "batch": result.batch,
@@ -188,3 +183,16 @@ def _verdict(what: str, found: float, target: str, met: bool, result: DataParall
     if result.parameters < TARGET_FROM or result.ranks != 2:
         return f"{what}: {found:.2f}x; the target is for 2 ranks and {TARGET_FROM:,} parameters."
     return f"{what}: {found:.2f}x, target {target}: {'met' if met else 'missed'}."
+
+
+BENCH = Bench(
+    "A training step averaged one by one, in buckets, and by torch's DDP; without and with an emulated link.",
+    "dtlearn bench data_parallel --plot buckets.svg",
+    "rounds",
+    9,
+    measure,
+    table,
+    values,
+    ranks=2,
+    plot=plot,
+)

@@ -1,4 +1,4 @@
-"""The registry: the command finds its benches, and prints tables or JSON."""
+"""The command prints what a bench measured, as a table or as JSON."""
 
 import json
 from dataclasses import dataclass
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 
 from dtlearn import cli
-from dtlearn.cli.bench import benches
-from dtlearn.cli.bench.benches import Bench
+from dtlearn.bench.bench import Bench
+from dtlearn.bench.benches import BENCHES
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ def fake(ok):
 
 @pytest.mark.parametrize(("ok", "code"), [(True, cli.OK), (False, cli.WRONG)])
 def test_table_and_json(monkeypatch, capsys, ok, code):
-    monkeypatch.setitem(benches.BENCHES, "fake", fake(ok))
+    monkeypatch.setitem(BENCHES, "fake", fake(ok))
     assert cli.main(["bench", "fake"]) == code
     assert capsys.readouterr().out == "table 7\n"
     assert cli.main(["bench", "fake", "--json", "--ranks", "3", "--rounds", "2"]) == code
-    assert json.loads(capsys.readouterr().out) == {"ranks": 3, "times": 2, "ok": ok}
+    assert json.loads(capsys.readouterr().out) == {"bench": "fake", "ranks": 3, "times": 2, "ok": ok}

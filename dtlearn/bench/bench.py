@@ -1,0 +1,44 @@
+"""What a bench is, and how it shows what it measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+class Result:
+    """What a bench measured; each has its own fields."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether what the bench is sure of holds. Noise, and a target that is missed, do not count."""
+        return True
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One bench.
+
+    Attributes:
+        summary, example: for its help.
+        option, default: name of the option that says how often, such as "rounds", and its default.
+        measure: called with the number of ranks and of repetitions; returns a Result.
+        table: that result as text.
+        values: that result as plain values, for JSON; seconds throughout.
+        ranks: how many, unless told otherwise.
+        plot: that result as a figure and its description; None: there is no figure.
+    """
+
+    summary: str
+    example: str
+    option: str
+    default: int
+    measure: Callable[[int, int], Any]
+    table: Callable[[Any], str]
+    values: Callable[[Any], dict[str, Any]]
+    ranks: int = 4
+    plot: Callable[[Any], tuple[Figure, str]] | None = None

@@ -1,0 +1,17 @@
+"""All benches, by the name that `dtlearn bench` knows them by."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from .bench import Bench
+
+NAMES = (
+    "platform.launch",
+    "platform.cells",
+    "platform.link",
+    "platform.recorder",
+    "chapters.collectives",
+    "chapters.data_parallel",
+)
+BENCHES: dict[str, Bench] = {n.partition(".")[2]: import_module(f".{n}", __package__).BENCH for n in NAMES}

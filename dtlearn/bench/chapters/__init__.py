@@ -1,0 +1,1 @@
+"""Benches of the strategies, each beside torch's counterpart. They are part of the chapters, not of the platform."""
