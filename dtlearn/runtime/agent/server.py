@@ -211,9 +211,9 @@ def main(control_fd: int) -> None:
         import matplotlib.pyplot  # noqa: F401
 
         from ..rank import kernel  # noqa: F401
-    from ..recording import dispatch
+    from ..recording.dispatch import KERNELS
 
-    dispatch.install()
+    KERNELS.install()
     # One matmul now: lazily built tables are then shared by all ranks instead of built in each.
     torch.ones(2, 2) @ torch.ones(2, 2)
     gc.freeze()  # objects that never move again stay in pages shared with the ranks

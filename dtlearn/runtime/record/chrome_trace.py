@@ -97,10 +97,10 @@ def _rank(
         places.setdefault((rank, event.seq), (track, start, end))
         slices.append(_slice(name, category, rank, track, start, end, _arguments(event)))
     kinds = ((phases, "phases"), (calls, "calls"), (asynchronous, "asynchronous calls"))
-    names = [_name("process_name", rank, _PHASES, f"rank {rank}"), _order("process_sort_index", rank, _PHASES, rank)]
+    names = _named("process", rank, _PHASES, f"rank {rank}", rank)
     for tracks, name in kinds:
         for number in range(tracks.first, tracks.first + len(tracks.open)):
-            names += [_name("thread_name", rank, number, name), _order("thread_sort_index", rank, number, number)]
+            names += _named("thread", rank, number, name, number)
     return names + slices
 
 
@@ -137,19 +137,14 @@ def _arrow(
     track, start, _ = places[sent.rank, sent.seq]
     yield {**about, "ph": "s", "ts": start, "pid": _PROCESS + sent.rank, "tid": track}
     track, begun, end = places[received.rank, received.seq]
-    yield {
-        **about,
-        "ph": "f",
-        "bp": "e",
-        "ts": max(begun, start, end - 0.001),
-        "pid": _PROCESS + received.rank,
-        "tid": track,
-    }
+    arrival = max(begun, start, end - 0.001)
+    yield {**about, "ph": "f", "bp": "e", "ts": arrival, "pid": _PROCESS + received.rank, "tid": track}
 
 
-def _name(kind: str, rank: int, track: int, name: str) -> dict[str, Any]:
-    return {"name": kind, "ph": "M", "pid": _PROCESS + rank, "tid": track, "args": {"name": name}}
-
-
-def _order(kind: str, rank: int, track: int, place: int) -> dict[str, Any]:
-    return {"name": kind, "ph": "M", "pid": _PROCESS + rank, "tid": track, "args": {"sort_index": place}}
+def _named(what: str, rank: int, track: int, name: str, place: int) -> list[dict[str, Any]]:
+    """A name for a process or a track, and its place among them."""
+    about = {"ph": "M", "pid": _PROCESS + rank, "tid": track}
+    return [
+        {"name": f"{what}_name", **about, "args": {"name": name}},
+        {"name": f"{what}_sort_index", **about, "args": {"sort_index": place}},
+    ]

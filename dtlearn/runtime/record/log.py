@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -42,52 +43,46 @@ def spans_file(path: Path) -> Path:
 def read_spans(path: Path, rank: int) -> list[Span]:
     """The phases of one rank; `path` is that of its call log."""
     begun: dict[int, Span] = {}
-    try:
-        lines = spans_file(path).read_bytes().splitlines()
-    except FileNotFoundError:  # it never entered a phase
-        return []
-    for text in lines:
-        with contextlib.suppress(ValueError, KeyError):
-            line = json.loads(text)
-            if "end_ns" in line:
-                begun[line["span"]] = replace(begun[line["span"]], end_ns=line["end_ns"])
-            else:
-                begun[line["span"]] = Span(rank, line["phase"], line["start_ns"], None)
+    for line in _lines(spans_file(path)):
+        if "end_ns" not in line:
+            begun[line["span"]] = Span(rank, line["phase"], line["start_ns"], None)
+        elif span := begun.get(line["span"]):
+            begun[line["span"]] = replace(span, end_ns=line["end_ns"])
     return list(begun.values())
 
 
 def read_call_log(path: Path, rank: int) -> list[Event]:
-    """The calls of one rank. A last line that was cut short, by a kill, is left out."""
+    """The calls of one rank."""
     begun: dict[int, dict[str, Any]] = {}
-    try:
-        lines = path.read_bytes().splitlines()
-    except FileNotFoundError:  # the rank ended before its first call
-        return []
-    for text in lines:
-        with contextlib.suppress(ValueError):
-            take_line(begun, json.loads(text))
+    for line in _lines(path):
+        take_line(begun, line)
     first = min(begun, default=0)  # a cell's calls count from 0, whatever its rank did before
     return [to_event(rank, {**call, "seq": call["seq"] - first}) for call in begun.values()]
 
 
-def take_line(begun: dict[int, dict[str, Any]], line: dict[str, Any]) -> None:
-    """Add one line of a log to the calls that it has begun: a call, what became of it, or its end."""
-    if "end" in line:
-        if call := begun.get(line["end"]):
-            call["end_ns"] = line.get("end_ns")
-            call["nbytes"] = line.get("nbytes", call["nbytes"])
-            call["detail"].update({k: line[k] for k in ("raised", "unseen") if k in line})
-    elif "wait" in line:
-        if call := begun.get(line["wait"]):
-            call["wait_ns"] = line["wait_ns"]
-    elif "arrived" in line:
-        if call := begun.get(line["arrived"]):
-            call["arrived_ns"] = line["arrived_ns"]
-    elif "dropped" in line:
-        if call := begun.get(line["dropped"]):
-            call["detail"]["dropped"] = True
-    else:
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a file, but a last one that a kill cut short; none if the rank ended before it wrote any."""
+    with contextlib.suppress(FileNotFoundError):
+        for text in path.read_bytes().splitlines():
+            with contextlib.suppress(ValueError):
+                yield json.loads(text)
+
+
+def take_line(begun: dict[int, dict[str, Any]], line: dict[str, Any]) -> int:
+    """Add one line of a log to the calls that it has begun: a call, or what became of it. Returns the call's number."""
+    if "seq" in line:
         begun[line["seq"]] = {**line, "end_ns": None}
+        return int(line["seq"])
+    kind = next(kind for kind in ("end", "wait", "arrived", "dropped") if kind in line)
+    call = begun.get(line[kind])
+    if call is not None and kind == "end":
+        call |= {"end_ns": line.get("end_ns"), "nbytes": line.get("nbytes", call["nbytes"])}
+        call["detail"].update({k: line[k] for k in ("raised", "unseen") if k in line})
+    elif call is not None and kind == "dropped":
+        call["detail"]["dropped"] = True
+    elif call is not None:
+        call[f"{kind}_ns"] = line[f"{kind}_ns"]
+    return int(line[kind])
 
 
 def to_event(rank: int, call: dict[str, Any]) -> Event:

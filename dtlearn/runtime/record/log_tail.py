@@ -12,7 +12,6 @@ from .event import Event
 from .log import take_line, to_event
 from .operations import call_text
 
-_ABOUT = ("seq", "end", "wait", "arrived", "dropped")  # the key of a line that has the number of its call
 _HIDDEN_AFTER = 2.0  # seconds after which an unfinished hidden call counts as waited for
 
 
@@ -59,20 +58,18 @@ class LogTail:
         return bool(lines)
 
     def _take(self, line: dict[str, Any]) -> None:
-        take_line(self.calls, line)
-        about = next((line[key] for key in _ABOUT if key in line), None)
-        if about is not None:
-            self._events.pop(about, None)
+        seq = take_line(self.calls, line)
+        self._events.pop(seq, None)
         if "end" in line:
-            self.open.discard(line["end"])
-            if self.waited == line["end"]:
+            self.open.discard(seq)
+            if self.waited == seq:
                 self.waited = None
         elif "wait" in line:
-            self.waited = line["wait"]
+            self.waited = seq
         elif "seq" in line:
-            self.open.add(line["seq"])
+            self.open.add(seq)
             self._made[line["op"]] += 1
-            self._counts[line["seq"]] = self._made[line["op"]]
+            self._counts[seq] = self._made[line["op"]]
 
     def wait_for(self, event: Event, now_ns: int) -> Wait:
         """What is known of a call that the rank waits in."""

@@ -15,7 +15,6 @@ The backward span itself says nothing of it: wrappers wait inside `backward()`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import mean
 
@@ -128,14 +127,11 @@ def part(record: Record, phase: str) -> Record:
         names = ", ".join(sorted({s.phase for s in record.spans})) or "none"
         raise ValueError(f"this record has no phase {phase!r}; it has: {names}")
 
-    def inside(things: Iterable[Event] | Iterable[Span]) -> list[bool]:
-        return [
-            any(t.rank == r and a <= t.start_ns and (b is None or t.start_ns < b) for r, a, b in times) for t in things
-        ]
+    def inside(one: Event | Span) -> bool:
+        return any(one.rank == r and a <= one.start_ns and (b is None or one.start_ns < b) for r, a, b in times)
 
-    events = tuple(e for e, yes in zip(record.events, inside(record.events), strict=True) if yes)
-    spans = tuple(s for s, yes in zip(record.spans, inside(record.spans), strict=True) if yes and s.phase != phase)
-    return replace(record, events=events, spans=spans)
+    events = tuple(filter(inside, record.events))
+    return replace(record, events=events, spans=tuple(s for s in record.spans if inside(s) and s.phase != phase))
 
 
 def _wait(event: Event, nothing_left: int) -> Interval:

@@ -141,7 +141,7 @@ class CallLog:
         return self.enter(call.op, call.group, call.tensors, call.peer, detail, True, shown=False)
 
     def leave(self, seq: int, nbytes: int = 0) -> None:
-        """Note the end of the call that this rank is in. `nbytes`: what it sent beyond its payload."""
+        """Note the end of the call that this rank is in, or waits for. `nbytes`: what it sent beyond its payload."""
         self._inside = None
         self.leave_hidden(seq, nbytes)
 
@@ -160,10 +160,6 @@ class CallLog:
         if call := self._issued.pop(seq, None):
             self._inside = "wait() for ", call
         self._file.write(f'{{"wait":{seq},"wait_ns":{_clock()}}}\n')
-
-    def wait_ends(self, seq: int) -> None:
-        """Note that it has waited, which is the end of the call."""
-        self.leave(seq)
 
     def arrived(self, seq: int) -> None:
         """Note that the data of an asynchronous call is here, on whatever thread that is heard of."""

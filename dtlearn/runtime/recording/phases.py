@@ -12,6 +12,7 @@ import functools
 import itertools
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -48,9 +49,9 @@ class Phases:
 
         self.detach()
         self._log, self._main = log, self._stack.phases
-        self._replace(torch.nn.Module, "__call__", self._as_forward)
-        self._replace(torch.autograd, "backward", self._as_backward)
-        self._replace(torch.autograd, "grad", self._as_backward)
+        self._replace(torch.nn.Module, "__call__", "forward", within=("forward", "backward"))
+        self._replace(torch.autograd, "backward", "backward")
+        self._replace(torch.autograd, "grad", "backward")
         before = optimizer.register_optimizer_step_pre_hook(lambda *_: self._step_begins())
         after = optimizer.register_optimizer_step_post_hook(lambda *_: self._step_ends())
         self._undo += [before.remove, after.remove]
@@ -112,43 +113,25 @@ class Phases:
         if "step" in names:
             self._end(len(names) - 1 - names[::-1].index("step"))
 
-    def _replace(self, owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
-        original = getattr(owner, name)
-        setattr(owner, name, wrap(original))
-        self._undo.append(lambda: setattr(owner, name, original))
-
-    def _as_forward(self, original: Any) -> Any:
+    def _replace(self, owner: Any, name: str, phase: str, within: tuple[str, ...] = ()) -> None:
+        """Make a function a phase, but where it is called in one of the phases `within`."""
         from torch.compiler import is_compiling
 
-        stack = self._stack
-
-        @functools.wraps(original)
-        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-            # The compiler must see nothing of ours. Every module of a model passes here: keep it short.
-            if is_compiling() or ((phases := stack.phases) and phases[-1][0] in ("forward", "backward")):
-                return original(module, *args, **kwargs)
-            height = self._begin("forward")
-            try:
-                return original(module, *args, **kwargs)
-            finally:
-                self._end(height)
-
-        return call
-
-    def _as_backward(self, original: Any) -> Any:
-        from torch.compiler import is_compiling
+        original, stack = getattr(owner, name), self._stack
 
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling():
+            # The compiler must see nothing of ours. Every module of a model passes here: keep it short.
+            if is_compiling() or ((phases := stack.phases) and phases[-1][0] in within):
                 return original(*args, **kwargs)
-            height = self._begin("backward")
+            height = self._begin(phase)
             try:
                 return original(*args, **kwargs)
             finally:
                 self._end(height)
 
-        return call
+        setattr(owner, name, call)
+        self._undo.append(lambda: setattr(owner, name, original))
 
 
 PHASES = Phases()
@@ -172,11 +155,5 @@ def phase(name: str) -> contextlib.AbstractContextManager[None]:
 
 def _optimizers_at_work() -> int:
     """How many optimizer steps this thread is in."""
-    frame, count = sys._getframe(1), 0
-    while frame is not None:
-        code = frame.f_code
-        count += code.co_name == "wrapper" and code.co_filename.endswith("optim/optimizer.py")
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
-    return count
+    codes = (frame.f_code for frame, _ in traceback.walk_stack(sys._getframe()))
+    return sum(code.co_name == "wrapper" and code.co_filename.endswith("optim/optimizer.py") for code in codes)

@@ -37,15 +37,15 @@ class _Function:
         self.name, self.op = name, OPERATIONS[name].same_as or name
         self.asynchronous, self.queued = OPERATIONS[self.op].asynchronous, OPERATIONS[self.op].queued
         self.coalesces = name != self.op and name.endswith("coalesced")
-        parameters = inspect.signature(original).parameters
-        self._names = tuple(parameters)
-        self._defaults = {n: p.default for n, p in parameters.items() if p.default is not p.empty}
-        self._required, self._allowed = parameters.keys() - self._defaults.keys(), parameters.keys()
+        self._parameters = inspect.signature(original).parameters
+        self._defaults = {n: p.default for n, p in self._parameters.items() if p.default is not p.empty}
+        self._required = self._parameters.keys() - self._defaults.keys()
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
         """All arguments by name. None: they do not fit, and torch itself says what is wrong with them."""
-        arguments = {**self._defaults, **dict(zip(self._names, args, strict=False)), **kwargs}
-        if len(args) > len(self._names) or not self._required <= arguments.keys() <= self._allowed:
+        names = self._parameters.keys()
+        arguments = {**self._defaults, **dict(zip(names, args, strict=False)), **kwargs}
+        if len(args) > len(names) or not self._required <= arguments.keys() <= names:
             return None
         return arguments
 
@@ -227,7 +227,7 @@ class RecordedWork:
             self._log.wait_begins(seq)
         result = self._work.wait(*args, **kwargs)
         for seq in self._calls:
-            self._log.wait_ends(seq)
+            self._log.leave(seq)
         return result
 
     @property  # type: ignore[misc]

@@ -52,7 +52,7 @@ class Recorder:
         global _installed
         _installed = self
         os.register_at_fork(after_in_child=lambda: self.uninstall() if _installed is self else None)
-        dispatch.attach(log=HiddenCalls(self.log, is_outermost=self._python.is_outermost))
+        dispatch.attach(log=HiddenCalls(self.log, self._python.is_outermost))
         self._python.install()
         PHASES.attach(self.log)
 
