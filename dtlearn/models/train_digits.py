@@ -47,12 +47,12 @@ def broadcast_model(model: torch.nn.Module) -> None:
 
 def average_gradients(model: torch.nn.Module, world_size: int) -> None:
     """Replace each gradient by its mean over the ranks: one all-reduce over one flat buffer."""
-    parameters = list(model.parameters())
-    flat = torch.cat([p.grad.flatten() for p in parameters if p.grad is not None])  # (P,)
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]  # a frozen parameter has none
+    flat = torch.cat([g.flatten() for g in gradients])  # (P,)
     dist.all_reduce(flat)
     flat /= world_size
-    for p, mean in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
-        p.grad = mean.view_as(p)
+    for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(mean.view_as(gradient))
 
 
 def train(steps: int = 100, global_batch: int = 96, lr: float = 0.1, seed: int = 0) -> TrainResult:

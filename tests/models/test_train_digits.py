@@ -80,6 +80,24 @@ def test_without_a_collective_the_parity_fails(missing, first_wrong_step, refere
     assert wrong.index(True) == first_wrong_step
 
 
+def mean_with_a_frozen_layer():
+    model = MLP()
+    for parameter in list(model.parameters())[:2]:
+        parameter.requires_grad_(False)
+    for number, parameter in enumerate(list(model.parameters())[2:]):
+        parameter.grad = torch.full_like(parameter, float(10 * number + dist.get_rank()))
+    train_digits.average_gradients(model, dist.get_world_size())
+    return [
+        None if p.grad is None else (tuple(p.grad.shape) == tuple(p.shape), *p.grad.unique().tolist())
+        for p in model.parameters()
+    ]
+
+
+def test_frozen_parameters_have_no_gradient_and_the_others_get_their_own_mean():
+    means = run_ranks(mean_with_a_frozen_layer, 2, device="cpu").values
+    assert means == [[None, None, (True, 0.5), (True, 10.5), (True, 20.5), (True, 30.5)]] * 2
+
+
 def test_a_group_made_from_the_environment_is_ended_again(monkeypatch, reference_losses):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
