@@ -1,100 +1,42 @@
-"""A loop that waits for file descriptors and ZeroMQ sockets and calls who asked; other threads hand it work."""
+"""What asyncio lacks here: work that another thread waits for, work done again and again, a send done at once."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import threading
-import time
-from collections import deque
+import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
-import zmq
+import zmq.asyncio
 
-READ, WRITE = zmq.POLLIN, zmq.POLLOUT
 _T = TypeVar("_T")
 
 
-class Loop:
-    """Runs in one thread; `post`, `call` and `stop` may come from any other."""
+def call(loop: asyncio.AbstractEventLoop, work: Callable[[], _T]) -> _T:
+    """Do `work` in the loop's thread, wait for it and return what it returns. From that thread itself: at once."""
+    try:
+        here = asyncio.get_running_loop() is loop
+    except RuntimeError:  # this thread runs no loop
+        here = False
+    if here:
+        return work()
 
-    def __init__(self) -> None:
-        self._poller = zmq.Poller()
-        self._handlers: dict[Any, Callable[[int], None]] = {}
-        self._timers: list[tuple[float, Callable[[], None], list[float]]] = []
-        self._tasks: deque[Callable[[], None]] = deque()
-        self._stopping = False
-        self._wake_read, self._wake_write = os.pipe()
-        for end in (self._wake_read, self._wake_write):
-            os.set_blocking(end, False)
-        self.thread: int | None = None
-        self.watch(self._wake_read, READ, lambda _: self._drain())
+    async def in_the_loop() -> _T:
+        return work()
 
-    def watch(self, what: Any, flags: int, handler: Callable[[int], None]) -> None:
-        """Call `handler(events)` whenever `what`, a descriptor or ZeroMQ socket, is ready; `flags` 0: no more."""
-        if flags:
-            self._poller.register(what, flags)
-            self._handlers[what] = handler
-        elif what in self._handlers:
-            self._poller.unregister(what)
-            del self._handlers[what]
+    return asyncio.run_coroutine_threadsafe(in_the_loop(), loop).result(30)
 
-    def every(self, seconds: float, work: Callable[[], None]) -> None:
-        """Call `work` again and again."""
-        self._timers.append((seconds, work, [time.monotonic() + seconds]))
 
-    def post(self, work: Callable[[], None]) -> None:
-        """Have `work` done in the loop's thread, soon."""
-        self._tasks.append(work)
-        with contextlib.suppress(OSError):  # full: it will wake; closed: nobody is there any more
-            os.write(self._wake_write, b"!")
+def every(loop: asyncio.AbstractEventLoop, seconds: float, work: Callable[[], None]) -> None:
+    """In the loop's thread: have `work` done again and again, until the loop ends."""
 
-    def call(self, work: Callable[[], _T]) -> _T:
-        """Do `work` in the loop's thread and wait for what it returns."""
-        if threading.get_ident() == self.thread:
-            return work()
-        result: Future[_T] = Future()
+    def again() -> None:
+        loop.call_later(seconds, again)
+        work()
 
-        def run() -> None:
-            try:
-                result.set_result(work())
-            except BaseException as error:
-                result.set_exception(error)
+    loop.call_later(seconds, again)
 
-        self.post(run)
-        return result.result(30)
 
-    def stop(self) -> None:
-        """End `run` after what is being done."""
-        self.post(lambda: setattr(self, "_stopping", True))
-
-    def run(self) -> None:
-        """Serve until `stop`."""
-        self.thread = threading.get_ident()
-        while not self._stopping:
-            self.step()
-
-    def step(self) -> None:
-        """Wait for something to happen, and handle it."""
-        now = time.monotonic()
-        until = min((due[0] for _, _, due in self._timers), default=now + 1.0)
-        for what, events in self._poller.poll(max(0, int((until - now) * 1000) + 1)):
-            if handler := self._handlers.get(what):  # an earlier one in this round may have ended it
-                handler(events)
-        now = time.monotonic()
-        for seconds, work, due in self._timers:
-            if now >= due[0]:
-                due[0] = now + seconds
-                work()
-
-    def close(self) -> None:
-        for end in (self._wake_read, self._wake_write):
-            os.close(end)
-
-    def _drain(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self._wake_read, 4096)
-        while self._tasks:
-            self._tasks.popleft()()
+def send(socket: zmq.asyncio.Socket, frames: list[bytes]) -> BaseException | None:
+    """In the loop's thread: send at once. Returns what went wrong. For sockets without a high-water mark only."""
+    sent: asyncio.Future[Any] = socket.send_multipart(frames, zmq.DONTWAIT)  # type: ignore[assignment]
+    return sent.exception()

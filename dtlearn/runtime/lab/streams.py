@@ -10,12 +10,11 @@ ends the stream, after all of its data; the note is for whoever opened it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
-
-from .loop import READ, WRITE, Loop
 
 WINDOW = 1 << 20  # bytes of one stream that may be under way or waiting at the receiver
 _PIECE = 1 << 18
@@ -31,7 +30,9 @@ class Streams:
         first: the number of the first stream that this side opens. One side takes even numbers, the other odd ones.
     """
 
-    def __init__(self, loop: Loop, send: Callable[[dict[str, Any], bytes], None], first: int) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, send: Callable[[dict[str, Any], bytes], None], first: int
+    ) -> None:
         self.loop, self.send = loop, send
         self._next = first
         self._open: dict[int, Stream] = {}
@@ -139,17 +140,18 @@ class Stream:
         self._flush()
 
     def _watch(self) -> None:
+        """Have the loop call `_read` and `_flush` as often as there is something for them to do."""
         if self._descriptor is None:
             return
-        flags = READ if self._reads and self.credit > 0 and self._note is None else 0
-        flags |= WRITE if self._waiting else 0
-        self._streams.loop.watch(self._descriptor, flags, self._ready)
-
-    def _ready(self, events: int) -> None:
+        loop = self._streams.loop
+        if self._reads and self.credit > 0 and self._note is None:
+            loop.add_reader(self._descriptor, self._read)
+        else:
+            loop.remove_reader(self._descriptor)
         if self._waiting:
-            self._flush()
-        if self._descriptor is not None and self._reads and self.credit > 0 and self._note is None:
-            self._read()
+            loop.add_writer(self._descriptor, self._flush)
+        else:
+            loop.remove_writer(self._descriptor)
 
     def _read(self) -> None:
         assert self._descriptor is not None
@@ -201,6 +203,7 @@ class Stream:
     def _close(self) -> None:
         self._streams.drop(self)
         if self._descriptor is not None:
-            self._streams.loop.watch(self._descriptor, 0, self._ready)
+            self._streams.loop.remove_reader(self._descriptor)
+            self._streams.loop.remove_writer(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = None

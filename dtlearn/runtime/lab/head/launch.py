@@ -12,6 +12,7 @@ from ...errors import RankError
 from ...launch import follow
 from ...machine.run_folder import run_directory
 from ...output import Sink
+from ..loop import call
 from ..streams import Note, Stream
 from .agent import LabAgent
 from .node_agent import NodeAgent
@@ -98,7 +99,7 @@ class RemoteProcess:
             Stream(streams, numbers[3], None, on_end=self._ended)
             return numbers
 
-        numbers = agent.joined.port.loop.call(open_streams)
+        numbers = call(agent.joined.port.loop, open_streams)
         try:
             agent.joined.ask({**request, "streams": numbers})
         except BaseException:

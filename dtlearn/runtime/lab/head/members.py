@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import platform
-import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Any
 
 from ...errors import HostLost, LaunchError
+from ...machine.facts import software
 from ...words import ranks_text
 from ..config import Lab, NodeConfig
 from .port import HeadPort, JoinedNode
 from .start_nodes import Starter, command_to_type
 
 _TELL_EVERY = 10.0  # seconds between two lines that say for whom we wait
-
-
-def software() -> dict[str, str]:
-    """The versions that must be the same on all hosts. torch's build (CPU, CUDA) may differ."""
-    python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    own = sys.modules[__name__.partition(".")[0]].__version__  # not imported: this layer imports nothing above it
-    return {"dtlearn": own, "python": python, "torch": version("torch").partition("+")[0]}
 
 
 class Members:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ... import wire
 from ..log_relay import LogWriter
-from ..loop import READ
+from ..loop import call
 from ..streams import Note, Stream
 from .port import JoinedNode
 
@@ -29,7 +29,7 @@ class NodeAgent:
 
     def __init__(self, joined: JoinedNode, node: int, store: tuple[str, int]) -> None:
         self.joined, self._node = joined, node
-        self._store = store
+        self._store, self._loop = store, joined.port.loop
         self._listeners: dict[int, list[tuple[socket.socket, str]]] = {}  # pid -> its kernel's, and their paths
         self._logs: set[str] = set()  # run directories whose call logs the node sends
         joined.on_open = self._opened_there
@@ -44,12 +44,12 @@ class NodeAgent:
             indices: of each rank in its run, for the report of its death.
             descriptors: the run's events, then a channel and an output for each rank; ours are copies.
         """
-        channels = [self.joined.port.loop.call(self.joined.streams.number) for _ in ranks]
-        outputs = [self.joined.port.loop.call(self.joined.streams.number) for _ in ranks]
+        channels = [call(self._loop, self.joined.streams.number) for _ in ranks]
+        outputs = [call(self._loop, self.joined.streams.number) for _ in ranks]
         run_dir, log = common["run_dir"], None
         if run_dir not in self._logs:
             self._logs.add(run_dir)
-            log = self.joined.port.loop.call(lambda: self._receive_logs(Path(run_dir)))
+            log = call(self._loop, lambda: self._receive_logs(Path(run_dir)))
         copies = [os.dup(d) for d in descriptors]
         deaths = _Deaths(copies[0], len(ranks))
 
@@ -59,7 +59,7 @@ class NodeAgent:
                 Stream(self.joined.streams, channels[k], channel, on_end=functools.partial(deaths.report, index))
                 Stream(self.joined.streams, outputs[k], output, reads=False)
 
-        self.joined.port.loop.call(open_streams)
+        call(self._loop, open_streams)
         request = {"do": "start", "common": common, "ranks": ranks, "channels": channels, "outputs": outputs}
         return list(self.joined.ask({**request, "log": log})["pids"])
 
@@ -75,14 +75,14 @@ class NodeAgent:
             The connection information, with the place of these sockets.
         """
         base = str(folder / f"n{self._node}.{pid}")
-        self.joined.port.loop.call(lambda: self._listen(pid, base, connection))
+        call(self._loop, lambda: self._listen(pid, base, connection))
         return {**connection, "ip": base}
 
     def forget(self, pids: list[int]) -> None:
         """Listen no more for connections to these ranks."""
         for pid in pids:
             for listener, path in self._listeners.pop(pid, []):
-                self.joined.port.loop.call(functools.partial(self.joined.port.loop.watch, listener.fileno(), 0, print))
+                call(self._loop, functools.partial(self._loop.remove_reader, listener))
                 listener.close()
                 with contextlib.suppress(OSError):
                     os.unlink(path)
@@ -99,10 +99,10 @@ class NodeAgent:
             listener.listen(16)
             listener.setblocking(False)
             far = f"{connection['ip']}-{connection[channel]}"
-            self.joined.port.loop.watch(listener.fileno(), READ, functools.partial(self._connected, listener, far))
+            self._loop.add_reader(listener, self._connected, listener, far)
             self._listeners.setdefault(pid, []).append((listener, path))
 
-    def _connected(self, listener: socket.socket, far: str, _: int) -> None:
+    def _connected(self, listener: socket.socket, far: str) -> None:
         with contextlib.suppress(OSError):
             near = listener.accept()[0]
             if self.joined.lost is not None:

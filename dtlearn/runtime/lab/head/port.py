@@ -6,6 +6,7 @@ token holds). What arrives then is a JSON header and bytes; nothing of it is unp
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import threading
@@ -16,11 +17,12 @@ from concurrent.futures import TimeoutError as NoAnswer
 from typing import Any
 
 import zmq
-from zmq.utils import z85
+import zmq.asyncio
+from zmq.auth.asyncio import AsyncioAuthenticator
 
 from ...errors import HostLost, LaunchError
 from ..config import HeadConfig
-from ..loop import READ, Loop
+from ..loop import every, send
 from ..streams import Streams
 from ..token import head_keys
 from .clock_difference import ahead_of
@@ -45,17 +47,14 @@ class JoinedNode:
 
     def send(self, header: dict[str, Any], data: bytes = b"") -> None:
         """In the loop's thread: send one frame."""
-        if self.lost is None:
-            try:
-                self.port.socket.send_multipart([self.identity, json.dumps(header).encode(), data])
-            except zmq.ZMQError:
-                self.port.lose(self, "its connection closed: its node process ended, or the machine did")
+        if self.lost is None and send(self.port.socket, [self.identity, json.dumps(header).encode(), data]):
+            self.port.lose(self, "its connection closed: its node process ended, or the machine did")
 
     def ask(self, request: dict[str, Any], timeout: float = 30.0) -> dict[str, Any]:
         """Send a request and wait for the answer. Raises HostLost, or LaunchError with what it could not do."""
         answer: Future[dict[str, Any]] = Future()
 
-        def send() -> None:
+        def send_request() -> None:
             if self.lost is not None:
                 answer.set_exception(HostLost(self.lost))
                 return
@@ -63,7 +62,7 @@ class JoinedNode:
             self._asked[number] = answer
             self.send({**request, "id": number})
 
-        self.port.loop.post(send)
+        self.port.post(send_request)
         try:
             told = answer.result(timeout)
         except NoAnswer:
@@ -126,31 +125,20 @@ class HeadPort:
         told_of_loss: Callable[[str, str], str],
     ) -> None:
         self.config, self._admit, self._told_of_loss = config, admit, told_of_loss
-        self.token, secret = head_keys(config.token_file)
-        self.loop = Loop()
+        self.token, self._secret = head_keys(config.token_file)
         self.nodes: dict[str, JoinedNode] = {}  # by host: ready, and not lost
         self.changed = threading.Condition()
         self.asked = 0
         self._by_identity, self._parting = dict[bytes, JoinedNode](), set[bytes]()  # parting: sent home
-        self._context = zmq.Context()  # of its own: who may join is asked per context
-        self._zap = self._context.socket(zmq.REP)
-        self._zap.bind("inproc://zeromq.zap.01")
-        self.socket = self._context.socket(zmq.ROUTER)
-        for option, value in ((zmq.SNDHWM, 0), (zmq.RCVHWM, 0), (zmq.LINGER, _FAREWELL), (zmq.ROUTER_MANDATORY, 1)):
-            self.socket.setsockopt(option, value)
-        self.socket.curve_server = True
-        self.socket.curve_secretkey = secret.encode()
-        self.socket.zap_domain = b"dtlearn"
+        self._context = zmq.asyncio.Context()  # of its own: who may join is asked per context
+        self._bound: Future[int] = Future()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="dtlearn-lab", daemon=True)
+        self._thread.start()
         try:
-            self.number = self._bind()
+            self.number = self._bound.result()
         except LaunchError:
             self._context.destroy(linger=0)
             raise
-        self.loop.watch(self._zap, READ, lambda _: self._judge())
-        self.loop.watch(self.socket, READ, lambda _: self._receive())
-        self.loop.every(_HEARTBEAT, self._beat)
-        self._thread = threading.Thread(target=self.loop.run, name="dtlearn-lab", daemon=True)
-        self._thread.start()
 
     @property
     def address(self) -> str:
@@ -161,22 +149,15 @@ class HeadPort:
         self.abandon()
         self._thread.join(5)
         self._context.destroy(linger=_FAREWELL)
-        self.loop.close()
 
     def abandon(self) -> None:
         """Send all nodes home, soon; does not wait."""
+        self.post(lambda: asyncio.ensure_future(self._part(), loop=self.loop))
 
-        def farewell() -> None:
-            until = time.monotonic() + _FAREWELL / 1000
-            # Until they have said good-bye: a connection that is closed with something unread is reset, and what was
-            # said last is lost.
-            for node in list(self._by_identity.values()):
-                node.send({"do": "end"})
-                self._parting |= {node.identity} if node.lost is None else set()
-                self.lose(node, "the session was ended")
-            self.loop.every(0.01, lambda: self.loop.stop() if not self._parting or time.monotonic() > until else None)
-
-        self.loop.post(farewell)
+    def post(self, work: Callable[[], object]) -> None:
+        """Have `work` done in the loop's thread, soon; nothing happens if the port is closed."""
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(work)
 
     def ready(self, node: JoinedNode) -> None:
         """In the loop's thread: a node has joined, and its clock is known."""
@@ -194,6 +175,33 @@ class HeadPort:
                     del self.nodes[node.host]
                 self.changed.notify_all()
 
+    async def _serve(self) -> None:
+        """What the thread does: let nodes in and hear them, until all have been sent home."""
+        self.loop, self._serving = asyncio.get_running_loop(), asyncio.current_task()
+        gate = AsyncioAuthenticator(self._context)
+        gate.configure_curve_callback("dtlearn", credentials_provider=self)
+        gate.start()  # before the port is open: ZeroMQ lets everybody in where nobody is there to ask
+        self.socket = self._context.socket(zmq.ROUTER)
+        for option, value in ((zmq.SNDHWM, 0), (zmq.RCVHWM, 0), (zmq.ROUTER_MANDATORY, 1), (zmq.CURVE_SERVER, 1)):
+            self.socket.setsockopt(option, value)
+        self.socket.curve_secretkey = self._secret.encode()
+        self.socket.zap_domain = b"dtlearn"
+        try:
+            self._bound.set_result(self._bind())
+            every(self.loop, _HEARTBEAT, self._beat)
+            await self._receive()
+        except LaunchError as error:
+            self._bound.set_exception(error)
+        except asyncio.CancelledError:  # by `_part`
+            pass
+        finally:
+            gate.stop()
+            self.socket.close(_FAREWELL)
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Whether who connects with this key may: zmq.auth asks, by this name."""
+        return key == self.token.node_public.encode()
+
     def _bind(self) -> int:
         for port in self.config.ports:
             try:
@@ -208,29 +216,21 @@ class HeadPort:
             "machine, and `port` a free one (a range is allowed)."
         )
 
-    def _judge(self) -> None:
-        """Answer ZeroMQ's question whether the one who connects may (ZAP, rfc.zeromq.org/spec/27)."""
-        version, request, _, _, _, mechanism, *credentials = self._zap.recv_multipart()
-        ours = z85.decode(self.token.node_public.encode())
-        known = mechanism == b"CURVE" and credentials == [ours]
-        status, text = (b"200", b"OK") if known else (b"400", b"no token of this lab")
-        self._zap.send_multipart([version, request, status, text, b"", b""])
+    async def _receive(self) -> None:
+        while True:
+            frames = await self.socket.recv_multipart()
+            if len(frames) == 3:
+                self._handle(*frames)
+            await asyncio.sleep(0)  # others have a turn, also in a flood
 
-    def _receive(self) -> None:
-        for _ in range(200):  # then others have a turn
-            try:
-                identity, text, data = self.socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            except ValueError:
-                continue
-            header = json.loads(text)
-            node = self._by_identity.get(identity)
-            self._parting -= {identity} if "bye" in header else set()
-            if node is not None:
-                node.receive(header, data)
-            elif header.get("do") == "join":
-                self._join(identity, header)
+    def _handle(self, identity: bytes, text: bytes, data: bytes) -> None:
+        header = json.loads(text)
+        node = self._by_identity.get(identity)
+        self._parting -= {identity} if "bye" in header else set()
+        if node is not None:
+            node.receive(header, data)
+        elif header.get("do") == "join":
+            self._join(identity, header)
 
     def _join(self, identity: bytes, said: dict[str, Any]) -> None:
         verdict = self._admit(said)
@@ -239,8 +239,7 @@ class HeadPort:
             node.send({"do": "welcome", "patience": self.config.patience})
             node.ping()
             return
-        with contextlib.suppress(zmq.ZMQError):
-            self.socket.send_multipart([identity, json.dumps({"do": "refuse", "reason": verdict}).encode(), b""])
+        send(self.socket, [identity, json.dumps({"do": "refuse", "reason": verdict}).encode(), b""])
 
     def _beat(self) -> None:
         now = time.monotonic()
@@ -248,3 +247,18 @@ class HeadPort:
             node.ping()
             if node.lost is None and now - node.heard > self.config.patience:
                 self.lose(node, f"nothing was heard of it for {now - node.heard:.0f} s")
+
+    async def _part(self) -> None:
+        """Send all nodes home, wait until they have said good-bye, and end the thread.
+
+        A connection that is closed with something unread is reset, and what was said last is lost.
+        """
+        until = time.monotonic() + _FAREWELL / 1000
+        for node in list(self._by_identity.values()):
+            node.send({"do": "end"})
+            self._parting |= {node.identity} if node.lost is None else set()
+            self.lose(node, "the session was ended")
+        while self._parting and time.monotonic() < until:
+            await asyncio.sleep(0.01)
+        assert self._serving is not None
+        self._serving.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -11,14 +12,13 @@ from typing import Any
 from ...launch import SCRIPT_VARIABLES, launch_command, start_guarded
 from ...machine.network import interface_variables
 from ...machine.run_folder import new_run_directory
-from ..loop import Loop
 from ..streams import Stream, Streams
 
 
 class NodeLaunches:
     """The scripts that run on this node."""
 
-    def __init__(self, loop: Loop, streams: Streams, interface: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, streams: Streams, interface: str) -> None:
         self._loop, self._streams, self._interface = loop, streams, interface
         self._running: dict[subprocess.Popen[bytes], threading.Thread] = {}
 
@@ -45,7 +45,7 @@ class NodeLaunches:
             status = process.wait()
             shutil.rmtree(folder, ignore_errors=True)
             self._running.pop(process, None)
-            self._loop.post(lambda: ended.finish({"code": status}))
+            self._loop.call_soon_threadsafe(ended.finish, {"code": status})
 
         self._running[process] = threading.Thread(target=wait)
         self._running[process].start()

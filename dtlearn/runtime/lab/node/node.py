@@ -5,7 +5,7 @@ It ends, with its ranks, when the head says so, when the connection closes, or w
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import json
 import os
 import signal
@@ -15,14 +15,14 @@ from collections.abc import Callable
 from typing import Any
 
 import zmq
+import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
 from ...agent.client import close_agent, get_agent
 from ...errors import LaunchError
-from ...machine.facts import node_facts
+from ...machine.facts import node_facts, software
 from ...machine.network import choose_interface, free_port
-from ..head.members import software
-from ..loop import READ, Loop
+from ..loop import every, send
 from ..reachability import Probe, failed_connections
 from ..streams import Streams
 from ..token import Token
@@ -55,54 +55,64 @@ class Node:
     ) -> None:
         self._join, self._host, self._say = join, host, say
         self._interface, self._address = choose_interface(join[0], interface)
-        self._loop = Loop()
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.DEALER)
-        for option, value in ((zmq.SNDHWM, 0), (zmq.RCVHWM, 0), (zmq.LINGER, 500), (zmq.RECONNECT_IVL, -1)):
-            self._socket.setsockopt(option, value)
-        self._socket.curve_serverkey = token.head_public.encode()
-        self._socket.curve_publickey = token.node_public.encode()
-        self._socket.curve_secretkey = token.node_secret.encode()
-        self._streams = Streams(self._loop, self._send, first=1)
-        self._ranks = NodeRanks(self._loop, self._streams, self._send)
-        self._launches = NodeLaunches(self._loop, self._streams, self._interface)
+        self._token = token
         self._probe = Probe()
         self._patience = _CONNECT
         self._heard = time.monotonic()
         self._connected = False
         self._is_in = self._joined = self._welcome = False  # let in by the token; has said who it is; accepted
-        self._end: LaunchError | str | None = None  # why it ends: an error, or a plain end
         self._threads: list[threading.Thread] = []
 
     def run(self) -> str:
         """Join, and serve until the end. Returns why it ended well. Raises LaunchError if it did not."""
+        return asyncio.run(self._serve())
+
+    async def _serve(self) -> str:
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[str] = self._loop.create_future()  # why it ends
+        self._context = zmq.asyncio.Context()
+        self._socket = self._connect()
+        self._streams = Streams(self._loop, self._send, first=1)
+        self._ranks = NodeRanks(self._loop, self._streams, self._send)
+        self._launches = NodeLaunches(self._loop, self._streams, self._interface)
+        every(self._loop, 0.5, self._look)
+        ends: list[asyncio.Future[Any]] = [self._over]
+        ends += [asyncio.create_task(self._receive()), asyncio.create_task(self._watch_connection())]
         try:
-            self._connect()
             # Not in the loop's thread: a head that refuses or leaves is noticed at once.
             self._begin(self._load)
-            while self._end is None:
-                self._loop.step()
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            return str((self._over if self._over in done else done.pop()).result())
         finally:
             self._leave()
-        if isinstance(self._end, LaunchError):
-            raise self._end
-        return self._end
 
-    def _connect(self) -> None:
-        monitor = self._socket.get_monitor_socket(_EVENTS | _REFUSED)
-        self._loop.watch(monitor, READ, lambda _: self._seen(recv_monitor_message(monitor)["event"]))
-        self._loop.watch(self._socket, READ, lambda _: self._receive())
-        self._loop.every(0.5, self._look)
+    def _connect(self) -> zmq.asyncio.Socket:
+        socket = self._context.socket(zmq.DEALER)
+        for option, value in ((zmq.SNDHWM, 0), (zmq.RCVHWM, 0), (zmq.LINGER, 500), (zmq.RECONNECT_IVL, -1)):
+            socket.setsockopt(option, value)
+        socket.curve_serverkey = self._token.head_public.encode()
+        socket.curve_publickey = self._token.node_public.encode()
+        socket.curve_secretkey = self._token.node_secret.encode()
+        self._monitor = socket.get_monitor_socket(_EVENTS | _REFUSED)
         self._heard = time.monotonic()
-        self._socket.connect(f"tcp://{self._join[0]}:{self._join[1]}")
+        socket.connect(f"tcp://{self._join[0]}:{self._join[1]}")
+        return socket
+
+    def _finish(self, end: str | LaunchError) -> None:
+        """The node ends, with this; the first reason counts."""
+        if self._over.done():
+            return
+        if isinstance(end, LaunchError):
+            self._over.set_exception(end)
+        else:
+            self._over.set_result(end)
 
     def _load(self) -> None:
         """Wait until the agent has loaded torch, so that ranks start at once; then join."""
         try:
             num_gpus = get_agent().hello()["num_gpus"]
         except LaunchError as error:
-            failed = error
-            self._loop.post(lambda: setattr(self, "_end", self._end or failed))
+            self._loop.call_soon_threadsafe(self._finish, error)
             return
         said = {
             "do": "join",
@@ -119,54 +129,62 @@ class Node:
             self._joined, self._heard = True, time.monotonic()
             self._send(said)
 
-        self._loop.post(join)
+        self._loop.call_soon_threadsafe(join)
 
     def _begin(self, work: Callable[[], None]) -> None:
         self._threads.append(threading.Thread(target=work))
         self._threads[-1].start()
 
-    def _seen(self, event: int) -> None:
-        """What happens to the connection."""
-        if event & zmq.EVENT_HANDSHAKE_SUCCEEDED:
-            self._is_in = True
-        elif event & zmq.EVENT_CONNECTED:
-            self._connected = True
-        elif event & zmq.EVENT_CLOSED and not self._connected:
-            self._end = self._end or LaunchError(
-                f"nobody listens at {self._join[0]}:{self._join[1]}. Is the notebook waiting for nodes? It says the "
-                "address and port when it does."
-            )
-        elif event & _REFUSED or (event & zmq.EVENT_DISCONNECTED and not self._is_in):
-            self._end = self._end or LaunchError(
-                f"{self._join[0]}:{self._join[1]} refused this node: its token is not that of the lab in force, or no "
-                "head of a lab listens there. Copy the head's token file again."
-            )
-        elif event & zmq.EVENT_DISCONNECTED:
-            self._receive()  # the head's farewell arrived before this, but may not have been read yet
-            self._end = self._end or "the head has left; the ranks were ended"
+    async def _watch_connection(self) -> None:
+        """End when the connection does, and say why."""
+        where = f"{self._join[0]}:{self._join[1]}"
+        while True:
+            event = (await recv_monitor_message(self._monitor))["event"]
+            if event & zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._is_in = True
+            elif event & zmq.EVENT_CONNECTED:
+                self._connected = True
+            elif event & zmq.EVENT_CLOSED and not self._connected:
+                self._finish(
+                    LaunchError(
+                        f"nobody listens at {where}. Is the notebook waiting for nodes? It says the address and port "
+                        "when it does."
+                    )
+                )
+            elif event & _REFUSED or (event & zmq.EVENT_DISCONNECTED and not self._is_in):
+                self._finish(
+                    LaunchError(
+                        f"{where} refused this node: its token is not that of the lab in force, or no head of a lab "
+                        "listens there. Copy the head's token file again."
+                    )
+                )
+            elif event & zmq.EVENT_DISCONNECTED:
+                await asyncio.sleep(0)
+                while await self._socket.poll(0):  # the head's farewell arrived before this: let it be read first
+                    await asyncio.sleep(0)
+                self._finish("the head has left; the ranks were ended")
 
     def _look(self) -> None:
         if self._is_in and not self._joined:  # torch is being loaded
             return
         silent = time.monotonic() - self._heard
-        if silent > self._patience and self._end is None:
+        if silent > self._patience:
             where = f"{self._join[0]}:{self._join[1]}"
-            self._end = LaunchError(
-                f"the head at {where} was not heard of for {silent:.0f} s; the ranks were ended"
-                if self._welcome
-                else f"no head answers at {where} within {silent:.0f} s. Is the notebook waiting for nodes, and may "
-                "this machine reach that address and port?"
+            self._finish(
+                LaunchError(
+                    f"the head at {where} was not heard of for {silent:.0f} s; the ranks were ended"
+                    if self._welcome
+                    else f"no head answers at {where} within {silent:.0f} s. Is the notebook waiting for nodes, and "
+                    "may this machine reach that address and port?"
+                )
             )
 
     def _send(self, header: dict[str, Any], data: bytes = b"") -> None:
-        self._socket.send_multipart([json.dumps(header).encode(), data])
+        send(self._socket, [json.dumps(header).encode(), data])
 
-    def _receive(self) -> None:
-        for _ in range(200):
-            try:
-                text, data = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
+    async def _receive(self) -> None:
+        while True:
+            text, data = await self._socket.recv_multipart()
             self._heard = time.monotonic()
             header = json.loads(text)
             if "open" in header:
@@ -176,9 +194,10 @@ class Node:
             elif "ping" in header:
                 self._send({"pong": header["ping"], "clock": time.monotonic_ns()})
             else:
-                self._told(header)
+                self._obey(header)
+            await asyncio.sleep(0)  # others have a turn, also in a flood
 
-    def _told(self, header: dict[str, Any]) -> None:
+    def _obey(self, header: dict[str, Any]) -> None:
         do = header["do"]
         if do == "welcome":
             self._welcome, self._patience = True, header["patience"]
@@ -187,9 +206,9 @@ class Node:
                 "Ranks run here until the head leaves; Ctrl-C ends them."
             )
         elif do == "refuse":
-            self._end = LaunchError(header["reason"])
+            self._finish(LaunchError(header["reason"]))
         elif do == "end":
-            self._end = "the head ended the session"
+            self._finish("the head ended the session")
         elif do == "probe":  # takes seconds where something is wrong: not in the loop's thread
             self._begin(lambda: self._try_others(header))
         elif do == "look":
@@ -216,19 +235,17 @@ class Node:
 
     def _try_others(self, request: dict[str, Any]) -> None:
         failed = failed_connections(request["targets"], self._address)
-        self._loop.post(lambda: self._send({"failed": failed, "id": request["id"]}))
+        self._loop.call_soon_threadsafe(self._send, {"failed": failed, "id": request["id"]})
 
     def _look_here(self, request: dict[str, Any]) -> None:
         facts = node_facts()
-        self._loop.post(lambda: self._send({"facts": facts, "id": request["id"]}))
+        self._loop.call_soon_threadsafe(self._send, {"facts": facts, "id": request["id"]})
 
     def _leave(self) -> None:
         """End the ranks, then the connection."""
         if self._welcome:
             # Also to a head that sent it home: it waits for that. One that is gone must not be waited for.
-            with contextlib.suppress(zmq.Again):
-                bye = json.dumps({"bye": "its node process was ended there"}).encode()
-                self._socket.send_multipart([bye, b""], zmq.NOBLOCK)
+            self._send({"bye": "its node process was ended there"})
         if not self._joined:  # it may still be loading: no ranks to end in an orderly way
             os.kill(get_agent().pid, signal.SIGKILL)
         close_agent()
@@ -239,4 +256,3 @@ class Node:
             thread.join()
         self._socket.disable_monitor()
         self._context.destroy(linger=200)
-        self._loop.close()

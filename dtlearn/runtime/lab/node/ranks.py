@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import os
@@ -18,7 +19,7 @@ from ...machine.limits import check_room, default_limits
 from ...machine.memory import free_memory
 from ...machine.run_folder import new_run_directory
 from ..log_relay import LogReader
-from ..loop import READ, Loop
+from ..loop import every
 from ..streams import Stream, Streams
 
 _LOG_INTERVAL = 0.05  # seconds between two looks at the call logs of ranks that say nothing
@@ -27,11 +28,13 @@ _LOG_INTERVAL = 0.05  # seconds between two looks at the call logs of ranks that
 class NodeRanks:
     """Starts ranks for the head and reports what they say and how they end."""
 
-    def __init__(self, loop: Loop, streams: Streams, send: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, streams: Streams, send: Callable[[dict[str, Any]], None]
+    ) -> None:
         self._loop, self._streams, self._send = loop, streams, send
         self._runs: dict[str, _Run] = {}  # by the head's run directory
         streams.before_reading = self._read_logs
-        loop.every(_LOG_INTERVAL, lambda: self._read_logs(gently=True))
+        every(loop, _LOG_INTERVAL, lambda: self._read_logs(gently=True))
 
     def start(self, request: dict[str, Any]) -> list[int]:
         """Start ranks as the head asked for. Returns their pids."""
@@ -117,7 +120,7 @@ class _Run:
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._listener.setblocking(False)
         self.store_address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        ranks._loop.watch(self._listener.fileno(), READ, lambda _: self._connect_store())
+        ranks._loop.add_reader(self._listener, self._connect_store)
 
     def listen(self, events: int, channels: list[Stream]) -> None:
         """Report each rank's death at the end of its channel, behind all that it said."""
@@ -130,24 +133,24 @@ class _Run:
             self.read_logs()
             waiting.pop(index).finish(note)
 
-        def hear(_: int) -> None:
+        def hear() -> None:
             data = os.read(events, 1 << 16)
             for header, _rest in decoder.feed(data):
                 end(header["index"], {"status": header["status"]})
             if not data:  # the agent is gone, and the ranks with it
                 for index in list(waiting):
                     end(index, {"status": -9, "reason": "ended: the helper process that starts ranks there is gone"})
-                loop.watch(events, 0, hear)
+                loop.remove_reader(events)
                 os.close(events)
 
-        loop.watch(events, READ, hear)
+        loop.add_reader(events, hear)
 
     def read_logs(self, gently: bool = False) -> None:
         """Send what is new in the call logs; gently: as far as the head keeps up."""
         self._reader.read(self._log.write, (lambda: self._log.credit > 0) if gently else lambda: True)
 
     def close(self) -> None:
-        self._ranks._loop.watch(self._listener.fileno(), 0, print)
+        self._ranks._loop.remove_reader(self._listener)
         self._listener.close()
         self._reader.close()
         with contextlib.suppress(OSError):

@@ -11,6 +11,7 @@ import zmq
 from dtlearn.runtime.errors import HostLost, LaunchError
 from dtlearn.runtime.lab.config import HeadConfig
 from dtlearn.runtime.lab.head.port import HeadPort
+from dtlearn.runtime.lab.loop import call
 from dtlearn.runtime.lab.token import make_token
 
 
@@ -143,7 +144,7 @@ def test_a_node_whose_process_ends_is_missed_at_once(port, node):
     assert time.monotonic() - begun < 1.9 and not port.nodes
     with pytest.raises(HostLost, match="alpha is gone"):
         node.ask({"do": "echo"})
-    port.loop.call(lambda: None)
+    call(port.loop, lambda: None)
     played.thread = threading.Thread(target=lambda: None)  # so that the fixture can close it again
 
 
