@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..runtime.device import check_world_size
 
 
-def add_example_parser(commands: Any, name: str, summary: str, example: str) -> argparse.ArgumentParser:
-    """A subcommand whose help starts with `summary` and ends with `example`."""
+def add_example_parser(
+    commands: Any, name: str, summary: str, example: str, run: Callable[[argparse.Namespace], int] | None = None
+) -> argparse.ArgumentParser:
+    """A subcommand that calls `run`. Its help starts with `summary` and ends with `example`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=summary[0].lower() + summary[1:].partition(".")[0],
@@ -18,6 +21,7 @@ def add_example_parser(commands: Any, name: str, summary: str, example: str) -> 
         epilog=f"example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.set_defaults(run=run)
     return parser
 
 

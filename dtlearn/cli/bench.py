@@ -13,13 +13,12 @@ from .arguments import add_example_parser, num_ranks, positive
 
 
 def add_command(commands: Any) -> None:
-    """Add `bench` and all its benches to the command line."""
     summary = "Measure. Each bench compares within one run, as figures of two runs cannot be compared."
     names = add_example_parser(commands, "bench", summary, "dtlearn bench launch").add_subparsers(
         dest="bench", metavar="NAME", required=True
     )
     for name, bench in BENCHES.items():
-        parser = add_example_parser(names, name, bench.summary, bench.example)
+        parser = add_example_parser(names, name, bench.summary, bench.example, run)
         words = f"2 to 64 (default: {bench.ranks})"
         parser.add_argument("--ranks", type=num_ranks, default=bench.ranks, help=words)
         parser.add_argument(
@@ -33,7 +32,6 @@ def add_command(commands: Any) -> None:
         parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
         if bench.plot is not None:
             parser.add_argument("--plot", metavar="FILE", type=Path, help="draw it too, as SVG")
-        parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

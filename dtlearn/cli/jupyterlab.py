@@ -34,18 +34,17 @@ _EVERYWHERE = ("", "*", "0.0.0.0", "::")  # addresses to listen on, but none to 
 
 
 def add_command(commands: Any) -> None:
-    """Add `lab` to the command line."""
     parser = add_example_parser(
         commands,
         "lab",
         "Open JupyterLab at a chapter. Ctrl-C ends it, with all kernels and ranks.",
         "dtlearn lab ch01 --no-browser     print the address instead of opening a browser",
+        run,
     )
     parser.add_argument("chapter", nargs="?", default=FIRST, help=f"ch01 or ch01_ranks (default: {FIRST})")
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
     parser.add_argument("--port", type=port, help="the port to try first (default: 8888); if taken, another is used")
     parser.add_argument("--ip", help="the address to listen on (default: localhost, for this machine only)")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

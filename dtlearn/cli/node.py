@@ -16,12 +16,12 @@ from .arguments import add_example_parser
 
 
 def add_commands(commands: Any) -> None:
-    """Add `node` and `lab-token` to the command line."""
     parser = add_example_parser(
         commands,
         "node",
         "Make this machine a node of a lab: ranks of a notebook elsewhere run here. Ctrl-C ends it, with its ranks.",
         "dtlearn node --join 192.168.1.10:47600 --token-file lab.token",
+        run,
     )
     parser.add_argument(
         "--join", required=True, type=head_address, metavar="ADDRESS:PORT", help="where the head listens"
@@ -32,15 +32,14 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--name", default=socket.gethostname(), help="its `host` in lab.toml (default: %(default)s)")
     parser.add_argument("--interface", help="network interface of the ranks (default: the one that leads to the head)")
     parser.add_argument("--directory", help="working directory of the ranks (default: this one)")
-    parser.set_defaults(run=run)
     token = add_example_parser(
         commands,
         "lab-token",
         "Make a new token of a lab: copy the file to every node, over a safe way. Older copies are no good then.",
         "dtlearn lab-token lab.token",
+        run_token,
     )
     token.add_argument("file", type=Path)
-    token.set_defaults(run=run_token)
 
 
 def head_address(text: str) -> tuple[str, int]:

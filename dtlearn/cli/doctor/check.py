@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import shutil
 import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
+from ... import __version__
 from ...runtime.words import first_line
 
 State = Literal["ok", "note", "problem"]
@@ -30,10 +34,10 @@ class Check:
     advice: str = ""
 
 
-def attempt(name: str, check: Callable[[], Check]) -> Check:
+def attempt(name: str, check: Callable[..., Check], *arguments: Any) -> Check:
     """The finding of `check`. One that itself fails becomes a note: that says nothing about the machine."""
     try:
-        return check()
+        return check(*arguments)
     except Exception as error:
         return Check(name, "note", f"could not be checked ({type(error).__name__}: {first_line(error)})")
 
@@ -48,3 +52,19 @@ def table(checks: Iterable[Check], width: int) -> list[str]:
         lines += textwrap.wrap(check.found, width, initial_indent=start, subsequent_indent=indent)
         lines += textwrap.wrap(check.advice, width, initial_indent=f"{indent}-> ", subsequent_indent=f"{indent}   ")
     return lines
+
+
+def last_line(to_fix: str, seconds: float, well: bool = True) -> str:
+    """What ends a report. `to_fix`: the problems by name; "" if there are none."""
+    end = f" To fix: {to_fix} (-> above says how)." if to_fix else " Nothing to fix." if well else ""
+    return f"Checked in {seconds:.1f} s.{end}"
+
+
+def terminal_width() -> int:
+    return min(120, shutil.get_terminal_size((120, 24)).columns)
+
+
+def as_json(report: Any, ok: bool, **more: Any) -> str:
+    """A report, which is a dataclass, for other programs; `ok` is what the exit code says."""
+    plain = {"dtlearn": __version__, "ok": ok, **more, **dataclasses.asdict(report)}
+    return json.dumps(plain, indent=2, ensure_ascii=False)

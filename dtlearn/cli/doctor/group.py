@@ -53,17 +53,16 @@ def time_all_reduce(size: int) -> dict[str, Any]:
     import torch
     import torch.distributed as dist
 
-    from ...runtime.device import device
+    from ...runtime.device import device, finish
 
-    where = device()
-    tensor, seconds = torch.empty(size // 4, device=where), []
+    tensor, seconds = torch.empty(size // 4, device=device()), []
     for _ in range(_WARM_UP + _TIMES):
         tensor.fill_(dist.get_rank() + 1)
         dist.barrier()
-        _finish(where)
+        finish()
         begun = time.perf_counter()
         dist.all_reduce(tensor)
-        _finish(where)
+        finish()
         seconds.append(time.perf_counter() - begun)
     total = dist.get_world_size() * (dist.get_world_size() + 1) // 2
     nccl = ".".join(map(str, torch.cuda.nccl.version())) if dist.get_backend() == "nccl" else ""
@@ -106,10 +105,3 @@ def _by_value(told: list[dict[str, Any]], key: str) -> list[str]:
         return values
     ranks = {v: ", ".join(str(r) for r, t in enumerate(told) if t[key] == v) for v in values}
     return [f"{v} (rank{'s' * (',' in r)} {r})" for v, r in ranks.items()]
-
-
-def _finish(where: Any) -> None:
-    import torch
-
-    if where.type == "cuda":
-        torch.cuda.synchronize(where)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
-import json
-import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -15,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ... import __version__
 from ...runtime.errors import DtlearnError, LaunchError
 from ...runtime.lab.config import Lab, read_lab
 from ...runtime.lab.head.agent import LabAgent
@@ -24,7 +20,7 @@ from ...runtime.lab.head.port import JoinedNode
 from ...runtime.lab.head.start_nodes import command_to_type
 from ...runtime.words import first_line, ranks_text
 from . import group, nodes
-from .check import Check, attempt, table
+from .check import Check, as_json, attempt, last_line, table, terminal_width
 from .machine import check_shared_memory
 
 
@@ -61,14 +57,10 @@ class LabReport:
         return [f"{s.title}: {c.name}" for s in self.sections for c in s.checks if c.state == "problem"]
 
 
-def run(path: Path, as_json: bool) -> int:
+def run(path: Path, to_json: bool) -> int:
     """Examine, print, and return 1 if something stops the lab from working. Raises ValueError for a wrong file."""
     report = examine(read_lab(path), lambda text: print(text, file=sys.stderr, flush=True))
-    if as_json:
-        plain = {"dtlearn": __version__, "ok": not report.problems, **dataclasses.asdict(report)}
-        print(json.dumps(plain, indent=2, ensure_ascii=False))
-    else:
-        print(format_report(report, min(120, shutil.get_terminal_size((120, 24)).columns)))
+    print(as_json(report, not report.problems) if to_json else format_report(report, terminal_width()))
     return 1 if report.problems else 0
 
 
@@ -104,9 +96,7 @@ def format_report(report: LabReport, width: int = 120) -> str:
     lines = [report.lab]
     for section in report.sections:
         lines += ["", section.title, *table(section.checks, width)]
-    wrong = report.problems
-    end = f"To fix: {'; '.join(wrong)} (-> above says how)." if wrong else "Nothing to fix."
-    return "\n".join([*lines, "", f"Checked in {report.seconds:.1f} s. {end}"])
+    return "\n".join([*lines, "", last_line("; ".join(report.problems), report.seconds)])
 
 
 def _head(lab: Lab, members: Members) -> tuple[Check, ...]:
@@ -130,19 +120,19 @@ def _node(lab: Lab, members: Members, absent: dict[str, str], number: int) -> Se
         facts, wall = _facts(node)
     except DtlearnError as error:  # it answered the greeting, and then no more
         return Section(title, (nodes.check_absent(config, first_line(error), command),))
-    said, d, far = node.said, nodes, _far(lab)
-    checks: list[tuple[str, Callable[[], Check]]] = [
-        ("joined", lambda: d.check_joined(config, said, node.within_ns)),
-        ("software", lambda: d.check_software(said["software"])),
-        ("interface", lambda: d.check_network(said, far)),
-        ("host name", lambda: d.check_name(facts, said["interface"], far)),
-        ("cores", lambda: d.check_cores(config, said["cores"])),
-        ("memory", lambda: d.check_memory(config.ranks, facts["memory"])),
-        ("shared memory", lambda: check_shared_memory(facts["shared_memory"])),
-        ("GPUs", lambda: d.check_gpus(config, said["num_gpus"], facts["gpus"], facts["visible"])),
-        ("clock", lambda: d.check_clock(node.within_ns, wall)),
-    ]
-    return Section(title, tuple(attempt(name, check) for name, check in checks))
+    said, far = node.said, _far(lab)
+    checks = (
+        attempt("joined", nodes.check_joined, config, said, node.within_ns),
+        attempt("software", nodes.check_software, said["software"]),
+        attempt("interface", nodes.check_network, said, far),
+        attempt("host name", nodes.check_name, facts, said["interface"], far),
+        attempt("cores", nodes.check_cores, config, said["cores"]),
+        attempt("memory", nodes.check_memory, config.ranks, facts["memory"]),
+        attempt("shared memory", check_shared_memory, facts["shared_memory"]),
+        attempt("GPUs", nodes.check_gpus, config, said["num_gpus"], facts["gpus"], facts["visible"]),
+        attempt("clock", nodes.check_clock, node.within_ns, wall),
+    )
+    return Section(title, checks)
 
 
 def _far(lab: Lab) -> bool:
@@ -156,7 +146,7 @@ def _facts(node: JoinedNode) -> tuple[dict[str, Any], float]:
 
 
 def _together(lab: Lab, agent: LabAgent, joined: list[JoinedNode]) -> tuple[Check, ...]:
-    found = [attempt("reach each other", lambda: group.check_mesh(joined))] if joined else []
+    found = [attempt("reach each other", group.check_mesh, joined)] if joined else []
     if len(joined) < len(lab.nodes):
         here = f"not tried: {len(joined)} of {len(lab.nodes)} nodes are here"
         return (*found, Check("all-reduce", "note", here, "First put right what stands above."))

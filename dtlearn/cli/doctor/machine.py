@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import socket
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+
+import psutil
 
 from ...runtime.machine.memory import GIB
 from .check import Check
@@ -99,10 +99,6 @@ def check_loopback(interfaces: list[str], chosen: str | None) -> Check:
     return Check("loopback", "ok", f"127.0.0.1 answers; ranks talk over {chosen or 'it'}")
 
 
-def interfaces() -> list[str]:
-    return [name for _, name in socket.if_nameindex()]
-
-
 def check_host_name(name: str, seconds: float | None, patience: float) -> Check:
     """`seconds`: what looking up `name` took; None: longer than `patience`."""
     if seconds is not None and seconds <= _SLOW_NAME:
@@ -112,16 +108,14 @@ def check_host_name(name: str, seconds: float | None, patience: float) -> Check:
     return Check("host name", "note", f"looking up {name} takes {took}", advice)
 
 
-def check_other_ranks(table: dict[int, tuple[int, str]] | None, own: int) -> Check:
+def check_other_ranks(table: dict[int, tuple[int, str]], own: int) -> Check:
     """Ranks of other programs, and ranks that lost theirs.
 
     Args:
-        table: {pid: (parent's pid, command line)} of this user's processes; None where it is not known.
+        table: see `own_processes`.
         own: pid of this process's own agent.
     """
     name = "other ranks"
-    if table is None:
-        return Check(name, "ok", "not looked for on this system")
     # What was forked from an agent still shows the agent's command line: the reapers of its runs, and their ranks.
     ours = {pid: parent for pid, (parent, line) in table.items() if "dtlearn.runtime.agent.server" in line}
     agents = {pid: parent for pid, parent in ours.items() if parent not in ours and pid != own}
@@ -136,15 +130,8 @@ def check_other_ranks(table: dict[int, tuple[int, str]] | None, own: int) -> Che
     return Check(name, "ok", "none are running, none were left behind")
 
 
-def own_processes() -> dict[int, tuple[int, str]] | None:
-    """{pid: (parent's pid, command line)} of this user's processes; None where /proc does not tell."""
-    if sys.platform != "linux":
-        return None
-    table = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError, IndexError, ValueError):  # it ended meanwhile
-            if folder.stat().st_uid == os.getuid():
-                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                line = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                table[int(folder.name)] = (parent, line)
-    return table
+def own_processes() -> dict[int, tuple[int, str]]:
+    """{pid: (parent's pid, command line)} of the processes that this user may look at."""
+    found = (process.info for process in psutil.process_iter(["pid", "ppid", "cmdline", "uids"]))
+    own = [info for info in found if info["uids"] and info["uids"].real == os.getuid()]
+    return {info["pid"]: (info["ppid"], " ".join(info["cmdline"] or [])) for info in own}

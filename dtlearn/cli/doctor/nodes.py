@@ -119,9 +119,8 @@ def check_clock(within_ns: int, wall: float) -> Check:
     text = f"calls are timed to {within_ns / 1e6:.2f} ms"
     if abs(wall) > _WALL:
         advice = "Cells do not mind; Slurm, logs and files do. `timedatectl` there: is it synchronised?"
-        return Check(
-            "clock", "note", f"{text}; its date is {abs(wall):.0f} s {'ahead' if wall > 0 else 'behind'}", advice
-        )
+        text += f"; its date is {abs(wall):.0f} s {'ahead' if wall > 0 else 'behind'}"
+        return Check("clock", "note", text, advice)
     if within_ns > _FAR * 1e9:
         return Check("clock", "note", text, "A slow or busy network: bars in figures may be off by that much.")
     return Check("clock", "ok", text)

@@ -7,9 +7,7 @@ import os
 import time
 from typing import Any
 
-from ...runtime.agent.client import LocalAgent
 from ...runtime.device import place
-from ...runtime.errors import DtlearnError
 from ...runtime.machine.facts import query_gpus
 from ...runtime.machine.isolation import Allowed
 from ...runtime.machine.limits import MEMORY_VARIABLE, default_limits
@@ -69,9 +67,8 @@ def check_placement(num_gpus: int) -> Check:
     """The device rule's decision for 2 and 4 ranks."""
     two, four = place(2, num_gpus), place(4, num_gpus)
     if (two.backend, two.reason) == (four.backend, four.reason):
-        return Check(
-            "device rule", "ok", f"2 and 4 ranks: {two}" if two.backend == "gloo" else f"2 ranks: {two}; 4 too"
-        )
+        both = f"2 and 4 ranks: {two}" if two.backend == "gloo" else f"2 ranks: {two}; 4 too"
+        return Check("device rule", "ok", both)
     return Check("device rule", "ok", f"2 ranks: {two}; 4 ranks: {four}")
 
 
@@ -98,14 +95,6 @@ def check_limits(num_ranks: int, free: int | None) -> Check:
     text = f"each of {num_ranks} ranks on the CPU may use {limits.memory / GIB:.1f} GiB of memory"
     advice = "" if os.environ.get(MEMORY_VARIABLE) else f"; {MEMORY_VARIABLE}=GiB changes it"
     return Check("limits", "ok", f"{text}{advice}; no core dumps")
-
-
-def ask_agent(agent: LocalAgent) -> dict[str, Any] | None:
-    """What the process that starts ranks says of this machine; None if it does not come up."""
-    try:
-        return agent.hello()
-    except DtlearnError:
-        return None
 
 
 def try_all_reduce() -> Check:
@@ -144,6 +133,5 @@ def try_cells() -> Check:
     finally:
         if world is not None:
             world.stop()
-    return Check(
-        "cells on ranks", "ok", f"2 ranks ready in {ready:.2f} s, an empty cell takes {outcome.seconds * 1e3:.0f} ms"
-    )
+    text = f"2 ranks ready in {ready:.2f} s, an empty cell takes {outcome.seconds * 1e3:.0f} ms"
+    return Check("cells on ranks", "ok", text)

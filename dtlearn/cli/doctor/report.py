@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import os
 import platform
-import shutil
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from ... import __version__
 from ...course import Chapter, Course, load_course
+from ...runtime.errors import DtlearnError
 from ...runtime.machine import isolation
 from ...runtime.machine.cores import num_cores
 from ...runtime.machine.facts import HostNameLookUp, shared_memory_size
@@ -25,7 +23,7 @@ from ...runtime.machine.memory import memory as machine_memory
 from ..arguments import add_example_parser
 from ..jupyterlab import installation_problem, server_environment
 from . import lab, machine, software
-from .check import Check, attempt, table
+from .check import Check, as_json, attempt, last_line, table, terminal_width
 from .machine import sensible_ranks
 
 _PATIENCE = 3.0  # seconds for the look-up of this machine's name
@@ -70,16 +68,15 @@ class Report:
 
 
 def add_command(commands: Any) -> None:
-    """Add `doctor` to the command line."""
     parser = add_example_parser(
         commands,
         "doctor",
         "Check this machine: what works, which chapters run here, what to fix. Takes a few seconds.",
         "dtlearn doctor --json > this_machine.json     for whoever looks after many machines",
+        run,
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
     parser.add_argument("--lab", type=Path, metavar="LAB.TOML", help="examine the machines of a lab, and their network")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -88,10 +85,11 @@ def run(options: argparse.Namespace) -> int:
         return lab.run(options.lab, options.json)
     report = examine()
     if options.json:
-        print(json.dumps(to_json(report), indent=2, ensure_ascii=False))
+        where = {"system": platform.platform(), "host": platform.node(), "cores": num_cores()}
+        print(as_json(report, report.ok, machine=where))
     else:
         print(f"dtlearn {__version__} on {platform.system()} {platform.release()}, {platform.machine()}\n")
-        print(format_report(report, min(120, shutil.get_terminal_size((120, 24)).columns)))
+        print(format_report(report, terminal_width()))
     return 0 if report.ok else 1
 
 
@@ -106,19 +104,19 @@ def examine() -> Report:
     host = HostNameLookUp()
     with software.ask_torch() as torch_process:
         early = [
-            attempt("Python", lambda: software.check_python(sys.version_info[:3])),
-            attempt("packages", lambda: software.check_this_installation(course.root if course else None)),
-            attempt("JupyterLab", lambda: software.check_jupyterlab(_jupyter_problem())),
+            attempt("Python", software.check_python, sys.version_info[:3]),
+            attempt("packages", software.check_this_installation, course.root if course else None),
+            attempt("JupyterLab", _check_jupyterlab),
             *_machine_checks(memory, most),
         ]
         facts = software.hear_torch(torch_process)
-    torch_checks, ranks_checks = [attempt("torch", partial(software.check_torch, facts))], list[Check]()
+    torch_checks, ranks_checks = [attempt("torch", software.check_torch, facts)], list[Check]()
     if not facts.error:
-        torch_checks.append(attempt("gloo", partial(software.check_gloo, facts)))
+        torch_checks.append(attempt("gloo", software.check_gloo, facts))
         ranks_checks = _ranks_checks(facts, [*early, *torch_checks], most, memory)
     late = [
-        attempt("host name", lambda: machine.check_host_name(host.name, host.seconds(_PATIENCE), _PATIENCE)),
-        attempt("Chromium", lambda: software.check_browser(software.find_chromium())),
+        attempt("host name", machine.check_host_name, host.name, host.seconds(_PATIENCE), _PATIENCE),
+        attempt("Chromium", software.check_browser, software.find_chromium()),
     ]
     checks = (early[0], *torch_checks, *early[1:], *ranks_checks, *late, *course_check)
     room = sensible_ranks(memory[1]) if memory else 64
@@ -147,15 +145,8 @@ def format_report(report: Report, width: int = 120) -> str:
         lines.append(f"{chapter.slug}: {yes if chapter.runs else no}")
     if report.num_planned:
         lines.append(f"{report.num_planned} more chapters are planned.")
-    wrong = [c.name for c in report.checks if c.state == "problem"]
-    end = f"To fix: {', '.join(wrong)} (-> above says how)." if wrong else "Nothing to fix." if report.ok else ""
-    return "\n".join([*lines, f"Checked in {report.seconds:.1f} s. {end}".rstrip()])
-
-
-def to_json(report: Report) -> dict[str, Any]:
-    """The report as plain values; `ok` is what the exit code says."""
-    where = {"system": platform.platform(), "host": platform.node(), "cores": num_cores()}
-    return {"dtlearn": __version__, "ok": report.ok, "machine": where, **dataclasses.asdict(report)}
+    wrong = ", ".join(c.name for c in report.checks if c.state == "problem")
+    return "\n".join([*lines, last_line(wrong, report.seconds, report.ok)])
 
 
 def _read_course() -> tuple[Course | None, list[Check]]:
@@ -165,21 +156,22 @@ def _read_course() -> tuple[Course | None, list[Check]]:
         return None, [Check("course", "problem", str(error), "cd into the folder that you cloned")]
 
 
-def _jupyter_problem() -> str:
-    return installation_problem(server_environment(os.environ))
+def _check_jupyterlab() -> Check:
+    return software.check_jupyterlab(installation_problem(server_environment(os.environ)))
 
 
 def _machine_checks(memory: tuple[int, int] | None, most_ranks: int) -> list[Check]:
-    m = machine
-    checks: list[tuple[str, Callable[[], Check]]] = [
-        ("cores", lambda: m.check_cores(num_cores(), most_ranks)),
-        ("threads", lambda: m.check_threads(os.environ)),
-        ("memory", lambda: m.check_memory(memory, most_ranks)),
-        ("shared memory", lambda: m.check_shared_memory(shared_memory_size())),
-        ("temporary folder", m.check_temp_folder),
-        ("loopback", lambda: m.check_loopback(m.interfaces(), os.environ.get("GLOO_SOCKET_IFNAME"))),
+    return [
+        attempt("cores", machine.check_cores, num_cores(), most_ranks),
+        attempt("threads", machine.check_threads, os.environ),
+        attempt("memory", machine.check_memory, memory, most_ranks),
+        attempt("shared memory", machine.check_shared_memory, shared_memory_size()),
+        attempt("temporary folder", machine.check_temp_folder),
+        attempt(
+            "loopback",
+            lambda: machine.check_loopback(list(psutil.net_if_addrs()), os.environ.get("GLOO_SOCKET_IFNAME")),
+        ),
     ]
-    return [attempt(name, check) for name, check in checks]
 
 
 def _ranks_checks(
@@ -191,21 +183,21 @@ def _ranks_checks(
 
     agent = get_agent()
     try:
-        hello = r.ask_agent(agent)
-        if hello is None:
+        try:
+            hello = agent.hello()
+        except DtlearnError:
             advice = "Run any course cell: its error has the last words of that process. `make lab` may put it right."
             return [Check("start of ranks", "problem", "the process that starts ranks does not come up", advice)]
         num_gpus, visible = int(hello["num_gpus"]), os.environ.get("CUDA_VISIBLE_DEVICES")
-        checks: list[tuple[str, Callable[[], Check]]] = [
-            ("NCCL", lambda: software.check_nccl(facts, num_gpus)),
-            ("GPUs", lambda: r.check_gpus(num_gpus, r.list_gpus(), facts, visible)),
-            ("device rule", lambda: r.check_placement(num_gpus)),
-            ("start of ranks", lambda: r.check_start(hello)),
-            ("isolation", lambda: r.check_isolation(isolation.probe())),
-            ("limits", lambda: r.check_limits(most_ranks, memory[1] if memory else None)),
-            ("other ranks", lambda: machine.check_other_ranks(machine.own_processes(), agent.pid)),
+        found = [
+            attempt("NCCL", software.check_nccl, facts, num_gpus),
+            attempt("GPUs", lambda: r.check_gpus(num_gpus, r.list_gpus(), facts, visible)),
+            attempt("device rule", r.check_placement, num_gpus),
+            attempt("start of ranks", r.check_start, hello),
+            attempt("isolation", lambda: r.check_isolation(isolation.probe())),
+            attempt("limits", r.check_limits, most_ranks, memory[1] if memory else None),
+            attempt("other ranks", lambda: machine.check_other_ranks(machine.own_processes(), agent.pid)),
         ]
-        found = [attempt(name, check) for name, check in checks]
         if all(c.state != "problem" for c in [*before, *found]):
             found.append(attempt("all-reduce", r.try_all_reduce))
             if found[-1].state != "problem":

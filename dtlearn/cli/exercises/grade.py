@@ -21,12 +21,12 @@ PASSED, NOT_PASSED, GRADER_ERROR = 0, 1, 3
 
 
 def add_command(commands: Any) -> None:
-    """Add `grade` to the command line."""
     parser = add_example_parser(
         commands,
         "grade",
         "Grade an exercise, a chapter, or everything. Ends with 0 if all passed, 1 if not, 3 if the grader failed.",
         "dtlearn grade ch01 --json verdicts.json",
+        run,
     )
     parser.add_argument("what", nargs="?", help="ch01.name or ch01 (default: every exercise)")
     parser.add_argument("--file", type=Path, help="the answer, if it is not in exercises/; needs one exercise")
@@ -34,7 +34,6 @@ def add_command(commands: Any) -> None:
     for name, format in FORMATS.items():
         parser.add_argument(f"--{name}", type=existing_folder_of, metavar="FILE", help=format.help)
     parser.add_argument("--no-color", action="store_true", help="plain text on a terminal too")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -17,7 +17,6 @@ _GRADER_ERROR = 3
 
 
 def add_command(commands: Any) -> None:
-    """Add `grade-class` to the command line."""
     from ...grading.report.learner_view import Level
 
     parser = add_example_parser(
@@ -25,6 +24,7 @@ def add_command(commands: Any) -> None:
         "grade-class",
         "Grade what a class handed in: one folder or zip file per student. Writes feedback, gradebooks, a summary.",
         "dtlearn grade-class submissions/ --exercises ch01 --out results/",
+        run,
     )
     parser.add_argument("folder", type=Path, help="the submissions")
     parser.add_argument(
@@ -45,7 +45,6 @@ def add_command(commands: Any) -> None:
     parser.add_argument(
         "--trust-submissions", action="store_true", help="grade without namespaces: submissions run with your rights"
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,12 +12,11 @@ from ..arguments import add_example_parser
 
 
 def add_command(commands: Any) -> None:
-    """Add `hint` to the command line."""
     parser = add_example_parser(
-        commands, "hint", "Show the next hint of an exercise, after those shown before.", "dtlearn hint ch01.name"
+        commands, "hint", "Show the next hint of an exercise, after those shown before.", "dtlearn hint ch01.name",
+        run,
     )
     parser.add_argument("id", help="of the exercise")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -11,11 +11,10 @@ from ..arguments import add_example_parser
 
 
 def add_command(commands: Any) -> None:
-    """Add `progress` to the command line."""
     parser = add_example_parser(
-        commands, "progress", "Show every exercise: its state, best score, attempts, hints.", "dtlearn progress"
+        commands, "progress", "Show every exercise: its state, best score, attempts, hints.", "dtlearn progress",
+        run,
     )
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -14,15 +14,14 @@ from ..arguments import add_example_parser
 
 
 def add_command(commands: Any) -> None:
-    """Add `reset` to the command line."""
     parser = add_example_parser(
         commands,
         "reset",
         "Begin an exercise anew: its file becomes the stub again. What it held is kept, and it is said where.",
         "dtlearn reset ch01.name",
+        run,
     )
     parser.add_argument("id", help="of the exercise")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

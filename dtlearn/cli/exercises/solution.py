@@ -17,16 +17,15 @@ _MARKER = re.compile(r" *# (BEGIN SOLUTION: .*|END SOLUTION *)\n?")
 
 
 def add_command(commands: Any) -> None:
-    """Add `solution` to the command line."""
     parser = add_example_parser(
         commands,
         "solution",
         "Show a worked answer to an exercise that was attempted.",
         "dtlearn solution ch01.name --diff     what differs from your file",
+        run,
     )
     parser.add_argument("id", help="of the exercise")
     parser.add_argument("--diff", action="store_true", help="only what differs from your file")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:

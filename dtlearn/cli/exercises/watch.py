@@ -22,12 +22,11 @@ Stamp = tuple[int, int, int] | None  # of a file: what changes when it is writte
 
 
 def add_command(commands: Any) -> None:
-    """Add `watch` to the command line."""
     parser = add_example_parser(
-        commands, "watch", "Grade an exercise each time its file is saved. Ctrl-C ends it.", "dtlearn watch ch01.name"
+        commands, "watch", "Grade an exercise each time its file is saved. Ctrl-C ends it.", "dtlearn watch ch01.name",
+        run,
     )
     parser.add_argument("what", nargs="?", help="ch01.name, or ch01 (default: every exercise)")
-    parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
