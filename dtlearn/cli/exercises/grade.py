@@ -31,8 +31,8 @@ def add_command(commands: Any) -> None:
     parser.add_argument("what", nargs="?", help="ch01.name or ch01 (default: every exercise)")
     parser.add_argument("--file", type=Path, help="the answer, if it is not in exercises/; needs one exercise")
     parser.add_argument("--seed", type=int, help="of the inputs, to repeat what a report shows")
-    for name, format in FORMATS.items():
-        parser.add_argument(f"--{name}", type=existing_folder_of, metavar="FILE", help=format.help)
+    for name, (words, _) in FORMATS.items():
+        parser.add_argument(f"--{name}", type=existing_folder_of, metavar="FILE", help=words)
     parser.add_argument("--no-color", action="store_true", help="plain text on a terminal too")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import secrets
 import sys
 import time
@@ -11,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
+from ...runtime.machine.whole_file import write_new
 from ..arguments import add_example_parser, positive
 
 _GRADER_ERROR = 3
@@ -98,23 +98,16 @@ def run(options: argparse.Namespace) -> int:
 def read_secret(path: Path) -> bytes:
     """The secret of a class, made at first use, for its owner's eyes only. Raises ValueError if it cannot be had."""
     try:
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            text = path.read_bytes().strip()
-            if len(text) < 16:
-                raise ValueError(
-                    f"{path} holds no secret: it needs at least 16 bytes; delete it to have one made"
-                ) from None
-            return text
-        with os.fdopen(descriptor, "wb") as file:
-            text = secrets.token_hex(32).encode()
-            file.write(text)
-        return text
+        if not path.exists():
+            write_new(path, secrets.token_hex(32))
+        text = path.read_bytes().strip()
     except OSError as error:
         raise ValueError(
             f"the secret {path} cannot be read or made: {error.strerror}; choose another --secret"
         ) from error
+    if len(text) < 16:
+        raise ValueError(f"{path} holds no secret: it needs at least 16 bytes; delete it to have one made")
+    return text
 
 
 def _report(student: str, verdict: Any, done: int, total: int) -> None:

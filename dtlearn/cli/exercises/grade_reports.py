@@ -4,24 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from ...runtime.machine.whole_file import write_whole
 from ...grading.verdict import Verdict
-
-
-@dataclass(frozen=True)
-class Format:
-    """One kind of report.
-
-    Attributes:
-        help: for the option's help.
-        make: its text, from all verdicts.
-    """
-
-    help: str
-    make: Callable[[Sequence[Verdict]], str]
+from ...runtime.machine.whole_file import write_whole
 
 
 def _json(verdicts: Sequence[Verdict]) -> str:
@@ -29,10 +15,9 @@ def _json(verdicts: Sequence[Verdict]) -> str:
 
 
 def _html(verdicts: Sequence[Verdict]) -> str:
-    from ...grading.report.html import html
+    from ...grading.report.html import html, page
 
-    body = "\n".join(html(v) for v in verdicts)
-    return f'<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8"><title>dtlearn grade</title>\n{body}</html>\n'
+    return page("dtlearn grade", map(html, verdicts))
 
 
 def _junit(verdicts: Sequence[Verdict]) -> str:
@@ -47,11 +32,12 @@ def _gradescope(verdicts: Sequence[Verdict]) -> str:
     return gradescope(verdicts)
 
 
-FORMATS = {
-    "json": Format("write a list of verdicts, as the schema verdict-1.json says", _json),
-    "junit": Format("write JUnit XML, for continuous integration", _junit),
-    "gradescope": Format("write Gradescope's results.json", _gradescope),
-    "html": Format("write a page", _html),
+# Of each format: for the option's help, and what makes its text.
+FORMATS: dict[str, tuple[str, Callable[[Sequence[Verdict]], str]]] = {
+    "json": ("write a list of verdicts, as the schema verdict-1.json says", _json),
+    "junit": ("write JUnit XML, for continuous integration", _junit),
+    "gradescope": ("write Gradescope's results.json", _gradescope),
+    "html": ("write a page", _html),
 }
 
 
@@ -61,6 +47,6 @@ def write_reports(verdicts: Sequence[Verdict], files: Mapping[str, Path | None])
         if path is None:
             continue
         try:
-            write_whole(path.absolute(), FORMATS[name].make(verdicts))
+            write_whole(path.absolute(), FORMATS[name][1](verdicts))
         except OSError as error:
             raise ValueError(f"--{name}: {path} cannot be written: {error.strerror or error}") from error

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...runtime.machine.whole_file import write_whole
 from ..report.console import console
-from ..report.html import html
+from ..report.html import html, page
 from ..report.junit import junit
 from ..report.learner_view import Level
 from ..verdict import Verdict
@@ -19,8 +19,6 @@ from .students import Student
 from .submissions import safe_name
 from .summary import ClassSummary, summarise, summary_console
 from .summary_html import summary_html
-
-_PAGE = '<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><body>{body}</body></html>\n'
 
 
 def export(
@@ -44,8 +42,7 @@ def export(
     for student, made in verdicts.items():
         place = folder / safe_name(student)
         place.mkdir(parents=True, exist_ok=True)
-        body = "\n".join(html(verdict, level=level) for verdict in made)
-        write_whole(place / "feedback.html", _PAGE.format(title="Feedback", body=body))
+        write_whole(place / "feedback.html", page("Feedback", (html(verdict, level=level) for verdict in made)))
         write_whole(place / "feedback.txt", "\n".join(console(verdict, level=level) for verdict in made))
         write_whole(place / "gradescope.json", gradescope(made, level=level))
         write_whole(place / "junit.xml", junit(made, level=level, graded=graded))
@@ -54,5 +51,5 @@ def export(
     write_whole(folder / "lti.jsonl", lti_scores(verdicts, students, graded=graded, level=level))
     summary = summarise(verdicts, meanings=meanings)
     write_whole(folder / "summary.txt", summary_console(summary))
-    write_whole(folder / "summary.html", _PAGE.format(title="Summary", body=summary_html(summary)))
+    write_whole(folder / "summary.html", page("Summary", [summary_html(summary)]))
     return summary

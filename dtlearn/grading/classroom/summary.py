@@ -46,6 +46,14 @@ class ExerciseSummary:
     points: float
     tiers: tuple[tuple[str, int], ...]
 
+    @property
+    def facts(self) -> str:
+        """How many passed, and the scores, in a line."""
+        tiers = ", ".join(f"{n} {tier}" for tier, n in self.tiers)
+        mean, median, points = map(words.number, (self.mean, self.median, self.points))
+        passed = f"{self.passed} of {self.submissions} passed{f' ({tiers})' if tiers else ''}"
+        return f"{passed}; mean {mean}, median {median} of {points}"
+
 
 @dataclass(frozen=True)
 class ClassSummary:
@@ -60,6 +68,10 @@ class ClassSummary:
     submissions: int
     exercises: tuple[ExerciseSummary, ...]
     needs_a_person: tuple[tuple[str, str, str], ...]
+
+    @property
+    def size(self) -> str:
+        return f"{words.count(self.submissions, 'submission')}, {words.count(len(self.exercises), 'exercise')}"
 
 
 def summarise(verdicts: Class, *, meanings: Mapping[str, str]) -> ClassSummary:
@@ -83,8 +95,7 @@ def summarise(verdicts: Class, *, meanings: Mapping[str, str]) -> ClassSummary:
 
 def summary_console(summary: ClassSummary, width: int = WIDTH) -> str:
     """The summary for the terminal."""
-    parts = [f"{words.count(summary.submissions, 'submission')}, {words.count(len(summary.exercises), 'exercise')}"]
-    parts += [_exercise_text(e, width) for e in summary.exercises]
+    parts = [summary.size, *(_exercise_text(e, width) for e in summary.exercises)]
     if summary.needs_a_person:
         lines = [f"The grader failed on {len(summary.needs_a_person)}; a person has to look:"]
         for submission, exercise, text in summary.needs_a_person:
@@ -121,13 +132,7 @@ def _band(verdict: Verdict) -> int:
 
 
 def _exercise_text(one: ExerciseSummary, width: int) -> str:
-    tiers = ", ".join(f"{n} {tier}" for tier, n in one.tiers)
-    scores = f"mean {words.number(one.mean)}, median {words.number(one.median)} of {words.number(one.points)}"
-    lines = [
-        f"{one.exercise}  {one.title}"[:width],
-        f"  {one.passed} of {one.submissions} passed{f' ({tiers})' if tiers else ''}; {scores}",
-        "",
-    ]
+    lines = [f"{one.exercise}  {one.title}"[:width], f"  {one.facts}", ""]
     most = max(*one.bands, 1)
     for name, n in zip(BANDS, one.bands, strict=True):
         bar = "#" * -(-n * _BAR // most)

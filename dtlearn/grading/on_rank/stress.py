@@ -137,7 +137,7 @@ def _guarded(call: Callable[..., Any]) -> Callable[..., Any]:
             return call(*args, **kwargs)
         kept = tensor.detach().clone()
         work = call(*args, **kwargs)
-        return None if work is None else _GuardedWork(work, tensor, kept)
+        return None if work is None else _GuardedWork(work, [tensor], [kept])
 
     return _hidden(guarded)
 
@@ -147,49 +147,50 @@ def _hidden(function: Any) -> Callable[..., Any]:
     return cast("Callable[..., Any]", function)
 
 
-class _PoisonedWork:
-    """A Work whose `wait()` puts the result where the caller wanted it."""
+class _Work:
+    """A Work that does something with its tensors, and with what was kept of them, when it was waited for."""
 
-    def __init__(self, work: Any, tensors: list[Any], private: list[Any]) -> None:
-        self._work, self._tensors, self._private = work, tensors, private
+    def __init__(self, work: Any, tensors: list[Any], kept: list[Any]) -> None:
+        self._work, self._tensors, self._kept = work, tensors, kept
 
     def wait(self, *args: Any, **kwargs: Any) -> Any:
         result = self._work.wait(*args, **kwargs)
-        self._deliver()
+        self._waited()
         return result
+
+    def _waited(self) -> None:
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._work, name)
+
+
+class _PoisonedWork(_Work):
+    """Puts the results, which are kept, where the caller wanted them."""
 
     def get_future(self) -> Any:
         def deliver(done: Any) -> list[Any]:
             done.wait()  # raises what the collective raised
-            self._deliver()
+            self._waited()
             return self._tensors
 
         return self._work.get_future().then(deliver)
 
-    def _deliver(self) -> None:
-        private, self._private = self._private, []
+    def _waited(self) -> None:
+        kept, self._kept = self._kept, []
         with torch.no_grad():
-            for tensor, value in zip(self._tensors, private, strict=False):
+            for tensor, value in zip(self._tensors, kept, strict=False):
                 tensor.copy_(value)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._work, name)
 
+class _GuardedWork(_Work):
+    """An isend whose tensor must be what it was."""
 
-class _GuardedWork:
-    """A Work of an isend; see `_guarded`."""
-
-    def __init__(self, work: Any, tensor: torch.Tensor, kept: torch.Tensor) -> None:
-        self._work, self._tensor, self._kept = work, tensor, kept
-
-    def wait(self, *args: Any, **kwargs: Any) -> Any:
-        result = self._work.wait(*args, **kwargs)
-        if not torch.equal(_bits(self._tensor), _bits(self._kept)):
+    def _waited(self) -> None:
+        if not all(
+            torch.equal(_bits(tensor), _bits(kept)) for tensor, kept in zip(self._tensors, self._kept, strict=True)
+        ):
             raise ChangedWhileSent("changed the tensor of an isend before its wait(): what arrives is up to chance")
-        return result
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._work, name)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 
 from ..verdict import Result, State, Verdict
@@ -30,6 +30,8 @@ _TINT = "rgba(128, 128, 128, 0.13)"  # darker on light, lighter on dark
 _LINE = "1px solid rgba(128, 128, 128, 0.35)"
 _CODE = "font-family: var(--jp-code-font-family, monospace); font-size: 0.93em"
 _PRE = f"{_CODE}; margin: 0.5em 0; padding: 0.5em 0.7em; background: {_TINT}; overflow-x: auto; white-space: pre"
+_CELL = f"padding: 0.15em 0.9em; border: {_LINE}; text-align: left; background: none"
+_PAGE = '<!DOCTYPE html>\n<html lang="en"><meta charset="utf-8"><title>{title}</title><body>{body}</body></html>\n'
 _COLUMNS = 100  # of lines that keep their form
 _FOLD_FROM = 25  # lines of one block beyond which it is folded
 
@@ -54,6 +56,27 @@ def html(verdict: Verdict, *, level: Level = "category") -> str:
         parts.append(_p(escape(text)))
     parts += [_p(escape(f"Note: {note}")) for note in words.other_notes(shown)]
     return _card(shown.state, f"{shown.exercise}: {words.state_words(shown)}", parts)
+
+
+def page(title: str, parts: Iterable[str]) -> str:
+    """A whole file of such pieces."""
+    return _PAGE.format(title=title, body="\n".join(parts))
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str = "", row_heads: bool = False) -> str:
+    """A table whose cells are HTML already. `row_heads`: the first cell of a row says what the row is."""
+    title = f'<caption style="text-align: left; font-weight: bold">{caption}</caption>' if caption else ""
+    top = "".join(f'<th scope="col" style="{_CELL}">{head}</th>' for head in heads)
+    lines = [
+        '<table style="border-collapse: collapse; table-layout: auto; margin: 0.6em 0; font-size: 0.95em">'
+        f'{title}<thead><tr style="background: none">{top}</tr></thead><tbody>'
+    ]
+    for row in rows:
+        cells = [f'<td style="{_CELL}">{cell}</td>' for cell in row]
+        if row_heads:
+            cells[0] = f'<th scope="row" style="{_CELL}; font-weight: normal">{row[0]}</th>'
+        lines.append(f'<tr style="background: none">{"".join(cells)}</tr>')
+    return "\n".join(lines) + "</tbody></table>"
 
 
 def running(exercise: str, title: str, results: Sequence[Result], done: int, total: int) -> str:
@@ -110,19 +133,9 @@ def _title(verdict: Verdict) -> str:
 def _grid(results: Sequence[Result]) -> str:
     """Cases down, world sizes across, as a table."""
     sizes, rows = words.grid(results)
-    if not rows:
-        return ""
-    cell = f"padding: 0.15em 0.9em; border: {_LINE}; text-align: left; background: none"
-    heads = "".join(f'<th scope="col" style="{cell}">{words.count(size, "rank")}</th>' for size in sizes)
-    lines = [
-        f'<table style="border-collapse: collapse; table-layout: auto; margin: 0.6em 0; font-size: 0.95em">'
-        f'<thead><tr style="background: none"><th scope="col" style="{cell}">case</th>{heads}</tr></thead><tbody>'
-    ]
-    for case, states in rows:
-        cells = "".join(f'<td style="{cell}">{_mark(state)}</td>' for state in states)
-        name = f'<th scope="row" style="{cell}; font-weight: normal">{escape(case)}</th>'
-        lines.append(f'<tr style="background: none">{name}{cells}</tr>')
-    return "\n".join(lines) + "</tbody></table>"
+    heads = ["case", *(words.count(size, "rank") for size in sizes)]
+    cells = [[escape(case), *map(_mark, states)] for case, states in rows]
+    return table(heads, cells, row_heads=True) if rows else ""
 
 
 def _mark(state: State | None) -> str:
