@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .notebook.current_world import world
-    from .notebook.predict import predict
+    from .notebook.predictions.predict import predict
     from .notebook.progress import progress
     from .notebook.source import show_source
     from .notebook.timing import show_timing
@@ -36,7 +36,7 @@ _HOME = {
     "Link": "runtime.link.link",
     "device": "runtime.device",
     "phase": "runtime.recording.phases",
-    "predict": "notebook.predict",
+    "predict": "notebook.predictions.predict",
     "progress": "notebook.progress",
     "run_ranks": "runtime.run",
     "save_chrome_trace": "runtime.record.chrome_trace",

@@ -7,7 +7,8 @@
 A source is in jupytext's percent format: `# %%` starts a code cell, `# %% [markdown]` text, and a line that begins with
 `# %%ranks` or `# !` is that magic. The first cell is the chapter's title, in markdown. A cell whose output is a
 measurement has tags=["nbval-ignore-output"]; one that shows an error has tags=["raises-exception"]. An empty cell that
-begins with `# %% exercise="ch01.name"` becomes `%%exercise ch01.name` with the stub, made from solutions/.
+begins with `# %% exercise="ch01.name"` becomes two: the task as text, and `%%exercise ch01.name` with the stub, both
+made from solutions/. A cell with jupyter={"source_hidden": true} has its input folded.
 
 Cell ids come from the slug and the cell's number, and no metadata is volatile: a rebuild changes only what changed.
 """
@@ -33,7 +34,7 @@ from traitlets.config import Config
 
 from dtlearn.course import load_course
 from dtlearn.grading.learner.grade_file import stub_text
-from dtlearn.grading.learner.stubs import to_cell
+from dtlearn.grading.learner.stubs import task_of, to_cell
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL_TIMEOUT = 120  # seconds
@@ -74,19 +75,27 @@ def from_source(path: Path) -> NotebookNode:
     notebook.metadata = metadata(path.stem)
     if not notebook.cells or notebook.cells[0].cell_type != "markdown":
         raise BuildError(f"notebooks/src/{path.name}: the first cell must be markdown, with the chapter's title")
+    cells = []
     for number, cell in enumerate(notebook.cells):
         cell.id = f"{path.stem}-{number:03d}"
         # jupytext notes how the source was spaced; that is of no use to a reader of the notebook.
         cell.metadata = NotebookNode({k: v for k, v in cell.metadata.items() if not k.startswith("lines_to_")})
         if exercise := cell.metadata.pop("exercise", None):
-            cell.source = exercise_cell(path, cell, exercise)
+            task, cell.source = exercise_cells(path, cell, exercise)
+            cells.append(nbformat.v4.new_markdown_cell(task, id=f"{cell.id}-task"))
+        cells.append(cell)
+    notebook.cells = cells
     notice = f"<!-- Generated from notebooks/src/{path.name} by tools/build_notebooks.py: edit that file. -->"
     notebook.cells[0].source = f"{notice}\n{notebook.cells[0].source}"
     return notebook
 
 
-def exercise_cell(path: Path, cell: NotebookNode, exercise: str) -> str:
-    """The text of an exercise's cell, from its solution. Raises BuildError if the source asks for what is not there."""
+def exercise_cells(path: Path, cell: NotebookNode, exercise: str) -> tuple[str, str]:
+    """The task of an exercise and the text of its cell, both from its solution.
+
+    Raises:
+        BuildError: the source asks for what is not there.
+    """
     where = f"notebooks/src/{path.name}: exercise={exercise!r}"
     if cell.cell_type != "code" or cell.source.strip():
         raise BuildError(f"{where}: leave this code cell empty; the stub comes from solutions/")
@@ -99,7 +108,7 @@ def exercise_cell(path: Path, cell: NotebookNode, exercise: str) -> str:
         raise BuildError(f"{where}: {error}") from None
     if stub is None:
         raise BuildError(f"{where}: it has no file in solutions/")
-    return to_cell(stub, exercise)
+    return task_of(stub), to_cell(stub, exercise)
 
 
 def metadata(slug: str) -> NotebookNode:

@@ -12,7 +12,6 @@ import difflib
 import linecache
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -24,7 +23,7 @@ from ..grading.judge_process.client import JudgeError, get_judge
 from ..grading.learner import attempts
 from ..grading.learner.exercise_files import places
 from ..grading.learner.grade_file import not_attempted, read_answer, stub_text, write_answer
-from ..grading.learner.stubs import same_text, to_file
+from ..grading.learner.stubs import same_text, to_file, with_task
 from ..grading.verdict import Result, Verdict
 from ..runtime.words import wrapped
 from .frontend import is_live
@@ -112,7 +111,7 @@ def settle(course: Course, exercise: Exercise, text: str) -> Subject:
 
     Args:
         course, exercise: from the manifest.
-        text: of the cell, as it goes to the file.
+        text: of the cell, as it is graded; the file has the task too.
     """
     file, stub = places(course, exercise).stub, stub_text(course, exercise)
     name = file.relative_to(course.root).as_posix()
@@ -128,27 +127,15 @@ def settle(course: Course, exercise: Exercise, text: str) -> Subject:
     notes: list[str] = []
     try:
         if there is not None and not same_text(there, text) and (stub is None or not same_text(there, stub)):
-            folder = attempts.attempts_folder(course.root, exercise.id)
-            is_known = _is_kept(folder, there)
-            kept = attempts.keep_copy(folder, there)
-            if not is_known:  # the file was edited by other means than a cell
+            kept = attempts.keep_copy(attempts.attempts_folder(course.root, exercise.id), there)
+            if kept.name.startswith("copy-"):  # no attempt: the file was edited by other means than a cell
                 notes.append(f"{name} held another text; it is kept as {kept.relative_to(course.root).as_posix()}.")
-        if there != text:
-            write_answer(file, text)
+        whole = with_task(text, stub or "")
+        if there != whole:
+            write_answer(file, whole)
     except OSError as error:
         notes.append(f"{name} could not be written ({error.strerror or error}); this cell was graded all the same.")
-        return Subject(text, tuple(notes))
-    return Subject(None, tuple(notes))
-
-
-def _is_kept(folder: Path, text: str) -> bool:
-    return any(_reads(attempt.path) == text for attempt in attempts.listing(folder))
-
-
-def _reads(path: Path) -> str | None:
-    with contextlib.suppress(OSError, ValueError):
-        return path.read_text(encoding="utf-8")
-    return None
+    return Subject(text, tuple(notes))
 
 
 def _grade_live(course: Course, exercise: Exercise, subject: Subject, seed: int | None) -> Verdict:

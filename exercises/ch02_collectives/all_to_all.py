@@ -26,4 +26,7 @@ import torch.distributed as dist
 
 def all_to_all(parts: list[torch.Tensor]) -> list[torch.Tensor]:
     """What each rank has for this one, ordered by rank."""
-    raise NotImplementedError("ch02.all_to_all: send each part to its rank, and receive one from every other rank")
+    raise NotImplementedError(
+        "ch02.all_to_all: send each part to its rank, and receive one from every other "
+        "rank"
+    )

@@ -49,4 +49,6 @@ def all_gather(chunks: Sequence[torch.Tensor], ranks: Sequence[int]) -> None:
 
 def hierarchical_all_reduce(x: torch.Tensor, ranks_per_node: int) -> None:
     """Replace x by the sum over all ranks, in place."""
-    raise NotImplementedError("ch02.hierarchical_all_reduce: inside the node, across, inside again")
+    raise NotImplementedError(
+        "ch02.hierarchical_all_reduce: inside the node, across, inside again"
+    )

@@ -32,4 +32,7 @@ def accumulate_with_no_sync(
     model: DistributedDataParallel, micro_batches: list[tuple[torch.Tensor, torch.Tensor]]
 ) -> None:
     """Leave the gradient of the large batch's mean squared error in the parameters."""
-    raise NotImplementedError("ch03.accumulate_with_no_sync: add up over the micro-batches, and communicate once")
+    raise NotImplementedError(
+        "ch03.accumulate_with_no_sync: add up over the micro-batches, and communicate "
+        "once"
+    )

@@ -33,4 +33,7 @@ from torch import nn
 
 def average_gradients(model: nn.Module) -> None:
     """Replace each gradient by its mean over the ranks, in place."""
-    raise NotImplementedError("ch03.average_gradients: average what all ranks have, also where this rank has nothing")
+    raise NotImplementedError(
+        "ch03.average_gradients: average what all ranks have, also where this rank has "
+        "nothing"
+    )

@@ -29,4 +29,7 @@ from torch.nn.functional import cross_entropy
 
 def global_accuracy(logits: torch.Tensor, targets: torch.Tensor, n: int) -> dict[str, float]:
     """Accuracy and mean loss over the n samples of all ranks."""
-    raise NotImplementedError("ch03.global_accuracy: leave out the padding, add up over the ranks, and divide by n")
+    raise NotImplementedError(
+        "ch03.global_accuracy: leave out the padding, add up over the ranks, and "
+        "divide by n"
+    )

@@ -36,4 +36,7 @@ def plan_buckets(
     nbytes: Sequence[int], dtypes: Sequence[str], *, bucket_cap: int, first_bucket_cap: int
 ) -> list[list[int]]:
     """The buckets as lists of parameter indices, in the order in which they become ready."""
-    raise NotImplementedError("ch03.plan_buckets: fill the open bucket of each dtype, and close it at its cap")
+    raise NotImplementedError(
+        "ch03.plan_buckets: fill the open bucket of each dtype, and close it at its "
+        "cap"
+    )

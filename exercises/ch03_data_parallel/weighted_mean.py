@@ -29,4 +29,7 @@ import torch.distributed as dist
 
 def weighted_mean(loss_sum: torch.Tensor, count: int) -> torch.Tensor:
     """The loss for backward() on this rank; shape ()."""
-    raise NotImplementedError("ch03.weighted_mean: divide by what makes DDP's average of gradients the right one")
+    raise NotImplementedError(
+        "ch03.weighted_mean: divide by what makes DDP's average of gradients the right "
+        "one"
+    )

@@ -10,7 +10,7 @@ import pytest
 from IPython.core.error import UsageError
 
 from dtlearn.grading.learner import attempts
-from dtlearn.grading.learner.stubs import to_file
+from dtlearn.grading.learner.stubs import to_cell, to_file, with_task, without_task
 from dtlearn.notebook import exercise as magic
 from tests.grading.small_course import ENDLESS, ID, RIGHT, STUB, WRONG, small_course
 from tests.notebook.kernel import Notebook
@@ -59,7 +59,7 @@ def live(kernel, file):
     return kernel
 
 
-CELL = STUB.split("\n", 1)[1]  # the first line of a file is %%exercise in a cell
+CELL = to_cell(STUB, ID).split("\n", 1)[1]
 
 
 def cell(text, options=""):
@@ -106,10 +106,13 @@ def test_headless_says_the_same_every_time_and_keeps_nothing(headless, file, roo
 
 
 def test_an_answer_is_saved_graded_kept_and_defined(live, file, root):
-    run = live.run(cell(RIGHT))
+    answer = without_task(RIGHT)
+    run = live.run(cell(answer))
     said = shown(run)
     assert "PASSED" in said and "attempt" in said
-    assert file.read_text() == to_file(RIGHT, ID) and kept(root)[-1] == to_file(RIGHT, ID)
+    assert file.read_text() == with_task(to_file(answer, ID), STUB), "the file has the task too"
+    assert kept(root)[-1] == to_file(answer, ID)
+    assert "held another text" not in shown(live.run(cell(answer + "# more\n"))), "it came from a cell"
     assert live.value("average.__name__") == "average"
     assert "def average" in live.value("__import__('inspect').getsource(average)")
 

@@ -5,6 +5,7 @@ import build_notebooks as builder
 import nbformat
 import pytest
 
+from dtlearn.grading.learner.stubs import without_task
 from tests.grading.small_course import ID, STUB, small_course
 
 SOURCE = """\
@@ -15,7 +16,7 @@ SOURCE = """\
 import os
 print(os.environ["DTLEARN_HEADLESS"], os.path.basename(os.getcwd()))
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 # %%capture out
 6 * 7
 
@@ -75,7 +76,7 @@ def test_a_source_becomes_an_executed_notebook(root, capsys):
     assert nb.cells[0].source.startswith("<!-- Generated from notebooks/src/ch01_first.py")
     assert nb.cells[1].outputs[0].text == "1 notebooks\n"
     assert nb.cells[2].source == "%%capture out\n6 * 7"
-    assert nb.cells[2].metadata == {"tags": ["nbval-ignore-output"]}
+    assert nb.cells[2].metadata == {"jupyter": {"source_hidden": True}, "tags": ["nbval-ignore-output"]}
     assert nb.cells[3].outputs[0].ename == "ValueError"
     assert nb.metadata.dtlearn.generated_from == "notebooks/src/ch01_first.py"
     assert "version" not in nb.metadata.language_info
@@ -143,12 +144,17 @@ def with_exercise(tmp_path, monkeypatch):
     return root
 
 
-def test_an_exercise_becomes_a_cell_with_its_stub(with_exercise, capsys):
+def test_an_exercise_becomes_its_task_and_a_cell_with_its_stub(with_exercise):
     assert run(with_exercise) == 0
-    cell = read(with_exercise, "ch01_small").cells[1]
-    assert cell.source.startswith(f'%%exercise {ID}\n"""Average')
-    assert cell.source.splitlines()[1:] == STUB.splitlines()[1:]
+    nb = read(with_exercise, "ch01_small")
+    nbformat.validate(nb)
+    _, task, cell, after = nb.cells
+    assert (task.cell_type, task.id) == ("markdown", "ch01_small-001-task")
+    assert task.source == "Average a tensor over the ranks."
+    assert cell.source.startswith(f"%%exercise {ID}\nimport torch\n")
+    assert cell.source.splitlines()[1:] == without_task(STUB).splitlines()[1:]
     assert cell.metadata == {} and cell.id == "ch01_small-001"
+    assert after.id == "ch01_small-002"
     assert run(with_exercise, "--check") == 0
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from ...runtime.machine.whole_file import write_new, write_whole
 from ..verdict import Verdict
+from .stubs import without_task
 
 _ATTEMPT = re.compile(r"(\d{4,})\.py")
 _COPY = re.compile(r"copy-(\d{4,})\.py")
@@ -76,7 +77,9 @@ def finish(folder: Path, verdict: Verdict) -> str:
 
 
 def keep_copy(folder: Path, source: str) -> Path:
-    """Keep a text that is about to be replaced and was perhaps never graded; what is kept already is not kept twice.
+    """Keep a file that is about to be replaced and was perhaps never graded; what is kept already is not kept twice.
+
+    What was graded from a cell is kept as it was there, without the task.
 
     Returns:
         The file that holds it.
@@ -85,9 +88,10 @@ def keep_copy(folder: Path, source: str) -> Path:
         OSError: it cannot be kept; then it must not be replaced.
     """
     kept = [m.string for pattern in (_ATTEMPT, _COPY) for m in _matches(folder, pattern)]
+    known = [text.encode("utf-8", "surrogateescape") for text in (source, without_task(source))]
     for name in kept:
         with contextlib.suppress(OSError):
-            if (folder / name).read_bytes() == source.encode("utf-8", "surrogateescape"):
+            if (folder / name).read_bytes() in known:
                 return folder / name
     number = 1 + max([int(m[1]) for m in _matches(folder, _COPY)], default=0)
     while not _write_new(folder / (name := f"copy-{number:04}.py"), source):

@@ -9,21 +9,23 @@ A solution marks what the learner writes:
         return total / dist.get_world_size(group)
         # END SOLUTION
 
-In the stub each such region is one line that raises NotImplementedError with the exercise's id and that text. All
+In the stub each such region is a statement that raises NotImplementedError with the exercise's id and that text. All
 else stays as it is: the docstring at the top of the file, which states the task, and imports that only the solution
-used. Before it comes one line more, which says how to grade the file. In a notebook `%%exercise` stands in its place,
-so that a line has the same number in the cell and in the file. Text in, text out; nothing here touches a file.
+used. Before it comes one line more, which says how to grade the file. In a notebook the task is a text of its own above
+the exercise's cell, which has `%%exercise` in place of that first line. Text in, text out; nothing here touches a file.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import textwrap
 
 _BEGIN = re.compile(r"(?P<indent> *)# BEGIN SOLUTION: (?P<what>\S.*?) *")
 _END = re.compile(r" *# END SOLUTION *")
 _MARKER = re.compile(r"(BEGIN|END)[ _-]*SOLUTION")
-_WIDTH = 120
+_TASK = re.compile(r"(?P<first>\A(?:#[^\n]*\n|\n)*)[rR]?(\"{3}|'{3}).*?\2[ \t]*\n*", re.DOTALL)  # the file's docstring
+_WIDTH = 88  # what a notebook's cell shows of a line without scrolling sideways
 
 
 def first_line(exercise: str) -> str:
@@ -32,14 +34,33 @@ def first_line(exercise: str) -> str:
 
 
 def to_file(cell: str, exercise: str) -> str:
-    """The file of an exercise cell, whose own first line, `%%exercise`, is not part of `cell`."""
+    """What is graded of an exercise cell: a line has the same number in both. `%%exercise` is not part of `cell`."""
     return f"{first_line(exercise)}\n{cell}" if cell.endswith("\n") else f"{first_line(exercise)}\n{cell}\n"
 
 
 def to_cell(file: str, exercise: str) -> str:
-    """The exercise cell of a stub, with `%%exercise` as its first line."""
-    text = file.removeprefix(f"{first_line(exercise)}\n").rstrip()
+    """The exercise cell of a stub, with `%%exercise` as its first line and without the task."""
+    text = without_task(file).removeprefix(f"{first_line(exercise)}\n").strip("\n")
     return f"%%exercise {exercise}\n{text}"
+
+
+def task_of(file: str) -> str:
+    """The task, in Markdown: the docstring at the top of a stub or solution."""
+    return ast.get_docstring(ast.parse(file)) or ""
+
+
+def without_task(file: str) -> str:
+    """A file without the docstring at its top, even if the rest of it is no Python yet."""
+    return _TASK.sub(r"\g<first>", file, count=1)
+
+
+def with_task(text: str, stub: str) -> str:
+    """A text that came from a cell as the file that is kept: with the task of the stub, unless it has a docstring."""
+    task = _TASK.match(stub)
+    if task is None or _TASK.match(text):
+        return text
+    first, line, rest = text.partition("\n")
+    return first + line + task[0].removeprefix(task["first"]) + rest
 
 
 def stub_of(solution: str, exercise: str, file: str) -> str:
@@ -89,10 +110,10 @@ def stub_of(solution: str, exercise: str, file: str) -> str:
 
 
 def same_text(a: str, b: str) -> bool:
-    """Whether two texts differ at most in spaces at line ends and blank lines around them, as after pasting."""
+    """Whether two texts are the same but for the task, spaces at line ends and blank lines around them."""
 
     def plain(text: str) -> list[str]:
-        return [line.rstrip() for line in text.strip("\r\n\t ").splitlines()]
+        return [line.rstrip() for line in without_task(text).strip("\r\n\t ").splitlines()]
 
     return plain(a) == plain(b)
 
@@ -110,7 +131,7 @@ def _check_solution(text: str, name: str, file: str) -> None:
 
 
 def _replacement(begin: re.Match[str], body: list[str], exercise: str, where: str) -> str:
-    """The line that stands for a region."""
+    """The statement that stands for a region."""
     indent, what = begin["indent"], begin["what"]
     code = [line for line in body if line.strip()]
     if not [line for line in code if not line.lstrip().startswith("#")]:
@@ -118,9 +139,9 @@ def _replacement(begin: re.Match[str], body: list[str], exercise: str, where: st
     if any(not line.startswith(indent) for line in code):
         raise ValueError(f"{where}: a line of this region stands further left than its BEGIN SOLUTION")
     quoted = f"{exercise}: {what}".replace("\\", "\\\\").replace('"', '\\"')
-    line = f'{indent}raise NotImplementedError("{quoted}")'
-    if len(line) > _WIDTH:
-        raise ValueError(
-            f"{where}: say what to do in {len(line) - _WIDTH} fewer characters; the stub's line is too long"
-        )
-    return line
+    if len(line := f'{indent}raise NotImplementedError("{quoted}")') <= _WIDTH:
+        return line
+    room = _WIDTH - len(indent) - len('    " "')
+    *parts, last = textwrap.wrap(quoted, room, break_long_words=False, break_on_hyphens=False)
+    lines = [*(f'{indent}    "{part} "' for part in parts), f'{indent}    "{last}"']
+    return "\n".join([f"{indent}raise NotImplementedError(", *lines, f"{indent})"])

@@ -99,6 +99,7 @@ def test_copies_have_numbers_of_their_own_and_are_not_made_twice(folder):
     assert attempts.keep_copy(folder, "graded").name == "0001.py"
     assert attempts.keep_copy(folder, "other").name == "copy-0001.py"
     assert attempts.keep_copy(folder, "other").name == "copy-0001.py"
+    assert attempts.keep_copy(folder, '"""Task."""\n\ngraded').name == "0001.py", "a file that came from a cell"
     assert attempts.keep_copy(folder, "third \udcff").name == "copy-0002.py"
     assert (folder / "copy-0002.py").read_bytes() == b"third \xff"
     assert len(attempts.listing(folder)) == 1

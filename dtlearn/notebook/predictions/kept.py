@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..runtime.machine.whole_file import write_whole
+from ...runtime.machine.whole_file import write_whole
 
 STORE = Path(".dtlearn") / "predictions.json"  # under the notebook's folder, which is its kernel's working folder
 

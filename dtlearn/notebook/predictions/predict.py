@@ -1,22 +1,24 @@
-"""Predict first: the learner commits a number or a choice, and a later cell shows it beside what happened.
+"""The questions, as a chapter asks and answers them.
 
-    p = predict("How many bytes does one all-reduce of the gradients send?", kind="number", unit="bytes")
-    p.reveal(37_672, explain="9,418 parameters of 4 bytes.")
+    sent = predict("How many bytes does one all-reduce of the gradients send?", unit="bytes", id="ch01.sent")
+    sent.reveal(nbytes, parameters=9_418)  # the answers file has "{parameters:,} parameters of 4 bytes."
 
 With a live front end the question has a form, and the answer is kept in `.dtlearn/predictions.json` beside the
-notebook, so that a second run shows it. A headless run shows the question only and reads no file: its output is
-always the same.
+notebook, so that a second run shows it. A headless run shows the question only and reads no file of the learner's: its
+output is always the same, and what happened is folded in it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import html
+import re
 from collections.abc import Mapping
-from typing import Any
 
 from dtlearn.notebook.frontend import is_live
-from dtlearn.notebook.kept_predictions import keep, kept
+from dtlearn.notebook.predictions.answers import explanation, find_answer
+from dtlearn.notebook.predictions.form import form
+from dtlearn.notebook.predictions.kept import keep, kept
 from dtlearn.viz.picture import Picture
 from dtlearn.viz.units import format_quantity, format_ratio, parse_quantity
 
@@ -28,11 +30,12 @@ class Prediction:
         question: what is asked.
         unit: unit of a number; "" for a choice.
         options: for a choice, the text or picture behind each letter; empty for a number.
+        id: of its entry in the answers file, such as "ch01.late"; "": `reveal` is told all.
         answer: the committed number or letter; None before that.
     """
 
-    def __init__(self, question: str, unit: str, options: Mapping[str, str | Picture]) -> None:
-        self.question, self.unit, self.options = question, unit, dict(options)
+    def __init__(self, question: str, unit: str, options: Mapping[str, str | Picture], id: str = "") -> None:
+        self.question, self.unit, self.options, self.id = question, unit, dict(options), id
         self.answer: float | str | None = None
         self.revealed = False
         text = "\n".join([question, unit, *self.options])
@@ -55,35 +58,37 @@ class Prediction:
             self.answer = answer
         else:
             self.answer = parse_quantity(answer, self.unit) if isinstance(answer, str) else float(answer)
-        said = f"Committed: {self._words(self.answer)}. You can change it until the answer is shown."
+        said = f"Committed: {self.words(self.answer)}. You can change it until the answer is shown."
         return f"{said} {keep(self.key, self.question, self.answer)}".rstrip() if is_live() else said
 
-    def reveal(self, actual: float | str, explain: str = "") -> None:
-        """Show the prediction beside what happened.
-
-        A learner at a live front end who has not committed anything yet gets the outcome folded away, so that running
-        all cells at once spoils nothing.
+    def reveal(self, actual: float | str | None = None, explain: str = "", **values: object) -> None:
+        """Show the prediction beside what happened; folded away from whoever has not committed anything.
 
         Args:
-            actual: the number, in this question's unit, or the letter of the right option.
-            explain: one or two sentences on why.
+            actual: the number, in this question's unit, or the letter of the right option; None: the letter in the
+                answers file.
+            explain: one or two sentences on why, for a question without an id; others have them in the answers file.
+            values: what the text in the answers file names: `flop=...` for "{flop:.2e}"; `actual` is there too.
 
         Raises:
-            ValueError: `actual` does not fit the question.
+            ValueError: `actual` or `values` do not fit the question, or it has no entry in the answers file.
         """
         from IPython.display import display
 
+        entry = find_answer(self.id) if self.id else {}
+        actual = entry.get("choice") if actual is None else actual
+        if actual is None:
+            raise ValueError("reveal() needs the outcome")
+        explain = explanation(self.id, entry, {"actual": actual, **values}) if self.id else explain
         paragraphs = [self.verdict(actual), explain] if explain else [self.verdict(actual)]
-        rich = "".join(f"<p>{html.escape(p)}</p>" for p in paragraphs)
-        if self.answer is None and is_live():
-            rich = (
-                "<p>No prediction yet: commit one above, then run this cell again.</p>"
-                f"<details><summary>Show what happened without a prediction</summary>{rich}</details>"
-            )
-        else:
+        rich, plain = "".join(f"<p>{_rich(p)}</p>" for p in paragraphs), "\n".join(paragraphs)
+        if self.answer is not None:
             self.revealed = True
-        bundle = {"text/html": f'<div role="note">{rich}</div>', "text/plain": "\n".join(paragraphs)}
-        display(bundle, raw=True)
+        elif self.id or is_live():
+            lead = "<p>No prediction yet: commit one above, then run this cell again.</p>" if is_live() else ""
+            rich = f"{lead}<details><summary>Show what happened without a prediction</summary>{rich}</details>"
+            plain = "What happened is folded here, so that you can predict it first."
+        display({"text/html": f'<div role="note">{rich}</div>', "text/plain": plain}, raw=True)
 
     def verdict(self, actual: float | str) -> str:
         """The sentence that sets prediction and outcome side by side."""
@@ -92,21 +97,22 @@ class Prediction:
                 raise ValueError(f"{actual!r} is not an option; the options are {', '.join(self.options)}")
         elif isinstance(actual, str):
             raise ValueError(f"the outcome must be a number of {self.unit or 'the question'}, not the text {actual!r}")
-        was = self._words(actual)
+        was = self.words(actual)
         if self.answer is None:
-            return f"It was {was}. No prediction was committed."
+            return f"It was {was}." if self.id else f"It was {was}. No prediction was committed."
         if self.options:
             same = self.answer == actual
-            return f"You chose {self._words(self.answer)}" + (", and so it was." if same else f"; it was {was}.")
+            return f"You chose {self.words(self.answer)}" + (", and so it was." if same else f"; it was {was}.")
         said, value = float(self.answer), float(actual)
-        start = f"You said {self._words(said)}, it was {was}"
+        start = f"You said {self.words(said)}, it was {was}"
         if said == value:
-            return f"You said {self._words(said)}, and so it was."
+            return f"You said {self.words(said)}, and so it was."
         if said * value <= 0:
             return f"{start}."
         return f"{start}: {format_ratio(value / said)} what you said."
 
-    def _words(self, answer: float | str) -> str:
+    def words(self, answer: float | str) -> str:
+        """An answer with its unit, or with the text of its letter."""
         if not self.options:
             return format_quantity(float(answer), self.unit)
         option = self.options[str(answer)]
@@ -117,16 +123,17 @@ class Prediction:
         """Show the question, with a form where a person can fill it in."""
         from IPython.display import display
 
-        ask = f"the number in {self.unit}" if self.unit else "a number"
-        if self.options:
-            ask = f"one of {', '.join(self.options)}"
         rows = [f"{k}: {o.alt if isinstance(o, Picture) else o}" for k, o in self.options.items()]
-        items = "".join(f"<li>{html.escape(row)}</li>" for row in rows)
-        rich = f"<p><strong>Predict.</strong> {html.escape(self.question)}</p>"
+        items = "".join(f"<li>{_rich(row)}</li>" for row in rows)
+        rich = f"<p><strong>Predict.</strong> {_rich(self.question)}</p>"
         rich += f'<ul style="list-style:none">{items}</ul>' if items else ""
         plain = "\n".join([f"Predict. {self.question}", *(f"  {row}" for row in rows)])
-        note = f"Commit {ask} before you read on: run this cell for a form to fill in."
-        display({"text/html": f"{rich}<p><em>{note}</em></p>", "text/plain": f"{plain}\n{note}"}, raw=True)
+        if not is_live():  # the form says it otherwise
+            ask = f"the number in {self.unit}" if self.unit else "a number"
+            ask = f"one of {', '.join(self.options)}" if self.options else ask
+            note = f"Commit {ask} before you read on: run this cell for a form to fill in."
+            rich, plain = f"{rich}<p><em>{note}</em></p>", f"{plain}\n{note}"
+        display({"text/html": rich, "text/plain": plain}, raw=True)
         for letter, option in self.options.items():
             if isinstance(option, Picture):
                 display({"text/markdown": f"**{letter}**", "text/plain": f"{letter}:"}, raw=True)
@@ -146,37 +153,9 @@ class Prediction:
         display(form(self, ipywidgets))
 
 
-def form(p: Prediction, widgets: Any) -> Any:
-    """The form of a question: a field or a row of radio buttons, a button, and a line that says what happened."""
-    wide = {"description_width": "initial"}
-    field: Any
-    if p.options:
-        field = widgets.RadioButtons(
-            options=list(p.options), value=p.answer, description="Your choice:", style=wide, orientation="horizontal"
-        )
-    else:
-        text = "" if p.answer is None else f"{p.answer:,}".removesuffix(".0")
-        label = f"Your number ({p.unit}):" if p.unit else "Your number:"
-        field = widgets.Text(value=text, description=label, style=wide, continuous_update=False)
-    button = widgets.Button(description="Commit", button_style="primary", tooltip="Commit this prediction")
-    line = widgets.HTML()
-
-    def say(text: str) -> None:
-        line.value = f'<span role="status">{html.escape(text)}</span>'
-
-    def on_commit(_: Any) -> None:
-        if field.value in (None, ""):
-            say("Nothing to commit yet: choose an option." if p.options else "Nothing to commit yet: write a number.")
-            return
-        try:
-            say(p.commit(field.value))
-        except ValueError as error:
-            say(f"Not committed: {error}")
-
-    button.on_click(on_commit)
-    if p.answer is not None:
-        say(f"Committed earlier: {p._words(p.answer)}. You can change it until the answer is shown.")
-    return widgets.VBox([field, button, line])
+def _rich(text: str) -> str:
+    """A text as HTML, `code` as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
 def _kept_answer(p: Prediction) -> float | str | None:
@@ -190,13 +169,14 @@ def _kept_answer(p: Prediction) -> float | str | None:
 class _Predict:
     """`predict(...)` asks for a number, `predict.choice(...)` for one of several texts or pictures."""
 
-    def __call__(self, question: str, kind: str = "number", unit: str = "") -> Prediction:
+    def __call__(self, question: str, kind: str = "number", unit: str = "", id: str = "") -> Prediction:
         """Ask for a number and show the question in the running cell.
 
         Args:
             question: what is asked.
             kind: "number"; for a choice call `predict.choice`.
             unit: "bytes" and "seconds" are read with their prefixes ("4 MB", "20 ms"); others are shown as they are.
+            id: of its entry in the answers file, such as "ch01.length".
 
         Returns:
             The question; call its `reveal` in a later cell.
@@ -206,14 +186,15 @@ class _Predict:
         """
         if kind != "number":
             raise ValueError(f"kind={kind!r}: predict() asks for a number; use predict.choice() for a choice")
-        return self._shown(Prediction(question, unit, {}))
+        return self._shown(Prediction(question, unit, {}, id))
 
-    def choice(self, question: str, options: Mapping[str, str | Picture]) -> Prediction:
+    def choice(self, question: str, options: Mapping[str, str | Picture], id: str = "") -> Prediction:
         """Ask for one of several texts or pictures and show the question in the running cell.
 
         Args:
             question: what is asked.
             options: a text or a `dtlearn.viz.Picture` for each letter, such as {"A": ..., "B": ...}.
+            id: of its entry in the answers file, which says the right letter.
 
         Returns:
             The question; call its `reveal` in a later cell.
@@ -226,7 +207,7 @@ class _Predict:
         for letter, option in options.items():
             if not isinstance(option, str | Picture):
                 raise ValueError(f"option {letter}: give a text, or Picture(figure, alt=...) for a figure")
-        return self._shown(Prediction(question, "", options))
+        return self._shown(Prediction(question, "", options, id))
 
     @staticmethod
     def _shown(p: Prediction) -> Prediction:

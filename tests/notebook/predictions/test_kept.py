@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from dtlearn.notebook.kept_predictions import STORE, keep, kept
+from dtlearn.notebook.predictions.kept import STORE, keep, kept
 
 
 @pytest.fixture(autouse=True)

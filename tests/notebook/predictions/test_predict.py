@@ -1,9 +1,8 @@
-import ipywidgets
 import pytest
 from matplotlib.figure import Figure
 
-from dtlearn.notebook.kept_predictions import STORE
-from dtlearn.notebook.predict import form, predict
+from dtlearn.notebook.predictions.kept import STORE
+from dtlearn.notebook.predictions.predict import predict
 from dtlearn.viz.picture import Picture
 
 
@@ -37,6 +36,12 @@ def test_headless_shows_the_question_and_nothing_else(shown):
     asked, note = shown[0]["text/plain"].split("\n")
     assert asked == "Predict. How many <bytes>?"
     assert note == "Commit the number in bytes before you read on: run this cell for a form to fill in."
+
+
+def test_above_a_live_form_nothing_says_that_there_will_be_one(live):
+    ask()
+    assert live[0]["text/plain"] == "Predict. How many <bytes>?"
+    assert "for a form" not in live[0]["text/html"]
 
 
 def test_headless_reads_and_writes_no_file(shown, monkeypatch):
@@ -103,44 +108,6 @@ def test_an_unwritable_folder_is_said_and_the_lesson_goes_on(live, tmp_path):
     assert live[-1]["text/plain"].startswith("You said 4 bytes, it was 8 bytes: 2x")
 
 
-def test_the_form_commits_a_number(live):
-    p = ask()
-    field, button, line = form(p, ipywidgets).children
-    assert "bytes" in field.description
-    button.click()
-    assert "write a number" in line.value and p.answer is None
-    field.value = "lots"
-    button.click()
-    assert "Not committed: &#x27;lots&#x27; is not a number" in line.value and p.answer is None
-    field.value = "4,096"
-    button.click()
-    assert p.answer == 4096 and "Committed: 4,096 bytes" in line.value
-    field, _, line = form(ask(), ipywidgets).children
-    assert field.value == "4,096" and "Committed earlier" in line.value
-
-
-def test_the_form_commits_a_choice(live):
-    p = choose()
-    field, button, line = form(p, ipywidgets).children
-    assert field.options == ("A", "B") and field.value is None
-    button.click()
-    assert "choose an option" in line.value
-    field.value = "B"
-    button.click()
-    assert p.answer == "B"
-    assert form(choose(), ipywidgets).children[0].value == "B"
-
-
-def test_after_reveal_the_answer_stands(live):
-    p = ask()
-    p.commit(4)
-    field, button, line = form(p, ipywidgets).children
-    p.reveal(8)
-    field.value = "8"
-    button.click()
-    assert p.answer == 4 and "already on the page" in line.value
-
-
 def test_running_all_cells_at_once_spoils_nothing(live):
     p = ask()
     p.reveal(8, explain="Two of four.")
@@ -150,6 +117,45 @@ def test_running_all_cells_at_once_spoils_nothing(live):
     p.commit(4)
     p.reveal(8)
     assert "<details>" not in live[-1]["text/html"] and "2x what you said" in live[-1]["text/html"]
+
+
+@pytest.fixture
+def answers(monkeypatch, tmp_path):
+    """An answers file of chapter 1."""
+    folder = tmp_path / "course" / "notebooks" / "answers"
+    folder.mkdir(parents=True)
+    text = '[sent]\nexplain = "{tensors} tensors of `4 MB`: {actual:.0f}."\n'
+    text += '[which]\nchoice = "B"\nexplain = "By its <depth>."\n'
+    (folder / "ch01.toml").write_text(text)
+    monkeypatch.setattr("dtlearn.notebook.predictions.answers.find_root", lambda: tmp_path / "course")
+    return folder
+
+
+def test_what_happened_comes_from_the_answers_file_and_is_folded_in_shipped_outputs(shown, answers):
+    predict("How many?", unit="bytes", id="ch01.sent").reveal(8e6, tensors=2)
+    assert shown[-1]["text/plain"] == "What happened is folded here, so that you can predict it first."
+    before, folded = shown[-1]["text/html"].split("<details>")
+    assert "<p>" not in before
+    assert "<p>It was 8 MB.</p><p>2 tensors of <code>4 MB</code>: 8000000.</p>" in folded
+
+
+def test_a_choice_takes_its_letter_from_the_answers_file(live, answers):
+    p = predict.choice("Which?", {"A": "a ring", "B": "a tree"}, id="ch01.which")
+    p.reveal()
+    before, folded = live[-1]["text/html"].split("<details>")
+    assert "commit one above" in before and "It was B (a tree)." in folded and "&lt;depth&gt;" in folded
+    p.commit("B")
+    p.reveal()
+    assert live[-1]["text/plain"] == "You chose B (a tree), and so it was.\nBy its <depth>."
+    assert "<details>" not in live[-1]["text/html"]
+
+
+def test_an_answers_file_that_does_not_fit_is_told(shown, answers):
+    p = predict("How many?", id="ch01.sent")
+    with pytest.raises(ValueError, match=r"ch01.sent does not fit .*\(actual\): KeyError\('tensors'\)"):
+        p.reveal(8)
+    with pytest.raises(ValueError, match="needs the outcome"):
+        p.reveal(tensors=2)
 
 
 def test_live_without_widgets_says_what_to_do(live, monkeypatch, capsys):
