@@ -30,6 +30,7 @@ from dtlearn.viz import (
     rendezvous,
     sample_grid,
     save_svg,
+    step_timeline,
     timeline,
 )
 
@@ -38,11 +39,12 @@ FOLDER = ROOT / "images"
 
 
 def training_steps() -> Figure:
-    return timeline(run_ranks(train, 4, 2, device="cpu", record=True).record, title="Two training steps on 4 ranks")
+    record = run_ranks(train, 4, device="cpu", record=True).record
+    return step_timeline(record, {104_488: "gradients", 4: "loss"}, title="Two training steps on 4 ranks")
 
 
 def finding_each_other() -> Figure:
-    calls = [call for call in record_rendezvous(4, late={3: 0.3}) if call.action != "get"]
+    calls = record_rendezvous(4, late={3: 0.3})
     return rendezvous(calls, world_size=4, label="gloo on CPU, ranks meet through a file; rank 3 starts 0.3 s late")
 
 
@@ -51,7 +53,7 @@ def hang() -> Figure:
         run_ranks(_all_but_one, 4, device="cpu", record=True)
     except RanksDisagree as error:
         assert error.record is not None
-        return timeline(error.record, title="Three ranks in a call that the fourth never made")
+        return timeline(error.record, title="Three ranks in a call that the fourth never made", ended=[1])
     raise AssertionError("a call that one rank does not make must not return")
 
 
@@ -102,17 +104,17 @@ def buckets() -> Figure:
 IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
     "ch01_ranks/training_steps": (
         training_steps,
-        "Recorded run of two training steps on four ranks: six broadcasts give every rank the same model, then each "
-        "step has one all-reduce for the gradients and one for the loss.",
+        "Two recorded training steps on four ranks: after forward and backward each step has an all-reduce of the "
+        "gradients and one of the loss; hollow bars are ranks that wait for the last rank to call.",
     ),
     "ch01_ranks/rendezvous": (
         finding_each_other,
-        "Recorded store calls of four ranks: each writes its own key and waits for the others; rank 3 comes 0.3 s "
-        "late, and all wait for it.",
+        "Recorded store calls of four ranks: each writes its own key and waits for the others' keys; rank 3 comes "
+        "0.3 s late, and all wait for it.",
     ),
     "ch01_ranks/hang": (
         hang,
-        "Recorded run that hangs: ranks 0, 2 and 3 are in an all_reduce that never returns, rank 1 made no call.",
+        "Recorded run that hangs: ranks 0, 2 and 3 are in an all_reduce that never returns; rank 1 ended without it.",
     ),
     "ch02_collectives/ring_all_reduce": (
         ring_all_reduce,

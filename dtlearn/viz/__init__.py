@@ -5,7 +5,9 @@ from dtlearn.viz.collective_picture import collective_figure, collective_words
 from dtlearn.viz.collective_steps import collective_steps
 from dtlearn.viz.cost_curves import Curve, cost_bars, cost_curves, fit_words
 from dtlearn.viz.picture import Picture, save_svg, show
-from dtlearn.viz.rendezvous import StoreEvent, rendezvous
+from dtlearn.viz.ranks.exchange import Exchange, exchange
+from dtlearn.viz.ranks.rendezvous import StoreEvent, rendezvous
+from dtlearn.viz.ranks.step_timeline import step_timeline
 from dtlearn.viz.sample_grid import sample_grid, sample_words
 from dtlearn.viz.scaling import scaling
 from dtlearn.viz.speedup import speedup
@@ -15,6 +17,7 @@ from dtlearn.viz.traffic import bytes_per_rank
 
 __all__ = [
     "Curve",
+    "Exchange",
     "Picture",
     "StoreEvent",
     "Table",
@@ -25,6 +28,7 @@ __all__ = [
     "collective_words",
     "cost_bars",
     "cost_curves",
+    "exchange",
     "fit_words",
     "rank_table",
     "rendezvous",
@@ -34,5 +38,6 @@ __all__ = [
     "scaling",
     "show",
     "speedup",
+    "step_timeline",
     "timeline",
 ]

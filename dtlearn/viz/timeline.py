@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,10 +19,10 @@ from dtlearn.viz.style import (
     LANE,
     MUTED,
     WIDTH,
+    OpStyle,
     headline,
     legend_below,
     new_figure,
-    op_patch,
     op_style,
     style,
 )
@@ -34,7 +34,13 @@ _AXES_INCHES = WIDTH * 0.9
 _MAX_ARROWS = 200  # more would hide the bars
 
 
-def timeline(record: Record, title: str = "Who communicated when") -> Figure:
+def timeline(
+    record: Record,
+    title: str = "Who communicated when",
+    names: Callable[[Event], str] | None = None,
+    brackets: Mapping[str, tuple[int, int]] | None = None,
+    ended: Collection[int] = (),
+) -> Figure:
     """Draw a record: time runs to the right, every rank has a lane.
 
     A filled bar is a call moving data; its hollow part is the call waiting for another rank; a gap is a rank that does
@@ -44,6 +50,9 @@ def timeline(record: Record, title: str = "Who communicated when") -> Figure:
     Args:
         record: the run; its label is printed under the title.
         title: what the figure is about.
+        names: what to call a call, where the operation alone does not say it: "gradients", "loss". None: its operation.
+        brackets: parts of the run to mark above the lanes: `{"step 1": (begin, end)}`, in the record's ns.
+        ended: ranks that had nothing more to do while others were still in a call; their lanes say so.
 
     Raises:
         ValueError: the record is empty.
@@ -61,7 +70,7 @@ def timeline(record: Record, title: str = "Who communicated when") -> Figure:
         ax = fig.add_subplot()
         for rank in range(record.world_size):
             ax.axhspan(rank - 0.43, rank + 0.43, color=LANE, linewidth=0, zorder=0)
-        drawer = _Drawer(ax, record, first, scale, right)
+        drawer = _Drawer(ax, record, first, scale, right, names or (lambda event: event.op))
         draw_phases(ax, record, drawer.x, span)
         for event in record:
             drawer.call(event)
@@ -73,7 +82,12 @@ def timeline(record: Record, title: str = "Who communicated when") -> Figure:
         ax.set_xlim(-0.005 * right, right)
         # No tick where nothing was recorded any more: there the words of the calls that never returned stand.
         ax.set_xticks([tick for tick in ax.get_xticks() if 0 <= tick <= span])
-        ax.set_ylim(record.world_size - 0.45, -0.55)
+        for words, (begin, end) in (brackets or {}).items():
+            drawer.bracket(words, begin, end)
+        for rank in ended:
+            where = drawer.x(max((e.end_ns or e.start_ns for e in record.select(rank=rank)), default=first))
+            ax.text(where + 0.01 * right, rank, "ended", va="center", size=9, color=ALARM, weight="bold")
+        ax.set_ylim(record.world_size - 0.45, -0.95 if brackets else -0.55)
         ax.set_yticks(range(record.world_size), [f"rank {r}" for r in range(record.world_size)])
         ax.tick_params(axis="y", length=0)
         ax.spines["left"].set_visible(False)
@@ -87,8 +101,11 @@ def timeline(record: Record, title: str = "Who communicated when") -> Figure:
 class _Drawer:
     """Knows where each call of one record stands on one pair of axes."""
 
-    def __init__(self, ax: Axes, record: Record, first: int, scale: float, right: float) -> None:
-        self.ax, self.first, self.scale, self.right = ax, first, scale, right
+    def __init__(
+        self, ax: Axes, record: Record, first: int, scale: float, right: float, names: Callable[[Event], str]
+    ) -> None:
+        self.ax, self.first, self.scale, self.right, self.name_of = ax, first, scale, right, names
+        self.looks = _looks(record, names)
         self.starts = data_starts(record)
         self.waited = False
         self.named: set[str] = set()
@@ -102,14 +119,16 @@ class _Drawer:
             for key, row in rows.items():
                 self.place[key] = (rank - _LANE / 2 + row * height, height * (0.92 if num_rows > 1 else 1))
 
-        self.named = {op for op in {e.op for e in record} if self._mostly_fits(record.select(op=op))}
+        for name in {names(e) for e in record}:
+            if self._mostly_fits([e for e in record if names(e) == name]):
+                self.named.add(name)
 
     def x(self, ns: int) -> float:
         return (ns - self.first) / self.scale
 
     def call(self, event: Event) -> None:
         top, height = self.place[event.rank, event.seq]
-        look = op_style(event.op)
+        look = self.looks[self.name_of(event)]
         begin = self.x(event.start_ns)
         if event.end_ns is None:
             self._unfinished(event, begin, top, height)
@@ -142,23 +161,29 @@ class _Drawer:
 
     def _fits(self, event: Event) -> bool:
         x0, x1, _ = self._name_space(event)
-        wide = (x1 - x0) / self.right * _AXES_INCHES > (len(event.op) + 1) * _INCHES_PER_CHARACTER
+        wide = (x1 - x0) / self.right * _AXES_INCHES > (len(self.name_of(event)) + 1) * _INCHES_PER_CHARACTER
         return wide and self.place[event.rank, event.seq][1] > 0.25
 
-    def _mostly_fits(self, calls: Record) -> bool:
+    def _mostly_fits(self, calls: list[Event]) -> bool:
         """Names on a few bars only would look as if those calls were special."""
         ended = [e for e in calls if e.end_ns is not None]
         return sum(map(self._fits, ended)) > 0.7 * len(ended)
 
     def _name(self, event: Event, y: float) -> None:
-        if event.op in self.named and self._fits(event):
+        if self.name_of(event) in self.named and self._fits(event):
             x0, x1, hollow = self._name_space(event)
             box = None if hollow else {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
-            self.ax.text((x0 + x1) / 2, y, event.op, ha="center", va="center", size=8, bbox=box)
+            self.ax.text((x0 + x1) / 2, y, self.name_of(event), ha="center", va="center", size=8, bbox=box)
+
+    def bracket(self, words: str, begin: int, end: int) -> None:
+        """A named bracket above the lanes."""
+        x0, x1 = self.x(begin), self.x(end)
+        self.ax.plot([x0, x0, x1, x1], [-0.5, -0.6, -0.6, -0.5], color=INK, linewidth=1)
+        self.ax.text((x0 + x1) / 2, -0.65, words, ha="center", va="bottom", size=9)
 
     def _unfinished(self, event: Event, begin: float, top: float, height: float) -> None:
         """An open-ended bar: no right edge, and the words for it."""
-        look = op_style(event.op)
+        look = self.looks[self.name_of(event)]
         xs, ys = (self.right, begin, begin, self.right), (top, top, top + height, top + height)
         self.ax.fill(xs, ys, facecolor=look.color, alpha=0.12, linewidth=0)
         self.ax.plot(xs, ys, color=look.color, linewidth=1.4, linestyle=(0, (4, 2)))
@@ -188,6 +213,24 @@ class _Drawer:
         self.ax.add_patch(arrow)
 
 
+def _looks(record: Record, names: Callable[[Event], str]) -> dict[str, OpStyle]:
+    """The look of each name: that of its operation; where one operation has two names, the smaller one's is lighter."""
+    sizes: dict[str, dict[str, int]] = {}
+    for event in record:
+        of_op = sizes.setdefault(event.op, {})
+        of_op[names(event)] = max(event.nbytes, of_op.get(names(event), 0))
+    looks = {}
+    for op, of_op in sorted(sizes.items()):
+        for place, name in enumerate(sorted(of_op, key=lambda name: (-of_op[name], name))):
+            look = op_style(op)
+            looks[name] = look if place == 0 else OpStyle(_lighter(look.color), "....")
+    return looks
+
+
+def _lighter(color: str) -> str:
+    return "#" + "".join(f"{(int(color[i : i + 2], 16) + 255) // 2:02x}" for i in (1, 3, 5))
+
+
 def _never(event: Event) -> str:
     peer = "" if event.peer is None or not event.is_p2p else f" {peer_word(event.op)} {event.peer}"
     return f"{event.op}{peer} never returned"
@@ -204,7 +247,10 @@ def _right_edge(record: Record, span: float, x: Callable[[int], float]) -> float
 
 
 def _legend(record: Record, drawer: _Drawer, arrows: bool) -> list[Patch | Line2D]:
-    handles: list[Patch | Line2D] = [op_patch(op) for op in sorted({e.op for e in record})]
+    handles: list[Patch | Line2D] = [
+        Patch(facecolor=look.color, edgecolor="white", hatch=look.hatch, linewidth=0, label=name)
+        for name, look in drawer.looks.items()
+    ]
     if drawer.waited:
         handles.append(Patch(facecolor="white", edgecolor=MUTED, linewidth=1.2, label="waits for another rank"))
     handles.append(Patch(facecolor=LANE, label="no communication"))

@@ -82,3 +82,23 @@ def test_a_rank_without_calls_has_a_lane():
 def test_an_empty_record_is_refused():
     with pytest.raises(ValueError, match="record=True"):
         timeline(record([], []))
+
+
+def test_calls_may_have_other_names_each_with_a_look_of_its_own():
+    run = record([event(0, 0, "all_reduce", 0, 9), event(0, 1, "all_reduce", 10, 19, nbytes=4)])
+    fig = timeline(run, names=lambda e: "loss" if e.nbytes == 4 else "gradients")
+    texts, legend = words(fig)
+    assert {"gradients", "loss"} < set(texts) and legend[:2] == ["gradients", "loss"]
+    first, second = fig.legends[0].get_patches()[:2]
+    assert first.get_facecolor() != second.get_facecolor() and second.get_hatch() == "...."
+
+
+def test_parts_are_bracketed_above_the_lanes_and_ranks_that_ended_say_so():
+    run = record([event(0, 0, "barrier", 1, None)], [event(1, 0, "send", 1, 4, peer=0)], [])
+    fig = timeline(run, brackets={"step 1": (1 * 1_000_000, 3 * 1_000_000)}, ended=[1, 2])
+    ax = fig.axes[0]
+    line = next(line for line in ax.lines if max(line.get_ydata()) < 0)
+    assert list(line.get_xdata()) == [0, 0, 2, 2]
+    assert "step 1" in words(fig)[0]
+    ended = [t.get_position() for t in ax.texts if t.get_text() == "ended"]
+    assert [y for _, y in ended] == [1, 2] and ended[0][0] > 3 > ended[1][0]

@@ -1,0 +1,1 @@
+"""Pictures of ranks: how they find each other, who takes part in an operation, what a training step sends."""
