@@ -28,8 +28,9 @@ def steps_over_batch(
     title: str,
     label: str,
     predicted: Callable[[float], float] | None = None,
-    noise_scale: float | None = None,
-    prediction: str = "predicted from the noise scale",
+    critical_batch: float | None = None,
+    prediction: str = "predicted",
+    spread: Mapping[int, tuple[float, float]] | None = None,
 ) -> Figure:
     """Draw the steps to a loss over the batch size, both logarithmic, beside perfect scaling.
 
@@ -37,12 +38,13 @@ def steps_over_batch(
     steps that larger batches do not save.
 
     Args:
-        measured: steps for each batch size in samples, drawn as points.
+        measured: steps for each batch size in samples, drawn as points; of several runs, their median.
         title: what the figure is about.
         label: where the numbers come from, printed under the title.
         predicted: steps of a batch size, drawn as a line.
-        noise_scale: a batch size to mark: where steps and samples are both twice their minimum.
+        critical_batch: a batch size to mark: where steps and samples are both twice their minimum.
         prediction: where `predicted` comes from, for the legend.
+        spread: for each batch size the least and the most steps of several runs, drawn as a bar.
 
     Raises:
         ValueError: fewer than two batch sizes, or a batch or a number of steps that is not above 0.
@@ -63,10 +65,15 @@ def steps_over_batch(
         ax.plot(batches, perfect, color=MUTED, ls=(0, (4, 2)), label="perfect scaling")
         if predicted:
             ax.plot(batches, line, color=_PREDICTED, lw=2, label=prediction)
-        ax.plot(list(points), list(points.values()), "D", color=INK, ms=6, mec="white", mew=0.8, label="measured")
+        for batch, (least, most) in (spread or {}).items():
+            ax.plot([batch, batch], [least, most], color=INK, lw=2, solid_capstyle="butt", zorder=3)
+        several = "measured: median, and from least to most" if spread else "measured"
+        ax.plot(
+            list(points), list(points.values()), "D", color=INK, ms=6, mec="white", mew=0.8, label=several, zorder=4
+        )
         ax.set(xscale="log", yscale="log", xlabel="batch size (samples)", ylabel="steps to the loss")
-        if noise_scale is not None:
-            _mark(ax, noise_scale)
+        if critical_batch is not None:
+            _mark(ax, critical_batch)
         _plain_ticks(ax, list(points))
         ax.grid()
         headline(ax, title, label)
@@ -99,7 +106,9 @@ def learning_rates(
         ax.set_xlim(0, max(len(rates) for rates in schedules.values()) - 1 or 1)
         if warmup_steps:
             ax.axvspan(0, warmup_steps, color="#eef1f4", lw=0, zorder=0)
-            ax.annotate("warm-up", (warmup_steps, 0), (4, 5), textcoords="offset points", size=9, color=MUTED)
+            ax.annotate(
+                "warm-up", (warmup_steps / 2, 0), (0, 5), textcoords="offset points", ha="center", size=9, color=MUTED
+            )
         ax.set(xlabel="step", ylabel="learning rate")
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         ax.grid(axis="y")
@@ -108,11 +117,11 @@ def learning_rates(
     return fig
 
 
-def _mark(ax: Axes, noise_scale: float) -> None:
-    ax.axvline(noise_scale, color=MUTED, lw=0.9, ls=(0, (2, 2)), zorder=1)
+def _mark(ax: Axes, critical_batch: float) -> None:
+    ax.axvline(critical_batch, color=MUTED, lw=0.9, ls=(0, (2, 2)), zorder=1)
     ax.annotate(
-        f"noise scale: {format_quantity(round(noise_scale) if noise_scale >= 10 else noise_scale)}",
-        (noise_scale, 1),
+        f"critical batch size: {format_quantity(round(critical_batch) if critical_batch >= 10 else critical_batch)}",
+        (critical_batch, 1),
         (5, -12),
         xycoords=("data", "axes fraction"),
         textcoords="offset points",

@@ -713,7 +713,7 @@ show(
         "Steps to a loss of 0.4",
         "measured: MLP on the digits, best of 4 learning rates",
         lambda batch: noise_scale.steps_to_reach(batch, least, critical),
-        noise_scale=critical,
+        critical_batch=critical,
         prediction="fitted: S (1 + B / batch)",
     ),
     alt="Steps over batch size, both logarithmic. The measured points follow the line of perfect scaling for small "

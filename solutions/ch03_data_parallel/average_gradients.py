@@ -1,28 +1,31 @@
-"""The heart of data parallelism: replace every gradient by its mean over the ranks.
+"""Replace every gradient by its mean over all ranks.
 
-Comes in: `model`, after backward() on this rank's own data. Every rank has the same parameters in
-the same order; all of them, and all gradients, are float32.
+**Given** `model`, after `backward()` on this rank's own data. All ranks have the same parameters in
+the same order; parameters and gradients are float32.
 
-Goes out: nothing is returned. Afterwards the `.grad` of each parameter is the mean over all N ranks,
-the same on every rank. The parameters themselves stay as they are: the optimizer changes them later.
+**Return** nothing. Afterwards each `.grad` holds the mean over all N ranks. The parameters do not
+change.
 
-Some gradients are None:
-    - on some ranks only, because this rank's data did not use the parameter. There it counts as
-      zero, and gets the mean like the others: otherwise the ranks' models would drift apart. The
-      mean is over all N ranks, not over those that used it.
-    - on all ranks: the parameter is frozen, or nobody used it. Then it stays None everywhere: an
-      optimizer skips None, but momentum and weight decay move a parameter whose gradient is zero.
+A gradient may be `None`:
 
-Example with 2 ranks:
-    a: rank 0 has [2., 4.], rank 1 has [6., 0.]     both end with [4., 2.]
-    b: rank 0 has None, rank 1 has [3.]             both end with [1.5]
-    c: None on both                                 stays None
+- on some ranks only: these ranks' data did not use the parameter. There it counts as zero, and the
+  rank gets the mean like all others. Divide by N, not by the number of ranks that have a gradient.
+- on all ranks: the parameter is frozen or unused. It stays `None` everywhere, because an optimizer
+  skips `None`, but momentum and weight decay move a parameter whose gradient is zero.
 
-`requires_grad` is the same on all ranks, but whether a gradient is None is not: do not decide by it
-whether to call a collective.
+**Example** with 2 ranks:
 
-Budget, per rank: calls: good 7, one for each of the 6 parameters and one more; optimal 2. Bytes: 8
-for each parameter, and the size of all parameters that are not frozen.
+| gradient of | rank 0 | rank 1 | afterwards, on both |
+|---|---|---|---|
+| `a` | `[2., 4.]` | `[6., 0.]` | `[4., 2.]` |
+| `b` | `None` | `[3.]` | `[1.5]` |
+| `c` | `None` | `None` | `None` |
+
+**Beware**: whether a gradient is `None` differs between ranks (`requires_grad` does not). If that
+decides whether a rank makes a collective call, the ranks no longer make the same calls.
+
+**Budget**, per rank: 7 calls are good (one for each of the 6 parameters, and one more), 2 are
+optimal. Bytes: 8 per parameter, plus the size of all parameters that are not frozen.
 """
 
 import torch
@@ -31,7 +34,7 @@ from torch import nn
 
 
 def average_gradients(model: nn.Module) -> None:
-    """Replace each gradient by its mean over the ranks, in place."""
+    """Replace each gradient by its mean over the ranks."""
     # BEGIN SOLUTION: average what all ranks have, also where this rank has nothing
     parameters = [p for p in model.parameters() if p.requires_grad]
     gradients = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]

@@ -1,24 +1,25 @@
 """Find three bugs in a training loop.
 
-`as_found` below trains a model on all ranks. With one rank it seems to work; with more it trains,
-somewhat worse than it should, and one day it hangs. Each of its three bugs stood in the code of a
-large project, was reported there, and was repaired. Nothing else is wrong: what looks odd besides
-is harmless. Run it in a `%%ranks` cell, find the bugs, and write the version without them.
+`as_found` below trains a model on all ranks. On one rank it seems to work. On several it trains,
+somewhat worse than it should, and one day it hangs. Bugs of the same three kinds were found and
+fixed in public projects (hint 2 links the fixes, and so gives the bugs away). Nothing else is
+wrong: whatever else looks odd is harmless. Run it in a `%%ranks` cell, find the bugs, and write the
+version without them.
 
-Comes in: `model`; `dataset`, which all ranks can read whole, with as many samples as they can share
-evenly in whole batches; `validation`, a pair (x, y), each rank's own part of the validation data, of
-the same size on all ranks; and numbers.
+**Given** `model`; `dataset`, which every rank can read as a whole (its size is a multiple of
+`batch_size` times the number of ranks); `validation`, this rank's part of the validation data, a
+pair `(x, y)` of the same size on all ranks; and numbers.
 
-Goes out, on every rank: the validation loss after each epoch, a list of floats. The model is
-trained in place. What it should do, on any number of ranks, is what one process would do:
+**Return**, on every rank, the list of validation losses, one float per epoch. The model is trained
+in place. On any number of ranks it should do what one process would do:
 
-- It begins with rank 0's parameters.
-- In epoch e (0, 1, ...) the ranks share the samples in the order that torch's DistributedSampler
-  with seed 0 has for that epoch: each sample once, and each epoch in another order.
-- A step goes along the mean gradient of all ranks' batches. If that is longer than `max_norm`, it
-  is shortened to `max_norm`.
-- The validation loss is the mean over the validation data of all ranks. Training ends after the
-  first epoch in which it is below `target`, and after `epochs` epochs at the latest.
+- It starts from rank 0's parameters.
+- In epoch e (0, 1, ...) the ranks share the samples in the order of torch's `DistributedSampler`
+  with seed 0 for epoch e: each sample once, and another order in each epoch.
+- A step uses the mean gradient over all ranks' batches, scaled down to norm `max_norm` if it is
+  longer.
+- The validation loss is the mean over all ranks' validation data. Training ends after the first
+  epoch in which it is below `target`, and after `epochs` epochs at the latest.
 
 Each bug is judged in a case of its own, and all of them together.
 """
@@ -40,7 +41,7 @@ def as_found(
     max_norm: float,
     target: float,
 ) -> list[float]:
-    """The program as it was found."""
+    """The program with its three bugs."""
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     for parameter in model.parameters():
         dist.broadcast(parameter.detach(), src=0)

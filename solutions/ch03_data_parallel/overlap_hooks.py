@@ -1,32 +1,42 @@
-"""Average the gradients while the backward pass still runs.
+"""Average the gradients while the backward pass is still running.
 
-A backward pass gives the gradients one after the other, those of the last layer first. They need not
-wait for each other: as soon as all gradients of a bucket are there, its all-reduce can be on its way,
-beside the rest of the backward pass.
+As soon as all gradients of a bucket are ready, its all-reduce can start, in parallel with the rest
+of backward.
 
-Comes in: `buckets`, a list of lists of parameters, about in the order in which their gradients
-arrive, and the same on all ranks. Every parameter is in one bucket and gets a gradient in each step.
+**Given** `buckets`, a list of lists of parameters, about in the order in which their gradients
+become ready, and the same on all ranks. Every parameter is in one bucket and gets a gradient in
+every step.
 
-Goes out: an object with a method `finish()`. A training step is then
+**Return** an object with a method `finish()`. It is used like this, for many steps:
 
-    overlap = overlap_hooks(buckets)    # once
-    loss.backward()                     # each bucket is launched in here, by the hooks
-    overlap.finish()                    # afterwards p.grad is the mean over the ranks
-    optimizer.step(); optimizer.zero_grad()
+```python
+overlap = overlap_hooks(buckets)  # once
+loss.backward()                   # hooks launch each bucket in here
+overlap.finish()                  # now every p.grad is the mean over the ranks
+optimizer.step(); optimizer.zero_grad()
+```
 
-and there are many steps.
+**Example** with 2 buckets, `[[c], [b, a]]`. Gradients become ready in the order c, b, a on rank 0,
+and b, a, c on rank 1:
 
-Rules:
-- One dist.all_reduce for each bucket and step, with async_op=True, of all its gradients in one
-  tensor. It is launched in the hook of the bucket's last gradient, not later.
-- Nobody waits before `finish()`.
-- The buckets are launched in the order of the list, on every rank. Gradients may arrive in another
-  order, and not in the same one on all ranks: a bucket that is complete too early has to wait for
-  those before it. Collectives are paired by their order alone.
+| | rank 0 launches | rank 1 launches |
+|---|---|---|
+| 1st gradient ready | bucket 0 | nothing |
+| 2nd | nothing | nothing: bucket 1 is full, but bucket 0 is not |
+| 3rd | bucket 1 | bucket 0, then bucket 1 |
 
-Tools: p.register_post_accumulate_grad_hook(f) calls f(p) whenever p.grad is complete.
+**Rules**
 
-Budget, bytes: optimal n, the size of all gradients.
+- One `dist.all_reduce(..., async_op=True)` per bucket and step, of all its gradients in one tensor.
+- Launch it in the hook of the gradient that completes it (or of the gradient that completes an
+  earlier bucket).
+- Launch the buckets in the order of the list on every rank: collectives are matched by order alone.
+- Wait only in `finish()`.
+
+**Tool**: `p.register_post_accumulate_grad_hook(f)` calls `f(p)` each time that `p.grad` is
+complete.
+
+**Budget**, bytes: n is optimal, the size of all gradients.
 """
 
 import torch
@@ -34,7 +44,7 @@ import torch.distributed as dist
 
 
 class Overlap:
-    """Averages the gradients of `buckets` over the ranks, beside the backward pass."""
+    """Averages the gradients of `buckets` while backward runs."""
 
     def __init__(self, buckets: list[list[torch.nn.Parameter]]) -> None:
         self.buckets = buckets
@@ -47,7 +57,7 @@ class Overlap:
         # END SOLUTION
 
     def arrived(self, number: int) -> None:
-        """One more gradient of that bucket is there."""
+        """One more gradient of bucket `number` is ready."""
         # BEGIN SOLUTION: launch what can be launched now, in the order of the buckets
         self._missing[number] -= 1
         while len(self._launched) < len(self.buckets) and not self._missing[len(self._launched)]:
@@ -57,7 +67,7 @@ class Overlap:
         # END SOLUTION
 
     def finish(self) -> None:
-        """Wait for all buckets, write the means into the gradients, and be ready for the next step."""
+        """Wait for all buckets, write the means into the gradients, and reset."""
         # BEGIN SOLUTION: wait, divide, copy back, start over
         for bucket, (work, flat) in zip(self.buckets, self._launched, strict=True):
             work.wait()
@@ -70,5 +80,5 @@ class Overlap:
 
 
 def overlap_hooks(buckets: list[list[torch.nn.Parameter]]) -> Overlap:
-    """Hooks on the parameters of `buckets`, and the object that finishes a step."""
+    """Register the hooks; return the object that finishes a step."""
     return Overlap(buckets)

@@ -1,40 +1,45 @@
-"""Put gradients into buckets, so that few all-reduces are made, and early ones.
+"""Group gradients into buckets: few all-reduces, and early ones.
 
-One all-reduce for each parameter pays the latency again and again; a single one for all can only
-begin when backward has ended. DistributedDataParallel goes between: it fills buckets with gradients
-as they become ready, and starts the all-reduce of a bucket while backward goes on.
+One all-reduce per parameter pays the latency many times; a single one for all can start only after
+backward.
 
-Comes in: `nbytes` and `dtypes`, the size in bytes and the dtype of each parameter, in the order of
-registration (that of `model.parameters()`); `bucket_cap` and `first_bucket_cap`, in bytes.
+**Given** `nbytes` and `dtypes`, the size and dtype of each parameter in the order of
+`model.parameters()`; and the caps `bucket_cap` and `first_bucket_cap`, in bytes.
 
-Goes out: a list of buckets, each a list of parameter indices. Every index is in one bucket.
+**Return** a list of buckets, each a list of parameter indices. Every index is in exactly one
+bucket.
 
-    - Backward comes to the last parameter first: walk from the last index to the first.
-    - A bucket holds one dtype, because it is one tensor. There is one open bucket for each dtype,
-      and a parameter goes into that of its own.
-    - A bucket is closed as soon as it holds at least as many bytes as its cap. So it may exceed
-      the cap, by its last parameter. What is still open at the end is a bucket as well.
-    - The cap of the first bucket of each dtype is `first_bucket_cap`, a small one: then the first
-      all-reduce begins early. For all others it is `bucket_cap`.
-    - In a bucket: the indices in the order in which they came in. The buckets: in the order in
-      which they become ready, which is when their last gradient has come.
+1. Walk from the last index to the first: backward computes the last parameter's gradient first.
+2. A bucket holds one dtype, because it is one tensor. Keep one open bucket per dtype.
+3. Close a bucket as soon as it holds at least as many bytes as its cap. So it may exceed the cap by
+   its last parameter. A bucket that is still open at the end counts too.
+4. The cap of the first bucket of each dtype is `first_bucket_cap`, of all others `bucket_cap`.
+5. Inside a bucket, keep the order in which the indices came. Order the buckets by when their last
+   gradient is ready.
 
-Example: nbytes = [4, 4, 4, 4, 4], all "float32", bucket_cap = 8, first_bucket_cap = 4
-    [[4], [3, 2], [1, 0]]
+**Examples**: five parameters of 4 bytes each.
 
-Example: the same sizes, dtypes = ["float32", "bfloat16", "float32", "float32", "float32"], both caps 8
-    [[4, 3], [1], [2, 0]]     the bucket [1] is ready before [2, 0], although it was opened later
+| dtypes of 0 ... 4 | caps (first, other) | buckets |
+|---|---|---|
+| all float32 | 4, 8 | `[[4], [3, 2], [1, 0]]` |
+| float32, bfloat16, float32, float32, float32 | 8, 8 | `[[4, 3], [1], [2, 0]]` |
 
-Rule: no communication; this is a plan, the same on every rank.
+In the second, bucket `[1]` was opened after `[2, 0]`, but is ready before it.
+
+**Rule**: no communication. Every rank computes the same plan.
 """
 
 from collections.abc import Sequence
 
 
 def plan_buckets(
-    nbytes: Sequence[int], dtypes: Sequence[str], *, bucket_cap: int, first_bucket_cap: int
+    nbytes: Sequence[int],
+    dtypes: Sequence[str],
+    *,
+    bucket_cap: int,
+    first_bucket_cap: int,
 ) -> list[list[int]]:
-    """The buckets as lists of parameter indices, in the order in which they become ready."""
+    """Return buckets of parameter indices, in the order in which they become ready."""
     # BEGIN SOLUTION: fill the open bucket of each dtype, and close it at its cap
     buckets: list[list[int]] = []
     open_buckets: dict[str, list[int]] = {}

@@ -1,29 +1,29 @@
-"""Which samples does a rank see? Deal a data set out, equally, and differently in every epoch.
+"""Return the samples that one rank visits in one epoch.
 
-Comes in: `n`, the number of samples, at least 1; `num_replicas`, the number of ranks that share
-them, N below; `rank`, which of these is meant; `shuffle`, `seed`, `epoch` and `drop_last`, the same
-on all ranks. All of them are arguments: nothing is asked of `dist`.
+**Given**, all as arguments (ask `dist` nothing):
 
-Goes out: the list of this rank's indices, in the order in which it visits them, equal to that of
-torch.utils.data.DistributedSampler. It is made in three steps.
+- `n`: the number of samples, at least 1
+- `num_replicas`: the number of ranks, N below; and `rank`: the rank that is asked for
+- `shuffle`, `seed`, `epoch`, `drop_last`: the same on all ranks
 
-    1. One order of all n samples, the same on all ranks: 0, 1, 2, ...; or, with `shuffle`,
-       torch.randperm(n, generator=g), where g is a torch.Generator seeded with seed + epoch.
-    2. Make its length a multiple of N. Without `drop_last`, lengthen it: begin the order again from
-       its start, as often as needed. With `drop_last`, leave out what is too much at its end.
-    3. Deal it out like cards: rank r gets the places r, r + N, r + 2 N, ...
+**Return** the list of this rank's indices, in order. It equals that of
+`torch.utils.data.DistributedSampler`:
 
-So all ranks have equally many samples. They must: a rank that makes a step more than the others
-waits for them in its all-reduce, for ever.
+1. Make one order of all n samples, the same on all ranks: 0, 1, 2, ...; with `shuffle`,
+   `torch.randperm(n, generator=g)`, where `g` is a `torch.Generator` seeded with `seed + epoch`.
+2. Make its length a multiple of N. By default, pad: append the order to itself, as often as needed,
+   and cut. With `drop_last`, cut off the remainder instead.
+3. Rank r takes positions r, r + N, r + 2N, ...
 
-Example: n = 5, N = 2, no shuffle
-    rank 0 gets [0, 2, 4], rank 1 gets [1, 3, 0]: sample 0 is seen twice
-    with drop_last: rank 0 gets [0, 2], rank 1 gets [1, 3]
+**Example**: n = 5, N = 2, no shuffle.
 
-Beware: n may be smaller than N. With drop_last no rank has a sample then.
+|  | rank 0 | rank 1 | |
+|---|---|---|---|
+| default | `[0, 2, 4]` | `[1, 3, 0]` | sample 0 is used twice |
+| `drop_last` | `[0, 2]` | `[1, 3]` | sample 4 is left out |
 
-Rules: no communication, every rank works out the same order for itself; and torch's global random
-numbers stay as they are.
+**Rules**: no communication. Do not touch torch's global random state. `n` may be smaller than N;
+with `drop_last` every rank then gets an empty list.
 """
 
 import math
@@ -41,7 +41,7 @@ def shard_indices(
     epoch: int = 0,
     drop_last: bool = False,
 ) -> list[int]:
-    """The indices that this rank visits in this epoch."""
+    """Return the indices that this rank visits in this epoch."""
     # BEGIN SOLUTION: order all samples, pad or cut the order, take this rank's places
     order = list(range(n))
     if shuffle:

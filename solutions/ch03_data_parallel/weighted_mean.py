@@ -1,25 +1,28 @@
-"""A mean over all tokens, when the ranks have different numbers of them.
+"""Compute the loss whose gradients DDP averages correctly, when ranks have different numbers of
+tokens.
 
-In a batch of sentences each rank has another number of tokens. The loss of the whole step is to be
-the mean over the tokens of all ranks. But DistributedDataParallel averages gradients: it adds up
-those of the N ranks and divides by N, whatever the ranks had. So each rank needs the right loss.
+The loss of a step should be the mean over the tokens of **all** ranks. But DDP adds up the
+gradients of the N ranks and divides by N, however many tokens each rank had.
 
-Comes in: `loss_sum`, the sum of the losses of this rank's tokens, a tensor of shape () that
-backward() can start from; and `count`, how many tokens that are, an int. A rank may have none: its
-loss_sum is then 0. All ranks together have at least one token.
+**Given** `loss_sum`, the sum of the losses of this rank's tokens, a tensor of shape `()` with a
+graph; and `count`, the number of these tokens, an int. A rank may have none; its `loss_sum` is then
+0. Some rank has at least one token.
 
-Goes out: a tensor of shape (), the loss that this rank calls backward() on. Two things must hold:
-    - the average over the ranks of the gradients, as DDP makes it, is the gradient of the mean over
-      all tokens of all ranks;
-    - the average over the ranks of the returned losses is that mean.
+**Return** a tensor of shape `()`, on which this rank calls `backward()`, such that
 
-Example with 2 ranks:
-    rank 0 has loss_sum = 6. and count = 3, rank 1 has loss_sum = 10. and count = 1
-    the mean is 16 / 4 = 4; rank 0 returns 3., rank 1 returns 5.
+- DDP's average of the gradients is the gradient of the mean over all tokens of all ranks;
+- the average of the returned losses over the ranks is that mean.
 
-Rule: loss_sum and count stay as they are.
+**Example** with 2 ranks: the mean over all tokens is 16 / 4 = 4.
 
-Budget, per rank: calls: good 2, optimal 1. Bytes: 16.
+| | `loss_sum` | `count` | returns |
+|---|---|---|---|
+| rank 0 | 6 | 3 | 3 |
+| rank 1 | 10 | 1 | 5 |
+
+**Rule**: do not change `loss_sum` and `count`.
+
+**Budget**, per rank: 2 calls are good, 1 is optimal; 16 bytes.
 """
 
 import torch
@@ -27,7 +30,7 @@ import torch.distributed as dist
 
 
 def weighted_mean(loss_sum: torch.Tensor, count: int) -> torch.Tensor:
-    """The loss for backward() on this rank; shape ()."""
+    """Return the loss for backward() on this rank, of shape ()."""
     # BEGIN SOLUTION: divide by what makes DDP's average of gradients the right one
     num_tokens = torch.tensor(count)
     dist.all_reduce(num_tokens)

@@ -10,16 +10,16 @@ def lines(fig):
 
 
 def test_points_prediction_and_perfect_scaling_are_the_data():
-    fig = steps_over_batch(MEASURED, "t", "simulated", lambda b: 15 + 985 / b, noise_scale=65.6)
+    fig = steps_over_batch(MEASURED, "t", "simulated", lambda b: 15 + 985 / b, critical_batch=65.6)
     drawn = lines(fig)
     assert list(drawn["measured"].get_xdata()) == [1, 8, 64]
     assert list(drawn["measured"].get_ydata()) == [1000, 130, 30]
-    perfect, predicted = drawn["perfect scaling"], drawn["predicted from the noise scale"]
+    perfect, predicted = drawn["perfect scaling"], drawn["predicted"]
     assert list(perfect.get_xdata()[[0, -1]]) == pytest.approx([1, 64])
     assert list(perfect.get_ydata()[[0, -1]]) == pytest.approx([1000, 1000 / 64])
     assert list(predicted.get_ydata()[[0, -1]]) == pytest.approx([1000, 15 + 985 / 64])
     assert (fig.axes[0].get_xscale(), fig.axes[0].get_yscale()) == ("log", "log")
-    assert "noise scale: 66" in [t.get_text() for t in fig.axes[0].texts]
+    assert "critical batch size: 66" in [t.get_text() for t in fig.axes[0].texts]
     assert [t.get_text() for t in fig.axes[0].get_xticklabels()] == ["1", "8", "64"]
     assert len(fig.axes[0].collections[0].get_paths()) == 1, "the lost steps are shaded"
 
@@ -60,3 +60,10 @@ def test_schedules_are_drawn_step_by_step():
 def test_schedules_that_cannot_be_told_apart_are_refused(schedules):
     with pytest.raises(ValueError, match="1 to 4 schedules"):
         learning_rates(schedules, "t")
+
+
+def test_the_spread_of_several_runs_is_a_bar():
+    fig = steps_over_batch(MEASURED, "t", "", spread={64: (20, 40)})
+    drawn = lines(fig)
+    assert "measured: median, and from least to most" in drawn
+    assert [[64, 64], [20, 40]] in [[list(x), list(y)] for x, y in (line.get_data() for line in fig.axes[0].lines)]

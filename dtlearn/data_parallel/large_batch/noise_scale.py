@@ -1,16 +1,17 @@
-"""The gradient noise scale: up to what batch size more samples per step pay (McCandlish et al. 1812.06162).
+"""Gradient noise scale and critical batch size: up to where larger batches pay (McCandlish et al. 1812.06162).
 
 The gradient of a batch of B samples is the true gradient G plus noise: the expectation of its squared norm is
-|G|^2 + tr(Sigma) / B (A.1), where Sigma is the covariance of one sample's gradient. The (simple) noise scale is
+|G|^2 + tr(Sigma) / B (A.1), where Sigma is the covariance of one sample's gradient. The simple noise scale is
 
-    B_noise = tr(Sigma) / |G|^2                                                        (2.9)
+    B_simple = tr(Sigma) / |G|^2                                                       (2.9)
 
 Far below it noise dominates, and twice the batch halves the number of steps; far above it all batches have the same
 gradient, and twice the batch buys nothing. Two batch sizes give both unknowns, and data parallelism has two: a rank's
 own gradient, of b samples, and the average, of N b. Its squared norm before averaging is all that has to be sent.
 
-The formulas for steps assume that the noise scale is constant and the Hessian a multiple of the identity; in training
-B_noise grows while the loss falls, and the paper finds agreement in order of magnitude.
+The critical batch size is measured in another way: train with many batch sizes, and fit the number of steps
+(`fit_steps`). The paper predicts the same order of magnitude. The two would be equal if the noise scale were constant
+and the Hessian a multiple of the identity; in training B_simple changes by more than a factor of ten.
 """
 
 # No `from __future__ import annotations` here: torch compares the annotations of a hook with types, not with strings.
@@ -150,17 +151,17 @@ class NoiseScale:
 
     @property
     def value(self) -> float:
-        """B_noise in samples; infinite as long as the averaged |G|^2 is not above 0: too few steps, or no gradient."""
+        """B_simple in samples; infinite as long as the averaged |G|^2 is not above 0: too few steps, or no gradient."""
         gradient_sq, trace = self.average
         return max(0.0, trace) / gradient_sq if gradient_sq > 0 else math.inf
 
 
-def steps_to_reach(batch: float, min_steps: float, noise_scale: float) -> float:
-    """Steps to a loss with batch B: S = S_min (1 + B_noise / B).
+def steps_to_reach(batch: float, min_steps: float, critical_batch: float) -> float:
+    """Steps to a loss with batch B: S = S_min (1 + B_crit / B).
 
-    With E = B S samples this is (S / S_min - 1)(E / E_min - 1) = 1, where B_noise = E_min / S_min (2.11, 2.12).
+    With E = B S samples this is (S / S_min - 1)(E / E_min - 1) = 1, where B_crit = E_min / S_min (2.11, 2.12).
     """
-    return min_steps * (1 + noise_scale / batch)
+    return min_steps * (1 + critical_batch / batch)
 
 
 def fit_steps(steps: Mapping[int, float]) -> tuple[float, float]:
