@@ -32,7 +32,9 @@ ALGORITHMS = {
 }
 
 
-def time_on_rank(op: str, sizes: Sequence[int], rounds: int, ranks_per_node: int = 2) -> Times:
+def time_on_rank(
+    op: str, sizes: Sequence[int], rounds: int, ranks_per_node: int = 2, only: Sequence[str] | None = None
+) -> Times:
     """On each rank, on its device: run every algorithm of a collective, in turns; see `models/in_turns.py`.
 
     Args:
@@ -40,13 +42,16 @@ def time_on_rank(op: str, sizes: Sequence[int], rounds: int, ranks_per_node: int
         sizes: bytes of the whole tensor (for all_gather: of all that is gathered), rising.
         rounds: how often, after one that does not count.
         ranks_per_node: of "hierarchical", which is left out where it does not divide the number of ranks.
+        only: names of what to time; None: all.
 
     Returns:
         Seconds of each, on this rank; see `slowest`.
     """
     times: Times = {}
     for nbytes in sizes:
-        for name, seconds in time_in_turns(_calls(op, nbytes, ranks_per_node), rounds).items():
+        calls = _calls(op, nbytes, ranks_per_node)
+        chosen = {name: calls[name] for name in only or calls}
+        for name, seconds in time_in_turns(chosen, rounds).items():
             times.setdefault(name, {})[nbytes] = seconds
     return times
 

@@ -15,6 +15,7 @@ Communication: see the table; n is the size of the (whole) tensor in bytes, N th
 | reduce_scatter  | ring              | N-1                   | (N-1)/N n                         |
 | all_reduce      | ring              | 2(N-1)                | 2(N-1)/N n                        |
 | all_reduce      | tree              | 2 ceil(log2 N)        | (1 + ceil(log2 N)) n              |
+| all_reduce      | double-tree       | about 4 (8 + log2 N)  | 2 n                               |
 | all_reduce      | halving-doubling  | 2 log2 N (N = 2^k)    | 2(N-1)/N n                        |
 | all_reduce      | hierarchical      | 2(L-1) + 2(N/L-1)     | 2(N-1)/N n, of which 2(N-L)/(N L) n between nodes |
 | all_to_all      | ring              | N-1                   | (N-1)/N n                         |
@@ -49,6 +50,7 @@ _PLANS: dict[str, dict[str, Callable[..., Plan]]] = {
     "all_reduce": {
         "ring": ring.all_reduce,
         "tree": tree.all_reduce,
+        "double-tree": tree.double_all_reduce,
         "halving-doubling": halving_doubling.all_reduce,
         "hierarchical": hierarchical.all_reduce,
         "naive": naive.all_reduce,

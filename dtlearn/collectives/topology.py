@@ -86,6 +86,15 @@ def nodes(ranks_per_node: int, inside: tuple[float, float], between: tuple[float
     )
 
 
+def racks(inside_racks: Topology, ranks_per_rack: int, bandwidth: float, latency: float) -> Topology:
+    """The same nodes in racks, whose uplinks carry `bandwidth` bytes per second together, each way."""
+    uplink = Level("rack uplinks", ranks_per_rack, ranks_per_rack, latency, bandwidth)
+    return Topology(f"{inside_racks.name}, in racks of {ranks_per_rack}", (*inside_racks.levels, uplink))
+
+
 # 8 H100 per node: NVLink 4 gives 450 GB/s per direction and GPU (NVIDIA H100 datasheet: 900 GB/s in both together);
 # one ConnectX-7 card of 400 Gb/s for each GPU (NVIDIA DGX H100 user guide). The latencies are orders of magnitude.
 DGX_H100 = nodes(8, inside=(3e-6, 450e9), between=(8e-6, 50e9), cards=8)
+# 4 such nodes per rack, with uplinks for half of what their 32 cards can send ("oversubscribed 2 to 1"): an example of
+# a network that was bought cheaply; NVIDIA's own reference design has uplinks for all of it.
+RACKS_OF_DGX_H100 = racks(DGX_H100, 32, bandwidth=32 * 50e9 / 2, latency=10e-6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from matplotlib.axes import Axes
@@ -16,13 +16,19 @@ from dtlearn.viz.collective_picture import (
     how_to_read,
     panel_size,
 )
-from dtlearn.viz.collective_steps import Held, Steps, collective_steps
+from dtlearn.viz.collective_steps import Held, collective_steps
+from dtlearn.viz.network.placed_steps import Places, how_to_read_places, placed_figure, placed_frames, rows_height
 from dtlearn.viz.picture import Picture
 from dtlearn.viz.style import MUTED
 
 
 def play_collective(
-    record: Record, title: str, start: Sequence[Sequence[Held]] | None = None, nbytes: int | None = None
+    record: Record,
+    title: str,
+    start: Sequence[Sequence[Held]] | None = None,
+    nbytes: int | None = None,
+    places: Places | None = None,
+    phases: Mapping[str, int] | None = None,
 ) -> None:
     """Show a recorded collective step by step: with a slider and a play button while live, as one figure always.
 
@@ -32,20 +38,28 @@ def play_collective(
         record: of one collective on all its ranks.
         title: what is shown, such as "Ring all-reduce on 4 ranks".
         start, nbytes: see `dtlearn.viz.collective_steps`.
+        places: where the ranks stand, `circle(4)` say; None: in rows, one below the other.
+        phases: with `places`, how many steps each phase has, in order.
 
     Raises:
-        ValueError: as `collective_steps`.
+        ValueError: as `collective_steps` and `placed_figure`.
     """
     steps = collective_steps(record, start, nbytes)
-    frames, captions = collective_frames(steps)
-    whole = Picture(collective_figure(steps, title), f"{title}. {collective_words(steps)}")
-    live: list[Callable[[Axes], None]] = [partial(_large, frame=frame, steps=steps) for frame in frames]
-    stepper(live, captions, f"{title}.", size=(4.4, 1.15 * panel_size(steps)[1]), static=whole, first=0)
+    words = f"{title}. {collective_words(steps)}"
+    if places is None:
+        frames, captions = collective_frames(steps)
+        figure, key, height = collective_figure(steps, title), how_to_read(steps), 1.15 * panel_size(steps)[1]
+    else:
+        frames, captions = placed_frames(steps, places, phases)
+        figure = placed_figure(steps, places, title, phases, columns=4 if places.nodes else 3)
+        key, height = how_to_read_places(places), rows_height(places)
+    live: list[Callable[[Axes], None]] = [partial(_large, frame=frame, key=key) for frame in frames]
+    stepper(live, captions, f"{title}.", size=(4.4, height), static=Picture(figure, words), first=0)
 
 
-def _large(ax: Axes, frame: Callable[[Axes], None], steps: Steps) -> None:
+def _large(ax: Axes, frame: Callable[[Axes], None], key: str) -> None:
     """One state, alone in its figure: it has to say itself how it is read."""
     frame(ax)
     figure = ax.get_figure(root=True)
     assert figure is not None
-    figure.supxlabel(how_to_read(steps), x=0.01, ha="left", size=8, color=MUTED)
+    figure.supxlabel(key, x=0.01, ha="left", size=8, color=MUTED)

@@ -15,9 +15,10 @@ from dtlearn.viz.collective_steps import Held, Message, Steps
 from dtlearn.viz.style import GRID, INK, LANE, MUTED, RANK_COLORS, WIDTH, new_figure, style
 from dtlearn.viz.units import format_bytes
 
-# A stripe's place in its cell says the same as its colour; for more ranks a cell is a shade and their number.
+# A stripe's place in its cell says the same as its colour; for more ranks a cell is a shade and their number. A tensor
+# that is not cut has the sum in its cell as text, "0+1+2": stripes would look like parts of it.
 _MAX_STRIPES = len(RANK_COLORS)
-_SOME, _FEW, _ALL = "#7fb2d6", "#cfe3f1", "#009E73"  # cells of more ranks: less than all, one, all
+_SOME, _FEW, _ALL = "#7fb2d6", "#cfe3f1", INK  # data of less than all ranks, of one, of all; no rank has such a colour
 _PAD = 0.09  # between cells
 _MAX_WORDS = 40  # messages; an alt text that tells of more is not listened to
 
@@ -62,12 +63,14 @@ def how_to_read(steps: Steps) -> str:
     """One sentence under the figure."""
     if not steps.num_chunks:
         return "Arrows: messages of this step; where in a tensor they lay is not known."
-    many = len(steps.ranks) > _MAX_STRIPES
-    cell = (
-        "Number in a cell: how many ranks' data is in it (green: all)"
-        if many
-        else "Stripe in a cell: that rank's data is in it"
-    )
+    cell = "Stripe in a cell: that rank's data is in it"
+    if steps.num_chunks == 1:
+        cell = "In a cell: the ranks whose tensors are summed in it"
+    if len(steps.ranks) > _MAX_STRIPES:
+        cell = "Number in a cell: how many ranks' data is in it"
+    if steps.num_chunks == 1 or len(steps.ranks) > _MAX_STRIPES:
+        full = any(held is not None and len(held) == len(steps.ranks) for row in steps.states[-1] for held in row)
+        cell += " (black: all)" if full else ""
     more = "\n?: messages that lay elsewhere; what they brought is not in the cells." if _has_strays(steps) else ""
     return f"{cell}. Arrows: messages of the step; framed: what they reached.{more}"
 
@@ -107,7 +110,7 @@ def draw_state(ax: Axes, steps: Steps, number: int) -> None:
     row = {rank: i for i, rank in enumerate(steps.ranks)}
     for rank, cells in zip(steps.ranks, steps.states[number], strict=True):
         for chunk, held in enumerate(cells):
-            _draw_cell(ax, chunk, row[rank], held, steps.ranks)
+            _draw_cell(ax, chunk, row[rank], held, steps.ranks, whole=steps.num_chunks == 1)
         if beside:
             ax.add_patch(Rectangle((steps.num_chunks + _PAD, row[rank] + _PAD), 1 - 2 * _PAD, 1 - 2 * _PAD, fc=LANE))
     for m in messages:
@@ -115,9 +118,15 @@ def draw_state(ax: Axes, steps: Steps, number: int) -> None:
         corner = (first + _PAD, row[m.dst] + _PAD)
         frame = Rectangle(corner, last - first - 2 * _PAD, 1 - 2 * _PAD, fill=False, ec=INK, lw=1.6, zorder=3)
         ax.add_patch(frame)
-    aside = 0.17 if len(steps.ranks) > _MAX_STRIPES else 0  # leaves a number in the middle of its cell readable
+        if steps.num_chunks == 1 or len(steps.ranks) > _MAX_STRIPES:  # a light line sets it off from a dark cell
+            inside = (last - first - 2 * _PAD - 0.03, 1 - 2 * _PAD - 0.14)
+            ax.add_patch(
+                Rectangle((corner[0] + 0.015, corner[1] + 0.07), *inside, fill=False, ec="white", lw=1.0, zorder=3)
+            )
     for m, x in _places(messages, steps.num_chunks):
-        _draw_arrow(ax, x + aside, row[m.src], row[m.dst])
+        if steps.num_chunks == 1 or len(steps.ranks) > _MAX_STRIPES:  # leaves the text at the left of its cell readable
+            x = x // 1 + 0.42 + 0.55 * (x % 1)
+        _draw_arrow(ax, x, row[m.src], row[m.dst])
     ax.set_xlim(0, width)
     ax.set_ylim(len(steps.ranks), 0)
     names = [str(c) for c in range(steps.num_chunks)] if 1 < steps.num_chunks <= 16 else []
@@ -126,11 +135,12 @@ def draw_state(ax: Axes, steps: Steps, number: int) -> None:
     ax.set_yticks([i + 0.5 for i in range(len(steps.ranks))], [f"rank {r}" for r in steps.ranks], size=8)
     if steps.num_chunks:
         ax.set_xlabel("chunk" if steps.num_chunks > 1 else "whole tensor", size=8, labelpad=1, color=MUTED)
-    ax.tick_params(length=0, pad=13 if len(steps.ranks) <= _MAX_STRIPES else 3, axis="y")
+    has_key = steps.num_chunks > 1 and len(steps.ranks) <= _MAX_STRIPES
+    ax.tick_params(length=0, pad=13 if has_key else 3, axis="y")
     ax.tick_params(length=0, pad=2, axis="x")
     for side in ax.spines.values():
         side.set_visible(False)
-    if len(steps.ranks) <= _MAX_STRIPES:  # the key to the colours stands at each row
+    if has_key:  # the key to the colours stands at each row
         for rank, color in zip(steps.ranks, RANK_COLORS, strict=False):
             at = (0, row[rank] + 0.5)
             ax.annotate("\u25a0", at, (-3, 0), textcoords="offset points", ha="right", va="center", color=color, size=9)
@@ -141,16 +151,18 @@ def _has_strays(steps: Steps) -> bool:
     return any(m.first is None for step in steps.messages for m in step)
 
 
-def _draw_cell(ax: Axes, chunk: int, row: int, held: Held, ranks: Sequence[int]) -> None:
+def _draw_cell(ax: Axes, chunk: int, row: int, held: Held, ranks: Sequence[int], whole: bool) -> None:
     x, y, width, height = chunk + _PAD, row + _PAD, 1 - 2 * _PAD, 1 - 2 * _PAD
     if held is None:
         ax.add_patch(Rectangle((x, y), width, height, fc="white", ec=GRID, lw=0.8, ls=(0, (2, 2))))
         return
-    if len(ranks) > _MAX_STRIPES:
+    many = len(ranks) > _MAX_STRIPES
+    if whole or many:
         color = _ALL if len(held) == len(ranks) else _SOME if len(held) > 1 else _FEW
         ax.add_patch(Rectangle((x, y), width, height, fc=color, lw=0))
-        ink = "white" if color == _ALL else INK
-        ax.text(x + 0.06, y + height / 2, str(len(held)), va="center_baseline", size=7, color=ink, zorder=6)
+        ink, size = "white" if color == _ALL else INK, 7 if many else 9
+        words = str(len(held)) if many else "+".join(map(str, sorted(held)))
+        ax.text(x + 0.04, y + height / 2, words, va="center_baseline", size=size, color=ink, zorder=6)
         return
     ax.add_patch(Rectangle((x, y), width, height, fc=LANE, lw=0))
     stripe = width / len(ranks)

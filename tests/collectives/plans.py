@@ -1,5 +1,7 @@
 """Every plan of the package, for tests that hold for all of them."""
 
+from functools import partial
+
 from dtlearn.collectives import halving_doubling, hierarchical, naive, ring, tree
 
 ROOTED = {
@@ -12,6 +14,7 @@ UNROOTED = {
     for module in (naive, ring)
     for op in ("all_gather", "reduce_scatter", "all_to_all")
 } | {f"all_reduce {m.__name__.rpartition('.')[2]}": m.all_reduce for m in (naive, ring, tree, halving_doubling)}
+UNROOTED["all_reduce double_tree"] = partial(tree.double_all_reduce, pieces=3)
 
 
 def all_plans(num_ranks: int):

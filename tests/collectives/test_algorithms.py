@@ -1,6 +1,7 @@
 """Messages and bytes of each algorithm, against the formulae of its docstring, from the plans alone."""
 
 import math
+from collections import Counter
 
 import pytest
 
@@ -37,6 +38,30 @@ def test_tree(N, root):
     assert tree.scatter(N, root).chunks_sent(root) == N - 1
     assert len(tree.all_reduce(N).steps) == 2 * depth
     assert most_chunks(tree.all_reduce(N)) <= 1 + depth
+
+
+@pytest.mark.parametrize("N", SIZES)
+def test_double_tree(N):
+    plan = tree.double_all_reduce(N, 8)
+    assert plan.num_chunks == 16
+    assert most_chunks(plan) <= 2 * 16  # twice the tensor, whatever N is
+    for step in plan.steps:  # one piece out and one in, at the most
+        assert len({m.src for m in step}) == len({m.dst for m in step}) == len(step)
+    if N > 1:
+        assert len(plan.steps) <= 1.3 * 2 * 16 + 4 * math.ceil(math.log2(N))
+        assert len(tree.double_all_reduce(N, 1).steps) <= 4 * math.ceil(math.log2(N)) + 2
+    with pytest.raises(ValueError, match="at least 1 piece; got 0"):
+        tree.double_all_reduce(N, 0)
+
+
+@pytest.mark.parametrize("N", range(2, 34))
+def test_an_inner_rank_of_one_tree_is_a_leaf_of_the_other(N):
+    first, second = tree.double_parents(N)
+    for parents in (first, second):
+        assert len(parents) == N - 1
+        assert max(Counter(parents.values()).values()) <= 2
+    both = set(first.values()) & set(second.values())
+    assert len(both) <= N % 2  # of an odd number one is inner in both
 
 
 @pytest.mark.parametrize("N", [1, 2, 4, 8, 16])

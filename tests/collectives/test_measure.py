@@ -31,6 +31,11 @@ def test_the_hierarchical_way_is_left_out_where_nodes_would_differ():
         assert list(times) == ["library", *ALGORITHMS["all_reduce"]]
 
 
+def test_only_what_is_asked_for_is_timed():
+    for times in run_ranks(time_on_rank, 2, "all_reduce", [8], 1, 2, ["tree", "library"], device="cpu").values:
+        assert list(times) == ["tree", "library"]
+
+
 @pytest.mark.parametrize("plan", [ring.all_reduce(4), tree.all_reduce(8)])
 def test_times_of_a_known_link_give_that_link(plan):
     link = flat(5e-5, 1e9)

@@ -37,7 +37,7 @@ def parity(group_of=None):
         dist.all_gather(all_bits, tensor, group=group)
         assert all(torch.equal(b.view(torch.uint8), tensor.view(torch.uint8)) for b in all_bits)
 
-    algorithms = ["ring", "tree", "halving-doubling", "naive", *(["hierarchical"] if N % 2 == 0 else [])]
+    algorithms = ["ring", "tree", "double-tree", "halving-doubling", "naive", *(["hierarchical"] if N % 2 == 0 else [])]
     for numel in (1, 5, 12, 1000):
         for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64):
             for name in algorithms:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dtlearn.collectives.topology import DGX_H100, Level, Topology, flat, nodes
+from dtlearn.collectives.topology import DGX_H100, RACKS_OF_DGX_H100, Level, Topology, flat, nodes
 
 
 def test_topologies_that_cannot_be_are_refused():
@@ -60,3 +60,11 @@ def test_the_figures_of_a_dgx_are_those_of_its_data_sheet():
     inside, between = DGX_H100.levels
     assert (inside.bandwidth, between.bandwidth, between.unit, between.shared_by) == (450e9, 50e9, 8, 1)
     assert (DGX_H100.latency(0, 7), DGX_H100.latency(0, 8)) == (3e-6, 8e-6)
+
+
+def test_racks_share_their_uplinks():
+    card, uplink = RACKS_OF_DGX_H100.levels[1:]
+    assert RACKS_OF_DGX_H100.levels[:2] == DGX_H100.levels
+    assert RACKS_OF_DGX_H100.path(0, 31) == DGX_H100.path(0, 31)
+    assert RACKS_OF_DGX_H100.path(31, 32)[-2:] == [(2, 0, "out"), (2, 1, "in")]
+    assert uplink.bandwidth == uplink.shared_by * card.bandwidth / 2

@@ -2,6 +2,7 @@ import ipywidgets
 import pytest
 
 from dtlearn.notebook.collective_player import play_collective
+from dtlearn.viz.network.placed_steps import circle, in_nodes
 from tests.viz.test_collective_steps import chain
 
 
@@ -28,3 +29,19 @@ def test_live_it_steps_from_the_state_before(shown, monkeypatch):
     slider.value = 2
     assert "Step 2 of 2: 1 message of 4 bytes" in page.value
     assert "A chain. 3 ranks" in shown[1]["text/html"]
+
+
+def test_ranks_can_stand_on_a_circle_or_in_nodes(shown):
+    phases = {"There": 1, "and on": 1}
+    for places in (circle(3), in_nodes(3, 3)):
+        play_collective(chain(), "A chain", places=places, phases=phases)
+        assert shown[0]["text/plain"].startswith("Figure: A chain. 3 ranks") and "image/png" in shown[0]
+        shown.clear()
+
+
+def test_live_a_step_says_its_phase(shown, monkeypatch):
+    monkeypatch.setenv("DTLEARN_HEADLESS", "0")
+    play_collective(chain(), "A chain", places=circle(3), phases={"There": 1, "and on": 1})
+    controls, page = shown[0].children
+    controls.children[1].value = 2
+    assert "Step 2 of 2: and on: 1 message of 4 bytes" in page.value

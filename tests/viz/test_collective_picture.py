@@ -69,8 +69,17 @@ def test_arrows_of_the_same_chunks_stand_side_by_side():
     states = tuple(tuple((frozenset({r}),) for r in range(4)) for _ in range(2))
     ax = drawn(replace(tree, states=states), 1)
     tails = sorted(line.get_xdata()[0] for line in ax.lines if line.get_color() == INK)
-    assert len(tails) == 2 and all(b - a > 0.2 for a, b in pairwise(tails))
-    assert ax.get_xlabel() == "whole tensor"
+    assert len(tails) == 2 and all(b - a > 0.15 for a, b in pairwise(tails))
+    assert ax.get_xlabel() == "whole tensor" and max(tails) < 1
+
+
+def test_a_whole_tensor_has_its_sum_as_text():
+    states = (((frozenset({0}),), (frozenset({1}),)), ((frozenset({0, 1}),), (frozenset({1}),)))
+    steps = Steps((0, 1), (0, 8), ((Message(1, 0, 8, 0, 1),),), states, "", 0)
+    assert [t.get_text() for t in drawn(steps, 0).texts] == ["0", "1"]
+    assert [t.get_text() for t in drawn(steps, 1).texts] == ["0+1", "1"]
+    assert "the ranks whose tensors are summed in it (black: all)" in how_to_read(steps)
+    assert "black" not in how_to_read(replace(steps, states=states[:1]))
 
 
 def test_words_tell_every_message_and_the_end():
