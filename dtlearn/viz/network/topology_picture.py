@@ -75,8 +75,8 @@ def topology_words(topology: Topology, num_ranks: int) -> str:
     own, cards, up = (f"{format_bytes(level.bandwidth)}/s" for level in topology.levels)
     return (
         f"{racks} racks of {nodes} nodes with {card.unit} GPUs. In a node each GPU has a link of {own} to a switch "
-        f"that joins all of them. Network cards to the rack's leaf switch, {_share(card.shared_by)}: {cards}. Uplinks from "
-        f"each leaf switch to every spine switch: {up} together, which {uplink.shared_by} GPUs share."
+        f"that joins all of them. Network cards to the rack's leaf switch, {_share(card.shared_by)}: {cards}. Uplinks "
+        f"from each leaf switch to every spine switch: {up} together, which {uplink.shared_by} GPUs share."
     )
 
 
