@@ -45,8 +45,8 @@ def run_pytest(folder: Path, conftest: str, *arguments: str, **options) -> subpr
 
 def leave_behind(folder: Path, command: str, seconds: float) -> subprocess.CompletedProcess[str]:
     """A session whose test leaves this command running, and that waits so long for it to end."""
-    assert CONFTEST.count("SECONDS_TO_VANISH = 3.0") == 1
-    shorter = CONFTEST.replace("SECONDS_TO_VANISH = 3.0", f"SECONDS_TO_VANISH = {seconds}")
+    assert CONFTEST.count("SECONDS_TO_VANISH = 20.0") == 1
+    shorter = CONFTEST.replace("SECONDS_TO_VANISH = 20.0", f"SECONDS_TO_VANISH = {seconds}")
     (folder / "test_it.py").write_text(LEAVES_ONE.format(command=command))
     return run_pytest(folder, shorter)
 

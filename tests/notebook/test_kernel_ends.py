@@ -98,7 +98,7 @@ def test_a_shutdown_ends_everything(notebook):
     assert all_gone_folders(notebook)
 
 
-def all_gone_folders(notebook, seconds: float = 3.0) -> bool:
+def all_gone_folders(notebook, seconds: float = 30.0) -> bool:
     deadline = time.monotonic() + seconds
     while (left := folders(notebook)) and time.monotonic() < deadline:
         time.sleep(0.02)

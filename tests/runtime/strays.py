@@ -11,7 +11,7 @@ def lives(pid: int) -> bool:
     return False
 
 
-def all_gone(pids, seconds: float = 3.0) -> bool:
+def all_gone(pids, seconds: float = 30.0) -> bool:
     deadline = time.monotonic() + seconds
     while (left := any(map(lives, pids))) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -128,6 +128,7 @@ def _load() -> None:
     from ..judging import grade  # noqa: F401
 
     agent.load("dtlearn.grading.on_rank.run_answer")
+    agent.load("torch._dynamo")  # of the first optimizer; while nobody waits
 
 
 def main(parent: int) -> None:

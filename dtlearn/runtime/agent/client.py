@@ -100,6 +100,12 @@ class LocalAgent:
         """Have a module of ours loaded, once, for ranks that would each load it. Waits for it."""
         self._ask({"do": "load", "module": module})
 
+    def prepare(self, kind: str) -> None:
+        """Have what ranks of this kind need loaded, see `RankSpec`. Does not wait: who starts ranks does."""
+        with self._lock, contextlib.suppress(OSError):  # whoever asks next hears how it ended
+            self._asked += 1  # the answer is skipped, as that to an interrupted request
+            self._control.sendall(wire.encode({"do": "load for", "kind": kind, "id": self._asked}))
+
     def place(self, size: int, device: str, link: Link | None) -> Placement:
         return connect(place(check_world_size(size), self.hello()["num_gpus"], device), link)
 

@@ -15,8 +15,6 @@ and the agent sweeps after its reapers.
 from __future__ import annotations
 
 import contextlib
-import gc
-import importlib
 import os
 import select
 import shutil
@@ -31,6 +29,7 @@ from ..machine import namespaces
 from ..machine.patience import TO_VANISH
 from ..machine.processes import children, descendants, sweep
 from ..machine.run_folder import delete_stale_directories
+from ..rank import preload
 from .forked_ranks import ForkedRanks, may_fork
 from .reaper import Reaper
 
@@ -77,8 +76,10 @@ class Agent:
                     return
                 descriptors += fds
                 for request, _ in decoder.feed(data):
-                    answer = {**self._answer(request, descriptors), "id": request["id"]}
-                    descriptors = []
+                    # Several requests can come at once: only a start brings descriptors, and it says how many.
+                    count = 1 + 2 * len(request["ranks"]) if request["do"] == "start" else 0
+                    given, descriptors = descriptors[:count], descriptors[count:]
+                    answer = {**self._answer(request, given), "id": request["id"]}
                     self._control.sendall(wire.encode(answer))
 
     def _answer(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
@@ -92,8 +93,10 @@ class Agent:
             if request["do"] == "hello":
                 return {"pid": os.getpid(), "forks": may_fork(), "num_gpus": count_gpus()}
             if request["do"] == "load":
-                importlib.import_module(request["module"])
-                gc.freeze()
+                preload.load(request["module"])
+                return {}
+            if request["do"] == "load for":
+                preload.load_for(request["kind"])
                 return {}
             return {"error": f"unknown request {request['do']!r}"}
         except OSError as error:
@@ -106,6 +109,7 @@ class Agent:
     def _start(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Start ranks. Descriptors: the run's events, then a channel and an output for each rank."""
         self._folders = {f for f in self._folders if os.path.isdir(f)} | {request["common"]["run_dir"]}
+        preload.load_for(request["common"]["kind"])
         level = (request["common"].get("isolation") or {}).get("level", 1)
         if level == 0 or sys.platform != "linux":
             forked = ForkedRanks(request, descriptors)
@@ -201,21 +205,12 @@ def count_gpus() -> int:
 def main(control_fd: int) -> None:
     """Load what ranks need, then serve the process at the other end of `control_fd`."""
     delete_stale_directories()
-    gc.disable()  # what is loaded here stays: to look for garbage in it, again and again, takes a quarter of the time
+    preload.load_for_all()
     import torch
-    import torch._dynamo  # a process's first optimizer loads it: a second, here once instead of on every rank
-    import torch.distributed
 
-    with contextlib.suppress(ImportError):  # cells on ranks need these; run_ranks doesn't
-        import cloudpickle  # noqa: F401
-        import matplotlib.pyplot  # noqa: F401
-
-        from ..rank import kernel  # noqa: F401
     from ..recording.dispatch import KERNELS
 
     KERNELS.install()
     # One matmul now: lazily built tables are then shared by all ranks instead of built in each.
     torch.ones(2, 2) @ torch.ones(2, 2)
-    gc.freeze()  # objects that never move again stay in pages shared with the ranks
-    gc.enable()
     Agent(socket.socket(fileno=control_fd)).serve()

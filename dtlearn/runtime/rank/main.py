@@ -17,6 +17,7 @@ from ..machine import namespaces
 from ..machine.limits import Limits
 from ..machine.memory import go_first_when_memory_runs_out
 from ..recording import clock
+from .preload import note_what_was_used
 from .spec import STACK_SIGNAL, RankSpec
 
 
@@ -42,6 +43,7 @@ def become_rank(spec: RankSpec, channel: socket.socket, output_fd: int, parent_p
 
             task.main(spec, channel)
         code = 0
+        note_what_was_used()
     except BaseException:
         import traceback
 

@@ -16,19 +16,7 @@ from dtlearn.runtime import run_ranks, wire
 from dtlearn.runtime.agent import client
 from dtlearn.runtime.agent.client import LocalAgent, get_agent
 from dtlearn.runtime.errors import LaunchError, RankError, RanksTimeout
-
-
-def alive(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
-
-
-def all_gone(pids, seconds: float = 3.0) -> bool:
-    deadline = time.monotonic() + seconds
-    while (left := any(map(alive, pids))) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return not left
+from tests.runtime.strays import all_gone, lives
 
 
 def test_it_stays_on_one_thread_and_may_fork():
@@ -120,7 +108,7 @@ def test_what_a_rank_started_ends_with_it_however_it_ends(tmp_path, end):
 def test_what_a_rank_started_does_not_keep_the_run_by_printing(tmp_path):
     begun = time.monotonic()
     result = run_ranks(leave_a_daemon(tmp_path / "pid", prints=True), 1)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30  # not the 60 s of its time limit
     assert "still here" in result.output[0]
     assert all_gone([int((tmp_path / "pid").read_text())])
 
@@ -158,7 +146,7 @@ def test_when_the_head_is_killed_nothing_is_left(tmp_path, temp_root):
         time.sleep(0.05)
     pids = [int(path.name.split("-")[1]) for path in tmp_path.iterdir()]
     assert len(pids) == 5
-    assert all(map(alive, pids))
+    assert all(map(lives, pids))
     process.kill()
     process.wait()
     assert all_gone(pids)

@@ -108,8 +108,9 @@ class Node:
             self._over.set_result(end)
 
     def _load(self) -> None:
-        """Wait until the agent has loaded torch, so that ranks start at once; then join."""
+        """Wait until the agent has loaded what cells need, so that ranks start at once; then join."""
         try:
+            get_agent().prepare("kernel")
             num_gpus = get_agent().hello()["num_gpus"]
         except LaunchError as error:
             self._loop.call_soon_threadsafe(self._finish, error)

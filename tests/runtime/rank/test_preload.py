@@ -1,0 +1,58 @@
+"""What the agent loads for ranks: for a run no more than it needs, for cells all that they need."""
+
+import gc
+import sys
+
+import pytest
+
+from dtlearn.runtime import run_ranks
+from dtlearn.runtime.agent.client import close_agent, get_agent
+from dtlearn.runtime.rank import preload
+
+OF_CELLS = {"matplotlib.pyplot", "IPython", "dtlearn.runtime.rank.kernel"}
+DYNAMO = "torch._dynamo"
+
+
+def loaded_before_a_run() -> set[str]:
+    """Of these modules, those that a rank finds loaded when its function is called."""
+    watched = {"dtlearn.runtime.rank.task", DYNAMO, *OF_CELLS}
+    return run_ranks(lambda: watched & set(__import__("sys").modules), 1)[0]
+
+
+def make_an_optimizer() -> None:
+    import torch
+
+    torch.optim.SGD([torch.zeros(1, requires_grad=True)])
+
+
+def test_a_run_has_little_loaded_until_ranks_need_more():
+    close_agent()  # that of other tests has more
+    assert loaded_before_a_run() == {"dtlearn.runtime.rank.task"}
+    run_ranks(make_an_optimizer, 1)
+    assert loaded_before_a_run() == {"dtlearn.runtime.rank.task", DYNAMO}
+    get_agent().prepare("kernel")
+    assert loaded_before_a_run() >= OF_CELLS
+
+
+@pytest.fixture
+def unfrozen():
+    yield
+    gc.unfreeze()
+
+
+def test_an_import_that_fails_leaves_the_collector_running(unfrozen):
+    with pytest.raises(ModuleNotFoundError):
+        preload.load("no_such_module")
+    assert gc.isenabled()
+
+
+def test_what_is_loaded_is_not_loaded_again(unfrozen, monkeypatch):
+    monkeypatch.setattr(gc, "freeze", lambda: pytest.fail("nothing was loaded"))
+    preload.load("sys", "gc")
+
+
+def test_without_what_cells_need_runs_go_on(unfrozen, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, preload._KERNEL, raising=False)
+    monkeypatch.setattr(preload, "load", lambda *modules: __import__("matplotlib.pyplot"))
+    preload.load_for("kernel")
