@@ -114,7 +114,7 @@ def test_after_a_failure_the_others_get_only_a_moment(run):
     run.fail(0, "bad", 1)
     begun = time.monotonic()
     assert run.wait(30)
-    assert 0.2 < time.monotonic() - begun < 5
+    assert 0.2 < time.monotonic() - begun < 20  # not 30
 
 
 def test_the_deadline_is_kept(run):
@@ -162,7 +162,7 @@ def test_a_grandchild_that_prints_for_ever_does_not_keep_the_run(run):
 
     run.collector.listen = and_print
     assert run.collector.wait_for_deaths(time.monotonic() + 0.3)
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 20  # for ever, if it kept it
 
 
 def test_everybody_is_told_although_one_rank_is_gone(run):

@@ -108,7 +108,7 @@ class Node:
             self._over.set_result(end)
 
     def _load(self) -> None:
-        """Wait until the agent has loaded what cells need, so that ranks start at once; then join."""
+        """Wait until the agent has loaded what cells need: while it loads, nobody hears of this node. Then join."""
         try:
             get_agent().prepare("kernel")
             num_gpus = get_agent().hello()["num_gpus"]

@@ -90,7 +90,7 @@ def test_four_ranks_on_two_hosts_run_a_cell_together(lab, cell, hosts):  # noqa:
         host, local = NAMES[rank // 2], rank % 2
         where = f"{host} {local} [10.0, 10.0] {local} {rank // 2}\n{hosts.address('alpha')} eth0\n"
         assert shown.text(rank) == where
-    assert seconds < 5
+    assert seconds < 20
     assert [row["host"] for row in lab[0].status()] == ["alpha", "alpha", "beta", "beta"]
 
 
