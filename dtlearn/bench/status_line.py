@@ -1,4 +1,4 @@
-"""One line on the terminal that says what a bench is at, and for how long: some of them take minutes."""
+"""One line on the terminal that says what a command is at, and goes away when it is done: some take minutes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ _EVERY = 0.5  # seconds
 _text = ""
 
 
+def show_line(text: str) -> None:
+    """Put `text` in the place of the line; "" takes it away. Without a terminal there is none."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
 def say(text: str) -> None:
     """What is measured from here on."""
     global _text
@@ -20,17 +26,14 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def status_line(name: str) -> Iterator[None]:
-    """Keep the line up to date while the block runs, then take it away. Without a terminal there is none."""
+    """Keep the line up to date while the block runs, with the seconds, then take it away."""
     say("")
-    if not sys.stderr.isatty():
-        yield
-        return
     begun, over = time.monotonic(), threading.Event()
 
     def draw() -> None:
         while not over.wait(_EVERY):
             stage = f": {_text}" if _text else ""
-            print(f"\r\x1b[K{name}{stage} ({time.monotonic() - begun:.0f} s)", end="", file=sys.stderr, flush=True)
+            show_line(f"{name}{stage} ({time.monotonic() - begun:.0f} s)")
 
     drawer = threading.Thread(target=draw, daemon=True)
     drawer.start()
@@ -39,4 +42,4 @@ def status_line(name: str) -> Iterator[None]:
     finally:
         over.set()
         drawer.join()
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        show_line("")

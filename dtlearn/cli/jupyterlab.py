@@ -24,6 +24,7 @@ from ..runtime.device import place
 from ..runtime.errors import LaunchError
 from ..runtime.machine.cores import num_cores
 from ..runtime.machine.namespaces import die_with_parent
+from ..runtime.machine.processes import take_endings
 from .arguments import add_example_parser, port
 
 FIRST = "ch01_ranks"
@@ -78,16 +79,13 @@ def open_lab(
         preexec_fn=_end_with_parent if sys.platform == "linux" else None,
     )
     try:
-        for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal ends the server as Ctrl-C does
-            if signal.getsignal(number) != signal.SIG_IGN:  # but not under nohup
-                signal.signal(number, signal.default_int_handler)
+        take_endings()  # a closed terminal ends the server as Ctrl-C does
         info = _wait_for_server(server)
         if info is not None:
             print(f"\n  {notebook_url(info, chapter.notebook)}\n")
             if "SSH_CONNECTION" in os.environ and not ip:
-                print(
-                    f"Over ssh, first on your own computer: ssh -L {info['port']}:localhost:{info['port']} THIS_MACHINE"
-                )
+                tunnel = f"{info['port']}:localhost:{info['port']}"
+                print(f"Over ssh, first on your own computer: ssh -L {tunnel} THIS_MACHINE")
             print("Ctrl-C ends JupyterLab, its kernels and their ranks.", flush=True)
         server.wait()
     except KeyboardInterrupt:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from ..runtime.errors import LaunchError
 from ..runtime.lab.token import head_file, make_token, parse_token, read_token
+from ..runtime.machine.processes import take_endings
 from .arguments import add_example_parser
 
 
@@ -67,9 +67,7 @@ def run(options: argparse.Namespace) -> int:
             os.chdir(options.directory)
         except OSError as error:
             raise LaunchError(f"the directory {options.directory} cannot be used here: {error.strerror}") from error
-    for number in (signal.SIGTERM, signal.SIGHUP):  # a closed terminal, too, ends ranks and leaves no folder
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
+    take_endings()  # a closed terminal, too, ends ranks and leaves no folder
     node = Node(options.join, options.name, token, options.interface, lambda text: print(text, flush=True))
     print(node.run(), flush=True)
     return 0

@@ -55,14 +55,12 @@ class CellsResult(Result):
 
 def measure(ranks: int, cells: int) -> CellsResult:
     """Start ranks twice, then run `cells` cells of each kind on them, and on ipyparallel's engines if there are any."""
-    from ...runtime.world.world import World
-
     machine = load_line()
     say("the first start")
-    world, first_start = _start(World, ranks)
+    world, first_start = _start(ranks)
     world.stop()
     say("a second start")
-    world, start = _start(World, ranks)
+    world, start = _start(ranks)
     engines = None
     try:
         if ipyparallel_cells.installed():
@@ -110,9 +108,11 @@ def values(result: CellsResult) -> dict[str, Any]:
     return {**dataclasses.asdict(result), "cells": cells, "peer": peer, "targets": targets}
 
 
-def _start(make: type[World], ranks: int) -> tuple[World, float]:
+def _start(ranks: int) -> tuple[World, float]:
+    from ...runtime.world.world import World
+
     begun = time.perf_counter()
-    world = make(ranks, "cpu")
+    world = World(ranks, "cpu")
     return world, time.perf_counter() - begun
 
 

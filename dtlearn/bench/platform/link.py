@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from ..figures import aligned, size_text
 from ..status_line import say
 
 if TYPE_CHECKING:
+    from ...models.in_turns import Times
     from ...runtime.record.record import Record
 
 LINK = "1 Gb/s"
@@ -82,6 +82,7 @@ class LinkResult(Result):
 
 def measure(ranks: int, times: int) -> LinkResult:
     """Measure each size `times` times, on the link and without it, and then what overlaps."""
+    from ...models.in_turns import slowest
     from ...runtime import run_ranks
     from ...runtime.link.link import Link
 
@@ -98,10 +99,12 @@ def measure(ranks: int, times: int) -> LinkResult:
         rows.append(Row(nbytes, formula, blocking, waited, _median(bare, nbytes, False)))
     del options["record"]
     say("what overlaps")
-    per_rank = run_ranks(_overlaps, ranks, times, link=link, **options).values
-    slowest = [[max(values) for values in zip(*pair, strict=True)] for pair in zip(*per_rank, strict=True)]
-    what = ("all-reduce of 4 MiB, then matmuls | at once", "torch's DDP, step: one bucket | buckets of 1 MiB")
-    pairs = tuple(Pair(name, *two) for name, two in zip(what, slowest, strict=True))
+    seconds = slowest(run_ranks(_overlaps, ranks, times, link=link, **options).values)
+    apart, at_once, one, many = map(statistics.median, seconds.values())
+    pairs = (
+        Pair("all-reduce of 4 MiB, then matmuls | at once", apart, at_once),
+        Pair("torch's DDP, step: one bucket | buckets of 1 MiB", one, many),
+    )
     return LinkResult(ranks, str(link), tuple(rows), pairs, machine)
 
 
@@ -151,23 +154,17 @@ def _all_reduces(times: int, sizes: tuple[int, ...]) -> None:
                     work.wait()
 
 
-def _overlaps(times: int) -> list[tuple[float, float]]:
+def _overlaps(times: int) -> Times:
     """On a rank: communication and computation one after the other, and at once; then DDP with one bucket, and many."""
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
-    def median(function: Any) -> float:
-        took = []
-        for _ in range(times + 2):  # DDP settles its buckets after the first step
-            dist.barrier()
-            begun = time.perf_counter()
-            function()
-            took.append(time.perf_counter() - begun)
-        return statistics.median(took[2:])
+    from ...models.in_turns import time_in_turns
 
     tensor, matrix = torch.zeros(1 << 20), torch.ones(_COMPUTE, _COMPUTE)
-    count = max(1, round(0.05 / median(lambda: matrix @ matrix)))
+    matmuls = time_in_turns({"one": lambda: matrix @ matrix}, times)["one"]
+    count = max(1, round(0.05 / statistics.median(matmuls)))
 
     def compute() -> None:
         for _ in range(count):
@@ -188,7 +185,8 @@ def _overlaps(times: int) -> list[tuple[float, float]]:
         batch = torch.ones(1024, 512)
         return lambda: model(batch).sum().backward()
 
-    return [(median(apart), median(at_once)), (median(ddp_step(100)), median(ddp_step(1)))]
+    ways = {"apart": apart, "at once": at_once, "one bucket": ddp_step(100), "buckets": ddp_step(1)}
+    return time_in_turns(ways, times, warm=2)  # DDP settles its buckets after the first step
 
 
 BENCH = Bench(

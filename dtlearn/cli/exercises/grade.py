@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ...bench.status_line import show_line
 from ...course import Course, Exercise, load_course
 from ...grading.report.console import console, wants_colour
 from ...grading.report.console import progress as progress_line
@@ -73,14 +74,16 @@ def grade_one(
     """Grade one exercise and print its report. None, and a message, if the grader could not start."""
     from ...grading.learner.grade_file import grade_file
 
-    line = _Line()
+    def progress(result: Result, done: int, total: int) -> None:
+        show_line(progress_line(result, done, total))
+
     try:
-        verdict = grade_file(course, exercise, file, seed=seed, progress=line.show)
+        verdict = grade_file(course, exercise, file, seed=seed, progress=progress)
     except LaunchError as error:
         print(f"dtlearn grade: {error}", file=sys.stderr)
         return None
     finally:
-        line.clear()
+        show_line("")
     print(console(verdict, colour=may_colour and wants_colour(sys.stdout, os.environ)), flush=True)
     return verdict
 
@@ -90,18 +93,3 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     passed = sum(v.passed for v in verdicts)
     score, points = sum(v.score for v in verdicts), sum(v.points for v in verdicts)
     return f"{passed} of {len(verdicts)} exercises passed, {score:g} of {points:g} points"
-
-
-class _Line:
-    """One line on a terminal that says what is done so far, and then goes away."""
-
-    def __init__(self) -> None:
-        self._on = sys.stderr.isatty()
-
-    def show(self, result: Result, done: int, total: int) -> None:
-        if self._on:
-            print(f"\r\x1b[K{progress_line(result, done, total)}", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        if self._on:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

@@ -59,12 +59,9 @@ def begin(folder: Path, source: str) -> tuple[int, str]:
         Its number, and "". If it cannot be kept: 0, and a sentence that says so.
     """
     try:
-        number = 1 + max([int(m[1]) for m in _matches(folder, _ATTEMPT)], default=0)
-        while not _write_new(folder / f"{number:04}.py", source):
-            number += 1  # another grader was quicker
+        return _keep(folder, _ATTEMPT, "", source), ""
     except OSError as error:
         return 0, _sorry(error)
-    return number, ""
 
 
 def finish(folder: Path, verdict: Verdict) -> str:
@@ -93,10 +90,7 @@ def keep_copy(folder: Path, source: str) -> Path:
         with contextlib.suppress(OSError):
             if (folder / name).read_bytes() in known:
                 return folder / name
-    number = 1 + max([int(m[1]) for m in _matches(folder, _COPY)], default=0)
-    while not _write_new(folder / (name := f"copy-{number:04}.py"), source):
-        number += 1
-    return folder / name
+    return folder / f"copy-{_keep(folder, _COPY, 'copy-', source):04}.py"
 
 
 def listing(folder: Path) -> list[Attempt]:
@@ -153,9 +147,13 @@ def _matches(folder: Path, pattern: re.Pattern[str]) -> list[re.Match[str]]:
     return [match for match in map(pattern.fullmatch, names) if match]
 
 
-def _write_new(file: Path, source: str) -> bool:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    return write_new(file, source.encode("utf-8", "surrogateescape"))
+def _keep(folder: Path, pattern: re.Pattern[str], prefix: str, source: str) -> int:
+    """Write a text under the next number, which is returned."""
+    number = 1 + max([int(m[1]) for m in _matches(folder, pattern)], default=0)
+    folder.mkdir(parents=True, exist_ok=True)
+    while not write_new(folder / f"{prefix}{number:04}.py", source.encode("utf-8", "surrogateescape")):
+        number += 1  # another grader was quicker
+    return number
 
 
 def _sorry(error: OSError) -> str:

@@ -102,9 +102,8 @@ def grade_file(
     Raises:
         ValueError: the file cannot be read, or the exercise has no check.
     """
-    from ..judging.grade import (
-        grade,  # here, as they load torch: a command that only asks for the stub does not wait for it
-    )
+    # Here, as they load torch: a command that only asks for the stub does not wait for it.
+    from ..judging.grade import grade
     from ..judging.run_case import Answer
 
     path = places(course, exercise).stub if path is None else path

@@ -102,6 +102,13 @@ def take_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def take_endings() -> None:
+    """Let a request to end, and a terminal that is closed (but not under nohup), raise KeyboardInterrupt here too."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+
+
 def close_all_but(keep: set[int]) -> None:
     """Close every file descriptor that is not in `keep`: a forked process inherits more than it should hold open."""
     edges = [-1, *sorted(keep), os.sysconf("SC_OPEN_MAX")]
