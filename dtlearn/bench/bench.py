@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """What a bench measured; each has its own fields."""
+    """What a bench measured. Each has fields of its own, in seconds, and `machine`: cores and load at that time."""
 
     @property
     def ok(self) -> bool:

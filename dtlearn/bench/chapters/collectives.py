@@ -32,7 +32,6 @@ class CollectivesResult(Result):
     Attributes:
         sizes: bytes of the whole tensor.
         times: {(op, ranks): {algorithm: {bytes: seconds of each round, on its slowest rank}}}; "library" is gloo's.
-        machine: cores and load when it was measured.
     """
 
     sizes: tuple[int, ...]

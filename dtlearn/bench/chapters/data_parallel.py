@@ -30,7 +30,6 @@ class DataParallelResult(Result):
     """Steps of all kinds, measured in turns.
 
     Attributes:
-        ranks: how many.
         parameters: of the model.
         batch: samples of each rank: with it, forward and backward take about as long as the all-reduce on LINK.
         bare, linked: {kind: seconds of each round, on its slowest rank}, without a link and on LINK.

@@ -37,12 +37,10 @@ class CellsResult(Result):
     """Times of persistent ranks, in seconds.
 
     Attributes:
-        ranks: how many, on CPU over gloo.
         first_start: of the first world of the process, which loads torch in the agent.
         start: of a world once the agent is warm.
         cells: {kind of cell: time of each}, warm-up left out.
         peer: the same of ipyparallel's engines, measured in turn with ours; {} where it is not installed.
-        machine: cores and load when it was measured.
     """
 
     ranks: int

@@ -24,7 +24,6 @@ class Launches:
     """Times of one launcher.
 
     Attributes:
-        launcher: its name.
         first: seconds of the first call of its process; None if that failed.
         warm: seconds of each later call.
         error: why it failed; "" if it did not.
@@ -38,13 +37,7 @@ class Launches:
 
 @dataclass(frozen=True)
 class LaunchResult(Result):
-    """All launchers, measured in turns in one run.
-
-    Attributes:
-        ranks: started by each call, on CPU over gloo.
-        launches: `run_ranks` first.
-        machine: cores and load when it was measured.
-    """
+    """All launchers, `run_ranks` first, measured in turns in one run; each call starts `ranks` ranks on the CPU."""
 
     ranks: int
     launches: tuple[Launches, ...]

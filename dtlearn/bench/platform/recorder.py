@@ -37,12 +37,10 @@ class RecorderResult(Result):
     """Times with and without the recorder, in seconds, measured in turns on rank 0.
 
     Attributes:
-        ranks: how many, on CPU over gloo.
         call: {"without": of each round, "with": ...}, of a pause and an all-reduce of one number in a group of one.
         step: likewise, of one step of a GPT under torch's DDP.
         step_cpu: likewise, the processor time of such a step, which other programs disturb less.
         parameters: of that GPT.
-        machine: cores and load when it was measured.
     """
 
     ranks: int

@@ -26,12 +26,7 @@ from .machine import check_shared_memory
 
 @dataclass(frozen=True)
 class Section:
-    """What was found on one machine, or of all together.
-
-    Attributes:
-        title: which.
-        checks: in the order of the table.
-    """
+    """What was found on one machine, or of all together."""
 
     title: str
     checks: tuple[Check, ...]
@@ -39,12 +34,10 @@ class Section:
 
 @dataclass(frozen=True)
 class LabReport:
-    """All that was found.
+    """All that was found: of the head, of each node, of all of them together, and the seconds that it took.
 
     Attributes:
         lab: the file, and how many machines and ranks it has.
-        sections: the head, each node, all of them together.
-        seconds: that it took.
     """
 
     lab: str

@@ -109,12 +109,7 @@ def check_host_name(name: str, seconds: float | None, patience: float) -> Check:
 
 
 def check_other_ranks(table: dict[int, tuple[int, str]], own: int) -> Check:
-    """Ranks of other programs, and ranks that lost theirs.
-
-    Args:
-        table: see `own_processes`.
-        own: pid of this process's own agent.
-    """
+    """Ranks of other programs, and ranks that lost theirs. `own`: pid of this process's own agent."""
     name = "other ranks"
     # What was forked from an agent still shows the agent's command line: the reapers of its runs, and their ranks.
     ours = {pid: parent for pid, (parent, line) in table.items() if "dtlearn.runtime.agent.server" in line}

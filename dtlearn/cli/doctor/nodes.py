@@ -86,14 +86,7 @@ def check_cores(node: NodeConfig, cores: int) -> Check:
 
 
 def check_gpus(node: NodeConfig, seen: int, lines: list[str] | None, visible: str | None) -> Check:
-    """The GPUs of its ranks.
-
-    Args:
-        node: what lab.toml wants.
-        seen: how many torch sees there.
-        lines: see `node_facts.query_gpus`.
-        visible: CUDA_VISIBLE_DEVICES there.
-    """
+    """The GPUs of its ranks. `seen`: by torch; `lines`: see `facts.query_gpus`; `visible`: CUDA_VISIBLE_DEVICES."""
     if not node.gpus:
         if seen:
             return Check("GPUs", "ok", f"torch sees {seen}; ranks run on the CPU, as `slots` says (`gpus` uses them)")
@@ -110,12 +103,7 @@ def check_gpus(node: NodeConfig, seen: int, lines: list[str] | None, visible: st
 
 
 def check_clock(within_ns: int, wall: float) -> Check:
-    """How well its clock is known.
-
-    Args:
-        within_ns: by how much the head may be wrong about the clock that times calls.
-        wall: seconds by which its wall clock is ahead of the head's.
-    """
+    """How well the head knows the clock that times calls, and by how many seconds its wall clock is ahead (`wall`)."""
     text = f"calls are timed to {within_ns / 1e6:.2f} ms"
     if abs(wall) > _WALL:
         advice = "Cells do not mind; Slurm, logs and files do. `timedatectl` there: is it synchronised?"

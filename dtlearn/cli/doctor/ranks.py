@@ -38,14 +38,7 @@ def gpu_text(line: str) -> str:
 
 
 def check_gpus(seen: int, listed: list[str] | None, facts: TorchFacts, visible: str | None) -> Check:
-    """The GPUs.
-
-    Args:
-        seen: how many torch sees.
-        listed: a line for each that the driver lists; None without a driver.
-        facts: what torch says of itself.
-        visible: CUDA_VISIBLE_DEVICES, None if it is not set.
-    """
+    """The GPUs. `seen`: by torch; `listed`: by the driver, None without one; `visible`: CUDA_VISIBLE_DEVICES."""
     if seen and not listed:
         return Check("GPUs", "ok", f"torch sees {seen}")
     if seen and listed:

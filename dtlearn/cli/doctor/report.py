@@ -31,13 +31,7 @@ _PATIENCE = 3.0  # seconds for the look-up of this machine's name
 
 @dataclass(frozen=True)
 class Outlook:
-    """Whether a chapter runs on this machine.
-
-    Attributes:
-        slug, ranks: the chapter, and the most ranks that it starts.
-        runs: yes or no.
-        reason: what stops it; "" if nothing does.
-    """
+    """Whether a chapter, which starts `ranks` ranks at the most, runs on this machine, and if not, for which reason."""
 
     slug: str
     ranks: int
@@ -47,14 +41,7 @@ class Outlook:
 
 @dataclass(frozen=True)
 class Report:
-    """All that the doctor found.
-
-    Attributes:
-        checks: in the order of the table.
-        chapters: those that are ready.
-        num_planned: chapters that are not written yet.
-        seconds: that it took.
-    """
+    """All that the doctor found, of the machine and of the chapters that are ready, and the seconds that it took."""
 
     checks: tuple[Check, ...]
     chapters: tuple[Outlook, ...]

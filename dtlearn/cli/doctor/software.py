@@ -30,12 +30,9 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda,
 
 @dataclass(frozen=True)
 class TorchFacts:
-    """What torch says of itself.
+    """What torch says of itself: its build, "2.13.0+cpu", for which CUDA (None: without), with which backends.
 
     Attributes:
-        version: "2.13.0+cpu".
-        cuda: CUDA version that it was built for; None for a build without.
-        gloo, nccl: whether it was built with that backend.
         error: the last line that it said, if it could not be loaded.
     """
 

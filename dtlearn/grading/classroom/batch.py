@@ -33,8 +33,6 @@ class Plan:
     """How a class is graded.
 
     Attributes:
-        course: the manifest.
-        exercises: those to grade.
         secret: seeds of all inputs come from it, so that they cannot be known before; the same for all students.
         hidden: folder of further checks, or None.
         isolation: how the ranks of a submission are shut in; see `shut_in`.

@@ -32,10 +32,8 @@ def export(
     """Write everything below `folder`; see `docs/instructor.md` for the files.
 
     Args:
-        folder: of the results.
-        verdicts: by submission.
-        students: identities, by submission.
-        level: how much of hidden cases students are told.
+        verdicts, students: by submission.
+        level: of what students are told.
         graded: now, with a time zone.
         meanings: of the codes that only single chapters use.
     """

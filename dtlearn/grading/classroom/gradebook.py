@@ -39,10 +39,9 @@ def nbgrader_csv(
     """A row per submission and exercise.
 
     Args:
-        verdicts: of the class.
-        students: by submission; see `read_students`.
-        handed_in: by submission; with a time zone.
-        due: by exercise; with a time zone.
+        students: see `read_students`.
+        handed_in: by submission.
+        due: by exercise.
         penalties: points off for lateness, by submission and exercise.
 
     Raises:
@@ -73,8 +72,7 @@ def canvas_csv(
     """A row per student, a column per exercise.
 
     Args:
-        verdicts: of the class.
-        students: by submission; see `read_students`.
+        students: see `read_students`.
         columns: by exercise, the heading of its column; for an assignment that Canvas has already, take over the one
             that Canvas exports, "Average the gradients (48151)". Default: the exercise's id, which makes a new one.
     """

@@ -18,12 +18,11 @@ from ..verdict import Result, Verdict
 
 
 def gradescope(verdicts: Sequence[Verdict], *, level: Level = "category", leaderboard: bool = False) -> str:
-    """The text of results.json.
+    """The text of results.json, of one submission.
 
     Args:
-        verdicts: of one submission.
-        level: how much of hidden cases is told. "after-due-date": their tests become visible then, with their
-            category. "full": for a submission of the staff's.
+        level: of hidden cases. "after-due-date": their tests become visible then, with their category. "full": for a
+            submission of the staff's.
         leaderboard: with one row for each exercise that passed: the most bytes that a rank handed over.
     """
     made: dict[str, Any] = {

@@ -41,13 +41,12 @@ def lti_scores(
     """JSON lines: `{"exercise": ..., "score": {the LTI object}}`; the exercise says which line item it belongs to.
 
     Args:
-        verdicts: of the class.
-        students: by submission; see `read_students`. Where it has no `lti_user_id`, the `student_id` stands for it.
-        graded: when, with a time zone; platforms refuse a score that is older than theirs.
-        level: how much of hidden cases the comment tells; learners see it.
+        students: see `read_students`. Where it has no `lti_user_id`, the `student_id` stands for it.
+        graded: when; platforms refuse a score that is older than theirs.
+        level: of the comment, which learners see.
 
     Raises:
-        ValueError: no time zone.
+        ValueError: `graded` has no time zone.
     """
     if graded.tzinfo is None:
         raise ValueError(f"{graded} has no time zone: use datetime(..., tzinfo=...)")

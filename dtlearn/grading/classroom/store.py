@@ -14,10 +14,7 @@ from .submissions import safe_name
 
 
 class ResultStore:
-    """A folder of verdicts: `<folder>/<student>/<exercise id>.json`.
-
-    Args:
-        folder: made if it is not there.
+    """A folder of verdicts, made if it is not there: `<folder>/<student>/<exercise id>.json`.
 
     Raises:
         ValueError: it cannot be written.

@@ -25,7 +25,6 @@ class Submission:
 
     Attributes:
         student: the name of the folder or zip file.
-        path: where it lies.
         answers: `{exercise id: text}`.
         files: `{exercise id: the name of the file inside the submission}`.
         problems: files that were refused, and why.

@@ -25,9 +25,7 @@ class ExerciseSummary:
     """One exercise over the class.
 
     Attributes:
-        exercise, title: of it.
-        submissions: how many.
-        passed: how many passed.
+        submissions, passed: how many.
         codes: `(code, how many submissions it is the first fault of, its meaning)`, the most frequent first.
         bands: submissions by share of the points, as in `BANDS`; without those that need a person.
         mean, median: of these scores.
@@ -57,13 +55,7 @@ class ExerciseSummary:
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """The class.
-
-    Attributes:
-        submissions: how many.
-        exercises: in the order in which they come.
-        needs_a_person: `(submission, exercise, what happened)`: the grader failed there.
-    """
+    """The class. `needs_a_person`: `(submission, exercise, what happened)` where the grader failed."""
 
     submissions: int
     exercises: tuple[ExerciseSummary, ...]
@@ -75,12 +67,7 @@ class ClassSummary:
 
 
 def summarise(verdicts: Class, *, meanings: Mapping[str, str]) -> ClassSummary:
-    """Count. The result is for teachers: hidden cases are told in full.
-
-    Args:
-        verdicts: by submission.
-        meanings: of the codes that only single chapters use.
-    """
+    """Count. For teachers: hidden cases are told in full. `meanings`: of codes that only single chapters use."""
     by_exercise: dict[str, list[Verdict]] = {}
     people = []
     for submission, made in verdicts.items():

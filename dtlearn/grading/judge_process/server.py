@@ -37,11 +37,7 @@ class Cancelled(BaseException):
 
 
 class Server:
-    """Grades one request after another.
-
-    Args:
-        out: where the answers go.
-    """
+    """Grades one request after another, and writes the answers to `out`."""
 
     def __init__(self, out: IO[str]) -> None:
         self._out = out

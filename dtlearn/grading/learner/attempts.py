@@ -30,7 +30,6 @@ class Attempt:
     """One kept attempt.
 
     Attributes:
-        number: from 1.
         path: its text.
         time: when it was made, in seconds since 1970.
         verdict: None if it was not graded to its end, or the file is damaged.

@@ -50,8 +50,6 @@ def find_check(course: Course, exercise: Exercise, folder: Path | None = None) -
     """The check of an exercise, loaded by its path: the grader knows no check by name.
 
     Args:
-        course: the manifest.
-        exercise: one of its exercises.
         folder: of hidden checks, `<folder>/<slug>/<name>.py`; None: those of the course.
 
     Raises:

@@ -89,7 +89,6 @@ def grade_file(
     """Grade an answer.
 
     Args:
-        course, exercise: from the manifest.
         path: the file; None: the exercise's own.
         source: its text, if it is not to be read from there.
         seed: for the inputs; None: a new one.

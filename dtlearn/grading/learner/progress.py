@@ -21,7 +21,6 @@ class Row:
     """One exercise.
 
     Attributes:
-        exercise: its entry in the manifest.
         standing: "started" means that its file is no longer the stub, and was not graded yet.
         score: the best.
         tier: of the best; "" unless passed.

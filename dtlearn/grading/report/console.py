@@ -17,14 +17,7 @@ _COLOURS = {"passed": "32", "failed": "31", "timeout": "33", "crashed": "31", "e
 
 
 def console(verdict: Verdict, *, level: Level = "category", colour: bool = False, width: int = WIDTH) -> str:
-    """The whole report, ending in a newline.
-
-    Args:
-        verdict: to be shown.
-        level: how much of hidden cases is told.
-        colour: with escape sequences; see `wants_colour`.
-        width: columns.
-    """
+    """The whole report, ending in a newline. `colour`: with escape sequences; see `wants_colour`."""
     shown = learner_view(verdict, level)
     paint = _painter(colour)
     if shown.state == "not-attempted":

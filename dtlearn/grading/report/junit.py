@@ -27,13 +27,7 @@ _KINDS = {
 
 
 def junit(verdicts: Sequence[Verdict], *, level: Level = "category", graded: datetime | None = None) -> str:
-    """The XML document.
-
-    Args:
-        verdicts: of one submission.
-        level: how much of hidden cases is told.
-        graded: when; left out if None.
-    """
+    """The XML document of one submission. `graded`: when; left out if None."""
     shown = [learner_view(v, level) for v in verdicts]
     root = ET.Element("testsuites", name="dtlearn")
     for verdict in shown:
