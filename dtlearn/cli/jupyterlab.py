@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from ..course import Chapter, Course, load_course
+from ..grading.learner.workplace import own_copy, own_notebook, renew, sentence, update
 from ..runtime.device import place
 from ..runtime.errors import LaunchError
 from ..runtime.machine.cores import num_cores
@@ -43,14 +44,38 @@ def add_command(commands: Any) -> None:
         run,
     )
     parser.add_argument("chapter", nargs="?", default=FIRST, help=f"ch01 or ch01_ranks (default: {FIRST})")
+    parser.add_argument(
+        "--fresh", action="store_true", help="begin the chapter anew; the notebook that you have is kept in work/kept/"
+    )
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
     parser.add_argument("--port", type=port, help="the port to try first (default: 8888); if taken, another is used")
     parser.add_argument("--ip", help="the address to listen on (default: localhost, for this machine only)")
+    update = add_example_parser(
+        commands,
+        "update",
+        "Bring your copies of notebooks to the course's version, as after a `git pull`. Your answers stay, and so do "
+        "the notebooks that you have: they are kept in work/kept/.",
+        "dtlearn update ch01",
+        run_update,
+    )
+    update.add_argument("chapter", nargs="?", help="ch01 or ch01_ranks (default: all)")
 
 
 def run(options: argparse.Namespace) -> int:
     """Open the chapter that the options name."""
-    return open_lab(load_course(), options.chapter, options.no_browser, options.port, options.ip)
+    course = load_course()
+    if options.fresh:
+        print(renew(course, find_chapter(course, options.chapter), with_answers=False))
+    return open_lab(course, options.chapter, options.no_browser, options.port, options.ip)
+
+
+def run_update(options: argparse.Namespace) -> int:
+    """Update the copies of one chapter, or of all."""
+    course = load_course()
+    names = [options.chapter] if options.chapter else [chapter.slug for chapter in course.chapters if chapter.ready]
+    for name in names:
+        print(update(course, find_chapter(course, name)))
+    return 0
 
 
 def open_lab(
@@ -66,9 +91,13 @@ def open_lab(
     environment = server_environment(os.environ)
     if problem := installation_problem(environment):
         raise LaunchError(f"{problem}. {INSTALL}")
-    print(f"{chapter.title}: {chapter.question} ({chapter.notebook})")
+    own = own_notebook(course, chapter).relative_to(course.root)
+    print(f"{chapter.title}: {chapter.question} ({own})")
+    state = own_copy(course, chapter)
+    if state != "current":
+        print(sentence(state, course, chapter))
     print(where_ranks_run(chapter.ranks, num_cores(), _num_gpus()), flush=True)
-    command = server_command(course.root, chapter.notebook, no_browser, port, ip, os.geteuid() == 0)
+    command = server_command(course.root, own, no_browser, port, ip, os.geteuid() == 0)
     # Its own session: Ctrl-C reaches this process alone, which then ends the server without a question.
     server = subprocess.Popen(
         command,
@@ -82,7 +111,7 @@ def open_lab(
         take_endings()  # a closed terminal ends the server as Ctrl-C does
         info = _wait_for_server(server)
         if info is not None:
-            print(f"\n  {notebook_url(info, chapter.notebook)}\n")
+            print(f"\n  {notebook_url(info, own)}\n")
             if "SSH_CONNECTION" in os.environ and not ip:
                 tunnel = f"{info['port']}:localhost:{info['port']}"
                 print(f"Over ssh, first on your own computer: ssh -L {tunnel} THIS_MACHINE")

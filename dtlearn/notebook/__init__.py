@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
+
+from ..course import find_root
+from .frontend import is_live
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -15,3 +19,10 @@ def load_ipython_extension(shell: Any) -> None:
     start_judge()
     shell.register_magics(RanksMagics)
     shell.register_magics(ExerciseMagics)
+    _say_whose_notebook()
+
+
+def _say_whose_notebook() -> None:
+    """Say so if somebody works in the notebook that git tracks: the next version of the course would replace it."""
+    if is_live() and Path.cwd() == find_root() / "notebooks":
+        print("This is the course's own notebook. `dtlearn lab` opens a copy of yours, in work/, which updates keep.")

@@ -113,10 +113,11 @@ def settle(course: Course, exercise: Exercise, text: str) -> Subject:
         course, exercise: from the manifest.
         text: of the cell, as it is graded; the file has the task too.
     """
-    file, stub = places(course, exercise).stub, stub_text(course, exercise)
-    name = file.relative_to(course.root).as_posix()
+    place, stub = places(course, exercise), stub_text(course, exercise)
+    file, current = place.answer, place.current
+    name = current.relative_to(course.root).as_posix()
     try:
-        there = read_answer(file) if file.exists() else None
+        there = read_answer(current) if current.exists() else None
     except ValueError as error:
         return Subject(text, (f"{error}. The cell was graded and not saved there.",))
     if stub is not None and same_text(text, stub):
@@ -131,9 +132,10 @@ def settle(course: Course, exercise: Exercise, text: str) -> Subject:
             if kept.name.startswith("copy-"):  # no attempt: the file was edited by other means than a cell
                 notes.append(f"{name} held another text; it is kept as {kept.relative_to(course.root).as_posix()}.")
         whole = with_task(text, stub or "")
-        if there != whole:
+        if there != whole or not file.exists():
             write_answer(file, whole)
     except OSError as error:
+        name = file.relative_to(course.root).as_posix()
         notes.append(f"{name} could not be written ({error.strerror or error}); this cell was graded all the same.")
     return Subject(text, tuple(notes))
 

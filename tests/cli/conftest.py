@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.grading.small_course import small_course
+from tests.grading.small_course import answer_file, small_course
 
 
 @pytest.fixture
@@ -16,4 +16,4 @@ def course(tmp_path, monkeypatch):
 @pytest.fixture
 def file(course):
     """Where the learner's answer lies."""
-    return course.root / "exercises" / "ch01_small" / "average.py"
+    return answer_file(course)

@@ -89,6 +89,14 @@ def small_course(root: Path, seconds: float = 10.0) -> Course:
     return course
 
 
+def answer_file(course: Course) -> Path:
+    """The learner's file of its exercise, which holds the stub yet."""
+    path = places(course, course.exercise(ID)).answer
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(STUB)
+    return path
+
+
 def commit(root: Path) -> None:
     """Put all of it under git."""
     git = shutil.which("git")

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from IPython.core.error import UsageError
 
+from dtlearn.course import load_course
 from dtlearn.grading.learner import attempts
 from dtlearn.grading.learner.stubs import to_cell, to_file, with_task, without_task
 from dtlearn.notebook import exercise as magic
-from tests.grading.small_course import ENDLESS, ID, RIGHT, STUB, WRONG, small_course
+from tests.grading.small_course import ENDLESS, ID, RIGHT, STUB, WRONG, answer_file, small_course
 from tests.notebook.kernel import Notebook
 
 SETUP = """\
@@ -42,9 +43,7 @@ def kernel(tmp_path_factory, root):
 
 @pytest.fixture
 def file(root):
-    path = root / "exercises" / "ch01_small" / "average.py"
-    path.write_text(STUB)
-    return path
+    return answer_file(load_course(root))
 
 
 @pytest.fixture
@@ -147,7 +146,7 @@ def test_an_untouched_cell_never_replaces_work(live, file):
     file.write_text(WRONG)
     said = shown(live.run(cell(CELL)))
     assert "DTL-VALUE-FACTOR" in said
-    assert "This cell holds the untouched stub; your work in exercises/ch01_small/average.py was graded" in flat(said)
+    assert "This cell holds the untouched stub; your work in work/ch01_small/average.py was graded" in flat(said)
     assert file.read_text() == WRONG
 
 
@@ -244,7 +243,7 @@ def test_work_that_cannot_be_kept_is_not_replaced(tmp_path):
     subject = magic.settle(course, course.exercise(ID), WRONG)
     assert subject.source == WRONG and path.read_text() == RIGHT
     (note,) = subject.notes
-    assert note.startswith("exercises/ch01_small/average.py could not be written (")
+    assert note.startswith("work/ch01_small/average.py could not be written (")
 
 
 def test_without_a_course_it_is_said(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
@@ -30,7 +31,7 @@ def add_command(commands: Any) -> None:
         run,
     )
     parser.add_argument("what", nargs="?", help="ch01.name or ch01 (default: every exercise)")
-    parser.add_argument("--file", type=Path, help="the answer, if it is not in exercises/; needs one exercise")
+    parser.add_argument("--file", type=Path, help="the answer, if it is not in work/; needs one exercise")
     parser.add_argument("--seed", type=int, help="of the inputs, to repeat what a report shows")
     for name, (words, _) in FORMATS.items():
         parser.add_argument(f"--{name}", type=existing_folder_of, metavar="FILE", help=words)
@@ -73,10 +74,13 @@ def grade_one(
 ) -> Verdict | None:
     """Grade one exercise and print its report. None, and a message, if the grader could not start."""
     from ...grading.learner.grade_file import grade_file
+    from ...grading.learner.workplace import make_answers
 
     def progress(result: Result, done: int, total: int) -> None:
         show_line(progress_line(result, done, total))
 
+    with contextlib.suppress(OSError):  # where nothing can be written the stub is graded
+        make_answers(course, [exercise])
     try:
         verdict = grade_file(course, exercise, file, seed=seed, progress=progress)
     except LaunchError as error:

@@ -41,19 +41,19 @@ def reset(course: Course, exercise: Exercise) -> str:
         ValueError: the course has no solutions to make a stub from.
         DtlearnError: the answer cannot be kept, or the file not be written; then it is as it was.
     """
-    stub, file = stub_text(course, exercise), places(course, exercise).stub
-    name = file.relative_to(course.root).as_posix()
+    stub, place = stub_text(course, exercise), places(course, exercise)
+    name = place.answer.relative_to(course.root).as_posix()
     if stub is None:
         raise ValueError(f"{exercise.id} has no solution here to make its stub from")
     try:
         # Whatever bytes it holds are kept as they are.
-        held = file.read_bytes().decode("utf-8", "surrogateescape") if file.exists() else None
-        if held == stub:
+        held = place.current.read_bytes().decode("utf-8", "surrogateescape") if place.current.exists() else None
+        if held == stub and place.answer.exists():
             return f"{name} is the stub already"
         kept = None
-        if held is not None:
+        if held not in (None, stub):
             kept = attempts.keep_copy(attempts.attempts_folder(course.root, exercise.id), held)
-        write_answer(file, stub)
+        write_answer(place.answer, stub)
     except OSError as error:
         raise DtlearnError(
             f"{name} was not reset: {error.filename or 'a file'} cannot be written ({error.strerror})"

@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     if not options.diff:
         print(f"# {name}\n{''.join(lines)}", end="")
         return 0
-    yours = read_answer(place.stub).splitlines(keepends=True)
-    shown = difflib.unified_diff(yours, lines, place.stub.relative_to(course.root).as_posix(), name)
+    yours = read_answer(place.current).splitlines(keepends=True)
+    shown = difflib.unified_diff(yours, lines, place.current.relative_to(course.root).as_posix(), name)
     print("".join(line if line.endswith("\n") else f"{line}\n" for line in shown) or "no difference\n", end="")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 from ...course import load_course
 from ...grading.learner.exercise_files import places
+from ...grading.learner.workplace import make_answers
 from ..arguments import add_example_parser
 from .grade import choose, grade_one
 
@@ -33,7 +35,9 @@ def run(options: argparse.Namespace) -> int:
     """Watch until interrupted."""
     course = load_course()
     chosen = choose(course, options.what)
-    by_file = {places(course, exercise).stub: exercise for exercise in chosen}
+    with contextlib.suppress(OSError):  # then it is the stubs that are watched
+        make_answers(course, chosen)
+    by_file = {places(course, exercise).current: exercise for exercise in chosen}
     names = ", ".join(path.relative_to(course.root).as_posix() for path in by_file)
     try:
         print(f"watching {names}; Ctrl-C ends this", flush=True)

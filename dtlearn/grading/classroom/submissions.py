@@ -72,7 +72,8 @@ def read_submission(path: Path, course: Course, exercises: Iterable[Exercise]) -
         members = list(_members(path, problems))
     except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         return Submission(student, path, problems=(f"the submission cannot be read: {error}",))
-    for name in sorted(members, key=lambda n: (n.count("/"), n)):
+    # A whole course may be handed in: the learner's own files, in work/, come before the stubs.
+    for name in sorted(members, key=lambda n: ("work" not in PurePosixPath(n).parts, n.count("/"), n)):
         exercise = _exercise_of(name, wanted)
         if exercise is None:
             continue

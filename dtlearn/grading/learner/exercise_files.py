@@ -19,15 +19,22 @@ class Places:
     """The files of one exercise.
 
     Attributes:
-        stub: what the learner edits, `exercises/<slug>/<name>.py`.
+        answer: the learner's own, `work/<slug>/<name>.py`.
+        stub: what it begins as, `exercises/<slug>/<name>.py`.
         solution: what it is generated from, `solutions/<slug>/<name>.py`.
         wrong: folder of wrong answers, `tests/course/wrong/<slug>/<name>/`.
     """
 
     slug: str
+    answer: Path
     stub: Path
     solution: Path
     wrong: Path
+
+    @property
+    def current(self) -> Path:
+        """Where the learner's work is to be read: their own file, or the stub's while there is none."""
+        return self.answer if self.answer.exists() else self.stub
 
 
 def places(course: Course, exercise: Exercise) -> Places:
@@ -35,6 +42,7 @@ def places(course: Course, exercise: Exercise) -> Places:
     name = f"{exercise.name}.py"
     return Places(
         slug,
+        course.root / "work" / slug / name,
         course.root / "exercises" / slug / name,
         course.root / "solutions" / slug / name,
         course.root / "tests" / "course" / "wrong" / slug / exercise.name,

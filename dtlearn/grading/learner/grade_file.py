@@ -105,7 +105,7 @@ def grade_file(
     from ..judging.grade import grade
     from ..judging.run_case import Answer
 
-    path = places(course, exercise).stub if path is None else path
+    path = places(course, exercise).current if path is None else path
     text = read_answer(path) if source is None else source
     check = find_check(course, exercise)
     if untouched(course, exercise, text):

@@ -56,7 +56,7 @@ def _row(course: Course, exercise: Exercise) -> Row:
 
 def _was_edited(course: Course, exercise: Exercise) -> bool:
     try:
-        return not untouched(course, exercise, read_answer(places(course, exercise).stub))
+        return not untouched(course, exercise, read_answer(places(course, exercise).current))
     except ValueError:  # no file, or one that cannot be read
         return False
 

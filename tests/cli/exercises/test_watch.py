@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dtlearn.cli.exercises import watch
-from tests.grading.small_course import ID, RIGHT, WRONG, small_course
+from tests.grading.small_course import ID, RIGHT, WRONG, answer_file, small_course
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -90,8 +90,8 @@ sys.exit(cli.main(["watch", "ch01.average"]))
 
 
 def test_each_save_is_graded_until_an_interrupt(tmp_path):
-    root = small_course(tmp_path / "kurs ü").root
-    file = root / "exercises" / "ch01_small" / "average.py"
+    course = small_course(tmp_path / "kurs ü")
+    root, file = course.root, answer_file(course)
     file.write_text(WRONG)
     with subprocess.Popen(
         [sys.executable, "-c", _WATCH, str(root)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT
@@ -109,6 +109,6 @@ def test_each_save_is_graded_until_an_interrupt(tmp_path):
                 process.send_signal(signal.SIGINT)
         guard.cancel()
     assert process.returncode == 0
-    assert said.index("watching exercises/ch01_small/average.py") < said.index("DTL-VALUE-FACTOR")
+    assert said.index("watching work/ch01_small/average.py") < said.index("DTL-VALUE-FACTOR")
     assert said.index("DTL-VALUE-FACTOR") < said.index("PASSED") < said.index("no longer watching")
     assert "Traceback" not in said and "\x1b" not in said and ID in said

@@ -14,8 +14,9 @@ def small(tmp_path):
 def test_the_parts_of_an_exercise_have_their_places(small):
     place = places(small, small.exercise(ID))
     assert place.slug == "ch01_small"
-    found = [p.relative_to(small.root).as_posix() for p in (place.stub, place.solution, place.wrong)]
+    found = [p.relative_to(small.root).as_posix() for p in (place.answer, place.stub, place.solution, place.wrong)]
     assert found == [
+        "work/ch01_small/average.py",
         "exercises/ch01_small/average.py",
         "solutions/ch01_small/average.py",
         "tests/course/wrong/ch01_small/average",

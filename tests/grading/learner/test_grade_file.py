@@ -2,7 +2,7 @@ import pytest
 
 from dtlearn.grading.learner import attempts, grade_file
 from dtlearn.grading.learner.exercise_files import places
-from tests.grading.small_course import ID, RIGHT, STUB, WRONG, small_course
+from tests.grading.small_course import ID, RIGHT, STUB, WRONG, answer_file, small_course
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def exercise(course):
 
 @pytest.fixture
 def file(course, exercise):
-    return places(course, exercise).stub
+    return answer_file(course)
 
 
 def kept(course):
@@ -68,7 +68,7 @@ def test_a_fault_names_the_file_inside_the_course(course, exercise, file, tmp_pa
     file.write_text(RIGHT.replace("total = x.clone()", "1 / 0"))
     verdict = grade_file.grade_file(course, exercise)
     told = "\n".join(verdict.first_fault.details)
-    assert "exercises/ch01_small/average.py" in told and str(tmp_path) not in told
+    assert "work/ch01_small/average.py" in told and str(tmp_path) not in told
     assert verdict.first_fault.line == RIGHT.splitlines().index("    total = x.clone()") + 1
 
 
