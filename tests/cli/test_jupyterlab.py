@@ -16,7 +16,7 @@ import nbformat
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from dtlearn.cli import jupyterlab
+from dtlearn.cli import jupyterlab, main
 from dtlearn.course import Course, load_course
 from dtlearn.runtime.errors import LaunchError
 from dtlearn.runtime.machine.run_guarded import descendants
@@ -48,6 +48,23 @@ def test_a_missing_notebook_is_told_with_what_to_do(tmp_path):
     (course.root / NOTEBOOK).unlink()
     with pytest.raises(ValueError, match="make notebooks"):
         jupyterlab.find_chapter(course, "ch01")
+
+
+def test_a_copy_is_opened_begun_anew_and_updated(tmp_path, monkeypatch, capsys):
+    course = make_course(tmp_path)
+    monkeypatch.setattr(jupyterlab, "load_course", lambda: course)
+    monkeypatch.setattr(jupyterlab, "open_lab", lambda course, name, *_: print(f"opened {name}") or 0)
+    assert main(["update", "ch01"]) == 0
+    assert capsys.readouterr().out == "Your copy is work/ch01_ranks.ipynb; the course's own notebook stays as it is.\n"
+    assert main(["update"]) == 2  # chapter 2 is not here
+    assert "ch02_collectives.ipynb is missing" in capsys.readouterr().err
+    assert main(["lab", "--fresh", "ch01"]) == 0
+    said = capsys.readouterr().out
+    assert "the one before is work/kept/ch01_ranks-001.ipynb" in said and said.endswith("opened ch01\n")
+    (course.root / "work/ch01_ranks.ipynb").unlink()
+    (course.root / "work/ch01_ranks.ipynb").mkdir()
+    assert main(["update", "ch01"]) == 1
+    assert "your copies belong in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -180,10 +197,10 @@ def test_the_real_lab_opens_the_notebook_and_leaves_nothing(tmp_path, end):
     try:
         assert "version" in json.loads(running.ask("/api"))
         assert (running.address.port == port) == (end == signal.SIGINT)
-        assert running.address.path == "/lab/tree/notebooks/ch01_ranks.ipynb"
+        assert running.address.path == "/lab/tree/work/ch01_ranks.ipynb"
         assert "<title>JupyterLab</title>" in running.ask(running.address.path)
-        assert json.loads(running.ask("/api/contents/notebooks/ch01_ranks.ipynb"))["type"] == "notebook"
-        wanted = {"path": str(NOTEBOOK), "type": "notebook", "kernel": {"name": "python3"}}
+        assert json.loads(running.ask("/api/contents/work/ch01_ranks.ipynb"))["type"] == "notebook"
+        wanted = {"path": "work/ch01_ranks.ipynb", "type": "notebook", "kernel": {"name": "python3"}}
         session = json.loads(running.ask("/api/sessions", wanted))
         wait_until_ready(tmp_path / "JUPYTER_RUNTIME_DIR" / f"kernel-{session['kernel']['id']}.json")
         started = commands(descendants(running.process.pid))
