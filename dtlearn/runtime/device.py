@@ -94,8 +94,6 @@ def check_world_size(world_size: object) -> int:
 
 def default_size() -> int:
     """2 ranks on a machine with less than 8 GiB of memory, otherwise 4."""
-    try:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return 4
-    return 2 if memory < 8 << 30 else 4
+    import psutil
+
+    return 2 if psutil.virtual_memory().total < 8 << 30 else 4

@@ -50,11 +50,10 @@ class NotSendable(DtlearnError, ValueError):
     code = "DTL-NOT-SENDABLE"
 
 
-class RankError(DtlearnError, RuntimeError):
-    """A rank failed. The message starts with the first cause; `failures` has all of them, first cause first.
+class _RanksEnded(DtlearnError):
+    """What is known of ranks that did not do what they were asked.
 
     Attributes:
-        failures: one `Failure` per failed rank, the first cause first.
         output: `{rank: text}` printed until then.
         record: what the ranks communicated until then, if the run was recorded.
         last_calls: `{rank: its last calls}`, where they are known.
@@ -65,11 +64,22 @@ class RankError(DtlearnError, RuntimeError):
     last_calls: Mapping[int, Sequence[Event]] = MappingProxyType({})
     lost: tuple[int, ...] = ()
 
-    def __init__(self, message: str, failures: tuple[Failure, ...] = (), output: Mapping[int, str] | None = None):
+    def __init__(self, message: str, output: Mapping[int, str] | None) -> None:
         super().__init__(message)
+        self.output = dict(output or {})
+
+
+class RankError(_RanksEnded, RuntimeError):
+    """A rank failed. The message starts with the first cause.
+
+    Attributes:
+        failures: one `Failure` per failed rank, the first cause first.
+    """
+
+    def __init__(self, message: str, failures: tuple[Failure, ...] = (), output: Mapping[int, str] | None = None):
+        super().__init__(message, output)
         self.failures = failures
         self.code = failures[0].code if failures else "DTL-RANK-LOST"
-        self.output = dict(output or {})
 
     @property
     def rank(self) -> int | None:
@@ -90,21 +100,13 @@ class RanksDisagree(RankError):
         self.code = diagnosis.code
 
 
-class RanksTimeout(DtlearnError, TimeoutError):
+class RanksTimeout(_RanksEnded, TimeoutError):
     """The time limit passed. `stuck` says where every rank stood.
 
     Attributes:
         diagnosis: what two looks at the ranks tell: a loop, slow work, or neither; None where nobody looked.
         stuck: one `Stuck` per rank.
-        output: `{rank: text}` printed until then.
-        record: what the ranks communicated until then, if the run was recorded.
-        last_calls: `{rank: its last calls}`, where they are known.
-        lost: the ranks of a notebook whose variables are lost.
     """
-
-    record: Record | None = None
-    last_calls: Mapping[int, Sequence[Event]] = MappingProxyType({})
-    lost: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -113,9 +115,8 @@ class RanksTimeout(DtlearnError, TimeoutError):
         output: Mapping[int, str] | None = None,
         diagnosis: Diagnosis | None = None,
     ):
-        super().__init__(message)
+        super().__init__(message, output)
         self.stuck = stuck
-        self.output = dict(output or {})
         self.diagnosis = diagnosis
         self.code = diagnosis.code if diagnosis else "DTL-TIMEOUT"
 

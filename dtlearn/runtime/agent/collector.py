@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import wire
-from ..faults.failure import Failure, first_cause_first, is_peer_loss
+from ..faults.failure import Failure, first_cause_first
 from ..machine.limits import Limits
 from ..machine.memory import oom_kills
 from ..machine.patience import TO_SAY_THE_SAME
@@ -179,16 +179,8 @@ class Collector:
         if header["kind"] == "result":
             state.result = blob
         elif header["kind"] == "error":
-            message = header["message"]
-            state.failure = Failure(
-                rank=rank,
-                kind="raised",
-                type=header["type"],
-                message=message,
-                traceback=header["traceback"],
-                time_ns=header["time_ns"],
-                consequence=is_peer_loss(message),
-            )
+            about = (header[key] for key in ("type", "message", "traceback", "time_ns"))
+            state.failure = Failure.raised(rank, *about)
         elif header["kind"] == "ready":
             state.ready = header["connection"]
         elif header["kind"] == "incomplete":

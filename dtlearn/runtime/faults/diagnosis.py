@@ -86,7 +86,8 @@ def describe_call(event: Event) -> str:
     parts = [f"{event.op} #{event.group_seq + 1}"]
     if event.peer is not None:
         parts.append(f"{peer_word(event.op)} {event.peer}")
-    parts += [str(event.detail[k]) for k in ("reduce_op",) if k in event.detail]
+    if "reduce_op" in event.detail:
+        parts.append(event.detail["reduce_op"])
     if "tag" in event.detail:
         parts.append(f"tag {event.detail['tag']}")
     if event.dtype and event.shape is not None:

@@ -49,6 +49,11 @@ class Failure:
     time_ns: int = 0
     consequence: bool = False
 
+    @classmethod
+    def raised(cls, rank: int, type: str, message: str, traceback: str, time_ns: int) -> Failure:
+        """Of a rank that says that it raised."""
+        return cls(rank, "raised", type, message, traceback, time_ns, is_peer_loss(message))
+
     @property
     def code(self) -> str:
         """What kind of failure it is, a key of `faults.codes.ADVICE`."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-_FRAME = re.compile(r'File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)')
+_FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
 # Functions of torch that wait for other ranks and are not in the call log (`recording/` logs the communication).
 _WAITING = frozenset({"init_process_group", "destroy_process_group", "new_subgroups", "init_device_mesh"})
 
@@ -48,13 +48,6 @@ class Frame:
         return f"line {self.line}: {self.code}" if self.code else f"line {self.line} in {self.name}"
 
 
-@dataclass(frozen=True)
-class _Raw:
-    file: str
-    line: int
-    name: str
-
-
 def read_stack(path: Path, source: Source = no_source) -> tuple[Frame, ...]:
     """The learner's frames of the last stack dump in a file, outermost first; () if there is none.
 
@@ -65,14 +58,13 @@ def read_stack(path: Path, source: Source = no_source) -> tuple[Frame, ...]:
     with contextlib.suppress(OSError):
         text = path.read_text()
         main = text.rsplit("Current thread", 1)[-1] if "Current thread" in text else text
-        entries = [m.groupdict() for m in _FRAME.finditer(main.split("\n\n")[0])]
-        return own_frames([(f["file"], int(f["line"]), f["name"]) for f in reversed(entries)], source)
+        entries = _FRAME.findall(main.split("\n\n")[0])
+        return own_frames([(file, int(line), name) for file, line, name in reversed(entries)], source)
     return ()
 
 
 def own_frames(stack: Sequence[tuple[str, int, str]], source: Source = no_source) -> tuple[Frame, ...]:
     """The learner's frames of a stack of (file, line, function), outermost first."""
-    raw = [_Raw(*entry) for entry in stack]
     # faulthandler writes names in ASCII, with escapes: a folder "ü" is "\\xfc" there.
     places = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))
     foreign = (
@@ -82,20 +74,17 @@ def own_frames(stack: Sequence[tuple[str, int, str]], source: Source = no_source
         "<string>",
     )
     frames = []
-    for number, frame in enumerate(raw):
-        if frame.file.startswith(foreign):
+    inside = ""  # the outermost function that waits, of torch's below the next frame of the learner's
+    for file, line, name in reversed(stack):
+        if file.startswith(foreign):
+            inside = name if name in _WAITING else inside
             continue
-        below = []
-        for other in raw[number + 1 :]:
-            if not other.file.startswith(foreign):
-                break
-            below.append(other.name)
-        inside = next((name for name in below if name in _WAITING), "")
-        text = source(frame.file) or "".join(linecache.getlines(frame.file))
+        text = source(file) or "".join(linecache.getlines(file))
         lines = text.splitlines()
-        code = lines[frame.line - 1].strip() if 0 < frame.line <= len(lines) else ""
-        frames.append(Frame(frame.file, frame.line, frame.name, code, enclosing_loop(text, frame.line), inside))
-    return tuple(frames)
+        code = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+        frames.append(Frame(file, line, name, code, enclosing_loop(text, line), inside))
+        inside = ""
+    return tuple(reversed(frames))
 
 
 @functools.lru_cache(maxsize=64)

@@ -8,7 +8,9 @@ time is over; whoever waits for it or for its future (DDP's reducer, a functiona
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
+import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +22,7 @@ import torch.distributed as dist
 from ..recording import dispatch
 from ..recording.operators import Call, unboxed_work
 from .link import Link
-from .shared_clock import LinkClock, Ticket, now, port
+from .shared_clock import LinkClock, Ticket, port
 from .timer import Timer, sleep_until, wake_on_time
 
 _MESSAGES = 1024  # Works of messages that are kept alive until they are waited for
@@ -36,13 +38,16 @@ class Delay:
 
     def __init__(self, path: Path, rank: int) -> None:
         self._path, self._rank = path, rank
-        self._clock: LinkClock | None = None
         self._link = Link()
         self._timer = Timer()
         self._called_off = threading.Event()
         self._numbers: Counter[int] = Counter()  # transfers entered, by lane
         self._entered = threading.local()
         self._pending: OrderedDict[int, _MessageWork] = OrderedDict()
+
+    @functools.cached_property
+    def _clock(self) -> LinkClock:
+        return LinkClock(self._path)  # of ranks that are never emulated there is none
 
     def use(self, link: dict[str, Any] | None, era: str) -> None:
         """Emulate a link (as `Link.to_plain` tells it) from now on; None: none.
@@ -54,7 +59,6 @@ class Delay:
             return
         wake_on_time()
         self._link = Link.from_plain(link)
-        self._clock = self._clock or LinkClock(self._path)
         self._clock.begin(era)
         self._numbers.clear()
         self._pending.clear()
@@ -67,8 +71,8 @@ class Delay:
         self._timer.hurry()
 
     def entered(self, call: Call) -> None:
-        self._entered.ticket = ticket = self._ticket(call, now())
-        if ticket is not None and self._clock is not None:
+        self._entered.ticket = ticket = self._ticket(call, time.monotonic_ns())
+        if ticket is not None:
             self._clock.enter(ticket)
 
     def delayed(self, call: Call, result: Any) -> Any:
@@ -76,7 +80,7 @@ class Delay:
             return result
         work = unboxed_work(result)
         if call.op in ("isend", "irecv"):
-            message = _MessageWork(work, lambda: self._message_end(call, ticket, work), self._forget)
+            message = _MessageWork(work, lambda: self._message_end(call, ticket, work), self._pending)
             self._pending[id(message)] = message
             if len(self._pending) > _MESSAGES:
                 self._pending.popitem(last=False)
@@ -106,32 +110,26 @@ class Delay:
         levels = [across for across, one in ((True, layout.between), (False, layout.inside)) if one.width > 1]
         ports = tuple(tuple(port(r, across, half) for across in levels for half in (False, True)) for r in ranks)
         hold = _ns(self._link.seconds(call.op, nbytes, ranks))
-        return self._take(f"{_name(call.group)}|{ranks}", ranks.index(self._rank), ports, hold, 0, at)
+        return self._take(f"{call.group.group_name}|{ranks}", ranks.index(self._rank), ports, hold, 0, at)
 
     def _message(self, call: Call, ends: tuple[int, int], nbytes: int, at: int) -> Ticket:
         across, level = self._link.crosses(*ends), self._link.between(*ends)
         ports = ((port(ends[0], across, False),), (port(ends[1], across, True),))
         receives = ends[1] == self._rank
         hold, extra = _ns(nbytes / level.bandwidth), _ns(level.latency) if receives else 0
-        return self._take(f"{_name(call.group)}|{ends}|{call.tag}", int(receives), ports, hold, extra, at)
+        return self._take(f"{call.group.group_name}|{ends}|{call.tag}", int(receives), ports, hold, extra, at)
 
     def _take(self, lane: str, member: int, ports: Any, hold: int, extra: int, at: int) -> Ticket:
-        assert self._clock is not None
         place = self._clock.lane(lane)
         number, self._numbers[place] = self._numbers[place], self._numbers[place] + 1
         return Ticket(place, number, member, ports, hold, extra, at)
 
     def _sleep(self, ticket: Ticket) -> None:
         try:
-            sleep_until(self._end(ticket), self._called_off)
+            sleep_until(self._clock.end(ticket), self._called_off)
         except BaseException:  # interrupted: the next call need not wait for the rest of this one
-            assert self._clock is not None
             self._clock.release(ticket)
             raise
-
-    def _end(self, ticket: Ticket) -> int:
-        assert self._clock is not None
-        return self._clock.end(ticket)
 
     def _message_end(self, call: Call, ticket: Ticket | None, work: Any) -> None:
         """Wait until a message is through, on the thread that asks."""
@@ -139,13 +137,9 @@ class Delay:
         if ticket is None:  # only now is it known who sent
             source = dist.get_global_rank(call.group, work._source_rank())
             nbytes = sum(t.numel() * t.element_size() for t in call.tensors)
-            ticket = self._message(call, (source, self._rank), nbytes, now())
-            assert self._clock is not None
+            ticket = self._message(call, (source, self._rank), nbytes, time.monotonic_ns())
             self._clock.enter(ticket)
         self._sleep(ticket)
-
-    def _forget(self, message: _MessageWork) -> None:
-        self._pending.pop(id(message), None)
 
     def _later(self, work: Any, ticket: Ticket) -> Any:
         """A Work that ends with the real one and the emulated time."""
@@ -157,7 +151,7 @@ class Delay:
             except Exception as error:  # of whatever type: who waits gets it
                 future.set_exception(error)
                 return
-            end = 0 if self._called_off.is_set() else self._end(ticket)
+            end = 0 if self._called_off.is_set() else self._clock.end(ticket)
             self._timer.at(end, lambda: future.set_result(value))
 
         work.get_future().add_done_callback(real_part_ended)
@@ -169,9 +163,9 @@ class Delay:
 class _MessageWork(dist.Work):
     """The Work of a send or receive: gloo's have no future, they end when somebody waits."""
 
-    def __init__(self, work: Any, finish: Callable[[], None], ended: Callable[[_MessageWork], None]) -> None:
+    def __init__(self, work: Any, finish: Callable[[], None], pending: dict[int, _MessageWork]) -> None:
         super().__init__()
-        self._real, self._finish, self._ended = work, finish, ended
+        self._real, self._finish, self._pending = work, finish, pending
         self._done = False
 
     def wait(self, timeout: Any = None) -> bool:
@@ -180,7 +174,7 @@ class _MessageWork(dist.Work):
                 self._finish()
             finally:
                 self._done = True
-                self._ended(self)
+                self._pending.pop(id(self), None)
         return True
 
     def is_completed(self) -> bool:
@@ -196,10 +190,6 @@ def _members(group: Any) -> list[int]:
         if group._get_backend(torch.device("cpu")).name() == "gloo":
             return dist.get_process_group_ranks(group)
     return []
-
-
-def _name(group: Any) -> str:
-    return str(group.group_name)
 
 
 def _ns(seconds: float) -> int:

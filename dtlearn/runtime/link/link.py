@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..device import Placement
@@ -144,13 +144,11 @@ class Link:
 
     def to_plain(self) -> dict[str, Any]:
         """As plain values, for the way to a rank; `from_plain` reads them."""
-        inside = None if self.inside is None else self.inside.to_plain()
-        return {"latency": self.latency, "bandwidth": self.bandwidth, "inside": inside, "n": self.ranks_per_node}
+        return asdict(self)
 
     @classmethod
     def from_plain(cls, data: dict[str, Any]) -> Link:
-        inside = None if data["inside"] is None else cls.from_plain(data["inside"])
-        return cls(data["latency"], data["bandwidth"], inside, data["n"])
+        return cls(**{**data, "inside": data["inside"] and cls.from_plain(data["inside"])})
 
 
 def connect(placement: Placement, link: object) -> Placement:

@@ -12,7 +12,6 @@ import hashlib
 import mmap
 import os
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -152,8 +151,3 @@ class LinkClock:
                 yield
             finally:
                 fcntl.flock(self._file, fcntl.LOCK_UN)
-
-
-def now() -> int:
-    """The time of this machine, in ns."""
-    return time.monotonic_ns()

@@ -31,8 +31,7 @@ def node_facts() -> dict[str, Any]:
 
     Returns:
         name, addresses, seconds: this machine's name, the addresses that it stands for here, and what looking it up
-            took (None: longer than `patience`).
-        patience: seconds.
+            took (None: longer than `patience`, in seconds).
         memory: bytes, (all, free); None if not known.
         shared_memory: bytes of /dev/shm; None if there is none.
         gpus: see `query_gpus`.
@@ -78,7 +77,8 @@ class HostNameLookUp:
 
     def _look_up(self) -> None:
         with contextlib.suppress(OSError):  # "not found", said at once, stalls nothing
-            self.addresses = sorted({str(found[4][0]) for found in socket.getaddrinfo(self.name, None) or []})
+            entries = socket.getaddrinfo(self.name, None) or []
+            self.addresses = sorted({str(address[0]) for *_, address in entries})
         self._seconds = time.monotonic() - self._begun
 
 

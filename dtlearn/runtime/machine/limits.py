@@ -12,8 +12,7 @@ from ..faults.failure import Failure
 from .memory import GIB
 
 MEMORY_VARIABLE = "DTLEARN_RANK_MEMORY"  # GiB that a rank may use; 0: as much as there is
-# Measured: a rank that trains a small model holds 0.14 GiB of its own, the process that starts ranks 0.12.
-RANK_MEMORY, AGENT_MEMORY = GIB * 14 // 100, GIB * 12 // 100
+RANK_MEMORY = GIB * 14 // 100  # measured: what a rank that trains a small model holds of its own
 _LEAST = GIB  # of a rank's limit: torch alone has set aside 0.3 GiB when the rank begins
 _OUT_OF_MEMORY = ("MemoryError", "_ArrayMemoryError", "OutOfMemoryError", "bad_alloc")
 _TEXTS = ("can't allocate memory", "Cannot allocate memory", "std::bad_alloc", "can't start new thread")
@@ -41,18 +40,12 @@ class Limits:
     output: int = 1 << 19
 
     def __post_init__(self) -> None:
-        for name in ("memory", "cpu_seconds", "processes", "file_size", "output"):
-            value = getattr(self, name)
+        for name, value in vars(self).items():
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
                 raise ValueError(f"Limits({name}=...) takes a whole number of 1 or more, or None; got {value!r}")
 
     def apply(self, device: str, level: int) -> None:
-        """Hold this process, and all that it will start, to the limits. It cannot lift them again.
-
-        Args:
-            device: of the rank.
-            level: of isolation.
-        """
+        """Hold this process, a rank, and all that it will start, to the limits. It cannot lift them again."""
         wanted = {
             resource.RLIMIT_CORE: 0,  # a dump of a rank is as large as its memory, and nobody reads it
             resource.RLIMIT_CPU: self.cpu_seconds,
@@ -86,8 +79,7 @@ def default_limits(num_ranks: int, free: int | None) -> Limits:
     text = os.environ.get(MEMORY_VARIABLE, "").strip()
     if text:
         try:
-            gibibytes = float(text)
-            memory = int(gibibytes * GIB)
+            memory = int(float(text) * GIB)
             if memory < 0:
                 raise ValueError
         except (ValueError, OverflowError):

@@ -31,8 +31,8 @@ def memory() -> tuple[int, int] | None:
 
 def free_memory() -> int | None:
     """Bytes of memory that are free to use; None if not known."""
-    found = memory()
-    return found[1] if found else None
+    total_and_free = memory()
+    return total_and_free and total_and_free[1]
 
 
 def oom_kills() -> int:

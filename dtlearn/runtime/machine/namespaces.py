@@ -193,10 +193,10 @@ def try_here() -> tuple[int, str]:
     """Try it in this process, which is changed by it. Returns the level, and why it is not higher, or ""."""
     if sys.platform != "linux":
         return 0, f"{sys.platform} cannot tie the life of a process to its parent's"
-    told = ctypes.c_int()
+    set_signal = ctypes.c_int()
     if not die_with_parent() or not adopt_orphans():
         return 0, "prctl is forbidden here"
-    if _libc().prctl(_PR_GET_PDEATHSIG, ctypes.byref(told)) or told.value != 9:
+    if _libc().prctl(_PR_GET_PDEATHSIG, ctypes.byref(set_signal)) or set_signal.value != 9:
         return 0, "prctl has no effect here"
     try:
         enter()
@@ -227,5 +227,4 @@ def _try_inside() -> str:
 
 
 if __name__ == "__main__":
-    found = try_here()
-    print(json.dumps(found))
+    print(json.dumps(try_here()))

@@ -13,24 +13,21 @@ from .patience import TO_VANISH
 
 
 def descendants(pid: int) -> list[int]:
-    """Processes below `pid`, children first (Linux; elsewhere [])."""
-    found: list[int] = []
-    waiting = [pid]
-    while waiting:
-        below = children(waiting.pop())
-        found += below
-        waiting += below
-    return found
+    """Processes below `pid`, children before theirs (Linux; elsewhere [])."""
+    below = children(pid)
+    for child in below:  # grows while it is gone through
+        below += children(child)
+    return below
 
 
 def children(pid: int) -> list[int]:
     """Processes whose parent is `pid`, also those that have ended and that it has not waited for; [] if unknown."""
-    found: list[int] = []
+    pids: list[int] = []
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children") as file:
-                found += [int(p) for p in file.read().split()]
-    return found
+                pids += map(int, file.read().split())
+    return pids
 
 
 def start_time(pid: int) -> int | None:
@@ -68,8 +65,8 @@ def sweep(
     deadline = time.monotonic() + patience
     while True:
         with contextlib.suppress(ChildProcessError):
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                ended(*found)
+            while (child := os.waitpid(-1, os.WNOHANG))[0]:
+                ended(*child)
         if alone:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)

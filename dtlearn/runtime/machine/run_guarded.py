@@ -13,11 +13,10 @@ import select
 import signal
 import subprocess
 import sys
-import time
 
 from .namespaces import adopt_orphans
 from .patience import TO_END_POLITELY
-from .processes import descendants, take_interrupts
+from .processes import sweep, take_interrupts
 
 
 def main(command: list[str]) -> int:
@@ -42,15 +41,7 @@ def _end_all(process: subprocess.Popen[bytes]) -> None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(TO_END_POLITELY)
-    deadline = time.monotonic() + TO_END_POLITELY
-    while (left := descendants(os.getpid())) and time.monotonic() < deadline:
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                continue
-        time.sleep(0.01)
+    sweep(patience=TO_END_POLITELY)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..faults.diagnosis import describe_call
 from ..record.event import Event
+from ..record.operations import OPERATIONS
 
 
 @dataclass(frozen=True)
@@ -68,13 +69,7 @@ def recent(keep: int = 8) -> list[dict[str, Any]] | None:
 
 def entry(fields: Mapping[str, Any]) -> TraceEntry:
     """An entry as a rank tells it."""
-    return TraceEntry(
-        fields["op"],
-        int(fields["seq"] or 0),
-        fields["group"],
-        tuple(map(tuple, fields["shapes"])),
-        bool(fields["done"]),
-    )
+    return TraceEntry(**{**fields, "seq": fields["seq"] or 0, "shapes": tuple(map(tuple, fields["shapes"]))})
 
 
 def differs(calls: Sequence[Event], entries: Sequence[TraceEntry]) -> str:
@@ -92,16 +87,7 @@ def differs(calls: Sequence[Event], entries: Sequence[TraceEntry]) -> str:
 
 
 # Operations of Python that are built of others.
-_BENEATH = frozenset(
-    {
-        "new_group",
-        "all_gather_object",
-        "gather_object",
-        "broadcast_object_list",
-        "scatter_object_list",
-        "monitored_barrier",
-    }
-)
+_BENEATH = frozenset(name for name, operation in OPERATIONS.items() if not operation.payload) - {"barrier"}
 # What the backends call it: gloo makes an all_reduce of a reduce_scatter.
 _SPELLINGS = {
     "all_gather_into_tensor": ("all_gather", "_all_gather_base", "all_gather_into_tensor", "all_gather_base"),

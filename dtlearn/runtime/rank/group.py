@@ -35,53 +35,36 @@ class RankGroup:
     """How this rank joins the default group, generation after generation.
 
     Attributes:
-        rank, world_size, backend, device: as `torch.distributed` spells them.
-        store_dir: a new, private directory that all ranks of this run see.
-        timeout: seconds after which a collective gives up by itself (the second net; the launcher is the first).
-        store_address: "address:port" of a store for ranks on several hosts, used instead of `store_dir`.
+        spec: what the rank was told. A collective gives up by itself after its `group_timeout` (the second net; the
+            launcher is the first).
         generation: how often the group was made again.
     """
 
-    rank: int
-    world_size: int
-    backend: str
-    device: str
-    store_dir: Path
-    timeout: float
-    store_address: str = ""
+    spec: RankSpec
     generation: int = 0
     _sockets: dict[int, int] = field(default_factory=dict)  # file descriptor -> inode, of the groups' connections
-
-    @classmethod
-    def of(cls, spec: RankSpec) -> RankGroup:
-        """The group of a rank that was told this."""
-        run_dir, store = Path(spec.run_dir), spec.place.store
-        return cls(spec.rank, spec.world_size, spec.backend, spec.device, run_dir, spec.group_timeout, store)
 
     def init(self) -> None:
         """Join the default group of this generation. All ranks call it."""
         import torch
         import torch.distributed as dist
 
+        spec = self.spec
         # A file that was used before makes ranks meet the dead of the last run: a new name for every generation.
         name = f"store-{self.generation}"
-        if self.store_address:
-            store = connect(self.store_address, name, self.timeout)
+        if address := spec.place.store:  # of ranks on several hosts
+            store = connect(address, name, spec.group_timeout)
         else:
-            store = dist.FileStore(str(self.store_dir / name), self.world_size)
-        options: dict[str, Any] = {}
-        if self.backend == "nccl":
-            torch.cuda.set_device(self.device)
-            options["device_id"] = torch.device(self.device)
-        elif self.device != "cpu":
-            torch.cuda.set_device(self.device)
+            store = dist.FileStore(str(Path(spec.run_dir, name)), spec.world_size)
+        if spec.device != "cpu":
+            torch.cuda.set_device(spec.device)
         dist.init_process_group(
-            self.backend,
+            spec.backend,
             store=store,
-            rank=self.rank,
-            world_size=self.world_size,
-            timeout=timedelta(seconds=self.timeout),
-            **options,
+            rank=spec.rank,
+            world_size=spec.world_size,
+            timeout=timedelta(seconds=spec.group_timeout),
+            device_id=torch.device(spec.device) if spec.backend == "nccl" else None,
         )
 
     def remake(self, generation: int) -> None:
@@ -102,7 +85,7 @@ class RankGroup:
         Returns:
             How many connections were cut. The groups are unusable afterwards: call `remake`.
         """
-        if self.backend == "nccl":
+        if self.spec.backend == "nccl":
             from torch.distributed.distributed_c10d import _abort_process_group
 
             _abort_process_group()

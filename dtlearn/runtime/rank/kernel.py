@@ -170,7 +170,7 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
     run_dir = Path(spec.run_dir)
     try:
         calls = start_log(spec, channel)
-        group = RankGroup.of(spec)
+        group = RankGroup(spec)
         group.follow_new_groups()
         group.generation = first["generation"]
         group.init()

@@ -18,7 +18,7 @@ from ..machine.limits import Limits
 from ..machine.memory import go_first_when_memory_runs_out
 from ..recording import clock
 from .preload import note_what_was_used
-from .spec import STACK_SIGNAL, RankSpec
+from .spec import STACK_SIGNAL, RankSpec, stack_file
 
 
 def become_rank(spec: RankSpec, channel: socket.socket, output_fd: int, parent_pid: int) -> None:
@@ -107,5 +107,5 @@ def _take_environment(spec: RankSpec) -> None:
     numpy.random.seed()
     torch.set_num_threads(1)
     faulthandler.enable(file=2)
-    stacks = open(spec.stack_file(), "w")  # noqa: SIM115 - must stay open for as long as the process lives
+    stacks = open(stack_file(spec.run_dir, spec.rank), "w")  # noqa: SIM115 - must stay open for as long as the process lives
     faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=True)

@@ -76,10 +76,6 @@ class RankSpec:
     def place(self) -> NodePlace:
         return NodePlace(**self.node)
 
-    def stack_file(self) -> Path:
-        """Where this rank writes its stack when it gets `STACK_SIGNAL`."""
-        return stack_file(self.run_dir, self.rank)
-
     def environment(self) -> dict[str, str]:
         """What `torchrun` would set, and one thread; the network interface unless the user chose another."""
         place = self.place
@@ -104,6 +100,7 @@ class RankSpec:
 
 
 def stack_file(run_dir: str | Path, rank: int) -> Path:
+    """Where a rank writes its stack when it gets `STACK_SIGNAL`."""
     return Path(run_dir) / f"stack-{rank}.txt"
 
 

@@ -13,14 +13,13 @@ from ..faults.stacks import own_frames
 
 
 def main_thread() -> dict[str, Any]:
-    """The learner's frames on the main thread, outermost first, as data and as text; and the CPU time used so far."""
+    """The learner's frames on the main thread, outermost first; and the CPU time used so far."""
     ident = threading.main_thread().ident
     frame = sys._current_frames().get(ident) if ident is not None else None
     stack = traceback.extract_stack(frame) if frame is not None else []
     frames = own_frames([(entry.filename, entry.lineno or 0, entry.name) for entry in stack])
     return {
         "frames": [asdict(one) for one in frames],
-        "stack": [str(one) for one in frames],
         "cpu_seconds": time.process_time(),
     }
 

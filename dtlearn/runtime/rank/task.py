@@ -65,7 +65,7 @@ def _run(spec: RankSpec, task: dict[str, Any], blob: bytes, channel: socket.sock
     os.environ.update(task.get("env", {}))
     run_dir = Path(spec.run_dir)
     start_log(spec, channel)
-    group = RankGroup.of(spec)
+    group = RankGroup(spec)
     group.follow_new_groups()
     if task["init_group"]:
         group.init()

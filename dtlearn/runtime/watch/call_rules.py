@@ -7,7 +7,7 @@ depends on the operation: a scatter's root hands in a list and the others nothin
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from ..faults.diagnosis import Diagnosis, parted_hint, places_hint
@@ -24,19 +24,13 @@ from .message_rules import (
     settled_messages,
 )
 
-_CODES = {
-    "peer": "DTL-COLL-ROOT",
-    "detail.reduce_op": "DTL-COLL-OP",
-    "dtype": "DTL-COLL-DTYPE",
-    "shape": "DTL-COLL-SHAPE",
-    "detail.ranks": "DTL-COLL-ORDER",
-}
-_WORDS = {
-    "peer": ("root", "roots"),
-    "detail.reduce_op": ("the reduction", "reductions"),
-    "dtype": ("dtype", "dtypes"),
-    "shape": ("shape", "shapes"),
-    "detail.ranks": ("the ranks", "ranks"),
+# What must be equal -> the code where it is not, and its name for one value and for several.
+_UNEQUAL = {
+    "peer": ("DTL-COLL-ROOT", "root", "roots"),
+    "detail.reduce_op": ("DTL-COLL-OP", "the reduction", "reductions"),
+    "dtype": ("DTL-COLL-DTYPE", "dtype", "dtypes"),
+    "shape": ("DTL-COLL-SHAPE", "shape", "shapes"),
+    "detail.ranks": ("DTL-COLL-ORDER", "the ranks", "ranks"),
 }
 
 
@@ -106,7 +100,8 @@ def by_group(views: Mapping[int, RankView]) -> dict[str, dict[int, dict[int, Eve
     return calls
 
 
-def members(group: str, views: Mapping[int, RankView]) -> list[int]:
+def members(group: str, views: Collection[int]) -> list[int]:
+    """The ranks of a group, of which there may be views or not."""
     ranks = group.split("|")[0]
     return sorted(views) if not ranks[:1].isdigit() else [int(r) for r in ranks.split(",")]
 
@@ -123,10 +118,10 @@ def _compare(calls: Mapping[int, Event]) -> Diagnosis | None:
     uneven = any(e.detail.get("uneven") for e in calls.values())  # NCCL can gather parts of different sizes
     for what in operation_of(first.op).must_be_equal:
         if not (uneven and what == "shape") and len({_attribute(e, what) for e in calls.values()}) > 1:
-            single, several = _WORDS[what]
+            code, single, several = _UNEQUAL[what]
             values = {r: f"{single} {_attribute(e, what)}" for r, e in calls.items()}
             headline = f"{parties_text(values, f'call {first.op} with ', 'with ', f'different {several}')}, {number}"
-            return Diagnosis(_CODES[what], headline, tuple(calls), calls, states)
+            return Diagnosis(code, headline, tuple(calls), calls, states)
     return None
 
 

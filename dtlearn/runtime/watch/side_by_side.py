@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from ..faults.diagnosis import describe_call
 from ..record.event import Event
 from ..words import columns, ranks_text
+from .call_rules import RankView, by_group, members
 
 
 def side_by_side(last_calls: Mapping[int, Sequence[Event]], keep: int = 8) -> list[str]:
@@ -16,16 +17,10 @@ def side_by_side(last_calls: Mapping[int, Sequence[Event]], keep: int = 8) -> li
         last_calls: `{rank: its last calls}`.
         keep: rows of each table, the latest.
     """
-    collectives: dict[str, dict[int, dict[int, Event]]] = {}
-    for rank, events in last_calls.items():
-        for event in events:
-            if not event.is_p2p and not event.detail.get("local"):
-                collectives.setdefault(event.group_key, {}).setdefault(rank, {})[event.group_seq] = event
     lines: list[str] = []
-    for key, calls in collectives.items():
+    for key, calls in by_group({rank: RankView(events, None, False) for rank, events in last_calls.items()}).items():
         name = key.split("|")[0]
-        members = sorted(last_calls) if not name[:1].isdigit() else [int(r) for r in name.split(",")]
-        here = {rank: calls.get(rank, {}) for rank in members if rank in last_calls}
+        here = {rank: calls.get(rank, {}) for rank in members(key, last_calls) if rank in last_calls}
         lines += _table("all ranks" if name == "world" else f"group {name}", here, keep)
     for rank, events in sorted(last_calls.items()):
         if messages := [event for event in events if event.is_p2p][-keep:]:

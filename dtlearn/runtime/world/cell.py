@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import Any
 
 from ..errors import RanksInterrupted
-from ..faults.failure import Failure, is_peer_loss
+from ..faults.failure import Failure
 from ..output import Sink
 from ..watch.verdict import find_error
 from ..words import ranks_text
@@ -115,10 +114,12 @@ class Cell(Task):
         for message in client.replies():
             if message["parent_header"].get("msg_id") == ours and rank not in self.replied:
                 self.replied.add(rank)
-                if counts := message["metadata"].get("ranks"):
+                if counts := message["metadata"].get("ranks", {}):
                     self.counts[rank] = counts
-                if message["content"]["status"] != "ok":
-                    self.failed.append(_raised(rank, message))
+                if (content := message["content"])["status"] != "ok":
+                    name, traceback = content.get("ename", content["status"]), "\n".join(content.get("traceback", []))
+                    time_ns = counts.get("time_ns", 0)
+                    self.failed.append(Failure.raised(rank, name, content.get("evalue", ""), traceback, time_ns))
 
     def listen(self) -> None:
         super().listen()
@@ -126,17 +127,3 @@ class Cell(Task):
 
     def notice(self, text: str) -> None:
         self._sink.notice(text)
-
-
-def _raised(rank: int, message: dict[str, Any]) -> Failure:
-    content = message["content"]
-    text = str(content.get("evalue", ""))
-    return Failure(
-        rank=rank,
-        kind="raised",
-        type=str(content.get("ename", content["status"])),
-        message=text,
-        traceback="\n".join(content.get("traceback", [])),
-        time_ns=message["metadata"].get("ranks", {}).get("time_ns", 0),
-        consequence=is_peer_loss(text),
-    )

@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import pickles
 from ..errors import RankError
-from ..faults.failure import Failure, is_peer_loss
+from ..faults.failure import Failure
 from ..words import ranks_text
 from .cell import finish
 from .rank_client import RankClient
@@ -66,6 +66,5 @@ class Request(Task):
             if answer["status"] == "ok":
                 self.values[rank] = bytes((message.get("buffers") or [b""])[0])
             else:
-                consequence = is_peer_loss(answer["message"])
-                text = (answer["type"], answer["message"], answer["traceback"])
-                self.failed.append(Failure(rank, "raised", *text, answer["time_ns"], consequence))
+                about = (answer[key] for key in ("type", "message", "traceback", "time_ns"))
+                self.failed.append(Failure.raised(rank, *about))

@@ -17,6 +17,11 @@ import torch.distributed as dist
 
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.rank.group import RankGroup, _is_connection, _open_sockets
+from dtlearn.runtime.rank.spec import NodePlace, RankSpec
+
+
+def spec_of(rank, size, folder):
+    return RankSpec("run", rank, size, "gloo", "cpu", folder, {}, "/", [], 60.0, vars(NodePlace.alone(rank, size)))
 
 
 class Member:
@@ -24,7 +29,7 @@ class Member:
 
     def __init__(self, folder):
         self.folder, self.rank, self.size = Path(folder), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        self.group = RankGroup(self.rank, self.size, "gloo", "cpu", self.folder, timeout=60.0)
+        self.group = RankGroup(spec_of(self.rank, self.size, folder))
         self.group.follow_new_groups()
         self.group.init()
         self.cutter = threading.Thread(target=self._cut)
@@ -121,7 +126,7 @@ def test_other_sockets_are_never_cut(tmp_path, member):
 
 
 def test_a_descriptor_that_was_given_to_another_file_is_left_alone():
-    group = RankGroup(0, 1, "gloo", "cpu", Path("/nowhere"), 1.0)
+    group = RankGroup(spec_of(0, 1, "/nowhere"))
     one, two = socket.socketpair()
     with one, two:
         inode = _open_sockets()[one.fileno()]

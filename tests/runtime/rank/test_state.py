@@ -5,7 +5,7 @@ from dtlearn.runtime.faults.stacks import Frame
 from dtlearn.runtime.rank.state import group_sequence, main_thread
 
 
-def test_the_main_thread_is_told_as_data_and_as_text_from_another_thread():
+def test_the_main_thread_is_told_as_data_from_another_thread():
     import threading
 
     told = []
@@ -15,9 +15,9 @@ def test_the_main_thread_is_told_as_data_and_as_text_from_another_thread():
         time.sleep(0.01)
     state = told[0]
     ours = [frame for frame in state["frames"] if frame["file"] == __file__]
-    assert ours[-1]["name"] == "test_the_main_thread_is_told_as_data_and_as_text_from_another_thread"
+    assert ours[-1]["name"] == "test_the_main_thread_is_told_as_data_from_another_thread"
     assert ours[-1]["loop"][0] == "while"
-    assert state["stack"] == [str(Frame(**frame)) for frame in state["frames"]]
+    assert "asking.is_alive" in str(Frame(**ours[-1])) or "time.sleep" in str(Frame(**ours[-1]))
     assert state["cpu_seconds"] > 0
 
 

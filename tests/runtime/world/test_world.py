@@ -5,7 +5,9 @@ import signal
 import tempfile
 import threading
 import time
+from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
@@ -221,9 +223,9 @@ def test_spaces_and_foreign_letters_in_folders_do_no_harm(temp_root, tmp_path, m
 
 
 def test_the_default_number_of_ranks_depends_on_memory(monkeypatch):
-    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1 << 20}[name])
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=4 << 30))
     assert default_size() == 2
-    monkeypatch.setattr(os, "sysconf", lambda name: {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1 << 22}[name])
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=16 << 30))
     assert default_size() == 4
 
 
