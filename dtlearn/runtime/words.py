@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import TypeVar
 
+V = TypeVar("V", bound=Hashable)
 _SECOND_STEPS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9))
 
 
@@ -41,11 +43,17 @@ def ranks_text(ranks: list[int]) -> str:
     return ("rank " if len(ranks) == 1 else "ranks ") + text
 
 
+def by_value(values: Mapping[int, V]) -> dict[V, list[int]]:
+    """The ranks of each value."""
+    ranks: dict[V, list[int]] = {}
+    for rank, value in values.items():
+        ranks.setdefault(value, []).append(rank)
+    return ranks
+
+
 def parties_text(values: Mapping[int, str], verb: str, again: str, many: str) -> str:
     """ "ranks 0 and 2 call all_reduce, rank 1 calls barrier"; with more than three parties: "... call `many`"."""
-    parties: dict[str, list[int]] = {}
-    for rank, value in values.items():
-        parties.setdefault(value, []).append(rank)
+    parties = by_value(values)
     if len(parties) > 3:
         return f"{ranks_text(list(values))} {verb}{many}"
     texts: list[str] = []
@@ -57,8 +65,7 @@ def parties_text(values: Mapping[int, str], verb: str, again: str, many: str) ->
 
 def incomplete(faults: Mapping[int, str]) -> str:
     """Which ranks' records lack something, and why, for a person; "" if none does. `faults`: {rank: reason}."""
-    told = [f"the record of rank {rank} is incomplete: {reason}" for rank, reason in sorted(faults.items()) if reason]
-    return "\n".join(told)
+    return "\n".join(f"the record of rank {rank} is incomplete: {why}" for rank, why in sorted(faults.items()) if why)
 
 
 def columns(rows: Sequence[Sequence[str]], right: Collection[int] = (), indent: str = "  ") -> list[str]:

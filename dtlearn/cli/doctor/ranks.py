@@ -120,11 +120,11 @@ def try_cells() -> Check:
     try:
         world = World(2)
         ready = time.monotonic() - begun
-        outcome = world.execute("pass", timeout=_PATIENCE, sink=Sink())
+        world.execute("pass", timeout=_PATIENCE, sink=Sink())
+        cell = time.monotonic() - begun - ready
     except Exception as error:  # whatever it is, chapters would meet it too
         return Check("cells on ranks", "problem", f"2 ranks failed: {first_line(error)}", _ADVICE)
     finally:
         if world is not None:
             world.stop()
-    text = f"2 ranks ready in {ready:.2f} s, an empty cell takes {outcome.seconds * 1e3:.0f} ms"
-    return Check("cells on ranks", "ok", text)
+    return Check("cells on ranks", "ok", f"2 ranks ready in {ready:.2f} s, an empty cell takes {cell * 1e3:.0f} ms")

@@ -46,12 +46,12 @@ class RankKernel(IPythonKernel):
 
     async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """Run a cell under the number that the notebook gave it, so that tracebacks name the learner's cell."""
-        told = parent["metadata"].get("ranks", {})
-        if self.shell is not None and "number" in told:
-            self.shell.execution_count = told["number"]
+        numbers = parent["metadata"].get("ranks", {})
+        if self.shell is not None and "number" in numbers:
+            self.shell.execution_count = numbers["number"]
         PrintedText.cap.restart()
-        self._restart_log(told.get("cell", 0))
-        self.begun = told.get("cell", 0)
+        self._restart_log(numbers.get("cell", 0))
+        self.begun = numbers.get("cell", 0)
         try:
             await super().execute_request(stream, ident, parent)
         finally:
@@ -71,89 +71,82 @@ class RankKernel(IPythonKernel):
 
     def _made(self, before: Counter[tuple[str, str, bool]]) -> dict[str, int]:
         """How many calls were made since the log had those of `before`."""
-        made = Counter(self.calls.numbers)
-        made.subtract(before)
-        calls = sum(made.values())
-        collectives = made.pop(("world", "", False), 0)
+        since = Counter(self.calls.numbers)
+        since.subtract(before)
+        calls, collectives = since.total(), since["world", "", False]
         # The others are of sub-groups and point-to-point: legally different on each rank.
-        return {
-            "calls": calls,
-            "collectives": collectives,
-            "others": calls - collectives,
-            "sequence": group_sequence(),
-        }
+        others = calls - collectives
+        return {"calls": calls, "collectives": collectives, "others": others, "sequence": group_sequence()}
 
     async def rank_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """On the main thread: push, gather, last, remake, link."""
-        self._serve(stream, ident, parent, self._task)
-
-    async def rank_side_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """On the control thread, whatever the main thread does: state, abort."""
-        self._serve(stream, ident, parent, self._side)
-
-    def _serve(self, stream: Any, ident: Any, parent: dict[str, Any], do: Any) -> None:
+        """On the main thread: push, gather, call, last, remake, link. Tells how many calls it made, too."""
         asked = parent["content"]
-        try:
-            content, body = do(asked, [bytes(b) for b in parent.get("buffers", [])])
-        except BaseException as error:  # whatever a learner's code raises belongs in the reply, sys.exit() too
-            content, body = {"status": "error", **describe(error, asked.get("sources", {}))}, b""
-        end_if_forked(self.pid)
-        assert self.session is not None
-        self.session.send(stream, "rank_reply", {"status": "ok", **content}, parent, ident=ident, buffers=[body])
-
-    def _task(self, content: dict[str, Any], buffers: list[bytes]) -> tuple[dict[str, Any], bytes]:
-        """Do a request of the main thread, and tell how many calls it made."""
-        if content.get("logged"):
-            self._restart_log(content["task"])
+        if asked.get("logged"):
+            self._restart_log(asked["task"])
         before = Counter(self.calls.numbers)
-        self.begun = content.get("task", self.begun)
+        self.begun = asked.get("task", self.begun)
+        body = b""
         try:
-            told, body = self._main(content, buffers)
-        except BaseException as error:
-            told, body = {"status": "error", **describe(error, content.get("sources", {}))}, b""
+            body = self._main(asked, *map(bytes, parent.get("buffers", [])))
+            answer: dict[str, Any] = {"status": "ok"}
+        except BaseException as error:  # whatever a learner's code raises belongs in the reply, sys.exit() too
+            answer = {"status": "error", **describe(error, asked.get("sources", {}))}
         finally:
             self.ended = self.begun
-        if content.get("logged"):
+        if asked.get("logged"):
             self.calls.late.settle()  # the head reads the log when it has the reply
-        return {**told, "made": self._made(before)}, body
+        self._reply(stream, ident, parent, {**answer, "made": self._made(before)}, body)
 
-    def _main(self, content: dict[str, Any], buffers: list[bytes]) -> tuple[dict[str, Any], bytes]:
+    async def rank_side_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
+        """On the control thread, whatever the main thread does: state, trace, abort."""
+        try:
+            answer = {"status": "ok", **self._side(parent["content"]["do"])}
+        except BaseException as error:
+            answer = {"status": "error", **describe(error, {})}
+        self._reply(stream, ident, parent, answer)
+
+    def _reply(
+        self, stream: Any, ident: Any, parent: dict[str, Any], answer: dict[str, Any], body: bytes = b""
+    ) -> None:
+        end_if_forked(self.pid)
+        assert self.session is not None
+        self.session.send(stream, "rank_reply", answer, parent, ident=ident, buffers=[body])
+
+    def _main(self, asked: dict[str, Any], data: bytes = b"") -> bytes:
+        """Do a request; returns the value that it asks for, if it does."""
         assert self.shell is not None
         names = self.shell.user_ns
-        match content["do"]:
+        match asked["do"]:
             case "push":
-                names.update(pickles.unpack(buffers[0]))
-                return {}, b""
+                names.update(pickles.unpack(data))
+                return b""
             case "gather":
-                value = eval(content["expression"], names)
-                return {}, pickles.pack(value, f"the value of {content['expression']!r}")
+                value = eval(asked["expression"], names)
+                return pickles.pack(value, f"the value of {asked['expression']!r}")
             case "call":
-                learn_sources(content.get("sources", {}))
-                function, args = pickles.unpack(buffers[0])
-                return {}, pickles.pack(function(*args), "the value that the function returned")
+                learn_sources(asked.get("sources", {}))
+                function, args = pickles.unpack(data)
+                return pickles.pack(function(*args), "the value that the function returned")
             case "last":
                 last = self.shell.last_execution_result
-                return {}, pickles.pack(last.result if last is not None else None, "the value of the last line")
-            case "remake":
-                self.group.remake(content["generation"])
-                self.delay.use(content["link"], content["era"])
-                return {}, b""
-            case "link":
-                self.delay.use(content["link"], content["era"])
-                return {}, b""
-        raise ValueError(f"unknown request {content['do']!r}")
+                return pickles.pack(last.result if last is not None else None, "the value of the last line")
+            case "remake" | "link" as what:
+                if what == "remake":
+                    self.group.remake(asked["generation"])
+                self.delay.use(asked["link"], asked["era"])
+                return b""
+        raise ValueError(f"unknown request {asked['do']!r}")
 
-    def _side(self, content: dict[str, Any], _: list[bytes]) -> tuple[dict[str, Any], bytes]:
-        match content["do"]:
+    def _side(self, what: str) -> dict[str, Any]:
+        match what:
             case "state":
-                tasks = {"begun": self.begun, "ended": self.ended}
-                return {"inside": self.calls.inside, **tasks, **main_thread()}, b""
+                return {"inside": self.calls.inside, "begun": self.begun, "ended": self.ended, **main_thread()}
             case "trace":
-                return {"trace": flight_recorder.recent()}, b""
+                return {"trace": flight_recorder.recent()}
             case "abort":
                 self.delay.call_off()
-                return {"cut": self.group.abort()}, b""
-        raise ValueError(f"unknown request {content['do']!r}")
+                return {"cut": self.group.abort()}
+        raise ValueError(f"unknown request {what!r}")
 
 
 class RankApp(IPKernelApp):

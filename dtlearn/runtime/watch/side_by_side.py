@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..faults.diagnosis import describe_call
 from ..record.event import Event
-from ..words import columns, ranks_text
+from ..words import by_value, columns, ranks_text
 from .call_rules import RankView, by_group, members
 
 
@@ -36,9 +36,7 @@ def _table(name: str, calls: Mapping[int, Mapping[int, Event]], keep: int) -> li
         rank: tuple(_cell(own[k]) if k in own else ("" if k < min(own, default=0) else "-") for k in numbers)
         for rank, own in calls.items()
     }
-    columns_of: dict[tuple[str, ...], list[int]] = {}
-    for rank, column in texts.items():
-        columns_of.setdefault(column, []).append(rank)
+    columns_of = by_value(texts)
     rows = [(name, *(ranks_text(ranks) for ranks in columns_of.values()))]
     first = None
     for at, k in enumerate(numbers):

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from ..faults.diagnosis import Diagnosis
 from ..faults.stacks import Stuck
 from ..record.event import Event
-from ..words import ranks_text
+from ..words import by_value, ranks_text
 
 APART = 0.5  # seconds between two looks
 _BUSY = 0.1  # share of the time between two looks that a rank computes; a busy machine leaves a rank little
@@ -43,10 +43,7 @@ class Pace:
 
 def waiting_line(stuck: Sequence[Stuck], seconds: float) -> str:
     """One line on who waits for whom; "" if nobody waits or nobody computes."""
-    calls: dict[str, list[int]] = {}
-    for one in stuck:
-        if one.state == "waiting":
-            calls.setdefault(one.call, []).append(one.rank)
+    calls = by_value({one.rank: one.call for one in stuck if one.state == "waiting"})
     running = [one for one in stuck if one.state == "running"]
     if not calls or not running:
         return ""
@@ -107,10 +104,7 @@ def judge(first: Sequence[Stuck], second: Sequence[Stuck], calls: Mapping[int, E
 
 def _say(seen: Mapping[int, str]) -> str:
     """What was seen of each rank, in a sentence; the same of several is said once."""
-    ranks: dict[str, list[int]] = {}
-    for rank, said in seen.items():
-        ranks.setdefault(said, []).append(rank)
-    return "; ".join(f"{ranks_text(them)} {said}" for said, them in ranks.items())
+    return "; ".join(f"{ranks_text(ranks)} {said}" for said, ranks in by_value(seen).items())
 
 
 def _compare(one: Stuck, other: Stuck) -> tuple[bool, str]:

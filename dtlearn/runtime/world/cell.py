@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
 
 from ..errors import RanksInterrupted
 from ..faults.failure import Failure
@@ -19,22 +18,7 @@ from .task import Task
 _SHOWN = {"stream", "display_data", "update_display_data", "execute_result", "error", "clear_output"}
 
 
-@dataclass(frozen=True)
-class CellOutcome:
-    """How a cell ended that did not fail.
-
-    Attributes:
-        ranks: the ranks that it ran on.
-        seconds: wall time.
-    """
-
-    ranks: list[int]
-    seconds: float
-
-
-def run_cell(
-    ranks: RankProcesses, code: str, asked: list[int], timeout: float | None, number: int, sink: Sink
-) -> CellOutcome:
+def run_cell(ranks: RankProcesses, code: str, asked: list[int], timeout: float | None, number: int, sink: Sink) -> None:
     """Run `code` on the ranks that are asked, and return when all are done.
 
     Args:
@@ -51,9 +35,7 @@ def run_cell(
         RanksTimeout: the time was up. Ranks that were stuck were freed; variables are kept.
         RanksInterrupted: the learner interrupted. Likewise.
     """
-    begun = time.monotonic()
     finish(Cell(ranks, code, asked, number, sink), timeout)
-    return CellOutcome(asked, time.monotonic() - begun)
 
 
 def finish(task: Task, timeout: float | None, what: str = "") -> None:

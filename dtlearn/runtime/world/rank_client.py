@@ -62,10 +62,8 @@ class RankClient:
             "allow_stdin": False,
             "stop_on_error": False,
         }
-        message = self._client.session.msg(
-            "execute_request", content, metadata={"ranks": {"number": number, "cell": cell}}
-        )
-        self._client.session.send(self.shell, message)
+        numbers = {"ranks": {"number": number, "cell": cell}}
+        message = self._client.session.send(self.shell, "execute_request", content, metadata=numbers)
         return str(message["header"]["msg_id"])
 
     def published(self) -> Iterator[dict[str, Any]]:
@@ -83,8 +81,7 @@ class RankClient:
     def send(self, content: dict[str, Any], body: bytes = b"", *, side: bool = False) -> str:
         """Send a request: `side` reaches the rank even while its main thread is stuck. Returns the message id."""
         channel, kind = (self.control, "rank_side_request") if side else (self.shell, "rank_request")
-        message = self._client.session.msg(kind, content)
-        self._client.session.send(channel, message, buffers=[body] if body else None)
+        message = self._client.session.send(channel, kind, content, buffers=[body] if body else None)
         return str(message["header"]["msg_id"])
 
     def receive(self, msg_id: str, patience: Patience, *, side: bool = False) -> tuple[dict[str, Any], bytes] | None:
@@ -155,24 +152,18 @@ def ask_all(
 ) -> list[tuple[dict[str, Any], bytes] | None]:
     """Send one request to all ranks, then collect the replies in rank order (None: no reply in time)."""
     with _SIDE if side else contextlib.nullcontext():
-        return _ask_all(clients, content, body, patience, side)
-
-
-def _ask_all(
-    clients: list[RankClient], content: dict[str, Any], body: bytes, patience: Patience, side: bool
-) -> list[tuple[dict[str, Any], bytes] | None]:
-    sent = [client.send(content, body, side=side) for client in clients]
-    return [client.receive(msg_id, patience, side=side) for client, msg_id in zip(clients, sent, strict=True)]
+        sent = [client.send(content, body, side=side) for client in clients]
+        return [client.receive(msg_id, patience, side=side) for client, msg_id in zip(clients, sent, strict=True)]
 
 
 def values(clients: list[RankClient], replies: list[tuple[dict[str, Any], bytes] | None], what: str) -> list[Any]:
     """Unpack the value in every reply. Raises DtlearnError naming the first rank that failed or did not answer."""
-    found = []
+    unpacked = []
     for client, reply in zip(clients, replies, strict=True):
         if reply is None:
             raise DtlearnError(f"{what}: rank {client.rank} did not answer in time; `%world status` shows the ranks")
         content, body = reply
         if content["status"] != "ok":
             raise DtlearnError(f"{what}: rank {client.rank} raised {content['type']}: {content['message']}")
-        found.append(pickles.unpack(body) if body else None)
-    return found
+        unpacked.append(pickles.unpack(body) if body else None)
+    return unpacked

@@ -114,8 +114,8 @@ class RankProcesses:
         self.tasks += 1
         if logged:
             self._logged, self.label = self.tasks, self.placement.where
-            for process in (self.processes[rank] for rank in asked):
-                process.logged, process.state.fault = self.tasks, ""
+            for rank in asked:
+                self.processes[rank].logged, self.processes[rank].state.fault = self.tasks, ""
         return self.tasks
 
     def call_logs(self) -> dict[int, Path]:
@@ -130,18 +130,13 @@ class RankProcesses:
         """
         assert self.clients
         self.listen()
-        logs = []
-        for rank in asked:
-            process = self.processes[rank]
-            path = call_log_file(self.run_dir, rank, process.logged)
-            logs.append(read_rank_log(path, rank, process.state.fault))
-        return logs
+        processes = [(rank, self.processes[rank]) for rank in asked]
+        return [read_rank_log(call_log_file(self.run_dir, r, p.logged), r, p.state.fault) for r, p in processes]
 
     def log_faults(self) -> dict[int, str]:
         """{rank: why its log of the latest cell is incomplete}."""
         self.listen()
-        latest = {rank: p.state.fault for rank, p in enumerate(self.processes) if p.logged == self._logged}
-        return {rank: reason for rank, reason in latest.items() if reason}
+        return {r: p.state.fault for r, p in enumerate(self.processes) if p.logged == self._logged and p.state.fault}
 
     def listen(self, seconds: float = 0.0) -> None:
         """Hear of deaths, and of logs that cannot be written, for at most that long if there is nothing to hear."""

@@ -14,7 +14,7 @@ from ..output import Sink
 from ..pickles import notebook_sources
 from ..record.log import merge_logs
 from ..record.record import Record
-from .cell import CellOutcome, run_cell
+from .cell import run_cell
 from .ranks import RankProcesses
 from .request import request
 from .standing import Snapshot, status_rows, take_snapshot
@@ -74,14 +74,14 @@ class World:
 
     def execute(
         self, code: str, ranks: list[int] | None = None, *, timeout: float | None = None, number: int = 0, sink: Sink
-    ) -> CellOutcome:
+    ) -> None:
         """Run a cell on some ranks (None: all). See `cell.run_cell`."""
         if self.agent.seconds_to_notice_a_loss:
             self.ranks.listen()
             if not all(p.alive for p in self.ranks.processes):
                 self.ranks.repair()  # a host that was gone may be back; if not, this says what to do
         asked = ranks if ranks is not None else list(range(self.size))
-        return run_cell(self.ranks, code, asked, timeout, number, sink)
+        run_cell(self.ranks, code, asked, timeout, number, sink)
 
     # What a world exchanges with its ranks besides cells. Each of these four raises as `cell.run_cell` does.
 

@@ -6,7 +6,6 @@ import time
 import pytest
 
 from dtlearn.runtime.errors import CellError, RanksDisagree, RanksTimeout
-from dtlearn.runtime.output import Sink
 
 LIMIT = 1.0
 COUNT = "total = torch.ones(1)\ndist.all_reduce(total)\nran = {mark}\nprint(total.item())"
@@ -71,10 +70,9 @@ def test_the_sink_is_called_regularly(cell):
     assert cell("import time; time.sleep(0.5)").ticks >= 5
 
 
-def test_the_outcome_names_the_ranks(world):
-    outcome = world.execute("1", [0, 2], sink=Sink())
-    assert outcome.ranks == [0, 2]
-    assert 0 < outcome.seconds < 10
+def test_a_cell_runs_on_the_ranks_that_are_asked(cell):
+    shown = cell("print(rank)", ranks=[0, 2])
+    assert [shown.text(rank) for rank in range(3)] == ["0\n", "", "2\n"]
 
 
 def test_an_error_before_a_collective_frees_the_ranks_that_wait(cell, works):
