@@ -41,11 +41,9 @@ class Placement:
 
 
 def place(world_size: int, num_gpus: int, device: str = "auto") -> Placement:
-    """Choose backend and device of each rank on one machine.
+    """Choose backend and device of each rank on one machine, which shows so many GPUs to torch.
 
     Args:
-        world_size: number of ranks on this machine.
-        num_gpus: GPUs that this machine shows to torch.
         device: "auto" (the rule), "cpu", or "cuda" (share GPUs if there are fewer than ranks).
 
     Raises:

@@ -44,11 +44,9 @@ class StoreEvent:
 
 
 def record_rendezvous(world_size: int, late: dict[int, float] | None = None) -> list[StoreEvent]:
-    """Start ranks, let them meet through a file, and return what each of them did on the store.
+    """Start 1 to 64 ranks, let them meet through a file, and return what each of them did on the store.
 
-    Args:
-        world_size: number of ranks, 1 to 64.
-        late: `{rank: seconds}`: these ranks come later, as on a slow machine.
+    `late`, `{rank: seconds}`: these ranks come later, as on a slow machine.
     """
     with run_directory() as folder:
         result = run_ranks(_meet, world_size, str(folder / "store"), late or {}, device="cpu", init_group=False)

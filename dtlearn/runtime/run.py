@@ -134,9 +134,7 @@ class Run:
 
     Args:
         task, blob: what the ranks are told, see `rank.task`.
-        placement: of the ranks.
-        timeout: seconds, from when the ranks are started.
-        isolation, limits: as for `run_ranks`.
+        timeout, isolation, limits: as for `run_ranks`.
         source: see `stacks.read_stack`.
         calm: see `Watch`.
 
@@ -179,8 +177,7 @@ class Run:
     def finish(self) -> RankError | RanksTimeout | None:
         """Wait until the ranks are done, or one failed, or they are at fault, or the time is up; then end them all.
 
-        Returns:
-            What went wrong; None if nothing did.
+        Returns what went wrong; None if nothing did.
         """
         in_time = self._collector.wait(time.monotonic() + self._timeout, fault_finder(self))
         error = find_error(self, None if in_time else self._timeout)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..record.event import Event
 from ..record.operations import peer_word
-from ..words import ordinal
+from ..words import columns, ordinal
 from .codes import ADVICE
 
 
@@ -67,12 +67,8 @@ def call_table(
         else:
             code = f"line {event.line}: {event.code}" if event.code else f"line {event.line}"
             rows.append((f"rank {rank}", states.get(rank, ""), describe_call(event), code))
-    widths = [max(len(row[i]) for row in rows) for i in range(3)] if rows else []
     marks = _marks([row[2] for row in rows]) if mark else ["  "] * len(rows)
-    return [
-        mark + "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3]]).rstrip()
-        for mark, row in zip(marks, rows, strict=True)
-    ]
+    return [mark + line for mark, line in zip(marks, columns(rows, indent=""), strict=True)]
 
 
 def _marks(cells: Sequence[str]) -> list[str]:

@@ -51,9 +51,7 @@ class Frame:
 def read_stack(path: Path, source: Source = no_source) -> tuple[Frame, ...]:
     """The learner's frames of the last stack dump in a file, outermost first; () if there is none.
 
-    Args:
-        path: the file.
-        source: the text of files that are not on this machine's disk, or may have changed since.
+    `source` has the text of files that are not on this machine's disk, or may have changed since.
     """
     with contextlib.suppress(OSError):
         text = path.read_text()

@@ -29,12 +29,7 @@ _MESSAGES = 1024  # Works of messages that are kept alive until they are waited 
 
 
 class Delay:
-    """Delays the calls of one rank.
-
-    Args:
-        path: the file that the ranks of this run share.
-        rank: this rank.
-    """
+    """Delays the calls of one rank. `path`: the file that the ranks of its run share."""
 
     def __init__(self, path: Path, rank: int) -> None:
         self._path, self._rank = path, rank

@@ -47,15 +47,10 @@ class Isolation:
 
 @dataclass(frozen=True)
 class Allowed:
-    """What this machine allows.
-
-    Attributes:
-        level: the highest, 0, 1 or 2.
-        limit: why it is not higher; "" for level 2.
-    """
+    """The highest level that this machine allows."""
 
     level: int
-    limit: str = ""
+    limit: str = ""  # why it is not higher
 
     def __str__(self) -> str:
         limit = f" (not higher: {self.limit})" if self.limit else ""

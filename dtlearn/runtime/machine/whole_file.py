@@ -14,10 +14,7 @@ UNFINISHED = ".new-"  # how the names begin of files that are not whole yet; a p
 def write_whole(path: Path, content: str | bytes | memoryview, mode: int = 0o600) -> None:
     """Replace a file at once. Text is written as UTF-8. Raises OSError; then nothing of the new content is left.
 
-    Args:
-        path: the file.
-        content: all of it.
-        mode: its rights, less the umask: by default it is for this user alone.
+    `mode`: its rights, less the umask: by default it is for this user alone.
     """
     with _unfinished(path, content, mode) as whole:
         os.replace(whole, path)

@@ -17,17 +17,11 @@ _HIDDEN_AFTER = 2.0  # seconds after which an unfinished hidden call counts as w
 
 @dataclass(frozen=True)
 class Wait:
-    """A rank that waits inside a call, or for one.
-
-    Attributes:
-        event: the call.
-        text: the call for a person, "its 3rd all_reduce, line 25: dist.all_reduce(t)".
-        seconds: how long it has waited.
-    """
+    """A rank that waits inside a call, or for one."""
 
     event: Event
-    text: str
-    seconds: float
+    text: str  # the call for a person, "its 3rd all_reduce, line 25: dist.all_reduce(t)"
+    seconds: float  # how long it has waited
 
 
 class LogTail:

@@ -8,24 +8,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from .event import Event
 
-
-class Lane(NamedTuple):
-    """What messages must have in common to be matched by their order."""
-
-    sender: int
-    receiver: int
-    group: str
-    tag: int
+# What messages must have in common to be matched by their order: sender, receiver, group, tag.
+Lane = tuple[int, int, str, int]
 
 
 def lane(event: Event, peer: int) -> Lane:
     """The lane of half a message whose other end is `peer`."""
     ends = (event.rank, peer) if event.sends else (peer, event.rank)
-    return Lane(*ends, event.group_key, event.detail.get("tag", 0))
+    return *ends, event.group_key, event.detail.get("tag", 0)
 
 
 def pairs(events: Iterable[Event], from_anyone: bool = False) -> Iterator[tuple[Event, Event]]:

@@ -92,19 +92,10 @@ class CallLog:
         asynchronous: bool,
         shown: bool = True,
     ) -> int:
-        """Note that a call begins.
+        """Note that a call begins, on a ProcessGroup (None: the world). Returns its number.
 
-        Args:
-            op: its name.
-            group: the ProcessGroup, None for the world.
-            inputs: the tensors that are handed in.
-            peer: global rank of the other end or the root.
-            detail: anything else, as plain values.
-            asynchronous: it returns a Work.
-            shown: it, or the wait for it, is what the rank does, as long as that lasts.
-
-        Returns:
-            Its number.
+        `peer`, `detail`, `asynchronous`: as in `Event`. `shown`: it, or the wait for it, is what the rank does, as long
+        as that lasts.
         """
         # A group that only its members make is no call of the world: counting it there would shift the others.
         name = "local" if detail.get("local") else group_name(group)

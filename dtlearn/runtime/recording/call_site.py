@@ -15,11 +15,7 @@ _encode = json.JSONEncoder().encode
 
 
 class Callers:
-    """Finds the callers of what runs now.
-
-    Args:
-        torch_folder: where torch lies.
-    """
+    """Finds the callers of what runs now."""
 
     def __init__(self, torch_folder: str) -> None:
         # Code of torch, of this package's runtime, of Python's start, and what torch's compiler made.

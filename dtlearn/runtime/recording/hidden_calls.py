@@ -19,7 +19,6 @@ class HiddenCalls:
     """Notes hidden calls in a rank's log. All of it is called on the thread that calls the operator.
 
     Args:
-        log: of the rank.
         is_interested: whether the next call of this thread should be noted: it is in none that was noted already.
     """
 

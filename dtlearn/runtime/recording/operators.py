@@ -15,8 +15,7 @@ class Call:
     """One call of an operator.
 
     Attributes:
-        operator: its name in the dispatcher, such as "allreduce_".
-        op: its name in `torch.distributed`, such as "all_reduce".
+        operator, op: its names in the dispatcher ("allreduce_") and in `torch.distributed` ("all_reduce").
         group: the ProcessGroup.
         tensors: what this rank hands in, or, for a pure receiver, what it receives into.
         peer: global rank of the other end or of the root; None if there is none, or if any rank may send.

@@ -209,9 +209,7 @@ class RecordedWork:
     One that the learner's own code lets go without ever having used it is logged as dropped.
 
     Args:
-        work: of torch.
         calls: numbers of the calls that it stands for; one, unless they were coalesced.
-        log: of this rank.
         own: the learner's own code has it; torch's code knows what it does.
     """
 

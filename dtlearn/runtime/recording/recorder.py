@@ -37,11 +37,7 @@ def installed() -> Recorder | None:
 
 
 class Recorder:
-    """Brings what this process does to a log.
-
-    Args:
-        log: where it goes.
-    """
+    """Brings what this process does to a log."""
 
     def __init__(self, log: CallLog) -> None:
         self.log = log

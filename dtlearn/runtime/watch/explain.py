@@ -27,10 +27,8 @@ def explain_failures(
 
     Args:
         failures: first cause first.
-        waiting: the calls that ranks waited in.
-        limits: what each rank may use.
-        printed: what each rank printed; None: that has been shown, and a notebook will show the first traceback.
-        what: leads the message.
+        waiting, printed, what: as for `verdict.Ranks` and `find_error`; a notebook, which has shown what ranks printed,
+            will show the first traceback, too.
     """
     first = failures[0]
     same = [f.rank for f in failures if (f.kind, f.type, f.message) == (first.kind, first.type, first.message)]

@@ -11,12 +11,7 @@ from .call_rules import RankView, by_group, members
 
 
 def side_by_side(last_calls: Mapping[int, Sequence[Event]], keep: int = 8) -> list[str]:
-    """A table per group: a row per call number, a column per set of ranks that made the same calls.
-
-    Args:
-        last_calls: `{rank: its last calls}`.
-        keep: rows of each table, the latest.
-    """
+    """A table per group: a row for each of the `keep` last calls, a column per set of ranks that made the same."""
     lines: list[str] = []
     for key, calls in by_group({rank: RankView(events, None, False) for rank, events in last_calls.items()}).items():
         name = key.split("|")[0]

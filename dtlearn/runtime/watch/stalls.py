@@ -6,6 +6,7 @@ that a rank is at, and at the CPU time that it has used, tell a loop from progre
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 
 from ..faults.diagnosis import Diagnosis
@@ -15,30 +16,21 @@ from ..words import by_value, ranks_text
 
 APART = 0.5  # seconds between two looks
 _BUSY = 0.1  # share of the time between two looks that a rank computes; a busy machine leaves a rank little
-_TOLD_AT = (3.0, 10.0, 30.0, 60.0)  # seconds of waiting after which a line is shown; then every minute
+_SHOWN_AT = (3.0, 10.0, 30.0, 60.0)  # seconds of waiting after which a line is shown; then every minute
 
 
 class Pace:
     """Decides when a wait is worth a line: after 3 s, and then ever more rarely."""
 
     def __init__(self) -> None:
-        self._told = 0
+        self._shown = 0  # lines of the wait that goes on
 
     def due(self, seconds: float) -> bool:
         """Whether a line should be shown now, the longest wait having lasted `seconds`. A new wait begins anew."""
-        if seconds < self._limit(self._told - 1):
-            self._told = 0
-        if seconds < self._limit(self._told):
-            return False
-        while seconds >= self._limit(self._told):
-            self._told += 1
-        return True
-
-    @staticmethod
-    def _limit(number: int) -> float:
-        if number < 0:
-            return 0.0
-        return _TOLD_AT[number] if number < len(_TOLD_AT) else _TOLD_AT[-1] * (number - len(_TOLD_AT) + 2)
+        passed = bisect.bisect(_SHOWN_AT, seconds) + max(0, int(seconds // 60) - 1)
+        due = passed not in (0, self._shown)
+        self._shown = passed
+        return due
 
 
 def waiting_line(stuck: Sequence[Stuck], seconds: float) -> str:
@@ -63,12 +55,7 @@ def place(one: Stuck) -> str:
 
 
 def judge(first: Sequence[Stuck], second: Sequence[Stuck], calls: Mapping[int, Event]) -> Diagnosis:
-    """What two looks, `APART` seconds from each other, say of ranks that did not end in time.
-
-    Args:
-        first, second: the looks, one `Stuck` per rank.
-        calls: the calls that ranks wait in.
-    """
+    """What two looks, `APART` seconds from each other, say of ranks that did not end in time, or wait in `calls`."""
     before = {one.rank: one for one in first}
     states = {one.rank: {"waiting": "waits", "running": "runs"}.get(one.state, "ended") for one in second}
     waiting = [one.rank for one in second if one.state == "waiting"]

@@ -54,7 +54,6 @@ def find_error(ranks: Ranks, timeout: float | None, what: str = "") -> RankError
     """The error of ranks that do not go on now; None if all did what they were asked and their calls fit.
 
     Args:
-        ranks: a run, a cell or a request.
         timeout: the time limit in seconds, if it has passed; None otherwise.
         what: leads the message.
     """

@@ -19,15 +19,11 @@ _SHOWN = {"stream", "display_data", "update_display_data", "execute_result", "er
 
 
 def run_cell(ranks: RankProcesses, code: str, asked: list[int], timeout: float | None, number: int, sink: Sink) -> None:
-    """Run `code` on the ranks that are asked, and return when all are done.
+    """Run `code` on the ranks that are asked (global ones), and return when all are done.
 
     Args:
-        ranks: all of them.
-        code: the cell's text.
-        asked: global ranks to run it on.
         timeout: seconds, or None for no limit.
         number: the notebook's number of this cell, shown in tracebacks.
-        sink: receives the output.
 
     Raises:
         RankError: a rank failed. Others that waited for it were freed.
@@ -39,15 +35,9 @@ def run_cell(ranks: RankProcesses, code: str, asked: list[int], timeout: float |
 
 
 def finish(task: Task, timeout: float | None, what: str = "") -> None:
-    """Wait until the ranks are done, for at most `timeout` seconds; make them usable again if that ended badly.
+    """Wait until the ranks are done, for `timeout` seconds at most; make them usable again if that ended badly.
 
-    Args:
-        task: what they do.
-        timeout: None for no limit.
-        what: leads every message.
-
-    Raises:
-        As `run_cell`.
+    `what` leads every message. Raises as `run_cell`.
     """
     try:
         in_time = task.follow(None if timeout is None else time.monotonic() + timeout)

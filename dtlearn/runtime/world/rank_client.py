@@ -23,12 +23,7 @@ _SIDE = threading.Lock()
 
 
 class RankClient:
-    """Channels to one rank's kernel.
-
-    Args:
-        rank: its global rank.
-        connection: what the rank said when it was ready.
-    """
+    """Channels to one rank's kernel; `connection` is what it said when it was ready."""
 
     def __init__(self, rank: int, connection: dict[str, Any]) -> None:
         self.rank = rank
@@ -119,13 +114,7 @@ class RankClient:
 
 
 def connect(agent: Agent, collector: Collector, ranks: list[int], run_dir: Path) -> list[RankClient]:
-    """Lines to the kernels of ranks that have been started and told what they need.
-
-    Args:
-        agent: started them.
-        collector: hears them.
-        ranks: who they are, in the collector's order.
-        run_dir: of the ranks.
+    """Lines to the kernels of ranks that have been started and told what they need; in the collector's order.
 
     Raises:
         LaunchError: a rank did not start; the message says why.

@@ -64,13 +64,8 @@ class RankProcesses:
     """Ranks that live, with all that they start, until `stop()`, or until nobody holds this or we end.
 
     Args:
-        size, device, link: as for `run_ranks`.
-        agent: starts them; None: this machine's.
+        size, device, link, agent: as for `World`, which raises what this raises.
         prepare: called with this and the ranks that got a new process in the place of an old one.
-
-    Raises:
-        ValueError: wrong `size`, `device` or `link`.
-        LaunchError: the ranks could not be started.
     """
 
     def __init__(
@@ -123,11 +118,7 @@ class RankProcesses:
         return {r: call_log_file(self.run_dir, r, self._logged) for r in range(self.size)}
 
     def read_logs(self, asked: list[int]) -> list[RankLog]:
-        """What ranks logged in the latest cell that each of them took part in.
-
-        Raises:
-            DtlearnError: the ranks were stopped.
-        """
+        """What ranks logged in the latest cell that each took part in. Raises DtlearnError if they were stopped."""
         assert self.clients
         self.listen()
         processes = [(rank, self.processes[rank]) for rank in asked]

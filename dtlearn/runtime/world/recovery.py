@@ -25,24 +25,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class Recovery:
-    """What has become of the ranks.
+    """What has become of the ranks."""
 
-    Attributes:
-        notes: what the learner has to know, a sentence a line.
-        lost: the ranks whose variables are lost.
-    """
-
-    notes: list[str] = field(default_factory=list)
-    lost: list[int] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what the learner has to know, a sentence a line
+    lost: list[int] = field(default_factory=list)  # the ranks whose variables are lost
 
 
 def recover(cell: Task, interrupted: bool = False) -> Recovery:
-    """Bring every rank back to idle.
+    """Bring every rank back to idle after a cell or request that failed.
 
-    Args:
-        cell: the cell that failed.
-        interrupted: the learner's interrupt began this: another one means that the gentle way takes too long. Without
-            it, the first interrupt only asks for what is being done.
+    `interrupted`: the learner's interrupt began this: another one means that the gentle way takes too long. Without it,
+    the first interrupt only asks for what is being done.
     """
     with contextlib.nullcontext() if interrupted else _one_interrupt_ignored():
         return _recover(cell)

@@ -27,11 +27,10 @@ def request(
     """Send one request to ranks and wait for their values.
 
     Args:
-        ranks: all of them.
         content, body: see `rank/kernel.py`.
         what: what is being done; it leads every message.
         timeout: seconds.
-        asked: global ranks to ask; None: all.
+        asked: global ranks; None: all.
         logged: learner's code runs in it that may communicate: its calls are logged anew and watched.
 
     Raises:

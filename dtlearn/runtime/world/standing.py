@@ -53,15 +53,10 @@ class Standing:
 
 
 def ask_standing(ranks: RankProcesses, asked: Sequence[int] | None = None, *, seconds: float) -> list[Standing]:
-    """Ask ranks how they stand, on the side channel: they answer while a cell runs or hangs, to any thread.
+    """Ask ranks (None: all) how they stand, on the side channel: they answer while a cell runs or hangs, to any thread.
 
-    Args:
-        ranks: all of them.
-        asked: those that are asked; None: all.
-        seconds: of patience, after which a rank counts as one that does not answer.
-
-    Raises:
-        DtlearnError: the ranks were stopped.
+    After so many seconds, of patience, a rank counts as one that does not answer. Raises DtlearnError if they were
+    stopped.
     """
     clients = ranks.clients
     asked = range(ranks.size) if asked is None else asked
@@ -120,15 +115,10 @@ class RankSnapshot(Standing):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All ranks at one moment; as text, a table.
-
-    Attributes:
-        ranks: one per rank.
-        last_calls: `{rank: its last calls}` in the latest cell.
-    """
+    """All ranks at one moment; as text, a table."""
 
     ranks: tuple[RankSnapshot, ...]
-    last_calls: dict[int, list[Event]]
+    last_calls: dict[int, list[Event]]  # of the latest cell, by rank
 
     def __str__(self) -> str:
         rows = [("", "state", "call", "at", "for", "flight recorder")]
@@ -150,11 +140,7 @@ class Snapshot:
 
 
 def take_snapshot(ranks: RankProcesses) -> Snapshot:
-    """How every rank stands, from all three sources.
-
-    Raises:
-        DtlearnError: the ranks were stopped.
-    """
+    """How every rank stands, from all three sources. Raises DtlearnError if they were stopped."""
     standings = ask_standing(ranks, seconds=TO_ANSWER)
     answering = [ranks.clients[one.rank] for one in standings if one.cpu_seconds is not None]
     replies = ask_all(answering, {"do": "trace"}, patience=ranks.patience(TO_ANSWER), side=True)

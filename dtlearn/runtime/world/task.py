@@ -24,8 +24,6 @@ class Task:
     """What some ranks of a world have been asked to do, and what is known of it so far: `verdict.Ranks` of it.
 
     Args:
-        ranks: all of them.
-        asked: global ranks that are asked.
         logged: their calls are logged anew and watched; False: what they do hardly communicates.
     """
 
