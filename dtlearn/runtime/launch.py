@@ -58,12 +58,10 @@ def launch_script(
     """Write `source` to a file and run it on new processes of this machine.
 
     Args:
-        source: the script's text.
         num_processes: processes to start on each node.
         nodes: launchers to start, one for each machine that is played; all run here.
         launcher: "torchrun", "accelerate", or "python" for a script that starts its own processes.
         path: where to keep the script; None: a temporary file.
-        args: the script's arguments.
         timeout: seconds, after which everything is ended; more than 0.
         sink: receives the lines of each rank; rank -1 for lines that the launcher does not attribute.
 
@@ -198,15 +196,15 @@ def _pass_on(line: bytes, name: str, first_rank: int, recent: _Recent, sink: Sin
 
 def _failure(code: int, recent: _Recent) -> RankError:
     """The error of a failed launch: the rank that the launcher names as the first, with its last lines."""
-    said = {rank: "".join(lines["stderr"]).rstrip() for rank, lines in recent.items()}
-    causes = [rank for rank in map(int, _ROOT_CAUSE.findall(said[-1])) if rank in recent]
+    stderr = {rank: "".join(lines["stderr"]).rstrip() for rank, lines in recent.items()}
+    causes = [rank for rank in map(int, _ROOT_CAUSE.findall(stderr[-1])) if rank in recent]
     # torchrun looks ten times a second; of ranks that fell together it may name one that only lost its peer.
-    raised = [rank for rank in said if rank >= 0 and _TRACEBACK in said[rank]]
-    first = [rank for rank in [*causes, *raised] if not is_peer_loss(said[rank])]
+    raised = [rank for rank in stderr if rank >= 0 and _TRACEBACK in stderr[rank]]
+    first = [rank for rank in [*causes, *raised] if not is_peer_loss(stderr[rank])]
     rank = [*first, *causes, -1][0]
-    start = said[rank].rfind(_TRACEBACK)
+    start = stderr[rank].rfind(_TRACEBACK)
     last_words = "".join([*recent[rank]["stdout"], *recent[rank]["stderr"]]).rstrip()
-    shown = said[rank][start:] if start >= 0 else last_words
+    shown = stderr[rank][start:] if start >= 0 else last_words
     who = f"rank {rank} failed first" if rank >= 0 else "the launcher failed"
     failure = Failure(max(rank, 0), "ended", "", f"exit code {code}", shown)
     return RankError(f"{who} (the launcher's exit code is {code}):\n{shown}", (failure,))

@@ -77,14 +77,14 @@ class LinkClock:
 
     def lane(self, name: str) -> int:
         """The number of a lane. Raises DtlearnError if there are too many."""
-        found = self._lanes.get(name)
-        if found is None:
+        number = self._lanes.get(name)
+        if number is None:
             digest = hashlib.blake2b(f"{self._era}|{name}".encode(), digest_size=8).digest()
             mark = int.from_bytes(digest) or 1
             with self._lock():
-                found = self._place(mark)
-            self._lanes[name] = found
-        return found
+                number = self._place(mark)
+            self._lanes[name] = number
+        return number
 
     def _place(self, mark: int) -> int:
         for step in range(_LANES):

@@ -67,14 +67,8 @@ class Limits:
 def default_limits(num_ranks: int, free: int | None) -> Limits:
     """The limits of ranks for which nothing else was asked: an equal share of the memory, at least 1 GiB.
 
-    So ranks that all ask for too much get an error which can be explained, and the machine goes on.
-
-    Args:
-        num_ranks: ranks that start together.
-        free: bytes of memory that are free now; None if not known.
-
-    Raises:
-        ValueError: the environment variable DTLEARN_RANK_MEMORY is not a number.
+    So ranks that all ask for too much get an error which can be explained, and the machine goes on. `free`: bytes of
+    memory that are free now; None if not known. Raises ValueError if the variable DTLEARN_RANK_MEMORY is no number.
     """
     text = os.environ.get(MEMORY_VARIABLE, "").strip()
     if text:

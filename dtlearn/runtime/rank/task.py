@@ -86,9 +86,9 @@ def learn_sources(sources: dict[str, Any]) -> None:
 
 def describe(error: BaseException, sources: dict[str, Any]) -> dict[str, Any]:
     """An exception as a message: the root of its chain first, frames of this package's launcher left out."""
-    told = traceback.TracebackException.from_exception(error)
-    _drop_own_frames(told)
-    text = "".join(told.format())
+    chain = traceback.TracebackException.from_exception(error)
+    _drop_own_frames(chain)
+    text = "".join(chain.format())
     for name, source in sources.items():
         text = text.replace(f'File "{name}"', source["label"])
     return {
@@ -100,12 +100,12 @@ def describe(error: BaseException, sources: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _drop_own_frames(told: traceback.TracebackException) -> None:
+def _drop_own_frames(chain: traceback.TracebackException) -> None:
     here = Path(__file__).parents[1]
     own = (str(here), str(here.parent / "grading"), "<check>")
-    while told.stack and told.stack[0].filename.startswith(own):
-        del told.stack[0]
-    for inner in (told.__cause__, told.__context__):
+    while chain.stack and chain.stack[0].filename.startswith(own):
+        del chain.stack[0]
+    for inner in (chain.__cause__, chain.__context__):
         if inner is not None:
             _drop_own_frames(inner)
 

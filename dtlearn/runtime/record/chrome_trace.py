@@ -20,6 +20,7 @@ from .record import Record
 
 _PHASES, _CALLS, _ASYNCHRONOUS = 1, 100, 200  # first track of each kind; a slice that does not fit takes the next
 _PROCESS = 1000  # number of rank 0's process: Perfetto keeps 0 for the idle one
+_Places = dict[tuple[int, int], tuple[int, float, float]]  # (rank, seq) -> (track, start, end)
 
 
 class _Tracks:
@@ -55,7 +56,7 @@ def chrome_trace(record: Record) -> dict[str, Any]:
     times += [t for s in record.spans for t in (s.start_ns, s.end_ns) if t is not None]
     first, last = min(times, default=0), max(times, default=0)
     entries: list[dict[str, Any]] = []
-    places: dict[tuple[int, int], tuple[int, float, float]] = {}  # (rank, seq) -> (track, start, end)
+    places: _Places = {}
     for rank in range(record.world_size):
         entries += _rank(record.select(rank=rank), rank, first, last, places)
     for number, (sent, received) in enumerate(record.messages()):
@@ -69,9 +70,7 @@ def chrome_trace(record: Record) -> dict[str, Any]:
     }
 
 
-def _rank(
-    record: Record, rank: int, first: int, last: int, places: dict[tuple[int, int], tuple[int, float, float]]
-) -> list[dict[str, Any]]:
+def _rank(record: Record, rank: int, first: int, last: int, places: _Places) -> list[dict[str, Any]]:
     def us(ns: int | None) -> float:
         return ((last if ns is None else ns) - first) / 1000
 
@@ -129,9 +128,7 @@ def _arguments(event: Event) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _arrow(
-    number: int, sent: Event, received: Event, places: dict[tuple[int, int], tuple[int, float, float]]
-) -> Iterable[dict[str, Any]]:
+def _arrow(number: int, sent: Event, received: Event, places: _Places) -> Iterable[dict[str, Any]]:
     """From the beginning of a send to the end of its recv. Each end is tied to the slice around it."""
     about = {"name": "message", "cat": "message", "id": number}
     track, start, _ = places[sent.rank, sent.seq]

@@ -19,8 +19,8 @@ def side_by_side(last_calls: Mapping[int, Sequence[Event]], keep: int = 8) -> li
         lines += _table("all ranks" if name == "world" else f"group {name}", here, keep)
     for rank, events in sorted(last_calls.items()):
         if messages := [event for event in events if event.is_p2p][-keep:]:
-            said = (f"{describe_call(e)}{_end(e)}, line {e.line}" for e in messages)
-            lines.append(f"  messages of rank {rank}: {'; '.join(said)}")
+            texts = (f"{describe_call(e)}{_end(e)}, line {e.line}" for e in messages)
+            lines.append(f"  messages of rank {rank}: {'; '.join(texts)}")
     return lines
 
 

@@ -63,7 +63,7 @@ def judge(first: Sequence[Stuck], second: Sequence[Stuck], calls: Mapping[int, E
     places = {one.rank: one.call if one.state == "waiting" else place(one) for one in second if one.rank not in calls}
     places |= dict.fromkeys([one.rank for one in second if one.state == "returned"], "returned")
 
-    def found(code: str, ranks: Sequence[int], headline: str) -> Diagnosis:
+    def diagnosis(code: str, ranks: Sequence[int], headline: str) -> Diagnosis:
         shown = {one.rank: calls.get(one.rank) for one in second}
         return Diagnosis(code, headline, tuple(ranks), shown, states, places=places)
 
@@ -77,21 +77,21 @@ def judge(first: Sequence[Stuck], second: Sequence[Stuck], calls: Mapping[int, E
             if others
             else f", and {'does' if len(making) == 1 else 'do'} not find the others"
         )
-        return found("DTL-INIT", others or making, f"{ranks_text(making)} {verb} in {inside}{rest}")
-    seen = {one.rank: _compare(before.get(one.rank, one), one) for one in running}
-    loops = [rank for rank, (loop, _) in seen.items() if loop]
+        return diagnosis("DTL-INIT", others or making, f"{ranks_text(making)} {verb} in {inside}{rest}")
+    compared = {one.rank: _compare(before.get(one.rank, one), one) for one in running}
+    loops = [rank for rank, (loop, _) in compared.items() if loop]
     who = f"{ranks_text(waiting)} {'waits' if len(waiting) == 1 else 'wait'}; " if waiting else "no rank waits; "
     if loops and (waiting or len(loops) == len(running)):
-        return found("DTL-LOOP", loops, who + _say({rank: seen[rank][1] for rank in loops}))
+        return diagnosis("DTL-LOOP", loops, who + _say({rank: compared[rank][1] for rank in loops}))
     if waiting and running:
-        late = {rank: said for rank, (_, said) in seen.items()}
-        return found("DTL-STRAGGLER", list(late), who + _say(late))
-    return found("DTL-TIMEOUT", [r for r, state in states.items() if state != "ended"], "the time was up")
+        late = {rank: words for rank, (_, words) in compared.items()}
+        return diagnosis("DTL-STRAGGLER", list(late), who + _say(late))
+    return diagnosis("DTL-TIMEOUT", [r for r, state in states.items() if state != "ended"], "the time was up")
 
 
 def _say(seen: Mapping[int, str]) -> str:
     """What was seen of each rank, in a sentence; the same of several is said once."""
-    return "; ".join(f"{ranks_text(ranks)} {said}" for said, ranks in by_value(seen).items())
+    return "; ".join(f"{ranks_text(ranks)} {words}" for words, ranks in by_value(seen).items())
 
 
 def _compare(one: Stuck, other: Stuck) -> tuple[bool, str]:

@@ -77,10 +77,10 @@ def fault_finder(ranks: Ranks) -> Callable[[], bool]:
     The watch reads the call logs. Ranks that make the default group themselves can wait for each other in there, of
     which the logs say nothing: when others have ended, the stacks of those that are left are looked at, twice.
     """
-    next_look, seen = time.monotonic() + FIRST_LOOK, False
+    next_look, waited = time.monotonic() + FIRST_LOOK, False
 
     def at_fault() -> bool:
-        nonlocal next_look, seen
+        nonlocal next_look, waited
         if ranks.log_faults():  # a log lacks something: nothing can be concluded from it
             return False
         ended = ranks.ended()
@@ -90,10 +90,10 @@ def fault_finder(ranks: Ranks) -> Callable[[], bool]:
             stuck = with_calls(ranks.look(), ranks.watch)
             diagnosis = judge(stuck, stuck, {})
             waits = diagnosis.code == "DTL-INIT" and all(one.state != "running" for one in stuck)
-            if waits and seen:
+            if waits and waited:
                 ranks.watch.diagnosis = diagnosis
                 return True
-            seen = waits
+            waited = waits
             next_look = time.monotonic() + (NEXT_LOOK if waits else FIRST_LOOK)
         return False
 
@@ -103,15 +103,15 @@ def fault_finder(ranks: Ranks) -> Callable[[], bool]:
 def with_calls(stuck: Sequence[Stuck], watch: Watch) -> list[Stuck]:
     """Ranks that seem to run as waiting ones, if they wait in a call of the log, or inside torch for other ranks."""
     waiting = watch.waiting()
-    seen = []
+    standing = []
     for one in stuck:
         last = one.frames[-1] if one.frames else None
         if one.state == "running" and one.rank in waiting:
             one = replace(one, state="waiting", call=waiting[one.rank].text)
         elif one.state == "running" and last is not None and last.inside:
             one = replace(one, state="waiting", call=f"{last.inside}, {last}")
-        seen.append(one)
-    return seen
+        standing.append(one)
+    return standing
 
 
 def _explain_timeout(ranks: Ranks, timeout: float, what: str) -> RanksTimeout:

@@ -53,7 +53,6 @@ class RankClient:
             "code": code,
             "silent": False,
             "store_history": False,
-            "user_expressions": {},
             "allow_stdin": False,
             "stop_on_error": False,
         }
