@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import sys
@@ -40,21 +39,18 @@ class Rivals:
 
     def seconds(self, launcher: str, ranks: int) -> float:
         """Time of one launch on `ranks` ranks. Raises DtlearnError if it fails, or takes five minutes."""
-        assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps([launcher, ranks]).encode() + b"\n")
-            self.process.stdin.flush()
+            self.process.send([launcher, ranks])
         return float(self._hear()["seconds"])
 
     def _hear(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        if not select.select([self.process.stdout], [], [], _PATIENCE)[0]:
+        try:
+            answer: dict[str, Any] | None = self.process.receive(_PATIENCE)
+        except EOFError:
+            raise DtlearnError((self.process.last_words() or ["it ended without a word"])[-1]) from None
+        if answer is None:
             self._kill()
             raise DtlearnError(f"no result within {_PATIENCE:g} s")
-        line = self.process.stdout.readline()
-        if not line:
-            raise DtlearnError((self.process.last_words() or ["it ended without a word"])[-1])
-        answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise DtlearnError(answer["error"])
         return answer

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import select
 import threading
 import time
 from collections.abc import Generator
@@ -29,7 +27,6 @@ class Judge:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._asked = 0
-        self._pending = b""
         try:
             self.process = HelperProcess(_SERVER, [os.getpid()], piped=True)
         except (OSError, LaunchError) as error:
@@ -38,10 +35,6 @@ class Judge:
     @property
     def pid(self) -> int:
         return self.process.pid
-
-    @property
-    def alive(self) -> bool:
-        return self.process.alive
 
     def grade(
         self,
@@ -109,28 +102,17 @@ class Judge:
                 self.end()
 
     def _send(self, request: dict[str, Any]) -> None:
-        assert self.process.stdin is not None
         try:
-            self.process.stdin.write(json.dumps(request).encode() + b"\n")
-            self.process.stdin.flush()
+            self.process.send(request)
         except (OSError, ValueError) as error:
             raise JudgeError(self._obituary()) from error
 
     def _receive(self, patience: float | None) -> dict[str, Any] | None:
         """The next message; None if none comes in time."""
-        assert self.process.stdout is not None
-        descriptor = self.process.stdout.fileno()
-        deadline = None if patience is None else time.monotonic() + patience
-        while b"\n" not in self._pending:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([descriptor], [], [], left)[0]:
-                return None
-            piece = os.read(descriptor, 1 << 16)
-            if not piece:
-                raise JudgeError(self._obituary())
-            self._pending += piece
-        line, _, self._pending = self._pending.partition(b"\n")
-        message: dict[str, Any] = json.loads(line)
+        try:
+            message: dict[str, Any] | None = self.process.receive(patience)
+        except EOFError:
+            raise JudgeError(self._obituary()) from None
         return message
 
     def _obituary(self) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import os
+import select
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import LaunchError
 
@@ -49,7 +52,7 @@ class HelperProcess:
         environment: Mapping[str, str] | None = None,
         piped: bool = False,
     ) -> None:
-        self._owner = os.getpid()
+        self._owner, self._pending = os.getpid(), b""
         try:
             self._log = tempfile.TemporaryFile("w+b", prefix="dtlearn-helper-")  # noqa: SIM115
         except OSError as error:
@@ -98,6 +101,27 @@ class HelperProcess:
         except ValueError:  # closed already: somebody outlived it, and asks
             return []
         return self._log.read().decode("utf-8", "replace").strip().splitlines()[-15:]
+
+    def send(self, message: Any) -> None:
+        """Write a line of JSON to its input. Raises OSError or ValueError if it has ended."""
+        assert self.stdin is not None
+        self.stdin.write(json.dumps(message).encode() + b"\n")
+        self.stdin.flush()
+
+    def receive(self, patience: float | None) -> Any:
+        """The next line of JSON of its output; None if none comes in `patience` seconds. Raises EOFError at its end."""
+        assert self.stdout is not None
+        deadline = None if patience is None else time.monotonic() + patience
+        while b"\n" not in self._pending:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            if not select.select([self.stdout], [], [], left)[0]:
+                return None
+            piece = os.read(self.stdout.fileno(), 1 << 16)
+            if not piece:
+                raise EOFError
+            self._pending += piece
+        line, _, self._pending = self._pending.partition(b"\n")
+        return json.loads(line)
 
     def close(self, patience: float) -> None:
         """End it: its input closes, and it has `patience` seconds for what is left to do."""

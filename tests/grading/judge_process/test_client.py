@@ -120,7 +120,7 @@ def test_one_who_has_the_verdict_may_stop_listening(root):
     steps = judge.grade(root, ID)
     assert isinstance(next(steps), Verdict)
     steps.close()
-    assert judge.alive and client.get_judge() is judge
+    assert judge.process.alive and client.get_judge() is judge
 
 
 def test_a_judge_that_does_not_stop_is_ended(root, monkeypatch):
@@ -132,7 +132,7 @@ def test_a_judge_that_does_not_stop_is_ended(root, monkeypatch):
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         next(steps)
-    assert not judge.alive
+    assert not judge.process.alive
     assert grade(root, RIGHT)[1].passed
 
 

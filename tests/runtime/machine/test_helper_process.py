@@ -147,3 +147,24 @@ def test_a_forked_child_uses_one_of_its_own_and_leaves_its_parents_alone(kept, m
         assert own.ended == 1
     kept.current = first
     assert first.process.alive
+
+
+def test_lines_of_json_go_to_it_and_come_back_until_it_ends(tmp_path, monkeypatch):
+    (tmp_path / "echo_helper.py").write_text(
+        "import sys\ndef main():\n    for line in sys.stdin:\n        print(line.strip(), flush=True)\n"
+        "        if 'last' in line:\n            return\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    helper = HelperProcess("echo_helper", piped=True)
+    try:
+        helper.send({"id": 1, "text": "x" * 100_000})
+        helper.send(["two"])
+        assert helper.receive(30) == {"id": 1, "text": "x" * 100_000}
+        assert helper.receive(30) == ["two"]
+        assert helper.receive(0.05) is None
+        helper.send("last")
+        assert helper.receive(30) == "last"
+        with pytest.raises(EOFError):
+            helper.receive(None)
+    finally:
+        helper.close(5)
