@@ -1,4 +1,7 @@
-"""`%%exercise chNN.name`: a cell that is an answer. Running it saves it to the exercise's file and grades the file.
+"""`%%exercise chNN.name`: a cell that is an answer. Running it saves it to the exercise's file and grades it.
+
+`%%try chNN.name` in its place only runs it on 2 ranks and shows what they return; `%try chNN.name` does so with the
+file.
 
 With a person at the front end the display follows the grading, and each attempt is kept. A headless run reads and
 writes no file of the learner's and says the same every time: the stub is "not attempted", any other text is graded
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from IPython.core.error import UsageError
-from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from ..course import Course, Exercise, load_course
@@ -28,6 +31,7 @@ from ..grading.verdict import Result, Verdict
 from ..runtime.words import wrapped
 from .frontend import is_live
 from .magics import parse_line
+from .render import rank_label
 from .verdict_display import VerdictDisplay
 
 _HEADLESS_SEED = 20
@@ -65,6 +69,27 @@ class ExerciseMagics(Magics):
             verdict = _grade_headless(course, exercise, text, args.seed)
         if verdict.state in _DEFINES and subject.is_cell:
             print(define(text, exercise, self.shell.user_ns))
+
+    @magic_arguments()
+    @argument("id", help="of the exercise, such as ch01.average")
+    @line_cell_magic("try")  # type: ignore[arg-type]  # IPython takes a name there, and its annotation does not
+    def try_(self, line: str, cell: str | None = None) -> None:
+        """Run an answer, this cell or the exercise's file, on 2 ranks and show what each returns. It is not graded."""
+        from ..grading.learner.try_answer import try_answer  # here, as it loads torch
+
+        course, exercise = find_exercise(parse_line(self.try_, line).id)
+        text = None if cell is None else to_file(cell, exercise.id)
+        if text is None and not is_live():  # what a learner's file holds is another thing every time
+            text = stub_text(course, exercise)
+        try:
+            trial = try_answer(course, exercise, text)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        print(trial.heading)
+        for rank, lines in trial.lines.items():
+            print(*(f"{rank_label([rank])} {line}" for line in lines), sep="\n")
+        if trial.error:
+            print("", *wrapped(trial.error), sep="\n")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import html
 import time
 from typing import Any
 
+from ..runtime.output import rank_color
 from .merge_lines import fold_lines, label, settle
 from .render import GroupedSink
 
@@ -60,6 +61,7 @@ class PanelSink(GroupedSink):
     def _html(self, state: str) -> str:
         cards = []
         for rank, output in self.outputs.items():
+            color = rank_color(rank) if rank >= 0 else "#888"
             who = f"rank {rank}" if rank >= 0 else "launcher"
             body = html.escape("\n".join(self._lines(rank)))
             figures = "".join(
@@ -69,7 +71,7 @@ class PanelSink(GroupedSink):
                 if "image/png" in c["data"]
             )
             cards.append(
-                f'<section style="border:1px solid #888;border-radius:4px;min-width:0">'
+                f'<section style="border:1px solid #888;border-left:6px solid {color};border-radius:4px;min-width:0">'
                 f'<div style="padding:2px 8px;border-bottom:1px solid #888"><b>{who}</b> {state}</div>'
                 f'<pre style="margin:0;padding:6px 8px;max-height:22em;overflow:auto">{body}</pre>{figures}</section>'
             )

@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from ..runtime.output import Sink
+from ..runtime.output import Sink, rank_color
 from .frontend import is_live
 from .merge_lines import fold_lines, label, settle
 
@@ -128,9 +128,7 @@ class StreamSink(GroupedSink):
         self._next = 0.0
 
     def prefix(self, ranks: list[int]) -> str:
-        # Neither red, which reads as an error, nor yellow, which white paper swallows.
-        colour = 36 if len(ranks) > 1 else (34, 35, 32)[ranks[0] % 3]
-        return f"\x1b[{colour}m{label(ranks)}\x1b[0m "
+        return f"{rank_label(ranks)} "
 
     def tick(self) -> None:
         if time.monotonic() >= self._next:
@@ -171,6 +169,17 @@ class OneRankSink(StreamSink):
     def publish(self, rank: int, message: dict[str, Any]) -> None:
         if rank == min(self.outputs):
             super().publish(rank, message)
+
+
+def rank_label(ranks: list[int]) -> str:
+    """The label of a line for a person: of one rank on the rank's colour, as in figures; of several in bold."""
+    if not is_live():
+        return label(ranks)
+    if len(ranks) > 1 or ranks == [-1]:
+        return f"\x1b[1m{label(ranks)}\x1b[0m"
+    red, green, blue = bytes.fromhex(rank_color(ranks[0])[1:])
+    ink = 0 if 3 * red + 6 * green + blue > 900 else 255  # black or white, by contrast
+    return f"\x1b[38;2;{ink};{ink};{ink};48;2;{red};{green};{blue}m{label(ranks)}\x1b[0m"
 
 
 def _lines(text: str) -> list[str]:

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+# Of ranks, in what they print and in figures: Okabe and Ito's without black (lines) and yellow (pale), and two more
+# that stay apart from them with any colour vision.
+RANK_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#6B4226", "#DDCC77")
+
 CELL_LIMIT = 5_000_000  # characters that all ranks together may show under one cell
 _LEAST_OF_A_RANK = 1_000_000
+
+
+def rank_color(rank: int) -> str:
+    """The colour of a rank; from the ninth on they come again."""
+    return RANK_COLORS[rank % len(RANK_COLORS)]
 
 
 class OutputCap:

@@ -17,7 +17,7 @@ from dtlearn.viz.units import format_bytes
 
 # A stripe's place in its cell says the same as its colour; for more ranks a cell is a shade and their number. A tensor
 # that is not cut has the sum in its cell as text, "0+1+2": stripes would look like parts of it.
-_MAX_STRIPES = len(RANK_COLORS)
+_MAX_STRIPES = 6  # more are too narrow to be told apart
 _SOME, _FEW, _ALL = "#7fb2d6", "#cfe3f1", INK  # data of less than all ranks, of one, of all; no rank has such a colour
 _PAD = 0.09  # between cells
 _MAX_WORDS = 40  # messages; an alt text that tells of more is not listened to
@@ -141,8 +141,8 @@ def draw_state(ax: Axes, steps: Steps, number: int) -> None:
     for side in ax.spines.values():
         side.set_visible(False)
     if has_key:  # the key to the colours stands at each row
-        for rank, color in zip(steps.ranks, RANK_COLORS, strict=False):
-            at = (0, row[rank] + 0.5)
+        for rank in steps.ranks:
+            at, color = (0, row[rank] + 0.5), RANK_COLORS[rank % len(RANK_COLORS)]
             ax.annotate("\u25a0", at, (-3, 0), textcoords="offset points", ha="right", va="center", color=color, size=9)
 
 
@@ -168,7 +168,9 @@ def _draw_cell(ax: Axes, chunk: int, row: int, held: Held, ranks: Sequence[int],
     stripe = width / len(ranks)
     for place, rank in enumerate(ranks):
         if rank in held:
-            ax.add_patch(Rectangle((x + place * stripe, y), stripe, height, fc=RANK_COLORS[place], lw=0))
+            ax.add_patch(
+                Rectangle((x + place * stripe, y), stripe, height, fc=RANK_COLORS[rank % len(RANK_COLORS)], lw=0)
+            )
 
 
 def _draw_arrow(ax: Axes, x: float, src: int, dst: int) -> None:

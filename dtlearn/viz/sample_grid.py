@@ -85,7 +85,7 @@ def sample_words(epochs: Sequence[Epoch], num_samples: int, rows: Sequence[str] 
     """The figure in words, as alt text."""
     _check(epochs, num_samples)
     names = _names(epochs, rows, "Epoch")
-    parts = [f"{num_samples} samples."]
+    parts = [f"{num_samples} sample{'s' * (num_samples != 1)}."]
     for i, (name, epoch) in enumerate(zip(names, epochs, strict=True)):
         seen_by = _sightings(epoch, num_samples)
         same = next((k for k in range(i) if [list(r) for r in epochs[k]] == [list(r) for r in epoch]), None)

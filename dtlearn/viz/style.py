@@ -15,14 +15,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from dtlearn.runtime.output import RANK_COLORS as RANK_COLORS  # the same as in what ranks print
+
 WIDTH = 9.0  # inches: the text column of a notebook
 INK = "#222222"
 MUTED = "#5f6368"
 GRID = "#d9dce0"
 LANE = "#f1f3f5"  # background of a rank's lane
 ALARM = "#b3261e"
-# Of ranks: Okabe and Ito's, without black (lines) and yellow (pale).
-RANK_COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 
 RC: Any = {
     "font.family": "DejaVu Sans",

@@ -20,7 +20,7 @@ def verdict(state, results, score=0.0, **more):
 def make_verdicts():
     sizes = (1, 2, 3, 4)
     all_right = [ok(case, n) for n in sizes for case in ("even parts", "uneven parts")]
-    missed = "optimal: at most 8,192 bytes per rank with 4 ranks (uneven parts); yours made 16,384"
+    missed = "optimal: at most 8,192 bytes per rank with 4 ranks (uneven parts); yours: 16,384"
     value = Result(
         "uneven parts",
         3,

@@ -196,6 +196,24 @@ def test_an_interrupt_stops_the_grading_and_keeps_the_notebook(live, root):
     assert "PASSED" in shown(live.run(cell(RIGHT)))
 
 
+def test_a_cell_can_be_tried_before_it_is_graded(live, file, root):
+    before = file.read_text(), kept(root)
+    run = live.run(f"%%try {ID}\n{without_task(RIGHT)}")
+    assert run.ok and not run.displays
+    first, *lines = run.text("stdout").splitlines()
+    assert first == "ch01.average on 2 ranks, in the case 'small'. This is no grade."
+    assert [line[:12] for line in lines] == ["[0] given   ", "[0] returned", "[1] given   ", "[1] returned"]
+    assert (file.read_text(), kept(root)) == before, "nothing is saved, nothing counts"
+    file.write_text(RIGHT.replace("return total", "return 1 / 0 #"))
+    assert "ZeroDivisionError" in live.run(f"%try {ID}").text("stdout")
+    assert "did you mean ch01.average" in live.run("%try ch01.averag").text("stderr")
+
+
+def test_headless_the_file_is_not_tried(headless, file):
+    file.write_text(RIGHT)
+    assert headless.run(f"%try {ID}").text("stdout") == f"{ID}: nothing to try yet, this is the untouched stub\n"
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [

@@ -2,9 +2,11 @@ import random
 import re
 
 import pytest
+from matplotlib.colors import to_rgb
 
 from dtlearn.notebook import render
 from dtlearn.notebook.render import GroupedSink, OneRankSink, QuietSink, StreamSink
+from dtlearn.viz.style import RANK_COLORS
 from tests.notebook.messages import clear, display, figure, stderr, stream, value
 
 
@@ -34,7 +36,7 @@ def play(sink, *messages):
 
 
 def plain(text):
-    return re.sub(r"\x1b\[\d+m", "", text)
+    return re.sub(r"\x1b\[[\d;]+m", "", text)
 
 
 def test_grouped_shows_equal_lines_once_and_the_others_by_rank(screen):
@@ -179,9 +181,12 @@ def test_stream_waits_a_moment_so_that_equal_lines_meet(screen, clock):
     assert plain(screen()[0]) == "[0-1] a\n"
 
 
-def test_stream_gives_ranks_colours(screen):
+def test_stream_gives_ranks_their_colours_of_the_figures(screen, monkeypatch):
+    monkeypatch.setenv("DTLEARN_HEADLESS", "0")
     play(StreamSink([0, 1]), (0, stream("a\nb\n")), (1, stream("a\nc\n")))
-    assert screen()[0] == "\x1b[36m[0-1]\x1b[0m a\n\x1b[34m[0]\x1b[0m b\n\x1b[35m[1]\x1b[0m c\n"
+    red, green, blue = (round(255 * part) for part in to_rgb(RANK_COLORS[0]))
+    blue, orange = f"\x1b[38;2;255;255;255;48;2;{red};{green};{blue}m", "\x1b[38;2;0;0;0;48;2;230;159;0m"
+    assert screen()[0] == f"\x1b[1m[0-1]\x1b[0m a\n{blue}[0]\x1b[0m b\n{orange}[1]\x1b[0m c\n"
 
 
 def test_stream_keeps_stderr_apart_and_settles_bars(screen):

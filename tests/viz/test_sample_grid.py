@@ -93,8 +93,8 @@ def test_in_words():
         (([PAD], 0), "1 to 200 samples"),
         (([PAD], 201), "1 to 200 samples"),
         (([PAD], 9), "epoch 0, rank 1: 9 is no sample"),
-        (([[]], 3), "1 to 12 ranks"),
-        (([[[]] * 13], 3), "1 to 12 ranks"),
+        (([[]], 3), "1 to 16 ranks"),
+        (([[[]] * 17], 3), "1 to 16 ranks"),
         (([PAD], 10, ["a", "b"]), "each of the 1 rows, got 2 names"),
     ],
 )

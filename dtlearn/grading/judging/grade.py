@@ -206,7 +206,7 @@ def _tier(exercise: Exercise, payloads: list[tuple[Result, int]]) -> tuple[str, 
                 if made is not None and made > limit:
                     at = f"with {result.world_size} ranks ({result.case})"
                     unit = quantity.removesuffix("s") if limit == 1 else quantity
-                    missed.append(f"{tier}: at most {limit:,.0f} {unit} per rank {at}; yours made {made:,}")
+                    missed.append(f"{tier}: at most {limit:,.0f} {unit} per rank {at}; yours: {made:,}")
         if missed:
             return reached, [*notes, missed[-1]]
         if any(tier in limits for limits in exercise.budget.values()):

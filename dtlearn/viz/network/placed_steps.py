@@ -191,7 +191,7 @@ def _draw_rank(
         for place, other in enumerate(ranks if held and not full else ()):
             if held is not None and other in held:
                 stripe = (_CELL - 0.012) / len(ranks)
-                color = RANK_COLORS[place % len(RANK_COLORS)]
+                color = RANK_COLORS[other % len(RANK_COLORS)]
                 corner = (x + 0.006 + place * stripe, low + 0.008)
                 ax.add_patch(Rectangle(corner, stripe, _HEIGHT - 0.016, fc=color, lw=0))
         if chunk in taken:

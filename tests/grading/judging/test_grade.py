@@ -163,7 +163,7 @@ def test_tiers(monkeypatch, messages, tier, notes):
     budget = {"messages": {"good": 2, "optimal": "N-1"}}
     verdict = played(monkeypatch, lambda case: ("passed", "", "", 0, messages), sizes=[2], budget=budget)
     assert verdict.tier == tier and len(verdict.notes) == notes
-    assert all(f"yours made {messages}" in note for note in verdict.notes)
+    assert all(f"yours: {messages}" in note for note in verdict.notes)
 
 
 def test_every_quantity_and_every_case_must_keep_its_budget(monkeypatch):

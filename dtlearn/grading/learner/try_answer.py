@@ -1,0 +1,97 @@
+"""Runs an answer on 2 ranks in the first case of its check, and says what each rank was given and what it returned.
+
+No grade, and no attempt that counts: it is what one would print oneself before handing in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...course import Course, Exercise
+from .. import plain_values
+from ..check import Given
+from ..judging.run_case import Answer, Evidence, run_case
+from .exercise_files import find_check, places
+from .grade_file import read_answer, shown_name, untouched
+
+_SEED = 2  # the same inputs every time, so that two tries can be compared
+_MOST = 12  # values of a tensor, and entries of a list, that are shown
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of it.
+
+    Attributes:
+        heading: what was run, or why nothing was.
+        lines: by rank, what it was given, printed and returned.
+        error: what the ranks raised or waited for; "" if they all returned.
+    """
+
+    heading: str
+    lines: dict[int, list[str]]
+    error: str = ""
+
+
+def try_answer(course: Course, exercise: Exercise, source: str | None = None) -> Trial:
+    """Run an answer.
+
+    Args:
+        course, exercise: from the manifest.
+        source: the text; None: what the exercise's file holds.
+
+    Raises:
+        ValueError: the file cannot be read, or the exercise has no check.
+        LaunchError: the ranks could not be started.
+    """
+    path = places(course, exercise).current
+    text = read_answer(path) if source is None else source
+    if untouched(course, exercise, text):
+        return Trial(f"{exercise.id}: nothing to try yet, this is the untouched stub", {})
+    check = find_check(course, exercise)
+    world_size = 2 if 2 in exercise.world_sizes else exercise.world_sizes[0]
+    case = check.all_cases(world_size, _SEED)[0]
+    given = check.inputs(case)
+    evidence = run_case(check, case, given, Answer(text, shown_name(course, path), exercise.name))
+    where = f"{world_size} ranks" if world_size > 1 else "1 rank"
+    heading = f"{exercise.id} on {where}, in the case {case.name!r}. This is no grade."
+    lines = {rank: list(_of_a_rank(rank, given, evidence)) for rank in range(world_size)}
+    return Trial(heading, lines, str(evidence.error) if evidence.error else "")
+
+
+def _of_a_rank(rank: int, given: Given, evidence: Evidence) -> Iterator[str]:
+    for name, value in given[rank].items():
+        yield f"given     {name} = {in_short(value)}"
+    printed = evidence.output[rank].splitlines() if rank < len(evidence.output) else []
+    for line in printed[:_MOST] + ["..."] * (len(printed) > _MOST):
+        yield f"printed   {line}"
+    try:
+        result = plain_values.load(evidence.returned[rank] or b"")
+        yield f"returned  {in_short(result['value'])}"
+        if result["changed"]:
+            yield f"changed   {', '.join(result['changed'])}"
+    except (plain_values.Malformed, LookupError, TypeError):
+        yield "returned  nothing: it did not come to its end"
+
+
+def in_short(value: Any) -> str:
+    """A value in a line: a tensor as the list of its numbers, four digits each, and how many more there are."""
+    if isinstance(value, torch.Tensor):
+        if value.numel() <= _MOST:
+            return in_short(value.tolist())
+        shape = " x ".join(map(str, value.shape))
+        return f"{shape} values: {in_short(value.flatten()[: _MOST // 2].tolist())[:-1]}, ...]"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        parts = [f"{key!r}: {in_short(part)}" for key, part in list(value.items())[:_MOST]]
+        return "{" + ", ".join(parts + ["..."] * (len(value) > _MOST)) + "}"
+    if isinstance(value, list | tuple):
+        parts = [in_short(part) for part in value[:_MOST]] + ["..."] * (len(value) > _MOST)
+        return f"[{', '.join(parts)}]" if isinstance(value, list) else f"({', '.join(parts)})"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
