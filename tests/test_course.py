@@ -135,12 +135,15 @@ def test_a_ready_chapter_has_its_files(chapter):
 
 def orphans(root: Path, slugs: set[str]) -> list[str]:
     """Chapter files and folders of the course that belong to no chapter in the manifest."""
+    names = slugs | {slug.partition("_")[0] for slug in slugs}  # the answers of chNN_name are chNN.toml
     found = []
-    for folder in ("notebooks", "notebooks/src", "exercises", "solutions", "images"):
+    for folder in ("notebooks", "notebooks/src", "notebooks/answers", "exercises", "solutions", "images"):
         for path in sorted((root / folder).glob("*")):
             is_hidden = path.name.startswith((".", "__")) or path.name == "ruff.toml"
-            if not is_hidden and path.relative_to(root).as_posix() != "notebooks/src" and path.stem not in slugs:
-                found.append(path.relative_to(root).as_posix())
+            name = path.relative_to(root).as_posix()
+            allowed = names if folder == "notebooks/answers" else slugs
+            if not is_hidden and name not in ("notebooks/src", "notebooks/answers") and path.stem not in allowed:
+                found.append(name)
     return found
 
 
@@ -149,8 +152,17 @@ def test_every_file_belongs_to_a_chapter():
 
 
 def test_an_orphan_is_found(tmp_path):
-    for path in ("notebooks/src", "images/ch01_ranks", "images/ch01_old", "exercises/.ipynb_checkpoints"):
+    folders = (
+        "notebooks/src",
+        "notebooks/answers",
+        "images/ch01_ranks",
+        "images/ch01_old",
+        "exercises/.ipynb_checkpoints",
+    )
+    for path in folders:
         (tmp_path / path).mkdir(parents=True)
-    for path in ("notebooks/src/ch01_ranks.py", "notebooks/ch01_ranks.ipynb", "notebooks/Untitled.ipynb"):
+    known = ("notebooks/src/ch01_ranks.py", "notebooks/ch01_ranks.ipynb", "notebooks/answers/ch01.toml")
+    for path in (*known, "notebooks/Untitled.ipynb", "notebooks/answers/ch99.toml"):
         (tmp_path / path).touch()
-    assert orphans(tmp_path, {"ch01_ranks"}) == ["notebooks/Untitled.ipynb", "images/ch01_old"]
+    expected = ["notebooks/Untitled.ipynb", "notebooks/answers/ch99.toml", "images/ch01_old"]
+    assert orphans(tmp_path, {"ch01_ranks"}) == expected

@@ -47,7 +47,7 @@ def broadcast_model(model: torch.nn.Module) -> None:
 
 def average_gradients(model: torch.nn.Module, world_size: int) -> None:
     """Replace each gradient by its mean over the ranks: one all-reduce over one flat buffer."""
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]  # a frozen parameter has none
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]  # None: frozen
     flat = torch.cat([g.flatten() for g in gradients])  # (P,)
     dist.all_reduce(flat)
     flat /= world_size

@@ -1,18 +1,19 @@
 # ch01.mean_over_uneven: edit this file, then run `dtlearn grade ch01.mean_over_uneven`.
-"""One mean over data that is spread unevenly.
+"""Compute one mean over data that is spread unevenly.
 
-Comes in: `shard`, this rank's part of the data, a 1-D float32 tensor. The parts have different
-lengths, and some may be empty; all of them together hold at least one number.
+`shard` is this rank's part of the data, a 1-D float32 tensor. The parts have different lengths; some may be empty, but
+not all. Every rank returns the mean of all numbers of all ranks, a float32 tensor of shape `()`.
 
-Goes out, on every rank: the mean of all numbers of all ranks, as a float32 tensor without
-dimensions (shape ()).
+Example with 2 ranks: the mean of the four numbers is 16 / 4.
 
-Example with 2 ranks:
-    rank 0 has [1., 2., 3.], rank 1 has [10.]
-    both return tensor(4.), which is 16 / 4
+| | rank 0 | rank 1 |
+|---|---|---|
+| `shard` | `[1., 2., 3.]` | `[10.]` |
+| result | `tensor(4.)` | `tensor(4.)` |
 
-Rules: `shard` stays as it is. Send as little as you can: the data itself does not have to
-travel. Budget, per rank: good 2 calls and 16 bytes, optimal 1 call.
+- Do not change `shard`.
+- Do not send the data itself.
+- Budget for each rank: good is at most 2 calls and 16 bytes, optimal is 1 call.
 """
 
 import torch

@@ -1,21 +1,20 @@
 # ch01.ping_pong: edit this file, then run `dtlearn grade ch01.ping_pong`.
-"""Swap a message with a partner, and do not hang.
+"""Exchange messages with a partner, without a hang.
 
-The ranks form pairs: 0 with 1, 2 with 3, and so on. If the number of ranks is odd, the last one
-has no partner.
-
-Comes in: `message`, this rank's tensor. It has the same shape and dtype on every rank; it may
-be short or long.
-
-Goes out: the partner's message, as a new tensor; None on a rank without a partner.
+The ranks form pairs: 0 and 1, 2 and 3, and so on. If the number of ranks is odd, the last rank has no partner.
+`message` is this rank's tensor, of the same shape and dtype on every rank. Return the partner's message as a new
+tensor, or `None` on a rank without a partner.
 
 Example with 3 ranks:
-    rank 0 has [1., 2.], rank 1 has [5., 6.], rank 2 has [8., 9.]
-    rank 0 returns [5., 6.], rank 1 returns [1., 2.], rank 2 returns None
 
-Rules: only point-to-point calls, that is dist.send, dist.recv, dist.isend, dist.irecv and
-dist.batch_isend_irecv. `message` stays as it is. A send may wait until the other side receives,
-so think of what both sides do at one time.
+| | rank 0 | rank 1 | rank 2 |
+|---|---|---|---|
+| `message` | `[1., 2.]` | `[5., 6.]` | `[8., 9.]` |
+| result | `[5., 6.]` | `[1., 2.]` | `None` |
+
+- Use point-to-point calls only: `send`, `recv`, `isend`, `irecv` and `batch_isend_irecv` of `dist`.
+- Do not change `message`.
+- A `send` may return only when the other side receives. Messages may be short or long.
 """
 
 import torch

@@ -1,22 +1,26 @@
 # ch01.rank_groups: edit this file, then run `dtlearn grade ch01.rank_groups`.
-"""Cut the ranks of a job into groups, in two ways at once.
+"""List the groups of ranks in a job that uses two kinds of groups at once.
 
-Large jobs use two kinds of groups. A *tensor-parallel* (tp) group holds ranks that compute one
-copy of the model together; they talk all the time, so they are neighbours: consecutive ranks. A
-*data-parallel* (dp) group holds the ranks with the same place in different copies; they average
-gradients. Every rank is in exactly one group of each kind.
+- A **tensor-parallel** (tp) group has `tp` ranks that compute one copy of the model together. They communicate most, so
+  they are consecutive ranks.
+- A **data-parallel** (dp) group has the ranks that hold the same part of the model in different copies. They average
+  gradients.
 
-Comes in: `world_size`, and `tp`, the number of ranks in a tp group.
+Every rank is in exactly one group of each kind. Return `{"tp": [...], "dp": [...]}`: each value is a list of groups,
+each group a list of ranks in rising order, and the groups are ordered by their first rank.
 
-Goes out: {"tp": [...], "dp": [...]}, each a list of groups, each group a list of ranks from low
-to high; the groups ordered by their first rank.
+Example with `world_size=6` and `tp=2`, one copy of the model in each row:
 
-Example: 6 ranks, tp = 2
-    {"tp": [[0, 1], [2, 3], [4, 5]], "dp": [[0, 2, 4], [1, 3, 5]]}
+| | first part | second part |
+|---|---|---|
+| copy 0 | rank 0 | rank 1 |
+| copy 1 | rank 2 | rank 3 |
+| copy 2 | rank 4 | rank 5 |
 
-Rules: no communication; this is arithmetic, and every rank must get the same answer. If `tp`
-does not divide `world_size`, raise ValueError: a job that drops ranks without a word is worse
-than one that does not start.
+The tp groups are the rows, the dp groups the columns: `{"tp": [[0, 1], [2, 3], [4, 5]], "dp": [[0, 2, 4], [1, 3, 5]]}`.
+
+- No communication: every rank computes the same answer.
+- If `tp` does not divide `world_size`, raise `ValueError`: a job must not drop ranks silently.
 """
 
 

@@ -1,25 +1,26 @@
 # ch01.who_am_i: edit this file, then run `dtlearn grade ch01.who_am_i`.
-"""Who am I? A process reads its place in the job from the environment.
+"""Read a process's place in the job from its environment.
 
-Comes in: the environment as the launcher (torchrun, say) left it, a dict of texts such as
-    {"RANK": "9", "LOCAL_RANK": "3", "GROUP_RANK": "1", "WORLD_SIZE": "12", "LOCAL_WORLD_SIZE": "6", ...}
-and `gpus`, the number of GPUs of the machine that the process runs on.
+| argument | meaning |
+|---|---|
+| `env` | the environment as the launcher set it, a dict of strings |
+| `gpus` | the number of GPUs of the machine on which the process runs |
 
-Goes out: a dict with four values.
-    "rank", "world_size", "node_rank"   whole numbers
-    "device"                            a text: "cuda:3", or "cpu"
+Return a dict: `rank`, `world_size` and `node_rank` are integers, `device` is a string.
 
-The device: a process takes the GPU with its own number on its machine. If the machine has fewer
-GPUs than processes of this job, every process there takes the "cpu".
+- **Device.** A process takes the GPU that has its own number on its machine. If the machine has fewer GPUs than
+  processes of this job, every process there takes `"cpu"`.
+- **Without a launcher** (`python train.py`) none of the names is set. The process is then rank 0 of 1, on node 0, with
+  the first GPU if there is one.
+- Machines may run different numbers of processes, so do not compute one of the numbers from the others.
 
-Without a launcher (`python train.py`) none of the names is set, and the process is the only
-one: rank 0 of 1, on node 0, with the first GPU if there is one.
+Example, on a machine with 8 GPUs:
 
-Example: the environment above, on a machine with 8 GPUs, gives
-    {"rank": 9, "world_size": 12, "node_rank": 1, "device": "cuda:3"}
+| `RANK` | `LOCAL_RANK` | `GROUP_RANK` | `WORLD_SIZE` | `LOCAL_WORLD_SIZE` |
+|---|---|---|---|---|
+| `"9"` | `"3"` | `"1"` | `"12"` | `"6"` |
 
-Beware: machines may run different numbers of processes, so do not work one number out from the
-others.
+gives `{"rank": 9, "world_size": 12, "node_rank": 1, "device": "cuda:3"}`.
 """
 
 from collections.abc import Mapping

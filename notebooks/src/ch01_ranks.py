@@ -3,14 +3,20 @@
 #
 # **The question.** How do many processes become one training job?
 #
-# Builds on: nothing. You need PyTorch's training loop, and that is all. Time: about an hour to read and run, and an hour or
-# more for the eight exercises. Ranks: 4, on whatever machine this is; a laptop will do.
+# **You need** PyTorch's training loop, and nothing else. **Time:** two sittings of 75 minutes each, exercises included.
+# **Machine:** four processes on any machine; a laptop will do.
 #
-# After this chapter you can say what a rank is and is not, start a job with five launchers and know why all of them
-# give the same loss, read the message of a job that hangs, and do the sum that says when many machines are worth it.
+# After this chapter you can
 #
-# Every picture below is drawn from a run that this notebook made. Where a cell asks you to predict, commit to an
-# answer first: a wrong guess teaches more than a right one that you only read.
+# - say why training is distributed, and estimate when more machines stop helping;
+# - explain what a rank is, and how ranks find each other;
+# - train on many ranks to the same loss as on one;
+# - start a job with `torchrun` on one machine or several;
+# - find the cause when a job hangs.
+#
+# **How to read.** Run the cells from top to bottom. Where a cell asks you to predict, commit an answer before you run
+# the next one: a wrong guess teaches more than a right answer that you only read. Figures are drawn from what this
+# notebook has just run; the code that draws them is folded.
 
 # %%
 # %load_ext dtlearn
@@ -18,44 +24,99 @@ import os
 
 import dtlearn
 from dtlearn.notebook.panels import Slider, slider_panel
-from dtlearn.viz import bytes_per_rank, rank_table, rendezvous, show, speedup, timeline
+from dtlearn.viz import (
+    Exchange,
+    exchange,
+    rank_table,
+    rendezvous,
+    show,
+    speedup,
+    step_timeline,
+    timeline,
+)
 
+# %% [markdown]
+# ## 1. Why distribute at all?
+#
+# For two reasons: time and memory.
+#
+# **Time.** Training takes about 6 floating-point operations per parameter and token, 2 in the forward and 4 in the
+# backward pass (Kaplan et al. 2020, arXiv 2001.08361). GPT-3 has 175 billion parameters and was trained on 300 billion
+# tokens (Brown et al. 2020, arXiv 2005.14165).
+
+# %%
+years = dtlearn.predict(
+    "How many years does that take on one A100 at 40 % of its 312 TFLOP/s (dense, bf16)?",
+    unit="years",
+    id="ch01.years",
+)
+
+# %% jupyter={"source_hidden": true}
+flop = 6 * 175e9 * 300e9
+seconds = flop / (0.40 * 312e12)
+years.reveal(round(seconds / (365.25 * 86400)), flop=flop, days=seconds / 1024 / 86400)
+
+# %% [markdown]
+# **Memory.** Mixed-precision training with Adam needs 16 bytes per parameter (Rajbhandari et al. 2020, arXiv
+# 1910.02054). For GPT-3 that is 2.8 TB before any activation is stored; an H200 has 141 GB. Chapters 8 and 9 do this
+# calculation in detail.
+#
+# So large models are trained by many processes on many GPUs. These processes must communicate in every step, and
+# communication takes time. Section 5 estimates how much; most of this course is about reducing it.
+#
+# ## 2. Ranks: one program, many processes
+#
+# This cell starts four processes. They wait for work until you close the notebook.
+
+# %%
 world = dtlearn.world(4)
 world
 
 # %% [markdown]
-# The line above is the *device rule*, said out loud: NCCL if every rank has a GPU of its own, otherwise gloo on the
-# CPU. Nothing else in this course depends on which it is. The four processes now wait behind this notebook. A cell
-# that begins with `%%ranks` runs on all of them; any other cell runs here, in the notebook's own process.
+# The line says which *backend* carries their messages and on which devices they run: NCCL if every rank has a GPU of
+# its own, otherwise gloo on the CPU (section 4 explains both). Nothing else in this chapter depends on it.
 #
-# ## 1. One process, four times
+# A cell that begins with `%%ranks` runs in all four processes. Any other cell runs in the notebook's own process. A
+# `%%ranks` cell finds these names:
 #
-# Each process runs the same text. So: are they one program, or four?
+# | name | what it is |
+# |---|---|
+# | `rank` | the number of this process, from 0 |
+# | `world_size` | the number of processes |
+# | `device` | this rank's `torch.device`: its GPU, or the CPU |
+# | `torch`, `dist` | the modules `torch` and `torch.distributed` |
+#
+# With `-o NAME` the notebook gets a list `NAME`: the value of the cell's last line on rank 0, on rank 1, and so on.
+#
+# Each process runs the same code. Are they one program or four?
 
 # %%
 length = dtlearn.predict(
     "Each of the 4 ranks makes an empty list and appends its own rank. "
-    "How long is rank 2's list?"
+    "How long is the list of rank 2?",
+    id="ch01.length",
 )
 
 # %%
 # %%ranks -o lengths
 seen = []
 seen.append(rank)
-print(f"I am rank {rank} of {world_size}, and I have seen {seen}")
+print(f"I am rank {rank} of {world_size}")
 len(seen)
 
+# %% jupyter={"source_hidden": true}
+length.reveal(lengths[2])
+
 # %%
-length.reveal(
-    lengths[2],
-    explain="Four processes have four memories. No rank sees another's variables, ever.",
-)
+# %%ranks
+print(f"rank {rank} has seen {seen}")
 
 # %% [markdown]
-# The only difference between the four is a number: the **rank**. The program is the same, the variables have the same
-# names, and `rank` decides who does what. This way of working is called SPMD: single program, multiple data.
+# The variables have the same names, and the code is the same. What differs is one number, the **rank**, and the code
+# uses it to decide who does what. This way of programming is called SPMD: single program, multiple data.
 #
-# A launcher tells each process its place through the environment. Here is what our ranks were told.
+# A program called a **launcher** starts the processes and tells each one its place through environment variables. Our
+# ranks were told this:
 
 # %%
 # %%ranks -o told
@@ -71,112 +132,162 @@ names = [
 ]
 {name: os.environ[name] for name in names}
 
-# %%
-rank_table(told, caption="What each process was told (this machine, 4 ranks)")
+# %% jupyter={"source_hidden": true}
+rank_table(told, caption="The environment of each rank (one machine, 4 ranks)")
 
 # %% [markdown]
 # | name | meaning |
 # |---|---|
-# | `RANK` | the process's number in the whole job, 0 to `WORLD_SIZE` - 1 |
-# | `LOCAL_RANK` | its number on its own machine: the GPU it may use |
-# | `GROUP_RANK` (the **node rank**) | the number of its machine |
-# | `WORLD_SIZE` | processes in the job |
-# | `LOCAL_WORLD_SIZE` | processes on this machine |
-# | `MASTER_ADDR`, `MASTER_PORT` | where all processes meet: usually the machine of rank 0 |
+# | `RANK` | the number of the process in the job, 0 to `WORLD_SIZE` - 1 |
+# | `LOCAL_RANK` | its number on its own machine |
+# | `GROUP_RANK` | the number of its machine, also called the **node rank** |
+# | `WORLD_SIZE` | the number of processes in the job |
+# | `LOCAL_WORLD_SIZE` | the number of processes on this machine |
+# | `MASTER_ADDR`, `MASTER_PORT` | the address at which all processes meet, usually on the machine of rank 0 |
 #
-# On one machine `RANK` and `LOCAL_RANK` are equal, which is how a bug hides. Section 5 starts two machines, played on
-# this one, and the two numbers part.
+# With two machines of three processes each, the numbers would be these:
 #
-# **Exercise 1.** Now write what every training script does first: read its place from the environment. It must hold on a
-# cluster that you do not have, so the check plays the processes of machines of different sizes. An exercise cell saves
-# what you write to the file that it names, and grades it on ranks; the text at its top says what is asked. `dtlearn hint`
-# gives the hints one by one.
+# | | machine 0 | | | machine 1 | | |
+# |---|---|---|---|---|---|---|
+# | `RANK` | 0 | 1 | 2 | 3 | 4 | 5 |
+# | `LOCAL_RANK` | 0 | 1 | 2 | 0 | 1 | 2 |
+# | `GROUP_RANK` | 0 | 0 | 0 | 1 | 1 | 1 |
+#
+# On one machine `RANK` equals `LOCAL_RANK`, so code that confuses the two works there and fails on the second machine.
+#
+# **Exercise 1.** Every training script begins by reading its place from the environment. The check calls your function
+# with the environments of clusters that you do not have.
+#
+# <details><summary>How exercises work</summary>
+#
+# - The task is the text above the cell. Running the cell saves your code to a file and grades it on ranks, at several
+#   world sizes.
+# - Replace `%%exercise` in the first line with `%%try`, and the cell only runs your function on 2 ranks, on a small
+#   example, and prints what each rank returns. There is no grade.
+# - In a terminal, `dtlearn hint ch01.who_am_i` gives one hint at a time, and `dtlearn solution ch01.who_am_i` the
+#   solution.
+# </details>
 
 # %% exercise="ch01.who_am_i"
 
 # %% [markdown]
-# ## 2. Finding each other
+# ## 3. Rendezvous: how ranks find each other
 #
-# A process that starts knows its own number, and nothing of the others: no address, no socket. Before it can send
-# anything it must find them. This is the **rendezvous**, and it happens inside `init_process_group`.
+# A process that has just started knows its own rank, but not the addresses of the others. The **rendezvous** is how it
+# learns them. It takes place in `init_process_group`.
 
 # %%
 late = dtlearn.predict.choice(
-    "Rank 3 starts 0.3 s after the others. What do ranks 0, 1 and 2 do in init_process_group?",
+    "Rank 3 starts 0.3 s after the others. What do ranks 0, 1 and 2 do in "
+    "`init_process_group`?",
     {
         "A": "They start without rank 3, and it joins later.",
-        "B": "They wait for it.",
+        "B": "They wait for rank 3.",
         "C": "They fail.",
     },
+    id="ch01.late",
 )
 
-# %% tags=["nbval-ignore-output"]
+# %% jupyter={"source_hidden": true}
+late.reveal()
+
+# %% [markdown]
+# Here is a recorded rendezvous. Ranks meet through a **store**, a small shared dictionary. Each rank *sets* one key
+# with its own address, and *waits* for the keys of the others.
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 from dtlearn.runtime.rendezvous import record_rendezvous
 
-calls = record_rendezvous(4, late={3: 0.3})
 show(
     rendezvous(
-        [
-            call for call in calls if call.action != "get"
-        ],  # reading what was waited for takes no time
+        record_rendezvous(4, late={3: 0.3}),
         world_size=4,
         label="gloo on CPU, ranks meet through a file; rank 3 starts 0.3 s late",
     ),
-    alt="Store calls of four ranks during init_process_group. Ranks 0, 1 and 2 write "
-    "their own key at once and then wait for the key of rank 3, which is written 0.3 s "
-    "later; then all finish together.",
-)
-
-# %%
-writes = sorted(
-    {(call.rank, call.key.rsplit("/", 1)[-1]) for call in calls if call.writes}
-)
-print("who wrote which key:", writes)
-late.reveal(
-    "B",
-    explain="The world size is fixed at the start. A job begins when its last rank has come.",
+    alt="Store calls of four ranks during init_process_group. Ranks 0, 1 and 2 each set "
+    "their own key at once and then wait for key 3, which rank 3 sets 0.3 s later. "
+    "That write ends all three waits.",
 )
 
 # %% [markdown]
-# What you see is all there is to it. The **store** is a small shared dictionary. Every rank *sets* one key, its own
-# address (the last number in a key is the rank), and *waits* for the keys of the others; then they open connections to
-# each other, and the store has done its work. With `torchrun` the store is a `TCPStore`, a little server at `MASTER_ADDR:MASTER_PORT`; here it is a
-# `FileStore`, a file in a new folder, which needs no port and no name look-up.
+# With gloo that is the whole rendezvous: once a rank has all addresses, it opens connections to the others, and this
+# group no longer needs the store. NCCL uses the store too, but sets up its connections in the first collective, unless
+# you pass `device_id` to `init_process_group`.
 #
-# Three classic failures live here. A rank that never starts makes all others wait for the store's time-out. Two jobs
-# with the same `MASTER_PORT` meet each other's ranks. A host name that resolves to 127.0.0.1 makes a second machine
-# look for its peers at home.
+# In the figure the store is a `FileStore`, a file. `torchrun` uses a `TCPStore`, a small server at
+# `MASTER_ADDR:MASTER_PORT`.
 #
-# ## 3. Speaking
+# Three classic failures happen here:
 #
-# Ranks share nothing, so whatever they agree on has to be sent. The basic sentence is a **collective**: a call that
-# every rank of a group makes, each with its own part.
+# - **A rank never starts.** All others wait until the store's time limit.
+# - **Two jobs on one machine use the same `MASTER_PORT`.** In our trial with gloo, rank 0 of the second job failed with
+#   `EADDRINUSE`. Another of its ranks reached the first job's store, read the first job's addresses, and failed later
+#   with a message about a lost connection.
+# - **A host name resolves to 127.0.0.1.** A second machine then looks for its peers on itself.
+#
+# ## 4. Communication
+#
+# Ranks share no memory, so a rank must send whatever another rank needs. There are two kinds of operations. In a
+# **point-to-point** operation one rank sends and one receives; the others make no call. A **collective** is called by
+# every rank of a group.
+
+# %% jupyter={"source_hidden": true}
+# %%ranks --record messages -o sent_values
+number = torch.tensor([10.0 * (rank + 1)], device=device)
+before = number.item()
+if rank == 0:
+    dist.send(number, dst=1)
+elif rank == 1:
+    dist.recv(number, src=0)
+f"{before:g}", f"{number.item():g}"
+
+# %% jupyter={"source_hidden": true}
+# %%ranks --record calls -o cast_values
+number = torch.tensor([10.0 * (rank + 1)], device=device)
+before = number.item()
+dist.broadcast(number, src=0)
+f"{before:g}", f"{number.item():g}"
+
+# %% jupyter={"source_hidden": true}
+show(
+    exchange(
+        Exchange("Point-to-point: rank 0 sends to rank 1", messages, sent_values),
+        Exchange("Collective: broadcast from rank 0", calls, cast_values),
+    ),
+    alt="Two diagrams of four ranks that hold 10, 20, 30 and 40. On the left, rank 0 sends "
+    "10 to rank 1, and ranks 2 and 3 make no call. On the right, all four ranks call "
+    "broadcast, and afterwards all of them hold 10.",
+)
+
+# %% [markdown]
+# The collective that training uses most is **all-reduce**: it combines the tensors of all ranks, by default into their
+# sum, and leaves the result on every rank, in place of the input.
 
 # %%
 total = dtlearn.predict(
-    "Rank r holds the number r. After all_reduce with SUM on 4 ranks, what does rank 3 hold?"
+    "Rank r holds the number r. What does rank 3 hold after an `all_reduce` on 4 ranks?",
+    id="ch01.total",
 )
 
 # %%
 # %%ranks -o sums
 number = torch.tensor([float(rank)], device=device)
-dist.all_reduce(number)  # SUM is the default
-print("after the all_reduce:", number)
+dist.all_reduce(number)
+
 number.item()
 
-# %%
-total.reveal(sums[3], explain="0 + 1 + 2 + 3, and every rank has it, not only rank 0.")
+# %% jupyter={"source_hidden": true}
+total.reveal(sums[3])
 
 # %% [markdown]
-# **Exercise 2.** A sum is all that you need for a mean, also where the ranks hold different amounts of data. The obvious
-# solution is wrong, and it gives a number that looks right.
+# **Exercise 2.** A sum is all you need to compute a mean, even when ranks hold different amounts of data. The obvious
+# solution is wrong, and its result looks right.
 
 # %% exercise="ch01.mean_over_uneven"
 
 # %% [markdown]
-# A collective is for all ranks of a group. Two ranks alone talk **point to point**: `dist.send(tensor, dst)` on the one,
-# `dist.recv(tensor, src)` on the other, which fills its tensor. With gloo a send returns when the other side has received;
-# `dist.isend` and `dist.irecv` return at once, with a handle whose `wait()` does the waiting.
+# **Point-to-point.** `dist.send(tensor, dst)` on one rank goes with `dist.recv(tensor, src)` on the other, which
+# overwrites its tensor. With `-r 0,1` a cell runs on ranks 0 and 1 only.
 
 # %%
 # %%ranks -r 0,1
@@ -188,46 +299,37 @@ else:
     print("rank 1 received", message)
 
 # %% [markdown]
-# **Exercise 3.** What if both want to say something?
+# With gloo, `send` returns only when the other side receives. `dist.isend` and `dist.irecv` return at once, with a
+# handle; its `wait()` returns when the tensor may be used again. Do not change a tensor that an `isend` is still
+# reading.
+#
+# **Exercise 3.** What if two ranks both have something to send?
 
 # %% exercise="ch01.ping_pong"
 
 # %% [markdown]
-# Who carries the message? PyTorch calls it the **backend**.
+# The library that carries the messages is called the **backend**.
 #
 # | backend | carries | over | used for |
 # |---|---|---|---|
-# | gloo | CPU tensors (GPU tensors go through the CPU) | TCP | laptops, tests, CPU clusters |
-# | NCCL | GPU tensors only | NVLink, PCIe, InfiniBand, TCP | training on NVIDIA GPUs |
-# | MPI | what the MPI library was built for | that library's network | clusters with their own MPI; PyTorch must be built from source with it |
+# | gloo | CPU tensors (GPU tensors are copied through the CPU) | TCP | laptops, tests, CPU clusters |
+# | NCCL | GPU tensors | NVLink, PCIe, InfiniBand, TCP | training on NVIDIA GPUs |
+# | MPI | what the MPI library was built for | its own network | clusters with their own MPI; PyTorch must be built with it |
 #
-# The calls are the same for all three, which is why this course can teach on a laptop what runs on a cluster. (PyTorch's
-# documentation of `torch.distributed` has the table of which call each backend supports.) Let us ask this build.
-
-# %% tags=["nbval-ignore-output"]
-# %%ranks -r 0
-print("gloo:", dist.is_gloo_available())
-print("NCCL:", dist.is_nccl_available())
-print("MPI: ", dist.is_mpi_available())
-
-# %% [markdown]
-# The device rule is a pure function of two numbers. NCCL refuses two ranks on one GPU, which is why the second row
-# falls back to gloo.
-
-# %%
-from dtlearn.runtime.device import place
-
-cases = [(4, 8), (4, 2), (4, 0), (1, 1)]
-rank_table(
-    [{"ranks": n, "GPUs": gpus, "decision": str(place(n, gpus))} for n, gpus in cases],
-    caption="The device rule for one machine",
-)
-
-# %% [markdown]
-# ## 4. Training
+# All three are called through the same functions, so what you learn on a laptop carries over to a cluster. The
+# documentation of `torch.distributed` has a table of the functions that each backend supports.
 #
-# First the naive way. Give each rank its own quarter of every batch, a model, an optimizer, and let all four train.
-# Real images (scikit-learn's handwritten digits), a small network, 100 steps.
+# <details><summary>Which backend do the ranks of this course get?</summary>
+#
+# NCCL if the machine has at least as many GPUs as ranks, otherwise gloo on the CPU: by default NCCL refuses to place
+# two ranks on one GPU. On a machine with 2 GPUs, `dtlearn.world(2)` uses NCCL and `dtlearn.world(4)` uses gloo.
+# `dist.is_nccl_available()` says whether a build of PyTorch has NCCL.
+# </details>
+#
+# ## 5. Training
+#
+# We train a small network on real images, scikit-learn's handwritten digits, for 100 steps of 96 images. First the
+# naive way: each rank has its own model and optimizer, and trains on its own quarter of every batch.
 
 # %%
 # %%ranks -o alone
@@ -238,22 +340,24 @@ from dtlearn.models import MLP, load_digits, reference_step
 torch.manual_seed(rank)
 model = MLP().to(device)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-for batch in load_digits().batches(100, 96, seed=0):  # the same batches on every rank
-    part = [t[rank::world_size].to(device) for t in batch]  # ... each takes its quarter
+# load_digits gives the same batches on every rank; each rank takes its quarter.
+for batch in load_digits().batches(100, 96, seed=0):
+    part = [t[rank::world_size].to(device) for t in batch]
     step = reference_step(model, optimizer, part, F.cross_entropy)
 weight = next(model.parameters())[0, 0].item()
 {"rank": rank, "last loss": round(step.loss, 3), "first weight": round(weight, 5)}
 
-# %% tags=["nbval-ignore-output"]
-rank_table(alone, caption="Four ranks that never spoke")
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+rank_table(alone, caption="Four ranks that did not communicate")
 
 # %% [markdown]
-# Four losses that look fine, and four different models, each trained on a quarter of the data. Nothing failed and
-# nothing was gained: this is four small trainings, not one large one. What is missing is two sentences. Before the first
-# step every rank must have *the same model*; after each backward pass every rank must use *the same gradient*, that of
-# the whole batch.
+# The losses look fine, but these are four different models, each trained on a quarter of the data. We want one model,
+# trained on all of it. Two things are missing:
 #
-# Here is the script with both. It is short; read all of it. It is the one script that every launcher below will run.
+# 1. before the first step, all ranks must have *the same model*;
+# 2. in every step, all ranks must use *the same gradient*, that of the whole batch.
+#
+# This script does both. It is short; read all of it. Every launcher in this chapter runs this script.
 
 # %%
 from dtlearn.models import train_digits
@@ -264,34 +368,38 @@ dtlearn.show_source(train_digits.train, docstring=False)
 dtlearn.show_source(train_digits.average_gradients)
 
 # %% [markdown]
-# The other sentence, "the same model", is `broadcast_model` above: one broadcast for each parameter.
-#
-# **Exercise 4.** That is enough for this network and not for every one: some layers keep numbers that are no parameters.
-
-# %% exercise="ch01.start_equal"
-
-# %% [markdown]
-# Why does averaging give the gradient of the whole batch? The loss of the batch is a mean over its $B$ rows. Cut the rows
-# into $N$ equal parts: the mean over all rows is the mean of the $N$ part means. Differentiation is linear, so the same
-# holds for gradients:
+# Why is the mean of the ranks' gradients the gradient of the whole batch? The loss of the batch is a mean over its $B$
+# rows. If the rows are divided into $N$ equal parts, the mean over all rows is the mean of the $N$ part means.
+# Differentiation is linear, so the same holds for the gradients:
 #
 # $$\nabla \frac1B\sum_{i=1}^{B} \ell_i \;=\; \frac1N\sum_{r=0}^{N-1} \underbrace{\nabla\frac{N}{B}\sum_{i\in\text{part } r}\ell_i}_{\text{gradient on rank } r}$$
 #
-# It needs equal parts. With unequal ones the mean of means is wrong, and nothing tells you; chapter 3 repairs that.
+# The parts must be equal. With unequal parts the mean of the means is wrong, as in exercise 2; chapter 3 shows the
+# remedy.
 
 # %%
 same = dtlearn.predict.choice(
-    "Train with 1, 2 and 4 ranks, the global batch of 96 images kept. "
-    "The last loss with 4 ranks is ...",
+    "Train with 1, 2 and 4 ranks, always with a global batch of 96 images. "
+    "How does the last loss with 4 ranks compare with that of one process?",
     {
-        "A": "lower: four ranks learn more",
-        "B": "equal, up to rounding",
-        "C": "higher: each rank sees less",
+        "A": "It is equal, up to rounding.",
+        "B": "It is lower: four ranks learn more.",
+        "C": "It is higher: each rank sees fewer images.",
     },
+    id="ch01.same",
 )
 
 # %%
 runs = {n: dtlearn.run_ranks(train_digits.train, n, record=True) for n in (1, 2, 4)}
+losses = {n: run[0].losses for n, run in runs.items()}
+for n in (2, 4):
+    apart = max(abs(a - b) for a, b in zip(losses[1], losses[n], strict=True))
+    assert apart < 1e-5, apart
+
+# %% jupyter={"source_hidden": true}
+same.reveal()
+
+# %% jupyter={"source_hidden": true}
 rank_table(
     [
         {
@@ -305,345 +413,77 @@ rank_table(
     caption="The same script on 1, 2 and 4 ranks, 100 steps",
 )
 
-# %%
-one = runs[1][0].losses
-worst = max(
-    abs(a - b) for n in (2, 4) for a, b in zip(one, runs[n][0].losses, strict=True)
-)
-assert worst < 1e-5, worst
-same.reveal(
-    "B",
-    explain="In none of the 100 steps do the losses differ by more than 1e-5. Same mathematics, "
-    "other order of additions. The speed may change; the result must not.",
-)
+# %% [markdown]
+# `run_ranks(function, n)` runs a function on `n` fresh ranks and returns what each of them returned.
+#
+# The result is the standard of this course, called **parity**: a strategy for many ranks must reproduce the losses of
+# one process, or the text must say exactly why it does not. Distribution changes the speed, not the result.
+#
+# **Exercise 4.** `train` sends each parameter of rank 0 to the other ranks with a broadcast. For this network that is
+# enough; other networks have more state.
+
+# %% exercise="ch01.start_equal"
 
 # %% [markdown]
-# That is the standard for this whole course: **parity**. A strategy for many ranks must reproduce the loss of one process,
-# or say exactly why not.
+# ### What a step sends
 #
-# `run_ranks` has recorded what the ranks said. Here are the first two steps.
+# With `record=True`, `run_ranks` records every communication call. These are the fastest two consecutive steps of the
+# 100 on 4 ranks:
 
-# %% tags=["nbval-ignore-output"]
-two_steps = dtlearn.run_ranks(train_digits.train, 4, 2, record=True)
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 show(
-    timeline(two_steps.record, title="Two training steps on 4 ranks"),
-    alt="A lane for each of four ranks over time. Six short broadcasts give every rank the "
-    "model of rank 0; then each of two steps has one long all_reduce for the gradients and "
-    "one short all_reduce for the loss.",
+    step_timeline(
+        runs[4].record,
+        names={104_488: "gradients", 4: "loss"},
+        title="Two training steps on 4 ranks",
+    ),
+    alt="A lane for each of four ranks over time. In each of two steps, after short forward "
+    "and backward passes, every rank has an all_reduce of the gradients and one of the "
+    "loss, then a short optimizer step. Hollow bars, before the filled ones, are waiting.",
 )
 
 # %% [markdown]
-# First six broadcasts, one for each parameter tensor: everyone gets rank 0's model. Then, in each step, one all-reduce of
-# all gradients and one of the loss. Between them each rank computes, alone. Hollow bars are *waiting*: a collective can
-# begin to move data only when its last rank has come. (The filled ones are long because four ranks share the processor.)
+# Each step has two all-reduces: one of all gradients, and one of the loss, which is only for people to read. A hollow
+# bar is a rank that waits for the last rank to call: an all-reduce cannot finish before that, because every result
+# depends on every rank's input.
 #
-# How much is sent? The model has 26,122 parameters of 4 bytes.
+# The all-reduce of the loss carries 4 bytes, but takes much longer than a 26,000th of the other. For messages this
+# small the number of bytes hardly matters. What takes time is the latency of each message, and here also that four
+# ranks share the cores of one machine.
+#
+# How many bytes are the gradients? The model has 26,122 parameters of 4 bytes.
 
 # %%
 sent = dtlearn.predict(
-    "How many bytes of gradients does one rank hand to all_reduce in one step?",
+    "How many bytes of gradients does one rank pass to `all_reduce` in one step?",
     unit="bytes",
+    id="ch01.sent",
 )
 
-# %%
-gradient_bytes = sum(4 * p.numel() for p in dtlearn.models.MLP().parameters())
-record = runs[4].record
-per_step = {e.nbytes for e in record.select(op="all_reduce", rank=0)}
-assert per_step == {gradient_bytes, 4}
-sent.reveal(
-    max(per_step),
-    explain="26,122 x 4: the recorded calls have the size of the model's gradients. The only "
-    "others, of 4 bytes, are the loss, for people to read.",
-)
-
-# %%
-show(
-    bytes_per_rank(record.select(op="all_reduce"), expected=100 * (gradient_bytes + 4)),
-    alt="Payload of all_reduce on four ranks over 100 steps: 10,449,200 bytes on each, "
-    "as expected.",
-)
+# %% jupyter={"source_hidden": true}
+per_call = {event.nbytes for event in runs[4].record.select(op="all_reduce", rank=0)}
+parameters = sum(p.numel() for p in dtlearn.models.MLP().parameters())
+assert per_call == {4 * parameters, 4}
+sent.reveal(max(per_call), parameters=parameters)
 
 # %% [markdown]
-# This is the *payload*, what a rank hands over. What crosses the wire depends on the algorithm: for a ring, $2(N-1)/N$
-# times the payload, sent by each rank. Chapter 2 builds it and counts.
+# This is the *payload*, what a rank passes to the call. It does not depend on the number of ranks. What is sent over
+# the network depends on the algorithm: in a ring all-reduce each rank sends $2(N-1)/N$ times the payload. Chapter 2
+# builds that algorithm and counts.
 #
-# ## 5. Five launchers, one script
+# ### What communication costs
 #
-# A launcher starts processes and tells each its place. That is all it does, so the script need not care which one it was.
+# More ranks have less to compute each, but they must communicate. For a data-parallel step with a ring all-reduce
 #
-# **Cells.** The ranks behind this notebook are already one job:
-
-# %%
-# %%ranks -r 0-3
-from dtlearn.models.train_digits import train
-
-result = train()
-print(result)
-
-# %% [markdown]
-# **torchrun**, the launcher that comes with PyTorch. `%%launch` writes the cell to a file and runs
-# `torchrun --nproc-per-node 2` on it, in new processes, as you would in a terminal. The process group does not exist yet:
-# the script makes it, from the environment.
-
-# %%
-# %%launch -n 2
-from dtlearn.models.train_digits import main
-
-main([])
-
-# %% [markdown]
-# **Several machines.** One `torchrun` on each, with the same `--master-addr` and its own `--node-rank`. Below, two
-# launchers play two machines on this one, with one rank each; the commands on real ones differ in the address and in the
-# number of ranks:
+# $$T(N) = \frac{T_\text{compute}}{N} + \underbrace{2(N-1)\,\alpha + \frac{2(N-1)}{N}\cdot\frac{n}{\beta}}_{T_\text{communication}(N)}$$
 #
-# ```
-# machine 0:  torchrun --nnodes 2 --node-rank 0 --nproc-per-node 2 \
-#                      --master-addr HOST0 --master-port 29500 train.py
-# machine 1:  torchrun --nnodes 2 --node-rank 1 --nproc-per-node 2 \
-#                      --master-addr HOST0 --master-port 29500 train.py
-# ```
-
-# %%
-# %%launch -n 1 --nodes 2
-import os
-
-from dtlearn.models.train_digits import main
-
-main([])
-env = os.environ
-print(
-    "node rank", env["GROUP_RANK"], "local rank", env["LOCAL_RANK"], "rank", env["RANK"]
-)
-
-# %% [markdown]
-# Now `RANK` and `LOCAL_RANK` differ: $\text{rank} = \text{node rank} \times \text{ranks per node} + \text{local rank}$.
-# Rank 1 is the first process of the second machine, and its GPU there is number 0.
+# where $n$ is the gradient in bytes, $\alpha$ the latency of a message and $\beta$ the bandwidth of a link. The first
+# term falls with $N$; the second does not. Beyond some $N$, more ranks no longer make a step faster.
 #
-# On machines like these, which ranks should talk most? Those on one machine, whose links are short. Large jobs therefore cut
-# their ranks into **groups**: neighbours for what is said often, ranks far apart for the rest. Chapter 14 does this in
-# earnest; the arithmetic fits here.
-#
-# **Exercises 5 and 6.** First list the groups, then use them. `dist.new_group(ranks)` makes a process group of some of the
-# ranks; a collective with `group=` is then a matter of these ranks alone.
-
-# %% exercise="ch01.rank_groups"
-
-# %% exercise="ch01.sum_in_group"
-
-# %% [markdown]
-# **accelerate** has two doors. `notebook_launcher` forks the process that calls it. Forking copies the memory but only one
-# of the threads, and a library that had threads before (OpenMP after any large matrix product; CUDA after any use of it)
-# may then wait for threads that no longer exist. The script below forks twice: before and after one backward pass on two
-# threads.
-
-# %%
-# %%launch -n 1 --with python
-import os
-import signal
-
-os.environ["ACCELERATE_USE_CPU"] = "1"
-import torch
-from accelerate import notebook_launcher
-
-from dtlearn.models.train_digits import main
-
-torch.set_num_threads(2)
+# Move the sliders. Which of the three brings the speed-up back to the ideal line?
 
 
-def product():
-    torch.randn(600, 600) @ torch.randn(600, 600)  # a few milliseconds
-    print("a matrix product, on rank", os.environ["RANK"], flush=True)
-
-
-def give_up(*_):
-    print("no answer for 3 seconds: giving up", flush=True)
-    os._exit(0)
-
-
-print("fork before any threads, and train:", flush=True)
-notebook_launcher(main, ([],), num_processes=2)
-weight = torch.randn(600, 600, requires_grad=True)
-(weight @ weight).sum().backward()
-signal.signal(signal.SIGALRM, give_up)
-signal.alarm(3)
-print("fork after a backward pass on two threads, and multiply:", flush=True)
-notebook_launcher(product, num_processes=2)
-
-# %% [markdown]
-# The second fork never finishes; the script gave itself three seconds. (It says "CUDAs" on a machine that has none; ignore that.) Once CUDA was used, the same
-# launcher refuses to fork, which is kinder. The ranks of this course are never forked from the notebook, for this reason:
-# a clean helper process, which has loaded torch and computed nothing of yours, forks them.
-#
-# The other door is `accelerate launch`. It has a trap on machines without GPUs: it starts **one** process, and does not
-# say so.
-
-# %%
-# %%launch -n 2 --with accelerate
-import os
-
-print(
-    "asked for 2 processes; this one was told WORLD_SIZE =", os.environ.get("WORLD_SIZE")
-)
-
-# %% [markdown]
-# One line, from one process, which was told nothing: on a machine without a GPU the second never came. The training script
-# would have trained alone, and nothing would have failed. Print the world size in every script you own. (`torchrun`
-# starts accelerate scripts properly: under it, accelerate finds its two processes.)
-#
-# **Slurm** starts processes on machines that it chose. Its names differ, so a job script translates them. Most people
-# let Slurm start one `torchrun` per machine instead, as below (after a first line `#!/bin/bash`). This one was not run
-# here: there is no Slurm on a laptop.
-#
-# ```bash
-# #SBATCH --nodes=2 --ntasks-per-node=1 --gpus-per-node=4
-# head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-# srun torchrun --nnodes 2 --nproc-per-node 4 \
-#      --rdzv-backend c10d --rdzv-endpoint "$head:29500" --rdzv-id "$SLURM_JOB_ID" train.py
-# ```
-#
-# | launcher | starts | tells the script | good for |
-# |---|---|---|---|
-# | `%%ranks` | nothing: the ranks wait here | group exists already | looking, trying, breaking |
-# | `run_ranks` | fresh ranks, in about a quarter of a second | group exists already | tests, graders, benchmarks |
-# | `torchrun` | fresh processes, on one or many machines | environment | real jobs |
-# | `accelerate launch`, `notebook_launcher` | fresh processes, or forks | environment | scripts written for accelerate |
-# | Slurm (`srun`) | one process per task, on machines it chose | its own names | shared clusters |
-#
-# ## 6. What a hang looks like
-#
-# Every rank of a group must make the same collective calls in the same order. Here rank 1 takes another path.
-
-# %%
-hang = dtlearn.predict.choice(
-    "Ranks 0, 2 and 3 call all_reduce; rank 1 does not, and has nothing more to do. "
-    "What does PyTorch do?",
-    {
-        "A": "raise an error on rank 1",
-        "B": "let the other three wait, without a word",
-        "C": "return the sum without rank 1",
-    },
-)
-
-# %%
-# %%ranks --record stuck --expect deadlock
-survivor = f"variable of rank {rank}"
-total = torch.ones(1, device=device)
-if rank != 1:
-    dist.all_reduce(total)
-
-# %%
-hang.reveal("B", explain="A collective cannot know that a rank will never come.")
-
-# %% tags=["nbval-ignore-output"]
-show(
-    timeline(stuck, title="Three ranks in a call that the fourth never made"),
-    alt="Four lanes. Ranks 0, 2 and 3 each have one all_reduce that starts and never returns; "
-    "rank 1 has no call.",
-)
-
-# %% [markdown]
-# The message is this course's, not PyTorch's. PyTorch waits until its time limit (30 minutes with gloo, 10 with NCCL) and
-# what it prints then names neither the rank that did not come nor the line. Here a *watch* reads what every rank calls
-# while the cell runs: when some wait for a call that another can no longer make, it says so and ends the cell.
-#
-# Read it again: which ranks wait, in which call, on which line, and who never came. A hang is a difference between ranks;
-# the question is less "where does it wait?" than "where did the ranks part?".
-#
-# The ranks were freed, and this notebook can go on. Their variables are still there:
-
-# %%
-world.gather("survivor")
-
-# %% [markdown]
-# The other classic: every rank is somewhere, but not in the same call. Nobody has ended, everybody waits.
-
-# %%
-# %%ranks --expect deadlock
-if rank == 1:
-    dist.broadcast(total, src=0)
-else:
-    dist.all_reduce(total)
-
-# %% [markdown]
-# And the quiet one. Nothing hangs, nothing fails, the numbers are wrong:
-
-# %%
-# %%ranks --expect deadlock
-half = total.to(torch.int32) if rank == 1 else total  # the same number of bytes
-dist.all_reduce(half)
-
-# %% [markdown]
-# An exception on one rank is the same story with a better beginning: one rank leaves, the others wait for it. What you
-# want to see first is the exception, not the ones who waited.
-
-# %%
-# %%ranks --expect error
-if rank == 2:
-    raise ValueError("this rank's data file is missing")
-dist.barrier()
-
-# %% [markdown]
-# The most common hang of all has none of these mistakes in plain sight: there is no `if rank`, only data of different
-# lengths.
-
-# %%
-# %%ranks --expect deadlock
-batches = [torch.ones(2, device=device)] * (
-    3 if rank == 1 else 2
-)  # rank 1 has one batch more
-for batch in batches:
-    step_sum = batch.sum()
-    dist.all_reduce(step_sum)
-
-# %% [markdown]
-# **Exercise 7.** Repair it, so that no batch is lost.
-
-# %% exercise="ch01.repair_the_hang"
-
-# %% [markdown]
-# **Exercise 8.** To end with, build one of the collectives yourself. A barrier carries no data at all: what it gives is the
-# certainty that all have come. The check has one rank come late, each in turn. Counting messages, there is a plain
-# solution, a good one, and one that is as good as it gets.
-
-# %% exercise="ch01.barrier"
-
-# %% [markdown]
-# ## 7. Why distribute at all?
-#
-# Because of two sums. The first is time. Training costs about $6$ floating-point operations per parameter and token
-# (2 forward, 4 backward; Kaplan et al. 2020, arXiv 2001.08361). GPT-3 has 175 billion parameters and saw 300 billion
-# tokens (Brown et al. 2020, arXiv 2005.14165).
-
-# %%
-years = dtlearn.predict(
-    "How many years does that take on one A100 at 40 % of its 312 TFLOP/s (dense, bf16)?",
-    unit="years",
-)
-
-# %%
-flop = 6 * 175e9 * 300e9
-seconds = flop / (0.40 * 312e12)
-years.reveal(
-    round(seconds / (365.25 * 86400)),
-    explain=f"{flop:.2e} FLOP; the paper's own count, in its table D.1, is 3.14e23. On 1,024 such "
-    f"GPUs, if nothing were lost, it is {seconds / 1024 / 86400:.0f} days.",
-)
-
-# %% [markdown]
-# The second sum is memory: 16 bytes per parameter for mixed-precision training with Adam (Rajbhandari et al. 2020, arXiv
-# 1910.02054) is 2.8 TB for that model, before any activation. An H200 has 141 GB. Chapters 8 and 9 do this sum with care.
-#
-# But ranks do not come free: they must talk. For a data-parallel step
-#
-# $$T(N) = \frac{T_\text{compute}}{N} + T_\text{communication}(N), \qquad
-# T_\text{communication}(N) = 2(N-1)\,\alpha + \frac{2(N-1)}{N}\cdot\frac{n}{\beta}$$
-#
-# where $n$ is the gradient in bytes, $\alpha$ the latency of one message and $\beta$ the bandwidth of a link; the second
-# formula is that of a ring all-reduce, which chapter 2 derives. The first term shrinks with $N$, the second does not:
-# beyond some $N$ more ranks make a step no faster. Move the sliders: which change brings the curve back to the ideal line?
-
-
-# %%
+# %% jupyter={"source_hidden": true}
 def step_time(parameters, gigabytes_per_second, compute_ms):
     n, alpha, beta = 4 * parameters, 5e-6, gigabytes_per_second * 1e9
     label = f"model: {parameters:,} fp32 gradients, {gigabytes_per_second} GB/s, "
@@ -657,8 +497,8 @@ def step_time(parameters, gigabytes_per_second, compute_ms):
 
 slider_panel(
     step_time,
-    alt="Left: step time against the number of ranks, computation falling, communication "
-    "rising to a plateau. Right: speed-up against the number of ranks, which leaves the "
+    alt="Left: step time against the number of ranks; computation falls, communication "
+    "rises to a plateau. Right: speed-up against the number of ranks; it leaves the "
     "ideal line early and flattens.",
     parameters=Slider(
         (1_000_000, 10_000_000, 100_000_000, 1_000_000_000), 100_000_000, "parameters"
@@ -670,73 +510,411 @@ slider_panel(
 )
 
 # %% [markdown]
-# And on this machine? Ranks that share the cores of one computer share its speed, and this model is so small that a step
-# is mostly messages. Each run below is one launch of `run_ranks`, start-up included.
+# <details><summary>Answer</summary>
+#
+# Each of them can, if it makes communication short beside the computation that is left to each rank: a smaller model, a
+# faster link, or more computation per step, that is, a larger batch.
+# </details>
+#
+# And on this machine? Each run of the table above was one launch:
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 rank_table(
     [
         {"ranks": n, "seconds for 100 steps": round(run.seconds, 2)}
         for n, run in runs.items()
     ],
-    caption=f"Wall time on this machine ({os.cpu_count()} cores), {runs[4].placement.where}",
+    caption=f"Wall time with start-up on this machine ({os.cpu_count()} cores), "
+    f"{runs[4].placement.where}",
 )
 
 # %% [markdown]
-# Expect more ranks to take more time: the messages of a step cost more than the smaller share of the work saves. On a GPU
-# cluster the same sum with other numbers comes out the other way, and that is what the rest of the course is about: making the second term small
-# (chapters 2, 5), hiding it behind the first (3, 6), and cutting what does not fit at all (8 to 14).
+# Expect more ranks to take *longer* here. They share the cores of one computer, and this model is so small that
+# communication takes more time than the smaller share of the work saves. On a GPU cluster with a large model the same
+# formula gives the opposite answer. Later chapters make the second term smaller (2 and 5), hide it behind computation
+# (3 and 6), and divide what does not fit on one GPU (8 to 14).
 #
-# ## 8. Where the library does it
+# **This is the end of the first sitting.** To begin the second one in a new session, run the first code cell and the
+# one with `dtlearn.world(4)` again.
 #
-# - `torch.distributed.init_process_group` is the rendezvous; without arguments it reads `RANK`, `WORLD_SIZE`, `MASTER_ADDR`
-#   and `MASTER_PORT`.
-# - `torchrun` is `python -m torch.distributed.run`. It also restarts failed jobs (chapter 16).
-# - What `average_gradients` does in 6 lines, `DistributedDataParallel` does while the backward pass still runs (chapter 3).
-# - `deepspeed` and `accelerate launch` set the same environment variables, which is why scripts move between them.
+# ---
 #
-# Parity, once more, by numbers: the loss under `run_ranks`, in the cells and under `torchrun` on one and on two nodes is
-# printed above, and under `notebook_launcher` too: the same four digits every time.
+# ## 6. Launching a job
 #
-# ## 9. Myths
+# So far the ranks were started by this notebook. `torchrun`, the launcher that comes with PyTorch, starts them on one
+# machine or on each of several. A launcher starts processes and sets their environment; the script need not know which
+# launcher it was.
 #
-# **"`local_rank = dist.get_rank()`."** Found in many tutorials. On one machine it works. On the second machine of two with 4
-# GPUs each, ranks are 4 to 7, and `torch.cuda.set_device(4)` fails: the GPUs there are 0 to 3. Use `LOCAL_RANK`.
+# `%%launch -n 2` writes the cell to a file and runs `torchrun --nproc-per-node 2` on it, as you would in a terminal.
+
+# %%
+# %%launch -n 2
+from dtlearn.models.train_digits import main
+
+main([])
+
+# %% [markdown]
+# The same loss again. In a script you make the process group yourself. The essential lines, also inside `main`, are
 #
-# **"Wrap the model in DDP and training is N times faster."** Not if every rank reads the same data: then N ranks compute the
-# same gradient N times, and its mean is that gradient. Each rank needs its own part of the data: above, `x[rank::world_size]`;
-# in chapter 3, a `DistributedSampler`.
+# ```python
+# dist.init_process_group()        # reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
+# ...                              # train
+# dist.destroy_process_group()     # closes its connections; NCCL warns if a script leaves it out
+# ```
 #
-# **"The ranks share the model."** They share nothing. They hold equal copies, because they began equal and made equal steps.
-# One forgotten broadcast, and they are four models that nobody notices.
+# **Several machines.** Run one `torchrun` on each, with the same `--master-addr` and its own `--node-rank`:
+#
+# ```
+# machine 0:  torchrun --nnodes 2 --node-rank 0 --nproc-per-node 2 \
+#                      --master-addr HOST0 --master-port 29500 train.py
+# machine 1:  torchrun --nnodes 2 --node-rank 1 --nproc-per-node 2 \
+#                      --master-addr HOST0 --master-port 29500 train.py
+# ```
+#
+# `%%launch --nodes 2` plays two machines on this one, with a `torchrun` for each:
+
+# %%
+# %%launch -n 1 --nodes 2
+import os
+
+from dtlearn.models.train_digits import main
+
+main([])
+names = ("GROUP_RANK", "LOCAL_RANK", "RANK")
+print(*(f"{name}={os.environ[name]}" for name in names))
+
+# %% [markdown]
+# Now `RANK` and `LOCAL_RANK` differ: rank 1 is the first process of the second machine, and the GPU it would use there
+# is number 0. If all machines run equally many processes, then $\text{rank} = \text{node rank} \times \text{processes
+# per machine} + \text{local rank}$.
+#
+# Links inside a machine are fast, links between machines are slower. Large jobs therefore divide their ranks into
+# **process groups**: the ranks of one machine form the groups that communicate most. `dist.new_group(ranks)` makes a
+# group, and a collective with `group=` involves only its ranks. Chapter 14 builds on this.
+#
+# **Exercises 5 and 6.** First list the groups, then use them.
+
+# %% exercise="ch01.rank_groups"
+
+# %% exercise="ch01.sum_in_group"
+
+# %% [markdown]
+# **A launcher can fail silently.** `accelerate launch` starts scripts written for Hugging Face's accelerate. Here it is
+# asked for two processes:
+
+# %%
+# %%launch -n 2 --with accelerate
+import os
+
+print("a process with WORLD_SIZE =", os.environ.get("WORLD_SIZE"))
+
+# %% [markdown]
+# On a machine without a GPU there is one line: a single process was started, with no error, and it was told nothing. A
+# training script would have trained alone. Print the world size in every script that you run. (Under `torchrun` the
+# same script gets its two processes.)
+#
+# <details><summary>More launchers: Slurm, DeepSpeed, notebook_launcher</summary>
+#
+# **Slurm** starts processes on machines that it chooses, and sets names of its own (`SLURM_PROCID`, `SLURM_LOCALID`,
+# ...). Most people let Slurm start one `torchrun` per machine. This script was not run here, because there is no Slurm
+# on a laptop; `docs/lab.md` has a longer one.
+#
+# ```bash
+# #!/bin/bash
+# #SBATCH --nodes=2 --ntasks-per-node=1 --gpus-per-node=4 --cpus-per-task=16
+# export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK   # srun does not inherit it since Slurm 22.05
+# head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+# srun torchrun --nnodes 2 --nproc-per-node 4 \
+#      --rdzv-backend c10d --rdzv-endpoint "$head:29500" --rdzv-id "$SLURM_JOB_ID" train.py
+# ```
+#
+# Without `--cpus-per-task` the four ranks of a machine may have to share one core.
+#
+# **DeepSpeed** sets `RANK`, `LOCAL_RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` as `torchrun` does, but
+# `LOCAL_SIZE` for `LOCAL_WORLD_SIZE` and `CROSS_RANK` for `GROUP_RANK`.
+#
+# **`notebook_launcher`**, also of accelerate, forks the notebook's own process. A fork copies the memory but only one
+# thread, so a library that has started threads (OpenMP after a large matrix product, CUDA after any use) may wait in
+# the copy for threads that do not exist. We saw this: after one backward pass on two threads, a matrix product in the
+# forked processes did not end. The ranks of this course are forked from a helper process that has computed nothing.
+#
+# | launcher | starts | sets | good for |
+# |---|---|---|---|
+# | `%%ranks` | nothing: its ranks are waiting | the group exists | looking, trying, breaking |
+# | `run_ranks` | fresh ranks on this machine | the group exists | tests, benchmarks |
+# | `torchrun` | processes on one or many machines | `RANK`, `LOCAL_RANK`, ... | real jobs |
+# | `accelerate launch` | processes | as `torchrun`; on a CPU nothing | scripts written for accelerate |
+# | `deepspeed` | processes, over ssh | see above | scripts written for DeepSpeed |
+# | Slurm's `srun` | a process per task | names of its own | shared clusters |
+# </details>
+#
+# ## 7. When a job hangs
+#
+# Every rank of a group must call the same collectives in the same order. Below, rank 1 does not.
+
+# %%
+hang = dtlearn.predict.choice(
+    "Ranks 0, 2 and 3 call `all_reduce`. Rank 1 does not, and has nothing more to do. "
+    "What does PyTorch do?",
+    {
+        "A": "It raises an error on rank 1.",
+        "B": "It returns the sum without rank 1.",
+        "C": "It lets the other three wait, without any message.",
+    },
+    id="ch01.hang",
+)
+
+# %% jupyter={"source_hidden": true}
+hang.reveal()
+
+# %% [markdown]
+# The next cell hangs. This course has a **watch** that reads which call each rank is in while a cell runs. When some
+# ranks wait for a call that another rank can no longer make, it ends the cell and prints a diagnosis. `--expect
+# deadlock` says that the cell is meant to fail, so that the notebook goes on; `--record stuck` keeps the record of its
+# calls.
+
+# %%
+# %%ranks --record stuck --expect deadlock
+survivor = f"a variable of rank {rank}"
+total = torch.ones(1, device=device)
+if rank != 1:
+    dist.all_reduce(total)
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+show(
+    timeline(stuck, title="Three ranks in a call that the fourth never made", ended=[1]),
+    alt="Four lanes. Ranks 0, 2 and 3 each have one all_reduce that starts and never returns; "
+    "rank 1 has no call and has ended.",
+)
+
+# %% [markdown]
+# Read the message again. It names the ranks that wait, the call, the line, and the rank that never came. A hang is a
+# difference between ranks, so the useful question is not "where do they wait?" but "where did they diverge?".
+#
+# The watch has freed the ranks, and their variables are still there:
+
+# %%
+world.gather("survivor")
+
+# %% [markdown]
+# **Different calls.** No rank has ended, but they are in different collectives.
+
+# %%
+# %%ranks --expect deadlock
+if rank == 1:
+    dist.broadcast(total, src=0)
+else:
+    dist.all_reduce(total)
+
+# %% [markdown]
+# **Different types.** Below, rank 1 passes integers of the same size. Plain PyTorch with gloo would return wrong
+# numbers silently; the watch stops the cell.
+
+# %%
+# %%ranks --expect deadlock
+half = total.to(torch.int32) if rank == 1 else total
+dist.all_reduce(half)
+
+# %% [markdown]
+# **An exception on one rank** also leaves the others waiting, but this time there is an error message. Look for the
+# exception, not for the ranks that wait.
+
+# %%
+# %%ranks --expect error
+if rank == 2:
+    raise ValueError("this rank's data file is missing")
+dist.barrier()
+
+# %% [markdown]
+# **Different amounts of data** are the most common cause. There is no `if rank` to be seen.
+
+# %%
+# %%ranks --expect deadlock
+num_batches = 3 if rank == 1 else 2
+for _ in range(num_batches):
+    step_sum = torch.ones(2, device=device).sum()
+    dist.all_reduce(step_sum)
+
+# %% [markdown]
+# **Exercise 7.** Repair this program so that no batch is lost.
+
+# %% exercise="ch01.repair_the_hang"
+
+# %% [markdown]
+# **Exercise 8.** Finally, build a collective yourself. A barrier carries no data; it only guarantees that every rank
+# has arrived. The check delays each rank in turn. Several solutions pass; they differ in how many messages the busiest
+# rank sends.
+
+# %% exercise="ch01.barrier"
+
+# %% [markdown]
+# ### Without the watch
+#
+# In a script of your own there is no watch. By default gloo waits 30 minutes and NCCL 10. Then gloo's error names a
+# connection, but neither the rank that did not come nor the line. NCCL's log has more: recent releases print the stack
+# of the collective that timed out. PyTorch has three tools for both.
+#
+# **The flight recorder** keeps the last 2000 calls of each rank. With NCCL each rank writes them to a file when a
+# collective times out, and the command `torchfrtrace` compares the files. Here is what two ranks recorded of the loop
+# above:
+
+# %% tags=["nbval-ignore-output"]
+# %%ranks -r 0,1
+import pickle
+
+from torch._C._distributed_c10d import _dump_fr_trace  # private: it may change
+
+entries = pickle.loads(_dump_fr_trace())["entries"]
+# Numbers start again at 1 in the group that this notebook made after the last hang.
+first = max(i for i, e in enumerate(entries) if e["collective_seq_id"] == 1)
+for entry in entries[first:]:
+    print(entry["profiling_name"], "number", entry["collective_seq_id"])
+
+# %% [markdown]
+# Rank 1 has a call that rank 0 does not have: there the ranks diverged.
+#
+# **`TORCH_DISTRIBUTED_DEBUG=DETAIL`** compares the ranks' calls before each collective and raises an error that names
+# both. It slows every call down, so use it only to look for a fault.
+#
+# **`dist.monitored_barrier(timeout=...)`** is a barrier that names a rank that did not come. It needs gloo; in an NCCL
+# job, make a gloo group for it with `dist.new_group(backend="gloo")`.
+
+# %% tags=["nbval-ignore-output"]
+# %%launch -n 2
+import os
+import re
+import time
+from datetime import timedelta
+
+os.environ["TORCH_DISTRIBUTED_DEBUG"] = "DETAIL"  # before torch is imported
+os.environ["TORCH_CPP_LOG_LEVEL"] = "FATAL"  # the errors are printed below
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+x = torch.ones(1)
+try:
+    dist.all_reduce(x) if rank == 0 else dist.broadcast(x, src=0)
+except RuntimeError as error:
+    print("DETAIL:", *re.findall(r"Rank \d|OpType=\w+", str(error))[:4])
+try:
+    if rank == 1:
+        time.sleep(2)  # it comes too late
+    else:
+        dist.monitored_barrier(timeout=timedelta(seconds=1))
+except RuntimeError as error:
+    print("monitored_barrier:", str(error).splitlines()[0])
+dist.destroy_process_group()
+
+# %% [markdown]
+# `docs/lab.md` lists the environment variables, and what to try in which order.
+#
+# ## 8. On GPUs
+#
+# An NCCL call behaves like a CUDA kernel. That matters in two places. (This section follows PyTorch's documentation. It
+# was not run here: this notebook was built on a machine without GPUs.)
+#
+# **What `wait()` means.** With gloo and CPU tensors, `all_reduce` returns when the result is there. With NCCL it
+# returns as soon as the operation is *enqueued* on a CUDA stream. Kernels that you launch afterwards on the current
+# stream run after it, so `x / world_size` in the next line is correct. With `async_op=True` the call returns a handle,
+# and only after `handle.wait()` is that order guaranteed. `wait()` makes the current stream wait, not the CPU. The CPU
+# waits in `torch.cuda.synchronize()`, in `x.item()`, or in a copy to the CPU.
+#
+# **How to time it.** A clock on the CPU around the call measures how long enqueuing takes. Let the GPU take the time,
+# after a warm-up, because the first collective also sets up connections:
+#
+# ```python
+# for _ in range(5):
+#     dist.all_reduce(x)                                 # warm-up
+# start = torch.cuda.Event(enable_timing=True)
+# end = torch.cuda.Event(enable_timing=True)
+# start.record()
+# for _ in range(20):
+#     dist.all_reduce(x)
+# end.record()
+# torch.cuda.synchronize()                               # both events have happened
+# print(start.elapsed_time(end) / 20, "ms per all_reduce")
+# ```
+#
+# ## 9. In PyTorch
+#
+# - `init_process_group` is the rendezvous. Without arguments it reads `RANK`, `WORLD_SIZE`, `MASTER_ADDR` and
+#   `MASTER_PORT`.
+# - `torchrun` is `python -m torch.distributed.run`. With `--max-restarts` it restarts a job that failed; by default it
+#   does not (chapter 16).
+# - What `average_gradients` does after the backward pass, `DistributedDataParallel` does while the backward pass still
+#   runs (chapter 3).
+# - `broadcast_model`, the first thing that `train` calls, is in PyTorch part of `DistributedDataParallel`, which also
+#   sends the buffers of exercise 4:
+
+# %%
+dtlearn.show_source(train_digits.broadcast_model)
+
+# %% [markdown]
+# ## 10. Myths
+#
+# **"`local_rank = dist.get_rank()`."** Many tutorials write this. It works on one machine. On the second of two
+# machines with 4 GPUs each, ranks are 4 to 7, and `torch.cuda.set_device(4)` fails, because the GPUs there are 0 to 3.
+# Use `LOCAL_RANK`.
+#
+# **"`device = torch.device('cuda:0')`."** In a script for several processes this puts every process of a machine on its
+# first GPU. The other GPUs are idle, and NCCL refuses by default. Use `LOCAL_RANK` here too.
+#
+# **"A master node coordinates the others and monitors them."** The machine at `MASTER_ADDR` holds the store for the
+# rendezvous. In training, all ranks run the same program, and no rank gives orders or collects results unless the
+# script says so. It is the launcher that watches processes: each machine's `torchrun` watches the ones it started.
+#
+# **"Wrap the model in DDP, and training is N times faster."** Not if every rank reads the same data: then N ranks
+# compute the same gradient, and the mean of N equal gradients is that gradient. Each rank needs its own part of the
+# data, here `x[rank::world_size]`; chapter 3 uses a `DistributedSampler`. And even then the speed-up is less than N
+# (section 5).
+#
+# **"Data parallelism has the highest speed-up."** No strategy is the fastest everywhere. The formula in section 5
+# depends on the size of the model, the link and the batch; and a model that does not fit on one GPU cannot be copied to
+# each.
+#
+# **"Distributed training prevents overfitting."** It computes the same thing: in section 5 the losses of 1, 2 and 4
+# ranks agree in every step, and so does the accuracy on the test images. A larger global batch is another matter
+# (chapter 3).
+#
+# **"The ranks share the model."** They share nothing. They hold equal copies, because they started equal and made equal
+# updates. Forget the broadcast, and they train four different models without any error.
 #
 # **"`python -m torch.distributed.launch` is the launcher."** It is deprecated; `torchrun` replaced it.
 #
-# **"Install the package `distributedpytorch` first."** There is no such package on PyPI. `torch.distributed` comes with
+# **"Install the package `distributedpytorch` first."** There is no such package on PyPI. `torch.distributed` is part of
 # PyTorch.
 #
-# ## 10. Check yourself
+# ## 11. Check yourself
 #
-# <details><summary>A job has 3 machines with 8 ranks each. Which RANK has the process with node rank 2 and local rank 5?</summary>
+# <details><summary>A job has 3 machines with 8 ranks each. What is the <code>RANK</code> of the process with node rank 2 and
+# local rank 5?</summary>
 #
 # 2 x 8 + 5 = 21.
 # </details>
 #
-# <details><summary>Rank 0 prints "saved" and returns; ranks 1 to 3 wait in a barrier. What did rank 0 do differently?</summary>
+# <details><summary>Rank 0 prints "saved" and returns, while ranks 1 to 3 wait in a barrier. What did rank 0 do
+# differently?</summary>
 #
-# It never made the call: probably a `barrier` inside an `if rank != 0`, or a `return` inside `if rank == 0`.
+# It never called the barrier. Probably there is a `barrier` inside `if rank != 0`, or a `return` inside `if rank == 0`.
 # </details>
 #
-# <details><summary>You double the ranks and keep the global batch. What changes: the loss curve, the gradient bytes per rank,
-# or the images per rank?</summary>
+# <details><summary>You double the number of ranks and keep the global batch. Which of these change: the loss curve, the bytes of
+# gradients per rank, the images per rank?</summary>
 #
-# Only the images per rank: they halve. The gradients have the size of the model, however many ranks there are.
+# Only the images per rank: they halve. The gradients are as large as the model, however many ranks there are.
 # </details>
 #
 # <details><summary>Why must <code>broadcast_model</code> visit the parameters in the same order on every rank?</summary>
 #
-# A collective pairs calls by their order. If rank 0 sends the bias while rank 1 expects the weight, the call hangs, fails, or
-# silently fills one with the other.
+# Collectives are matched by their order. If rank 0 sends the bias while rank 1 expects the weight, the call hangs,
+# fails, or silently fills one with the other.
+# </details>
+#
+# <details><summary>On a GPU, <code>all_reduce</code> of 1 GB returns after 50 microseconds. Is the network that fast?</summary>
+#
+# No. The call only enqueued the operation. Measure with CUDA events (section 8).
 # </details>
 #
 # ## Glossary
@@ -744,20 +922,21 @@ rank_table(
 # | English | 中文 | meaning |
 # |---|---|---|
 # | rank | 进程编号（rank） | a process of the job, and its number |
-# | local rank | 本地编号 | its number on its own machine |
-# | node rank | 节点编号 | the number of the machine |
-# | world size | 进程总数 | number of ranks in the job |
+# | local rank | 本地编号 | the number of a process on its own machine |
+# | node rank | 节点编号 | the number of a machine |
+# | world size | 进程总数 | the number of ranks in the job |
 # | process group | 进程组 | the ranks that take part in a collective |
-# | launcher | 启动器 | starts processes and tells each its place |
-# | rendezvous | 会合 | ranks finding each other |
-# | store | 键值存储 | the shared dictionary used for it |
+# | launcher | 启动器 | a program that starts the processes and sets their environment |
+# | rendezvous | 会合 | how ranks learn each other's addresses |
+# | store | 键值存储 | the shared dictionary used for the rendezvous |
 # | backend | 通信后端 | the library that carries messages: gloo, NCCL, MPI |
-# | collective | 集合通信 | a call that all ranks of a group make together |
-# | all-reduce | 全归约 | every rank gets the sum (or mean, ...) of all parts |
-# | broadcast | 广播 | every rank gets the tensor of one |
-# | barrier | 同步屏障 | wait until all have come |
+# | point-to-point | 点对点通信 | one rank sends, one receives |
+# | collective | 集合通信 | an operation that all ranks of a group call together |
+# | all-reduce | 全归约 | every rank gets the sum (or maximum, ...) over all ranks |
+# | broadcast | 广播 | every rank gets the tensor of one rank |
+# | barrier | 同步屏障 | no rank continues before all have arrived |
 # | global batch | 全局批次 | the samples of one step, over all ranks |
-# | parity | 结果一致性 | the same result as the run on one process |
+# | parity | 结果一致性 | the same result as on one process |
 # | deadlock, hang | 死锁 | ranks that wait for each other for ever |
 #
-# Next: chapter 2 takes the word *all-reduce* apart.
+# Next: chapter 2 takes *all-reduce* apart.

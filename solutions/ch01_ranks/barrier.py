@@ -1,17 +1,20 @@
-"""A barrier of your own: nobody may leave before everybody has come.
+"""Write a barrier: no rank may return from it before every rank has called it.
 
-Comes in: nothing. Goes out: nothing. What counts is *when* `barrier()` returns: on no rank
-before every rank has called it.
+It takes nothing and returns nothing. What counts is *when* it returns.
 
-Example with 3 ranks: rank 1 calls it 50 ms after the others. Ranks 0 and 2 must still be inside
-when rank 1 comes in; then all three leave.
+Example with 3 ranks, where rank 1 is late:
 
-Rules: only dist.send, dist.recv, dist.isend and dist.irecv. It must work for any number of
-ranks, one included, and when it is called several times in a row, with another rank late each
-time. A send may return before it is received: only what a rank receives tells it who has come.
+| time | rank 0 | rank 1 | rank 2 |
+|---|---|---|---|
+| 0 ms | calls it | | calls it |
+| 50 ms | still inside | calls it | still inside |
+| soon after | returns | returns | returns |
 
-Budget: the sends of the busiest rank. Good: at most N - 1, or 2 if that is more. Optimal:
-log2(N), rounded up.
+- Use only `send`, `recv`, `isend` and `irecv` of `dist`.
+- It must work for any number of ranks, 1 included, and several times in a row with another rank late each time.
+- A send may return before it is received: only what a rank *receives* tells it who has come.
+- Budget, in messages sent by the busiest of N ranks: good is at most N - 1, or 2 if that is more; optimal is log2(N),
+  rounded up.
 """
 
 import torch

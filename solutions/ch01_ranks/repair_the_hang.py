@@ -1,21 +1,22 @@
 """Repair a program that hangs.
 
-In every step each rank takes its next batch, and the ranks add up what they have. `hangs` below
-does this, and hangs: the ranks do not have the same number of batches. Run it in a `%%ranks`
-cell and read the diagnosis; then write the version that ends.
+In every step each rank takes its next batch, and the ranks sum the numbers in their batches. `hangs`, below, does
+this, and hangs when the ranks have different numbers of batches. Run it in a `%%ranks` cell and read the diagnosis.
+Then write the version that ends.
 
-Comes in: `batches`, this rank's list of 1-D float32 tensors. Ranks have lists of different
-lengths; some may be empty.
+`batches` is this rank's list of 1-D float32 tensors; it may be empty. Every rank returns the same list of floats,
+one for each step: the sum over the batches of all ranks in that step. There are as many steps as the longest list has
+batches. A rank that has no batch left adds nothing, but takes part.
 
-Goes out, on every rank: a list with one float for each step, the sum over the numbers of all
-batches of that step. There are as many steps as the longest list has batches. A rank that has
-no batch left adds nothing, but it takes part.
+Example with 2 ranks, in 3 steps:
 
-Example with 2 ranks:
-    rank 0 has [[1., 2.], [5.], [4.]]      rank 1 has [[10.]]
-    both return [13.0, 5.0, 4.0]
+| | rank 0 | rank 1 | sum |
+|---|---|---|---|
+| step 0 | `[1., 2.]` | `[10.]` | 13.0 |
+| step 1 | `[5.]` | – | 5.0 |
+| step 2 | `[4.]` | – | 4.0 |
 
-Rule: no batch may be left out, and none may count twice.
+Both return `[13.0, 5.0, 4.0]`. Every batch counts exactly once.
 """
 
 import torch

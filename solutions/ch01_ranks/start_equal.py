@@ -1,17 +1,20 @@
 """Make the models of all ranks equal before the first step.
 
-Comes in: `model`, a torch.nn.Module. It has the same layers on every rank, but every rank
-filled it with other numbers. Besides its parameters a model may have *buffers*: tensors that
-are part of its state and have no gradient, such as the running mean of a BatchNorm layer.
+`model` is a `torch.nn.Module`. It has the same layers on every rank, but different numbers in them. Afterwards the
+model of every rank holds the numbers of rank 0. Return nothing.
 
-Goes out: nothing is returned. Afterwards the model of every rank holds the numbers of rank 0's.
+A model has more state than its parameters: *buffers* are tensors without a gradient, such as the running mean of a
+BatchNorm layer.
 
-Example with 2 ranks and torch.nn.Linear(1, 1):
-    rank 0: weight 0.3, bias 0.1        rank 1: weight -0.8, bias 0.5
-    afterwards, on both: weight 0.3, bias 0.1
+Example with 2 ranks and `torch.nn.Linear(1, 1)`:
 
-Rules: change the tensors in place. An optimizer that was made before must still hold the
-model's parameters, and they must still require gradients.
+| | rank 0 | rank 1 |
+|---|---|---|
+| before | weight 0.3, bias 0.1 | weight -0.8, bias 0.5 |
+| after | weight 0.3, bias 0.1 | weight 0.3, bias 0.1 |
+
+- Change the tensors in place: an optimizer made before this call must still hold the model's parameters.
+- The parameters must still require gradients.
 """
 
 import torch

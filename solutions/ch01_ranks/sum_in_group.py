@@ -1,21 +1,21 @@
-"""Sum within your own group.
+"""Sum a tensor within this rank's own group.
 
-Comes in: `x`, this rank's tensor (the same shape on every rank), and `groups`, a list of lists
-of ranks. Every rank gets the same list, and every rank of the job is in exactly one group. The
-groups may have different sizes.
+`x` is this rank's tensor, of the same shape on every rank. `groups` is a list of lists of ranks, the same on every
+rank; every rank of the job is in exactly one of them, and their sizes may differ. Return the sum of `x` over the ranks
+of this rank's group, as a new tensor.
 
-Goes out: the sum of `x` over the ranks of this rank's own group, as a new tensor.
+Example with 4 ranks and `groups = [[0, 2], [1, 3]]`:
 
-Example with 4 ranks and groups [[0, 2], [1, 3]]:
-    rank r has x = [10. * r]
-    ranks 0 and 2 return [20.], ranks 1 and 3 return [40.]
+| | rank 0 | rank 1 | rank 2 | rank 3 |
+|---|---|---|---|---|
+| `x` | `[0.]` | `[10.]` | `[20.]` | `[30.]` |
+| result | `[20.]` | `[40.]` | `[20.]` | `[40.]` |
 
-Tools: `dist.new_group(ranks)` makes a process group, to be used as `dist.all_reduce(tensor,
-group=group)`. Making a group is itself a call of *all* ranks of the job, also of those that
-will not be in it.
+`dist.new_group(ranks)` makes a process group for `dist.all_reduce(tensor, group=...)`. It is a call of *all* ranks of
+the job, including those that will not be in the group.
 
-Rules: `x` stays as it is. It travels as a tensor: do not use all_gather_object or gather_object,
-which pickle what they send.
+- Do not change `x`.
+- Send tensors: `all_gather_object` and `gather_object` pickle what they send, and are not allowed.
 """
 
 import torch

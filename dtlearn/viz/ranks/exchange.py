@@ -24,14 +24,12 @@ class Exchange:
     Attributes:
         title: what it is called.
         record: its calls: sends and recvs, or one collective.
-        before: each rank's value before it, as text.
-        after: each rank's value after it, as text.
+        values: of each rank what it held before and after it, as text.
     """
 
     title: str
     record: Record
-    before: Sequence[str]
-    after: Sequence[str]
+    values: Sequence[tuple[str, str]]
 
     @property
     def callers(self) -> set[int]:
@@ -64,8 +62,8 @@ def exchange(*panels: Exchange) -> Figure:
     if not panels or not all(len(p.record) for p in panels):
         raise ValueError("there is nothing to draw: give operations with their recorded calls")
     for panel in panels:
-        if not len(panel.before) == len(panel.after) == panel.record.world_size:
-            raise ValueError(f"{panel.title}: give a value for each of the {panel.record.world_size} ranks")
+        if len(panel.values) != panel.record.world_size:
+            raise ValueError(f"{panel.title}: give the values of each of the {panel.record.world_size} ranks")
     size = max(p.record.world_size for p in panels)
     with style():
         fig = new_figure(height=1.1 + 0.58 * size, width=WIDTH / 2 * len(panels))
@@ -84,7 +82,7 @@ def _draw(ax: Axes, panel: Exchange) -> None:
         calls = rank in panel.callers
         color = RANK_COLORS[rank % len(RANK_COLORS)] if calls else MUTED
         ax.text(-0.5, rank, f"rank {rank}", ha="right", va="center", size=10, color=INK if calls else MUTED)
-        for x, value in ((_BEFORE, panel.before[rank]), (_AFTER, panel.after[rank])):
+        for x, value in zip((_BEFORE, _AFTER), panel.values[rank], strict=True):
             corner = (x - _WIDE / 2, rank - _HIGH / 2)
             box = FancyBboxPatch(corner, _WIDE, _HIGH, boxstyle="round,pad=0,rounding_size=0.1", linewidth=1.6)
             box.set(facecolor="white" if calls else LANE, edgecolor=color)

@@ -15,6 +15,8 @@ from dtlearn.viz.timeline import timeline
 def step_timeline(record: Record, names: Mapping[int, str], num_steps: int = 2, title: str = "") -> Figure:
     """Draw the shortest run of consecutive training steps; on a busy machine it says most about the steps themselves.
 
+    A step without communication, such as a forward pass over test data, is no training step.
+
     Args:
         record: a run with training steps.
         names: what a call with so many bytes carries, such as `{104_488: "gradients", 4: "loss"}`.
@@ -24,7 +26,7 @@ def step_timeline(record: Record, names: Mapping[int, str], num_steps: int = 2, 
     Raises:
         ValueError: fewer training steps were recorded.
     """
-    steps = [recorded_steps(record, rank) for rank in range(record.world_size)]
+    steps = [[s for s in recorded_steps(record, rank) if s.events] for rank in range(record.world_size)]
     chosen = _shortest(steps, num_steps)
     events = tuple(e for of_rank in chosen for step in of_rank for e in step.events)
     spans = tuple(s for of_rank in chosen for step in of_rank for s in step.spans)

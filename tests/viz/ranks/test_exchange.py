@@ -7,13 +7,12 @@ from tests.viz.records import all_reduce_run, event, record
 SEND = Exchange(
     "send",
     record([event(0, 0, "send", 0, 1, peer=1)], [event(1, 0, "recv", 0, 2, peer=0)], []),
-    ["1", "2", "3"],
-    ["1", "1", "3"],
+    [("1", "1"), ("2", "1"), ("3", "3")],
 )
 CAST = Exchange(
-    "broadcast", record(*([event(r, 0, "broadcast", 0, 1, peer=1)] for r in range(3))), ["a", "b", "c"], ["b"] * 3
+    "broadcast", record(*([event(r, 0, "broadcast", 0, 1, peer=1)] for r in range(3))), [(v, "b") for v in "abc"]
 )
-SUM = Exchange("all_reduce", all_reduce_run(), ["1", "2", "3"], ["6"] * 3)
+SUM = Exchange("all_reduce", all_reduce_run(), [(v, "6") for v in "123"])
 
 
 def texts(ax):
@@ -24,7 +23,7 @@ def test_a_value_travels_where_the_record_says():
     assert (SEND.ways, SEND.callers) == ([(0, 1)], {0, 1})
     assert (CAST.ways, CAST.callers) == ([(1, 0), (1, 2)], {0, 1, 2})
     gathered = record(*([event(r, 0, "reduce", 0, 1, peer=2)] for r in range(3)))
-    assert Exchange("reduce", gathered, [""] * 3, [""] * 3).ways == [(0, 2), (1, 2)]
+    assert Exchange("reduce", gathered, [("", "")] * 3).ways == [(0, 2), (1, 2)]
     assert SUM.ways == []
 
 
@@ -42,8 +41,8 @@ def test_every_value_is_shown_and_who_makes_no_call():
     ("panels", "message"),
     [
         ([], "nothing to draw"),
-        ([Exchange("x", record([], []), ["1", "2"], ["1", "2"])], "nothing to draw"),
-        ([Exchange("x", SUM.record, ["1", "2"], ["1", "2", "3"])], "a value for each of the 3 ranks"),
+        ([Exchange("x", record([], []), [("1", "2")] * 2)], "nothing to draw"),
+        ([Exchange("x", SUM.record, [("1", "2")] * 2)], "the values of each of the 3 ranks"),
     ],
 )
 def test_bad_input(panels, message):

@@ -20,6 +20,9 @@ def run():
             calls.append(event(rank, 2 * number, "all_reduce", begin + 2, begin + 2.5))
             calls.append(event(rank, 2 * number + 1, "all_reduce", begin + 2.5, begin + 3, nbytes=4))
             begin += length
+        spans.append(
+            Span(rank, "forward", round(begin * MS), round((begin + 1) * MS))
+        )  # test data: no step of training
         events.append(calls)
     return replace(record(*events), spans=tuple(spans))
 
