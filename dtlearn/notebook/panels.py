@@ -201,7 +201,12 @@ def _slider_widget(widgets: Any, draw: Callable[..., Figure], alt: str, sliders:
     for control in controls.values():
         control.observe(redraw, names="value")
     redraw()
-    return widgets.VBox([*controls.values(), page])
+    # One width for all values, and a gap before them: a long number touches the slider's handle otherwise.
+    width = max(len(_words(value)) for s in sliders.values() for value in s.values)
+    rule = f".dtlearn-sliders .widget-readout {{ min-width: {width}ch; max-width: none; margin-left: 1.5em; }}"
+    panel = widgets.VBox([*controls.values(), page, widgets.HTML(f"<style>{rule}</style>")])
+    panel.add_class("dtlearn-sliders")
+    return panel
 
 
 def _words(value: Any) -> str:

@@ -95,7 +95,7 @@ def test_live_slider_panel_has_the_static_form_too(shown, monkeypatch):
 
 
 def test_moving_a_slider_draws_again():
-    ranks, speed, page = _slider_widget(ipywidgets, draw, "Bars.", SLIDERS).children
+    ranks, speed, page, _ = _slider_widget(ipywidgets, draw, "Bars.", SLIDERS).children
     first = page.value
     assert "ranks = 4, speed (GB/s) = 1" in first
     speed.value = 10
