@@ -22,15 +22,17 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from ..course import Course, Exercise, load_course
-from ..grading.judge_process.client import JudgeError, get_judge
+from ..grading.judge_process.client import JudgeError, Step, get_judge
 from ..grading.learner import attempts
 from ..grading.learner.exercise_files import places
 from ..grading.learner.grade_file import not_attempted, read_answer, stub_text, write_answer
 from ..grading.learner.stubs import same_text, to_file, with_task
+from ..grading.own_run import OwnRun
 from ..grading.verdict import Result, Verdict
 from ..runtime.words import wrapped
 from .frontend import is_live
 from .magics import parse_line
+from .own_run_display import show_own_run
 from .render import rank_label
 from .verdict_display import VerdictDisplay
 
@@ -171,12 +173,20 @@ def _grade_live(course: Course, exercise: Exercise, subject: Subject, seed: int 
     if subject.source is not None and same_text(subject.source, stub_text(course, exercise) or ""):
         return display.show(not_attempted(exercise))
     display.start()
+    verdict: Verdict | None = None
+    steps = get_judge().grade(course.root, exercise.id, source=subject.source, seed=seed, draw=True)
     try:
-        steps = get_judge().grade(course.root, exercise.id, source=subject.source, seed=seed)
-        return display.show(_follow(steps, display.progress), subject.notes)
+        with contextlib.closing(steps):  # an interrupt in here stops the grading too
+            verdict = display.show(_follow(steps, display.progress), subject.notes)
+            for run in steps:
+                if isinstance(run, OwnRun):
+                    show_own_run(run)
     except KeyboardInterrupt:
-        display.stopped()
-        raise GradingStopped("The grading was stopped. Your answer is kept; no rank is left running.") from None
+        if verdict is None:
+            display.stopped()
+            raise GradingStopped("The grading was stopped. Your answer is kept; no rank is left running.") from None
+    assert verdict is not None
+    return verdict
 
 
 def _grade_headless(course: Course, exercise: Exercise, text: str, seed: int | None) -> Verdict:
@@ -184,17 +194,15 @@ def _grade_headless(course: Course, exercise: Exercise, text: str, seed: int | N
     if same_text(text, stub_text(course, exercise) or ""):
         return display.show(not_attempted(exercise))
     seed = _HEADLESS_SEED if seed is None else seed
-    steps = get_judge().grade(course.root, exercise.id, source=text, seed=seed, keep=False)
-    return display.show(_follow(steps, lambda result, done, total: None))
+    with contextlib.closing(get_judge().grade(course.root, exercise.id, source=text, seed=seed, keep=False)) as steps:
+        return display.show(_follow(steps, lambda result, done, total: None))
 
 
-def _follow(
-    steps: Generator[tuple[Result, int, int] | Verdict], progress: Callable[[Result, int, int], None]
-) -> Verdict:
-    with contextlib.closing(steps):  # an interrupt in here stops the grading too
-        for step in steps:
-            if isinstance(step, Verdict):
-                return step
+def _follow(steps: Generator[Step], progress: Callable[[Result, int, int], None]) -> Verdict:
+    for step in steps:
+        if isinstance(step, Verdict):
+            return step
+        if isinstance(step, tuple):
             progress(*step)
     raise AssertionError("the judge ended without a verdict")
 

@@ -71,7 +71,7 @@ def kept(root):
 
 def shown(run):
     assert run.ok, run.outputs
-    (data,) = run.displays
+    data = run.displays[0]  # below it, while a person looks, the run that is drawn
     assert set(data) == {"text/html", "text/plain"}
     return data["text/plain"]
 
@@ -102,6 +102,19 @@ def test_headless_says_the_same_every_time_and_keeps_nothing(headless, file, roo
 
 
 # As if a person looked.
+
+
+def test_below_the_verdict_the_run_is_drawn_and_after_a_pass_beside_the_model_answer(live):
+    wrong = live.run(cell(WRONG)).displays[1:]
+    assert [d["text/html"][:9] for d in wrong] == ["<details>"]
+    assert "Your run with 2 ranks (small):" in wrong[0]["text/plain"] and "all_reduce" in wrong[0]["text/plain"]
+    assert "model answer" not in wrong[0]["text/plain"]
+    (right,) = live.run(cell(RIGHT)).displays[1:]
+    assert "model answer" in right["text/plain"] and "<img alt=" in right["text/html"]
+
+
+def test_a_headless_run_draws_nothing_below_its_verdict(headless):
+    assert len(headless.run(cell(WRONG)).displays) == 1
 
 
 def test_an_answer_is_saved_graded_kept_and_defined(live, file, root):

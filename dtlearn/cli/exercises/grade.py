@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...bench.status_line import show_line
 from ...course import Course, Exercise, load_course
@@ -18,6 +18,9 @@ from ...grading.verdict import Result, Verdict
 from ...runtime.errors import LaunchError
 from ..arguments import add_example_parser, existing_folder_of
 from .grade_reports import FORMATS, write_reports
+
+if TYPE_CHECKING:
+    from ...grading.judging.own_runs import OwnRuns
 
 PASSED, NOT_PASSED, GRADER_ERROR = 0, 1, 3
 
@@ -35,6 +38,9 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--seed", type=int, help="of the inputs, to repeat what a report shows")
     for name, (words, _) in FORMATS.items():
         parser.add_argument(f"--{name}", type=existing_folder_of, metavar="FILE", help=words)
+    parser.add_argument(
+        "--picture", type=existing_folder_of, metavar="FILE", help="draw the run that failed, or the largest, as SVG"
+    )
     parser.add_argument("--no-color", action="store_true", help="plain text on a terminal too")
 
 
@@ -44,9 +50,11 @@ def run(options: argparse.Namespace) -> int:
     chosen = choose(course, options.what)
     if options.file and len(chosen) != 1:
         raise ValueError("--file is one answer: name its exercise, such as dtlearn grade ch01.name --file answer.py")
+    if options.picture and len(chosen) != 1:
+        raise ValueError("--picture draws one run: name its exercise, such as dtlearn grade ch01.name --picture run.svg")
     verdicts = []
     for exercise in chosen:
-        verdict = grade_one(course, exercise, options.file, options.seed, not options.no_color)
+        verdict = grade_one(course, exercise, options.file, options.seed, not options.no_color, options.picture)
         if verdict is None:
             return GRADER_ERROR
         verdicts.append(verdict)
@@ -70,11 +78,19 @@ def choose(course: Course, what: str | None) -> list[Exercise]:
 
 
 def grade_one(
-    course: Course, exercise: Exercise, file: Path | None, seed: int | None, may_colour: bool
+    course: Course,
+    exercise: Exercise,
+    file: Path | None,
+    seed: int | None,
+    may_colour: bool,
+    picture: Path | None = None,
 ) -> Verdict | None:
-    """Grade one exercise and print its report. None, and a message, if the grader could not start."""
+    """Grade one exercise, print its report, draw its run. None, and a message, if the grader could not start."""
+    from ...grading.judging.own_runs import OwnRuns
     from ...grading.learner.grade_file import grade_file
     from ...grading.learner.workplace import make_answers
+
+    runs = OwnRuns() if picture else None
 
     def progress(result: Result, done: int, total: int) -> None:
         show_line(progress_line(result, done, total))
@@ -82,14 +98,33 @@ def grade_one(
     with contextlib.suppress(OSError):  # where nothing can be written the stub is graded
         make_answers(course, [exercise])
     try:
-        verdict = grade_file(course, exercise, file, seed=seed, progress=progress)
+        verdict = grade_file(course, exercise, file, seed=seed, progress=progress, runs=runs)
     except LaunchError as error:
         print(f"dtlearn grade: {error}", file=sys.stderr)
         return None
     finally:
         show_line("")
     print(console(verdict, colour=may_colour and wants_colour(sys.stdout, os.environ)), flush=True)
+    if picture and runs:
+        print(_draw(course, exercise, verdict, runs, picture))
     return verdict
+
+
+def _draw(course: Course, exercise: Exercise, verdict: Verdict, runs: OwnRuns, file: Path) -> str:
+    """Write the picture of a graded run. Returns a sentence, and the same run as text."""
+    from ...grading.learner.grade_file import own_run
+    from ...grading.report.own_run import picture, text, title
+    from ...viz.picture import save_svg
+
+    run = own_run(course, exercise, verdict, runs)
+    if run is None:
+        return f"{file} was not written: no rank called anything that could be drawn"
+    drawn = picture(run)
+    try:
+        save_svg(drawn.figure, file, title(run), drawn.alt)
+    except OSError as error:
+        return f"{file} was not written: {error.strerror or error}"
+    return f"\n{text(run)}\nDrawn in {file}"
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:

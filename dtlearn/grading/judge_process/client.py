@@ -11,9 +11,11 @@ from typing import Any
 
 from ...runtime.errors import DtlearnError, LaunchError
 from ...runtime.machine.helper_process import HelperProcess, OnePerProcess
+from ..own_run import OwnRun
 from ..verdict import Result, Verdict
 
 _SERVER = "dtlearn.grading.judge_process.server"
+Step = tuple[Result, int, int] | Verdict | OwnRun
 _PATIENCE = 3.0  # seconds for the judge to stop a grading, before it is ended itself
 
 
@@ -45,11 +47,13 @@ class Judge:
         source: str | None = None,
         seed: int | None = None,
         keep: bool = True,
-    ) -> Generator[tuple[Result, int, int] | Verdict]:
+        draw: bool = False,
+    ) -> Generator[Step]:
         """Grade, as `grade_file.grade_file` does.
 
         Yields:
-            Each result as it comes, with how many there are and will be; at last the verdict.
+            Each result as it comes, with how many there are and will be; the verdict; and, if `draw`, the run that is
+            worth a picture, if there is one.
 
         Raises:
             ValueError: the answer cannot be read, or the exercise has no check.
@@ -62,16 +66,26 @@ class Judge:
             given = {"root": str(root), "path": str(path) if path else None, "source": source}
             ended = False
             try:
-                self._send({"do": "grade", "id": number, "exercise": exercise, **given, "seed": seed, "keep": keep})
-                for step in self._answers(number):
-                    ended = isinstance(step, Verdict)  # the reader of a verdict may stop here
+                self._send(
+                    {
+                        "do": "grade",
+                        "id": number,
+                        "exercise": exercise,
+                        **given,
+                        "seed": seed,
+                        "keep": keep,
+                        "draw": draw,
+                    }
+                )
+                for step in self._answers(number, draw):
+                    ended = not isinstance(step, tuple)  # the reader of a verdict may stop here
                     yield step
             except (KeyboardInterrupt, GeneratorExit):
                 if not ended:
                     self._cancel(number)
                 raise
 
-    def _answers(self, number: int) -> Generator[tuple[Result, int, int] | Verdict]:
+    def _answers(self, number: int, draw: bool) -> Generator[Step]:
         while True:
             answer = self._receive(None)
             if answer is None or answer["id"] != number:  # what was left over from one that was stopped
@@ -81,6 +95,11 @@ class Judge:
                 yield Result(**{**found, "details": tuple(found["details"])}), answer["done"], answer["of"]
             elif answer["kind"] == "verdict":
                 yield Verdict.from_json(answer["verdict"])
+                if not draw:
+                    return
+            elif answer["kind"] == "run":
+                if answer["run"]:
+                    yield OwnRun.from_json(answer["run"])
                 return
             elif answer.get("type") == "ValueError":
                 raise ValueError(answer["text"])

@@ -4,9 +4,11 @@ The learner's cells run in the kernel and may have changed anything there, torch
 them: it reads files, starts ranks and compares what comes back. `client` starts it and talks to it over its standard
 input and output, one JSON object a line:
 
-    -> {"do": "grade", "id": 1, "root": ..., "exercise": ..., "path": ..., "source": ..., "seed": ..., "keep": true}
+    -> {"do": "grade", "id": 1, "root": ..., "exercise": ..., "path": ..., "source": ..., "seed": ...,
+        "keep": true, "draw": true}
     <- {"id": 1, "kind": "progress", "result": {...}, "done": 1, "of": 8}     as each case ends
     <- {"id": 1, "kind": "verdict", "verdict": {...}}                         or "error" with a text, or "cancelled"
+    <- {"id": 1, "kind": "run", "run": {...}}         after a verdict, if "draw" was asked: see `own_run`; or null
     -> {"do": "cancel", "id": 1}
 
 It has a session of its own, so that an interrupt of the notebook does not reach it, and ends when its input closes or
@@ -22,11 +24,15 @@ import queue
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ...runtime.machine.namespaces import die_with_parent
+
+if TYPE_CHECKING:
+    from ..own_run import OwnRun
 
 # Seconds that a notebook, and the first ranks of it, have to load torch, if nobody asks for a verdict before.
 _HEAD_START = 10.0
@@ -44,6 +50,7 @@ class Server:
         self._requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._current: int | None = None  # id of the request that is being graded
         self._cancelled: set[int] = set()
+        self._drawn: Callable[[], OwnRun | None] | None = None  # makes what is drawn of the last grading
 
     def listen(self, lines: IO[str]) -> None:
         """Take requests until there are no more; then end this process, in whatever it is."""
@@ -86,10 +93,12 @@ class Server:
             self._current = None
             answer = {"kind": "error", "text": str(error), "type": type(error).__name__}
         self._tell({"id": number, **answer})
+        self._tell_run(number)
 
     def _grade(self, request: dict[str, Any]) -> dict[str, Any]:
         from ...course import load_course
-        from ..learner.grade_file import grade_file
+        from ..judging.own_runs import OwnRuns
+        from ..learner.grade_file import grade_file, own_run
         from ..verdict import Result
 
         def progress(result: Result, done: int, total: int) -> None:
@@ -97,16 +106,30 @@ class Server:
             self._tell({"id": request["id"], **told})
 
         course = load_course(Path(request["root"]))
+        exercise = course.exercise(request["exercise"])
+        runs = OwnRuns() if request.get("draw") else None
         verdict = grade_file(
             course,
-            course.exercise(request["exercise"]),
+            exercise,
             Path(request["path"]) if request.get("path") else None,
             source=request.get("source"),
             seed=request.get("seed"),
             keep=request.get("keep", True),
             progress=progress,
+            runs=runs,
         )
+        self._drawn = (lambda: own_run(course, exercise, verdict, runs)) if runs else None
         return {"kind": "verdict", "verdict": verdict.to_json()}
+
+    def _tell_run(self, number: int) -> None:
+        """What can be drawn of the run that was judged last, if that was asked for."""
+        drawn, self._drawn = self._drawn, None
+        if drawn is None:
+            return
+        run = None
+        with contextlib.suppress(Exception):  # the verdict is out: nothing may take it back
+            run = drawn()
+        self._tell({"id": number, "kind": "run", "run": run and run.to_json()})
 
     def _tell(self, answer: dict[str, Any]) -> None:
         try:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from ...course import Exercise
 from ...runtime.errors import LaunchError
 from ...runtime.machine.isolation import MEANING, Isolation
+from ...runtime.record.record import Record
 from .. import rules
 from ..check import Case, Check, Given
 from ..formula import Formula
@@ -36,6 +37,7 @@ def grade(
     seconds: float = 120.0,
     stop: Callable[[], bool] = lambda: False,
     isolation: Isolation | None = None,
+    seen: Callable[[Result, Record], None] = lambda result, record: None,
 ) -> Verdict:
     """Judge an answer.
 
@@ -49,6 +51,7 @@ def grade(
         seconds: for everything; cases that do not fit in are skipped, and said to be.
         stop: asked before each case; True: skip the rest.
         isolation: how the ranks are shut in; None: level 1, which is for code that you trust.
+        seen: told of each run that took place, with its record.
 
     Returns:
         A verdict, whatever the answer did. What goes wrong in the grader itself is the state "error".
@@ -64,7 +67,7 @@ def grade(
         results = [replace(found, case=c.name, world_size=c.world_size) for _, _, c in cases[:1]]
     for number, (one, hidden, case) in enumerate(cases if not results else [], start=1):
         left = begun + seconds if not stop() else 0.0
-        result, payload = _run_one(exercise, one, case, answer, results, left, isolation)
+        result, payload = _run_one(exercise, one, case, answer, results, left, isolation, seen)
         result = replace(result, hidden=hidden)
         results.append(result)
         tier_limits.append((result, payload))
@@ -84,6 +87,7 @@ def _run_one(
     earlier: list[Result],
     deadline: float,
     isolation: Isolation | None,
+    seen: Callable[[Result, Record], None],
 ) -> tuple[Result, int]:
     """One case, as often as its check repeats it; the first that fails counts. And its payload, for the budgets."""
     if reason := _skip(earlier, deadline):
@@ -96,6 +100,7 @@ def _run_one(
             result = judge(check, case, given, evidence, answer, exercise.id)
             if result.state != "passed":
                 break
+        seen(result, evidence.record)
     except LaunchError as error:
         return Result(case.name, case.world_size, "error", "DTL-GRADER", str(error)), 0
     except Exception as error:  # the grader's own fault must not look like the learner's

@@ -40,7 +40,7 @@ def judge(check: Check, case: Case, given: Given, evidence: Evidence, answer: An
     state, finding, details = _find(check, case, given, evidence, answer, exercise_id)
     if check.told and finding and finding.rank is not None and finding.code not in ("DTL-STUB", "DTL-RESULT"):
         details = [f"Rank {finding.rank} was given {check.told(case, given, finding.rank)}.", "", *details]
-    record = _of_the_answer(evidence.record)
+    record = of_the_answer(evidence.record)
     ranks = range(case.world_size)
     calls = check.calls(case) if check.calls else 1
     return Result(
@@ -84,7 +84,7 @@ def _find(
         if left:
             text = f"rank {rank} returned and left something running: {', '.join(map(str, left))[:200]}"
             return "failed", Finding("DTL-LEAK", text, rank, None, "Join threads, wait for processes."), []
-    record = _of_the_answer(evidence.record)
+    record = of_the_answer(evidence.record)
     if check.expected and (found := compare(check, case, given, check.expected(case, given), got)):
         return "failed", found, []
     if check.verify and (found := check.verify(case, given, got, record)):
@@ -123,7 +123,7 @@ def _peaks(evidence: Evidence) -> dict[int, int]:
     return found
 
 
-def _of_the_answer(record: Record) -> Record:
+def of_the_answer(record: Record) -> Record:
     """Without the calls that the check's own `on_rank` made."""
     return replace(record, events=tuple(e for e in record if e.file != DRIVER_FILE))
 

@@ -16,6 +16,8 @@ from .stubs import same_text, stub_of
 
 if TYPE_CHECKING:
     from ..judging.grade import Progress
+    from ..judging.own_runs import OwnRuns
+    from ..own_run import OwnRun
 
 MAX_BYTES = 1 << 20  # of an answer; the longest honest one has some thousand
 
@@ -85,6 +87,7 @@ def grade_file(
     seed: int | None = None,
     keep: bool = True,
     progress: Progress | None = None,
+    runs: OwnRuns | None = None,
 ) -> Verdict:
     """Grade an answer.
 
@@ -94,6 +97,7 @@ def grade_file(
         seed: for the inputs; None: a new one.
         keep: keep the attempt. A stub is never kept.
         progress: told of each result as it comes.
+        runs: keeps the records, for `own_run`.
 
     Returns:
         The verdict, with the number of the attempt. What could not be kept is said in its notes.
@@ -113,11 +117,29 @@ def grade_file(
     folder = attempts.attempts_folder(course.root, exercise.id)
     number, note = attempts.begin(folder, text) if keep else (0, "")
     answer = Answer(text, shown_name(course, path), exercise.name)
-    verdict = grade(exercise, check, answer, seed=seed, progress=progress or (lambda result, done, total: None))
+    verdict = grade(
+        exercise,
+        check,
+        answer,
+        seed=seed,
+        progress=progress or (lambda result, done, total: None),
+        seen=runs.take if runs else (lambda result, record: None),
+    )
     verdict = verdict.with_attempt(number)
     if number:
         note = attempts.finish(folder, verdict)
     return replace(verdict, notes=(*verdict.notes, note)) if note else verdict
+
+
+def own_run(course: Course, exercise: Exercise, verdict: Verdict, runs: OwnRuns) -> OwnRun | None:
+    """The run of a grading that is worth a picture, after a pass beside the solution's; None if nothing was said."""
+    from ..judging.run_case import Answer
+
+    solution = places(course, exercise).solution
+    model = None
+    if solution.is_file():
+        model = Answer(solution.read_text(encoding="utf-8"), solution.name, exercise.name)
+    return runs.chosen(verdict, find_check(course, exercise), model)
 
 
 def shown_name(course: Course, path: Path) -> str:

@@ -1,0 +1,59 @@
+"""Keeps the records of a grading, and chooses the run that is worth a picture."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+from ...runtime.errors import DtlearnError
+from ...runtime.record.record import Record
+from ..check import Check
+from ..own_run import OwnRun, shortened
+from ..verdict import Result, Verdict
+from .judge import of_the_answer
+from .run_case import Answer, run_case
+
+
+class OwnRuns:
+    """The records of one grading; `take` is handed to `grade`."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[Result, Record]] = []
+
+    def take(self, result: Result, record: Record) -> None:
+        self._kept.append((result, of_the_answer(record)))
+
+    def chosen(self, verdict: Verdict, check: Check, model: Answer | None) -> OwnRun | None:
+        """The run of the first fault; after a pass the one with most ranks, beside the model answer's.
+
+        Args:
+            verdict: of the grading.
+            check: of the exercise.
+            model: the model answer; None: there is none to compare with.
+
+        Returns:
+            None if nothing was communicated.
+        """
+        fault = verdict.first_fault
+        own: Sequence[tuple[Result, Record]] = [
+            (result, record)
+            for result, record in self._kept
+            if record.events and not result.hidden and (fault is None or _same_run(result, fault))
+        ]
+        if not own or not (fault or verdict.passed):
+            return None
+        result, record = own[0] if fault else max(own, key=lambda pair: (pair[0].world_size, -len(pair[1])))
+        found = OwnRun(result.case, result.world_size, result.code, shortened(record))
+        if fault or model is None:
+            return found
+        cases = check.all_cases(result.world_size, verdict.seed)
+        case = next(case for case in cases if case.name == result.case)
+        with contextlib.suppress(DtlearnError):  # no room for ranks now, say: then there is no comparison
+            evidence = run_case(check, case, check.inputs(case), model)
+            compared = None if evidence.error else shortened(of_the_answer(evidence.record))
+            return OwnRun(found.case, found.world_size, "", found.record, compared)
+        return found
+
+
+def _same_run(one: Result, other: Result) -> bool:
+    return (one.case, one.world_size) == (other.case, other.world_size)
