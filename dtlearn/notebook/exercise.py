@@ -32,9 +32,8 @@ from ..grading.verdict import Result, Verdict
 from ..runtime.words import wrapped
 from .frontend import is_live
 from .magics import parse_line
-from .own_run_display import show_own_run
 from .render import rank_label
-from .verdict_display import VerdictDisplay
+from .verdict_display import VerdictDisplay, show_own_run
 
 _HEADLESS_SEED = 20
 _DEFINES = ("passed", "failed")  # after a crash or a hang, running the text here would be unwise

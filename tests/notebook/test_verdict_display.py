@@ -1,8 +1,11 @@
+import ipywidgets
 import pytest
 
 from dtlearn.course import Exercise
 from dtlearn.grading.verdict import Result, Verdict
+from dtlearn.notebook import verdict_display
 from dtlearn.notebook.verdict_display import VerdictDisplay
+from tests.grading.report.test_own_run import EQUAL, SENT
 
 EXERCISE = Exercise("ch01.average", "The mean", 4, (1, 2), ("a", "b", "c"))
 VERDICT = Verdict("ch01.average", "The mean", "passed", 4, 4, results=(), seconds=1.5, seed=9, attempt=3)
@@ -52,3 +55,38 @@ def test_a_stopped_grading_claims_nothing(shown):
     display.progress(Result("small", 2, "passed"), 1, 2)
     display.stopped()
     assert shown[0]["text/plain"] == "ch01.average: the grading was stopped after 1 of 2 runs."
+
+
+# Below the verdict.
+
+
+@pytest.fixture
+def below(monkeypatch):
+    made = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **_: made.append(data))
+    return made
+
+
+def test_collectives_are_shown_as_one_folded_piece(below):
+    verdict_display.show_own_run(EQUAL)
+    (data,) = below
+    assert data["text/html"].startswith("<details>") and data["text/plain"].startswith("Your run with 2 ranks")
+
+
+def test_messages_can_be_played_and_are_drawn_when_somebody_opens_them(below, monkeypatch):
+    played = []
+    monkeypatch.setattr(verdict_display, "play_collective", lambda record, title: played.append((record, title)))
+    verdict_display.show_own_run(SENT)
+    fold = below[1]
+    assert isinstance(fold, ipywidgets.Accordion) and fold.selected_index is None and not played
+    fold.selected_index = 0
+    assert played == [(SENT.record, "Your run with 2 ranks (short)")]
+
+
+def test_a_run_that_cannot_be_drawn_takes_nothing_from_the_verdict(below, monkeypatch, capsys):
+    def fail(run):
+        raise RuntimeError("no font")
+
+    monkeypatch.setattr(verdict_display, "html", fail)
+    verdict_display.show_own_run(EQUAL)
+    assert "could not be drawn (RuntimeError: no font); the verdict above stands" in capsys.readouterr().out
