@@ -1,25 +1,28 @@
 # ch02.all_reduce: edit this file, then run `dtlearn grade ch02.all_reduce`.
-"""All-reduce: everybody gets the whole sum, and nobody sends more than twice the tensor.
+"""All-reduce with the fewest bytes: reduce-scatter, then all-gather.
 
-Comes in: `x`, this rank's tensor, contiguous, with the same shape and dtype on all ranks. It has
-any number of elements: N need not divide it, and there may be fewer elements than ranks.
+**Given** `x`, this rank's contiguous tensor, with the same shape and dtype on all ranks. It has any
+number of elements: N need not divide it, and there may be fewer elements than ranks.
 
-Goes out: nothing is returned. Afterwards `x` holds the sum over all ranks, in place.
+**Return** nothing. Afterwards `x` holds the sum over all ranks, in place.
 
-Example with 2 ranks:
-    rank 0 has x = [1., 2., 3.], rank 1 has x = [10., 20., 30.]
-    afterwards, on both: [11., 22., 33.]
+**Example** with 2 ranks:
 
-The way: cut x into N chunks. A reduce-scatter on the ring leaves the sum of one chunk on each
-rank; an all-gather on the same ring hands these around. Both take N - 1 steps of one chunk.
+| | `x` before | `x` afterwards |
+|---|---|---|
+| rank 0 | `[1., 2., 3.]` | `[11., 22., 33.]` |
+| rank 1 | `[10., 20., 30.]` | `[11., 22., 33.]` |
 
-Tools: `x.view(-1)` shows x with one dimension. `tensor.tensor_split(N)` cuts a tensor into N views
-whose sizes differ by at most 1: what you write into a view is in x.
+**Tools**: `x.view(-1)` is `x` with one dimension. `t.tensor_split(N)` cuts a tensor into N views
+whose sizes differ by at most 1. What you write into a view is written into `x`.
 
-Rules: only dist.send, dist.recv, dist.isend and dist.irecv. A rank sends at most 2 (N - 1)/N n
-bytes, where n is the size of x, rounded up to N equal chunks.
+**Rules**
 
-Budget, messages of the busiest rank: good 2 (N - 1).
+- Messages only: `dist.send`, `recv`, `isend`, `irecv`, `batch_isend_irecv`.
+- A rank sends at most 2 (N - 1)/N n bytes, where n is the size of `x`, rounded up to N equal
+  chunks.
+
+**Budget**, messages of the busiest rank: 2 (N - 1).
 """
 
 import torch

@@ -1,19 +1,28 @@
-"""A broadcast in as few rounds as there can be.
+"""Broadcast in the fewest rounds.
 
-Comes in: `x`, this rank's tensor, and `root`, the rank that has the data. On the other ranks `x` is
-room of the same shape and dtype, with other numbers in it. `root` is the same on all ranks.
+**Given** `x`, this rank's tensor, and `root`, the rank whose data counts. On the other ranks `x`
+  has
+the same shape and dtype, and any numbers in it. `root` is the same on all ranks.
 
-Goes out: nothing is returned. Afterwards `x` holds the root's numbers on every rank, in place.
+**Return** nothing. Afterwards `x` holds the root's numbers on every rank, in place.
 
-Example with 4 ranks and root 2: in the first round rank 2 sends to rank 3. Now two ranks have the
-data, and in the second round both send: rank 2 to rank 0, rank 3 to rank 1.
+**Example** with 4 ranks and `root = 2`, in 2 rounds:
 
-Rules: only dist.send, dist.recv, dist.isend and dist.irecv, each with the rank at the other end:
-none receives from "any rank". At most log2(N), rounded up, messages may follow one another. A rank
-sends one message at a time, and a rank that waits for a message cannot pass it on before: one rank
-that sends to all others needs N - 1 rounds, and so does a chain.
+| round | messages | who has the data afterwards |
+|---|---|---|
+| | | 2 |
+| 1 | 2 to 3 | 2, 3 |
+| 2 | 2 to 0, 3 to 1 | 0, 1, 2, 3 |
 
-Budget, messages of the busiest rank: optimal log2(N), rounded up.
+**Rules**
+
+- Messages only: `dist.send`, `recv`, `isend`, `irecv`, `batch_isend_irecv`, each with the rank at
+  the other end: no receive from any rank.
+- At most log2(N) messages, rounded up, may follow one another. A rank sends one message at a time,
+  and can pass data on only after it has received them. So a root that sends to all others needs
+  N - 1 rounds, and so does a chain.
+
+**Budget**, messages of the busiest rank: log2(N), rounded up.
 """
 
 import torch

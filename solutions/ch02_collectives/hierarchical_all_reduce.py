@@ -1,22 +1,32 @@
-"""All-reduce where the network between nodes is slow: spare it.
+"""All-reduce on two levels, with few bytes between the nodes.
 
-A cluster has nodes of L = `ranks_per_node` ranks each: ranks 0 to L - 1 are node 0, the next L are
-node 1, and so on. Inside a node links are fast. Between nodes they are slow, and the ranks of a
-node share them.
+Each node has L = `ranks_per_node` ranks: ranks 0 to L - 1 are node 0, the next L are node 1, and so
+on. Links inside a node are fast. Links between nodes are slow, and the ranks of a node share them.
 
-Comes in: `x`, this rank's contiguous tensor, with the same shape on all ranks and any number of
+**Given** `x`, this rank's contiguous tensor, with the same shape on all ranks and any number of
 elements, and `ranks_per_node`, which divides the number of ranks.
 
-Goes out: nothing is returned. Afterwards `x` holds the sum over all ranks, in place.
+**Return** nothing. Afterwards `x` holds the sum over all ranks, in place.
 
-The way, with M nodes: reduce-scatter inside each node, so that each of its ranks has the node's sum
-of one chunk. All-reduce that chunk with the ranks of the same place in the other nodes. All-gather
-inside the node. The two halves of a ring are given below; what is left is who takes part in which.
+**Example** with N = 4 and L = 2, seen from rank 1, which has place 1 in node 0:
 
-Rules: only dist.send, dist.recv, dist.isend and dist.irecv. All ranks of a node together send at
-most 2 (M - 1)/M n bytes to other nodes, where n is the size of x, rounded up to N equal chunks.
+| phase | with | what rank 1 holds afterwards |
+|---|---|---|
+| reduce-scatter inside the node | 0, 1 | chunk 1 of 2, summed over node 0 |
+| all-reduce between the nodes | 1, 3 | chunk 1 of 2, summed over all ranks |
+| all-gather inside the node | 0, 1 | both chunks, summed over all ranks |
 
-Budget, bytes that a rank sends, to whomever: optimal 2 (N - 1)/N n.
+**Tools**: your answers to `ch02.ring_reduce_scatter` and `ch02.ring_all_gather`. Copy them into the
+cell and give them a list of ranks instead of the whole world; sums have to end up in views of `x`.
+
+**Rules**
+
+- Messages only: `dist.send`, `recv`, `isend`, `irecv`, `batch_isend_irecv`.
+- With M nodes, all ranks of a node together send at most 2 (M - 1)/M n bytes to other nodes, where
+  n
+  is the size of `x`, rounded up to N equal chunks.
+
+**Budget**, bytes that a rank sends in all: 2 (N - 1)/N n.
 """
 
 from collections.abc import Sequence
@@ -25,38 +35,30 @@ import torch
 import torch.distributed as dist
 
 
-def reduce_scatter(chunks: Sequence[torch.Tensor], ranks: Sequence[int]) -> None:
-    """Among `ranks`, one chunk for each: the k-th rank ends with the sum of chunk k, in place."""
-    size, here = len(ranks), ranks.index(dist.get_rank())
-    for step in range(size - 1):
-        target = chunks[(here - step - 2) % size]
-        arriving = torch.empty_like(target)
-        sending = dist.isend(chunks[(here - step - 1) % size], ranks[(here + 1) % size])
-        dist.recv(arriving, ranks[(here - 1) % size])
-        sending.wait()
-        target += arriving
-
-
-def all_gather(chunks: Sequence[torch.Tensor], ranks: Sequence[int]) -> None:
-    """Among `ranks`, one chunk for each: every rank gets chunk k from the k-th rank, in place."""
-    size, here = len(ranks), ranks.index(dist.get_rank())
-    for step in range(size - 1):
-        sending = dist.isend(chunks[(here - step) % size], ranks[(here + 1) % size])
-        dist.recv(chunks[(here - step - 1) % size], ranks[(here - 1) % size])
-        sending.wait()
-
-
 def hierarchical_all_reduce(x: torch.Tensor, ranks_per_node: int) -> None:
     """Replace x by the sum over all ranks, in place."""
-    # BEGIN SOLUTION: inside the node, across, inside again
+    # BEGIN SOLUTION: reduce-scatter in the node, all-reduce between nodes, all-gather in the node
     rank, world_size = dist.get_rank(), dist.get_world_size()
+
+    def around(chunks: Sequence[torch.Tensor], ranks: Sequence[int], first: int, add: bool) -> None:
+        """One half of a ring among `ranks`; the k-th of them sends chunk k + first in its first step."""
+        size, here = len(ranks), ranks.index(rank)
+        for step in range(size - 1):
+            target = chunks[(here + first - step - 1) % size]
+            arriving = torch.empty_like(target) if add else target
+            sending = dist.isend(chunks[(here + first - step) % size], ranks[(here + 1) % size])
+            dist.recv(arriving, ranks[(here - 1) % size])
+            sending.wait()
+            if add:
+                target += arriving
+
     place = rank % ranks_per_node
     node = range(rank - place, rank - place + ranks_per_node)
     same_place = range(place, world_size, ranks_per_node)
     chunks = x.view(-1).tensor_split(len(node))
-    reduce_scatter(chunks, node)
     pieces = chunks[place].tensor_split(len(same_place))
-    reduce_scatter(pieces, same_place)
-    all_gather(pieces, same_place)
-    all_gather(chunks, node)
+    around(chunks, node, -1, add=True)
+    around(pieces, same_place, -1, add=True)
+    around(pieces, same_place, 0, add=False)
+    around(chunks, node, 0, add=False)
     # END SOLUTION

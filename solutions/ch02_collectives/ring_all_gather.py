@@ -1,19 +1,25 @@
-"""All-gather on a ring: everybody gets everybody's tensor.
+"""All-gather on a ring: every rank gets the tensors of all ranks.
 
-Comes in: `x`, this rank's tensor, with the same shape and dtype on all ranks.
+**Given** `x`, this rank's tensor, with the same shape and dtype on all ranks.
 
-Goes out, on every rank: a list of N tensors; in place r stands the x of rank r.
+**Return**, on every rank: a list of N new tensors. Entry r is the `x` of rank r.
 
-Example with 3 ranks: rank r has [10. * r]
-    all return [[0.], [10.], [20.]]
+**Example** with 3 ranks:
 
-The ring: in each of N - 1 steps every rank sends to the right what it received last; in the first
-step that is its own x.
+| | `x` | returns |
+|---|---|---|
+| rank 0 | `[0.]` | `[[0.], [10.], [20.]]` |
+| rank 1 | `[10.]` | the same |
+| rank 2 | `[20.]` | the same |
 
-Rules: only dist.send, dist.recv, dist.isend and dist.irecv; each rank sends to its right
-neighbour only. `x` stays as it is.
+**Rules**
 
-Budget, bytes that a rank sends: (N - 1)/N n, where n is the size of the result, N times that of x.
+- Messages only: `dist.send`, `recv`, `isend`, `irecv`, `batch_isend_irecv`.
+- Each rank sends to its right neighbour only: rank r to r + 1, the last rank to rank 0.
+- `x` does not change.
+
+**Budget**, bytes that a rank sends: (N - 1)/N n, where n is the size of the result, N times that of
+`x`.
 """
 
 import torch
