@@ -44,7 +44,8 @@ def step_seconds(step: Step, chunk_bytes: float, topology: Topology) -> float:
         latency = max(latency, topology.latency(move.src, move.dst))
         for link in topology.path(move.src, move.dst):
             load[link] += (move.last - move.first) * chunk_bytes
-    return latency + max((n / topology.levels[k].bandwidth for (k, _, _), n in load.items()), default=0.0)
+    busy = [n / topology.levels[level].bandwidth for (level, _, _), n in load.items()]
+    return latency + max(busy, default=0.0)
 
 
 def ring_all_reduce_seconds(num_ranks: int, nbytes: float, latency: float, bandwidth: float) -> float:

@@ -34,7 +34,8 @@ def all_gather(num_ranks: int) -> Plan:
 def all_reduce(num_ranks: int) -> Plan:
     """Reduce-scatter, then all-gather.
 
-    Each chunk is summed once, in one order around the ring, and then copied: all ranks end with the same bits.
+    Each chunk is summed once, in one order around the ring, and then copied, so all ranks end with
+    the same bits.
     """
     steps = reduce_scatter(num_ranks).steps + all_gather(num_ranks).steps
     return Plan("all_reduce", "ring", num_ranks, num_ranks, steps)
