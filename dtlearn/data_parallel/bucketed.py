@@ -87,30 +87,21 @@ class BucketedDataParallel(nn.Module):
         self.missing = [set(bucket.parameters) for bucket in self.plan]
 
     def gradient_is_ready(self, number: int) -> None:
-        """Called for each gradient, as soon as it is complete."""
-        self.put(number)
-        self.launch_full()
-
-    def put(self, number: int) -> None:
-        """Copy a gradient into its bucket, divided by N: the sum of 16-bit numbers could overflow."""
-        parameter = self.trained[number]
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
+        """Called for each gradient, as soon as it is complete: copy it, and launch the buckets that are full."""
+        gradient, num_ranks = self.trained[number].grad, dist.get_world_size(self.group)
         with torch.no_grad():
-            torch.div(parameter.grad, dist.get_world_size(self.group), out=self.views[number])
+            torch.div(gradient, num_ranks, out=self.views[number])
         self.missing[self.bucket_of[number]].remove(number)
-
-    def launch_full(self) -> None:
-        """Send the buckets that are full, in the order of the plan, and wait for none."""
         while len(self.works) < len(self.plan) and not self.missing[len(self.works)]:
-            bucket = self.flat[len(self.works)]
+            bucket = self.flat[len(self.works)]  # the next one in the order of the plan, on every rank
             self.works.append(dist.all_reduce(bucket, group=self.group, async_op=True))
 
     def backward_ends(self) -> None:
         """Called after the last gradient: wait, and hand the means out."""
         for number in [n for numbers in self.missing for n in numbers]:
-            self.put(number)  # no gradient came; the other ranks wait for its bucket
-        self.launch_full()
+            if self.trained[number].grad is None:  # else it is one of micro-batches before
+                self.trained[number].grad = torch.zeros_like(self.trained[number])
+            self.gradient_is_ready(number)  # the other ranks wait for its bucket
         for work in self.works:
             work.wait()
         self.works = []

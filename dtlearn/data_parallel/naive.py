@@ -35,7 +35,7 @@ def average_gradients(
             if parameter.requires_grad:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
-                parameter.grad /= world_size  # before the sum, which could overflow in 16 bits
+                parameter.grad /= world_size  # first: in float16 the sum could overflow
                 dist.all_reduce(parameter.grad, group=group)
 
 

@@ -4,6 +4,7 @@ from dtlearn.viz.bucket_timeline import bucket_timeline
 from dtlearn.viz.collective_picture import collective_figure, collective_words
 from dtlearn.viz.collective_steps import collective_steps
 from dtlearn.viz.cost_curves import Curve, cost_bars, cost_curves, fit_words
+from dtlearn.viz.ddp_picture import ddp_picture
 from dtlearn.viz.picture import Picture, save_svg, show
 from dtlearn.viz.ranks.exchange import Exchange, exchange
 from dtlearn.viz.ranks.rendezvous import StoreEvent, rendezvous
@@ -28,6 +29,7 @@ __all__ = [
     "collective_words",
     "cost_bars",
     "cost_curves",
+    "ddp_picture",
     "exchange",
     "fit_words",
     "rank_table",

@@ -67,7 +67,7 @@ def steps_over_batch(
             ax.plot(batches, line, color=_PREDICTED, lw=2, label=prediction)
         for batch, (least, most) in (spread or {}).items():
             ax.plot([batch, batch], [least, most], color=INK, lw=2, solid_capstyle="butt", zorder=3)
-        several = "measured: median, and from least to most" if spread else "measured"
+        several = "measured: median and range" if spread else "measured"
         ax.plot(
             list(points), list(points.values()), "D", color=INK, ms=6, mec="white", mew=0.8, label=several, zorder=4
         )
@@ -77,7 +77,7 @@ def steps_over_batch(
         _plain_ticks(ax, list(points))
         ax.grid()
         headline(ax, title, label)
-        legend_below(fig, ax.get_legend_handles_labels()[0])
+        legend_below(fig, ax.get_legend_handles_labels()[0], columns=4)
     return fig
 
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from dtlearn.viz.style import INK, MUTED, headline, legend_below, new_figure, style
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _LOOKS = (("#0072B2", "o", "-"), ("#D55E00", "s", (0, (5, 1.5))), ("#009E73", "^", (0, (1.5, 1.2))))
 _CROWDED = "#fdeceb"  # the warning colour, faint
+_FEW = 8  # up to so many ranks the axes are linear: powers of two would leave two ticks
 
 
 def scaling(
@@ -63,9 +64,13 @@ def scaling(
             _axis(ax, everyone, cores if crowded else None)
         one = (predicted.get(names[0]) or points[names[0]])[0].throughput
         left.plot(everyone, [n * one for n in everyone], color=MUTED, linestyle=(0, (4, 2)), linewidth=1, zorder=1)
-        left.set_yscale("log", base=2)
+        if everyone[-1] <= _FEW:
+            left.set_ylim(bottom=0)
+            left.yaxis.set_major_locator(MaxNLocator(5))
+        else:
+            left.set_yscale("log", base=2)
+            left.minorticks_off()
         left.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        left.minorticks_off()
         left.set_ylabel("samples per second")
         right.axhline(1, color=MUTED, linestyle=(0, (4, 2)), linewidth=1, zorder=1)
         right.set_ylim(0, 1.08)
@@ -99,14 +104,17 @@ def _values(scales: Sequence[Scale], share: bool) -> list[float]:
 
 
 def _axis(ax: Axes, ranks: Sequence[int], cores: int | None) -> None:
-    ax.set_xscale("log", base=2)
+    few = ranks[-1] <= _FEW
+    if not few:
+        ax.set_xscale("log", base=2)
     ax.set_xticks(ranks, [str(n) for n in ranks])
     ax.minorticks_off()
-    ax.set_xlim(ranks[0] * 0.88, ranks[-1] * 1.14)
+    left, right = (0.8, ranks[-1] + 0.2) if few else (ranks[0] * 0.88, ranks[-1] * 1.14)
+    ax.set_xlim(left, right)
     ax.set_xlabel("number of ranks N")
     ax.grid()
     if cores is not None:
-        ax.axvspan(cores * 2**0.5, ranks[-1] * 1.14, color=_CROWDED, linewidth=0, zorder=0)
+        ax.axvspan(cores + 0.5 if few else cores * 2**0.5, right, color=_CROWDED, linewidth=0, zorder=0)
 
 
 def _legend(

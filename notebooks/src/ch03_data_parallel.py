@@ -3,10 +3,16 @@
 #
 # **The question.** How do copies of a model stay one model?
 #
-# Builds on: chapter 2. Time: about an hour and a half to read and run, and three hours for the eight exercises. Ranks: 4.
+# Builds on: chapter 2. Ranks: 4. Time: two sittings.
 #
-# After this chapter you have written a sampler and a DDP that matches PyTorch's, you have seen communication hide behind
-# computation, and you know the silent bugs of data parallelism by having met them.
+# | | what | read and run | exercises |
+# |---|---|---|---|
+# | **A. The right gradient**, sections 1 to 6 | samplers, gradient averaging, DDP, accumulation, uneven data, evaluation | 45 minutes | 5, 70 minutes |
+# | **B. Fast**, sections 7 to 14 | buckets, overlap, large batches, scaling, a bug hunt | 45 minutes | 3, 70 minutes |
+#
+# After sitting A you can write a training loop in which N ranks make the same step as one process, and you know the
+# silent bugs that break this. After sitting B you have written the core of PyTorch's DDP, and you can predict how far
+# it scales.
 #
 # Every picture of ranks below is drawn from a recorded run.
 
@@ -26,10 +32,11 @@ from dtlearn.data_parallel import (
 )
 from dtlearn.data_parallel.large_batch import learning_rate, noise_scale
 from dtlearn.data_parallel.samples import evaluation, sampler, token_mean
-from dtlearn.models import MLP, in_turns, num_parameters
+from dtlearn.models import MLP, in_turns
 from dtlearn.runtime.record.training_steps import part
 from dtlearn.viz import (
     bucket_timeline,
+    ddp_picture,
     rank_table,
     sample_grid,
     sample_words,
@@ -42,17 +49,20 @@ world = dtlearn.world(4)
 world
 
 # %% [markdown]
+# # A. The right gradient
+#
 # ## 1. Copies drift apart
 #
-# The plan is simple. Every rank has a **copy** of the whole model. Each takes another part of the batch, so that four ranks
-# see four times as much data in the same time. Let us do just that, and nothing else: four equal models, four different
-# batches, one step.
+# Training on one GPU takes too long. The simplest remedy: every rank has a **copy** of the whole model and takes a
+# different part of each batch, so four ranks process four times as much data in the same time. We begin with just
+# that: four equal models, four different batches, one step, no communication.
 
 # %%
 drift = dtlearn.predict.choice(
-    "Four ranks start with equal parameters. Each makes one SGD step on its own 24 images. "
-    "How many different models are there then?",
+    "Four ranks start with equal parameters. Each makes one SGD step on its own 24 "
+    "images. How many different models are there then?",
     {"A": "1", "B": "2", "C": "4"},
+    id="ch03.drift",
 )
 
 # %%
@@ -66,7 +76,7 @@ digits = load_digits()
 
 def fresh_model(seed=0):
     torch.manual_seed(seed)
-    return MLP().to(device)  # this rank's GPU, or the processor
+    return MLP().to(device)  # this rank's GPU, or the CPU
 
 
 def my_part(x):
@@ -78,92 +88,123 @@ alone = fresh_model()
 optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
 F.cross_entropy(alone(my_part(x)), my_part(y)).backward()
 optimizer.step()
-print(
-    "biases of the last layer:", *[f"{b:.4f}" for b in alone.layers[-1].bias[:4].tolist()]
-)
+biases = alone.layers[-1].bias.tolist()
+
+# %% jupyter={"source_hidden": true}
+drift.reveal()
 
 # %%
-drift.reveal(
-    "C",
-    explain="Different data, different gradients, different steps. After a thousand steps these are four "
-    "models that have each seen a quarter of the data.",
-)
+# %%ranks
+print("biases of the last layer:", *[f"{b:.4f}" for b in biases[:4]])
 
 # %% [markdown]
-# What keeps copies equal is a rule with three parts:
+# The copies stay equal if three things hold:
 #
 # 1. They **start equal**: rank 0 broadcasts its parameters.
 # 2. They all **step with the same gradient**: the mean of the gradients of all ranks.
-# 3. They step with the **same optimizer**, in the same state.
+# 3. They use the **same optimizer**, in the same state.
 #
-# Why the mean? Let $\ell_i$ be the loss of sample $i$. With equal shares of $b$ samples per rank, the mean of the gradients of
-# the ranks' mean losses is the gradient of the mean loss over all $Nb$ samples:
+# Why the mean? Let $\ell_i$ be the loss of sample $i$, and let every rank have $b$ samples. Then the mean of the
+# ranks' gradients is the gradient of the mean loss over all $Nb$ samples:
 #
 # $$\frac1N\sum_{r=0}^{N-1}\nabla\Big(\frac1b\sum_{i\in S_r}\ell_i\Big)\;=\;\nabla\Big(\frac1{Nb}\sum_{i}\ell_i\Big)$$
 #
-# So N ranks with $b$ samples each make the very step that one process with $Nb$ samples would make. That equation is what all
-# tests of this chapter check, and it tells you when data parallelism goes wrong: when shares are not equal, when a sum stands
-# in for the mean, when something in the model looks at the whole batch.
+# So N ranks with $b$ samples each make exactly the step that one process would make with $Nb$ samples. Every test in
+# this chapter checks this equation. It also says when data parallelism goes wrong: when the parts are not equally
+# large, when a sum replaces the mean, or when something in the model depends on the whole batch.
 #
-# ## 2. Who sees what
+# ## 2. Which rank sees which sample
 #
-# First the shares. A **sampler** gives each rank its indices. All ranks shuffle with the same seed, so they have the same
-# order without a word, and then rank $r$ takes places $r$, $r+N$, $r+2N$, ...
-
-# %%
-dtlearn.show_source(sampler.shard_indices, docstring=False)
+# A **sampler** gives each rank its sample indices. All ranks shuffle with the same seed, so they agree on the order
+# without communication. Then rank $r$ takes positions $r$, $r+N$, $r+2N$, ... of that order.
 
 # %%
 padded = dtlearn.predict(
-    "10 samples on 4 ranks. How many samples does each rank get in an epoch?"
+    "10 samples on 4 ranks. How many samples does each rank get in an epoch?",
+    id="ch03.padded",
 )
 
 # %%
 # %%ranks -o seen
 from dtlearn.data_parallel import DistributedSampler
 
-shuffled = DistributedSampler(10, seed=7)  # rank and number of ranks come from the group
+shuffled = DistributedSampler(10, seed=7)  # rank and world size come from the group
 epochs = []
 for epoch in range(3):
     shuffled.set_epoch(epoch)
     epochs.append(list(shuffled))
 epochs
 
-# %%
-by_epoch = [[rank[epoch] for rank in seen] for epoch in range(3)]
+# %% jupyter={"source_hidden": true}
+padded.reveal(len(seen[0][0]))
+
+# %% jupyter={"source_hidden": true}
+by_epoch = [[indices[epoch] for indices in seen] for epoch in range(3)]
 show(
-    sample_grid(by_epoch, 10, label="10 samples on 4 ranks, as the ranks reported them"),
+    sample_grid(by_epoch, 10, label="10 samples on 4 ranks, as reported by the ranks"),
     alt=sample_words(by_epoch, 10),
 )
 
-# %%
-padded.reveal(
-    len(sampler.shard_indices(10, 4, 0)),
-    explain="All ranks need the same number, or some would wait for others in the last step. "
-    "10 is no multiple of 4, so two samples are taken twice (drop_last=False, the default); with "
-    "drop_last=True two would be left out.",
-)
-
 # %% [markdown]
-# `set_epoch` is the line that everyone forgets. Without it the seed is the same in every epoch, and so is the order: the third
-# picture would repeat the first. Nothing fails; the model just learns from the same batches again and again.
+# `set_epoch` is easy to forget. Without it the seed, and so the order, is the same in every epoch: the second and
+# third row of the picture would repeat the first. No error is raised; the model sees the same batches again and
+# again.
 #
-# **Exercise 1.** Write the shares.
+# **Exercise 1.** Which rank sees which sample?
 
 # %% exercise="ch03.shard_indices"
 
 # %% [markdown]
-# ## 3. The mean, naively
+# The package's own version has one argument more: `start`, for resuming within an epoch.
+
+# %%
+dtlearn.show_source(sampler.shard_indices, docstring=False)
+
+# %% [markdown]
+# **Streamed data** has no indices to shuffle. There each rank must skip what the others take, and each worker process
+# of its `DataLoader` what the other workers take. If the data lie in many files, give each rank whole files instead,
+# so that nobody reads what it then discards: Hugging Face's `split_dataset_by_node(dataset, rank, world_size)` does
+# so when the number of files is a multiple of the world size, and otherwise skips samples, as here.
+
+
+# %%
+# %%ranks
+from itertools import islice
+
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+
+class MyPart(IterableDataset):
+    """Every (ranks x workers)-th sample of a stream."""
+
+    def __init__(self, stream):
+        self.stream = stream
+
+    def __iter__(self):
+        info = get_worker_info()  # None in the rank's own process
+        worker, workers = (info.id, info.num_workers) if info else (0, 1)
+        first, every = rank * workers + worker, world_size * workers
+        return islice(iter(self.stream), first, None, every)
+
+
+print(torch.cat(list(DataLoader(MyPart(range(14)), batch_size=2))).tolist())
+
+# %% [markdown]
+# Ranks 0 and 1 get one sample more than the others. Section 5 shows what that does, and two remedies; the usual one
+# is to fix the number of steps of an epoch.
 #
-# Now the gradients. Backward leaves one in each parameter; let the ranks average them, one parameter after the other.
+# ## 3. Averaging gradients, naively
+#
+# After backward, each parameter holds a local gradient. The naive way averages them one parameter at a time:
 
 # %%
 dtlearn.show_source(naive.average_gradients, docstring=False)
 
 # %%
 how_many = dtlearn.predict(
-    "A GPT of 4 blocks has 69 parameter tensors, 220,544 numbers in all. How many all-reduce calls does each rank make "
-    "in one step?"
+    "A GPT of 4 blocks has 69 parameter tensors. Two training steps with this "
+    "function: how many all-reduce calls does each rank make?",
+    id="ch03.calls",
 )
 
 # %%
@@ -175,7 +216,7 @@ corpus = load_corpus()
 
 
 def train(model, steps, lr=1e-3, factor=1):
-    """Some steps with Adam; the losses of this rank. `factor`: a bug, see below."""
+    """Train with Adam; return this rank's losses. `factor` plants a bug, see below."""
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
     losses = []
     for x, y in corpus.batches(steps, 16, 32):
@@ -189,46 +230,45 @@ def train(model, steps, lr=1e-3, factor=1):
     return losses
 
 
-torch.manual_seed(rank)  # another model on every rank: only the broadcast makes them one
+torch.manual_seed(rank)  # ranks start differently: the wrapper's broadcast must fix it
 naive_model = NaiveDataParallel(GPT(GPTConfig()).to(device))
 losses = train(naive_model, 2)
 weight = naive_model.module.head.projection.weight.detach()
-print(f"sum of the last weights: {weight.double().sum().item():.3f}")
 
-# %%
+# %% jupyter={"source_hidden": true}
 in_backward = naive_steps.select(rank=0, op="all_reduce")
-print(f"{len(in_backward)} all-reduces in 2 steps, {in_backward.nbytes():,} bytes")
-how_many.reveal(
-    len(in_backward) // 2,
-    explain="One for each parameter, 882,176 bytes together: 4 bytes for each number.",
-)
+how_many.reveal(len(in_backward), nbytes=in_backward.nbytes())
+
+# %% [markdown]
+# Are the models equal on all ranks? Compare the bits of a weight matrix, not a rounded sum:
 
 # %%
 bits = set(world.gather("weight.cpu().numpy().tobytes()"))
 print(f"different versions of the last layer, bit by bit: {len(bits)}")
 
 # %% [markdown]
-# The models are equal on all ranks, to the last bit. That is no luck: an all-reduce gives every rank the same bits, and equal
-# models with equal gradients make equal steps.
+# They are equal to the last bit. The ring all-reduce sums each chunk once, in one order, and copies the result to all
+# ranks (chapter 2), so every rank gets the same bits; and equal models that step with equal gradients stay equal.
 #
-# **Exercise 2.** Average gradients, with fewer calls.
+# **Exercise 2.** Average gradients with fewer calls, also where some are missing.
 
 # %% exercise="ch03.average_gradients"
 
 # %% [markdown]
-# ### The bug that hides
+# ### A bug that the loss does not show
 #
-# Forget to divide, and the gradients are N times too large. Surely one would notice?
+# Suppose that you forget to divide by N. All gradients are then N times too large.
 
 # %%
 summed = dtlearn.predict.choice(
-    "Four ranks train with Adam. One run averages the gradients, another one sums them. "
+    "Four ranks train with Adam. One run averages the gradients, another sums them. "
     "How do the two loss curves differ?",
     {
         "A": "The run with sums diverges.",
         "B": "The run with sums learns four times as fast at first.",
-        "C": "One can hardly tell them apart.",
+        "C": "They are hardly distinguishable.",
     },
+    id="ch03.summed",
 )
 
 # %%
@@ -242,8 +282,11 @@ for name, factor in (("mean", 1), ("sum", world_size)):
     curves[name] = losses, norm
 curves
 
-# %%
+# %% jupyter={"source_hidden": true}
 (mean, mean_norm), (total, total_norm) = curves[0]["mean"], curves[0]["sum"]
+summed.reveal(mean=mean_norm, sum=total_norm)
+
+# %% jupyter={"source_hidden": true}
 rank_table(
     [
         {"step": s, "loss, mean": f"{mean[s]:.3f}", "loss, sum": f"{total[s]:.3f}"}
@@ -252,291 +295,140 @@ rank_table(
     caption="Adam, 4 ranks: the loss of rank 0",
 )
 
-# %%
-print(
-    f"gradient norm in the last step: {mean_norm:.2f} with the mean, {total_norm:.2f} with the sum"
-)
-summed.reveal(
-    "C",
-    explain="Adam divides each gradient by its own size, so a constant factor cancels (but for its small epsilon). With SGD the "
-    "factor is a learning rate that is four times too large; with gradient clipping it changes what is clipped; and it grows "
-    "with the number of ranks. So test gradients against one process, not loss curves against hope.",
-)
-
 # %% [markdown]
-# ## 4. Buckets
+# So compare gradients with those of one process. A falling loss proves nothing.
 #
-# What is wrong with the naive way? On a real link it is slow, for two reasons. Each call costs a latency; and all of it happens
-# after backward, while the processors do nothing. Here is a step of two ranks, with a link of 1 Gb/s between them that is
-# emulated, for ranks on the processor: the calls really wait as long as they would there. The model is an MLP of 2.6 million parameters in ten layers, and
-# the batch is such that forward and backward together take about as long as the communication, whatever machine this is.
-
-# %% tags=["nbval-ignore-output"]
-gigabit = dtlearn.Link.named("1 Gb/s")
-layers = (512,) * 11
-trial = measure.Workload(layers, batch=16, bucket_cap_mb=1)
-travels = gigabit.seconds("all_reduce", trial.nbytes, 2)
-backward = 2 / 3 * travels  # forward does half as much arithmetic
-batch = dtlearn.run_ranks(measure.batch_for, 2, trial, backward, device="cpu")[0]
-work = measure.Workload(layers, batch, bucket_cap_mb=1)
-ways = ("naive", "ours", measure.TORCH)
-steps = dtlearn.run_ranks(
-    measure.record_on_rank, 2, work, ways, record=True, link=gigabit, device="cpu"
-).record
-one_by_one = part(steps, "naive")
-show(
-    bucket_timeline(
-        {"one by one": one_by_one}, "A step with an all-reduce per parameter"
-    ),
-    alt="Timeline of two ranks: forward and backward first, and only then 20 all-reduces, one after the other, during "
-    "which both ranks compute nothing.",
-)
-
-# %% [markdown]
-# The first cure is to send fewer, larger messages: **buckets** of some megabytes. The second is to send them early. Backward
-# begins with the last layer, and its gradients are done long before those of the first. So put parameters into buckets from the
-# last to the first, and launch a bucket as soon as its last gradient is there.
-
-# %%
-dtlearn.show_source(buckets.plan_buckets, docstring=False)
-
-# %%
-model = MLP(layers)
-names = [name for name, _ in model.named_parameters()]
-sizes = [4 * p.numel() for p in model.parameters()]
-plan = buckets.plan_buckets(sizes, cap=1 << 20, first_cap=None)
-rank_table(
-    [
-        {
-            "bucket": b.index,
-            "tensors": len(b.parameters),
-            "MB": f"{b.nbytes / 1e6:.2f}",
-            "from": names[b.parameters[0]],
-            "to": names[b.parameters[-1]],
-        }
-        for b in plan
-    ],
-    caption=f"{num_parameters(model):,} parameters in buckets that close at 1 MiB",
-)
-
-# %% [markdown]
-# How large should a bucket be? Small ones pay a latency each; one large one is ready only at the end, and nothing overlaps.
-# PyTorch's default is 25 MiB, and 1 MiB for the first, so that the link has something to do soon (Li et al., "PyTorch
-# Distributed", VLDB 2020, compare sizes).
+# ### Averaging parameters instead
 #
-# **Exercise 3.** Plan buckets.
+# Some texts let every rank step on its own gradient and average the **parameters** afterwards, as if that were the
+# same. Is it? One step from equal copies, both ways, with two optimizers:
 
-# %% exercise="ch03.plan_buckets"
-
-# %% [markdown]
-# ## 5. While backward runs
-#
-# Autograd lets us ask for a call whenever a parameter's gradient is complete, `register_post_accumulate_grad_hook`, and for one
-# when a backward pass is over, `queue_callback`. That is all that it takes. This is `BucketedDataParallel`, which has buckets and
-# hooks and nothing else: `trained` are its parameters, `flat` the buckets' buffers, and `views` each parameter's part of them.
-
-# %%
-dtlearn.show_source(BucketedDataParallel.gradient_is_ready, docstring=False)
-dtlearn.show_source(BucketedDataParallel.put, docstring=False)
-dtlearn.show_source(BucketedDataParallel.launch_full, docstring=False)
-dtlearn.show_source(BucketedDataParallel.backward_ends, docstring=False)
-
-# %% [markdown]
-# Three things to see in it.
-#
-# - `launch_full` launches in the order of the plan, **not** in the order in which buckets become full. Ranks may finish their
-#   gradients in different orders (another branch taken, another thread first); but the k-th all-reduce of a rank meets the k-th of
-#   the others. Launch what is ready first, and bucket 3 of one rank is added to bucket 4 of another: silently, if they have one size.
-# - It divides **before** it sums. In 16 bits the sum of 384 gradients may be infinite where their mean is not.
-# - What got no gradient is sent at the end, as zeros: other ranks wait for its bucket.
-#
-# `DistributedDataParallel`, which the rest of the chapter uses, does this and more: it broadcasts buffers, lets you replace the
-# all-reduce (a communication hook), can keep the gradients in the buckets, serves ranks with fewer batches than others, and asks
-# the ranks who used a parameter. One that nobody used is an error there, with its name: usually it is a forgotten output.
-
-# %%
-faster = dtlearn.predict(
-    "The naive step above, on the same link, now with buckets that leave during backward. How many times as fast "
-    "is a step?"
-)
-
-# %% tags=["nbval-ignore-output"]
-show(
-    bucket_timeline(
-        {
-            "one by one": one_by_one,
-            "ours": part(steps, "ours"),
-            "torch's": part(steps, measure.TORCH),
-        },
-        "The same step in three ways",
-        ranks=1,
-    ),
-    alt="Three timelines of rank 0 on one time axis: with one all-reduce per parameter all communication follows "
-    "backward; with our buckets and with torch's it begins during backward, and only the end of it is exposed.",
-)
-
-# %% tags=["nbval-ignore-output"]
-took = in_turns.slowest(
-    dtlearn.run_ranks(measure.time_on_rank, 2, work, 5, link=gigabit, device="cpu").values
-)
-rank_table(
-    [
-        {
-            "way": way,
-            "step": f"{1e3 * sorted(took[way])[2]:.0f} ms",
-            "more than a step without communication": f"{1e3 * measure.added(took, way):.0f} ms",
-        }
-        for way in took
-    ],
-    caption="Medians of 5 steps, taken in turns; 2 ranks, emulated link: 1 Gb/s, 50 us",
-)
-
-# %% tags=["nbval-ignore-output"]
-faster.reveal(
-    round(in_turns.ratio(took["naive"], took["ours"]), 1),
-    explain="At best the longer of computation and communication remains, instead of both: overlap alone never more "
-    "than halves a step. The last bucket is always exposed: nothing is left to compute when it leaves.",
-)
-
-# %% [markdown]
-# And without the emulated link, on the machine that this notebook ran on: what travels here is memory of one computer. With a
-# GPU for each rank, the same cell shows NCCL.
-
-# %% tags=["nbval-ignore-output"]
-here = dtlearn.run_ranks(measure.record_on_rank, 2, work, ("ours",), record=True).record
-show(
-    bucket_timeline(part(here, "ours"), "Our buckets, without an emulated link"),
-    alt="Timeline of two ranks: all-reduces begin during backward and take only a small part of the step.",
-)
-
-# %% [markdown]
-# **Exercise 4.** Overlap, from hooks. Beware of reading a result too soon: in this exercise a tensor that is under way holds NaN.
-
-# %% exercise="ch03.overlap_hooks"
-
-# %% [markdown]
-# ## 6. What PyTorch's DDP does
-#
-# The same, in C++. Is it really the same? Gradients and parameters after three steps, beside ours:
 
 # %%
 # %%ranks
-from dtlearn.data_parallel import DistributedDataParallel
-from dtlearn.models import max_difference, snapshot_gradients, snapshot_parameters
+def one_step(make_optimizer, average):
+    model = fresh_model()
+    optimizer = make_optimizer(model.parameters(), lr=1e-3)
+    F.cross_entropy(model(my_part(x)), my_part(y)).backward()
+    if average == "gradients":
+        for p in model.parameters():
+            dist.all_reduce(p.grad)
+            p.grad /= world_size
+    optimizer.step()
+    if average == "parameters":
+        for p in model.parameters():
+            dist.all_reduce(p.data)
+            p.data /= world_size
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
-wrapped = {}
-for kind in (DistributedDataParallel, torch.nn.parallel.DistributedDataParallel):
-    torch.manual_seed(rank)
-    wrapped[kind] = kind(GPT(GPTConfig()).to(device), bucket_cap_mb=0.1)
-    train(wrapped[kind], 3)
-ours, theirs = (model.module for model in wrapped.values())
-for what in (snapshot_gradients, snapshot_parameters):
-    difference = max_difference(what(ours), what(theirs))
-    assert difference.value < 1e-5, difference
-print("gradients and parameters are those of torch's DDP, up to the order of additions")
 
-# %% [markdown]
-# And its buckets, from its own log:
-
-# %%
-# %%ranks -r 0
-log = wrapped[torch.nn.parallel.DistributedDataParallel]._get_ddp_logging_data()
-print("bytes of torch's buckets, first step:", log["bucket_sizes"])
-print("from then on:", log["rebuilt_bucket_sizes"])
-print("ours:", ", ".join(str(b.nbytes) for b in wrapped[DistributedDataParallel].buckets))
-came = log["prev_iteration_grad_ready_order_indices"].split(", ")
-print("order in which gradients came:", ", ".join(came[:12]), "...")
+x, y = next(digits.batches(1, 96))
+for make in (torch.optim.SGD, torch.optim.Adam):
+    ways = [one_step(make, average) for average in ("gradients", "parameters")]
+    same = (ways[0] - ways[1]).abs().max().item() < 1e-6
+    print(f"{make.__name__}: same parameters: {same}")
 
 # %% [markdown]
-# In the first step torch's DDP has **one** bucket with everything: nothing overlaps. It watches in which order the gradients
-# come, and makes its buckets anew from that, on all ranks as on rank 0. (Without `find_unused_parameters`, that is.) So the first
-# step of a job tells you little about the speed of the others. Ours trusts the order of registration, turned round.
+# The step of SGD is linear in the gradient, so the two agree, also with momentum. Adam's is not. And if ranks make
+# several steps between two averages, they differ for SGD too: that is **local SGD**, a method of its own (chapter 5).
 #
-# ### Gradient accumulation
+# ## 4. PyTorch's DDP, and gradient accumulation
 #
-# A batch that does not fit into memory can be made of $k$ micro-batches whose gradients add up. Communication is needed only
-# for the last: `no_sync()`.
+# `torch.nn.parallel.DistributedDataParallel`, **DDP** for short, does what `NaiveDataParallel` does: it broadcasts
+# the model at the start, and averages gradients in `backward()`. It is faster, and sitting B shows why. It does not
+# update parameters: your optimizer does, on every rank.
+#
+# A batch that does not fit into memory can be split into $k$ micro-batches whose gradients add up (**gradient
+# accumulation**). Only the last of the $k$ backward passes needs to communicate. For the others there is `no_sync()`.
 
 # %%
-accumulated = dtlearn.predict(
-    "4 micro-batches per step, 3 of them under no_sync(), 7 buckets. How many all-reduces does a step make?"
+accumulated = dtlearn.predict.choice(
+    "4 micro-batches. For the first 3, `loss.backward()` stands inside "
+    "`with model.no_sync():`, and the forward pass outside. How many times does DDP "
+    "average gradients?",
+    {"A": "1: as intended", "B": "4: the context had no effect", "C": "An error"},
+    id="ch03.synced",
 )
 
 # %%
 # %%ranks --record accumulation
-model = wrapped[DistributedDataParallel]
+from contextlib import nullcontext
+
 (x, y), k = next(corpus.batches(1, 32, 32)), 4
-model.zero_grad()
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(GPT(GPTConfig()).to(device))
+
 for i, (part_x, part_y) in enumerate(
     zip(my_part(x).chunk(k), my_part(y).chunk(k), strict=True)
 ):
-    if i < k - 1:
-        with model.no_sync():
-            (next_token_loss(model(part_x), part_y) / k).backward()
-    else:
-        (next_token_loss(model(part_x), part_y) / k).backward()
-print(f"{len(model.buckets)} buckets")
+    loss = next_token_loss(model(part_x), part_y) / k
+    with model.no_sync() if i < k - 1 else nullcontext():
+        loss.backward()
 
-# %%
-made = len(accumulation.select(rank=0, op="all_reduce"))
-accumulated.reveal(
-    made,
-    explain="One for each bucket, once. The forward pass decides: no_sync() around backward() alone has no effect, in torch's "
-    "DDP either.",
-)
+# %% jupyter={"source_hidden": true}
+accumulated.reveal(n=len(accumulation.select(rank=0, op="all_reduce")))
 
 # %% [markdown]
-# **Exercise 5.** Accumulate, with a budget of calls.
+# **Exercise 3.** Accumulate gradients, and communicate once.
 
 # %% exercise="ch03.accumulate_with_no_sync"
 
 # %% [markdown]
-# ## 7. What does not divide evenly
+# Accumulation saves memory, and communication across ranks. It makes the arithmetic no faster.
 #
-# The equation at the beginning wanted equal shares. In language models they hardly ever are: sequences have different numbers
-# of tokens, and padding does not count.
+# ## 5. What does not divide evenly
+#
+# The equation of section 1 assumed equal parts. In language models they are rarely equal: sequences have different
+# numbers of tokens, and padding does not count.
 
 # %%
 uneven = dtlearn.predict(
-    "Rank 0 has 30 tokens with a mean loss of 2.0, rank 1 has 10 tokens with a mean loss of 4.0. "
-    "What is the mean loss over all tokens?"
+    "Rank 0 has 30 tokens with a mean loss of 2.0, rank 1 has 10 tokens with a mean "
+    "loss of 4.0. What is the mean loss over all tokens?",
+    id="ch03.uneven",
 )
 
-# %%
-uneven.reveal(
-    (30 * 2.0 + 10 * 4.0) / 40,
-    explain="The mean of the two means is 3.0. DDP averages gradients over ranks, so it trains on that: the tokens of "
-    "rank 1 count three times as much as those of rank 0.",
-)
+# %% jupyter={"source_hidden": true}
+uneven.reveal((30 * 2.0 + 10 * 4.0) / (30 + 10), of_means=(2.0 + 4.0) / 2)
+
+# %% [markdown]
+# **Exercise 4.** Weight by tokens.
+
+# %% exercise="ch03.weighted_mean"
+
+# %% [markdown]
+# The package's version: DDP will divide by $N$, so multiply by $N$; and divide by the number of tokens of **all**
+# ranks.
 
 # %%
 dtlearn.show_source(token_mean.global_mean, docstring=False)
 dtlearn.show_source(token_mean.scale_for_averaging, docstring=False)
 
 # %% [markdown]
-# The trick: DDP will divide by $N$, so multiply by $N$; and divide by the number of tokens of **all** ranks. The same mistake sits
-# in gradient accumulation, where micro-batches have different numbers of tokens. The Transformers library had it until autumn
-# 2024 (pull request 34191, issue 34242): nothing failed, and the loss curves looked fine.
+# The same mistake occurs in gradient accumulation, where micro-batches have different numbers of tokens. Hugging Face
+# Transformers had it until October 2024. It was found because losses with and without accumulation did not match
+# ([fix](https://github.com/huggingface/transformers/pull/34191)). Across ranks it was still there
+# ([issue](https://github.com/huggingface/transformers/issues/34242)), and was fixed as an option,
+# `average_tokens_across_devices` ([fix](https://github.com/huggingface/transformers/pull/34373)).
 #
-# **Exercise 6.** Weigh by tokens.
-
-# %% exercise="ch03.weighted_mean"
-
-# %% [markdown]
-# ### Fewer batches
+# ### Different numbers of batches
 #
-# One rank has 3 batches left, the others 2. In the third step it waits for gradients that nobody sends.
+# Suppose that rank 0 has 3 batches left and the others 2. In the third step rank 0 waits for an all-reduce that the
+# others never call.
 
 # %%
 # %%ranks --expect deadlock
+from dtlearn.data_parallel import DistributedDataParallel
+
 few_x, few_y = digits.train_x[:8].to(device), digits.train_y[:8].to(device)
 model = DistributedDataParallel(fresh_model())
 for _ in range(3 if rank == 0 else 2):
     F.cross_entropy(model(few_x), few_y).backward()
 
 # %% [markdown]
-# The sampler pads so that this cannot happen. Where the data cannot be counted beforehand (a stream, batches of equal numbers of
-# tokens), use `join()`: ranks that are done take part with zeros until all are.
+# This `DistributedDataParallel` is the course's own, in Python; torch's hangs in the same way. The padded sampler
+# prevents this. Where the number of batches is unknown beforehand (a stream, or batches of equally many tokens), use
+# `join()`: ranks that have finished contribute zeros until all have.
 
 # %%
 # %%ranks
@@ -549,7 +441,7 @@ print("done")
 # %% [markdown]
 # ### Parameters without a gradient
 #
-# A layer that the loss does not depend on gets no gradient, and its bucket would never be full.
+# A layer that the loss does not depend on gets no gradient, and DDP would wait for it.
 
 
 # %%
@@ -571,15 +463,17 @@ except RuntimeError as error:
     print(error)
 
 # %% [markdown]
-# torch's DDP says "Expected to have finished reduction in the prior iteration before starting a new one", in the *next* step.
-# If it is meant, `find_unused_parameters=True` looks through the graph of each forward pass for what it leaves out. It costs that
-# walk and a small all-reduce in every step, so find the cause first: an output that the loss forgets is a common one.
+# torch's DDP reports this one step later: "Expected to have finished reduction in the prior iteration before starting
+# a new one". Look for the cause first; often an output of the model is missing from the loss. If the layer really is
+# unused at times, `find_unused_parameters=True` searches the graph of each forward pass for unused parameters. That
+# costs the search and a small all-reduce in every step.
 #
 # ### Batch normalisation
 #
-# The mean and the variance of a batch: here each rank has those of its own part. With 32 images per rank nobody minds; with two it
-# is another model than with eight. `SyncBatchNorm` makes them of the whole batch, at the price of two more messages in each such
-# layer: an all-gather in the forward pass, an all-reduce in the backward pass.
+# `BatchNorm` normalises by the mean and variance of the batch: here, of each rank's own part. With 32 images per rank
+# this hardly matters; with two per rank the statistics are so noisy that the number of ranks changes the result.
+# `SyncBatchNorm` uses the statistics of the global batch. The price is two more collectives per layer: an all-gather
+# in the forward pass and an all-reduce in the backward pass. torch's refuses CPU tensors, so the course has its own.
 
 # %%
 # %%ranks
@@ -594,20 +488,22 @@ off = (local - my_part(whole)).abs().max()
 print(f"each rank its own statistics: off by more than 0.1: {bool(off > 0.1)}")
 torch.testing.assert_close(synced, my_part(whole))
 print("synchronised: as in one process")
+try:
+    torch.nn.SyncBatchNorm(5, device="cpu")(batch.cpu())
+except ValueError as error:
+    print("torch's, on the CPU:", error)
 
 # %% [markdown]
-# ## 8. Evaluation
+# ## 6. Evaluation
 #
-# Padding is right for training and wrong for evaluation: some samples count twice, and which ones depends on the number of ranks.
-# And metrics do not average: the mean of the ranks' accuracies is not the accuracy when their shares differ; the mean of their F1
-# scores is not the F1 score. What can be added up are **counts**.
-
-# %%
-dtlearn.show_source(evaluation.evaluate, docstring=False)
+# Padding is right for training and wrong for evaluation: some samples count twice, and which ones depends on the
+# number of ranks. And metrics do not average. A mean over batches weights a sample in a small batch more than one in
+# a large batch. The mean of F1 scores is not the F1 score, even of equally large parts. What can be added up are
+# **counts**.
 
 # %%
 # %%ranks -o measured
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import TensorDataset
 
 from dtlearn.data_parallel import EvaluationSampler, evaluate, mean_of_means
 from dtlearn.data_parallel.samples import evaluation
@@ -615,56 +511,322 @@ from dtlearn.data_parallel.samples import evaluation
 test = TensorDataset(digits.test_x[:10], digits.test_y[:10])  # 10 images on 4 ranks
 model = fresh_model()
 learner = torch.optim.SGD(model.parameters(), lr=0.1)
-# The same batches on every rank, to have something to evaluate.
-for x, y in digits.batches(40, 96):
+for x, y in digits.batches(40, 96):  # the same on every rank: something to evaluate
     learner.zero_grad()
     F.cross_entropy(model(x.to(device)), y.to(device)).backward()
     learner.step()
 padded = DataLoader(test, 2, sampler=DistributedSampler(test, shuffle=False))
 exact = DataLoader(test, 2, sampler=EvaluationSampler(test))
+own = evaluation.evaluate_locally(model, padded, num_classes=10)
+means = [own.loss, own.accuracy, own.macro_f1]
+means = torch.tensor(means, dtype=torch.float64, device=device)
+dist.all_reduce(means)
 rows = {
-    "mean of the ranks' metrics, padded": mean_of_means(model, padded, num_classes=10)
+    "mean over batches, then over ranks": mean_of_means(model, padded, num_classes=10),
+    "mean of the ranks' own metrics": evaluation.Means(*(means / world_size).tolist()),
+    "counts added up": evaluate(model, padded, num_classes=10),
+    "counts added up, no padding": evaluate(model, exact, num_classes=10),
+    "one process": evaluation.evaluate_locally(
+        model, DataLoader(test, 10), num_classes=10
+    ),
 }
-rows["counts added up, padded"] = evaluate(model, padded, num_classes=10)
-rows["counts added up, each sample once"] = evaluate(model, exact, num_classes=10)
-rows["one process"] = evaluation.evaluate_locally(
-    model, DataLoader(test, 10), num_classes=10
-)
 {
     name: (f"{m.loss:.4f}", f"{m.accuracy:.3f}", f"{m.macro_f1:.3f}")
     for name, m in rows.items()
 }
 
-# %%
+# %% jupyter={"source_hidden": true}
 rank_table(
     [
         {"how": name, "loss": loss, "accuracy": accuracy, "macro F1": f1}
         for name, (loss, accuracy, f1) in measured[0].items()
     ],
-    caption="The same model on the same 10 images",
+    caption="The same model on the same 10 images; the first three rows count 12",
 )
 
 # %% [markdown]
-# **Exercise 7.** Count each sample once.
+# Each rank has 3 images, in a batch of 2 and one of 1: that makes the first row wrong. The second has the right
+# accuracy of the 12 images, because the parts are equally large, but the wrong F1. The third is right for 12 images,
+# 2 of them repeats. Only the fourth agrees with one process.
+#
+# **Exercise 5.** Count each sample once.
 
 # %% exercise="ch03.global_accuracy"
 
+# %%
+dtlearn.show_source(evaluation.evaluate, docstring=False)
+
 # %% [markdown]
-# ## 9. Large batches
+# ### Check yourself
 #
-# Ranks add up to large batches, and a large batch is not for free: an epoch has fewer steps, so each has to go further. The
-# **linear scaling rule** says: $k$ times the batch, $k$ times the learning rate, reached by a **warm-up** (Goyal et al. 2017, who
-# trained ResNet-50 with batches of 8,192 in an hour). The reason: $k$ small steps, and one step on all their samples, go equally far
-# if the gradient changes little on the way. At the start it changes a lot, hence the warm-up.
+# <details><summary>1,000 test samples on 16 ranks with a padded sampler. How many samples does a plain sum of the ranks' counts
+# have?</summary>
+#
+# 1,008: ceil(1000/16) = 63 each. Eight are counted twice.
+# </details>
+#
+# <details><summary>Rank 0 trained on 1,000 tokens in this step, rank 1 on 3,000, each with its own mean loss under DDP. What
+# weight has a token of rank 0, compared with one of rank 1?</summary>
+#
+# Three times the weight: each rank's mean counts one half, and is spread over 1,000 or 3,000 tokens.
+# </details>
+#
+# <details><summary>Your script runs under torchrun on 8 GPUs without a sampler. The loss falls as on one GPU. What is
+# wrong?</summary>
+#
+# All ranks see the same batches. Their gradients are equal, and so is the mean: 8 times the cost of one GPU, for the
+# same step.
+# </details>
+#
+# **A good place for a break.** If you shut down the kernel, come back with Run > Run All Above Selected Cell.
+#
+# # B. Fast
+#
+# ## 7. What is wrong with the naive way
+#
+# It is slow, for two reasons. Each call costs a latency. And all communication happens after backward, while the
+# processors are idle. Here is one step of two ranks, with an **emulated link** of 1 Gb/s between them: the calls
+# really wait as long as they would there. The model is an MLP of 2.6 million parameters in ten layers. The batch size
+# is chosen such that forward and backward together take about as long as the communication, on whatever machine this
+# is.
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+gigabit = dtlearn.Link.named("1 Gb/s")
+layers = (512,) * 11
+trial = measure.Workload(layers, batch=16, bucket_cap_mb=1)
+on_link = gigabit.seconds("all_reduce", trial.nbytes, 2)
+backward = 2 / 3 * on_link  # forward has half as much arithmetic
+batch = dtlearn.run_ranks(measure.batch_for, 2, trial, backward, device="cpu")[0]
+work = measure.Workload(layers, batch, bucket_cap_mb=1)
+ways = ("naive", "ours", measure.TORCH)
+steps = dtlearn.run_ranks(
+    measure.record_on_rank, 2, work, ways, record=True, link=gigabit, device="cpu"
+).record
+one_by_one = part(steps, "naive")
+show(
+    bucket_timeline({"naive": one_by_one}, "A step with one all-reduce per parameter"),
+    alt="Timeline of two ranks: forward and backward first, and only then 20 "
+    "all-reduces, one after the other, during which both ranks compute nothing.",
+)
+
+# %% [markdown]
+# ## 8. Buckets
+#
+# The first remedy is to send fewer, larger messages: **buckets** of several gradients. The second is to send them
+# early. Backward begins with the last layer, whose gradient is ready long before that of the first. So fill buckets
+# from the last parameter to the first. Four layers of 2, 3, 1 and 2 MB, and buckets that are closed at 3 MB or more:
+#
+# | gradient that is ready | open bucket holds | |
+# |---|---|---|
+# | layer 4, 2 MB | 2 MB | stays open |
+# | layer 3, 1 MB | 3 MB | bucket 0 closed: its all-reduce can start |
+# | layer 2, 3 MB | 3 MB | bucket 1 closed |
+# | layer 1, 2 MB | 2 MB | the rest is bucket 2 |
+#
+# How large should a bucket be? Many small ones pay many latencies; a single large one is ready only at the end of
+# backward, and nothing overlaps. PyTorch's default is 25 MiB, with a first bucket of 1 MiB, so that the link is busy
+# soon (Li et al., "PyTorch Distributed", VLDB 2020, compare sizes).
+#
+# **Exercise 6.** Plan buckets.
+
+# %% exercise="ch03.plan_buckets"
+
+# %% [markdown]
+# The package's plan, for an MLP of six layers and a cap of 2 MiB:
 
 # %%
+dtlearn.show_source(buckets.plan_buckets, docstring=False)
+
+# %%
+model = MLP((512,) * 7)
+names = [name for name, _ in model.named_parameters()]
+sizes = [4 * p.numel() for p in model.parameters()]
+plan = buckets.plan_buckets(sizes, cap=2 << 20, first_cap=None)
+for b in plan:
+    print(f"bucket {b.index}, {b.nbytes:,} bytes:", *(names[p] for p in b.parameters))
+
+# %% [markdown]
+# ## 9. Communication during backward
+#
+# Autograd calls a hook whenever a parameter's gradient is complete: `register_post_accumulate_grad_hook`. That is all
+# that overlap needs.
+
+# %%
+# %%ranks -r 0
+model = MLP((64, 32, 32, 10)).to(device)
+for name, parameter in model.named_parameters():
+    parameter.register_post_accumulate_grad_hook(lambda p, name=name: print(name))
+model(torch.randn(8, 64).to(device)).sum().backward()
+
+# %% [markdown]
+# With buckets, the hook of a bucket's last gradient launches its all-reduce with `async_op=True`, and backward goes
+# on. This is one recorded step of the plan above:
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+six = measure.Workload((512,) * 7, batch, bucket_cap_mb=2)
+overlapped = dtlearn.run_ranks(
+    measure.record_on_rank, 2, six, ("ours",), record=True, link=gigabit, device="cpu"
+).record
+show(
+    ddp_picture(
+        part(overlapped, "ours"), plan, names, sizes, "DDP: from the model to the link"
+    ),
+    alt="Six layers on the left, from the last to the first; two each go into one of "
+    "three buckets. Each bucket is launched during backward and then takes its turn on "
+    "the link. The last is launched when backward ends, and its all-reduce is exposed.",
+)
+
+# %% [markdown]
+# Now all three on one time axis: the naive way, the course's own DDP, and torch's, with ten layers and ten buckets.
+
+# %%
+faster = dtlearn.predict(
+    "The naive step of section 7, on the same link, now with buckets that are sent "
+    "during backward. How many times as fast is a step?",
+    id="ch03.faster",
+)
+
+# %% tags=["nbval-ignore-output"]
+timed = dtlearn.run_ranks(measure.time_on_rank, 2, work, 5, link=gigabit, device="cpu")
+took = in_turns.slowest(timed.values)
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+faster.reveal(round(in_turns.ratio(took["naive"], took["ours"]), 1))
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+show(
+    bucket_timeline(
+        {
+            "naive": one_by_one,
+            "ours": part(steps, "ours"),
+            "torch's": part(steps, measure.TORCH),
+        },
+        "The same step in three ways",
+        ranks=1,
+    ),
+    alt="Three timelines of rank 0 on one time axis: with one all-reduce per parameter "
+    "all communication follows backward; with our buckets and with torch's it begins "
+    "during backward, backward itself takes longer, and only the end of the "
+    "communication is exposed.",
+)
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "way": {"local": "no communication"}.get(way, way),
+            "step": f"{1e3 * sorted(took[way])[2]:.0f} ms",
+            "longer than without": f"{1e3 * measure.added(took, way):.0f} ms",
+        }
+        for way in took
+    ],
+    caption="5 rounds in turns, 2 ranks, emulated link: 1 Gb/s, 50 us. Medians; the "
+    "last column is the median of the rounds' differences, not the difference of "
+    "medians",
+)
+
+# %% [markdown]
+# The table adds more to a step than the exposed time in the figure. Exposed is only the time in which a rank computes
+# nothing. But communication also **slows down the computation** next to it: compare the times that the figure gives
+# for backward. Here the threads that send share the CPU's cores with backward; on a GPU, NCCL's kernels occupy some
+# of its multiprocessors and memory bandwidth. There are also copies into buckets and out of them.
+#
+# These are measurements of a shared machine. Run the cells again and they change; on a busy machine all of them grow,
+# and torch's step may be no faster than the naive one.
+#
+# **Exercise 7.** Overlap, with hooks. Beware of reading a result too early: in this exercise a tensor that is being
+# reduced holds NaN.
+
+# %% exercise="ch03.overlap_hooks"
+
+# %% [markdown]
+# `BucketedDataParallel` has buckets and hooks and nothing else. This is its core. `trained` are its parameters,
+# `plan` the buckets, `flat` their buffers, `views` each parameter's part of them, and `missing` the gradients that
+# each bucket still waits for.
+
+# %%
+dtlearn.show_source(BucketedDataParallel.gradient_is_ready, docstring=False)
+dtlearn.show_source(BucketedDataParallel.backward_ends, docstring=False)
+
+# %% [markdown]
+# Three details matter:
+#
+# - Buckets are launched in the order of the plan, **not** in the order in which they become full. Ranks may compute
+#   their gradients in different orders, but the k-th all-reduce of a rank is matched with the k-th of the others.
+#   Launch what is ready first, and bucket 3 of one rank is added to bucket 4 of another: silently, if they have the
+#   same size.
+# - It divides **before** it sums. float16 ends at 65,504, so a sum of 384 gradients can overflow where their mean
+#   does not. The price is that tiny gradients underflow: 2e-6 / 384 is 0 in float16. bfloat16 has the range of
+#   float32, and neither problem.
+# - A parameter without a gradient is sent as zeros when backward ends, because the other ranks wait for its bucket.
+#
+# ## 10. What PyTorch's DDP adds
+#
+# The course's `DistributedDataParallel`, and torch's, do this and more. They broadcast buffers, such as BatchNorm's
+# running means, before each forward pass (unless told not to). They let you replace the all-reduce by a communication
+# hook (chapter 5). They can keep the gradients in the buckets, to save memory; and they find unused parameters. Are
+# both the same?
+
+# %%
+# %%ranks
+from dtlearn.models import max_difference, snapshot_gradients, snapshot_parameters
+
+wrapped = {}
+for kind in (DistributedDataParallel, torch.nn.parallel.DistributedDataParallel):
+    torch.manual_seed(rank)
+    wrapped[kind] = kind(GPT(GPTConfig()).to(device), bucket_cap_mb=0.1)
+    train(wrapped[kind], 3)
+ours, theirs = (model.module for model in wrapped.values())
+for what in (snapshot_gradients, snapshot_parameters):
+    difference = max_difference(what(ours), what(theirs))
+    assert difference.value < 1e-5, difference
+print("after 3 steps gradients and parameters agree within 1e-5")
+
+# %% [markdown]
+# torch's DDP logs its buckets:
+
+# %%
+# %%ranks -r 0
+log = wrapped[torch.nn.parallel.DistributedDataParallel]._get_ddp_logging_data()
+print("bytes of torch's buckets, first step:", log["bucket_sizes"])
+print("from then on:", log["rebuilt_bucket_sizes"])
+own = wrapped[DistributedDataParallel].buckets
+print("ours:", ", ".join(str(b.nbytes) for b in own))
+order = log["prev_iteration_grad_ready_order_indices"].split(", ")
+print("order in which gradients were ready:", ", ".join(order[:12]), "...")
+
+# %% [markdown]
+# In the first step torch's DDP has **one** bucket with all gradients, and nothing overlaps. It records the order in
+# which gradients become ready, and rebuilds its buckets from that, the same on all ranks as on rank 0. (With
+# `find_unused_parameters=True` it does not.) So leave the first step out of measurements. Ours uses reverse
+# registration order.
+#
+# **With `torch.compile`**, wrap first and compile the wrapped model. A compiled backward pass is one graph per
+# compiled region, whose hooks would run only at its end; so the compiler splits the graph of a DDP model at the
+# bucket boundaries, and each bucket can be sent when its part has run ([torch.compiler
+# FAQ](https://docs.pytorch.org/docs/stable/torch.compiler_faq.html)).
+#
+# **On a GPU**, `torch.profiler` draws the same picture: look whether NCCL's kernels lie below backward's kernels or
+# behind them. Chapter 14 relates the time of a step to the peak of the hardware (MFU), and combines DDP with other
+# strategies: there a `DeviceMesh` says which ranks hold copies of the same shard.
+#
+# ## 11. Large batches
+#
+# More ranks mean larger batches, and a large batch is not free: an epoch has fewer steps, so each has to go further.
+# The **linear scaling rule** says: $k$ times the batch, $k$ times the learning rate, reached by a **warm-up** (Goyal
+# et al. 2017, who trained ResNet-50 with batches of 8,192 in an hour). The reason: $k$ small steps, and one step on
+# all their samples, go equally far if the gradient changes little in between. At the start it changes a lot, hence
+# the warm-up.
+
+# %% jupyter={"source_hidden": true}
 schedules = {}
 for ranks in (8, 64):
     rule = learning_rate.WarmupThenCosine(
         warmup_steps=50, total_steps=500, start=8 / ranks
     )
     rate = learning_rate.linear_scaled_lr(0.1, 32 * ranks, 32 * 8)
-    schedules[f"{ranks} ranks of 32 samples"] = [rate * rule(step) for step in range(500)]
+    rates = [rate * rule(step) for step in range(500)]
+    schedules[f"{ranks} ranks of 32 samples"] = rates
 show(
     learning_rates(
         schedules,
@@ -672,28 +834,33 @@ show(
         "rate 0.1 for 256 samples",
         warmup_steps=50,
     ),
-    alt="Learning rate over 500 steps: with 8 ranks it starts at 0.1 and falls along a cosine; with 64 ranks it "
-    "rises from 0.1 to 0.8 within 50 steps and then falls along a cosine.",
+    alt="Learning rate over 500 steps: with 8 ranks it starts at 0.1 and falls along a "
+    "cosine; with 64 ranks it rises from 0.1 to 0.8 within 50 steps and then falls "
+    "along a cosine.",
 )
 
 # %% [markdown]
-# How far does that go? Measure it: how many steps does the MLP need to reach a loss of 0.4, for each batch size, with the best of
-# four learning rates? Each rank tries one of them.
+# How far does that go? Measure it: how many steps does the MLP need to reach a loss of 0.4, for each batch size, with
+# the best of five learning rates? Neighbouring rates differ by a factor of 1.4. Each rank takes another seed, for the
+# model and for the order of the data.
 
 # %%
 doubling = dtlearn.predict(
-    "From a batch of 16 to a batch of 512, 32 times as many samples per step: how many times fewer steps?"
+    "From a batch of 16 to a batch of 512, 32 times as many samples per step: how many "
+    "times fewer steps?",
+    id="ch03.fewer_steps",
 )
 
 
 # %% tags=["nbval-ignore-output"]
 # %%ranks -o tried
-def steps_to_reach(batch, lr, loss=0.4, most=500):
-    model = fresh_model()
+def steps_to_reach(batch, lr, loss=0.4, most=300):
+    """How many SGD steps until the loss of 256 images is below `loss`."""
+    model = fresh_model(seed=rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     looked_at, labels = digits.train_x[:256].to(device), digits.train_y[:256].to(device)
-    for step, (x, y) in enumerate(digits.batches(most, batch)):
-        if step % 4 == 0 and F.cross_entropy(model(looked_at), labels) < loss:
+    for step, (x, y) in enumerate(digits.batches(most, batch, seed=rank)):
+        if step % 2 == 0 and F.cross_entropy(model(looked_at), labels) < loss:
             return step
         optimizer.zero_grad()
         F.cross_entropy(model(x.to(device)), y.to(device)).backward()
@@ -701,59 +868,163 @@ def steps_to_reach(batch, lr, loss=0.4, most=500):
     return most
 
 
-lr = 0.05 * 3**rank
-{batch: steps_to_reach(batch, lr) for batch in (2, 4, 8, 16, 64, 512)}
+rates = [0.2 * 2 ** (k / 2) for k in range(5)]  # 0.2 to 0.8
+{b: [steps_to_reach(b, lr) for lr in rates] for b in (4, 16, 64, 512)}
 
-# %% tags=["nbval-ignore-output"]
-steps_needed = {batch: min(rank[batch] for rank in tried) for batch in tried[0]}
-least, critical = noise_scale.fit_steps(steps_needed)
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+needed = {b: sorted(min(seed[b]) for seed in tried) for b in tried[0]}
+median = {b: (steps[1] + steps[2]) / 2 for b, steps in needed.items()}
+least, critical = noise_scale.fit_steps(median)
+doubling.reveal(round(median[16] / median[512], 1))
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 show(
     steps_over_batch(
-        steps_needed,
+        median,
         "Steps to a loss of 0.4",
-        "measured: MLP on the digits, best of 4 learning rates",
+        "measured: MLP on the digits, 4 seeds, best of 5 learning rates",
         lambda batch: noise_scale.steps_to_reach(batch, least, critical),
         critical_batch=critical,
         prediction="fitted: S (1 + B / batch)",
+        spread={b: (steps[0], steps[-1]) for b, steps in needed.items()},
     ),
-    alt="Steps over batch size, both logarithmic. The measured points follow the line of perfect scaling for small "
-    "batches and level off for large ones; the shaded area between is what larger batches do not save.",
-)
-
-# %% tags=["nbval-ignore-output"]
-doubling.reveal(
-    round(steps_needed[16] / steps_needed[512], 1),
-    explain="A gradient of few samples is mostly noise, and more samples average it away. One of many samples is mostly "
-    "signal, and more of them change nothing.",
+    alt="Steps over batch size, both logarithmic. The measured points follow the line "
+    "of perfect scaling for small batches and level off for large ones; the shaded "
+    "area between is what larger batches do not save.",
 )
 
 # %% [markdown]
-# Where the curve bends is the **gradient noise scale** (McCandlish et al. 2018): the batch size at which noise and signal in the
-# gradient are equal. It can be measured while training, and data parallelism has all that it takes: the squared norm of each rank's own
-# gradient (small batch), and that of the mean (large batch). One number per step to send.
+# The curve bends at the **critical batch size**: there a run needs twice the least number of steps, and twice the
+# least number of samples. It comes from the fit, and with another grid of learning rates it moves by some samples.
+# Above it, larger batches mostly waste samples.
+#
+# Can one know it without training many times? McCandlish et al. (2018, section 2) predict it from the noise in the
+# gradient. Let $G$ be the gradient over all data, and $\Sigma$ the covariance of the gradients of single samples. The
+# gradient $G_B$ of a batch of $B$ samples has
 #
 # $$\mathbb E\,|G_B|^2 = |G|^2 + \frac{\mathrm{tr}\,\Sigma}{B}$$
+#
+# The second term is noise. At $B_\text{simple} = \mathrm{tr}\,\Sigma\,/\,|G|^2$, the **gradient noise scale**, noise
+# and signal are equal. Here it is by that definition, from the gradient of every single image, at several points of a
+# run:
+
+
+# %% tags=["nbval-ignore-output"]
+# %%ranks -o noise
+from torch.func import functional_call, grad, vmap
+
+
+def gradient_noise(model, x, y):
+    """tr Sigma and |G|^2 over the images x, from one gradient for each."""
+    weights = {name: p.detach() for name, p in model.named_parameters()}
+
+    def loss(weights, x, y):
+        return F.cross_entropy(functional_call(model, weights, (x[None],)), y[None])
+
+    each = vmap(grad(loss), in_dims=(None, 0, 0))(weights, x, y)
+    each = [g.flatten(1) for g in each.values()]  # (images, weights) for each parameter
+    trace = sum(g.var(dim=0).sum() for g in each)
+    return trace.item(), sum(g.mean(dim=0).square().sum() for g in each).item()
+
+
+images, labels = digits.train_x.to(device), digits.train_y.to(device)
+model = fresh_model(seed=rank)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
+noise = {}
+for step, (x, y) in enumerate(digits.batches(81, 64, seed=rank)):
+    if step in (0, 20, 40, 80):
+        loss = F.cross_entropy(model(images), labels).item()
+        noise[step] = loss, *gradient_noise(model, images, labels)
+    optimizer.zero_grad()
+    F.cross_entropy(model(x.to(device)), y.to(device)).backward()
+    optimizer.step()
+noise
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "step": step,
+            "mean loss": f"{sum(seed[step][0] for seed in noise) / len(noise):.2f}",
+            **{
+                f"seed {r}": f"{trace / signal:.0f}"
+                for r, seed in enumerate(noise)
+                for _, trace, signal in [seed[step]]
+            },
+        }
+        for step in noise[0]
+    ],
+    caption="tr(Sigma) / |G|^2 in samples, over all training images; batch 64, lr 0.3; "
+    f"critical batch size from the fit above: {critical:.0f}",
+)
+
+# %% [markdown]
+# The noise scale is not one number: within one run it changes by a factor of ten or more, falling where the loss
+# falls fastest and rising later. The critical batch size of the whole run lies inside that range, and no more can be
+# said; the paper claims no more than the order of magnitude.
+#
+# Data parallelism measures it nearly for free: the squared norm of each rank's own gradient (small batch) and that of
+# the mean (large batch) give two equations with two unknowns, for one more number to send per step. Single estimates
+# are very noisy, so average numerator and denominator over many steps.
 
 # %%
 dtlearn.show_source(noise_scale.noise_estimate, docstring=False)
 
 # %% [markdown]
-# Beyond that batch size there are LARS and LAMB, which give each layer its own step length (You et al. 2017 and 2019; both are in
-# `dtlearn.data_parallel`), and the insight that the batch may grow during training, as the noise scale does.
-
-# %% [markdown]
-# ## 10. The arithmetic
+# For batches beyond that there are LARS and LAMB, which give each layer its own step length (You et al. 2017 and
+# 2019; both are in `dtlearn.data_parallel`). And the batch can grow during training, as the noise scale does.
 #
-# Each step moves the gradients once, as an all-reduce: with a ring each rank sends and receives
+# ## 12. How far it scales
+#
+# Each step all-reduces the gradients once. With a ring, each rank sends and receives
 #
 # $$2\,\frac{N-1}{N}\,P \text{ bytes}$$
 #
-# for $P$ bytes of gradients, whatever the batch. And each rank keeps everything: parameters, gradients, the optimizer's state,
-# 16 bytes for each parameter with Adam in float32 (and 4 more for
-# buckets, unless gradients are views of them). Adding ranks makes it faster and saves no memory. (Chapter 9 changes that.)
+# for $P$ bytes of gradients, whatever the batch. And each rank stores everything: parameters, gradients and optimizer
+# state, 16 bytes per parameter with Adam in float32 (and 4 more for buckets, unless gradients are views of them).
+# More ranks make training faster and save no memory; chapter 9 changes that.
 #
-# What overlap and links make of that, for a model that exists: GPT-2 XL, 1.56 billion parameters, bfloat16 gradients, buckets of
-# 25 MiB, with 0.3 s of forward and 0.6 s of backward on each GPU (figures of this example, not measured).
+# ### How many tokens hide an all-reduce
+#
+# Take a transformer of $W$ parameters, with gradients of 2 bytes each. Backward takes about $4W$ floating-point
+# operations per token. At $F$ operations per second, $T$ tokens on a GPU take $4WT/F$ seconds. The all-reduce takes
+# $2\frac{N-1}{N}\cdot 2W/\beta$ seconds at $\beta$ bytes per second in each direction. It can hide behind backward if
+#
+# $$T \;\ge\; \frac{N-1}{N}\,\frac{F}{\beta} \;\approx\; \frac F\beta$$
+#
+# **tokens per GPU**. The size of the model cancels. (With float32 gradients: twice as many.)
+
+# %% jupyter={"source_hidden": true}
+F_GPU = 4e14  # 40 % of the dense bf16 peak of an H100, 989 TFLOP/s
+rank_table(
+    [
+        {"link per GPU, each way": name, "tokens per GPU": f"{F_GPU / beta:,.0f}"}
+        for name, beta in (
+            ("NVLink 4, 450 GB/s", 450e9),
+            ("InfiniBand, 400 Gb/s", 50e9),
+            ("InfiniBand, 200 Gb/s", 25e9),
+            ("Ethernet, 10 Gb/s", 1.25e9),
+        )
+    ],
+    caption="Least tokens per GPU and step that hide a bf16 all-reduce, at 400 TFLOP/s",
+)
+
+# %% [markdown]
+# A GPU with 8,000 tokens per step (two sequences of 4,096) just about hides it on a link of 400 Gb/s, and is far from
+# it on 10 Gb/s. Gradient accumulation multiplies the tokens between two all-reduces, but only the last backward pass
+# overlaps.
+#
+# ### A model that exists
+#
+# GPT-2 XL: 1.56 billion parameters, bfloat16 gradients, buckets of 25 MiB, 0.3 s of forward and 0.6 s of backward on
+# each GPU (assumed, not measured). The optimizer's step is left out.
+
+# %%
+worth = dtlearn.predict(
+    "With links of 10 Gb/s, how many GPUs (1, 2, 4, 8, ...) does it take to process "
+    "more samples per second than one GPU alone?",
+    id="ch03.worth",
+)
 
 # %%
 gradient = 2 * 1.56e9
@@ -779,73 +1050,108 @@ predicted = {
     )
     for name, link in links.items()
 }
+
+
+# %% jupyter={"source_hidden": true}
+def first_faster(scales):
+    return next(s.ranks for s in scales[1:] if s.throughput > scales[0].throughput)
+
+
+two = predicted["10 Gb/s"][1]
+worth.reveal(
+    first_faster(predicted["10 Gb/s"]),
+    step=two.step,
+    one=predicted["10 Gb/s"][0].step,
+    slow=first_faster(predicted["1 Gb/s"]),
+)
+
+# %% jupyter={"source_hidden": true}
 show(
     scaling(
         predicted,
         title="GPT-2 XL, 16 sequences per rank",
         label="model: ring all-reduce, one link per rank",
     ),
-    alt="Samples per second and efficiency over 1 to 64 ranks. With 25 GB/s nearly all communication hides and "
-    "efficiency stays near 100 percent; with 10 Gb/s it falls to about a fifth, with 1 Gb/s to a few percent.",
+    alt="Samples per second and efficiency over 1 to 64 ranks. With 25 GB/s nearly all "
+    "communication hides and efficiency stays near 100 percent. With 10 Gb/s two ranks "
+    "process fewer samples than one, and efficiency falls to a third, then to a sixth; "
+    "with 1 Gb/s to a few percent.",
 )
 
 # %% [markdown]
-# And here, measured and predicted? Take the step of one rank, the emulated link of 1 Gb/s, and predict two and four ranks.
+# On the slow links two ranks are **slower than one**: one rank needs no all-reduce at all. From two ranks to 64 the
+# all-reduce grows only from $P$ to nearly $2P$ bytes per rank, so from there on throughput grows with N, at an
+# efficiency that stays bad.
+#
+# ### Prediction and measurement
+#
+# The same model for the MLP of section 7: take the step of one rank and the emulated link of 1 Gb/s, and predict two
+# and four ranks.
 
-
-# %% tags=["nbval-ignore-output"]
-def step_times(link):
-    """Median seconds of a step on 1 and 4 ranks (2 were measured above): without communication, and with."""
-    found = {2: {way: sorted(took[way])[2] for way in ("local", "ours")}}
-    for N in (1, 4):
-        ways = ("local", "ours")
-        steps = dtlearn.run_ranks(
-            measure.time_on_rank, N, work, 5, ways, link=link, device="cpu"
-        )
-        times = in_turns.slowest(steps.values)
-        found[N] = {way: sorted(times[way])[2] for way in times}
-    return found
-
-
-times_here = step_times(gigabit)
-local = times_here[1]["local"]
-sizes = [b.nbytes for b in plan]
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+ten = [4 * p.numel() for p in MLP(layers).parameters()]
+ten_buckets = [b.nbytes for b in buckets.plan_buckets(ten, cap=1 << 20, first_cap=None)]
+median_of = {2: {way: sorted(took[way])[2] for way in ("local", "ours")}}
+for N in (1, 4):
+    timed = dtlearn.run_ranks(
+        measure.time_on_rank, N, work, 5, ("local", "ours"), link=gigabit, device="cpu"
+    )
+    rounds = in_turns.slowest(timed.values)
+    median_of[N] = {way: sorted(rounds[way])[2] for way in rounds}
+local = median_of[1]["local"]
 one_rank = overlap_model.timeline(
-    overlap_model.ready_times(sizes, backward=2 / 3 * local),
-    sizes,
+    overlap_model.ready_times(ten_buckets, backward=2 / 3 * local),
+    ten_buckets,
     lambda n: 0.0,
     forward=local / 3,
 )
 expected = overlap_model.predict(
     one_rank, work.batch, (1, 2, 4), lambda n, N: gigabit.seconds("all_reduce", n, N)
 )
-seen = [
+observed = [
     overlap_model.Scale(
         N,
         N * work.batch,
         local,
-        max(0.0, (times_here[N]["ours"] if N > 1 else local) - local),
+        max(0.0, (median_of[N]["ours"] if N > 1 else local) - local),
     )
-    for N in sorted(times_here)
+    for N in sorted(median_of)
 ]
 show(
     scaling(
         {"1 Gb/s": expected},
-        {"1 Gb/s": seen},
+        {"1 Gb/s": observed},
         cores=os.cpu_count(),
-        title="The MLP of section 4 on this machine",
+        title="The MLP of section 7 on this machine",
         label=f"emulated link: {gigabit}; forward taken as a third of the step",
     ),
-    alt="Predicted curve and measured points for 1, 2 and 4 ranks on an emulated link of 1 Gb/s. Where ranks are more than "
-    "the cores of the machine, they take turns, and the measured points fall below the curve.",
+    alt="Predicted curve and measured points for 1, 2 and 4 ranks on an emulated link "
+    "of 1 Gb/s. The measured points lie below the curve, furthest where there are more "
+    "ranks than cores.",
+)
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "ranks": s.ranks,
+            "predicted step": f"{1e3 * s.step:.0f} ms",
+            "measured, no communication": f"{1e3 * median_of[s.ranks]['local']:.0f} ms",
+            "measured": f"{1e3 * o.step:.0f} ms",
+        }
+        for s, o in zip(expected, observed, strict=True)
+    ],
+    caption="The same, in ms per step; 'no communication': all ranks compute at once",
 )
 
 # %% [markdown]
-# Honesty about the last point: on a machine with fewer cores than ranks, the ranks compute in turns, and nothing of that is
-# communication. Measure scaling where each rank has its own device.
-
-# %% [markdown]
-# ## 11. Where the libraries do it
+# The measured points lie below the curve, and the table says why. The second column shows how much slower a step
+# without any communication is when all ranks compute at once: they share the machine's memory bandwidth and, with
+# more ranks than cores, take turns on the cores. None of that is communication. What remains is the slowdown of
+# backward by the transfers next to it, which the model leaves out (section 9). Measure scaling where each rank has
+# its own device.
+#
+# ## 13. Where the libraries do it
 #
 # | | `nn.DataParallel` | `DistributedDataParallel` | FSDP (`fully_shard`) |
 # |---|---|---|---|
@@ -854,16 +1160,16 @@ show(
 # | the model | copied to all GPUs in every forward pass | a copy per rank, all the time | a shard per rank |
 # | gradients | added up on GPU 0 | mean, all-reduce in buckets | mean, reduce-scatter: each rank its shard |
 # | the optimizer steps | on GPU 0 | on every rank, all parameters | on every rank, its shard |
-# | limits | Python's one lock; GPU 0's memory | the model has to fit into one GPU | talks more: chapter 9 |
-# | today | not recommended by its own documentation | the default | for models that do not fit |
+# | limits | Python's global interpreter lock; GPU 0's memory | the model has to fit into one GPU | more communication: chapter 9 |
+# | today | its documentation recommends DDP instead | the default | for models that do not fit |
 #
-# **Horovod** (Sergeev and Del Balso 2018) brought the ring all-reduce of the supercomputers to deep learning, after Baidu's
-# demonstration of 2017, with an optimizer wrapper that worked for TensorFlow, Keras and PyTorch alike: `hvd.init()`, a broadcast, and
-# `DistributedOptimizer`. It negotiates in each step which gradients are ready on all ranks and fuses them into a buffer; buckets in
-# an order fixed beforehand need no such talk. PyTorch's own DDP took over its place.
+# **Horovod** (Sergeev and Del Balso 2018) brought the ring all-reduce of supercomputers to deep learning, after
+# Baidu's demonstration of 2017, with an optimizer wrapper for TensorFlow, Keras and PyTorch alike: `hvd.init()`, a
+# broadcast, and `DistributedOptimizer`. In each step its ranks negotiate which gradients are ready everywhere, and
+# fuse them into a buffer; buckets in a fixed order need no negotiation. Most PyTorch users have since moved to DDP.
 #
-# **A script to take home.** The training script of this package does all of this chapter, and resumes after a crash: the sampler,
-# DDP (ours or torch's), accumulation, warm-up, evaluation, checkpoints, TensorBoard.
+# **A script to take home.** The package's training script has all of this chapter, and resumes after a crash: the
+# sampler, DDP (ours or torch's), accumulation, warm-up, evaluation, checkpoints, TensorBoard.
 
 # %% tags=["nbval-ignore-output"]
 # %%launch -n 2 -- --task text
@@ -872,38 +1178,60 @@ from dtlearn.train.__main__ import main
 main()
 
 # %% [markdown]
-# ## 12. Myths
+# ### Myths
 #
 # **"DDP sums the gradients."** It averages. A sum would change the learning rate with the number of ranks.
 #
-# **"DDP updates the parameters on rank 0 and sends them round."** Every rank steps, with equal gradients, and parameters are sent once,
-# at the start. (Buffers are sent before each forward pass.)
+# **"Each rank broadcasts its gradients."** N broadcasts would send (N-1) P bytes through every rank's link, where an
+# all-reduce needs less than 2 P.
 #
-# **"The loss goes down, so the gradients are right."** You have seen the curve of gradients that were four times too large.
+# **"DDP updates the parameters on rank 0 and broadcasts them."** Every rank steps, with equal gradients. Parameters
+# are broadcast once, at the start; buffers before each forward pass.
 #
-# **"N GPUs train N times as fast."** N ranks process up to N times the samples. Whether fewer *steps* are needed depends on the noise in
-# the gradients; beyond the noise scale a larger batch buys little.
+# **"Averaging parameters is averaging gradients."** For a step of SGD only (section 3).
 #
-# **"Give every process the whole data set, DDP does the rest."** Then all ranks do the same work and their mean is one rank's
-# gradient: N times the cost, no speed-up. A widely copied tutorial does that, and takes `get_rank()` for the GPU's number, which
-# fails on the second machine: that is `LOCAL_RANK`.
+# **"The loss falls, so the gradients are right."** You have seen the loss of gradients that were four times too
+# large.
 #
-# **"DistributedSampler drops the tail."** It pads: some samples count twice, unless `drop_last=True`.
+# **"N GPUs train N times as fast."** N ranks process up to N times the samples. Whether fewer *steps* are needed
+# depends on the noise in the gradients; beyond the critical batch size a larger batch saves little.
 #
-# **"Set a different seed on each rank for the sampler."** Then ranks shuffle differently, and some samples are seen twice, others
+# **"Data parallelism has the highest speed-up of all strategies."** It sends the gradients of the whole model in
+# every step, and needs memory for the whole model on every device. On the 10 Gb/s link above, two ranks are slower
+# than one. No strategy is best everywhere; chapter 14 compares them.
+#
+# **"Give every process the whole data set, DDP does the rest."** Then all ranks do the same work, and their mean is
+# one rank's gradient: N times the cost, no speed-up. A widely copied tutorial does that. It also uses `get_rank()` as
+# the GPU index, which fails on the second machine: use `LOCAL_RANK`.
+#
+# **"DistributedSampler drops the remainder."** It pads: some samples count twice, unless `drop_last=True`.
+#
+# **"Set a different sampler seed on each rank."** Then ranks shuffle differently: some samples are used twice, others
 # never. Different seeds are for dropout and augmentation.
 #
-# ## 13. A bug hunt
+# ## 14. A bug hunt
 #
-# A training loop with three bugs, each of which real projects have had. **Exercise 8.**
+# A training loop with three bugs. Bugs of all three kinds were found, and fixed, in public projects. **Exercise 8.**
 
 # %% exercise="ch03.bug_hunt"
 
 # %% [markdown]
-# ## 14. Check yourself
+# <details><summary>Where such bugs were fixed (gives the answer away)</summary>
 #
-# <details><summary>A model of 1 billion parameters, float32 gradients, 64 ranks with links of 12.5 GB/s each way. How long does the
-# all-reduce of a step take at least?</summary>
+# - The order of an epoch: PyTorch Lightning never called `set_epoch` for distributed *batch* samplers, so their order
+#   never changed ([fixed in 2022](https://github.com/Lightning-AI/pytorch-lightning/pull/13396)).
+# - Gradient clipping: Determined clipped gradients when their averaging had perhaps not finished ([fixed in
+#   2020](https://github.com/determined-ai/determined/pull/602)).
+# - Early stopping: in YOLOv5 only rank 0 left the training loop, and the others hung. The feature was [merged with
+#   that known](https://github.com/ultralytics/yolov5/pull/4576) in 2021, switched off for several GPUs, and [fixed in
+#   2022](https://github.com/ultralytics/yolov5/pull/8345) by broadcasting the decision. In `as_found` every rank
+#   decides by its own loss; the effect is the same.
+# </details>
+#
+# ### Check yourself
+#
+# <details><summary>A model of 1 billion parameters, float32 gradients, 64 ranks with links of 12.5 GB/s each way. How long does
+# the all-reduce of a step take at least?</summary>
 #
 # 2 x 63/64 x 4 GB / 12.5 GB/s = 0.63 s. If backward takes longer than that, nearly all of it can hide.
 # </details>
@@ -913,14 +1241,10 @@ main()
 # The bucket with the first layer's gradients: it is ready when backward ends.
 # </details>
 #
-# <details><summary>8 ranks, batch 32 each, lr 0.1. You move to 64 ranks with batch 32 each. What does linear scaling say?</summary>
+# <details><summary>8 ranks, batch 32 each, lr 0.1. You move to 64 ranks with batch 32 each. What does linear scaling
+# say?</summary>
 #
 # The global batch is 8 times as large: lr 0.8, reached by a warm-up over some epochs.
-# </details>
-#
-# <details><summary>1,000 test samples on 16 ranks with a padded sampler. How many samples does a plain sum of the ranks' counts have?</summary>
-#
-# 1,008: ceil(1000/16) = 63 each. Eight are counted twice.
 # </details>
 #
 # ## Glossary
@@ -931,15 +1255,16 @@ main()
 # | replica | 模型副本 | a rank's copy of the model |
 # | global, local batch | 全局批次、本地批次 | the samples of a step over all ranks; of one rank |
 # | micro-batch | 微批次 | what goes through the model at once in accumulation |
-# | sampler, shard | 采样器、分片 | who sees which sample; a rank's share |
+# | sampler, shard | 采样器、分片 | what assigns samples to ranks; a rank's part |
 # | gradient averaging | 梯度平均 | what keeps replicas equal |
 # | bucket | 梯度桶 | gradients that are sent together |
-# | overlap | 通信与计算重叠 | communication while computation goes on |
+# | overlap | 通信与计算重叠 | communication during computation |
 # | exposed communication | 未被掩盖的通信 | the part that computation does not hide |
 # | gradient accumulation | 梯度累积 | several micro-batches, one step |
-# | synchronised batch norm | 同步批归一化 | statistics of the whole batch |
-# | linear scaling rule, warm-up | 线性缩放规则、学习率预热 | learning rate in proportion to the batch; reached step by step |
-# | gradient noise scale | 梯度噪声尺度 | the batch size above which more samples help little |
-# | strong, weak scaling | 强扩展、弱扩展 | the same work on more ranks; more work on more ranks |
+# | synchronised batch norm | 同步批归一化 | statistics of the global batch |
+# | linear scaling rule, warm-up | 线性缩放规则、学习率预热 | learning rate in proportion to the batch; reached gradually |
+# | gradient noise scale | 梯度噪声尺度 | the batch size at which noise and signal in the gradient are equal |
+# | critical batch size | 临界批次大小 | the batch size that needs twice the least number of steps |
+# | strong, weak scaling | 强扩展、弱扩展 | the same work on more ranks; work that grows with the ranks |
 #
 # Next: chapter 4 keeps the weights in one place instead.

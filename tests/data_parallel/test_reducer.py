@@ -192,7 +192,10 @@ def launch_what_is_ready(reducer):
             reducer._launch(slot)
 
 
-def send_what_is_ready(model):
+def send_what_is_ready(model, number):
+    with torch.no_grad():
+        torch.div(model.trained[number].grad, 2, out=model.views[number])
+    model.missing[model.bucket_of[number]].remove(number)
     sent = model.__dict__.setdefault("sent", set())
     for index, missing in enumerate(model.missing):
         if not missing and index not in sent:
@@ -204,7 +207,7 @@ def orders_that_differ(wide, in_ready_order, wrap):
     """How far the gradients are from the mean. One bucket for each parameter."""
     if in_ready_order:
         Reducer._launch_full = launch_what_is_ready
-        BucketedDataParallel.launch_full = send_what_is_ready
+        BucketedDataParallel.gradient_is_ready = send_what_is_ready
     model = wrap(seeded_by_rank(lambda: Branches(wide).double()), bucket_cap_mb=1e-5)
     model(mine(0)).square().sum().backward()
     found = [p.grad.clone() for p in model.parameters()]

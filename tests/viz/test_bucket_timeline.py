@@ -52,12 +52,10 @@ def bars(ax, color, rank=0):
     ]
 
 
-def hatched(ax, rank=0):
-    return [
-        (round(p.get_x(), 2), round(p.get_x() + p.get_width(), 2))
-        for p in ax.patches
-        if isinstance(p, Rectangle) and to_hex(p.get_edgecolor()) == ALARM and rank - 0.5 < p.get_y() < rank + 0.5
-    ]
+def underlined(ax, rank=0):
+    lines = [line for line in ax.lines if line.get_gid() == "exposed" and rank < line.get_ydata()[0] < rank + 0.5]
+    assert all(line.get_color() == ALARM for line in lines)
+    return [tuple(round(x, 2) for x in line.get_xdata()) for line in lines]
 
 
 def words(ax):
@@ -82,13 +80,23 @@ def test_without_a_link_calls_under_way_at_once_have_rows_of_their_own():
     assert found[0].get_y() + found[0].get_height() <= found[1].get_y() + 1e-9
 
 
-def test_the_exposed_part_is_hatched_and_its_duration_written():
+def test_the_exposed_part_is_underlined_and_its_duration_written():
     ax = bucket_timeline(ours()).axes[0]
-    assert hatched(ax) == [(65, 85)]
+    assert underlined(ax) == [(65, 85)]
     assert words(ax).count("20 ms exposed") == 2
     naively = bucket_timeline(naive()).axes[0]
-    assert hatched(naively) == [(60, 90)]
-    assert "30 ms exposed" in words(naively)
+    assert underlined(naively) == [(60, 90)]
+    assert "3 calls, 30 ms exposed" in words(naively)
+    assert not any(p.get_hatch() for a in (ax, naively) for p in a.patches), "no hatch over the calls' own colours"
+
+
+def test_a_phase_that_takes_longer_than_in_the_first_record_says_how_much():
+    assert {"forward 20 ms", "backward 50 ms"} <= set(words(bucket_timeline(ours()).axes[0]))
+    slower = [replace(s, end_ns=s.end_ns + 35 * MS) if s.phase == "backward" else s for s in SPANS]
+    slow = merge(2, OURS, "", slower)
+    first, second = bucket_timeline({"naive": naive(), "slow": slow}).axes
+    assert "backward 40 ms" in words(first)
+    assert "backward 85 ms, 2.1x as long" in words(second)
 
 
 def test_a_rank_that_waits_computes_nothing():
@@ -101,7 +109,7 @@ def test_a_wait_that_is_none_leaves_no_mark_but_its_duration_is_told():
     calls = [[bucket(r, 0, 30, 50, 65, 65)] for r in range(2)]
     calls = [[replace(e, end_ns=e.wait_ns + 3000) for e in rank] for rank in calls]
     ax = bucket_timeline(merge(2, calls, "", SPANS)).axes[0]
-    assert hatched(ax) == []
+    assert underlined(ax) == []
     assert "3 us exposed" in words(ax)
 
 

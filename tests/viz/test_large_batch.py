@@ -65,5 +65,5 @@ def test_schedules_that_cannot_be_told_apart_are_refused(schedules):
 def test_the_spread_of_several_runs_is_a_bar():
     fig = steps_over_batch(MEASURED, "t", "", spread={64: (20, 40)})
     drawn = lines(fig)
-    assert "measured: median, and from least to most" in drawn
+    assert "measured: median and range" in drawn
     assert [[64, 64], [20, 40]] in [[list(x), list(y)] for x, y in (line.get_data() for line in fig.axes[0].lines)]
