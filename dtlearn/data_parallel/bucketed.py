@@ -88,9 +88,11 @@ class BucketedDataParallel(nn.Module):
 
     def gradient_is_ready(self, number: int) -> None:
         """Called for each gradient, as soon as it is complete: copy it, and launch the buckets that are full."""
-        gradient, num_ranks = self.trained[number].grad, dist.get_world_size(self.group)
+        parameter, num_ranks = self.trained[number], dist.get_world_size(self.group)
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
         with torch.no_grad():
-            torch.div(gradient, num_ranks, out=self.views[number])
+            torch.div(parameter.grad, num_ranks, out=self.views[number])
         self.missing[self.bucket_of[number]].remove(number)
         while len(self.works) < len(self.plan) and not self.missing[len(self.works)]:
             bucket = self.flat[len(self.works)]  # the next one in the order of the plan, on every rank
@@ -99,9 +101,7 @@ class BucketedDataParallel(nn.Module):
     def backward_ends(self) -> None:
         """Called after the last gradient: wait, and hand the means out."""
         for number in [n for numbers in self.missing for n in numbers]:
-            if self.trained[number].grad is None:  # else it is one of micro-batches before
-                self.trained[number].grad = torch.zeros_like(self.trained[number])
-            self.gradient_is_ready(number)  # the other ranks wait for its bucket
+            self.gradient_is_ready(number)  # no gradient came; the other ranks wait for its bucket
         for work in self.works:
             work.wait()
         self.works = []

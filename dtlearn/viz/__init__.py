@@ -4,13 +4,13 @@ from dtlearn.viz.bucket_timeline import bucket_timeline
 from dtlearn.viz.collective_picture import collective_figure, collective_words
 from dtlearn.viz.collective_steps import collective_steps
 from dtlearn.viz.cost_curves import Curve, cost_bars, cost_curves, fit_words
-from dtlearn.viz.ddp_picture import ddp_picture
+from dtlearn.viz.data_parallel.ddp_picture import ddp_picture
+from dtlearn.viz.data_parallel.sample_grid import sample_grid, sample_words
+from dtlearn.viz.data_parallel.scaling import scaling
 from dtlearn.viz.picture import Picture, save_svg, show
 from dtlearn.viz.ranks.exchange import Exchange, exchange
 from dtlearn.viz.ranks.rendezvous import StoreEvent, rendezvous
 from dtlearn.viz.ranks.step_timeline import step_timeline
-from dtlearn.viz.sample_grid import sample_grid, sample_words
-from dtlearn.viz.scaling import scaling
 from dtlearn.viz.speedup import speedup
 from dtlearn.viz.table import Table, rank_table
 from dtlearn.viz.timeline import timeline

@@ -43,7 +43,7 @@ from dtlearn.viz import (
     scaling,
     show,
 )
-from dtlearn.viz.large_batch import learning_rates, steps_over_batch
+from dtlearn.viz.data_parallel.large_batch import learning_rates, steps_over_batch
 
 world = dtlearn.world(4)
 world
@@ -250,7 +250,7 @@ print(f"different versions of the last layer, bit by bit: {len(bits)}")
 # They are equal to the last bit. The ring all-reduce sums each chunk once, in one order, and copies the result to all
 # ranks (chapter 2), so every rank gets the same bits; and equal models that step with equal gradients stay equal.
 #
-# **Exercise 2.** Average gradients with fewer calls, also where some are missing.
+# **Exercise 2.** Average gradients with fewer calls, also for parameters without one.
 
 # %% exercise="ch03.average_gradients"
 
@@ -497,8 +497,8 @@ except ValueError as error:
 # ## 6. Evaluation
 #
 # Padding is right for training and wrong for evaluation: some samples count twice, and which ones depends on the
-# number of ranks. And metrics do not average. A mean over batches weights a sample in a small batch more than one in
-# a large batch. The mean of F1 scores is not the F1 score, even of equally large parts. What can be added up are
+# number of ranks. And metrics cannot be averaged. A mean over batches weights a sample in a small batch more than one
+# in a large batch. The mean of F1 scores is not the F1 score, even of equally large parts. What can be added up are
 # **counts**.
 
 # %%
@@ -806,9 +806,9 @@ print("order in which gradients were ready:", ", ".join(order[:12]), "...")
 # bucket boundaries, and each bucket can be sent when its part has run ([torch.compiler
 # FAQ](https://docs.pytorch.org/docs/stable/torch.compiler_faq.html)).
 #
-# **On a GPU**, `torch.profiler` draws the same picture: look whether NCCL's kernels lie below backward's kernels or
-# behind them. Chapter 14 relates the time of a step to the peak of the hardware (MFU), and combines DDP with other
-# strategies: there a `DeviceMesh` says which ranks hold copies of the same shard.
+# **On a GPU**, `torch.profiler` draws the same picture: check whether NCCL's kernels run at the same time as those of
+# backward, or after them. Chapter 14 relates the time of a step to the peak of the hardware (MFU), and combines DDP
+# with other strategies: there a `DeviceMesh` says which ranks hold copies of the same shard.
 #
 # ## 11. Large batches
 #
@@ -898,15 +898,15 @@ show(
 # least number of samples. It comes from the fit, and with another grid of learning rates it moves by some samples.
 # Above it, larger batches mostly waste samples.
 #
-# Can one know it without training many times? McCandlish et al. (2018, section 2) predict it from the noise in the
-# gradient. Let $G$ be the gradient over all data, and $\Sigma$ the covariance of the gradients of single samples. The
-# gradient $G_B$ of a batch of $B$ samples has
+# McCandlish et al. (2018, section 2) predict it from the noise in the gradient, without training many times. Let $G$
+# be the gradient over all data, and $\Sigma$ the covariance of the gradients of single samples. The gradient $G_B$ of
+# a batch of $B$ samples has
 #
 # $$\mathbb E\,|G_B|^2 = |G|^2 + \frac{\mathrm{tr}\,\Sigma}{B}$$
 #
 # The second term is noise. At $B_\text{simple} = \mathrm{tr}\,\Sigma\,/\,|G|^2$, the **gradient noise scale**, noise
-# and signal are equal. Here it is by that definition, from the gradient of every single image, at several points of a
-# run:
+# and signal are equal. The next cell measures it by that definition, from the gradient of every single image, at
+# several points of a run:
 
 
 # %% tags=["nbval-ignore-output"]
@@ -959,9 +959,9 @@ rank_table(
 )
 
 # %% [markdown]
-# The noise scale is not one number: within one run it changes by a factor of ten or more, falling where the loss
-# falls fastest and rising later. The critical batch size of the whole run lies inside that range, and no more can be
-# said; the paper claims no more than the order of magnitude.
+# The noise scale is not one number. It falls when the loss begins to fall, up to tenfold, and later differs between
+# seeds. The critical batch size of the whole run is at the lower end of the table. So the prediction holds to an
+# order of magnitude for the middle of the run, and the paper claims no more.
 #
 # Data parallelism measures it nearly for free: the squared norm of each rank's own gradient (small batch) and that of
 # the mean (large batch) give two equations with two unknowns, for one more number to send per step. Single estimates
@@ -1145,11 +1145,10 @@ rank_table(
 )
 
 # %% [markdown]
-# The measured points lie below the curve, and the table says why. The second column shows how much slower a step
-# without any communication is when all ranks compute at once: they share the machine's memory bandwidth and, with
-# more ranks than cores, take turns on the cores. None of that is communication. What remains is the slowdown of
-# backward by the transfers next to it, which the model leaves out (section 9). Measure scaling where each rank has
-# its own device.
+# The measured points lie below the curve, and the table says why. The column 'no communication' shows how much slower
+# a step is when all ranks compute at once: they share the machine's memory bandwidth and, with more ranks than cores,
+# take turns on the cores. None of that is communication. What remains is the slowdown of backward by the transfers
+# next to it, which the model leaves out (section 9). Measure scaling where each rank has its own device.
 #
 # ## 13. Where the libraries do it
 #
@@ -1167,6 +1166,8 @@ rank_table(
 # Baidu's demonstration of 2017, with an optimizer wrapper for TensorFlow, Keras and PyTorch alike: `hvd.init()`, a
 # broadcast, and `DistributedOptimizer`. In each step its ranks negotiate which gradients are ready everywhere, and
 # fuse them into a buffer; buckets in a fixed order need no negotiation. Most PyTorch users have since moved to DDP.
+# TensorFlow's `MirroredStrategy` (one machine) and `MultiWorkerMirroredStrategy` do the same with mirrored variables
+# and all-reduced gradients.
 #
 # **A script to take home.** The package's training script has all of this chapter, and resumes after a crash: the
 # sampler, DDP (ours or torch's), accumulation, warm-up, evaluation, checkpoints, TensorBoard.

@@ -3,7 +3,7 @@ from matplotlib.patches import Rectangle
 
 from dtlearn.data_parallel.buckets import plan_buckets
 from dtlearn.runtime.record.record import merge
-from dtlearn.viz.ddp_picture import ddp_picture
+from dtlearn.viz.data_parallel.ddp_picture import ddp_picture
 from tests.viz.test_bucket_timeline import OURS, SPANS, ours
 
 NAMES = ["layers.0.weight", "layers.0.bias", "layers.2.weight", "layers.2.bias"]

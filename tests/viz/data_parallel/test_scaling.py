@@ -1,7 +1,7 @@
 import pytest
 
 from dtlearn.data_parallel.overlap_model import Scale
-from dtlearn.viz.scaling import scaling
+from dtlearn.viz.data_parallel.scaling import scaling
 
 PREDICTED = [Scale(n, 10 * n, 1.0, 0.25 * (n > 1)) for n in (1, 2, 4, 8)]
 MEASURED = [Scale(1, 10, 1.0, 0.0), Scale(2, 20, 1.0, 0.6), Scale(4, 40, 2.0, 0.5)]

@@ -1,6 +1,6 @@
 import pytest
 
-from dtlearn.viz.large_batch import learning_rates, steps_over_batch
+from dtlearn.viz.data_parallel.large_batch import learning_rates, steps_over_batch
 
 MEASURED = {64: 30, 1: 1000, 8: 130}
 

@@ -3,8 +3,8 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from dtlearn.data_parallel import EvaluationSampler, shard_indices
+from dtlearn.viz.data_parallel.sample_grid import sample_grid, sample_words
 from dtlearn.viz.picture import Picture
-from dtlearn.viz.sample_grid import sample_grid, sample_words
 from dtlearn.viz.style import RANK_COLORS
 
 
