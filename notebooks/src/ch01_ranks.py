@@ -147,9 +147,8 @@ rank_table(told, caption="The environment of each rank (one machine, 4 ranks)")
 #
 # With two machines of three processes each, the numbers would be these:
 #
-# | | machine 0 | | | machine 1 | | |
-# |---|---|---|---|---|---|---|
 # | `RANK` | 0 | 1 | 2 | 3 | 4 | 5 |
+# |---|---|---|---|---|---|---|
 # | `LOCAL_RANK` | 0 | 1 | 2 | 0 | 1 | 2 |
 # | `GROUP_RANK` | 0 | 0 | 0 | 1 | 1 | 1 |
 #
@@ -273,7 +272,6 @@ total = dtlearn.predict(
 # %%ranks -o sums
 number = torch.tensor([float(rank)], device=device)
 dist.all_reduce(number)
-
 number.item()
 
 # %% jupyter={"source_hidden": true}
@@ -376,6 +374,8 @@ dtlearn.show_source(train_digits.average_gradients)
 #
 # The parts must be equal. With unequal parts the mean of the means is wrong, as in exercise 2; chapter 3 shows the
 # remedy.
+#
+# `dtlearn.run_ranks(function, n)` starts `n` fresh ranks, runs the function on each, and returns what each returned.
 
 # %%
 same = dtlearn.predict.choice(
@@ -414,8 +414,6 @@ rank_table(
 )
 
 # %% [markdown]
-# `run_ranks(function, n)` runs a function on `n` fresh ranks and returns what each of them returned.
-#
 # The result is the standard of this course, called **parity**: a strategy for many ranks must reproduce the losses of
 # one process, or the text must say exactly why it does not. Distribution changes the speed, not the result.
 #
@@ -427,31 +425,7 @@ rank_table(
 # %% [markdown]
 # ### What a step sends
 #
-# With `record=True`, `run_ranks` records every communication call. These are the fastest two consecutive steps of the
-# 100 on 4 ranks:
-
-# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-show(
-    step_timeline(
-        runs[4].record,
-        names={104_488: "gradients", 4: "loss"},
-        title="Two training steps on 4 ranks",
-    ),
-    alt="A lane for each of four ranks over time. In each of two steps, after short forward "
-    "and backward passes, every rank has an all_reduce of the gradients and one of the "
-    "loss, then a short optimizer step. Hollow bars, before the filled ones, are waiting.",
-)
-
-# %% [markdown]
-# Each step has two all-reduces: one of all gradients, and one of the loss, which is only for people to read. A hollow
-# bar is a rank that waits for the last rank to call: an all-reduce cannot finish before that, because every result
-# depends on every rank's input.
-#
-# The all-reduce of the loss carries 4 bytes, but takes much longer than a 26,000th of the other. For messages this
-# small the number of bytes hardly matters. What takes time is the latency of each message, and here also that four
-# ranks share the cores of one machine.
-#
-# How many bytes are the gradients? The model has 26,122 parameters of 4 bytes.
+# The model has 26,122 parameters of 4 bytes.
 
 # %%
 sent = dtlearn.predict(
@@ -470,6 +444,30 @@ sent.reveal(max(per_call), parameters=parameters)
 # This is the *payload*, what a rank passes to the call. It does not depend on the number of ranks. What is sent over
 # the network depends on the algorithm: in a ring all-reduce each rank sends $2(N-1)/N$ times the payload. Chapter 2
 # builds that algorithm and counts.
+#
+# With `record=True`, `run_ranks` records every communication call. These are the fastest two consecutive steps of the
+# 100 on 4 ranks:
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+show(
+    step_timeline(
+        runs[4].record,
+        names={max(per_call): "gradients", 4: "loss"},
+        title="Two training steps on 4 ranks",
+    ),
+    alt="A lane for each of four ranks over time. In each of two steps, after short forward "
+    "and backward passes, every rank has an all_reduce of the gradients and one of the "
+    "loss, then a short optimizer step. Hollow bars, before the filled ones, are waiting.",
+)
+
+# %% [markdown]
+# Each step has two all-reduces: one of all gradients, and one of the loss, which is only for people to read. A hollow
+# bar is a rank that waits for the last rank to call: an all-reduce cannot finish before that, because every result
+# depends on every rank's input.
+#
+# The all-reduce of the loss carries 4 bytes, but takes much longer than a 26,000th of the other. For messages this
+# small the number of bytes hardly matters. What takes time is the latency of each message, and here also that four
+# ranks share the cores of one machine.
 #
 # ### What communication costs
 #
@@ -726,7 +724,7 @@ if rank == 2:
 dist.barrier()
 
 # %% [markdown]
-# **Different amounts of data** are the most common cause. There is no `if rank` to be seen.
+# **Different amounts of data** are a common cause. There is no `if` around the call.
 
 # %%
 # %%ranks --expect deadlock
@@ -752,11 +750,11 @@ for _ in range(num_batches):
 #
 # In a script of your own there is no watch. By default gloo waits 30 minutes and NCCL 10. Then gloo's error names a
 # connection, but neither the rank that did not come nor the line. NCCL's log has more: recent releases print the stack
-# of the collective that timed out. PyTorch has three tools for both.
+# of the collective that timed out. PyTorch has three tools that say more.
 #
 # **The flight recorder** keeps the last 2000 calls of each rank. With NCCL each rank writes them to a file when a
-# collective times out, and the command `torchfrtrace` compares the files. Here is what two ranks recorded of the loop
-# above:
+# collective times out, and the command `torchfrtrace` compares the files. Here is what two ranks recorded before the
+# last hang:
 
 # %% tags=["nbval-ignore-output"]
 # %%ranks -r 0,1
