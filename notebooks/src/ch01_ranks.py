@@ -161,8 +161,8 @@ rank_table(told, caption="The environment of each rank (one machine, 4 ranks)")
 #
 # - The task is the text above the cell. Running the cell saves your code to a file and grades it on ranks, at several
 #   world sizes.
-# - Replace `%%exercise` in the first line with `%%try`, and the cell only runs your function on 2 ranks, on a small
-#   example, and prints what each rank returns. There is no grade.
+# - Replace `%%exercise` in the first line with `%%try`, and the cell only runs your function on a few ranks, on a
+#   small example, and prints what each rank returns. There is no grade.
 # - In a terminal, `dtlearn hint ch01.who_am_i` gives one hint at a time, and `dtlearn solution ch01.who_am_i` the
 #   solution.
 # </details>
