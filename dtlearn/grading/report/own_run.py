@@ -20,6 +20,7 @@ from .. import rules
 from ..message_chain import longest_chain
 from ..own_run import OwnRun
 
+_PRE = "white-space: pre; overflow-x: auto; font-size: 0.85em"  # lines keep their form, in a box of their own
 _MOST_ROWS, _MOST_COLUMNS = 12, 4  # of the tables of calls
 _MOST_STEPS = 16  # of a collective that is drawn step by step
 
@@ -116,7 +117,7 @@ def html(run: OwnRun) -> str:
         parts.append(table._repr_html_())
     if messages := messages_picture(run):
         parts += [messages.img(), f"<p>{escape(messages.alt)}</p>"]
-    parts.append(f"<pre>{escape(calls(run))}</pre>")
+    parts.append(f'<pre style="{_PRE}">{escape(calls(run))}</pre>')
     summary = f"{title(run)}, drawn from its record"
     return f"<details><summary>{escape(summary)}</summary>{''.join(parts)}</details>"
 

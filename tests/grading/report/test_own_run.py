@@ -100,5 +100,7 @@ def test_after_a_pass_both_answers_are_counted():
 def test_all_of_it_is_folded_and_described(one):
     page = html(one)
     assert page.startswith("<details><summary>Your run with 2 ranks (short), drawn from its record</summary>")
-    assert page.count("<img alt=") == (2 if one is SENT else 1) and "<pre>" in page and "<details open" not in page
+    assert (
+        page.count("<img alt=") == (2 if one is SENT else 1) and "<pre style=" in page and "<details open" not in page
+    )
     assert text(one).startswith("Your run with 2 ranks (short):\n") and waits(one.record) in text(one)
