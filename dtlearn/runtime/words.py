@@ -16,6 +16,11 @@ def ordinal(number: int) -> str:
     return f"{number}{suffix}"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number of things: "1 sample", "2 samples"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def wrapped(message: str, width: int = 92) -> list[str]:
     """A message as lines that a notebook shows without breaking words. Indented lines, such as tables, stay whole."""
     lines = []

@@ -2,8 +2,12 @@
 
 import pytest
 
-from dtlearn.runtime.words import columns, first_line, format_seconds, incomplete, ordinal, ranks_text
+from dtlearn.runtime.words import columns, counted, first_line, format_seconds, incomplete, ordinal, ranks_text
 from tests.runtime.full_disk import LINE
+
+
+def test_one_is_no_plural():
+    assert [counted(n, "sample") for n in (0, 1, 2, 1000)] == ["0 samples", "1 sample", "2 samples", "1,000 samples"]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import torch
 
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare
 from dtlearn.runtime.record.record import Record
+from dtlearn.runtime.words import counted
 
 from ._bug_hunt_runs import BATCH, LR, SAMPLES, Run, play
 
@@ -164,8 +165,8 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         if found.code == "DTL-VALUE-NONE":
             return Finding(found.code, f"rank {rank} returned None: is a `return` missing?", rank)
         if have and len(have) != len(want):
-            text = f"rank {rank} trained on {len(have)} samples; each epoch has {each} for it, and there should be "
-            return Finding("DTL-VALUE-STOP", f"{text}{len(want) // each}", rank)
+            text = f"rank {rank} trained on {counted(len(have), 'sample')}; each epoch has {each} for it, and there "
+            return Finding("DTL-VALUE-STOP", f"{text}should be {len(want) // each}", rank)
         if have and have != want:
             at = next(k for k in range(len(want)) if have[k] != want[k])
             text = f"in epoch {at // each} the place {at % each} of rank {rank} has sample {have[at]}; with torch's "

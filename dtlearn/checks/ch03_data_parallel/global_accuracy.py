@@ -8,6 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from dtlearn.grading import Case, Check, Given, Mistake, rules
+from dtlearn.runtime.words import counted
 
 _CLASSES = 3
 _MOST_BYTES = 64
@@ -98,7 +99,8 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         )
         add(
             "DTL-VALUE-COUNT",
-            f"the sums are right, but they are divided by {dealt}, with the padding; the data set has {n} samples",
+            f"the sums are right, but they are divided by {dealt}, with the padding; the data set has "
+            f"{counted(n, 'sample')}",
             [_means(real, dealt)] * size,
         )
         add(
@@ -139,7 +141,8 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         )
         add(
             "DTL-VALUE-DROPPED",
-            f"{n - n // size * size} of {n} samples left out: the last round, in which not every rank got a new one",
+            f"{n - n // size * size} of {counted(n, 'sample')} left out: the last round, in which not every rank got "
+            "a new one",
             [_means(whole, n // size * size)] * size,
         )
     none = {"accuracy": 0.0, "loss": right[0]["loss"]}

@@ -13,6 +13,7 @@ from torch.utils.data import DistributedSampler
 
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare, rules
 from dtlearn.runtime.record.record import Record
+from dtlearn.runtime.words import counted
 
 from ._orders import Order, block, dealt, order_of, short, shuffled, whole_rounds
 
@@ -99,7 +100,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     )
     add(
         "DTL-VALUE-DROPPED",
-        f"{n % size} of {n} samples are dropped; without drop_last the order is padded, by {extra}",
+        f"{n % size} of {counted(n, 'sample')} dropped; without drop_last the order is padded, by {extra}",
         lambda i, e: dealt(i, whole_rounds(i, order(i, e), drop_last=True)),
     )
     lengths = [len(range(r, n, size)) for r in range(size)]
@@ -111,8 +112,8 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     )
     add(
         "DTL-VALUE-LENGTHS",
-        f"padded once only: {n} samples and the same {n} again are too few for {size} ranks, and some get none; "
-        "repeat the order as often as needed",
+        f"padded once only: with {counted(n, 'sample')}, the order and one repeat of it are too few for {size} ranks, "
+        "and some get none; repeat the order as often as needed",
         lambda i, e: dealt(i, order(i, e) + order(i, e)[: -i["n"] % size]),
     )
     add(
@@ -196,15 +197,13 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
             return replace(found, code="DTL-VALUE-LENGTHS", text=f"{text}make more steps, and hang", advice="")
         right = len(whole[0][epoch])
         if len(have[0]) != right:
-            text = (
-                f"in {epoch} each rank has {len(have[0])} samples, and should have {right}: {n} samples dealt out to "
-            )
+            text = f"in {epoch} each rank has {counted(len(have[0]), 'sample')}, and should have {right}: "
             what = "cut to" if given[0]["drop_last"] else "padded to"
-            text += f"N = {given[0]['num_replicas']}, and {what} a multiple of N"
+            text += f"{counted(n, 'sample')} dealt out to N = {given[0]['num_replicas']}, and {what} a multiple of N"
             return replace(found, code="DTL-VALUE-LENGTHS", text=text, advice="")
         seen, wanted = (Counter(s for one in by_rank for s in one[epoch]) for by_rank in (got, whole))
         if strange := sorted(s for s in seen if s not in range(n)):
-            text = f"in {epoch} there is an index {strange[0]}; with {n} samples the last is {n - 1}"
+            text = f"in {epoch} there is an index {strange[0]}; with {counted(n, 'sample')} the last is {n - 1}"
             return replace(found, code="DTL-VALUE-SAMPLES", text=text, advice="")
         most = max(seen.values(), default=0)
         if most > max(wanted.values(), default=0):

@@ -14,6 +14,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
+from dtlearn.runtime.words import counted
 from dtlearn.viz.style import ALARM, GRID, INK, MUTED, RANK_COLORS, headline, legend_below, new_figure, style
 
 Epoch = Sequence[Sequence[int]]  # of each rank, the samples that it saw, in order
@@ -85,7 +86,7 @@ def sample_words(epochs: Sequence[Epoch], num_samples: int, rows: Sequence[str] 
     """The figure in words, as alt text."""
     _check(epochs, num_samples)
     names = _names(epochs, rows, "Epoch")
-    parts = [f"{num_samples} sample{'s' * (num_samples != 1)}."]
+    parts = [f"{counted(num_samples, 'sample')}."]
     for i, (name, epoch) in enumerate(zip(names, epochs, strict=True)):
         seen_by = _sightings(epoch, num_samples)
         same = next((k for k in range(i) if [list(r) for r in epochs[k]] == [list(r) for r in epoch]), None)

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-DROPPED
-# says: 1 of 7 samples are dropped; without drop_last the order is padded
+# says: 1 of 7 samples dropped; without drop_last the order is padded
 
 import torch
 

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-LENGTHS
-# says: padded once only: 1 samples and the same 1 again are too few for 3 ranks
+# says: padded once only: with 1 sample, the order and one repeat of it are too few for 3 ranks
 
 import torch
 
