@@ -161,8 +161,8 @@ rank_table(told, caption="The environment of each rank (one machine, 4 ranks)")
 #
 # - The task is the text above the cell. Running the cell saves your code to a file and grades it on ranks, at several
 #   world sizes.
-# - Replace `%%exercise` in the first line with `%%try`, and the cell only runs your function on a few ranks, on a
-#   small example, and prints what each rank returns. There is no grade.
+# - Replace `%%exercise` in the first line with `%%try`, and the cell only runs your function on a few ranks, on a small
+#   example, and prints what each rank returns. There is no grade.
 # - In a terminal, `dtlearn hint ch01.who_am_i` gives one hint at a time, and `dtlearn solution ch01.who_am_i` the
 #   solution.
 # </details>
@@ -633,8 +633,9 @@ print("a process with WORLD_SIZE =", os.environ.get("WORLD_SIZE"))
 #
 # **`notebook_launcher`**, also of accelerate, forks the notebook's own process. A fork copies the memory but only one
 # thread, so a library that has started threads (OpenMP after a large matrix product, CUDA after any use) may wait in
-# the copy for threads that do not exist. We saw this: after one backward pass on two threads, a matrix product in the
-# forked processes did not end. The ranks of this course are forked from a helper process that has computed nothing.
+# the copy for threads that do not exist. With accelerate 1.15 and torch 2.13, after one backward pass on two threads, a
+# matrix product in the forked processes did not end. The ranks of this course are forked from a helper process that has
+# computed nothing.
 #
 # | launcher | starts | sets | good for |
 # |---|---|---|---|
@@ -642,7 +643,7 @@ print("a process with WORLD_SIZE =", os.environ.get("WORLD_SIZE"))
 # | `run_ranks` | fresh ranks on this machine | the group exists | tests, benchmarks |
 # | `torchrun` | processes on one or many machines | `RANK`, `LOCAL_RANK`, ... | real jobs |
 # | `accelerate launch` | processes | as `torchrun`; on a CPU nothing | scripts written for accelerate |
-# | `deepspeed` | processes, over ssh | see above | scripts written for DeepSpeed |
+# | `deepspeed` | processes on one machine, or on several over ssh | see above | scripts written for DeepSpeed |
 # | Slurm's `srun` | a process per task | names of its own | shared clusters |
 # </details>
 #
@@ -748,9 +749,10 @@ for _ in range(num_batches):
 # %% [markdown]
 # ### Without the watch
 #
-# In a script of your own there is no watch. By default gloo waits 30 minutes and NCCL 10. Then gloo's error names a
-# connection, but neither the rank that did not come nor the line. NCCL's log has more: recent releases print the stack
-# of the collective that timed out. PyTorch has three tools that say more.
+# In a script of your own there is no watch. By default gloo waits 30 minutes, and NCCL 10. Then gloo raises an error on
+# the ranks that wait. The traceback shows where they wait; the message says that a send or a receive timed out, but not
+# which rank is missing. NCCL ends the process, and recent releases print the stack of the collective that timed out.
+# PyTorch has three tools that say more.
 #
 # **The flight recorder** keeps the last 2000 calls of each rank. With NCCL each rank writes them to a file when a
 # collective times out, and the command `torchfrtrace` compares the files. Here is what two ranks recorded before the
