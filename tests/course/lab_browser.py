@@ -59,6 +59,11 @@ _JS_CELLS = f"""() => {{ {_NOTEBOOK}
         }});
 }}"""
 _JS_SCROLL = f"async number => {{ {_NOTEBOOK} await notebook.scrollToItem(number, 'start'); }}"
+_JS_SELECT = f"""number => {{ {_NOTEBOOK}
+    notebook.activeCellIndex = number;
+    notebook.mode = "command";
+    notebook.node.focus();
+}}"""
 _JS_SCROLL_TO = f"""position => {{ {_NOTEBOOK}
     notebook.outerNode.scrollTop = position;
     return notebook.outerNode.scrollHeight;
@@ -224,7 +229,9 @@ class NotebookPage:
         return self.find(text)
 
     def _press_run(self, text: str) -> None:
-        self.cell(self.find(text)["number"]).locator(".jp-InputArea-prompt").click()
+        number = self.find(text)["number"]
+        self.cell(number)
+        self.page.evaluate(_JS_SELECT, number)  # a click on a folded cell would unfold it
         self.page.keyboard.press("Control+Enter")
 
     def pop_ups(self) -> list[str]:
