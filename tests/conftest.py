@@ -20,6 +20,8 @@ RUN_CHAPTER_1 = ("notebooks/ch01_ranks.ipynb", "tests/course/test_browser.py")
 # Inherited by every process that a test starts, and by theirs.
 os.environ["DTLEARN_TEST_SESSION"] = SESSION
 os.environ["DTLEARN_HEADLESS"] = "1"
+# torch's helper threads spin while they wait, on processors that other tests need: half of a verdict's processor time.
+os.environ["OMP_WAIT_POLICY"] = "passive"
 
 # A script starts its background processes with SIGINT ignored (`make test &`, and what nohup runs), and so would we and
 # every process of a test: no interrupt would reach anybody.

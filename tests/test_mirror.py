@@ -31,7 +31,6 @@ TESTED_BY = {
     "runtime/lab/head/store": "runtime/lab/head/test_agent.py",
     "runtime/lab/node/*": "runtime/lab/head/test_agent.py",
     "runtime/lab/reachability": "runtime/lab/head/test_agent.py",
-    "runtime/rank/store": "runtime/lab/head/test_agent.py",
     "tools/bootstrap_python": "tools/test_bootstrap.py",
     "tools/make_corpus": "models/test_corpus.py",
 }

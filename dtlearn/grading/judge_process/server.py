@@ -147,7 +147,7 @@ def _load() -> None:
     from ..judging import grade  # noqa: F401
 
     agent.load("dtlearn.grading.on_rank.run_answer")
-    agent.load("torch._dynamo")  # of the first optimizer; while nobody waits
+    agent.load("torch._dynamo")  # as `run_case` does, but while nobody waits
 
 
 def main(parent: int) -> None:

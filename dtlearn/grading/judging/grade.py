@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+import torch
+
 from ...course import Exercise
 from ...runtime.errors import LaunchError
 from ...runtime.machine.isolation import MEANING, Isolation
@@ -57,6 +59,7 @@ def grade(
         A verdict, whatever the answer did. What goes wrong in the grader itself is the state "error".
     """
     begun = time.monotonic()
+    torch.set_num_threads(1)  # helper threads of this process would wait for work on the processors that ranks need
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     sizes = list(world_sizes or exercise.world_sizes)
     checks = [(check, False)] if isinstance(check, Check) else list(check)

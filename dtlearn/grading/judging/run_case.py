@@ -102,7 +102,8 @@ def run_case(check: Check, case: Case, given: Given, answer: Answer, isolation: 
     header: dict[str, Any] = {"init_group": check.init_group, "sources": {}, "raw": True}
     if not check.init_group:
         header["env"] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    get_agent().load(run_task.__module__)  # once, for all ranks
+    for module in (run_task.__module__, "torch._dynamo"):  # once, for all ranks; an optimizer, or DDP, loads the second
+        get_agent().load(module)
     begun = time.monotonic()
     with Run(
         header,

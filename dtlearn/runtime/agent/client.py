@@ -16,9 +16,12 @@ from ..link.link import Link, connect
 from ..machine.helper_process import HelperProcess, OnePerProcess
 from ..machine.memory import free_memory
 
-# numpy's and torch's helper threads would make the agent's fork unsafe, and one thread per rank is the course's rule.
 _SERVER = "dtlearn.runtime.agent.server"
-_ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+_ENVIRONMENT = {
+    # numpy's and torch's helper threads would make the agent's fork unsafe; one thread per rank is the course's rule.
+    **{name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")},
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # see `use_huge_pages`; Python's own objects are not among these
+}
 
 
 class Agent(Protocol):
@@ -75,7 +78,7 @@ class LocalAgent:
         with contextlib.ExitStack() as opened:
             self._control, theirs = map(opened.enter_context, socket.socketpair())
             number = theirs.fileno()
-            self.process = HelperProcess(_SERVER, [number], descriptors=[number], environment=_ONE_THREAD)
+            self.process = HelperProcess(_SERVER, [number], descriptors=[number], environment=_ENVIRONMENT)
             opened.pop_all()
             theirs.close()
         self._hello: dict[str, Any] | None = None

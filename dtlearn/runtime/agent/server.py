@@ -209,8 +209,10 @@ def main(control_fd: int) -> None:
     import torch
 
     from ..recording.dispatch import KERNELS
+    from ..recording.python_calls import read_signatures
 
     KERNELS.install()
+    read_signatures()
     # One matmul now: lazily built tables are then shared by all ranks instead of built in each.
     torch.ones(2, 2) @ torch.ones(2, 2)
     Agent(socket.socket(fileno=control_fd)).serve()

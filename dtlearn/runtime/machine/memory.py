@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import psutil
 
 GIB = 1 << 30
 CGROUP = Path("/sys/fs/cgroup")
+_MADV_COLLAPSE = 25
 
 
 def memory() -> tuple[int, int] | None:
@@ -63,3 +65,18 @@ def read(file: Path) -> str:
         return file.read_text()
     except OSError:
         return ""
+
+
+def use_huge_pages() -> None:
+    """Put this process's memory into huge pages, where Linux can (6.1).
+
+    A fork copies the table of pages: with torch loaded 5 ms of processor time instead of 15 and more. What is written
+    to after the fork is copied as ever, a small page at a time.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        madvise = ctypes.CDLL(None).madvise
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            span, access, _, _, file, *_ = line.split()
+            if access == "rw-p" and file == "0":
+                begin, end = (int(address, 16) for address in span.split("-"))
+                madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _MADV_COLLAPSE)

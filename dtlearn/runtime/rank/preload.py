@@ -9,13 +9,18 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import itertools
 import mmap
 import sys
+
+from ..machine.memory import use_huge_pages
 
 _TASK = f"{__package__}.task"
 _KERNEL = f"{__package__}.kernel"
 _DYNAMO = "torch._dynamo"
 _dynamo_was_used = mmap.mmap(-1, 1)  # memory that the agent and all that it forks have in common
+
+_starts = itertools.count()
 
 
 def load(*modules: str) -> None:
@@ -31,8 +36,8 @@ def load(*modules: str) -> None:
 
 
 def load_for_all() -> None:
-    """What every rank needs; when the agent starts."""
-    load("torch", "torch.distributed", "cloudpickle", _TASK)
+    """What every rank needs; when the agent starts. (numpy loads its `random` when it is first used.)"""
+    load("torch", "torch.distributed", "numpy.random", "cloudpickle", _TASK)
 
 
 def load_for(kind: str) -> None:
@@ -42,6 +47,8 @@ def load_for(kind: str) -> None:
             load("matplotlib.pyplot", _KERNEL, _DYNAMO)
     elif _dynamo_was_used[0]:
         load(_DYNAMO)
+    if next(_starts) == 1:  # 0.2 s, which many an agent that starts ranks once would not get back
+        use_huge_pages()
 
 
 def note_what_was_used() -> None:

@@ -50,6 +50,18 @@ class _Function:
         return arguments
 
 
+_read = functools.cache(_Function)
+
+
+def read_signatures() -> None:
+    """Do before a fork what each rank would do for itself."""
+    from torch.distributed import distributed_c10d
+
+    for name in OPERATIONS:
+        if hasattr(distributed_c10d, name):
+            _read(name, getattr(distributed_c10d, name))
+
+
 class PythonCalls:
     """The wrappers of one log."""
 
@@ -86,7 +98,7 @@ class PythonCalls:
     def _wrap(self, name: str, original: _Callable) -> _Callable:
         from torch.compiler import is_compiling
 
-        function, state, log = _Function(name, original), self._state, self._log
+        function, state, log = _read(name, original), self._state, self._log
 
         @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:

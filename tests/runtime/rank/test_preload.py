@@ -1,7 +1,9 @@
 """What the agent loads for ranks: for a run no more than it needs, for cells all that they need."""
 
 import gc
+import platform
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +34,24 @@ def test_a_run_has_little_loaded_until_ranks_need_more():
     assert loaded_before_a_run() == {"dtlearn.runtime.rank.task", DYNAMO}
     get_agent().prepare("kernel")
     assert loaded_before_a_run() >= OF_CELLS
+
+
+def huge(pid: int | str) -> int:
+    """Bytes of a process's memory that are in huge pages."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("AnonHugePages"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_an_agent_that_starts_ranks_again_is_in_huge_pages():
+    too_old = tuple(map(int, platform.release().split(".")[:2])) < (6, 1)
+    if too_old or not Path("/sys/kernel/mm/transparent_hugepage").is_dir():
+        pytest.skip("this Linux cannot do that")
+    close_agent()
+    run_ranks(len, 1, "one")
+    before = huge(get_agent().pid)
+    assert run_ranks(len, 1, "four").values == [4]
+    assert huge(get_agent().pid) > before + (20 << 20)
 
 
 @pytest.fixture
