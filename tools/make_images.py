@@ -25,7 +25,6 @@ from dtlearn.runtime.record.training_steps import part
 from dtlearn.runtime.rendezvous import record_rendezvous
 from dtlearn.viz import (
     bucket_timeline,
-    collective_figure,
     collective_steps,
     rendezvous,
     sample_grid,
@@ -33,6 +32,7 @@ from dtlearn.viz import (
     step_timeline,
     timeline,
 )
+from dtlearn.viz.network import circle, placed_figure
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "images"
@@ -67,7 +67,8 @@ def _all_but_one() -> None:
 
 def ring_all_reduce() -> Figure:
     record = run_ranks(_all_reduce, 4, device="cpu", record=True).record
-    return collective_figure(collective_steps(record), "Ring all-reduce on 4 ranks")
+    phases = {"Reduce-scatter: the receiver adds": 3, "All-gather: the receiver replaces": 3}
+    return placed_figure(collective_steps(record), circle(4), "Ring all-reduce on 4 ranks", phases)
 
 
 def _all_reduce() -> None:
@@ -118,8 +119,8 @@ IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
     ),
     "ch02_collectives/ring_all_reduce": (
         ring_all_reduce,
-        "Recorded ring all-reduce of four ranks, step by step: after three steps each rank has one complete chunk, "
-        "after three more every rank has all four.",
+        "Recorded ring all-reduce of four ranks on a circle, step by step: in three steps of reduce-scatter partial sums "
+        "travel around, and each rank ends with one complete chunk; after three steps of all-gather each has all four.",
     ),
     "ch03_data_parallel/sample_grid": (
         samples,

@@ -2,8 +2,7 @@
 """Broadcast in the fewest rounds.
 
 **Given** `x`, this rank's tensor, and `root`, the rank whose data counts. On the other ranks `x`
-  has
-the same shape and dtype, and any numbers in it. `root` is the same on all ranks.
+has the same shape and dtype, and any numbers in it. `root` is the same on all ranks.
 
 **Return** nothing. Afterwards `x` holds the root's numbers on every rank, in place.
 
@@ -11,17 +10,17 @@ the same shape and dtype, and any numbers in it. `root` is the same on all ranks
 
 | round | messages | who has the data afterwards |
 |---|---|---|
-| | | 2 |
+| start | | 2 |
 | 1 | 2 to 3 | 2, 3 |
 | 2 | 2 to 0, 3 to 1 | 0, 1, 2, 3 |
 
 **Rules**
 
-- Messages only: `dist.send`, `recv`, `isend`, `irecv`, `batch_isend_irecv`, each with the rank at
-  the other end: no receive from any rank.
+- Communicate only with `dist.send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`. Name the
+  other rank in each call: a receive from any rank is not allowed.
 - At most log2(N) messages, rounded up, may follow one another. A rank sends one message at a time,
-  and can pass data on only after it has received them. So a root that sends to all others needs
-  N - 1 rounds, and so does a chain.
+  and can pass data on only after it has received them. So a root that sends to all others needs N -
+  1 rounds, and so does a chain.
 
 **Budget**, messages of the busiest rank: log2(N), rounded up.
 """

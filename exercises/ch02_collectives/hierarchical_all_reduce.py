@@ -22,10 +22,9 @@ cell and give them a list of ranks instead of the whole world; sums have to end 
 
 **Rules**
 
-- Messages only: `dist.send`, `recv`, `isend`, `irecv`, `batch_isend_irecv`.
+- Communicate only with `dist.send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`.
 - With M nodes, all ranks of a node together send at most 2 (M - 1)/M n bytes to other nodes, where
-  n
-  is the size of `x`, rounded up to N equal chunks.
+  n is the size of `x`, rounded up to N equal chunks.
 
 **Budget**, bytes that a rank sends in all: 2 (N - 1)/N n.
 """

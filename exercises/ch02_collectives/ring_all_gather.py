@@ -15,7 +15,7 @@
 
 **Rules**
 
-- Messages only: `dist.send`, `recv`, `isend`, `irecv`, `batch_isend_irecv`.
+- Communicate only with `dist.send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`.
 - Each rank sends to its right neighbour only: rank r to r + 1, the last rank to rank 0.
 - `x` does not change.
 

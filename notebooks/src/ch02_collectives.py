@@ -368,13 +368,13 @@ hang.reveal()
 #    `irecv` is filling.
 # 3. **Hand all messages over at once.** `batch_isend_irecv` takes a list of sends and receives.
 #
-# **On NCCL the second remedy is not safe.** There `isend` and `irecv` return at once too, but only
-# because they put the message into a queue of the GPU. If two ranks both queue a send to each other
-# and then a receive, each send waits for a receive that stands behind another send: a deadlock
-# ([NVIDIA/nccl#479](https://github.com/NVIDIA/nccl/issues/479)). The messages of one
-# `batch_isend_irecv` run as one group, in which they cannot block each other. Code that has to run
-# on both backends uses the third remedy. Here is how it is called; ranks 0 and 1, and ranks 2 and 3,
-# exchange a number:
+# **On NCCL the second remedy is not safe.** There `isend` and `irecv` return at once too, but they
+# only put the message into a queue of the GPU. If two ranks both queue a send to each other and then
+# a receive, each send can wait for a receive that is queued behind the other send: a deadlock
+# ([NVIDIA/nccl#479](https://github.com/NVIDIA/nccl/issues/479)). Small messages may pass, because
+# NCCL buffers them. The messages of one `batch_isend_irecv` run as one group, and in a group they do
+# not block each other (NCCL user guide, "Point-to-point communication"). So code for both backends
+# uses the third remedy. Here ranks 0 and 1 exchange a number, and ranks 2 and 3:
 
 # %%
 # %%ranks
@@ -477,8 +477,8 @@ rank_table(
 )
 
 # %% [markdown]
-# Halving-doubling is the best of the four in this table. But it needs a power of two, and its
-# partners are N/2, N/4, ... ranks apart: on a network whose links are shared they compete for them.
+# Halving-doubling is the best of the four in this table. But in its plain form it needs a power of
+# two, and it pairs ranks that are N/2, N/4, ... apart: where links are shared, these messages compete.
 #
 # **Does the model hold?** We test it on an emulated link: `Link` delays what the ranks really send,
 # as if each rank had its own link of this latency and bandwidth. A slow link is the best test,
@@ -560,10 +560,10 @@ rank_table(rows, caption="All-reduce on 4 ranks of this machine, no emulated lin
 
 # %% [markdown]
 # They do not agree. The ranks share the cores and the memory of one machine, so a message takes longer
-# when other ranks work at the same time, and in a ring all of them do. That is why the ring is no faster
-# than the naive way here: together the ranks move $2(N-1)\,n$ bytes in both cases. The ring wins
-# where every rank has its own link. So times of this machine say little about a cluster; the model
-# with the cluster's numbers says more.
+# when other ranks work at the same time, and in a ring all of them do. Together the ranks move
+# $2(N-1)\,n$ bytes in the naive all-reduce and in the ring, so on one shared memory the ring loses its
+# advantage; it needs a link per rank. Times of this machine therefore say little about a cluster. The
+# model with the cluster's numbers says more.
 #
 # **Exercises 5 to 7.** A broadcast in $\lceil\log_2 N\rceil$ rounds; an all-to-all; and the cost of
 # ring and tree as a function.
@@ -593,7 +593,7 @@ dtlearn.show_source(cost.step_seconds, docstring=False)
 # broadcast. A **double binary tree** has two trees, with half of the tensor in each. A rank that is a
 # leaf in one tree has children in the other, so all ranks send at full speed (Sanders, Speck and
 # Träff 2009). Each rank sends about $2n$ bytes, as in a ring, and the latency grows with $\log_2 N$.
-# NCCL has had this algorithm since version 2.4, for large numbers of GPUs.
+# NCCL has had trees for all-reduce since version 2.4, to keep the latency low at scale.
 
 # %% jupyter={"source_hidden": true}
 pieces = (1, 2, 4, 8, 16, 32, 64)
@@ -664,7 +664,7 @@ rank_table(
 )
 
 # %% [markdown]
-# The double tree is furthest above its model: it sends the most messages, 33 steps of them, and each
+# The double tree is furthest above its model. It sends the most messages, in 33 steps, and each message
 # costs CPU time that the model leaves out.
 #
 # ## 7. Bandwidth, and nccl-tests
@@ -698,8 +698,8 @@ rank_table(
 # it needs GPUs):
 #
 # ```
-# ./build/all_reduce_perf -b 8 -e 8G -f 2 -g 8              # one node, 8 GPUs, 8 bytes to 8 GB
-# mpirun -np 16 -N 8 ./build/all_reduce_perf -b 8 -e 8G -f 2 -g 1   # two nodes, a process per GPU
+# ./build/all_reduce_perf -b 8 -e 8G -f 2 -g 8     # one node, 8 GPUs, 8 bytes to 8 GB
+# mpirun -np 16 -N 8 ./build/all_reduce_perf -b 8 -e 8G -f 2 -g 1   # two nodes
 # ```
 #
 # Each line of the output is one size, with `time` in us, `algbw`, `busbw` and `#wrong` (the number of
@@ -834,8 +834,9 @@ rank_table(rows, caption="Model: each of 32 GPUs sends 1 GB to another GPU")
 
 # %% [markdown]
 # Schedulers therefore try to place a job in few racks, and rank order matters: ranks that
-# communicate most should be in one node, then in one rack. Google's TPUs have no such switches: each
-# chip is linked directly to its neighbours in a 2D or 3D torus, so that a ring runs along each axis.
+# communicate most should be in one node, then in one rack. Inside a slice Google's TPUs do without
+# such switches: each chip is linked to its neighbours in a 2D or 3D torus, and rings run along the
+# axes.
 #
 # ## 9. Where the libraries do it
 #
@@ -942,9 +943,10 @@ rank_table(
 
 # %% [markdown]
 # All-reduce, all-gather, reduce-scatter and all-to-all imply a barrier, because no rank can have its
-# result without data from every rank. The four rooted collectives do not: some ranks are done before
-# rank 3 has called, and which ones depends on the algorithm. If you need a barrier, call `barrier`.
-# (With NCCL even `all_reduce` returns to Python at once; it is the stream that waits.)
+# result without data from every rank. (This assumes that no part is empty.) Broadcast, scatter and
+# gather do not: some ranks returned before rank 3 had called. Which ranks wait depends on the
+# algorithm; that all of them waited in `reduce` is due to gloo's. If you need a barrier, call
+# `barrier`. With NCCL even `all_reduce` returns to Python at once: it is the stream that waits.
 #
 # **"All-reduce synchronises the data blocks, so that every rank has the same data."** It replaces
 # every rank's tensor by the *sum*. The operands are gone: in section 1 no rank can recover another

@@ -17,7 +17,7 @@ whose sizes differ by at most 1. What you write into a view is written into `x`.
 
 **Rules**
 
-- Messages only: `dist.send`, `recv`, `isend`, `irecv`, `batch_isend_irecv`.
+- Communicate only with `dist.send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`.
 - A rank sends at most 2 (N - 1)/N n bytes, where n is the size of `x`, rounded up to N equal
   chunks.
 

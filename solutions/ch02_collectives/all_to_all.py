@@ -3,8 +3,7 @@
 **Given** `parts`, a list of N tensors of the same shape and dtype. Part d is for rank d.
 
 **Return**, on rank r: a list of N new tensors. Entry s is part r of rank s; entry r is the rank's
-  own
-part r.
+own part r.
 
 **Example** with 2 ranks:
 
@@ -17,12 +16,11 @@ Seen as a table with a row per rank, the result is the transposed table.
 
 **Rules**
 
-- Messages only: `dist.send`, `recv`, `isend`, `irecv`, `batch_isend_irecv`, each with the rank at
-  the other end: no receive from any rank.
+- Communicate only with `dist.send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`. Name the
+  other rank in each call: a receive from any rank is not allowed.
 - `parts` does not change.
 - At most 3 (N - 1) messages may follow one another. N - 1 are enough if in each step every rank
-  sends
-  one part and receives one.
+  sends one part and receives one.
 
 **Budget**, bytes that a rank sends: (N - 1)/N n, where n is the size of all its parts.
 """

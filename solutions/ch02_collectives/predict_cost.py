@@ -1,9 +1,8 @@
 """Ring or tree: what does an all-reduce cost on a cluster that you do not have?
 
 A message of m bytes takes `alpha` + m / `beta` seconds: `alpha` is the latency in seconds, `beta`
-  the
-bandwidth of a link in bytes per second. The messages of one step run at the same time, each on its
-own link. Steps follow one another.
+the bandwidth of a link in bytes per second. The messages of one step run at the same time, each on
+its own link. Steps follow one another.
 
 | algorithm | steps | a rank sends in each |
 |---|---|---|
@@ -16,8 +15,7 @@ own link. Steps follow one another.
 
 - `"ring"`, `"tree"`: seconds for a tensor of `nbytes`.
 - `"crossover"`: the size in bytes at which both take the same time. Above it the ring is faster.
-  0.0
-  if the ring is never the slower one.
+  0.0 if the ring is never the slower one.
 
 **Example**: `predict_cost(4, 1000.0, alpha=1e-6, beta=1e9)`
 

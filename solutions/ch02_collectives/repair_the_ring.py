@@ -18,7 +18,7 @@ version that ends.
 
 **Rules**
 
-- Messages only: `dist.send`, `recv`, `isend`, `irecv`, `batch_isend_irecv`.
+- Communicate only with `dist.send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`.
 - `x` does not change.
 - While a tensor is being sent, nothing may be received into it.
 """

@@ -14,7 +14,7 @@ shape on all ranks. Different parts may have different shapes, and a part may be
 
 **Rules**
 
-- Messages only: `dist.send`, `recv`, `isend`, `irecv`, `batch_isend_irecv`.
+- Communicate only with `dist.send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`.
 - Each rank sends to its right neighbour only: rank r to r + 1, the last rank to rank 0.
 - `parts` does not change.
 
