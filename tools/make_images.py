@@ -119,8 +119,8 @@ IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
     ),
     "ch02_collectives/ring_all_reduce": (
         ring_all_reduce,
-        "Recorded ring all-reduce of four ranks on a circle, step by step: in three steps of reduce-scatter partial sums "
-        "travel around, and each rank ends with one complete chunk; after three steps of all-gather each has all four.",
+        "Recorded ring all-reduce of four ranks on a circle, step by step: after three steps of reduce-scatter each "
+        "rank has one complete chunk, after three steps of all-gather every rank has all four.",
     ),
     "ch03_data_parallel/sample_grid": (
         samples,
