@@ -46,7 +46,8 @@ from dtlearn.viz import (
 
 # %%
 years = dtlearn.predict(
-    "How many years does that take on one A100 at 40 % of its 312 TFLOP/s (dense, bf16)?",
+    "How many years does that take on one A100, at 40 % of its 312 TFLOP/s in "
+    "dense bf16?",
     unit="years",
     id="ch01.years",
 )
@@ -116,10 +117,10 @@ print(f"rank {rank} has seen {seen}")
 # uses it to decide who does what. This way of programming is called SPMD: single program, multiple data.
 #
 # A program called a **launcher** starts the processes and tells each one its place through environment variables. Our
-# ranks were told this:
+# ranks have these:
 
 # %%
-# %%ranks -o told
+# %%ranks -o places
 import os
 
 names = [
@@ -133,7 +134,7 @@ names = [
 {name: os.environ[name] for name in names}
 
 # %% jupyter={"source_hidden": true}
-rank_table(told, caption="The environment of each rank (one machine, 4 ranks)")
+rank_table(places, caption="The environment of each rank (one machine, 4 ranks)")
 
 # %% [markdown]
 # | name | meaning |
@@ -203,9 +204,9 @@ show(
         world_size=4,
         label="gloo on CPU, ranks meet through a file; rank 3 starts 0.3 s late",
     ),
-    alt="Store calls of four ranks during init_process_group. Ranks 0, 1 and 2 each set "
-    "their own key at once and then wait for key 3, which rank 3 sets 0.3 s later. "
-    "That write ends all three waits.",
+    alt="Store calls of four ranks during init_process_group. Ranks 0, 1 and 2 each "
+    "set their own key at once and then wait for key 3, which rank 3 sets 0.3 s "
+    "later. That write ends all three waits.",
 )
 
 # %% [markdown]
@@ -253,9 +254,9 @@ show(
         Exchange("Point-to-point: rank 0 sends to rank 1", messages, sent_values),
         Exchange("Collective: broadcast from rank 0", calls, cast_values),
     ),
-    alt="Two diagrams of four ranks that hold 10, 20, 30 and 40. On the left, rank 0 sends "
-    "10 to rank 1, and ranks 2 and 3 make no call. On the right, all four ranks call "
-    "broadcast, and afterwards all of them hold 10.",
+    alt="Two diagrams of four ranks that hold 10, 20, 30 and 40. On the left, rank 0 "
+    "sends 10 to rank 1, and ranks 2 and 3 make no call. On the right, all four ranks "
+    "call broadcast, and afterwards all of them hold 10.",
 )
 
 # %% [markdown]
@@ -264,7 +265,7 @@ show(
 
 # %%
 total = dtlearn.predict(
-    "Rank r holds the number r. What does rank 3 hold after an `all_reduce` on 4 ranks?",
+    "Rank r holds the number r. What does rank 3 hold after `all_reduce` on 4 ranks?",
     id="ch01.total",
 )
 
@@ -455,9 +456,10 @@ show(
         names={max(per_call): "gradients", 4: "loss"},
         title="Two training steps on 4 ranks",
     ),
-    alt="A lane for each of four ranks over time. In each of two steps, after short forward "
-    "and backward passes, every rank has an all_reduce of the gradients and one of the "
-    "loss, then a short optimizer step. Hollow bars, before the filled ones, are waiting.",
+    alt="A lane for each of four ranks over time. In each of two steps, after short "
+    "forward and backward passes, every rank has an all_reduce of the gradients and "
+    "one of the loss, then a short optimizer step. Hollow bars, before the filled "
+    "ones, are waiting.",
 )
 
 # %% [markdown]
@@ -607,9 +609,9 @@ import os
 print("a process with WORLD_SIZE =", os.environ.get("WORLD_SIZE"))
 
 # %% [markdown]
-# On a machine without a GPU there is one line: a single process was started, with no error, and it was told nothing. A
-# training script would have trained alone. Print the world size in every script that you run. (Under `torchrun` the
-# same script gets its two processes.)
+# On a machine without a GPU there is one line: a single process was started, without an error, and its environment says
+# nothing. A training script would have trained alone. Print the world size in every script that you run. (Under
+# `torchrun` the same script gets its two processes.)
 #
 # <details><summary>More launchers: Slurm, DeepSpeed, notebook_launcher</summary>
 #
@@ -681,9 +683,9 @@ if rank != 1:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 show(
-    timeline(stuck, title="Three ranks in a call that the fourth never made", ended=[1]),
-    alt="Four lanes. Ranks 0, 2 and 3 each have one all_reduce that starts and never returns; "
-    "rank 1 has no call and has ended.",
+    timeline(stuck, title="Three ranks wait for the call of the fourth", ended=[1]),
+    alt="Four lanes. Ranks 0, 2 and 3 each have one all_reduce that starts and never "
+    "returns; rank 1 has no call and has ended.",
 )
 
 # %% [markdown]

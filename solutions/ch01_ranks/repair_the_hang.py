@@ -24,7 +24,7 @@ import torch.distributed as dist
 
 
 def hangs(batches: list[torch.Tensor]) -> list[float]:
-    """The program as it was found. It is right if all ranks have equally many batches."""
+    """The program as it was found: right if all ranks have equally many batches."""
     sums = []
     for batch in batches:
         total = batch.sum()
