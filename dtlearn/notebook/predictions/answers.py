@@ -38,7 +38,7 @@ def find_answer(id: str) -> dict[str, str]:
 def explanation(id: str, entry: dict[str, str], values: dict[str, object]) -> str:
     """The entry's text with the values put in. Raises ValueError if it names one that is not there."""
     try:
-        return entry.get("explain", "").format(**values)
+        return entry["explain"].format(**values)
     except (LookupError, ValueError, TypeError) as error:
         there = ", ".join(values) or "none"
         raise ValueError(f"the explanation of {id} does not fit what reveal() was given ({there}): {error!r}") from None

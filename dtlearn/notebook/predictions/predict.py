@@ -30,11 +30,11 @@ class Prediction:
         question: what is asked.
         unit: unit of a number; "" for a choice.
         options: for a choice, the text or picture behind each letter; empty for a number.
-        id: of its entry in the answers file, such as "ch01.late"; "": `reveal` is told all.
+        id: of its entry in the answers file, such as "ch01.late".
         answer: the committed number or letter; None before that.
     """
 
-    def __init__(self, question: str, unit: str, options: Mapping[str, str | Picture], id: str = "") -> None:
+    def __init__(self, question: str, unit: str, options: Mapping[str, str | Picture], id: str) -> None:
         self.question, self.unit, self.options, self.id = question, unit, dict(options), id
         self.answer: float | str | None = None
         self.revealed = False
@@ -61,30 +61,28 @@ class Prediction:
         said = f"Committed: {self.words(self.answer)}. You can change it until the answer is shown."
         return f"{said} {keep(self.key, self.question, self.answer)}".rstrip() if is_live() else said
 
-    def reveal(self, actual: float | str | None = None, explain: str = "", **values: object) -> None:
+    def reveal(self, actual: float | str | None = None, **values: object) -> None:
         """Show the prediction beside what happened; folded away from whoever has not committed anything.
 
         Args:
             actual: the number, in this question's unit, or the letter of the right option; None: the letter in the
                 answers file.
-            explain: one or two sentences on why, for a question without an id; others have them in the answers file.
-            values: what the text in the answers file names: `flop=...` for "{flop:.2e}"; `actual` is there too.
+            values: what the explanation in the answers file names: `flop=...` for "{flop:.2e}"; `actual` is there too.
 
         Raises:
             ValueError: `actual` or `values` do not fit the question, or it has no entry in the answers file.
         """
         from IPython.display import display
 
-        entry = find_answer(self.id) if self.id else {}
+        entry = find_answer(self.id)
         actual = entry.get("choice") if actual is None else actual
         if actual is None:
             raise ValueError("reveal() needs the outcome")
-        explain = explanation(self.id, entry, {"actual": actual, **values}) if self.id else explain
-        paragraphs = [self.verdict(actual), explain] if explain else [self.verdict(actual)]
+        paragraphs = [self.verdict(actual), explanation(self.id, entry, {"actual": actual, **values})]
         rich, plain = "".join(f"<p>{_rich(p)}</p>" for p in paragraphs), "\n".join(paragraphs)
         if self.answer is not None:
             self.revealed = True
-        elif self.id or is_live():
+        else:
             lead = "<p>No prediction yet: commit one above, then run this cell again.</p>" if is_live() else ""
             rich = f"{lead}<details><summary>Show what happened without a prediction</summary>{rich}</details>"
             plain = "What happened is folded here, so that you can predict it first."
@@ -99,7 +97,7 @@ class Prediction:
             raise ValueError(f"the outcome must be a number of {self.unit or 'the question'}, not the text {actual!r}")
         was = self.words(actual)
         if self.answer is None:
-            return f"It was {was}." if self.id else f"It was {was}. No prediction was committed."
+            return f"It was {was}."
         if self.options:
             same = self.answer == actual
             return f"You chose {self.words(self.answer)}" + (", and so it was." if same else f"; it was {was}.")
@@ -169,26 +167,20 @@ def _kept_answer(p: Prediction) -> float | str | None:
 class _Predict:
     """`predict(...)` asks for a number, `predict.choice(...)` for one of several texts or pictures."""
 
-    def __call__(self, question: str, kind: str = "number", unit: str = "", id: str = "") -> Prediction:
+    def __call__(self, question: str, unit: str = "", *, id: str) -> Prediction:
         """Ask for a number and show the question in the running cell.
 
         Args:
             question: what is asked.
-            kind: "number"; for a choice call `predict.choice`.
             unit: "bytes" and "seconds" are read with their prefixes ("4 MB", "20 ms"); others are shown as they are.
             id: of its entry in the answers file, such as "ch01.length".
 
         Returns:
             The question; call its `reveal` in a later cell.
-
-        Raises:
-            ValueError: another kind.
         """
-        if kind != "number":
-            raise ValueError(f"kind={kind!r}: predict() asks for a number; use predict.choice() for a choice")
         return self._shown(Prediction(question, unit, {}, id))
 
-    def choice(self, question: str, options: Mapping[str, str | Picture], id: str = "") -> Prediction:
+    def choice(self, question: str, options: Mapping[str, str | Picture], *, id: str) -> Prediction:
         """Ask for one of several texts or pictures and show the question in the running cell.
 
         Args:

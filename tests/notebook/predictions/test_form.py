@@ -10,14 +10,15 @@ def live(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DTLEARN_HEADLESS", "0")
     monkeypatch.setattr("IPython.display.display", lambda *_, **__: None)
+    monkeypatch.setattr("dtlearn.notebook.predictions.predict.find_answer", lambda id: {"explain": f"Why {id}."})
 
 
 def ask():
-    return Prediction("How many?", "bytes", {})
+    return Prediction("How many?", "bytes", {}, "ch01.sent")
 
 
 def choose():
-    return Prediction("Which?", "", {"A": "a ring", "B": "a tree"})
+    return Prediction("Which?", "", {"A": "a ring", "B": "a tree"}, "ch01.which")
 
 
 def parts(p):
