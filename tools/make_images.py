@@ -15,13 +15,12 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from dtlearn.data_parallel.measure import Workload, record_on_rank
+from dtlearn.data_parallel.measure import Workload, fastest, record_on_rank
 from dtlearn.data_parallel.samples.sampler import EvaluationSampler, shard_indices
 from dtlearn.models.train_digits import train
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksDisagree
 from dtlearn.runtime.link.link import Link
-from dtlearn.runtime.record.training_steps import part
 from dtlearn.runtime.rendezvous import record_rendezvous
 from dtlearn.viz import (
     bucket_timeline,
@@ -95,10 +94,10 @@ def samples() -> Figure:
 def buckets() -> Figure:
     work, kinds = Workload(batch=144, bucket_cap_mb=4), ("naive", "ours")
     options = {"device": "cpu", "record": True, "link": Link.named("1 Gb/s")}
-    record = run_ranks(record_on_rank, 2, work, kinds, **options).record
+    record = run_ranks(record_on_rank, 2, work, kinds, 3, **options).record
     names = {"naive": "one by one", "ours": "in buckets"}
     title = "One training step: gradients averaged one by one, and in buckets"
-    return bucket_timeline({names[kind]: part(record, kind) for kind in kinds}, title)
+    return bucket_timeline({names[kind]: fastest(record, kind) for kind in kinds}, title)
 
 
 # Name -> what draws it, and what it shows in words.

@@ -22,6 +22,8 @@ from dtlearn.data_parallel.naive import NaiveDataParallel
 from dtlearn.models.in_turns import Times, difference, time_in_turns
 from dtlearn.models.mlp import MLP
 from dtlearn.runtime.device import device, finish
+from dtlearn.runtime.record.record import Record
+from dtlearn.runtime.record.training_steps import part, recorded_steps
 from dtlearn.runtime.recording.phases import phase
 
 LOCAL = "local"
@@ -91,16 +93,33 @@ def time_on_rank(work: Workload, rounds: int, kinds: Sequence[str] = KINDS) -> T
     return time_in_turns({kind: _step(work, kind) for kind in kinds}, rounds, _WARM)
 
 
-def record_on_rank(work: Workload, kinds: Sequence[str] = KINDS[1:]) -> None:
-    """On each rank of a recorded run: one step of every kind, in a phase of its name; see `runtime.exposed.part`."""
+def record_on_rank(work: Workload, kinds: Sequence[str] = KINDS[1:], rounds: int = 1) -> None:
+    """On each rank of a recorded run: steps of every kind, in turns, each in a phase; see `fastest`."""
     steps = {kind: _step(work, kind) for kind in kinds}
-    for kind, step in steps.items():
+    for step in steps.values():
         for _ in range(_WARM):
             step()
-        dist.barrier()
-        with phase(kind):
-            step()
-            finish()
+    for number in range(rounds):
+        for kind, step in steps.items():
+            dist.barrier()
+            with phase(kind if rounds == 1 else f"{kind}, round {number}"):
+                step()
+                finish()
+
+
+def fastest(record: Record, kind: str) -> Record:
+    """The fastest recorded step of a kind, by its slowest rank: on a busy machine, the one that was disturbed least.
+
+    Raises:
+        ValueError: no step of that kind was recorded.
+    """
+    names = sorted({s.phase for s in record.spans if s.phase.partition(", round ")[0] == kind})
+    if not names:
+        raise ValueError(f"this record has no step of the kind {kind!r}")
+    rounds = [part(record, name) for name in names]
+    return min(
+        rounds, key=lambda one: max(s.seconds for rank in range(one.world_size) for s in recorded_steps(one, rank))
+    )
 
 
 def batch_for(work: Workload, seconds: float) -> int:

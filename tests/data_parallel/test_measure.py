@@ -11,6 +11,7 @@ from dtlearn.data_parallel.measure import (
     _best_backward,
     added,
     batch_for,
+    fastest,
     record_on_rank,
     samples_in,
     time_on_rank,
@@ -19,7 +20,9 @@ from dtlearn.data_parallel.measure import (
 from dtlearn.models.mlp import MLP
 from dtlearn.models.reference import num_parameters
 from dtlearn.runtime.link.link import Link
-from dtlearn.runtime.record.training_steps import arrival, part, recorded_steps
+from dtlearn.runtime.record.event import Span
+from dtlearn.runtime.record.record import merge
+from dtlearn.runtime.record.training_steps import arrival, recorded_steps
 from dtlearn.runtime.run import run_ranks
 
 SMALL = Workload((64, 64, 64), batch=8, bucket_cap_mb=0.01)
@@ -62,7 +65,7 @@ def test_a_recorded_step_of_each_kind():
     calls = {}
     for kind in KINDS[1:]:
         for rank in range(2):
-            (step,) = recorded_steps(part(record, kind), rank)
+            (step,) = recorded_steps(fastest(record, kind), rank)
             assert [s.phase for s in step.spans] == ["forward", "backward", "step"]
             calls[kind] = [event.nbytes for event in step.buckets]
             assert 0 < step.exposed_seconds < step.seconds
@@ -73,6 +76,17 @@ def test_a_recorded_step_of_each_kind():
     layer = 4 * (64 * 64 + 64)
     assert calls["naive"] == [4 * 64 * 64, 4 * 64] * 2
     assert calls["ours"] == calls["torch's"] == [layer, layer]
+
+
+def test_of_several_rounds_the_fastest_is_taken():
+    spans = [
+        Span(r, "forward", n * 100 + 1, n * 100 + 1 + t) for r in (0, 1) for n, t in enumerate((30, 10 + 5 * r, 20))
+    ]
+    spans += [Span(r, f"ours, round {n}", n * 100, n * 100 + 50) for r in (0, 1) for n in range(3)]
+    record = merge(2, [[], []], "", spans)
+    assert [(s.rank, s.start_ns, s.end_ns) for s in fastest(record, "ours").spans] == [(0, 101, 111), (1, 101, 116)]
+    with pytest.raises(ValueError, match="no step of the kind 'naive'"):
+        fastest(record, "naive")
 
 
 def test_all_ranks_choose_the_same_batch():

@@ -66,10 +66,10 @@ def steps_over_batch(
         if predicted:
             ax.plot(batches, line, color=_PREDICTED, lw=2, label=prediction)
         for batch, (least, most) in (spread or {}).items():
-            ax.plot([batch, batch], [least, most], color=INK, lw=2, solid_capstyle="butt", zorder=3)
+            ax.plot([batch, batch], [least, most], "_-", color=INK, lw=1.2, ms=16, mew=1.2, zorder=3)
         several = "measured: median and range" if spread else "measured"
         ax.plot(
-            list(points), list(points.values()), "D", color=INK, ms=6, mec="white", mew=0.8, label=several, zorder=4
+            list(points), list(points.values()), "D", color=INK, ms=5, mec="white", mew=0.8, label=several, zorder=4
         )
         ax.set(xscale="log", yscale="log", xlabel="batch size (samples)", ylabel="steps to the loss")
         if critical_batch is not None:
