@@ -94,7 +94,7 @@ def samples() -> Figure:
 def buckets() -> Figure:
     work, kinds = Workload(batch=144, bucket_cap_mb=4), ("naive", "ours")
     options = {"device": "cpu", "record": True, "link": Link.named("1 Gb/s")}
-    record = run_ranks(record_on_rank, 2, work, kinds, 3, **options).record
+    record = run_ranks(record_on_rank, 2, work, kinds, 5, **options).record
     names = {"naive": "one by one", "ours": "in buckets"}
     title = "One training step: gradients averaged one by one, and in buckets"
     return bucket_timeline({names[kind]: fastest(record, kind) for kind in kinds}, title)

@@ -587,7 +587,7 @@ dtlearn.show_source(evaluation.evaluate, docstring=False)
 # processors are idle. Here is one step of two ranks, with an **emulated link** of 1 Gb/s between them: the calls
 # really wait as long as they would there. The model is an MLP of 2.6 million parameters in ten layers. The batch size
 # is chosen such that forward and backward together take about as long as the communication, on whatever machine this
-# is. Of three recorded steps the fastest is drawn, here and below.
+# is. Of five recorded steps the fastest is drawn, here and below.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 gigabit = dtlearn.Link.named("1 Gb/s")
@@ -599,7 +599,7 @@ batch = dtlearn.run_ranks(measure.batch_for, 2, trial, backward, device="cpu")[0
 work = measure.Workload(layers, batch, bucket_cap_mb=1)
 ways = ("naive", "ours", measure.TORCH)
 steps = dtlearn.run_ranks(
-    measure.record_on_rank, 2, work, ways, 3, record=True, link=gigabit, device="cpu"
+    measure.record_on_rank, 2, work, ways, 5, record=True, link=gigabit, device="cpu"
 ).record
 one_by_one = measure.fastest(steps, "naive")
 show(
@@ -664,7 +664,7 @@ model(torch.randn(8, 64).to(device)).sum().backward()
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 six, ours = measure.Workload((512,) * 7, batch, bucket_cap_mb=2), ("ours",)
 overlapped = dtlearn.run_ranks(
-    measure.record_on_rank, 2, six, ours, 3, record=True, link=gigabit, device="cpu"
+    measure.record_on_rank, 2, six, ours, 5, record=True, link=gigabit, device="cpu"
 ).record
 show(
     ddp_picture(
