@@ -596,33 +596,27 @@ dtlearn.show_source(cost.step_seconds, docstring=False)
 # NCCL has had trees for all-reduce since version 2.4, to keep the latency low at scale.
 
 # %% jupyter={"source_hidden": true}
-pieces = (1, 2, 4, 8, 16, 32, 64)
-double_trees = [tree.double_all_reduce(64, k) for k in pieces]
+pieces = (1, 2, 4, 8, 16, 32)
+double_trees = {k: cost.plan_line(tree.double_all_reduce(64, k), link) for k in pieces}
 
 
 def model_us(plan, nbytes):
     return 1e6 * cost.plan_seconds(plan, nbytes, link)
 
 
-def best_double_tree(nbytes):
-    """Microseconds with the best number of pieces, and that number."""
-    times = [model_us(plan, nbytes) for plan in double_trees]
-    return min(zip(times, pieces, strict=True))
-
-
-rank_table(
-    [
+rows = []
+for label, n in {"1 kB": 1e3, "1 MB": 1e6, "100 MB": 1e8}.items():
+    best, k = min((1e6 * (a + b * n), k) for k, (a, b) in double_trees.items())
+    rows.append(
         {
             "size": label,
             "ring": f"{model_us(plans['ring'], n):,.0f} us",
             "tree, not pipelined": f"{model_us(plans['tree'], n):,.0f} us",
-            "double tree": f"{best_double_tree(n)[0]:,.0f} us",
-            "pieces of each half": best_double_tree(n)[1],
+            "double tree": f"{best:,.0f} us",
+            "pieces of each half": k,
         }
-        for label, n in {"1 kB": 1e3, "1 MB": 1e6, "100 MB": 1e8}.items()
-    ],
-    caption="Model: all-reduce on 64 ranks, links of 5 us and 12.5 GB/s",
-)
+    )
+rank_table(rows, caption="Model: all-reduce on 64 ranks, links of 5 us and 12.5 GB/s")
 
 # %% [markdown]
 # Our double tree follows a simple greedy schedule and reaches 70% of the bandwidth that is possible
