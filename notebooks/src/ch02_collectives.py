@@ -132,9 +132,9 @@ rank_table(
 
 # %%
 # %%ranks
-is_new = hasattr(dist, "all_gather_single")  # torch 2.13 and later
-all_gather_one = dist.all_gather_single if is_new else dist.all_gather_into_tensor
-reduce_scatter_one = dist.reduce_scatter_single if is_new else dist.reduce_scatter_tensor
+new = hasattr(dist, "all_gather_single")  # torch 2.13 and later
+all_gather_one = dist.all_gather_single if new else dist.all_gather_into_tensor
+reduce_scatter_one = dist.reduce_scatter_single if new else dist.reduce_scatter_tensor
 whole, part = torch.empty(4), torch.empty(1)
 all_gather_one(whole, mine[:1])
 reduce_scatter_one(part, mine)
