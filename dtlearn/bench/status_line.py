@@ -1,4 +1,4 @@
-"""One line on the terminal that says what a command is at, and goes away when it is done: some take minutes."""
+"""What a command is at: a line on the terminal that goes away when it is done. Some take minutes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 _EVERY = 0.5  # seconds
 _text = ""
+_log = ""  # without a terminal: the name of what runs, for lines that stay
 
 
 def show_line(text: str) -> None:
@@ -22,11 +23,18 @@ def say(text: str) -> None:
     """What is measured from here on."""
     global _text
     _text = text
+    if _log and text:
+        print(f"{_log}: {text}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def status_line(name: str) -> Iterator[None]:
-    """Keep the line up to date while the block runs, with the seconds, then take it away."""
+    """Keep the line up to date while the block runs, with the seconds, then take it away.
+
+    Without a terminal, as in a log, each stage is a line of its own.
+    """
+    global _log
+    _log = "" if sys.stderr.isatty() else name
     say("")
     begun, over = time.monotonic(), threading.Event()
 
@@ -43,3 +51,4 @@ def status_line(name: str) -> Iterator[None]:
         over.set()
         drawer.join()
         show_line("")
+        _log = ""

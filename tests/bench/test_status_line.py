@@ -24,12 +24,13 @@ def test_it_says_what_is_measured_and_goes(monkeypatch):
         say("")
     assert "\r\x1b[Kbench fake: round 1 of 2 (0 s)" in terminal.getvalue()
     assert terminal.getvalue().endswith("\r\x1b[K")
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
 
 
-def test_without_a_terminal_nothing_is_said(monkeypatch, capsys):
-    monkeypatch.setattr(status_line, "_EVERY", 0.01)
+def test_without_a_terminal_each_stage_is_a_line(capsys):
     with status_line.status_line("bench fake"):
         say("round 1 of 2")
-        time.sleep(0.05)
-    assert capsys.readouterr() == ("", "")
+        say("round 2 of 2")
+        say("")
+    say("nothing runs")
+    assert capsys.readouterr() == ("", "bench fake: round 1 of 2\nbench fake: round 2 of 2\n")

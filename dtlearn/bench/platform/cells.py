@@ -40,7 +40,8 @@ class CellsResult(Result):
         first_start: of the first world of the process, which loads torch in the agent.
         start: of a world once the agent is warm.
         cells: {kind of cell: time of each}, warm-up left out.
-        peer: the same of ipyparallel's engines, measured in turn with ours; {} where it is not installed.
+        peer: the same of ipyparallel's engines, measured in turn with ours; {} where there are none.
+        no_peer: why there are none; "" if there are.
     """
 
     ranks: int
@@ -48,6 +49,7 @@ class CellsResult(Result):
     start: float
     cells: dict[str, tuple[float, ...]]
     peer: dict[str, tuple[float, ...]]
+    no_peer: str
     machine: str
 
 
@@ -59,12 +61,10 @@ def measure(ranks: int, cells: int) -> CellsResult:
     world.stop()
     say("a second start")
     world, start = _start(ranks)
-    engines = None
+    engines, no_peer = None, ""
     try:
-        if ipyparallel_cells.installed():
-            say("ipyparallel's start")
-            engines = ipyparallel_cells.Engines(ranks)
-            engines.seconds(_SETUP)
+        say(f"{ipyparallel_cells.NAME}'s start")
+        engines, no_peer = _peer(ranks)
         _execute(world, _SETUP)
         totals = world.gather("total.item()")
         if set(totals) != {ranks * (ranks + 1) / 2}:
@@ -80,7 +80,22 @@ def measure(ranks: int, cells: int) -> CellsResult:
         world.stop()
         if engines is not None:
             engines.close()
-    return CellsResult(ranks, first_start, start, ours, theirs if engines else {}, machine)
+    return CellsResult(ranks, first_start, start, ours, theirs if engines else {}, no_peer, machine)
+
+
+def _peer(ranks: int) -> tuple[ipyparallel_cells.Engines | None, str]:
+    """The peer's engines, ready for cells; or why there are none."""
+    if not ipyparallel_cells.installed():
+        return None, f"To compare: {ipyparallel_cells.INSTALL}"
+    engines = None
+    try:
+        engines = ipyparallel_cells.Engines(ranks)
+        engines.seconds(_SETUP)
+    except ipyparallel_cells.PeerError as error:
+        if engines is not None:
+            engines.close()
+        return None, f"Not compared: {error}"
+    return engines, ""
 
 
 def table(result: CellsResult) -> str:
@@ -96,7 +111,7 @@ def table(result: CellsResult) -> str:
     count = max(map(len, result.cells.values()))
     head = f"{result.ranks} persistent ranks (CPU, gloo), {count} cells of each kind after {_WARM_UP} to warm up"
     lines = [head, "", aligned(rows), "", f"{result.machine}; timings are noisy: quote the median."]
-    return "\n".join(lines if result.peer else [*lines, f"To compare: {ipyparallel_cells.INSTALL}"])
+    return "\n".join([*lines, result.no_peer] if result.no_peer else lines)
 
 
 def values(result: CellsResult) -> dict[str, Any]:

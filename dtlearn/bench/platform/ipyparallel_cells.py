@@ -12,9 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ...runtime.machine.processes import descendants, start_time
+from ...runtime.errors import DtlearnError
+from ...runtime.machine.processes import descendants
 
 NAME, INSTALL = "ipyparallel", "pip install ipyparallel: then its engines run the same cells, in turn with ours."
+_PATIENCE = 60.0  # seconds for the engines to come, and for each cell
 _JOIN = """
 import torch
 import torch.distributed as dist
@@ -23,43 +25,74 @@ dist.init_process_group("gloo", store=dist.FileStore(store, ranks), rank=rank, w
 """
 
 
+class PeerError(DtlearnError):
+    """The peer did not come, or did not go on: one line that says so."""
+
+
 def installed() -> bool:
     return importlib.util.find_spec(NAME) is not None
 
 
 class Engines:
-    """A cluster of engines on this machine, in one process group as our ranks are. `close()` ends it."""
+    """A cluster of engines on this machine, in one process group as our ranks are. `close()` ends it.
+
+    Raises:
+        PeerError: they did not come in time.
+    """
 
     def __init__(self, ranks: int) -> None:
         import ipyparallel
 
         self._folder = tempfile.TemporaryDirectory()
         before = set(descendants(os.getpid()))
-        self._started: dict[int, int | None] = {}
-        self._cluster: Any = ipyparallel.Cluster(
-            n=ranks, profile_dir=self._folder.name, log_level=logging.ERROR, engines="local"
-        )
+        self._started = set[int]()
+        self._client: Any = None
         try:
-            self._client: Any = self._cluster.start_and_connect_sync()
+            cluster: Any = ipyparallel.Cluster(
+                n=ranks,
+                profile_dir=self._folder.name,
+                log_level=logging.ERROR,
+                engines="local",
+                engine_timeout=_PATIENCE,
+                shutdown_atexit=False,  # `close` does it
+            )
+            self._client = cluster.start_and_connect_sync()
             self._view: Any = self._client[:]
-            self._view.scatter("rank", list(range(ranks)), flatten=True, block=True)
-            self._view.push({"store": str(Path(self._folder.name, "store")), "ranks": ranks}, block=True)
+            self._wait(self._view.scatter("rank", list(range(ranks)), flatten=True, block=False))
+            self._wait(self._view.push({"store": str(Path(self._folder.name, "store")), "ranks": ranks}, block=False))
             self.seconds(_JOIN)
-            self._started = {pid: start_time(pid) for pid in set(descendants(os.getpid())) - before}
-        except BaseException:
+            self._started = set(descendants(os.getpid())) - before
+        except BaseException as error:
+            self._started = set(descendants(os.getpid())) - before
             self.close()
-            raise
+            if isinstance(error, PeerError) or not isinstance(error, Exception):
+                raise
+            raise PeerError(f"{NAME}'s engines did not come: {_line(error)}") from error
 
     def seconds(self, code: str) -> float:
-        """Time of one cell on all engines."""
+        """Time of one cell on all engines. Raises PeerError: it failed, or took too long."""
         begun = time.perf_counter()
-        self._view.execute(code, block=True)
+        self._wait(self._view.execute(code, block=False))
         return time.perf_counter() - begun
 
+    def _wait(self, answers: Any) -> None:
+        try:
+            answers.get(_PATIENCE)
+        except Exception as error:
+            late = type(error).__name__ == "TimeoutError"  # ipyparallel's, which is no subclass of Python's
+            words = f"no answer within {_PATIENCE:.0f} s" if late else _line(error)
+            raise PeerError(f"{NAME}'s engines did not go on: {words}") from error
+
     def close(self) -> None:
-        self._cluster.stop_cluster_sync()
-        for pid, begun in self._started.items():  # the guards of its engines stay for seconds
+        """End all that was started, at once: its own way to stop takes seconds, or never ends."""
+        if self._client is not None:
+            self._client.close()
+        for pid in self._started.intersection(descendants(os.getpid())):
             with contextlib.suppress(ProcessLookupError):
-                if begun is not None and start_time(pid) == begun:
-                    os.kill(pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
         self._folder.cleanup()
+
+
+def _line(error: Exception) -> str:
+    """What went wrong, in one line; the second of ipyparallel's own has the first engine's error."""
+    return " ".join(str(error).split("\n")[:2])[:200].strip(" :") or type(error).__name__

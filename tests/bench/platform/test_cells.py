@@ -1,12 +1,15 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from dtlearn import cli
 from dtlearn.bench.platform import cells
 from dtlearn.bench.platform.cells import CellsResult
+from dtlearn.bench.platform.ipyparallel_cells import INSTALL, PeerError
 
 OURS = {"empty cell": (0.013, 0.010, 0.021), "1 MiB all-reduce cell": (0.026, 0.02, 0.03)}
-RESULT = CellsResult(4, 3.39, 0.364, OURS, {}, "2 cores")
+RESULT = CellsResult(4, 3.39, 0.364, OURS, {}, f"To compare: {INSTALL}", "2 cores")
 
 
 def test_table():
@@ -26,7 +29,7 @@ def test_table():
 
 
 def test_the_peer_stands_below_ours():
-    lines = cells.table(replace(RESULT, peer={name: (0.02, 0.01, 0.03) for name in OURS})).splitlines()
+    lines = cells.table(replace(RESULT, peer={name: (0.02, 0.01, 0.03) for name in OURS}, no_peer="")).splitlines()
     below = lines[lines.index(next(line for line in lines if line.startswith("empty cell"))) + 1]
     assert below.split() == ["of", "ipyparallel", "20", "ms", "10", "ms", "30", "ms"]
     assert lines[-1].startswith("2 cores")
@@ -44,3 +47,26 @@ def test_a_real_small_bench(capsys):
     assert measured["ranks"] == 2
     assert 0 < measured["start"] < 20
     assert all(0 < times["median"] < 5 for times in measured["cells"].values())
+
+
+@pytest.mark.parametrize("fails", ["start", "first cell"])
+def test_a_peer_that_does_not_come_is_said_in_one_line(monkeypatch, fails):
+    closed = []
+
+    class Engines:
+        def __init__(self, ranks):
+            if fails == "start":
+                raise PeerError("they did not come")
+
+        def seconds(self, code):
+            raise PeerError("they did not come")
+
+        def close(self):
+            closed.append(self)
+
+    monkeypatch.setattr("dtlearn.bench.platform.ipyparallel_cells.installed", lambda: True)
+    monkeypatch.setattr("dtlearn.bench.platform.ipyparallel_cells.Engines", Engines)
+    engines, words = cells._peer(2)
+    assert (engines, words) == (None, "Not compared: they did not come")
+    assert len(closed) == (fails == "first cell")
+    assert cells.table(replace(RESULT, no_peer=words)).splitlines()[-1] == words
