@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dtlearn.runtime.words import columns
+
+_WIDTH = 110  # characters of a caption beside the file browser in a window of 1280 pixels
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,9 @@ class Table:
             first = cell("th", ' scope="row"', row[0], self.numeric[0])
             rest = "".join(cell("td", "", c, r) for c, r in zip(row[1:], self.numeric[1:], strict=True))
             body.append(f"<tr>{first}{rest}</tr>")
-        caption = f'<caption style="text-align:left;white-space:nowrap">{html.escape(self.caption)}</caption>'
+        # A caption is as wide as its table unless it may not wrap; then a long one scrolls the page sideways.
+        lines = "<br>".join(html.escape(line) for line in textwrap.wrap(self.caption, _WIDTH))
+        caption = f'<caption style="text-align:left;white-space:nowrap">{lines}</caption>'
         return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 

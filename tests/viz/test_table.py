@@ -40,3 +40,9 @@ def test_rows_must_agree():
         rank_table([{"a": 1}, {"b": 1}], "x")
     with pytest.raises(ValueError, match="at least one row"):
         rank_table([], "x")
+
+
+def test_a_long_caption_has_several_lines():
+    caption = rank_table(ROWS, "medians & more " * 12)._repr_html_().partition("</caption>")[0].partition(">")[2]
+    lines = caption.partition(">")[2].split("<br>")
+    assert len(lines) == 2 and " ".join(lines) == ("medians &amp; more " * 12).strip()
