@@ -559,7 +559,7 @@ main([])
 # ```python
 # dist.init_process_group()        # reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
 # ...                              # train
-# dist.destroy_process_group()     # closes its connections; NCCL warns if a script leaves it out
+# dist.destroy_process_group()     # close the connections; NCCL warns without it
 # ```
 #
 # **Several machines.** Run one `torchrun` on each, with the same `--master-addr` and its own `--node-rank`:
