@@ -59,7 +59,7 @@ def ddp_picture(
         fig = new_figure(height=4.6)
         ax = fig.add_subplot()
         colors = phase_colors(record)
-        _column(ax, _BACKWARD, 0, (computed - begin) / total, colors["backward"], "backward")
+        _column(ax, _BACKWARD, 0, (computed - begin) / total, colors["backward"], "")
         middles = _model(ax, plan, names, nbytes)
         for bucket, middle, (launched, moves, end) in zip(plan, middles, times, strict=True):
             _arrow(ax, (sum(_BUCKETS), middle), (_BACKWARD[0], launched / total))
@@ -74,7 +74,7 @@ def ddp_picture(
         for at, words in (
             (_LAYERS, "1. layers, in the\norder of backward"),
             (_BUCKETS, "2. buckets: gradients\nthat are sent together"),
-            (_BACKWARD, "3. launched\nduring backward"),
+            (_BACKWARD, "3. backward,\nwith launches"),
             (_LINK, "4. all-reduce\non the link"),
         ):
             ax.text(at[0] + at[1] / 2, -0.03, words, ha="center", va="bottom", size=9, weight="bold")
