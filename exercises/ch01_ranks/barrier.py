@@ -14,8 +14,7 @@ Example with 3 ranks, where rank 1 is late:
 - Use only `send`, `recv`, `isend` and `irecv` of `dist`.
 - It must work for any number of ranks, 1 included, and several times in a row with another rank late each time.
 - A send may return before it is received: only what a rank *receives* tells it who has come.
-- Budget, in messages sent by the busiest of N ranks: good is at most N - 1, or 2 if that is more; optimal is log2(N),
-  rounded up.
+- Budget, in messages sent by the busiest of N ranks: good is at most max(2, N - 1), optimal is log2(N) rounded up.
 """
 
 import torch

@@ -10,7 +10,7 @@
 #
 # - say why training is distributed, and estimate when more machines stop helping;
 # - explain what a rank is, and how ranks find each other;
-# - train on many ranks to the same loss as on one;
+# - train one model on many ranks, and check that the result is right;
 # - start a job with `torchrun` on one machine or several;
 # - find the cause when a job hangs.
 #
@@ -59,8 +59,8 @@ years.reveal(round(seconds / (365.25 * 86400)), flop=flop, days=seconds / 1024 /
 
 # %% [markdown]
 # **Memory.** Mixed-precision training with Adam needs 16 bytes per parameter (Rajbhandari et al. 2020, arXiv
-# 1910.02054). For GPT-3 that is 2.8 TB before any activation is stored; an H200 has 141 GB. Chapters 8 and 9 do this
-# calculation in detail.
+# 1910.02054). For GPT-3 that is 2.8 TB before any activation is stored, of which the fp32 weights are 700 GB; an H200
+# has 141 GB. Chapters 8 and 9 do this calculation in detail.
 #
 # So large models are trained by many processes on many GPUs. These processes must communicate in every step, and
 # communication takes time. Section 5 estimates how much; most of this course is about reducing it.
@@ -75,7 +75,7 @@ world
 
 # %% [markdown]
 # The line says which *backend* carries their messages and on which devices they run: NCCL if every rank has a GPU of
-# its own, otherwise gloo on the CPU (section 4 explains both). Nothing else in this chapter depends on it.
+# its own, otherwise gloo on the CPU (section 4 explains both). The cells of this chapter are the same for either.
 #
 # A cell that begins with `%%ranks` runs in all four processes. Any other cell runs in the notebook's own process. A
 # `%%ranks` cell finds these names:
@@ -89,7 +89,7 @@ world
 #
 # With `-o NAME` the notebook gets a list `NAME`: the value of the cell's last line on rank 0, on rank 1, and so on.
 #
-# Each process runs the same code. Are they one program or four?
+# Each process runs the same code. Do the processes share their variables?
 
 # %%
 length = dtlearn.predict(
@@ -219,17 +219,18 @@ show(
 #
 # Three classic failures happen here:
 #
-# - **A rank never starts.** All others wait until the store's time limit.
+# - **A rank never starts.** All others wait until the `timeout` of `init_process_group` is over.
 # - **Two jobs on one machine use the same `MASTER_PORT`.** In our trial with gloo, rank 0 of the second job failed with
 #   `EADDRINUSE`. Another of its ranks reached the first job's store, read the first job's addresses, and failed later
 #   with a message about a lost connection.
-# - **A host name resolves to 127.0.0.1.** A second machine then looks for its peers on itself.
+# - **A host name resolves to 127.0.0.1.** With gloo the ranks there publish this address, and a rank on another
+#   machine then looks for them on its own machine.
 #
 # ## 4. Communication
 #
 # Ranks share no memory, so a rank must send whatever another rank needs. There are two kinds of operations. In a
 # **point-to-point** operation one rank sends and one receives; the others make no call. A **collective** is called by
-# every rank of a group.
+# every rank of a group. Both are drawn here from recorded calls: a `%%ranks` cell with `--record NAME` keeps its calls.
 
 # %% jupyter={"source_hidden": true}
 # %%ranks --record messages -o sent_values
@@ -242,7 +243,7 @@ elif rank == 1:
 f"{before:g}", f"{number.item():g}"
 
 # %% jupyter={"source_hidden": true}
-# %%ranks --record calls -o cast_values
+# %%ranks --record calls -o broadcast_values
 number = torch.tensor([10.0 * (rank + 1)], device=device)
 before = number.item()
 dist.broadcast(number, src=0)
@@ -252,7 +253,7 @@ f"{before:g}", f"{number.item():g}"
 show(
     exchange(
         Exchange("Point-to-point: rank 0 sends to rank 1", messages, sent_values),
-        Exchange("Collective: broadcast from rank 0", calls, cast_values),
+        Exchange("Collective: broadcast from rank 0", calls, broadcast_values),
     ),
     alt="Two diagrams of four ranks that hold 10, 20, 30 and 40. On the left, rank 0 "
     "sends 10 to rank 1, and ranks 2 and 3 make no call. On the right, all four ranks "
@@ -280,12 +281,12 @@ total.reveal(sums[3])
 
 # %% [markdown]
 # **Exercise 2.** A sum is all you need to compute a mean, even when ranks hold different amounts of data. The obvious
-# solution is wrong, and its result looks right.
+# solution is wrong, but its result looks plausible.
 
 # %% exercise="ch01.mean_over_uneven"
 
 # %% [markdown]
-# **Point-to-point.** `dist.send(tensor, dst)` on one rank goes with `dist.recv(tensor, src)` on the other, which
+# **Point-to-point.** `dist.send(tensor, dst)` on one rank is matched by `dist.recv(tensor, src)` on the other, which
 # overwrites its tensor. With `-r 0,1` a cell runs on ranks 0 and 1 only.
 
 # %%
@@ -316,7 +317,9 @@ else:
 # | MPI | what the MPI library was built for | its own network | clusters with their own MPI; PyTorch must be built with it |
 #
 # All three are called through the same functions, so what you learn on a laptop carries over to a cluster. The
-# documentation of `torch.distributed` has a table of the functions that each backend supports.
+# documentation of `torch.distributed` has a table of the functions that each backend supports. Other devices have
+# backends of their own, with the same functions: `xccl` for Intel's GPUs, `hccl` for Huawei's NPUs, `xla` for TPUs. On
+# AMD's GPUs PyTorch says `nccl` too, but the library is RCCL.
 #
 # <details><summary>Which backend do the ranks of this course get?</summary>
 #
@@ -367,15 +370,6 @@ dtlearn.show_source(train_digits.train, docstring=False)
 dtlearn.show_source(train_digits.average_gradients)
 
 # %% [markdown]
-# Why is the mean of the ranks' gradients the gradient of the whole batch? The loss of the batch is a mean over its $B$
-# rows. If the rows are divided into $N$ equal parts, the mean over all rows is the mean of the $N$ part means.
-# Differentiation is linear, so the same holds for the gradients:
-#
-# $$\nabla \frac1B\sum_{i=1}^{B} \ell_i \;=\; \frac1N\sum_{r=0}^{N-1} \underbrace{\nabla\frac{N}{B}\sum_{i\in\text{part } r}\ell_i}_{\text{gradient on rank } r}$$
-#
-# The parts must be equal. With unequal parts the mean of the means is wrong, as in exercise 2; chapter 3 shows the
-# remedy.
-#
 # `dtlearn.run_ranks(function, n)` starts `n` fresh ranks, runs the function on each, and returns what each returned.
 
 # %%
@@ -392,12 +386,12 @@ same = dtlearn.predict.choice(
 
 # %%
 runs = {n: dtlearn.run_ranks(train_digits.train, n, record=True) for n in (1, 2, 4)}
-losses = {n: run[0].losses for n, run in runs.items()}
-for n in (2, 4):
-    apart = max(abs(a - b) for a, b in zip(losses[1], losses[n], strict=True))
-    assert apart < 1e-5, apart
 
 # %% jupyter={"source_hidden": true}
+losses = {n: run[0].losses for n, run in runs.items()}
+for n in (2, 4):
+    difference = max(abs(a - b) for a, b in zip(losses[1], losses[n], strict=True))
+    assert difference < 1e-5, difference
 same.reveal()
 
 # %% jupyter={"source_hidden": true}
@@ -415,8 +409,18 @@ rank_table(
 )
 
 # %% [markdown]
-# The result is the standard of this course, called **parity**: a strategy for many ranks must reproduce the losses of
-# one process, or the text must say exactly why it does not. Distribution changes the speed, not the result.
+# Why is the mean of the ranks' gradients the gradient of the whole batch? The loss of the batch is a mean over its $B$
+# rows. If the rows are divided into $N$ equal parts, the mean over all rows is the mean of the $N$ part means.
+# Differentiation is linear, so the same holds for the gradients:
+#
+# $$\nabla \frac1B\sum_{i=1}^{B} \ell_i \;=\; \frac1N\sum_{r=0}^{N-1} \underbrace{\nabla\frac{N}{B}\sum_{i\in\text{part } r}\ell_i}_{\text{gradient on rank } r}$$
+#
+# The parts must be equal. With unequal parts the mean of the means is wrong, as in exercise 2; chapter 3 shows the
+# remedy.
+#
+# Equality with one process is the standard of this course, called **parity**: a strategy for many ranks must reproduce
+# the losses of one process, or the text must say exactly why it does not. Distribution changes the speed, not the
+# result.
 #
 # **Exercise 4.** `train` sends each parameter of rank 0 to the other ranks with a broadcast. For this network that is
 # enough; other networks have more state.
@@ -463,7 +467,7 @@ show(
 )
 
 # %% [markdown]
-# Each step has two all-reduces: one of all gradients, and one of the loss, which is only for people to read. A hollow
+# Each step has two all-reduces: one of all gradients, and one of the loss, which is only reported. A hollow
 # bar is a rank that waits for the last rank to call: an all-reduce cannot finish before that, because every result
 # depends on every rank's input.
 #
@@ -477,8 +481,9 @@ show(
 #
 # $$T(N) = \frac{T_\text{compute}}{N} + \underbrace{2(N-1)\,\alpha + \frac{2(N-1)}{N}\cdot\frac{n}{\beta}}_{T_\text{communication}(N)}$$
 #
-# where $n$ is the gradient in bytes, $\alpha$ the latency of a message and $\beta$ the bandwidth of a link. The first
-# term falls with $N$; the second does not. Beyond some $N$, more ranks no longer make a step faster.
+# where $T_\text{compute}$ is the time that one rank needs for the whole batch, $n$ the size of the gradients in bytes,
+# $\alpha$ the latency of a message and $\beta$ the bandwidth of a link. The first term falls with $N$; the second does
+# not. Beyond some $N$, more ranks no longer make a step faster.
 #
 # Move the sliders. Which of the three brings the speed-up back to the ideal line?
 
@@ -530,9 +535,9 @@ rank_table(
 
 # %% [markdown]
 # Expect more ranks to take *longer* here. They share the cores of one computer, and this model is so small that
-# communication takes more time than the smaller share of the work saves. On a GPU cluster with a large model the same
-# formula gives the opposite answer. Later chapters make the second term smaller (2 and 5), hide it behind computation
-# (3 and 6), and divide what does not fit on one GPU (8 to 14).
+# communication takes more time than the smaller share of the work saves. On a GPU cluster, with a large model and a
+# large batch, the same formula predicts a speed-up. Later chapters make the second term smaller (2 and 5), hide it
+# behind computation (3 and 6), and divide what does not fit on one GPU (8 to 14).
 #
 # **This is the end of the first sitting.** To begin the second one in a new session, run the first code cell and the
 # one with `dtlearn.world(4)` again.
@@ -554,7 +559,8 @@ from dtlearn.models.train_digits import main
 main([])
 
 # %% [markdown]
-# The same loss again. In a script you make the process group yourself. The essential lines, also inside `main`, are
+# The same loss again; only rank 0 prints it. In a script you make the process group yourself. The essential lines, also
+# inside `main`, are
 #
 # ```python
 # dist.init_process_group()        # reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT
@@ -571,7 +577,7 @@ main([])
 #                      --master-addr HOST0 --master-port 29500 train.py
 # ```
 #
-# `%%launch --nodes 2` plays two machines on this one, with a `torchrun` for each:
+# `%%launch --nodes 2` starts two `torchrun`s on this machine, as if it were two:
 
 # %%
 # %%launch -n 1 --nodes 2
@@ -631,7 +637,8 @@ print("a process with WORLD_SIZE =", os.environ.get("WORLD_SIZE"))
 # Without `--cpus-per-task` the four ranks of a machine may have to share one core.
 #
 # **DeepSpeed** sets `RANK`, `LOCAL_RANK`, `WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` as `torchrun` does, but
-# `LOCAL_SIZE` for `LOCAL_WORLD_SIZE` and `CROSS_RANK` for `GROUP_RANK`.
+# `LOCAL_SIZE` for `LOCAL_WORLD_SIZE` and `CROSS_RANK` for `GROUP_RANK`. It also passes `--local_rank` to the script,
+# which must accept it, unless you start it with `deepspeed --no_local_rank`.
 #
 # **`notebook_launcher`**, also of accelerate, forks the notebook's own process. A fork copies the memory but only one
 # thread, so a library that has started threads (OpenMP after a large matrix product, CUDA after any use) may wait in
@@ -641,15 +648,15 @@ print("a process with WORLD_SIZE =", os.environ.get("WORLD_SIZE"))
 #
 # | launcher | starts | sets | good for |
 # |---|---|---|---|
-# | `%%ranks` | nothing: its ranks are waiting | the group exists | looking, trying, breaking |
-# | `run_ranks` | fresh ranks on this machine | the group exists | tests, benchmarks |
+# | `%%ranks` | nothing: its ranks are waiting | as `torchrun`; the group exists | exploring, provoking failures |
+# | `run_ranks` | fresh ranks on this machine | as `torchrun`; the group exists | tests, benchmarks |
 # | `torchrun` | processes on one or many machines | `RANK`, `LOCAL_RANK`, ... | real jobs |
 # | `accelerate launch` | processes | as `torchrun`; on a CPU nothing | scripts written for accelerate |
 # | `deepspeed` | processes on one machine, or on several over ssh | see above | scripts written for DeepSpeed |
 # | Slurm's `srun` | a process per task | names of its own | shared clusters |
 # </details>
 #
-# ## 7. When a job hangs
+# ## 7. When ranks diverge
 #
 # Every rank of a group must call the same collectives in the same order. Below, rank 1 does not.
 
@@ -671,8 +678,7 @@ hang.reveal()
 # %% [markdown]
 # The next cell hangs. This course has a **watch** that reads which call each rank is in while a cell runs. When some
 # ranks wait for a call that another rank can no longer make, it ends the cell and prints a diagnosis. `--expect
-# deadlock` says that the cell is meant to fail, so that the notebook goes on; `--record stuck` keeps the record of its
-# calls.
+# deadlock` says that the cell is meant to fail, so that the notebook goes on.
 
 # %%
 # %%ranks --record stuck --expect deadlock
@@ -713,8 +719,8 @@ else:
 
 # %%
 # %%ranks --expect deadlock
-half = total.to(torch.int32) if rank == 1 else total
-dist.all_reduce(half)
+number = total.to(torch.int32) if rank == 1 else total
+dist.all_reduce(number)
 
 # %% [markdown]
 # **An exception on one rank** also leaves the others waiting, but this time there is an error message. Look for the
@@ -876,12 +882,15 @@ dtlearn.show_source(train_digits.broadcast_model)
 # depends on the size of the model, the link and the batch; and a model that does not fit on one GPU cannot be copied to
 # each.
 #
-# **"Distributed training prevents overfitting."** It computes the same thing: in section 5 the losses of 1, 2 and 4
+# **"Distributed training prevents overfitting."** It computes the same result: in section 5 the losses of 1, 2 and 4
 # ranks agree in every step, and so does the accuracy on the test images. A larger global batch is another matter
 # (chapter 3).
 #
-# **"The ranks share the model."** They share nothing. They hold equal copies, because they started equal and made equal
-# updates. Forget the broadcast, and they train four different models without any error.
+# **"Distributed training is cheaper."** It is faster. The number of operations stays, communication is added, and ranks
+# that wait are paid for: with N ranks and a speed-up below N a job takes more GPU-hours, not fewer.
+#
+# **"The ranks share the model."** They share no memory. They hold equal copies, because they started equal and made
+# equal updates. Forget the broadcast, and they train four different models without any error.
 #
 # **"`python -m torch.distributed.launch` is the launcher."** It is deprecated; `torchrun` replaced it.
 #
@@ -923,6 +932,7 @@ dtlearn.show_source(train_digits.broadcast_model)
 #
 # | English | 中文 | meaning |
 # |---|---|---|
+# | SPMD | 单程序多数据 | single program, multiple data: all processes run the same code |
 # | rank | 进程编号（rank） | a process of the job, and its number |
 # | local rank | 本地编号 | the number of a process on its own machine |
 # | node rank | 节点编号 | the number of a machine |
@@ -939,6 +949,6 @@ dtlearn.show_source(train_digits.broadcast_model)
 # | barrier | 同步屏障 | no rank continues before all have arrived |
 # | global batch | 全局批次 | the samples of one step, over all ranks |
 # | parity | 结果一致性 | the same result as on one process |
-# | deadlock, hang | 死锁 | ranks that wait for each other for ever |
+# | deadlock, hang | 死锁、挂起 | ranks that wait for each other for ever |
 #
 # Next: chapter 2 takes *all-reduce* apart.

@@ -1,8 +1,8 @@
 """Repair a program that hangs.
 
 In every step each rank takes its next batch, and the ranks sum the numbers in their batches. `hangs`, below, does
-this, and hangs when the ranks have different numbers of batches. Run it in a `%%ranks` cell and read the diagnosis.
-Then write the version that ends.
+this, and hangs when the ranks have different numbers of batches. To see the diagnosis, copy it to a `%%ranks` cell and
+call it there. Then write the version that ends.
 
 `batches` is this rank's list of 1-D float32 tensors; it may be empty. Every rank returns the same list of floats,
 one for each step: the sum over the batches of all ranks in that step. There are as many steps as the longest list has
