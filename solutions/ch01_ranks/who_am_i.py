@@ -7,8 +7,8 @@
 
 Return a dict: `rank`, `world_size` and `node_rank` are integers, `device` is a string.
 
-- **Device.** A process takes the GPU whose number is that of the process on its machine. If the machine has fewer GPUs than
-  processes of this job, every process there takes `"cpu"`.
+- **Device.** A process takes the GPU whose number is that of the process on its machine. If the machine has fewer
+  GPUs than processes of this job, every process there takes `"cpu"`.
 - **Without a launcher** (`python train.py`) none of the names is set. The process is then rank 0 of 1, on node 0, with
   the first GPU if there is one.
 - Machines may run different numbers of processes, so do not compute one of the numbers from the others.
