@@ -8,9 +8,9 @@
 # Time: two sittings of under two hours each. Sections 1 to 4 with exercises 1 to 4 take about 100
 # minutes, sections 5 to 11 with exercises 5 to 8 about 110 minutes.
 #
-# After the first sitting you can write a ring all-reduce from send and receive, say why each rank
-# sends $2(N-1)/N$ of the tensor, and avoid the deadlocks of point-to-point messages. After the
-# second you can predict what a collective costs on a cluster that you do not have.
+# After the first sitting you can write a ring all-reduce from send and receive, say how many bytes
+# each rank sends and why, and avoid the deadlocks of point-to-point messages. After the second you
+# can predict what a collective costs on a cluster that you do not have.
 #
 # The pictures of messages are drawn from messages that ranks really sent. Even on a GPU machine
 # these messages go through gloo on the CPU, because there each message can be recorded. Section 9
@@ -123,6 +123,7 @@ rank_table(
 
 # %% [markdown]
 # Read the row `reduce_scatter` again. Rank 0 has 60, the sum of all first parts, and nothing else.
+# (All eight ran on gloo. Older texts say that gloo has no reduce-scatter and no all-to-all.)
 #
 # Two variants are worth knowing, because sharded training (chapter 9) is built on them.
 # `all_gather_into_tensor` and `reduce_scatter_tensor` take one contiguous tensor instead of a list
@@ -241,7 +242,8 @@ show(
 
 # %% [markdown]
 # The busiest rank decides the time. In the naive all-reduce it sends $(N-1)\,n$ bytes for a tensor
-# of $n$ bytes; in the ring every rank sends the same, and less.
+# of $n$ bytes; in the ring every rank sends the same, and less. All ranks together send 6 MB in both
+# cases: the ring does not reduce the bytes, it distributes them.
 #
 # The next picture has the ranks on a circle. In three steps the partial sums of four chunks travel
 # around it, and each rank ends with *one* complete chunk: this half is a **reduce-scatter**. In
@@ -275,8 +277,8 @@ play_collective(
 # $$\text{sent by each rank} \;=\; \underbrace{(N-1)\frac nN}_{\text{reduce-scatter}} + \underbrace{(N-1)\frac nN}_{\text{all-gather}} \;=\; 2\,\frac{N-1}{N}\,n$$
 #
 # For 2 ranks that is $n$; for 384 ranks it is $1.995\,n$. It stays below twice the tensor for any
-# number of ranks, and no all-reduce in which only ranks add can do with less (Patarasuk and Yuan
-# 2009). A switch that adds can: NVIDIA calls this SHARP.
+# number of ranks. In no all-reduce in which only ranks add does the busiest rank send less
+# (Patarasuk and Yuan 2009). With switches that add it can: NVIDIA calls this SHARP.
 #
 # **Exercises 1 to 3.** Write the two halves, then the all-reduce. To see what your function returns on
 # two ranks before it is graded, replace `%%exercise` in the first line of the cell by `%%try`.
@@ -345,18 +347,14 @@ hang = dtlearn.predict.choice(
     id="ch02.hang",
 )
 
-# %% [markdown]
-# In the next cell `--expect deadlock` says that the cell is meant to hang: its diagnosis is then the
-# result, not an error.
+# %% jupyter={"source_hidden": true}
+hang.reveal()
 
 # %%
 # %%ranks --expect deadlock
 x = torch.ones(1)
 dist.send(x, (rank + 1) % world_size)
 dist.recv(x, (rank - 1) % world_size)
-
-# %% jupyter={"source_hidden": true}
-hang.reveal()
 
 # %% [markdown]
 # There are three remedies.
@@ -369,7 +367,7 @@ hang.reveal()
 # 3. **Hand all messages over at once.** `batch_isend_irecv` takes a list of sends and receives.
 #
 # **On NCCL the second remedy is not safe.** There `isend` and `irecv` return at once too, but they
-# only put the message into a queue of the GPU. If two ranks both queue a send to each other and then
+# only put the message on a CUDA stream, a queue of work for the GPU. If two ranks both queue a send to each other and then
 # a receive, each send can wait for a receive that is queued behind the other send: a deadlock
 # ([NVIDIA/nccl#479](https://github.com/NVIDIA/nccl/issues/479)). Small messages may pass, because
 # NCCL buffers them. The messages of one `batch_isend_irecv` run as one group, and in a group they do
@@ -478,7 +476,8 @@ rank_table(
 
 # %% [markdown]
 # Halving-doubling is the best of the four in this table. But in its plain form it needs a power of
-# two, and it pairs ranks that are N/2, N/4, ... apart: where links are shared, these messages compete.
+# two (for other N, two more messages of the whole tensor follow one another), and it pairs ranks that
+# are N/2, N/4, ... apart: where links are shared, these messages compete.
 #
 # **Does the model hold?** We test it on an emulated link: `Link` delays what the ranks really send,
 # as if each rank had its own link of this latency and bandwidth. A slow link is the best test,
@@ -522,15 +521,15 @@ show(
     alt="Seconds over bytes of the tensor, both axes logarithmic, for the ring and the "
     "tree all-reduce on 8 ranks over an emulated link of 20 ms and 100 Mb/s. Lines: the "
     "model. Points: measured. For small tensors both are flat and the tree takes less "
-    "than half of the ring's time; for large ones the times rise in proportion and the "
+    "than half of the ring's time; for large ones the tree's time rises faster and the "
     f"ring is faster. The lines cross at {crossing / 1e3:.0f} kB.",
 )
 
 # %% [markdown]
-# Two regimes are visible. Small tensors are **latency-bound**: the time does not depend on the size.
-# Large tensors are **bandwidth-bound**: the time is proportional to the size. The measured points lie
-# a little above the lines, because the model leaves out our Python code, copies and additions; on a
-# busy machine they lie higher.
+# On the left the tensors are **latency-bound**: the time hardly depends on the size. On the right, the
+# tree first, they become **bandwidth-bound**: most of the time is transfer, and it grows with the size.
+# The measured points lie above the lines (the legend says how far), because the model leaves out our
+# Python code, copies and additions; the busier the machine, the higher they lie.
 #
 # Without the emulated link the model does *not* hold on this machine. Fit $\alpha$ and $\beta$ to the
 # measured times of each algorithm: if the machine had one $\alpha$ and one $\beta$, the rows of this
@@ -554,6 +553,7 @@ for name, seconds in measure.slowest(here.values).items():
             "latency": f"{1e6 * fit.latency:,.0f} us",
             "bandwidth": f"{fit.bandwidth / 1e9:.2f} GB/s",
             "largest error of the fit": f"{100 * fit.residual:.0f}%",
+            "time for 2 MiB": f"{1e3 * best[here_sizes[-1]]:.0f} ms",
         }
     )
 rank_table(rows, caption="All-reduce on 4 ranks of this machine, no emulated link")
@@ -562,7 +562,7 @@ rank_table(rows, caption="All-reduce on 4 ranks of this machine, no emulated lin
 # They do not agree. The ranks share the cores and the memory of one machine, so a message takes longer
 # when other ranks work at the same time, and in a ring all of them do. Together the ranks move
 # $2(N-1)\,n$ bytes in the naive all-reduce and in the ring, so on one shared memory the ring loses its
-# advantage; it needs a link per rank. Times of this machine therefore say little about a cluster. The
+# advantage (last column); it needs a link per rank. Times of this machine therefore say little about a cluster. The
 # model with the cluster's numbers says more.
 #
 # **Exercises 5 to 7.** A broadcast in $\lceil\log_2 N\rceil$ rounds; an all-to-all; and the cost of
@@ -587,7 +587,8 @@ dtlearn.show_source(cost.step_seconds, docstring=False)
 # The tree of section 5 is slow for large tensors because every rank waits for the whole tensor
 # before it passes the tensor on. A **pipelined** collective cuts the tensor into $k$ pieces: a rank
 # receives one piece while it sends the piece before. Then the depth of the tree costs time only
-# once, for the first piece. With $k$ large, a piece costs little and the links are always busy.
+# once, for the first piece. With many pieces the links are always busy; but each piece costs a
+# latency, so there is a best $k$, which grows with the tensor.
 #
 # One binary tree still wastes bandwidth: half of the ranks are leaves, which send nothing during the
 # broadcast. A **double binary tree** has two trees, with half of the tensor in each. A rank that is a
@@ -619,8 +620,9 @@ for label, n in {"1 kB": 1e3, "1 MB": 1e6, "100 MB": 1e8}.items():
 rank_table(rows, caption="Model: all-reduce on 64 ranks, links of 5 us and 12.5 GB/s")
 
 # %% [markdown]
-# Our double tree follows a simple greedy schedule and reaches 70% of the bandwidth that is possible
-# for 100 MB. Now measured, with 4 MB on 4 ranks and an emulated link of 100 Mb/s and 100 us:
+# Our double tree follows a simple greedy schedule. For 100 MB it takes 1.4 times as long as the ring;
+# with the schedule of the paper it would take about as long. Now measured, with 4 MB on 4 ranks and
+# an emulated link of 100 Mb/s and 100 us:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 world.link = dtlearn.Link.named("100 Mb/s")
@@ -689,10 +691,10 @@ rank_table(
 # %% [markdown]
 # On a GPU cluster, measure before you train. NVIDIA's
 # [nccl-tests](https://github.com/NVIDIA/nccl-tests) has one program per collective (not run here:
-# it needs GPUs):
+# it needs GPUs, and for more than one node a build with `make MPI=1`):
 #
 # ```
-# ./build/all_reduce_perf -b 8 -e 8G -f 2 -g 8     # one node, 8 GPUs, 8 bytes to 8 GB
+# ./build/all_reduce_perf -b 8 -e 8G -f 2 -g 8     # one node, 8 GPUs, 8 bytes to 8 GiB
 # mpirun -np 16 -N 8 ./build/all_reduce_perf -b 8 -e 8G -f 2 -g 1   # two nodes
 # ```
 #
@@ -708,7 +710,8 @@ rank_table(
 # sheet's 900 GB/s are both ways together), and a network card of 400 Gb/s, which is 50 GB/s: a ninth.
 # Nodes stand in racks. A **leaf switch** connects the nodes of a rack, and every leaf switch is
 # connected to every **spine switch**, so that any two racks are equally far apart. If the uplinks of a
-# leaf carry less than the cards below it can send, the network is **oversubscribed**.
+# leaf carry less than the cards below it can send, the network is **oversubscribed**. (Many clusters
+# are **rail-optimised** instead: card i of each node is linked to leaf switch i.)
 
 # %% jupyter={"source_hidden": true}
 racks = topology.RACKS_OF_DGX_H100
@@ -771,7 +774,7 @@ cluster = topology.DGX_H100
 algorithms = {
     "flat ring": ring.all_reduce(384),
     "tree, not pipelined": tree.all_reduce(384),
-    "double tree": tree.double_all_reduce(384, 16),
+    "double tree, 16 pieces": tree.double_all_reduce(384, 16),
     "halving-doubling": halving_doubling.all_reduce(384),
     "hierarchical": hierarchical.all_reduce(384, 8),
 }
@@ -803,8 +806,9 @@ show(
 )
 
 # %% [markdown]
-# No algorithm is best for all sizes, which is why libraries choose one by size and topology. The
-# latencies in this model are orders of magnitude, so trust the large ratios only.
+# No algorithm is best for all sizes, which is why libraries choose one by size and topology. (16 pieces
+# are too many for 1 MB; our double tree takes 0.4 ms with 2.) The latencies in this model are orders
+# of magnitude, so trust the large ratios only.
 #
 # Here is the package's plan. `renamed` runs a ring's plan among other ranks.
 
@@ -955,13 +959,17 @@ rank_table(
 # one slice has one slice of the result: that is a reduce-scatter. The other slices come with an
 # all-gather. Both together are the all-reduce.
 #
-# **"All-reduce is a reduce on one node plus a broadcast."** The result is the same, the cost is not.
+# **"All-reduce is a reduce on one node plus a broadcast."** (And all-gather a gather plus a broadcast.)
+# The result is the same, the cost is not.
 # In a star the root's link carries $(N-1)\,n$ bytes each way. In a tree that is not pipelined the
 # whole tensor is sent $\lceil\log_2 N\rceil$ times in a row each way. A pipelined double tree needs
 # about $2n$, like the ring.
 #
-# **"After reduce-scatter every rank has the sum."** It has *one part* of the sum. That all ranks have
-# all of it is all-reduce, which costs twice as much. Chapter 9 is built on this difference.
+# **"After reduce-scatter every rank has a partial sum, and the all-gather adds these up."** In section 1
+# rank 0 has 60: the *complete* sum of *one part*. The all-gather joins the parts and adds nothing.
+#
+# **"After reduce-scatter every rank has the sum."** It has one part of it. That all ranks have all of it
+# is all-reduce, which costs twice as much. Chapter 9 is built on this difference.
 #
 # **"All-reduce gets slower with every rank that you add."** The bytes per rank grow from $n$ to less
 # than $2n$. The latency grows, linearly for a ring and with $\log_2 N$ for a tree. For large tensors

@@ -18,8 +18,8 @@ has the same shape and dtype, and any numbers in it. `root` is the same on all r
 - Communicate only with `dist.send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`. Name the
   other rank in each call: a receive from any rank is not allowed.
 - At most log2(N) messages, rounded up, may follow one another. A rank sends one message at a time,
-  and can pass data on only after it has received them. N - 1 rounds are too many: that is what a
-  root takes that sends to all others, and a chain.
+  and can pass data on only after it has received them. A root that sends to all others needs N - 1
+  rounds, and so does a chain: too many.
 
 **Budget**, messages of the busiest rank: log2(N), rounded up.
 """
