@@ -2,7 +2,7 @@
 """All-reduce on two levels, with few bytes between the nodes.
 
 Each node has L = `ranks_per_node` ranks: ranks 0 to L - 1 are node 0, the next L are node 1, and so
-on. Links inside a node are fast. Links between nodes are slow, and the ranks of a node share them.
+on. Links inside a node are fast, and links between nodes are slow.
 
 **Given** `x`, this rank's contiguous tensor, with the same shape on all ranks and any number of
 elements, and `ranks_per_node`, which divides the number of ranks.

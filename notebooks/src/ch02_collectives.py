@@ -943,7 +943,7 @@ rank_table(
 # All-reduce, all-gather, reduce-scatter and all-to-all imply a barrier, because no rank can have its
 # result without data from every rank. (This assumes that no part is empty.) Broadcast, scatter and
 # gather do not: some ranks returned before rank 3 had called. Which ranks wait depends on the
-# algorithm; that all of them waited in `reduce` is due to gloo's. If you need a barrier, call
+# algorithm: gloo's `reduce` makes all of them wait. If you need a barrier, call
 # `barrier`. With NCCL even `all_reduce` returns to Python at once: it is the stream that waits.
 #
 # **"All-reduce synchronises the data blocks, so that every rank has the same data."** It replaces
@@ -960,8 +960,7 @@ rank_table(
 # all-gather. Both together are the all-reduce.
 #
 # **"All-reduce is a reduce on one node plus a broadcast."** (And all-gather a gather plus a broadcast.)
-# The result is the same, the cost is not.
-# In a star the root's link carries $(N-1)\,n$ bytes each way. In a tree that is not pipelined the
+# The result is the same, the cost is not. In a star the root's link carries $(N-1)\,n$ bytes each way. In a tree that is not pipelined the
 # whole tensor is sent $\lceil\log_2 N\rceil$ times in a row each way. A pipelined double tree needs
 # about $2n$, like the ring.
 #
