@@ -204,9 +204,10 @@ show(
         world_size=4,
         label="gloo on CPU, ranks meet through a file; rank 3 starts 0.3 s late",
     ),
-    alt="Store calls of four ranks during init_process_group. Ranks 0, 1 and 2 each "
-    "set their own key at once and then wait for key 3, which rank 3 sets 0.3 s "
-    "later. That write ends all three waits.",
+    alt="Store calls of four ranks during init_process_group. Each rank sets its "
+    "own key and then waits for keys that are not set yet. Ranks 0, 1 and 2 wait "
+    "longest for key 3, which rank 3 sets 0.3 s late. That write ends their "
+    "waits.",
 )
 
 # %% [markdown]
