@@ -5,6 +5,7 @@ Everything that lists chapters (the command, the builders, the grader, the tests
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 from collections.abc import Callable
@@ -127,7 +128,10 @@ class Course:
         for exercise in known:
             if exercise.id == id:
                 return exercise
-        raise ValueError(f"there is no exercise {id!r}; the exercises are {', '.join(e.id for e in known) or '(none)'}")
+        names = [exercise.id for exercise in known]
+        close = difflib.get_close_matches(id, names, n=2) or [name for name in names if name.partition(".")[2] == id]
+        there = f"did you mean {' or '.join(close)}?" if close else f"the exercises are {', '.join(names) or '(none)'}"
+        raise ValueError(f"there is no exercise {id!r}; {there}")
 
 
 def find_root() -> Path:

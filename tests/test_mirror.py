@@ -44,7 +44,6 @@ ABOUT = {
     "grading/fault_corpus": "the faults of tests/runtime/fault_corpus.py, handed in as answers",
     "grading/on_rank/stress_sends": "stress, on real ranks",
     "grading/report/schema": "the reports' schema, which is data",
-    "grading/rules_rounds": "the rule that counts rounds",
     "notebook/kernel_ends": "the ways in which a kernel ends",
     "runtime/bad_input": "code that does what no rank should do",
     "runtime/faults": "the corpus of faults, in runs and in cells",

@@ -129,6 +129,7 @@ class Check:
         rtol, atol: relative and absolute tolerance of floating-point values.
         init_group: False: the answer makes the default group itself, from the environment.
         may_change_inputs: the answer works in place.
+        reads: rules on the answer's text, judged before it runs; `READS` of a chapter's package is added to them.
         memory: `memory(case, given)`: bytes of new tensors that a rank may hold at once while it works; None: it is not
             measured. The manifest's budget "peak_bytes" needs it.
         stress: see `Stress`.
@@ -150,6 +151,7 @@ class Check:
     atol: float = 1e-6
     init_group: bool = True
     may_change_inputs: bool = False
+    reads: Sequence[Callable[[str], Finding | None]] = ()
     memory: Callable[[Case, Given], float] | None = None
     stress: Stress = Stress()
     seconds: float = 10.0

@@ -11,6 +11,9 @@ from typing import Any, Literal, get_args
 
 FORMAT = 1
 
+# These say what was seen; where another case of the same answer tells what was done, that comes first.
+_VAGUE = frozenset({"DTL-VALUE", "DTL-VALUE-SHAPE", "DTL-VALUE-NOT-NEW", "DTL-WS", "DTL-RAISED"})
+
 # "error" is the grader's own: it is never a pass and never a fail; a person has to look.
 State = Literal["passed", "failed", "timeout", "crashed", "not-attempted", "skipped", "error"]
 
@@ -50,6 +53,11 @@ class Result:
     peak_bytes: int | None = None
     hidden: bool = False
 
+    @property
+    def is_specific(self) -> bool:
+        """Whether its code names a mistake. One rank alone has nobody to talk to: its messages are a symptom."""
+        return self.code not in _VAGUE and not (self.world_size == 1 and self.code.startswith("DTL-P2P"))
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -59,7 +67,7 @@ class Verdict:
         exercise: its id.
         title: for people.
         state: passed if every case passed; error if the grader itself failed; skipped if some cases were not run and
-            the others passed; otherwise that of the first result that did not pass.
+            the others passed; otherwise that of `first_fault`.
         score, points: reached and possible.
         tier: "" (not correct), "correct", "good" or "optimal": how the answer does against its budgets.
         results: by case and world size.
@@ -94,9 +102,9 @@ class Verdict:
 
     @property
     def first_fault(self) -> Result | None:
-        """The result that says what to mend first."""
+        """The result that says what to mend first: the first that names a mistake, or else the first."""
         faults = [r for r in self.results if r.state not in ("passed", "skipped")]
-        return faults[0] if faults else None
+        return next((r for r in faults if r.is_specific), faults[0] if faults else None)
 
     @property
     def code(self) -> str:

@@ -29,6 +29,12 @@ def wrapped(message: str, width: int = 92) -> list[str]:
     return lines
 
 
+def without_middle(text: str, most: int = 10_000) -> str:
+    """At most about so many characters: an exception may hold a tensor as text, or a file."""
+    left_out = len(text) - most
+    return text if left_out <= 0 else f"{text[: most // 2]}\n... ({left_out:,} characters) ...\n{text[-most // 2 :]}"
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its type if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

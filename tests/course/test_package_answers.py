@@ -1,5 +1,7 @@
 """The package's own functions, handed in as answers to the exercises, pass with the best tier."""
 
+from dataclasses import replace
+
 import pytest
 
 from dtlearn.course import load_course
@@ -62,7 +64,8 @@ def judged(id, source):
     head += "import dtlearn.data_parallel.samples.sampler, dtlearn.data_parallel.samples.token_mean\n"
     head += "from dtlearn import data_parallel\n\n\n"
     answer = Answer(head + source, "exercises/answer.py", exercise.name)
-    return grade(exercise, find_check(COURSE, exercise), answer, seed=2, world_sizes=[4])
+    check = replace(find_check(COURSE, exercise), reads=())  # a learner may not hand them in
+    return grade(exercise, check, answer, seed=2, world_sizes=[4])
 
 
 @pytest.mark.every_answer

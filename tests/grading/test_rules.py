@@ -31,15 +31,6 @@ def test_only_and_never_name_the_line():
     assert judged(rules.never("barrier"), *calls) is None
 
 
-def test_at_least_counts_by_rank():
-    calls = event(0, "broadcast", 0), event(0, "broadcast", 1), event(1, "broadcast")
-    assert judged(rules.at_least("broadcast"), *calls) is None
-    found = judged(rules.at_least("broadcast", 2), *calls)
-    assert found.rank == 1 and "rank 1 made 1 broadcast call; at least 2 are needed" in found.text
-    assert judged(rules.at_least("broadcast", 2, on_rank=0), *calls) is None
-    assert judged(rules.at_least("broadcast"), world_size=1) is None
-
-
 def test_messages_are_collectives_and_sends():
     calls = [event(0, op, i) for i, op in enumerate(["all_reduce", "send", "isend", "recv", "irecv", "new_group"])]
     assert rules.messages_of(record(*calls), 0) == 3
@@ -54,20 +45,8 @@ def test_bytes_are_those_that_are_handed_over():
     rule = rules.most_bytes(lambda case, given: 10 * case.world_size)
     found = judged(rule, *calls)
     assert (found.code, found.rank) == ("DTL-RULE-BYTES", 1)
-    assert found.text == "rank 1 sent 300 bytes; the budget is 20 (15.00x)" and found.advice == "It called send."
+    assert found.text == "rank 1 sent 300 bytes; the budget is 20 (15.00x)" and not found.advice
     assert "none are needed" in judged(rules.most_bytes("0"), *calls).text
-
-
-def test_order_on_a_rank():
-    def rule(text="send before you compute"):
-        return rules.ordered(lambda e: e.op == "isend", lambda e: e.op == "all_reduce", text)
-
-    good = event(0, "isend", 0), event(0, "all_reduce", 1)
-    bad = event(1, "all_reduce", 0, line=3), event(1, "isend", 1)
-    assert judged(rule(), *good) is None
-    found = judged(rule(), *good, *bad)
-    assert (found.code, found.rank, found.line) == ("DTL-RULE-SCHEDULE", 1, 3)
-    assert judged(rule(), event(0, "isend")) is None
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -44,3 +45,16 @@ def changed(**fields):
 def test_what_is_no_verdict_is_refused(text):
     with pytest.raises(ValueError):
         Verdict.from_json(text)
+
+
+def test_the_fault_that_names_the_mistake_comes_first():
+    vague = Result("a", 2, "failed", "DTL-VALUE", "1 of 3 elements are wrong")
+    alone = Result("a", 1, "failed", "DTL-P2P-UNMATCHED", "rank 0 sends to itself")
+    named = Result("a", 3, "failed", "DTL-VALUE-TWICE", "one step too many")
+
+    def first(*results):
+        return Verdict("ch01.x", "X", "failed", 0, 1, results=results).first_fault
+
+    assert first(alone, vague, named) is named
+    assert first(vague, alone) is vague and first(alone) is alone
+    assert first(replace(alone, world_size=2), named).world_size == 2

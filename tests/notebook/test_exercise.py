@@ -232,7 +232,7 @@ def test_headless_the_file_is_not_tried(headless, file):
     [
         ("%%exercise\nx = 1", "the following arguments are required: id"),
         ("%%exercise ch01.averag\nx = 1", "did you mean ch01.average?"),
-        ("%%exercise ch07.none\nx = 1", "there is no exercise 'ch07.none'; there are ch01.average"),
+        ("%%exercise ch07.none\nx = 1", "there is no exercise 'ch07.none'; the exercises are ch01.average"),
         (f"%%exercise {ID}\n\n", "the cell is empty"),
         (f"%%exercise {ID} --sed\nx = 1", "unrecognized arguments: --sed"),
         (f"%%exercise {ID} --seed x\nx = 1", "invalid int value"),

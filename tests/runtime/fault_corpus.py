@@ -50,12 +50,6 @@ FAULTS = [
         may_lose=(0, 1, 2, 3),  # gloo aborts processes that receive more than they expect
     ),
     Fault(
-        "same size, other shape",
-        "DTL-COLL-SHAPE",
-        "dist.all_reduce(torch.ones(3, 2) if rank == 1 else torch.ones(2, 3))\n",
-        ("(2, 3)", "(3, 2)"),
-    ),
-    Fault(
         "different dtypes",
         "DTL-COLL-DTYPE",
         "dist.all_reduce(torch.ones(4, dtype=torch.int32 if rank == 1 else torch.float32))\n",

@@ -10,11 +10,14 @@ chain of messages told the rank of the late one: with a library whose sends retu
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from dtlearn.grading import Case, Check, Finding, Given, rules
 from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.words import ranks_text
+
+from ..own_work import no_objects
 
 _LATE = 0.06  # seconds
 
@@ -107,9 +110,21 @@ def _why(n: int, early: int, late: int, record: Record) -> str:
         return f"{ranks_text(deaf)} never receive{'s' * (len(deaf) == 1)} a message that says so"
     if late in mute:
         return f"{ranks_text(mute)} never send{'s' * (len(mute) == 1)} a message, so nobody can know"
-    if all(hears[rank] == {(rank - 1) % n} for rank in range(n)):
-        return "each rank hears from its left neighbour only; with 2 ranks these are all, with more they are not"
+    reach = next((k for k in (2, 4, 8) if all(hears[r] == _powers_left_of(r, k, n) for r in range(n))), n)
+    if reach < n:
+        told, needed = "its left neighbour only", math.ceil(math.log2(n))
+        if reach > 2:
+            told = f"ranks at the distances {', '.join(str(2**k) for k in range(reach.bit_length() - 1))} only"
+        return (
+            f"each rank hears from {told}, that is of {reach} ranks with itself; with distances 1, 2, 4, ... "
+            f"{n} ranks need {needed} rounds: log2(N) rounded up"
+        )
     return "it did not wait for that rank, nor for a rank that had"
+
+
+def _powers_left_of(rank: int, reach: int, n: int) -> set[int]:
+    """The ranks at the distances 1, 2, 4, ... below `reach` to the left."""
+    return {(rank - 2**k) % n for k in range(reach.bit_length() - 1)}
 
 
 CHECK = Check(
@@ -121,4 +136,5 @@ CHECK = Check(
     rules=[
         rules.only("send", "recv", "isend", "irecv", why="The point is to build it from messages between two ranks.")
     ],
+    reads=[no_objects],
 )

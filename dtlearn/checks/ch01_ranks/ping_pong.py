@@ -8,6 +8,8 @@ import torch
 
 from dtlearn.grading import Case, Check, Given, Stress, rules
 
+from ..own_work import no_objects
+
 _MESSAGES: dict[str, dict[str, Any]] = {
     "a short message": {"shape": [3], "dtype": torch.float32},
     "a long message": {"shape": [500, 400], "dtype": torch.float32},
@@ -37,4 +39,5 @@ CHECK = Check(
     cases=_MESSAGES,
     rules=[rules.only("send", "recv", "isend", "irecv", why="Two ranks talk here; a collective is for all of them.")],
     stress=Stress(poison=True),
+    reads=[no_objects],
 )

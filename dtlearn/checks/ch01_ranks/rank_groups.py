@@ -26,6 +26,10 @@ def on_rank(answer: Any, size: int, tp: int) -> Any:
         if size % tp:
             return "ValueError"
         raise
+    except AssertionError:
+        if size % tp:
+            return "AssertionError"
+        raise
     return "no ValueError" if size % tp else groups
 
 
@@ -57,6 +61,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     swapped = [{"tp": _strided(n, t), "dp": _consecutive(n, t)} for n, t in jobs]
     other = [{"tp": _strided(n, n // t), "dp": _consecutive(n, n // t)} for n, t in jobs]
     number = [{"tp": _consecutive(n, n // t), "dp": _strided(n, n // t)} for n, t in jobs]
+    stride = [{"tp": _consecutive(n, t), "dp": _strided(n, n // t)} for n, t in jobs]
     both = [{"tp": _consecutive(n, t), "dp": _consecutive(n, n // t)} for n, t in jobs]
     text = "the tp groups are strided and the dp groups consecutive: it is the other way round"
     return [
@@ -72,12 +77,19 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             "the dp groups are consecutive ranks, like the tp groups: ranks 0 and 1 would then share both groups",
             both,
         ),
+        Mistake(
+            "DTL-VALUE-STRIDE",
+            f"the dp groups take every {size // tp}th rank, which is world_size / tp; the ranks with the same place in "
+            f"their tp groups lie tp = {tp} apart, and there are tp such groups",
+            stride,
+        ),
     ]
 
 
 def _unchecked(jobs: list[tuple[int, int]]) -> list[Mistake]:
     """A ValueError missing on some ranks; the text is about the first of them."""
-    found = []
+    text = "an AssertionError where a ValueError is asked: `python -O` leaves assert statements out"
+    found = [Mistake("DTL-VALUE-UNCHECKED", text, ["AssertionError"] * len(jobs))]
     for raised in itertools.product((False, True), repeat=len(jobs)):
         if not all(raised):
             size, tp = jobs[raised.index(False)]

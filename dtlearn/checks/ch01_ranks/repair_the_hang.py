@@ -60,6 +60,12 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             [_sums(circled)] * n,
         ),
         Mistake(
+            "DTL-VALUE-STEPS-ADDED",
+            f"{sum(map(len, lists))} steps, of which the last are empty: the ranks' numbers of batches were added "
+            f"up; the longest list has {most}, the maximum (dist.ReduceOp.MAX)",
+            [sums + [0.0] * (sum(map(len, lists)) - most)] * n,
+        ),
+        Mistake(
             "DTL-VALUE-SHORT-LIST",
             "each rank returns only the steps for which it had a batch; the result must be the same on every rank",
             [sums[: len(b)] for b in lists],

@@ -1,4 +1,7 @@
-"""ch01.start_equal: the state of rank 0's model, parameters and buffers, in place on every rank."""
+"""ch01.start_equal: the state of rank 0's model, parameters and buffers, in place on every rank.
+
+One buffer is not in the model's `state_dict()`, as that of a cache or a mask: on the ranks it is made from "table".
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,10 @@ _SHAPES = {
     "2.weight": (2, 5),
     "2.bias": (2,),
 }
+_TABLE = "2.table"  # a buffer with persistent=False
 _COUNTER = "1.num_batches_tracked"
 _KEPT = {"same parameters": True, "same buffers": True, "trainable": True}
-_BUFFERS = ("1.running_mean", "1.running_var", _COUNTER)
+_BUFFERS = ("1.running_mean", "1.running_var", _COUNTER, _TABLE)
 
 
 def inputs(case: Case) -> Given:
@@ -29,20 +33,21 @@ def inputs(case: Case) -> Given:
     for rank in range(case.world_size):
         g = case.generator(rank)
         state = {name: torch.rand(shape, generator=g) + rank for name, shape in _SHAPES.items()}
-        given.append({"state": {**state, _COUNTER: torch.tensor(10 * rank + 7)}})
+        given.append({"state": {**state, _COUNTER: torch.tensor(10 * rank + 7), _TABLE: torch.rand(3, generator=g)}})
     return given
 
 
 def on_rank(answer: Any, state: Any) -> Any:
     model = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5), torch.nn.Linear(5, 2))
-    model.load_state_dict(state)
+    model[2].register_buffer("table", state["2.table"].clone(), persistent=False)
+    model.load_state_dict({name: tensor for name, tensor in state.items() if name != "2.table"})
     parameters, buffers = list(map(id, model.parameters())), list(map(id, model.buffers()))
     answer(model)
     return {
         "same parameters": parameters == list(map(id, model.parameters())),
         "same buffers": buffers == list(map(id, model.buffers())),
         "trainable": all(parameter.requires_grad for parameter in model.parameters()),
-        "state": dict(model.state_dict()),
+        "state": {**model.state_dict(), "2.table": model[2].table},
     }
 
 
@@ -83,6 +88,12 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     return [
         Mistake("DTL-VALUE-BUFFERS", own, mixed(_BUFFERS)),
         Mistake("DTL-VALUE-BUFFERS", own.replace("(", "but the counter ("), mixed((_COUNTER,))),
+        Mistake(
+            "DTL-VALUE-NOT-PERSISTENT",
+            "a buffer is each rank's own that state_dict() leaves out: it was registered with persistent=False; "
+            "model.buffers() has all of them",
+            mixed((_TABLE,)),
+        ),
         Mistake("DTL-VALUE-AVERAGED", averaged, [{**_KEPT, "state": mean(tuple(first))}] * case.world_size),
         Mistake(
             "DTL-VALUE-AVERAGED",

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from dtlearn.grading import Case, Check, Given, Mistake, rules
 
+from ..own_work import not_new
+
 # Groups by world size.
 _GROUPS = {
     "strided": {1: [[0]], 2: [[0], [1]], 3: [[0, 2], [1]], 4: [[0, 2], [1, 3]]},
     "of different sizes, not in order": {1: [[0]], 2: [[1, 0]], 3: [[1, 2], [0]], 4: [[2], [3, 1, 0]]},
 }
+
+
+_OBJECTS = ("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list")
 
 
 def inputs(case: Case) -> Given:
@@ -22,7 +28,8 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, x: torch.Tensor, groups: Any) -> Any:
-    return answer(x, groups)
+    total = answer(x, groups)
+    return "x itself" if total is x else total
 
 
 def expected(case: Case, given: Given) -> list[torch.Tensor]:
@@ -48,6 +55,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     everyone = "this is the sum over all ranks of the job: the call went to the default group"
     last = [given[max(own)]["x"] * len(own) for r in ranks for own in groups if r in own]
     return [
+        replace(not_new("x", case.world_size), values=["x itself" if [r] in groups else right[r] for r in ranks]),
         Mistake("DTL-VALUE-WORLD", everyone, first),
         *some,
         Mistake(
@@ -68,6 +76,6 @@ CHECK = Check(
     inputs,
     expected,
     cases={name: {"groups": groups} for name, groups in _GROUPS.items()},
-    rules=[rules.never("all_gather_object", "gather_object", why="Tensors need no pickling.")],
+    rules=[rules.never(*_OBJECTS, why="Tensors need no pickling.")],
     mistakes=mistakes,
 )

@@ -73,7 +73,18 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     here = number(env, "LOCAL_WORLD_SIZE")
     processes = f"{here} process{'es' * (here != 1)}"
     told = f"RANK={env.get('RANK')} and LOCAL_RANK={env.get('LOCAL_RANK')}"
+    size = case.world_size  # of the job that grades
+    own = [{"rank": r, "world_size": size, "device": f"cuda:{r}" if gpus >= size else "cpu"} for r in range(size)]
     return [
+        *(
+            Mistake(
+                "DTL-VALUE-OWN-ENV",
+                f"this is the place of the process that runs your function, rank 0 of {size}: it was read from "
+                "os.environ, or asked of dist; the environment to read is the argument `env`",
+                [{**one, "node_rank": 0, "device": device or one["device"]} for one in own],
+            )
+            for device in ("", "cpu", "cuda:0")
+        ),
         Mistake(
             "DTL-VALUE-LOCAL-RANK",
             f"the device comes from RANK: {told}, and it took cuda:{env.get('RANK')} on a machine with {gpus} GPUs",

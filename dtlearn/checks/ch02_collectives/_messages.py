@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import torch
 
-from dtlearn.grading import Case, Finding, Given, Rule, rules
+from dtlearn.grading import Case, Finding, Given, Mistake, Rule, rules
 from dtlearn.grading.on_rank.stress import UNWRITTEN
 from dtlearn.runtime.record.record import Record
 
@@ -21,8 +21,11 @@ POINT_TO_POINT = rules.only(
 )
 
 
-def chunk_budget(limit: Callable[[Case, Given], float], whole: Callable[[Case, Given], int]) -> Rule:
-    """`rules.most_bytes(limit)`, which recognises messages that are the whole tensor, `whole` bytes."""
+def chunk_budget(
+    limit: Callable[[Case, Given], float], whole: Callable[[Case, Given], int], num_journeys: int = 1
+) -> Rule:
+    """`rules.most_bytes(limit)`, which recognises messages that are the whole tensor, `whole` bytes, and too many of
+    them for so many journeys of N - 1 steps."""
     plain = rules.most_bytes(limit)
 
     def rule(case: Case, given: Given, record: Record) -> Finding | None:
@@ -31,6 +34,10 @@ def chunk_budget(limit: Callable[[Case, Given], float], whole: Callable[[Case, G
             return found
         sent = [e.nbytes for e in record.select(rank=found.rank) if e.sends]
         large = sum(nbytes >= whole(case, given) for nbytes in sent)
+        steps = num_journeys * (case.world_size - 1)
+        if not large and len(sent) > steps:
+            text = f"{found.text}: it sent {len(sent)} messages; N - 1 steps, {steps}, are enough"
+            return replace(found, text=text if num_journeys == 1 else text.replace("N - 1", "2 (N - 1)", 1))
         if not large:
             return found
         which = f"each of its {large} messages" if large > 1 else "its only message"
@@ -40,6 +47,15 @@ def chunk_budget(limit: Callable[[Case, Given], float], whole: Callable[[Case, G
         )
 
     return rule
+
+
+def not_in_place(xs: Sequence[torch.Tensor]) -> Mistake:
+    """x is as it was on all ranks. Not a value can tell whether nothing came or nothing was kept: so both are said."""
+    text = (
+        "x is on every rank as it was: nothing was written into it. It must change in place (x.copy_(...), x += ...): "
+    )
+    text += "a tensor that is returned, or bound to the name x (x = x.clone()), is not the caller's"
+    return Mistake("DTL-VALUE-NOT-IN-PLACE", text, list(xs))
 
 
 def total(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

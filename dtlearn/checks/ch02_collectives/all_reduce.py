@@ -5,13 +5,15 @@ Whoever keeps to these bytes adds up each element in one place: so all ranks get
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Given, Mistake, Stress, payload_bytes
+from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare, payload_bytes
+from dtlearn.runtime.record.record import Record
 
-from ._messages import POINT_TO_POINT, chunk_budget, padded_bytes, total, travel
+from ._messages import POINT_TO_POINT, chunk_budget, not_in_place, padded_bytes, total, travel
 
 # Elements: `per_rank` for each rank, and `more`; in so many rows.
 _CASES: dict[str, dict[str, Any]] = {
@@ -45,7 +47,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         return []
     xs = [i["x"] for i in given]
     mine = [list(x.view(-1).tensor_split(n)) for x in xs]
-    found = []
+    found = [not_in_place(xs)]
 
     def add(code: str, text: str, held: list[list[torch.Tensor]]) -> None:
         found.append(Mistake(code, text, [torch.cat(held[r]).view_as(xs[r]) for r in ranks]))
@@ -102,7 +104,18 @@ def payload(case: Case, given: Given) -> int:
     return padded_bytes(given[0]["x"], case.world_size)
 
 
-CHECK = Check(
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    """Compares. With and without the reduce-scatter's last step, two answers return the same: their messages differ."""
+    found = compare(_VALUES, case, given, expected(case, given), got)
+    sent = min(sum(event.sends for event in record.select(rank=rank)) for rank in range(case.world_size))
+    if found and found.code == "DTL-VALUE-MISSING" and sent == 2 * (case.world_size - 1):
+        text = "every chunk is one rank's own, with nothing added: the all-gather begins with another chunk than the "
+        text += "reduce-scatter completes (rank 0 ends with chunk 1 complete, if it begins by sending chunk 0)"
+        return replace(found, code="DTL-VALUE-WRONG-CHUNK", text=text)
+    return found
+
+
+_VALUES = Check(
     on_rank,
     inputs,
     expected,
@@ -113,9 +126,11 @@ CHECK = Check(
         chunk_budget(
             lambda case, given: 2 * (case.world_size - 1) / case.world_size * payload(case, given),
             whole=lambda case, given: payload_bytes(given, "x"),
+            num_journeys=2,
         ),
     ],
     payload=payload,
     may_change_inputs=True,
     stress=Stress(poison=True),
 )
+CHECK = replace(_VALUES, expected=None, verify=verify)

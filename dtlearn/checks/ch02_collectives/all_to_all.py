@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Given, Mistake, Stress, rules
+from dtlearn.grading import Case, Check, Given, Mistake, Stress
 
+from ..rounds import most_rounds
 from ._messages import POINT_TO_POINT, chunk_budget, unwritten
 
 _CASES: dict[str, dict[str, Any]] = {
@@ -99,7 +100,7 @@ CHECK = Check(
             lambda case, given: (case.world_size - 1) * _part_bytes(case, given),
             whole=lambda case, given: case.world_size * _part_bytes(case, given),
         ),
-        rules.most_rounds("3*(N-1)"),
+        most_rounds("3*(N-1)"),
     ],
     payload=lambda case, given: case.world_size * _part_bytes(case, given),
     stress=Stress(poison=True),

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Given, Mistake, Stress, payload_bytes, rules
+from dtlearn.grading import Case, Check, Given, Mistake, Stress, payload_bytes
 
-from ._messages import POINT_TO_POINT
+from ..rounds import most_rounds
+from ._messages import POINT_TO_POINT, not_in_place
 
 # root: of the ranks that there are, the remainder.
 _CASES: dict[str, dict[str, Any]] = {
@@ -39,7 +40,7 @@ def expected(case: Case, given: Given) -> list[torch.Tensor]:
 def mistakes(case: Case, given: Given) -> list[Mistake]:
     root, ranks = given[0]["root"], range(case.world_size)
     xs = [i["x"] for i in given]
-    found = []
+    found = [not_in_place(xs)] if case.world_size > 1 else []
     for other in ranks:
         if other != root:
             text = f"all ranks have the x of rank {other}, but the root is rank {root}: it is an argument"
@@ -55,7 +56,7 @@ CHECK = Check(
     expected,
     cases=_CASES,
     mistakes=mistakes,
-    rules=[POINT_TO_POINT, rules.most_rounds("ceil(log2(N))")],
+    rules=[POINT_TO_POINT, most_rounds("ceil(log2(N))")],
     payload=lambda case, given: payload_bytes(given, "x"),
     may_change_inputs=True,
     stress=Stress(poison=True),

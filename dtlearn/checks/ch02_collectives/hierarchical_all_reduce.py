@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Given, Mistake, Stress, rules
+from dtlearn.grading import Case, Check, Given, Mistake, Stress
 
-from ._messages import POINT_TO_POINT, Held, padded_bytes, total, travel
+from ._between_nodes import most_bytes_between
+from ._messages import POINT_TO_POINT, Held, not_in_place, padded_bytes, total, travel
 
 # Ranks per node by world size, and elements; in so many rows.
 _CASES: dict[str, dict[str, Any]] = {
@@ -51,6 +53,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     across = [total([xs[r] for r in place]) for place in places]
     everything = total(xs)
     found = [
+        not_in_place(xs),
         Mistake(
             "DTL-VALUE-NODE",
             "every rank has the sum over its own node only: nothing went to the other nodes",
@@ -82,6 +85,18 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             )
         )
     found += [Mistake(code, text, _played(xs, size, steps)) for code, text, steps in _OTHER_STEPS]
+    for first, which in (
+        (-1, "chunk 0"),
+        (-1, "the next one"),
+        (0, "chunk 0"),
+        (0, "its own place's"),
+    ):
+        text = f"across the nodes every rank takes {which}; the reduce-scatter inside its node completed chunk "
+        text += f"{'place' if first else 'place + 1'} on it, where place is its number in the node"
+        chunk_of = (lambda place: 0) if which == "chunk 0" else (lambda place, first=first: (place - first) % size)
+        found.append(
+            Mistake("DTL-VALUE-WRONG-CHUNK", text, _played(xs, size, "rs, RS, AG, ag", False, first, chunk_of))
+        )
     found.append(
         Mistake(
             "DTL-VALUE-PIECES",
@@ -118,27 +133,51 @@ _OTHER_STEPS = [
         "the reduce-scatter across the nodes is missing: its all-gather handed around pieces of the nodes' own sums",
         "rs, AG, ag",
     ),
+    (
+        "DTL-VALUE-STEP",
+        "the steps across the nodes came before the reduce-scatter inside the node: it has to be the first, so that "
+        "what crosses is the node's sum",
+        "RS, AG, rs, ag",
+    ),
 ]
 
 
-def _played(xs: list[torch.Tensor], size: int, steps: str, single: bool = False) -> list[torch.Tensor]:
-    """What the ranks hold after these steps; with `single` a piece is one element, and the rest of a chunk is left."""
+def _played(
+    xs: list[torch.Tensor],
+    size: int,
+    steps: str,
+    single: bool = False,
+    first: int = -1,
+    chunk_of: Callable[[int], int] | None = None,
+) -> list[torch.Tensor]:
+    """What the ranks hold after these steps.
+
+    Args:
+        xs, size: what they had, and the ranks of a node.
+        steps: see `_OTHER_STEPS`.
+        single: a piece is one element, and the rest of a chunk is left.
+        first: the reduce-scatter inside a node begins with chunk place + first; it completes the one after.
+        chunk_of: of a place, the chunk that its ranks take across the nodes; None: the complete one.
+    """
     ranks, held = range(len(xs)), [list(x.tensor_split(size)) for x in xs]
     num_nodes = len(xs) // size
+    chunk_of = chunk_of or (lambda place: (place + first + 1) % size)
     for step in steps.split(", "):
         adds, inside = step.lower() == "rs", step.islower()
-        first = -1 if adds else 0
         for group in range(num_nodes if inside else size):
             if inside:
-                held = travel(held, range(group * size, (group + 1) * size), size - 1, first, adds)
+                begin = first if adds else first + 1
+                held = travel(held, range(group * size, (group + 1) * size), size - 1, begin, adds)
                 continue
-            whole = [held[r][group] for r in ranks]
+            chunk = chunk_of(group)
+            whole = [held[r][chunk] for r in ranks]
             cut = [list(w[:num_nodes].split(1) if single else w.tensor_split(num_nodes)) for w in whole]
             if len({len(pieces) for pieces in cut} | {num_nodes}) > 1:
                 break  # a chunk of fewer elements: such an answer raises
-            moved = travel(cut, range(group, len(xs), size), num_nodes - 1, first, adds)
-            for r in ranks:
-                held[r][group] = torch.cat([*moved[r], whole[r][num_nodes:]] if single else moved[r])
+            place = range(group, len(xs), size)
+            moved = travel(cut, place, num_nodes - 1, -1 if adds else 0, adds)
+            for r in place:
+                held[r][chunk] = torch.cat([*moved[r], whole[r][num_nodes:]] if single else moved[r])
     return [torch.cat(chunks) for chunks in held]
 
 
@@ -158,7 +197,7 @@ CHECK = Check(
     cases=_CASES,
     mistakes=mistakes,
     factors=lambda case: {_node_size(case): "the number of ranks in a node"},
-    rules=[POINT_TO_POINT, rules.most_bytes_between(_node_size, _between)],
+    rules=[POINT_TO_POINT, most_bytes_between(_node_size, _between)],
     payload=payload,
     may_change_inputs=True,
     stress=Stress(poison=True),

@@ -90,6 +90,11 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             {"tree_steps": 2 * (depth - 1)},
         ),
     ]
+    halves = (
+        "ring and tree are half of the right ones: on the ring an all-reduce is two journeys of N - 1 steps, on the "
+    )
+    halves += "tree one up and one down"
+    described.append(("DTL-VALUE-HALVES", halves, {"ring_steps": n - 1, "tree_steps": depth}))
     found = []
     for code, text, change in described:
         wrong = _costs(**given[0], **change)
@@ -106,6 +111,18 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     bare = 2 * (n - 1 - depth) * alpha * beta
     for crossover in (bare, bare / (2 * depth)):
         found.append(Mistake("DTL-VALUE-CROSSOVER", text, [{**right, "crossover": crossover}]))
+    for factor, unit in ((1e3, "milliseconds"), (1e6, "microseconds"), (1e9, "nanoseconds"), (1e-6, "")):
+        text = f"ring and tree are {factor:g} times the right ones: " + (
+            f"{unit}? " if unit else "divided by a million? "
+        )
+        text += "The times are asked in seconds, and alpha is in seconds already"
+        scaled = {key: right[key] * factor for key in ("ring", "tree")}
+        for crossover in (right["crossover"], right["crossover"] * factor):
+            found.append(Mistake("DTL-VALUE-SECONDS", text, [{**scaled, "crossover": crossover}]))
+    bits = _costs(n, 8 * size, alpha, beta)
+    text = "the bytes are multiplied by 8 as if beta were bits per second; it is bytes per second"
+    for crossover in (right["crossover"], right["crossover"] / 8):
+        found.append(Mistake("DTL-VALUE-UNIT", text, [{**bits, "crossover": crossover}]))
     times = _costs(n, size, alpha, 1 / beta)
     found += [
         Mistake("DTL-VALUE-UNIT", "the bytes are multiplied by beta; it is bytes per second: divide", [times]),

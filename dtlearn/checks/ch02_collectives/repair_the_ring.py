@@ -8,6 +8,7 @@ import torch
 
 from dtlearn.grading import Case, Check, Given, Mistake, Stress
 
+from ..own_work import not_new
 from ._messages import POINT_TO_POINT, total
 
 _CASES: dict[str, dict[str, Any]] = {
@@ -22,7 +23,8 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, x: torch.Tensor) -> Any:
-    return answer(x)
+    total = answer(x)
+    return "x itself" if total is x else total
 
 
 def expected(case: Case, given: Given) -> list[torch.Tensor]:
@@ -38,7 +40,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         [sum((x for s, x in enumerate(xs) if s != r), torch.zeros_like(xs[r])) for r in ranks],
     )
     if n == 1:
-        return [own_missing]
+        return [own_missing, not_new("x", n)]
     totals = list(xs)
     for _ in range(n - 1):
         totals = [totals[r] + totals[r - 1] for r in ranks]

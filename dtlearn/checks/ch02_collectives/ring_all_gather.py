@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Given, Mistake, Stress, payload_bytes, rules
+from dtlearn.grading import Case, Check, Given, Mistake, Stress, payload_bytes
 
+from ..rounds import in_a_ring
 from ._messages import POINT_TO_POINT, chunk_budget, unwritten
 
 _CASES: dict[str, dict[str, Any]] = {
@@ -89,7 +90,7 @@ CHECK = Check(
             lambda case, given: (case.world_size - 1) * payload_bytes(given, "x"),
             whole=lambda case, given: case.world_size * payload_bytes(given, "x"),
         ),
-        rules.in_a_ring(),
+        in_a_ring(),
     ],
     payload=lambda case, given: case.world_size * payload_bytes(given, "x"),
     stress=Stress(poison=True),

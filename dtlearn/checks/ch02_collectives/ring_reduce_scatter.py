@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Given, Mistake, Stress, rules
+from dtlearn.grading import Case, Check, Given, Mistake, Stress
 
+from ..own_work import not_new
+from ..rounds import in_a_ring
 from ._messages import POINT_TO_POINT, chunk_budget, total, travel
 
 # Shape of part c: that at c % 4.
@@ -29,7 +31,8 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, parts: list[torch.Tensor]) -> Any:
-    return answer(parts)
+    own = answer(parts)
+    return "a part itself" if any(own is part for part in parts) else own
 
 
 def expected(case: Case, given: Given) -> list[torch.Tensor]:
@@ -43,7 +46,7 @@ def _sum(given: Given, part: int, without: int | None = None) -> torch.Tensor:
 def mistakes(case: Case, given: Given) -> list[Mistake]:
     n = case.world_size
     if n == 1:
-        return []
+        return [not_new("part", n)]
     ranks, right = range(n), expected(case, given)
     own = [given[r]["parts"][r] for r in ranks]
     missing = "one step too few"
@@ -57,6 +60,12 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         for shift in (1, -1)
     ]
     found += [
+        Mistake(
+            "DTL-VALUE-NO-SUM",
+            "rank 0 returns rank 1's part 0, and so on: the parts travelled all the way, and no rank added its own "
+            "summand to what came by",
+            [given[(r + 1) % n]["parts"][r] for r in ranks],
+        ),
         Mistake("DTL-VALUE-OWN-PART", "every rank returned its own part: no summand of another rank is in it", own),
         Mistake(
             "DTL-VALUE-MISSING",
@@ -107,7 +116,7 @@ CHECK = Check(
     rules=[
         POINT_TO_POINT,
         chunk_budget(lambda case, given: (case.world_size - 1) * _largest(case, given), whole=_all),
-        rules.in_a_ring(),
+        in_a_ring(),
     ],
     payload=lambda case, given: case.world_size * _largest(case, given),
     stress=Stress(poison=True),

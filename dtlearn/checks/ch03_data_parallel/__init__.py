@@ -1,7 +1,11 @@
 """Checks of chapter 3."""
 
+from ..own_work import forbids
+
+READS = [forbids("dtlearn.data_parallel")]  # rules on the text of every answer
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {
+    "DTL-RULE-LATE-BINDING": "hooks that all read the last value of a loop's variable",
     "DTL-RULE-PASSES": "more or fewer forward passes than micro-batches",
     "DTL-VALUE-BLOCKS": "contiguous blocks where samples are dealt out in turn",
     "DTL-VALUE-CAP": "buckets that are closed too early or too late",
@@ -43,5 +47,6 @@ MEANINGS = {
     "DTL-VALUE-SUM": "a sum where a mean is meant",
     "DTL-VALUE-SYNC-FIRST": "an average over the ranks that comes too early",
     "DTL-VALUE-USERS": "a mean over the wrong ranks",
+    "DTL-VALUE-WRONG-PADDING": "repeats looked for on the wrong ranks",
     "DTL-VALUE-ZEROED": "gradients of zero where there should be none",
 }

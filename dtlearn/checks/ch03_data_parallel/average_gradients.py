@@ -141,7 +141,8 @@ def _missing_gradients(case: Case, given: Given, means: Gradients) -> list[Mista
     users = {name: _mean(given, name, max(1, len(has[name]))) for name in _SHAPES}
     text = f"{some} is averaged over the {len(has[some])} rank{'s' * (len(has[some]) > 1)} that used it: a missing "
     text += f"gradient counts as zero, and the sum is divided by {n}"
-    found.append(Mistake("DTL-VALUE-USERS", text, _after(given, users)))
+    if len(has[some]) > 1:  # divided by one user is not divided at all
+        found.append(Mistake("DTL-VALUE-USERS", text, _after(given, users)))
     left = [{name: None if r not in has[name] else mean for name, mean in means.items()} for r in range(n)]
     without = next(r for r in range(n) if r not in has[some])
     text = f"rank {without} still has None for {some}, which other ranks have the mean of: its optimizer skips it, and "

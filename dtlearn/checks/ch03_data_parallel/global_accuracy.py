@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
 
 from dtlearn.grading import Case, Check, Given, Mistake, rules
-from dtlearn.runtime.words import counted
+from dtlearn.runtime.words import counted, ranks_text
 
 _CLASSES = 3
 _MOST_BYTES = 64
@@ -40,16 +42,24 @@ def on_rank(answer: Any, logits: torch.Tensor, targets: torch.Tensor, n: int) ->
 
 
 def _sums(
-    given: Given, padding: bool = False, whole_rounds: bool = False, blocks: bool = False, softmax: bool = False
+    given: Given,
+    padding: bool = False,
+    whole_rounds: bool = False,
+    blocks: bool = False,
+    softmax: bool = False,
+    left_out: Sequence[int] | None = None,
 ) -> Sums:
     """What each rank adds up. `padding`: repeats count too. `whole_rounds`: only as many as every rank has. `blocks`:
-    as if each rank had a piece of the data set. `softmax`: the loss of probabilities."""
+    as if each rank had a piece of the data set. `softmax`: the loss of probabilities. `left_out`: by rank, how many
+    of its last samples do not count."""
     found = []
     for rank, i in enumerate(given):
         n, size = i["n"], len(given)
         most = len(i["targets"]) if padding else n // size if whole_rounds else len(range(rank, n, size))
         if blocks:
             most = min(len(i["targets"]), max(0, n - rank * len(i["targets"])))
+        if left_out:
+            most = max(0, len(i["targets"]) - left_out[rank])
         logits, targets = i["logits"][:most].double(), i["targets"][:most]
         logits = logits.softmax(1) if softmax else logits
         right = int((logits.argmax(1) == targets).sum())
@@ -145,6 +155,10 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             "a new one",
             [_means(whole, n // size * size)] * size,
         )
+        for text, left_out in _left_out(size, n):
+            kept = _sums(given, left_out=left_out)
+            for count in {n, int(sum(s[0] for s in kept))}:
+                add("DTL-VALUE-WRONG-PADDING", text, [_means(kept, count)] * size)
     none = {"accuracy": 0.0, "loss": right[0]["loss"]}
     text = (
         "the accuracy is 0: either it was rounded down to a whole number, as `//` does, or no prediction is compared "
@@ -182,6 +196,23 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             mixed = [{key: v[key], other: r[other]} for v, r in zip(values, right, strict=True)]
             found.append(Mistake(code, f"{key}: {text}", mixed))
     return found
+
+
+def _left_out(size: int, n: int) -> Iterator[tuple[str, list[int]]]:
+    """Ways to leave out last samples of the wrong ranks: a text, and how many of each rank's."""
+    rounds = -(-n // size)
+    extra = rounds * size - n  # repeats, the last sample of each of the last `extra` ranks
+    if not extra:
+        return
+    repeats = f"the repeats are the last sample of {ranks_text(list(range(size - extra, size)))}"
+    for ranks in itertools.chain(*(itertools.combinations(range(size), k) for k in range(1, size))):
+        if ranks != tuple(range(size - extra, size)):
+            text = f"the last sample of {ranks_text(list(ranks))} does not count; {repeats}"
+            yield text, [int(rank in ranks) for rank in range(size)]
+    if extra > 1:
+        for rank in (size - 1, 0):
+            text = f"the last {min(extra, rounds)} samples of rank {rank} do not count; {repeats}"
+            yield text, [extra * (r == rank) for r in range(size)]
 
 
 CHECK = Check(

@@ -50,6 +50,24 @@ def on_rank(answer: Any, parameters: Any, buckets: Any, order: Any, chained: boo
         return type(overlap).__name__
     steps, ready = [], []
     hooks = [len(leaf._post_accumulate_grad_hooks or ()) for leaf in leaves]
+    made = [list((leaf._post_accumulate_grad_hooks or {}).values())[:1] for leaf in leaves]
+    cells = [
+        dict(zip(hook.__code__.co_freevars, hook.__closure__ or (), strict=True))
+        for hooks_of_leaf in made
+        for hook in hooks_of_leaf
+        if hasattr(hook, "__code__")
+    ]
+
+    def is_of_a_loop(content: Any) -> bool:
+        """Whether it is the number of the last bucket or parameter, or the last bucket."""
+        return content in (len(buckets) - 1, len(leaves) - 1) or content == [leaves[i] for i in buckets[-1]]
+
+    # Of a loop's variable the hooks should have a value each. One that they share is read when it is too late.
+    shared = [
+        name
+        for name, cell in (cells[0] if len(cells) == len(leaves) else {}).items()
+        if all(c.get(name) is cell for c in cells) and "size" not in name and is_of_a_loop(cell.cell_contents)
+    ]
     for number, leaf in enumerate(leaves):
         leaf.register_post_accumulate_grad_hook(lambda _, number=number: ready.append([number, time.monotonic_ns()]))
     for rows in x:
@@ -67,7 +85,7 @@ def on_rank(answer: Any, parameters: Any, buckets: Any, order: Any, chained: boo
         moved = [i for i, leaf in enumerate(leaves) if not torch.equal(leaf, parameters[i])]
         again = [len(leaf._post_accumulate_grad_hooks) - 1 for leaf in leaves] != hooks
         grads = [None if leaf.grad is None else leaf.grad.clone() for leaf in leaves]
-        notes = {"ready": list(ready), "span": [begun, done], "moved": moved, "again": again}
+        notes = {"ready": list(ready), "span": [begun, done], "moved": moved, "again": again, "shared": shared}
         steps.append({"grads": grads, **notes})
     return steps
 
@@ -180,6 +198,13 @@ def _timing(rank: int, number: int, step: Any, calls: list[Event]) -> Finding | 
         text = f"rank {rank} made {len(calls)} all-reduces for {len(_BUCKETS)} buckets {when}; one each: put the "
         text += "gradients of a bucket into one tensor"
         return Finding("DTL-RULE-MESSAGES", text, rank, calls[0].line or None)
+    if len(calls) < len(_BUCKETS) and step["shared"]:
+        name = step["shared"][0]
+        text = f"rank {rank} launched {len(calls)} of {len(_BUCKETS)} buckets {when}: all hooks share {name}, "
+        text += (
+            f"and see its last value. A function reads it when it runs: bind it, as in `lambda p, {name}={name}: ...`"
+        )
+        return Finding("DTL-RULE-LATE-BINDING", text, rank)
     if len(calls) < len(_BUCKETS):
         text = f"rank {rank} launched {len(calls)} of {len(_BUCKETS)} buckets {when}"
         if number and not calls:

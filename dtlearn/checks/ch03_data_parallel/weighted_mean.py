@@ -86,7 +86,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         return _averaged(given, factor, value)
 
     users = sum(count > 0 for count in counts)
-    if users < n:
+    if 1 < users < n:  # one: the same as a factor that was forgotten
         text = f"the loss is multiplied by {users}, the number of ranks that have tokens: DDP divides by all {n} ranks"
         add("DTL-VALUE-USERS", text, scaled(lambda count: users / total))
     for times in {1, n}:
@@ -105,7 +105,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         add(
             "DTL-VALUE-MEAN-OF-MEANS",
             f"the mean of the ranks' means: every rank counts the same, although they have {listed} tokens; divide "
-            "by the tokens of all ranks",
+            "by the tokens of all ranks, and multiply by N, by which DDP divides",
             scaled(lambda count, k=times: k / max(count, 1)),  # type: ignore[misc]
         )
     add(

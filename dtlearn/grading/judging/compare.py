@@ -98,8 +98,9 @@ def difference(expected: Any, got: Any, rtol: float, atol: float, path: str = "t
 
 
 def _scalar_difference(expected: Any, got: Any, rtol: float, atol: float, path: str) -> Finding | None:
-    if isinstance(got, torch.Tensor) and got.numel() == 1 and isinstance(expected, int | float):
-        got = got.item()
+    if isinstance(got, torch.Tensor) and isinstance(expected, int | float):
+        advice = "tensor.item() is the number in a tensor of one element."
+        return Finding("DTL-VALUE-TYPE", f"{path} should be {_kind(expected)}; it is a tensor", advice=advice)
     numbers = isinstance(expected, int | float) and not isinstance(expected, bool)
     if numbers and isinstance(got, int | float) and not isinstance(got, bool):
         if isinstance(expected, int) and isinstance(got, int):

@@ -18,7 +18,7 @@ from ...runtime.errors import LaunchError
 from ...runtime.machine.isolation import MEANING, Isolation
 from ...runtime.record.record import Record
 from .. import rules
-from ..check import Case, Check, Given
+from ..check import Case, Check, Finding, Given
 from ..formula import Formula
 from ..verdict import Result, State, Verdict
 from .judge import judge
@@ -66,7 +66,7 @@ def grade(
     cases = [(c, hidden, case) for size in sizes for c, hidden in checks for case in c.all_cases(size, seed)]
     results: list[Result] = []
     tier_limits: list[tuple[Result, int]] = []
-    if (found := _does_not_compile(answer)) is not None:
+    if found := _read(answer, [rule for one, _ in checks for rule in one.reads]):
         results = [replace(found, case=c.name, world_size=c.world_size) for _, _, c in cases[:1]]
     for number, (one, hidden, case) in enumerate(cases if not results else [], start=1):
         left = begun + seconds if not stop() else 0.0
@@ -123,11 +123,14 @@ def _skip(earlier: list[Result], deadline: float) -> str:
     return ""
 
 
-def _does_not_compile(answer: Answer) -> Result | None:
+def _read(answer: Answer, rules: Sequence[Callable[[str], Finding | None]]) -> Result | None:
+    """What is wrong with its text: it does not compile, or breaks one of these rules."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the learner's own text, to no console
             compile(answer.source, answer.file, "exec", dont_inherit=True)
+            found = next((finding for rule in rules if (finding := rule(answer.source))), None)
+        return Result("", 0, "failed", found.code, found.text, line=found.line) if found else None
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:  # the last two: brackets without end
         line = getattr(error, "lineno", None)
         text = f"the file is no valid Python: {getattr(error, 'msg', None) or error or type(error).__name__}" + (
@@ -137,7 +140,6 @@ def _does_not_compile(answer: Answer) -> Result | None:
         lines = answer.source.splitlines()
         quoted = lines[line - 1].rstrip() if line and line <= len(lines) else ""
         return Result("", 0, "failed", "DTL-SYNTAX", text, (f"  {quoted}",) if quoted else (), line=line)
-    return None
 
 
 def _verdict(
@@ -145,7 +147,8 @@ def _verdict(
 ) -> Verdict:
     results = _name_lucky_sizes(results)
     faults = [r for r in results if r.state not in ("passed", "skipped")]
-    state: State = faults[0].state if faults else ("passed" if results else "error")
+    named = [r for r in faults if r.is_specific]
+    state: State = (named or faults)[0].state if faults else ("passed" if results else "error")
     if state == "passed" and any(r.state == "skipped" for r in results):
         state = "skipped"  # what was not run did not pass
     if any(r.state == "error" for r in results):
@@ -167,9 +170,10 @@ def _verdict(
 
 
 def _score(points: float, results: list[Result]) -> float:
-    """Points for the share of cases that pass. One rank alone counts only where there is nothing else: doing nothing
-    is often right there."""
-    counted = [r for r in results if r.world_size > 1] or results
+    """Points for the share of cases that pass. One rank alone earns nothing where there is anything else: doing nothing
+    is often right there. But its faults count."""
+    several = any(r.world_size > 1 for r in results)
+    counted = [r for r in results if not several or r.world_size > 1 or r.state != "passed"]
     if not counted or any(r.state in ("not-attempted", "error") for r in results):
         return 0.0
     return round(points * sum(r.state == "passed" for r in counted) / len(counted), 4)

@@ -77,10 +77,7 @@ def _find(
         except (plain_values.Malformed, KeyError) as error_:
             return "failed", Finding("DTL-RESULT", f"rank {rank} sent no readable result: {error_}", rank), []
         if changed and not check.may_change_inputs:
-            text = f"rank {rank} changed what it was given: {', '.join(map(str, changed))}"
-            name = str(changed[0])
-            advice = f"Work on a copy ({_copy(name, given[rank].get(name))}): the caller still needs what it gave."
-            return "failed", Finding("DTL-MUTATED", text, rank, None, advice), []
+            return "failed", _mutated(rank, changed, given[rank]), []
         if left:
             text = f"rank {rank} returned and left something running: {', '.join(map(str, left))[:200]}"
             return "failed", Finding("DTL-LEAK", text, rank, None, "Join threads, wait for processes."), []
@@ -162,13 +159,24 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
     return "crashed", Finding(code, f"rank {first.rank} {first.message}", first.rank), lines[1:]
 
 
+def _mutated(rank: int, changed: list[Any], given: dict[str, Any]) -> Finding:
+    name = str(changed[0])
+    text = f"rank {rank} changed what it was given: {', '.join(map(str, changed))}"
+    advice = f"Work on a copy ({_copy(name, given.get(name))}): the caller still needs what it gave."
+    if "clone" in advice:
+        advice += f" `a = {name}` is no copy, and `a += b` changes the tensor itself; `a = a + b` does not."
+    return Finding("DTL-MUTATED", text, rank, None, advice)
+
+
 def _copy(name: str, value: Any) -> str:
     """How such an input is copied, as the learner would write it."""
     if isinstance(value, torch.Tensor):
         return f"`{name}.clone()`"
     if isinstance(value, list | dict):
-        parts = value.values() if isinstance(value, dict) else value
-        deep = any(isinstance(part, list | dict) for part in parts)
+        parts = list(value.values() if isinstance(value, dict) else value)
+        if isinstance(value, list) and parts and all(isinstance(part, torch.Tensor) for part in parts):
+            return f"`[part.clone() for part in {name}]`"
+        deep = any(isinstance(part, list | dict | torch.Tensor) for part in parts)
         return f"`copy.deepcopy({name})`" if deep else f"`{type(value).__name__}({name})`"
     return "of it"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,4 +79,5 @@ def find_check(course: Course, exercise: Exercise, folder: Path | None = None) -
     check = getattr(module, "CHECK", None)
     if not isinstance(check, Check):
         raise ValueError(f"{module.__file__} defines no CHECK")
-    return check
+    chapter = sys.modules.get(f"dtlearn.checks.{slug}")
+    return replace(check, reads=(*check.reads, *getattr(chapter, "READS", ())))

@@ -90,11 +90,11 @@ def where(result: Result) -> str:
 
 
 def other_faults(verdict: Verdict) -> str:
-    """The faults after the first, in a sentence; "" if there are none."""
-    rest = [r for r in verdict.results if r.state not in ("passed", "skipped")][1:]
+    """The faults besides the one that is shown, in a sentence; "" if there are none."""
+    shown, first = verdict.first_fault, verdict.code
+    rest = [r for r in verdict.results if r.state not in ("passed", "skipped") and r is not shown]
     if not rest:
         return ""
-    first = verdict.code
     named = [where(r) + (f" ({r.code})" if r.code != first else "") for r in rest[:4]]
     more = f", and {len(rest) - 4} more" if len(rest) > 4 else ""
     return f"Also wrong: {'; '.join(named)}{more}."

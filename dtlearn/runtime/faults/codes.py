@@ -17,7 +17,7 @@ ADVICE = {
         "Make the calls in the same order on every rank.",
     ),
     "DTL-COLL-SHAPE": (
-        "The ranks handed in tensors of different shapes. gloo aborts a process or fills tensors in part, silently; "
+        "The ranks handed in different numbers of elements. gloo aborts a process or returns wrong numbers, silently; "
         "NCCL hangs or reads beyond the end.",
         "Print the shape on every rank just before the call. Uneven shards have to be padded; where a rank has left a "
         "call out, all its later calls meet those of another turn.",
@@ -44,7 +44,8 @@ ADVICE = {
     "DTL-P2P-CYCLE": (
         "Each of these ranks waits for the next one to take the other half. With gloo a send blocks until it "
         "is received; NCCL may let small ones pass and then hang on large ones.",
-        "Let one rank of each pair receive first (even ranks send, odd ranks receive), or use batch_isend_irecv.",
+        "Of each pair let one rank receive first, say the higher one; or send with isend, and wait() after the recv "
+        "(with NCCL: batch_isend_irecv, which starts both ends at once).",
     ),
     "DTL-P2P-TAG": (
         "With gloo a send and a recv pair up only if both use the same tag. NCCL ignores tags and pairs them in order.",
@@ -83,10 +84,7 @@ ADVICE = {
         "Ranks lost their connection to another one, and nothing tells why.",
         "Look at what the ranks printed; a peer may have ended, or a message did not fit.",
     ),
-    "DTL-OOM": (
-        "There was not enough memory.",
-        "Use fewer ranks, a smaller model, or a smaller batch.",
-    ),
+    "DTL-OOM": ("There was not enough memory.", "Use fewer ranks, a smaller model, or a smaller batch."),
     "DTL-LOOP": (
         "Whoever needs this rank in a call waits for as long as this goes on: with gloo until the group's time-out (30 "
         "minutes unless set), with NCCL until its watchdog ends the processes (10 minutes).",

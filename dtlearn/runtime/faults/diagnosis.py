@@ -104,7 +104,7 @@ def parted_hint(histories: Mapping[int, Sequence[Event]]) -> str:
 
 def places_hint(calls: Mapping[int, Event]) -> str:
     """Where calls that do not fit come from different lines: then it is seldom the call that is wrong, but its turn."""
-    if len({(e.file, e.line, e.code) for e in calls.values()}) == 1:
+    if len({(e.line, e.code) for e in calls.values()}) == 1:  # a cell's file has another name on each rank
         return ""
     where = ", ".join(f"rank {rank} line {event.line}" for rank, event in calls.items())
     return f"These calls come from different lines ({where}): often one rank has made a call that another left out."

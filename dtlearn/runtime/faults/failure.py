@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..words import without_middle
+
 # Texts of a rank that lost its peer: consequences, never shown before the cause.
 _PEER_LOSS = (
     "Connection closed by peer",
@@ -52,6 +54,7 @@ class Failure:
     @classmethod
     def raised(cls, rank: int, type: str, message: str, traceback: str, time_ns: int) -> Failure:
         """Of a rank that says that it raised."""
+        message, traceback = without_middle(message), without_middle(traceback)
         return cls(rank, "raised", type, message, traceback, time_ns, is_peer_loss(message))
 
     @property

@@ -19,6 +19,7 @@ from .. import pickles, wire
 from ..recording.call_log import CallLog
 from ..recording.clock import now_ns
 from ..recording.recorder import Recorder, installed
+from ..words import without_middle
 from .group import RankGroup
 from .spec import LOST_LINE, RankSpec, call_log_file, link_file
 
@@ -94,8 +95,8 @@ def describe(error: BaseException, sources: dict[str, Any]) -> dict[str, Any]:
     return {
         "kind": "error",
         "type": type(error).__name__,
-        "message": str(error),
-        "traceback": text,
+        "message": without_middle(str(chain)),
+        "traceback": without_middle(text),
         "time_ns": now_ns(),
     }
 

@@ -6,6 +6,7 @@ depends on the operation: a scatter's root hands in a list and the others nothin
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -16,14 +17,19 @@ from ..record.operations import operation_of
 from ..words import parties_text, ranks_text
 from .message_rules import (
     RankView,
+    awaits_anyone,
     find_dropped_half,
     find_misfit,
     find_stranger,
+    half,
     message_deadlock,
     partner,
     settled_messages,
+    unmatched,
 )
 
+# Errors of torch that come before anything is sent.
+_REFUSALS = ("TypeError", "ValueError", "KeyError", "AttributeError")
 # What must be equal -> the code where it is not, and its name for one value and for several.
 _UNEQUAL = {
     "peer": ("DTL-COLL-ROOT", "root", "roots"),
@@ -57,10 +63,12 @@ def find_deadlock(views: Mapping[int, RankView]) -> Diagnosis | None:
     """Ranks that wait for one that has ended, or for each other. None while anybody can still make progress."""
     if fault := find_dropped_half(views):
         return fault
-    awaited = {rank: _waits_for(rank, view, views) for rank, view in views.items() if view.blocked is not None}
-    stuck = {rank for rank, others in awaited.items() if others}
+    waiting = {rank for rank, view in views.items() if view.blocked is not None}
+    awaited = {rank: _waits_for(rank, views[rank], views) for rank in waiting}
+    anyone = {rank: set(views) - {rank} for rank in waiting if awaits_anyone(rank, views)}
+    stuck = {rank for rank, others in awaited.items() if others} | anyone.keys()
     gone = {rank for rank, view in views.items() if view.ended}
-    while free := {rank for rank in stuck if not awaited[rank] & (stuck | gone)}:
+    while free := {r for r in stuck if (anyone[r] - stuck - gone if r in anyone else not awaited[r] & (stuck | gone))}:
         stuck -= free
     if not stuck:
         return None
@@ -68,9 +76,18 @@ def find_deadlock(views: Mapping[int, RankView]) -> Diagnosis | None:
     absent = sorted(set().union(*(awaited[r] for r in stuck)) & gone)
     if all(event is not None and event.is_p2p for event in blocked.values()):
         return message_deadlock(blocked, absent, views)
-    if absent:
-        return skipped(blocked, absent, views)
-    groups = {event.group_key for event in blocked.values() if event is not None}
+    calls = {rank: event for rank, event in blocked.items() if event is not None and not event.is_p2p}
+    messages = {rank: event for rank, event in blocked.items() if event is not None and event.is_p2p}
+    lacking = [rank for rank in absent if any(rank in members(event.group_key, views) for event in calls.values())]
+    if messages and not lacking:  # a half of a message alone is the cause of what waits in other calls
+        states = dict.fromkeys(blocked, "waits")
+        return Diagnosis("DTL-P2P-UNMATCHED", unmatched([*messages.values()]), tuple(messages), blocked, states)
+    if lacking:
+        fault = skipped(calls, lacking, views)
+        headline = "; ".join([fault.headline, *(half(event) for event in messages.values())])
+        states = {**fault.states, **dict.fromkeys(messages, "waits")}
+        return replace(fault, headline=headline, calls={**fault.calls, **messages}, states=states)
+    groups = {event.group_key for event in calls.values()}
     code = "DTL-COLL-GROUPS" if len(groups) > 1 else "DTL-COLL-ORDER"
     headline = f"{ranks_text(list(blocked))} wait for each other in different calls"
     return Diagnosis(code, headline, tuple(blocked), blocked, dict.fromkeys(blocked, "waits"))
@@ -106,6 +123,19 @@ def members(group: str, views: Collection[int]) -> list[int]:
     return sorted(views) if not ranks[:1].isdigit() else [int(r) for r in ranks.split(",")]
 
 
+def without_refused(events: list[Event]) -> list[Event]:
+    """Without collectives that torch refused, so that nothing was sent: the next have their numbers."""
+    refused: dict[str, int] = defaultdict(int)
+    kept = []
+    for event in events:
+        raised, number = event.detail.get("raised"), refused[event.group_key]
+        if not event.is_p2p and (raised in _REFUSALS or (raised and "world_size" in event.detail)):  # no such root
+            refused[event.group_key] += 1
+        else:
+            kept.append(replace(event, group_seq=event.group_seq - number) if number and not event.is_p2p else event)
+    return kept
+
+
 def _compare(calls: Mapping[int, Event]) -> Diagnosis | None:
     first = next(iter(calls.values()))
     states = dict.fromkeys(calls, "called")
@@ -117,12 +147,18 @@ def _compare(calls: Mapping[int, Event]) -> Diagnosis | None:
         return Diagnosis("DTL-COLL-ORDER", headline, tuple(calls), calls, states)
     uneven = any(e.detail.get("uneven") for e in calls.values())  # NCCL can gather parts of different sizes
     for what in operation_of(first.op).must_be_equal:
-        if not (uneven and what == "shape") and len({_attribute(e, what) for e in calls.values()}) > 1:
+        if not (uneven and what == "shape") and len({_compared(e, what) for e in calls.values()}) > 1:
             code, single, several = _UNEQUAL[what]
             values = {r: f"{single} {_attribute(e, what)}" for r, e in calls.items()}
             headline = f"{parties_text(values, f'call {first.op} with ', 'with ', f'different {several}')}, {number}"
             return Diagnosis(code, headline, tuple(calls), calls, states)
     return None
+
+
+def _compared(event: Event, what: str) -> str:
+    """Of shapes, only the number of elements: with gloo and with NCCL (6,) fits (2, 3)."""
+    is_shape = what == "shape" and event.shape is not None
+    return str(math.prod(event.shape or ())) if is_shape else _attribute(event, what)
 
 
 def _attribute(event: Event, what: str) -> str:
@@ -141,7 +177,7 @@ def _waits_for(rank: int, view: RankView, views: Mapping[int, RankView]) -> set[
             for other in members(key, views)
             if other != rank and other in views and not any(_is_call(e, key, k) for e in views[other].calls)
         }
-    if event.peer is None or event.peer not in views:  # receives from any rank: any of them may still send
+    if event.peer is None or event.peer not in views:  # from any rank: see `awaits_anyone`
         return set()
     return set() if partner(event, views) else {event.peer}
 

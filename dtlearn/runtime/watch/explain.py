@@ -137,6 +137,8 @@ def timeout_message(
         lines.append(
             "Every rank waits: compare the calls above; they have to be the same call, or a matching send and recv."
         )
+    elif not waiting and returned and not any(s.stack for s in stuck if s.state == "running"):
+        lines.append("If a result is large, sending it takes long: raise the time limit, or return less.")
     elif not waiting and returned:
         lines.append(
             "If that line runs a collective inside torch (the backward pass of DistributedDataParallel, FSDP), it "

@@ -39,13 +39,36 @@ def partner(event: Event, views: Mapping[int, RankView]) -> Event | None:
     return None
 
 
+def half(event: Event) -> str:
+    """ "rank 0 sends to rank 1"."""
+    peer = "any rank" if event.peer is None else f"rank {event.peer}"
+    return f"rank {event.rank} {'sends to' if event.sends else 'receives from'} {peer}"
+
+
 def unmatched(events: Sequence[Event]) -> str:
     """Messages of which only one half is there, as a sentence."""
-    halves = []
-    for event in events:
-        peer = "any rank" if event.peer is None else f"rank {event.peer}"
-        halves.append(f"rank {event.rank} {'sends to' if event.sends else 'receives from'} {peer}")
-    return f"{', '.join(halves)}, and the other half is missing"
+    return f"{', '.join(map(half, events))}, and the other half is missing"
+
+
+def awaits_anyone(rank: int, views: Mapping[int, RankView]) -> bool:
+    """Whether a rank waits for a message from any rank, and none that was sent to it is left."""
+    event = views[rank].blocked
+    if event is None or not event.is_p2p or event.peer is not None or event.sends:
+        return False
+    sent = sum(e.sends and e.peer == rank for view in views.values() for e in view.calls)
+    return sent < sum(e.is_p2p and not e.sends for e in views[rank].calls)
+
+
+def _circle(waiting: Sequence[Event]) -> list[int]:
+    """Ranks of which each sends to the next, and the last to the first; [] if there is no such circle."""
+    to = {event.rank: event.peer for event in waiting if event.sends}
+    for rank in to:
+        way = [rank]
+        while (peer := to.get(way[-1])) is not None and peer not in way:
+            way.append(peer)
+        if peer == rank:
+            return way
+    return []
 
 
 def find_stranger(views: Mapping[int, RankView]) -> Diagnosis | None:
@@ -83,8 +106,8 @@ def find_misfit(views: Mapping[int, RankView]) -> Diagnosis | None:
     for sent, received in pairs(calls):
         if sent.nbytes != received.nbytes and received.rank not in anyone:  # a receive from anyone may have taken it
             headline = (
-                f"rank {sent.rank} sends {sent.nbytes:,} bytes to rank {received.rank}, which has room for "
-                f"{received.nbytes:,}"
+                f"rank {sent.rank} sends {sent.nbytes:,} bytes to rank {received.rank}, which has "
+                f"room for {received.nbytes:,}"
             )
             ends = {sent.rank: sent, received.rank: received}
             return Diagnosis("DTL-P2P-SIZE", headline, (sent.rank, received.rank), ends, dict.fromkeys(ends, "called"))
@@ -141,6 +164,9 @@ def message_deadlock(
     if not absent and len(kinds) == 1 and not (kinds == {False} and pending):
         verb = "send to each other and nobody receives" if kinds == {True} else "wait to receive and nobody sends"
         return Diagnosis("DTL-P2P-CYCLE", f"{ranks_text(list(blocked))} {verb}", tuple(blocked), blocked, states)
+    if circle := _circle(waiting):
+        headline = f"{ranks_text(circle)} send to each other and nobody receives"
+        return Diagnosis("DTL-P2P-CYCLE", headline, tuple(sorted(circle)), blocked, states)
     calls: dict[int, Event | None] = dict(blocked)
     for rank in absent:
         calls[rank] = views[rank].calls[-1] if views[rank].calls else None

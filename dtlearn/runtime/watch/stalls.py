@@ -51,7 +51,7 @@ def waiting_line(stuck: Sequence[Stuck], seconds: float) -> str:
 
 def place(one: Stuck) -> str:
     """Where a rank is that computes, for a person."""
-    return one.stack[-1] if one.stack else "an unknown place"
+    return one.stack[-1] if one.stack else "no line of your code: not begun, or its result is being sent"
 
 
 def judge(first: Sequence[Stuck], second: Sequence[Stuck], calls: Mapping[int, Event]) -> Diagnosis:
@@ -97,7 +97,7 @@ def _say(seen: Mapping[int, str]) -> str:
 def _compare(one: Stuck, other: Stuck) -> tuple[bool, str]:
     """Whether two looks at a rank show a loop; and what they show, in words that fit one rank and several."""
     if one.state != "running" or not one.frames or not other.frames:
-        return False, f"came to {place(other)}"
+        return False, f"{'came to' if other.stack else 'has'} {place(other)}"
     loops = {(frame.file, frame.name, frame.loop) for frame in one.frames if frame.loop}
     for frame in reversed(other.frames):
         if frame.loop and (frame.file, frame.name, frame.loop) in loops:

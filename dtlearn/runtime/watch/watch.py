@@ -10,7 +10,7 @@ from pathlib import Path
 from ..faults.diagnosis import Diagnosis
 from ..record.event import Event
 from ..record.log_tail import LogTail, Wait
-from .call_rules import RankView, find_deadlock, find_mismatch, settled
+from .call_rules import RankView, find_deadlock, find_mismatch, settled, without_refused
 from .leftover_calls import find_leftover
 
 _CERTAIN_AFTER = 0.3  # seconds that a deadlock must last: entries of different ranks are written at different moments
@@ -95,7 +95,7 @@ class Watch:
         now_ns = time.monotonic_ns()
         views = {}
         for rank, tail in self._tails.items():
-            events = tail.events()
+            events = without_refused(tail.events())
             gone = rank in ended
             views[rank] = RankView(events, None if gone else tail.blocked(events, now_ns), gone)
         self._latest = views

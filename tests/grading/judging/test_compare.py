@@ -128,6 +128,7 @@ def test_a_zero_result_has_no_factor_sign_or_order():
         ({"a": 1}, {"a": None}, "DTL-VALUE-NONE", "the result['a'] is None"),
         ({"a": 1}, 5, "DTL-VALUE-TYPE", "should be a dict; it is a whole number"),
         (torch.tensor(1.0), torch.tensor(2.0), "DTL-VALUE", "the result should be 1; it is 2"),
+        (2.0, torch.tensor(2.0), "DTL-VALUE-TYPE", "the result should be a number; it is a tensor"),
         (torch.tensor([True]), torch.tensor([False]), "DTL-VALUE", "1 of 1 elements"),
         (torch.tensor([1j]), torch.tensor([2j]), "DTL-VALUE", "1 of 1 elements"),
         (torch.tensor([3]), torch.tensor([4]), "DTL-VALUE", "should be 3 and is 4"),
@@ -142,7 +143,6 @@ def test_differences_say_where_and_what(expected, got, code, says):
     ("expected", "got"),
     [
         (2.0, 2),
-        (2, torch.tensor(2)),
         (float("inf"), float("inf")),
         (float("nan"), float("nan")),
         ((1, 2), [1, 2]),

@@ -39,6 +39,12 @@ def event(op="all_reduce", file=FILE, rank=0, seq=0, nbytes=8):
     return Event(rank, seq, op, "world", seq, nbytes, "float32", (2,), None, {}, seq, seq + 1, False, file, 3)
 
 
+def test_a_changed_input_is_named_with_how_to_copy_it():
+    result = judged(sent(RIGHT, RIGHT, changed=["x"]))
+    assert result.code == "DTL-MUTATED" and result.headline == "rank 0 changed what it was given: x"
+    assert "`x.clone()`" in result.advice and "`a += b` changes the tensor itself" in result.advice
+
+
 def test_right_results_pass():
     result = judged(sent(RIGHT, RIGHT), record=Record(2, (event(nbytes=40), event(rank=1))))
     assert (result.state, result.code, result.bytes, result.messages) == ("passed", "", 40, 1)

@@ -42,3 +42,9 @@ def test_the_first_cause_is_the_earliest_that_is_no_consequence():
 def test_the_code_says_what_kind_of_failure_it_is(kind, type_, message, code):
     assert Failure(0, kind, type_, message).code == code
     assert Failure(0, kind, type_, message, consequence=True).code == "DTL-RANK-LOST"
+
+
+def test_a_long_message_keeps_its_ends_only():
+    failure = Failure.raised(0, "ValueError", "a" * 10**6 + "end", "b" * 10**6, 0)
+    assert len(failure.message) < 11_000 and len(failure.traceback) < 11_000
+    assert failure.message.startswith("aaa") and failure.message.endswith("end") and "characters" in failure.message

@@ -105,3 +105,13 @@ def test_a_process_that_the_function_forked_does_not_speak_for_the_rank():
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
     assert run_ranks(fork, 2).values == [3, 3]
+
+
+def test_an_exception_that_cannot_be_shown_is_told_of():
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError("no")
+
+    told = describe(Mute(), {})
+    assert (told["type"], told["message"]) == ("Mute", "<exception str() failed>")
+    assert len(describe(ValueError("x" * 10**6), {})["traceback"]) < 11_000

@@ -1,6 +1,6 @@
 import pytest
 
-from dtlearn.runtime.watch.call_rules import find_deadlock, find_mismatch, settled
+from dtlearn.runtime.watch.call_rules import find_deadlock, find_mismatch, settled, without_refused
 from dtlearn.runtime.words import parties_text
 from tests.runtime.events import Rank, views
 
@@ -14,7 +14,7 @@ def test_equal_calls_fit():
     [
         ({}, {"op": "barrier"}, "DTL-COLL-ORDER"),
         ({}, {"shape": (5,)}, "DTL-COLL-SHAPE"),
-        ({"shape": (2, 3)}, {"shape": (3, 2)}, "DTL-COLL-SHAPE"),
+        ({"shape": (2, 3)}, {"shape": (3, 3)}, "DTL-COLL-SHAPE"),
         ({}, {"dtype": "int32"}, "DTL-COLL-DTYPE"),
         ({"reduce_op": "SUM"}, {"reduce_op": "MAX"}, "DTL-COLL-OP"),
         ({"op": "broadcast", "peer": 0}, {"op": "broadcast", "peer": 1}, "DTL-COLL-ROOT"),
@@ -32,6 +32,7 @@ def test_calls_that_do_not_fit_are_named(one, other, code):
     [
         ({"op": "scatter", "peer": 0, "shape": (8,)}, {"op": "scatter", "peer": 0, "shape": (4,)}),
         ({"op": "all_to_all_single", "shape": (3,)}, {"op": "all_to_all_single", "shape": (5,)}),
+        ({"shape": (6,)}, {"shape": (2, 3)}),  # torch asks for as many elements only
         ({"op": "all_gather", "shape": (3,), "uneven": True}, {"op": "all_gather", "shape": (5,), "uneven": True}),
         ({"op": "all_gather_object", "dtype": None}, {"op": "all_gather_object", "dtype": "uint8"}),
     ],
@@ -184,3 +185,40 @@ def test_calls_that_all_members_have_made_and_that_fit_are_not_compared_again():
     assert find_mismatch(views(one, other.call(shape=(7,))), fitting).code == "DTL-COLL-SHAPE"
     # What was compared once is not looked at: here it would be found.
     assert find_mismatch(views(Rank(0).call(), Rank(1).call(shape=(7,))), {next(iter(fitting)): {0}}) is None
+
+
+def test_a_send_that_nobody_receives_is_the_cause_of_those_that_wait_elsewhere():
+    ranks = Rank(0).call("barrier", done=False), Rank(1).call("send", peer=2, done=False)
+    found = find_deadlock(views(*ranks, Rank(2).call("barrier", done=False)))
+    assert (found.code, found.ranks) == ("DTL-P2P-UNMATCHED", (1,))
+    assert found.headline == "rank 1 sends to rank 2, and the other half is missing"
+
+
+def test_a_message_is_no_call_of_the_group():
+    ranks = Rank(0).call("recv", peer=2, done=False), Rank(1).call("barrier", done=False), Rank(2)
+    found = find_deadlock(views(*ranks, ended={2}))
+    assert (found.code, found.ranks) == ("DTL-COLL-SKIP", (2,))
+    assert found.headline == (
+        "rank 1 waits in barrier number 1 of their group; rank 2 ended without making that call; "
+        "rank 0 receives from rank 2"
+    )
+
+
+def test_all_that_receive_from_anyone_wait_for_ever_unless_something_is_under_way():
+    def receivers():
+        return [Rank(r).call("recv", peer=None, done=False) for r in range(2)]
+
+    found = find_deadlock(views(*receivers()))
+    assert (found.code, found.headline) == ("DTL-P2P-CYCLE", "ranks 0 and 1 wait to receive and nobody sends")
+    assert find_deadlock(views(*receivers(), Rank(2))) is None  # it may still send
+    assert find_deadlock(views(*receivers(), Rank(2), ended={2})).code.startswith("DTL-P2P")
+    on_its_way = Rank(0).call("isend", peer=1).call("recv", peer=None, done=False)
+    assert find_deadlock(views(on_its_way, receivers()[1])) is None
+
+
+def test_a_call_that_torch_refused_was_not_made():
+    refused = Rank(0).call(raised="TypeError").call().call("broadcast", peer=9, raised="RuntimeError", world_size=2)
+    refused.call("barrier").call(raised="RuntimeError")
+    assert [(e.op, e.group_seq) for e in without_refused(refused.calls)] == [
+        ("all_reduce", 0), ("barrier", 1), ("all_reduce", 2)
+    ]  # fmt: skip

@@ -1,5 +1,6 @@
 """The rules for messages, on calls of made-up ranks."""
 
+from dtlearn.runtime.watch.call_rules import find_deadlock
 from dtlearn.runtime.watch.message_rules import find_misfit, find_stranger, lone_sends, partner, settled_messages
 from tests.runtime.events import Rank, views
 
@@ -91,3 +92,10 @@ def test_all_ranks_that_send_to_a_rank_that_does_not_exist_belong_to_the_fault()
     found = find_stranger(views(Rank(0), one, Rank(2).call("isend", peer=3, world_size=3, done=False)))
     assert found.headline == "rank 1 sends to rank 3, but the job has only 3 ranks"
     assert (found.ranks, list(found.calls)) == ((1,), [1, 2])
+
+
+def test_a_circle_of_sends_is_found_also_where_others_wait_for_it():
+    ranks = Rank(0).call("send", peer=2, done=False), Rank(1).call("recv", peer=2, done=False)
+    found = find_deadlock(views(*ranks, Rank(2).call("send", peer=0, done=False)))
+    assert (found.code, found.ranks) == ("DTL-P2P-CYCLE", (0, 2))
+    assert found.headline == "ranks 0 and 2 send to each other and nobody receives"

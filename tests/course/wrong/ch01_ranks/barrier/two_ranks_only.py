@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-UNTOLD
-# says: with 2 ranks these are all, with more they are not
+# says: each rank hears from its left neighbour only
 
 import torch
 import torch.distributed as dist

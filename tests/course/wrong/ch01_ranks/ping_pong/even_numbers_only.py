@@ -1,5 +1,5 @@
 # expect: DTL-P2P-UNMATCHED
-# says: rank 0 sends to rank 1, but the job has only 1 rank
+# says: rank 2 sends to rank 3, but the job has only 3 ranks
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,6 @@
-# expect: DTL-VALUE-SHAPE
-# says: should have 4 parts; it has 6
+# expect: DTL-VALUE-STEPS-ADDED
+# says: 6 steps, of which the last are empty
+# says: the longest list has 4
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,6 @@
-# expect: DTL-VALUE-STALE
-# says: every rank still has its own x
+# expect: DTL-VALUE-NOT-IN-PLACE
+# says: x is on every rank as it was
+# says: bound to the name x (x = x.clone())
 
 import torch
 import torch.distributed as dist

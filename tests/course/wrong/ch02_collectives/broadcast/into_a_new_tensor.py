@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-STALE
-# says: rank 1 still has its own x: nothing reached it
+# expect: DTL-VALUE-NOT-IN-PLACE
+# says: It must change in place (x.copy_(...), x += ...)
 
 import torch
 import torch.distributed as dist

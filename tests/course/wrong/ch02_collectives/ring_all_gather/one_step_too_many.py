@@ -1,5 +1,5 @@
-# expect: DTL-P2P-UNMATCHED
-# says: sends to itself
+# expect: DTL-RULE-BYTES
+# says: it sent 2 messages; N - 1 steps, 1, are enough
 
 import torch
 import torch.distributed as dist

@@ -1,0 +1,16 @@
+# expect: DTL-VALUE-TYPE
+# says: should be a number; it is a tensor
+
+import torch
+import torch.distributed as dist
+
+
+def repair_the_hang(batches):
+    steps = torch.tensor(len(batches))
+    dist.all_reduce(steps, op=dist.ReduceOp.MAX)
+    sums = []
+    for step in range(int(steps)):
+        total = batches[step].sum() if step < len(batches) else torch.zeros(())
+        dist.all_reduce(total)
+        sums.append(total)
+    return sums

@@ -1,0 +1,18 @@
+# expect: DTL-MUTATED
+# says: rank 0 changed what it was given: x
+
+import torch
+import torch.distributed as dist
+
+
+def repair_the_ring(x):
+    r, n = dist.get_rank(), dist.get_world_size()
+    total, token = x, x.clone()
+    for _ in range(n - 1):
+        got = torch.empty_like(x)
+        q = dist.isend(token, (r + 1) % n)
+        dist.recv(got, (r - 1) % n)
+        q.wait()
+        total += got
+        token = got
+    return total
