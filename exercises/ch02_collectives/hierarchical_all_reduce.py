@@ -9,7 +9,7 @@ elements, and `ranks_per_node`, which divides the number of ranks.
 
 **Return** nothing. Afterwards `x` holds the sum over all ranks, in place.
 
-**Example** with N = 4 and L = 2, seen from rank 1, which has place 1 in node 0:
+**Example** with N = 4 and L = 2, seen from rank 1, which has place (local rank) 1 in node 0:
 
 | phase | with | what rank 1 holds afterwards |
 |---|---|---|

@@ -307,8 +307,8 @@ dtlearn.show_source(ring.all_reduce)
 print(ring.all_reduce(3))
 
 # %% [markdown]
-# A plan is plain data, so the same plan can be used in three ways: run on ranks (section 4), given a
-# price in seconds (section 5), and checked without any ranks. The tests of the package check every
+# A plan is plain data, so the same plan can be used in three ways: it can be run on ranks (section 4),
+# its cost can be computed (section 5), and it can be checked without any ranks. The tests of the package check every
 # algorithm for up to 16 ranks in this way.
 #
 # In the ring each chunk is summed once, in one order around the ring, and then copied. So all ranks
@@ -575,7 +575,7 @@ rank_table(rows, caption="All-reduce on 4 ranks of this machine, no emulated lin
 # %% exercise="ch02.predict_cost"
 
 # %% [markdown]
-# The package computes a price for any plan: each step takes the latency of its slowest message, plus
+# The package computes the cost of any plan: each step takes the latency of its slowest message, plus
 # the time of the link that has to carry the most bytes.
 
 # %%
@@ -708,7 +708,7 @@ rank_table(
 #
 # A DGX H100 node has 8 GPUs. Each GPU has NVLink to the node's NVSwitches, 450 GB/s each way (the data
 # sheet's 900 GB/s are both ways together), and a network card of 400 Gb/s, which is 50 GB/s: a ninth.
-# Nodes stand in racks. A **leaf switch** connects the nodes of a rack, and every leaf switch is
+# Nodes are mounted in racks. A **leaf switch** connects the nodes of a rack, and every leaf switch is
 # connected to every **spine switch**, so that any two racks are equally far apart. If the uplinks of a
 # leaf carry less than the cards below it can send, the network is **oversubscribed**. (Many clusters
 # are **rail-optimised** instead: card i of each node is linked to leaf switch i.)
@@ -729,7 +729,7 @@ show(
 # A **hierarchical** all-reduce has three phases:
 #
 # 1. Reduce-scatter inside each node, over NVLink. Each GPU then holds the node's sum of one chunk.
-# 2. All-reduce of this chunk with the GPUs of the same place in the other nodes. All cards work at
+# 2. All-reduce of this chunk among the GPUs with the same local rank, one in each node. All cards work at
 #    the same time, each with an eighth of the tensor.
 # 3. All-gather inside each node.
 #
@@ -818,7 +818,7 @@ dtlearn.show_source(hierarchical.renamed)
 
 # %% [markdown]
 # **Racks** are a third level. In the picture above, 32 GPUs share uplinks that carry half of what
-# their cards can send. So the price depends on where the ranks sit. 32 GPUs that send at the same
+# their cards can send. So the cost depends on where the ranks sit. 32 GPUs that send at the same
 # time to 32 others:
 
 # %% jupyter={"source_hidden": true}
@@ -844,7 +844,7 @@ rank_table(rows, caption="Model: each of 32 GPUs sends 1 GB to another GPU")
 # | NCCL | ring, double binary tree, and additions in the switch (NVLS in NVSwitch, SHARP in InfiniBand); chosen by size and topology; `NCCL_ALGO` forces one, `NCCL_DEBUG=INFO` shows what was found |
 # | MPI (MPICH) | recursive doubling for short messages, Rabenseifner's halving-doubling for long ones (Thakur, Rabenseifner and Gropp 2005) |
 #
-# NCCL's ring is flat in name only. NCCL builds several rings; each passes through the GPUs of a node
+# NCCL's ring is not the flat ring of section 8. NCCL builds several rings; each passes through the GPUs of a node
 # over NVLink and leaves the node by another card, so that all cards are used.
 #
 # **A call of NCCL returns before the collective has run.** It puts a kernel on a CUDA stream and
