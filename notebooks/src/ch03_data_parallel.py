@@ -50,18 +50,18 @@ world
 # %% [markdown]
 # # A. The right gradient
 #
-# ## 1. Copies drift apart
+# ## 1. Copies of one model
 #
 # Training on one GPU takes too long. The simplest remedy: every rank has a **copy** of the whole model and takes a
 # different part of each batch, so four ranks process four times as much data in the same time. We begin with just
 # that: four equal models, four different batches, one step, no communication.
 
 # %%
-drift = dtlearn.predict.choice(
+copies = dtlearn.predict.choice(
     "Four ranks start with equal parameters. Each makes one SGD step on its own 24 "
     "images. How many different models are there then?",
     {"A": "1", "B": "2", "C": "4"},
-    id="ch03.drift",
+    id="ch03.copies",
 )
 
 # %%
@@ -90,7 +90,7 @@ optimizer.step()
 biases = alone.layers[-1].bias.tolist()
 
 # %% jupyter={"source_hidden": true}
-drift.reveal()
+copies.reveal()
 
 # %%
 # %%ranks
@@ -108,19 +108,20 @@ print("biases of the last layer:", *[f"{b:.4f}" for b in biases[:4]])
 #
 # $$\frac1N\sum_{r=0}^{N-1}\nabla\Big(\frac1b\sum_{i\in S_r}\ell_i\Big)\;=\;\nabla\Big(\frac1{Nb}\sum_{i}\ell_i\Big)$$
 #
-# So N ranks with $b$ samples each make exactly the step that one process would make with $Nb$ samples. Every test in
-# this chapter checks this equation. It also says when data parallelism goes wrong: when the parts are not equally
-# large, when a sum replaces the mean, or when something in the model depends on the whole batch.
+# So N ranks with $b$ samples each make, up to rounding, the step that one process would make with $Nb$ samples. Most
+# exercises of this chapter are checked against this equation. It also says when data parallelism goes wrong: when the
+# parts are not equally large, when a sum replaces the mean, or when something in the model depends on the whole batch.
 #
 # ## 2. Which rank sees which sample
 #
 # A **sampler** gives each rank its sample indices. All ranks shuffle with the same seed, so they agree on the order
-# without communication. Then rank $r$ takes positions $r$, $r+N$, $r+2N$, ... of that order.
+# without communication. Then rank $r$ takes positions $r$, $r+N$, $r+2N$, ... of that order. In torch this is
+# `DistributedSampler`, given to an ordinary `DataLoader`; there is no `DistributedDataLoader`, which some texts name.
 
 # %%
-padded = dtlearn.predict(
+share = dtlearn.predict(
     "10 samples on 4 ranks. How many samples does each rank get in an epoch?",
-    id="ch03.padded",
+    id="ch03.share",
 )
 
 # %%
@@ -135,7 +136,7 @@ for epoch in range(3):
 epochs
 
 # %% jupyter={"source_hidden": true}
-padded.reveal(len(seen[0][0]))
+share.reveal(len(seen[0][0]))
 
 # %% jupyter={"source_hidden": true}
 by_epoch = [[indices[epoch] for indices in seen] for epoch in range(3)]
@@ -189,8 +190,8 @@ class MyPart(IterableDataset):
 print(torch.cat(list(DataLoader(MyPart(range(14)), batch_size=2))).tolist())
 
 # %% [markdown]
-# Ranks 0 and 1 get one sample more than the others. Section 5 shows what that does, and two remedies; the usual one
-# is to fix the number of steps of an epoch.
+# Ranks 0 and 1 get one sample more than the others. Section 5 shows what that does. For streams the usual remedy is
+# to fix the number of steps of an epoch.
 #
 # ## 3. Averaging gradients, naively
 #
@@ -254,7 +255,7 @@ print(f"different versions of the last layer, bit by bit: {len(bits)}")
 # %% exercise="ch03.average_gradients"
 
 # %% [markdown]
-# ### A bug that the loss does not show
+# ### Forgetting to divide
 #
 # Suppose that you forget to divide by N. All gradients are then N times too large.
 
@@ -330,6 +331,8 @@ for make in (torch.optim.SGD, torch.optim.Adam):
 # %% [markdown]
 # The step of SGD is linear in the gradient, so the two agree, also with momentum. Adam's is not. And if ranks make
 # several steps between two averages, they differ for SGD too: that is **local SGD**, a method of its own (chapter 5).
+# In both cases the parameters that are averaged are copies of the same parameter. Some texts average $N$ different
+# slices of the model, one from each rank; such a mean has no meaning.
 #
 # ## 4. PyTorch's DDP, and gradient accumulation
 #
@@ -427,7 +430,7 @@ for _ in range(3 if rank == 0 else 2):
 # %% [markdown]
 # This `DistributedDataParallel` is the course's own, in Python; torch's hangs in the same way. The padded sampler
 # prevents this. Where the number of batches is unknown beforehand (a stream, or batches of equally many tokens), use
-# `join()`: ranks that have finished contribute zeros until all have.
+# `join()`: ranks that have finished contribute zeros until all have, and the mean still divides by $N$.
 
 # %%
 # %%ranks
@@ -495,10 +498,10 @@ except ValueError as error:
 # %% [markdown]
 # ## 6. Evaluation
 #
-# Padding is right for training and wrong for evaluation: some samples count twice, and which ones depends on the
-# number of ranks. And metrics cannot be averaged. A mean over batches weights a sample in a small batch more than one
-# in a large batch. The mean of F1 scores is not the F1 score, even of equally large parts. What can be added up are
-# **counts**.
+# Padding is right for training and wrong for evaluation: some samples count twice, and which ones depends on the number
+# of ranks. The accuracy that a rank prints is that of its own part. And metrics cannot be averaged. A mean over batches
+# weights a sample in a small batch more than one in a large batch. The mean of F1 scores is not the F1 score, even of
+# equally large parts. What can be added up are **counts**.
 
 # %%
 # %%ranks -o measured
@@ -729,10 +732,10 @@ rank_table(
 )
 
 # %% [markdown]
-# The table adds more to a step than the exposed time in the figure. Exposed is only the time in which a rank computes
-# nothing. But communication also **slows down the computation** next to it: compare the times that the figure gives
-# for backward. Here the threads that send share the CPU's cores with backward; on a GPU, NCCL's kernels occupy some
-# of its multiprocessors and memory bandwidth. There are also copies into buckets and out of them.
+# With overlap, the table adds more to a step than the exposed time in the figure. Exposed is only the time in which a
+# rank computes nothing. But communication also **slows down the computation** next to it: compare the times that the
+# figure gives for backward. Here the threads that send share the CPU's cores with backward; on a GPU, NCCL's kernels
+# occupy some of its multiprocessors and memory bandwidth. There are also copies into buckets and out of them.
 #
 # These are measurements of a shared machine. Run the cells again and they change; on a busy machine all of them grow,
 # and torch's step may be no faster than the naive one.
@@ -758,8 +761,8 @@ dtlearn.show_source(BucketedDataParallel.backward_ends, docstring=False)
 #   their gradients in different orders, but the k-th all-reduce of a rank is matched with the k-th of the others.
 #   Launch what is ready first, and bucket 3 of one rank is added to bucket 4 of another: silently, if they have the
 #   same size.
-# - It divides **before** it sums. float16 ends at 65,504, so a sum of 384 gradients can overflow where their mean
-#   does not. The price is that tiny gradients underflow: 2e-6 / 384 is 0 in float16. bfloat16 has the range of
+# - It divides **before** it sums. The largest float16 is 65,504, so a sum of 384 gradients can overflow where their
+#   mean does not. The price is that tiny gradients underflow: 2e-6 / 384 is 0 in float16. bfloat16 has the range of
 #   float32, and neither problem.
 # - A parameter without a gradient is sent as zeros when backward ends, because the other ranks wait for its bucket.
 #
@@ -848,7 +851,7 @@ show(
 # model and for the order of the data.
 
 # %%
-doubling = dtlearn.predict(
+fewer = dtlearn.predict(
     "From a batch of 16 to a batch of 512, 32 times as many samples per step: how many "
     "times fewer steps?",
     id="ch03.fewer_steps",
@@ -878,7 +881,7 @@ rates = [0.2 * 2 ** (k / 2) for k in range(5)]  # 0.2 to 0.8
 needed = {b: sorted(min(seed[b]) for seed in tried) for b in tried[0]}
 median = {b: (steps[1] + steps[2]) / 2 for b, steps in needed.items()}
 least, critical = noise_scale.fit_steps(median)
-doubling.reveal(round(median[16] / median[512], 1))
+fewer.reveal(round(median[16] / median[512], 1))
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 show(
@@ -962,9 +965,9 @@ rank_table(
 )
 
 # %% [markdown]
-# The noise scale is not one number. It falls when the loss begins to fall, up to tenfold, and later differs between
-# seeds. The critical batch size of the whole run is at the lower end of the table. So the prediction holds to an
-# order of magnitude for the middle of the run, and the paper claims no more.
+# The noise scale is not one number. It falls when the loss begins to fall, for some seeds about tenfold, and later
+# differs between seeds. The critical batch size of the whole run is at the lower end of the table. So the prediction
+# holds to an order of magnitude for the middle of the run, and the paper claims no more.
 #
 # Data parallelism measures it nearly for free: the squared norm of each rank's own gradient (small batch) and that of
 # the mean (large batch) give two equations with two unknowns, for one more number to send per step. Single estimates
@@ -974,8 +977,9 @@ rank_table(
 dtlearn.show_source(noise_scale.noise_estimate, docstring=False)
 
 # %% [markdown]
-# For batches beyond that there are LARS and LAMB, which give each layer its own step length (You et al. 2017 and
-# 2019; both are in `dtlearn.data_parallel`). And the batch can grow during training, as the noise scale does.
+# For batches beyond that there are LARS and LAMB, which give each layer its own step length (You et al. 2017 and 2019;
+# both are in `dtlearn.data_parallel`). And the batch can grow during training: in the long runs of McCandlish et al.
+# the noise scale grows as the loss falls.
 #
 # ## 12. How far it scales
 #
@@ -985,7 +989,11 @@ dtlearn.show_source(noise_scale.noise_estimate, docstring=False)
 #
 # for $P$ bytes of gradients, whatever the batch. And each rank stores everything: parameters, gradients and optimizer
 # state, 16 bytes per parameter with Adam in float32 (and 4 more for buckets, unless gradients are views of them).
-# More ranks make training faster and save no memory; chapter 9 changes that.
+# More ranks save no memory; chapter 9 changes that.
+#
+# **Throughput** is counted in samples or tokens per second. Global batches per second do not compare, because the
+# global batch usually grows with N. That is **weak scaling**: the work of a rank stays the same. In **strong scaling**
+# the global batch stays the same: each rank computes less, and there is less to hide an all-reduce behind.
 #
 # ### How many tokens hide an all-reduce
 #
@@ -1165,12 +1173,12 @@ rank_table(
 # | limits | Python's global interpreter lock; GPU 0's memory | the model has to fit into one GPU | more communication: chapter 9 |
 # | today | its documentation recommends DDP instead | the default | for models that do not fit |
 #
-# **Horovod** (Sergeev and Del Balso 2018) brought the ring all-reduce of supercomputers to deep learning, after
-# Baidu's demonstration of 2017, with an optimizer wrapper for TensorFlow, Keras and PyTorch alike: `hvd.init()`, a
-# broadcast, and `DistributedOptimizer`. In each step its ranks negotiate which gradients are ready everywhere, and
-# fuse them into a buffer; buckets in a fixed order need no negotiation. Most PyTorch users have since moved to DDP.
-# TensorFlow's `MirroredStrategy` (one machine) and `MultiWorkerMirroredStrategy` do the same with mirrored variables
-# and all-reduced gradients.
+# Baidu brought the ring all-reduce of supercomputers to deep learning in 2017. **Horovod** (Sergeev and Del Balso 2018)
+# made it easy to use, with an optimizer wrapper for TensorFlow, Keras and PyTorch alike: `hvd.init()`, a broadcast, and
+# `DistributedOptimizer`. In each step its ranks negotiate which gradients are ready everywhere, and fuse them into a
+# buffer; buckets in a fixed order need no negotiation. Most PyTorch users have since moved to DDP. TensorFlow's
+# `MirroredStrategy` (one machine) and `MultiWorkerMirroredStrategy` do the same with mirrored variables and all-reduced
+# gradients.
 #
 # **A script to take home.** The package's training script has all of this chapter, and resumes after a crash: the
 # sampler, DDP (ours or torch's), accumulation, warm-up, evaluation, checkpoints, TensorBoard.
@@ -1192,13 +1200,23 @@ main()
 # **"DDP updates the parameters on rank 0 and broadcasts them."** Every rank steps, with equal gradients. Parameters
 # are broadcast once, at the start; buffers before each forward pass.
 #
-# **"Averaging parameters is averaging gradients."** For a step of SGD only (section 3).
+# **"Averaging parameters is averaging gradients."** For SGD only, and only after every step (section 3).
+#
+# **"Each rank steps with 1/N of its gradient, and the results are averaged."** Averaging already divides by N. This
+# makes the learning rate N times smaller.
 #
 # **"The loss falls, so the gradients are right."** You have seen the loss of gradients that were four times too
 # large.
 #
 # **"N GPUs train N times as fast."** N ranks process up to N times the samples. Whether fewer *steps* are needed
-# depends on the noise in the gradients; beyond the critical batch size a larger batch saves little.
+# depends on the noise in the gradients; beyond the critical batch size a larger batch saves little, however many
+# samples the data set has.
+#
+# **"The finer the batch is divided, the better the devices are used."** The all-reduce costs the same, however small
+# a rank's part. With less to compute, more of it is exposed (section 12).
+#
+# **"Distributed training prevents overfitting."** With the same global batch it makes the same steps as one process,
+# up to rounding. Much larger batches can even generalise worse (Keskar et al. 2017).
 #
 # **"Data parallelism has the highest speed-up of all strategies."** It sends the gradients of the whole model in
 # every step, and needs memory for the whole model on every device. On the 10 Gb/s link above, two ranks are slower
