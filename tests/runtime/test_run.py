@@ -3,6 +3,7 @@
 import importlib
 import linecache
 import os
+import signal
 import tempfile
 import threading
 import time
@@ -17,7 +18,7 @@ import torch.distributed as dist
 import dtlearn
 from dtlearn.runtime import pickles, run_ranks
 from dtlearn.runtime.device import place
-from dtlearn.runtime.errors import LaunchError, NotSendable, RankError
+from dtlearn.runtime.errors import LaunchError, NotSendable, RankError, RanksTimeout
 from dtlearn.runtime.run import Run
 from tests.runtime.full_disk import LINE, full_disk
 
@@ -414,3 +415,16 @@ def test_a_run_says_where_its_ranks_stand():
         assert run.ended() == set() and run.failures() == ()
         assert "time.sleep(60)" in run.look()[0].stack[-1]
         raise KeyError("enough")
+
+
+def test_a_rank_that_was_stopped_is_told_from_one_that_is_slow():
+    def stop_itself():
+        if dist.get_rank() == 1:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        dist.barrier()
+
+    with pytest.raises(RanksTimeout) as caught:
+        run_ranks(stop_itself, 2, timeout=2)
+    assert caught.value.code == "DTL-RANK-STOPPED"
+    assert "rank 1 is stopped by a signal, and is not running" in str(caught.value)
+    assert "kill -CONT" in str(caught.value)

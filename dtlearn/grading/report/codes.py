@@ -39,6 +39,7 @@ _MEANINGS = {
     "DTL-RANK": "a rank that ended early",
     "DTL-RANK-EXIT": "a rank that left before the end",
     "DTL-RANK-KILLED": "a rank that was killed or crashed",
+    "DTL-RANK-STOPPED": "a rank that was stopped by a signal",
     "DTL-RANK-LOST": "a rank that was lost",
     "DTL-RESULT": "a result that cannot be compared",
     "DTL-RULE": "a broken rule on the communication",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..faults.stacks import Source, Stuck, cpu_seconds, read_stack
+from ..faults.stacks import Source, Stuck, cpu_seconds, is_stopped, read_stack
 from ..machine.patience import TO_DUMP, Patience
 from ..rank.spec import STACK_SIGNAL, stack_file
 from .client import Agent
@@ -38,7 +38,9 @@ def dump_stacks(agent: Agent, pids: Mapping[int, int], run_dir: Path, source: So
     for rank, path in files.items():
         frames = read_stack(path, source) if sizes[rank] > before[rank] else ()
         cpu = cpu_seconds(pids[rank]) if frames else None
-        stuck[rank] = Stuck(rank, "running", "", tuple(map(str, frames)), frames, cpu)
+        stuck[rank] = Stuck(
+            rank, "running", "", tuple(map(str, frames)), frames, cpu, not frames and is_stopped(pids[rank])
+        )
     return stuck
 
 

@@ -84,6 +84,10 @@ ADVICE = {
         "Ranks lost their connection to another one, and nothing tells why.",
         "Look at what the ranks printed; a peer may have ended, or a message did not fit.",
     ),
+    "DTL-RANK-STOPPED": (
+        "A process that was stopped (SIGSTOP, Ctrl-Z, a debugger) runs nothing, and the others wait for it.",
+        "SIGCONT lets it go on: `kill -CONT` and its process id.",
+    ),
     "DTL-OOM": ("There was not enough memory.", "Use fewer ranks, a smaller model, or a smaller batch."),
     "DTL-LOOP": (
         "Whoever needs this rank in a call waits for as long as this goes on: with gloo until the group's time-out (30 "

@@ -117,6 +117,13 @@ def cpu_seconds(pid: int) -> float | None:
     return None
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a process of this machine was stopped by a signal (SIGSTOP, Ctrl-Z); False where that cannot be read."""
+    with contextlib.suppress(psutil.Error, OSError):
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    return False
+
+
 @dataclass(frozen=True)
 class Stuck:
     """Where one rank stood when it was looked at.
@@ -128,6 +135,7 @@ class Stuck:
         stack: the innermost frames of the learner's code, as text, outermost first.
         frames: the same, as data.
         cpu_seconds: CPU time that its process has used so far; None where that is not known.
+        stopped: its process was stopped by a signal, and runs nothing until it is told to go on.
     """
 
     rank: int
@@ -136,3 +144,4 @@ class Stuck:
     stack: tuple[str, ...] = ()
     frames: tuple[Frame, ...] = ()
     cpu_seconds: float | None = None
+    stopped: bool = False

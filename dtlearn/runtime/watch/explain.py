@@ -117,6 +117,8 @@ def timeout_message(
             lines.append(f"  rank {one.rank} returned")
         elif one.state == "waiting":
             lines.append(f"  rank {one.rank} waits in {one.call}")
+        elif one.stopped:
+            lines.append(f"  rank {one.rank} is stopped")
         else:
             lines.append(f"  rank {one.rank} is running, at {place(one)}")
     if diagnosis is not None and diagnosis.code != "DTL-TIMEOUT":

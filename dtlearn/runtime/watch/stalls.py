@@ -78,6 +78,10 @@ def judge(first: Sequence[Stuck], second: Sequence[Stuck], calls: Mapping[int, E
             else f", and {'does' if len(making) == 1 else 'do'} not find the others"
         )
         return diagnosis("DTL-INIT", others or making, f"{ranks_text(making)} {verb} in {inside}{rest}")
+    if stopped := [one.rank for one in second if one.stopped]:
+        verb = "is" if len(stopped) == 1 else "are"
+        text = f"{ranks_text(stopped)} {verb} stopped by a signal, and {verb} not running"
+        return diagnosis("DTL-RANK-STOPPED", stopped, text)
     compared = {one.rank: _compare(before.get(one.rank, one), one) for one in running}
     loops = [rank for rank, (loop, _) in compared.items() if loop]
     who = f"{ranks_text(waiting)} {'waits' if len(waiting) == 1 else 'wait'}; " if waiting else "no rank waits; "

@@ -83,3 +83,9 @@ def test_who_waits_in_torch_for_a_rank_that_does_not_come_is_named():
 
 def test_when_all_wait_nothing_is_claimed():
     assert judge([waits(0), waits(1)], [waits(0), waits(1)], {}).code == "DTL-TIMEOUT"
+
+
+def test_a_process_that_was_stopped_is_no_straggler():
+    found = judge([waits(0), Stuck(1, "running", stopped=True)], [waits(0), Stuck(1, "running", stopped=True)], {})
+    assert (found.code, found.ranks) == ("DTL-RANK-STOPPED", (1,))
+    assert found.headline == "rank 1 is stopped by a signal, and is not running"
