@@ -19,7 +19,7 @@ from jupyter_client.blocking.client import BlockingKernelClient
 from dtlearn.cli import jupyterlab, main
 from dtlearn.course import Course, load_course
 from dtlearn.runtime.errors import LaunchError
-from dtlearn.runtime.machine.run_guarded import descendants
+from dtlearn.runtime.machine.processes import descendants
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = Path("notebooks", "ch01_ranks.ipynb")

@@ -63,6 +63,7 @@ def test_the_rank_that_raised_comes_first_and_the_others_were_waiting():
 def test_sys_exit_is_a_failure_whatever_its_code(code):
     def leave():
         if dist.get_rank() == 1:
+            time.sleep(0.3)  # rank 0 is in its barrier by then
             sys.exit(code)
         dist.barrier()
 

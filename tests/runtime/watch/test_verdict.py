@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.runtime import run_ranks
+from dtlearn.runtime.agent.client import get_agent
 from dtlearn.runtime.errors import CellError, RankError, RanksDisagree, RanksTimeout
 from dtlearn.runtime.faults.codes import ADVICE
 from dtlearn.runtime.faults.diagnosis import Diagnosis
@@ -171,6 +172,7 @@ def test_a_stuck_backward_of_ddp_is_not_blamed_on_the_learners_code():
         if dist.get_rank() == 0:
             loss.backward()
 
+    get_agent().load("torch._dynamo")  # building DDP imports it, which takes a second where it is the first
     text = str(timeout_of(step, 2))
     assert "rank 1 returned" in text
     assert "the backward pass of DistributedDataParallel, FSDP), it waits for rank 1" in text
