@@ -12,7 +12,8 @@ from typing import Any, Literal, get_args
 FORMAT = 1
 
 # These say what was seen; where another case of the same answer tells what was done, that comes first.
-_VAGUE = frozenset({"DTL-VALUE", "DTL-VALUE-SHAPE", "DTL-VALUE-NOT-NEW", "DTL-VALUE-STOP", "DTL-WS", "DTL-RAISED"})
+_VALUES = ("DTL-VALUE", "DTL-VALUE-SHAPE", "DTL-VALUE-NOT-NEW", "DTL-VALUE-NOT-IN-PLACE", "DTL-VALUE-STOP")
+_VAGUE = frozenset({*_VALUES, "DTL-WS", "DTL-RAISED"})
 
 # "error" is the grader's own: it is never a pass and never a fail; a person has to look.
 State = Literal["passed", "failed", "timeout", "crashed", "not-attempted", "skipped", "error"]

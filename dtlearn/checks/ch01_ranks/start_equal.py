@@ -80,11 +80,15 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         average = {k: torch.stack([s[k].float() for s in states]).mean(0) for k in names}
         return {k: average[k].to(first[k].dtype) if k in names else first[k] for k in first}
 
+    def everywhere(code: str, text: str, state: dict[str, Any]) -> list[Mistake]:
+        """The same state on every rank: all of it, and all but the buffer that state_dict() leaves out."""
+        rest = [{**_KEPT, "state": {**state, _TABLE: s[_TABLE]}} for s in states]
+        return [Mistake(code, text, [{**_KEPT, "state": state}] * case.world_size), Mistake(code, text, rest)]
+
     own = "the parameters are equal, but every rank still has its own buffers (running_mean, running_var, ...)"
     averaged = "the models are equal, but they are the mean of all ranks' models and not that of rank 0"
     parameters = tuple(k for k in first if k not in _BUFFERS)
     summed = {k: torch.stack([s[k] for s in states]).sum(0) for k in first}
-    last = states[-1]
     return [
         Mistake("DTL-VALUE-BUFFERS", own, mixed(_BUFFERS)),
         Mistake("DTL-VALUE-BUFFERS", own.replace("(", "but the counter ("), mixed((_COUNTER,))),
@@ -94,26 +98,26 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             "model.buffers() has all of them",
             mixed((_TABLE,)),
         ),
-        Mistake("DTL-VALUE-AVERAGED", averaged, [{**_KEPT, "state": mean(tuple(first))}] * case.world_size),
+        *everywhere("DTL-VALUE-AVERAGED", averaged, mean(tuple(first))),
         Mistake(
             "DTL-VALUE-AVERAGED",
             f"{averaged}; the buffers are each rank's own",
             [{**_KEPT, "state": {**mean(parameters), **{k: s[k] for k in _BUFFERS}}} for s in states],
         ),
-        Mistake(
+        *everywhere(
             "DTL-VALUE-SOURCE",
             f"the models are equal, but they are that of rank {case.world_size - 1}, not of rank 0",
-            [{**_KEPT, "state": last}] * case.world_size,
+            states[-1],
         ),
         Mistake(
             "DTL-VALUE-STALE",
             "every rank still has its own model: nothing reached it",
             [{**_KEPT, "state": s} for s in states],
         ),
-        Mistake(
+        *everywhere(
             "DTL-VALUE-SUMMED",
             "the models are equal, but they are the sum of all ranks' models and not that of rank 0",
-            [{**_KEPT, "state": summed}] * case.world_size,
+            summed,
         ),
         *replaced,
     ]

@@ -109,8 +109,9 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     found = compare(_VALUES, case, given, expected(case, given), got)
     sent = min(sum(event.sends for event in record.select(rank=rank)) for rank in range(case.world_size))
     if found and found.code == "DTL-VALUE-MISSING" and sent == 2 * (case.world_size - 1):
-        text = "every chunk is one rank's own, with nothing added: the all-gather begins with another chunk than the "
-        text += "reduce-scatter completes (rank 0 ends with chunk 1 complete, if it begins by sending chunk 0)"
+        text = "every chunk is one rank's own, with nothing added: what arrives in the first half replaces the chunk "
+        text += "(add it), or the all-gather begins with another chunk than the reduce-scatter completes (rank 0 ends "
+        text += "with chunk 1 complete, if it begins by sending chunk 0)"
         return replace(found, code="DTL-VALUE-WRONG-CHUNK", text=text)
     return found
 

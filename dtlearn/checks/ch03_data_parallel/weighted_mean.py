@@ -86,7 +86,8 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         return _averaged(given, factor, value)
 
     users = sum(count > 0 for count in counts)
-    if 1 < users < n:  # one: the same as a factor that was forgotten
+    alone = n > users == 1  # several mistakes give the same numbers here: other cases tell them apart
+    if 1 < users < n:
         text = f"the loss is multiplied by {users}, the number of ranks that have tokens: DDP divides by all {n} ranks"
         add("DTL-VALUE-USERS", text, scaled(lambda count: users / total))
     for times in {1, n}:
@@ -95,25 +96,28 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             f"divided by this rank's own number of tokens and by that of all, {total}: divide by that of all alone",
             scaled(lambda count, k=times: k / max(count, 1) / total),  # type: ignore[misc]
         )
-        if n > 1 and counts[0]:
+        if n > 1 and 0 < counts[0] < total:  # all of them: that would be no mistake
             text = f"every rank divides by rank 0's number of tokens, {counts[0]}; the ranks have {listed}"
             add("DTL-VALUE-COUNT", text, scaled(lambda count, k=times: k / counts[0]))  # type: ignore[misc]
     if n == 1:
         text = f"the loss is not divided by the number of tokens, {total}"
         return [*found, Mistake("DTL-VALUE-COUNT", text, [scaled(lambda count: 1.0)])]
-    for times in (1, n):
+    for times in () if alone else (1, n):
         add(
             "DTL-VALUE-MEAN-OF-MEANS",
             f"the mean of the ranks' means: every rank counts the same, although they have {listed} tokens; divide "
             "by the tokens of all ranks, and multiply by N, by which DDP divides",
             scaled(lambda count, k=times: k / max(count, 1)),  # type: ignore[misc]
         )
-    add(
-        "DTL-VALUE-FACTOR",
-        f"the gradients are 1/{n} of the right ones: each rank divides by all {total} tokens, and then DDP divides by "
-        f"{n} once more; multiply by the number of ranks",
-        scaled(lambda count: 1 / total),
-    )
+    if alone:
+        add("DTL-VALUE", f"the gradients are 1/{n} of the right ones", scaled(lambda count: 1 / total))
+    else:
+        add(
+            "DTL-VALUE-FACTOR",
+            f"the gradients are 1/{n} of the right ones: each rank divides by all {total} tokens, and then DDP divides "
+            f"by {n} once more; multiply by the number of ranks",
+            scaled(lambda count: 1 / total),
+        )
     add(
         "DTL-VALUE-FACTOR",
         f"the gradients are {n} times the right ones: the loss is multiplied by {n}, and the count is an average "
@@ -135,7 +139,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     )
     add("DTL-VALUE-COUNT", f"the sum over all ranks, not divided by its {total} tokens", scaled(lambda count: n))
     most = max(counts)
-    for times in (1, n):
+    for times in () if alone else (1, n):
         add(
             "DTL-VALUE-COUNT-MAX",
             f"divided by the largest count, {most}; the ranks have {listed} tokens, {total} together",

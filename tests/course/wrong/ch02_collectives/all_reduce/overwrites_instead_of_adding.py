@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-MISSING
-# says: or what arrives there replaces the chunk
+# expect: DTL-VALUE-WRONG-CHUNK
+# says: what arrives in the first half replaces the chunk
 
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-STALE
-# says: rank 1 still has its own x
+# says: rank 2 still has its own x
 
 import torch.distributed as dist
 

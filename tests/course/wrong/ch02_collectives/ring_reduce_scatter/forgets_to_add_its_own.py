@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-PERMUTED
-# says: the result is rank 1's parts[0], as that rank was given it
+# expect: DTL-VALUE-NO-SUM
+# says: no rank added its own summand to what came by
 
 import torch
 import torch.distributed as dist

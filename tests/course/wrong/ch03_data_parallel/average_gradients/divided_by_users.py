@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-USERS
-# says: left.weight is averaged over the 1 rank that used it
+# says: left.weight is averaged over the 2 ranks that used it
 
 import torch
 import torch.distributed as dist
