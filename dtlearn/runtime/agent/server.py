@@ -81,6 +81,8 @@ class Agent:
                     given, descriptors = descriptors[:count], descriptors[count:]
                     answer = {**self._answer(request, given), "id": request["id"]}
                     self._control.sendall(wire.encode(answer))
+                    if request["do"] == "start":
+                        preload.prepare_for_more()
 
     def _answer(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         try:

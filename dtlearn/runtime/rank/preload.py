@@ -47,7 +47,11 @@ def load_for(kind: str) -> None:
             load("matplotlib.pyplot", _KERNEL, _DYNAMO)
     elif _dynamo_was_used[0]:
         load(_DYNAMO)
-    if next(_starts) == 1:  # 0.2 s, which many an agent that starts ranks once would not get back
+
+
+def prepare_for_more() -> None:
+    """When ranks were started, and nobody waits for the agent. 0.2 s that one which starts ranks once would lose."""
+    if next(_starts) == 1:
         use_huge_pages()
 
 
