@@ -82,6 +82,17 @@ FAULTS = [
         sizes=(4,),
     ),
     Fault(
+        "splits that do not fit",
+        "DTL-COLL-SPLITS",
+        "expected = [2] * world_size\nsent = [2] * world_size\nif rank == 1:\n    sent[0] = 3\n"
+        "dist.all_to_all_single(torch.zeros(sum(expected)), torch.ones(sum(sent)), expected, sent)\n",
+        (
+            "rank 1 sends 3 elements to rank 0 (input_split_sizes), which has room for 2 (output_split_sizes)",
+            "line 5: dist.all_to_all_single",
+        ),
+        may_lose=(0, 1, 2, 3),
+    ),
+    Fault(
         "different shapes of a broadcast",
         "DTL-COLL-SHAPE",
         "dist.broadcast(torch.ones(6 if rank == 1 else 4), src=0)\n",

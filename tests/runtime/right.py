@@ -53,6 +53,23 @@ if rank < 2:
 dist.barrier()
 """
 
+THREADS = """
+import threading
+import time
+
+def reduce_in(group, late):
+    time.sleep(0.6 * late)
+    for _ in range(3):
+        dist.all_reduce(torch.ones(4), group=group)
+
+groups = [dist.new_group(list(range(world_size))) for _ in range(2)]  # ranks use them in another order, in two threads
+threads = [threading.Thread(target=reduce_in, args=(group, rank % 2 == k)) for k, group in enumerate(groups)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
 RING = """
 t = torch.full((1000,), float(rank))
 right, left = (rank + 1) % world_size, (rank - 1) % world_size
@@ -132,6 +149,7 @@ RIGHT = {
     "every collective": COLLECTIVES,
     "uneven parts": UNEVEN,
     "sub-groups": GROUPS,
+    "a group for each of two threads": THREADS,
     "messages in a ring": RING,
     "DistributedDataParallel": DDP,
     "fully_shard (FSDP2)": FSDP,

@@ -9,6 +9,7 @@ from dtlearn.runtime.output import Sink
 from dtlearn.runtime.run import run_ranks
 from tests.runtime.conftest import Shown
 from tests.runtime.fault_corpus import FAULTS, run_program, show_source
+from tests.runtime.right import RIGHT
 
 CASES = [pytest.param(fault, size, id=f"{fault.name}-{size}") for fault in FAULTS for size in fault.sizes]
 
@@ -48,6 +49,11 @@ def test_a_cell_names_the_fault_and_the_ranks_go_on(fault, world_size, worlds):
     survivors = world.gather("globals().get('kept')")
     lost = [rank for rank, value in enumerate(survivors) if value is None]
     assert set(lost) <= set(fault.may_lose)
+
+
+@pytest.mark.parametrize("name", ["uneven parts", "a group for each of two threads"])
+def test_what_is_right_is_no_fault(name):
+    run_ranks(run_program, 2, RIGHT[name], timeout=60)
 
 
 def test_a_flood_of_output_hides_no_fault():

@@ -18,6 +18,7 @@ _MEANINGS = {
     "DTL-COLL-ORDER": "collectives in different orders",
     "DTL-COLL-ROOT": "different roots in one collective",
     "DTL-COLL-SHAPE": "different shapes in one collective",
+    "DTL-COLL-SPLITS": "all-to-all splits that do not fit",
     "DTL-COLL-SKIP": "a collective that not all ranks call",
     "DTL-GRADER": "the grader itself failed",
     "DTL-INIT": "process groups that do not come up",

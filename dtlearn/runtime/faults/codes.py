@@ -22,6 +22,12 @@ ADVICE = {
         "Print the shape on every rank just before the call. Uneven shards have to be padded; where a rank has left a "
         "call out, all its later calls meet those of another turn.",
     ),
+    "DTL-COLL-SPLITS": (
+        "What one rank sends to another must be what that one expects from it. gloo aborts a process that gets more, "
+        "and fills a larger tensor in part, silently; NCCL hangs or reads beyond the end.",
+        "Let the ranks exchange their input_split_sizes first (an all_to_all_single of the counts): what arrives are "
+        "the output_split_sizes.",
+    ),
     "DTL-COLL-DTYPE": (
         "The ranks handed in tensors of different types. Neither gloo nor NCCL compares them: equal sizes are silently "
         "read as the wrong type.",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import threading
 from typing import Any
 
 from ..record.operations import OPERATIONS
@@ -63,6 +65,12 @@ def detail(arguments: dict[str, Any]) -> dict[str, Any]:
         details |= _where(arguments.get("tensor"))
     if arguments.get("ranks") is not None:
         details["ranks"] = list(arguments["ranks"])
+    if "output_split_sizes" in arguments:
+        with contextlib.suppress(AttributeError, TypeError, ValueError, IndexError):  # torch says what is wrong there
+            details["splits"] = [_split(arguments, "input"), _split(arguments, "output")]
+    thread = threading.current_thread()
+    if thread is not threading.main_thread() and not thread.name.startswith("Dummy-"):  # those are torch's own
+        details["thread"] = thread.name
     outputs = arguments.get("tensor_list")
     if outputs and len({tuple(getattr(t, "shape", ())) for t in outputs}) > 1:
         details["uneven"] = True
@@ -74,6 +82,19 @@ def detail(arguments: dict[str, Any]) -> dict[str, Any]:
     if arguments.get("use_local_synchronization"):
         details["local"] = True  # only the members of the new group call this
     return details
+
+
+def _split(arguments: dict[str, Any], side: str) -> list[int]:
+    """How many elements of the tensor `side`, "input" or "output", go to, or come from, each rank of the group. torch
+    splits rows, evenly where no sizes are given."""
+    import torch.distributed as dist
+
+    rows, *rest = arguments[side].shape
+    size = dist.get_world_size(arguments["group"])
+    sizes = [int(n) for n in arguments[f"{side}_split_sizes"] or [rows // size] * size]
+    if sum(sizes) != rows or len(sizes) != size:
+        raise ValueError("torch refuses these sizes, on this rank")
+    return [n * math.prod(rest) for n in sizes]
 
 
 def _where(tensor: Any) -> dict[str, int]:

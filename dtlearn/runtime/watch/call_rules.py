@@ -6,6 +6,7 @@ depends on the operation: a scatter's root hands in a list and the others nothin
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping
@@ -14,7 +15,7 @@ from dataclasses import replace
 from ..faults.diagnosis import Diagnosis, parted_hint, places_hint
 from ..record.event import Event
 from ..record.operations import operation_of
-from ..words import parties_text, ranks_text
+from ..words import counted, parties_text, ranks_text
 from .message_rules import (
     RankView,
     awaits_anyone,
@@ -22,6 +23,7 @@ from .message_rules import (
     find_misfit,
     find_stranger,
     half,
+    has_threads,
     message_deadlock,
     partner,
     settled_messages,
@@ -63,7 +65,7 @@ def find_deadlock(views: Mapping[int, RankView]) -> Diagnosis | None:
     """Ranks that wait for one that has ended, or for each other. None while anybody can still make progress."""
     if fault := find_dropped_half(views):
         return fault
-    waiting = {rank for rank, view in views.items() if view.blocked is not None}
+    waiting = {rank for rank, view in views.items() if view.blocked is not None and not has_threads(view)}
     awaited = {rank: _waits_for(rank, views[rank], views) for rank in waiting}
     anyone = {rank: set(views) - {rank} for rank in waiting if awaits_anyone(rank, views)}
     stuck = {rank for rank, others in awaited.items() if others} | anyone.keys()
@@ -152,6 +154,27 @@ def _compare(calls: Mapping[int, Event]) -> Diagnosis | None:
             values = {r: f"{single} {_attribute(e, what)}" for r, e in calls.items()}
             headline = f"{parties_text(values, f'call {first.op} with ', 'with ', f'different {several}')}, {number}"
             return Diagnosis(code, headline, tuple(calls), calls, states)
+    return _unequal_splits(calls, states, number)
+
+
+def _unequal_splits(calls: Mapping[int, Event], states: dict[int, str], number: str) -> Diagnosis | None:
+    """Two ranks of an `all_to_all_single` of which one sends the other more or less than that has room for."""
+    splits = {rank: event.detail["splits"] for rank, event in calls.items() if "splits" in event.detail}
+    places = {
+        rank: place for place, rank in enumerate(members(next(iter(calls.values())).group, range(max(calls) + 1)))
+    }
+    for sender, receiver in itertools.product(splits, splits):
+        sent, room = splits[sender][0][places[receiver]], splits[receiver][1][places[sender]]
+        if sent != room:
+            width = math.prod((calls[sender].shape or ())[1:])  # elements of a row
+            unit, width = ("element", 1) if width < 2 or room % width else ("row", width)
+            sent, room = sent // width, room // width
+            headline = (
+                f"rank {sender} sends {counted(sent, unit)} to rank {receiver} (input_split_sizes), which has room "
+                f"for {room:,} (output_split_sizes), {number}"
+            )
+            pair = {rank: calls[rank] for rank in (sender, receiver)}
+            return Diagnosis("DTL-COLL-SPLITS", headline, tuple(pair), pair, {r: states[r] for r in pair})
     return None
 
 

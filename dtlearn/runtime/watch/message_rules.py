@@ -50,6 +50,11 @@ def unmatched(events: Sequence[Event]) -> str:
     return f"{', '.join(map(half, events))}, and the other half is missing"
 
 
+def has_threads(view: RankView) -> bool:
+    """Whether a rank makes calls from several threads: while one waits, another may make the call that is awaited."""
+    return any("thread" in event.detail for event in view.calls)
+
+
 def awaits_anyone(rank: int, views: Mapping[int, RankView]) -> bool:
     """Whether a rank waits for a message from any rank, and none that was sent to it is left."""
     event = views[rank].blocked

@@ -1,5 +1,7 @@
 """What a call means: its payload, its other end, and details as plain values."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 import torch.distributed as dist
 
@@ -32,3 +34,17 @@ def test_details_are_plain_values():
     assert detail({"tensor": chunk}) == {}  # a collective's payload needs no place
     assert detail({"tensor": torch.zeros(3).to_sparse(), "tag": 0}) == {}
     assert detail({"op": dist._make_nccl_premul_sum(2.0)})["reduce_op"]  # not hashable in every version
+
+
+def test_splits_are_counted_in_elements(monkeypatch):
+    monkeypatch.setattr(dist, "get_world_size", lambda group: 2)
+    call = {"output": torch.zeros(4, 3), "input": torch.zeros(5, 3), "group": None, "output_split_sizes": None}
+    assert detail({**call, "input_split_sizes": [1, 4]}) == {"splits": [[3, 12], [6, 6]]}
+    assert detail({**call, "input_split_sizes": [1, 3]}) == {}  # torch refuses them, on this rank
+    assert detail({**call, "input_split_sizes": None, "input": torch.tensor(1.0)}) == {}
+
+
+def test_the_thread_of_a_call_is_noted_but_for_the_main_one():
+    with ThreadPoolExecutor(1, thread_name_prefix="loader") as pool:
+        assert pool.submit(detail, {}).result() == {"thread": "loader_0"}
+    assert detail({}) == {}

@@ -222,3 +222,26 @@ def test_a_call_that_torch_refused_was_not_made():
     assert [(e.op, e.group_seq) for e in without_refused(refused.calls)] == [
         ("all_reduce", 0), ("barrier", 1), ("all_reduce", 2)
     ]  # fmt: skip
+
+
+def all_to_all(rank, sent, room, shape=(4,)):
+    return Rank(rank).call("all_to_all_single", group="1,3", shape=shape, splits=[sent, room])
+
+
+def test_splits_that_do_not_fit_name_the_two_ranks():
+    fault = find_mismatch(views(all_to_all(1, [2, 2], [2, 2]), all_to_all(3, [1, 3], [2, 2])))
+    assert (fault.code, fault.ranks, fault.is_mismatch) == ("DTL-COLL-SPLITS", (3, 1), True)
+    assert fault.headline.startswith("rank 3 sends 1 element to rank 1 (input_split_sizes), which has room for 2 (out")
+    rows = all_to_all(1, [8, 8], [8, 8], (4, 4)), all_to_all(3, [12, 8], [8, 8], (5, 4))
+    assert find_mismatch(views(*rows)).headline.startswith("rank 3 sends 3 rows to rank 1 (input_split_sizes), which ")
+
+
+def test_uneven_splits_that_fit_are_no_fault():
+    assert find_mismatch(views(all_to_all(1, [1, 3], [1, 2]), all_to_all(3, [2, 5], [3, 5]))) is None
+
+
+def test_a_rank_with_threads_may_make_the_awaited_call_in_another():
+    group_of = {0: "a", 1: "b"}
+    ranks = [Rank(r).call(group_id=name, done=False, thread="Thread-1") for r, name in group_of.items()]
+    assert find_deadlock(views(*ranks)) is None
+    assert find_deadlock(views(*(Rank(r).call(group_id=name, done=False) for r, name in group_of.items())))
