@@ -1,0 +1,23 @@
+"""Layer 3: mixed precision. Numbers of 16 and of 8 bits, and how training survives in them.
+
+Pure functions for any process: `formats`, what a format can hold; `rounding`, how a number gets into it.
+"""
+
+from .formats import BF16, FORMATS, FP8_E4M3, FP8_E5M2, FP16, FP32, TF32, Bits, Format, find_format, torch_dtype
+from .rounding import round_stochastically, round_to_nearest_even
+
+__all__ = [
+    "BF16",
+    "FORMATS",
+    "FP8_E4M3",
+    "FP8_E5M2",
+    "FP16",
+    "FP32",
+    "TF32",
+    "Bits",
+    "Format",
+    "find_format",
+    "round_stochastically",
+    "round_to_nearest_even",
+    "torch_dtype",
+]
