@@ -1,7 +1,7 @@
 """Number formats as data: how many bits for the exponent, how many for the mantissa, and what follows from that.
 
-A pattern of bits has three fields: a sign s, an exponent e and a mantissa m. With b = 2^(exponent bits - 1) - 1, the bias,
-it means
+A pattern of bits has three fields: a sign s, an exponent e and a mantissa m. With the bias b, which is
+2^(exponent bits - 1) - 1, it means
 
     (-1)^s * 2^(e - b) * (1 + m / 2^M)     a normal number: e is not 0
     (-1)^s * 2^(1 - b) * (0 + m / 2^M)     a subnormal number or zero: e is 0
