@@ -17,7 +17,6 @@ from dtlearn.models.memory_ledger import MemoryLedger
 from tests.mixed_precision.casting.test_policy import CALLS, in_torchs_table
 
 
-
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
     """These models are small: more threads would only wait for each other on a busy machine."""

@@ -21,7 +21,7 @@ def in_torchs_table(device):
 @pytest.mark.parametrize("device", POLICIES)
 def test_every_row_is_in_torchs_table(device):
     names = {OPERATORS.get(name, name) for name in POLICIES[device] if name not in DERIVED[device]}
-    assert len(names) > 40
+    assert len(names) > 35
     assert names - in_torchs_table(device) == set()
 
 
