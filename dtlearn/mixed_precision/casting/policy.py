@@ -50,5 +50,5 @@ def _table(in_16_bits: str, in_fp32: str, in_widest: str) -> dict[str, Rule]:
 
 POLICIES: dict[str, Policy] = {
     "cpu": _table(_PRODUCTS, _CPU_FP32, "cat stack index_copy"),
-    "cuda": _table(f"{_PRODUCTS} mv addmv addr", _CUDA_FP32, "cat stack dot addcmul addcdiv"),
+    "cuda": _table(f"{_PRODUCTS} mv addmv addr", _CUDA_FP32, "dot addcmul addcdiv"),
 }
