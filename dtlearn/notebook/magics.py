@@ -37,7 +37,7 @@ class RanksMagics(Magics):
 
     @magic_arguments()
     @argument("-r", "--ranks", help="run on these ranks only: 0,2-3")
-    @argument("-t", "--time-limit", type=float, help="seconds; then stuck ranks are freed and the cell fails")
+    @argument("-t", "--time-limit", type=float, help="seconds; then the ranks are interrupted and the cell fails")
     @argument("-o", "--out", metavar="NAME", help="set NAME to the list of the last line's value on each rank")
     @argument("--show", choices=sorted(_VIEWS), help="how output is shown")
     @argument("--setup", action="store_true", help="run this cell again on a rank that had to be replaced")

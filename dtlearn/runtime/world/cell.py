@@ -41,6 +41,8 @@ def finish(task: Task, timeout: float | None, what: str = "") -> None:
     """
     try:
         in_time = task.follow(None if timeout is None else time.monotonic() + timeout)
+        if not in_time:
+            task.notice(f"the time limit of {timeout:g} s has passed: the ranks are looked at and interrupted")
         error = find_error(task, None if in_time else timeout, what)
         if error is not None:
             recovery = recover(task)

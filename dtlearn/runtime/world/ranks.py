@@ -143,8 +143,9 @@ class RankProcesses:
         return Patience(seconds, [p.pid for r, p in enumerate(self.processes) if ranks is None or r in ranks])
 
     def interrupt(self, ranks: list[int]) -> None:
-        """Send those ranks what Ctrl-C sends."""
-        self.agent.signal([self.processes[r].pid for r in ranks], signal.SIGINT)
+        """Send those ranks what Ctrl-C sends, and let one that was stopped go on, to hear it."""
+        for number in (signal.SIGINT, signal.SIGCONT):
+            self.agent.signal([self.processes[r].pid for r in ranks], number)
 
     def kill(self, ranks: list[int]) -> None:
         """End some ranks; `repair` replaces them."""

@@ -169,9 +169,19 @@ class Task:
         return {one.rank: one.call for one in self.where() if one.state == "waiting"}
 
     def look(self, seconds: float = TO_ANSWER) -> list[Stuck]:
-        """Where each rank stands; those that are not done are asked on the side channel, with so much patience."""
-        standings = {one.rank: one for one in ask_standing(self.ranks, self.pending(), seconds=seconds)}
+        """Where each rank stands; those that are not done are asked on the side channel.
+
+        One that says nothing at once, because its code holds the interpreter or it was stopped, is known by its stack;
+        only one that is in none of the learner's code is asked again, with so much patience.
+        """
+        brief = min(seconds, TO_ANSWER_BRIEFLY)
+        standings = {one.rank: one for one in ask_standing(self.ranks, self.pending(), seconds=brief)}
         dumps = self._dumps([rank for rank, one in standings.items() if one.cpu_seconds is None])
+        unclear = [rank for rank, one in dumps.items() if not one.frames and not one.stopped]
+        if unclear and seconds > brief:
+            again = {one.rank: one for one in ask_standing(self.ranks, unclear, seconds=seconds - brief)}
+            standings |= again
+            dumps = {r: one for r, one in dumps.items() if r not in again or again[r].cpu_seconds is None}
         stuck = []
         for rank in self.clients:
             standing = standings.get(rank)

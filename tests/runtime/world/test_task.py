@@ -8,8 +8,10 @@ import time
 import pytest
 
 from dtlearn.runtime.errors import RanksTimeout
+from dtlearn.runtime.machine.patience import TO_ANSWER_BRIEFLY
 from dtlearn.runtime.output import Sink
 from dtlearn.runtime.world.cell import Cell
+from dtlearn.runtime.world.standing import ask_standing
 from tests.runtime.conftest import Shown
 
 
@@ -49,6 +51,29 @@ def test_a_rank_that_holds_the_interpreter_is_found_at_its_line(world):
         world.execute(code, timeout=1.0, sink=Sink())
     assert "rank 1 is running, at line 3: re.match(r'(a+)+$', 'a' * 40 + 'b')" in str(caught.value)
     assert caught.value.code == "DTL-LOOP"
+
+
+HOLDS = "import re\nif rank == 1:\n    re.match(r'(a+)+$', 'a' * 40 + 'b')\n"
+STOPS = "import os, signal\nif rank == 1:\n    os.kill(os.getpid(), signal.SIGSTOP)\n"
+
+
+@pytest.mark.parametrize(("code", "says"), [(HOLDS, "rank 1 is running, at line 3"), (STOPS, "rank 1 is stopped")])
+def test_a_time_limit_is_not_prolonged_by_a_rank_that_cannot_answer(world, monkeypatch, code, says):
+    """On a busy machine patience with an answer that never comes is several times its seconds."""
+    shown, waited = Noted(), []
+
+    def ask(*args, seconds):
+        waited.append(seconds)
+        return ask_standing(*args, seconds=seconds)
+
+    monkeypatch.setattr("dtlearn.runtime.world.task.ask_standing", ask)
+    world.push(kept="still here")
+    with pytest.raises(RanksTimeout, match="did not finish within 1 s") as caught:
+        world.execute(code + "dist.barrier()", timeout=1.0, sink=shown)
+    assert says in str(caught.value) and "Variables are kept" in str(caught.value)
+    assert "the time limit of 1 s has passed: the ranks are looked at and interrupted" in shown.notices
+    assert max(waited) == TO_ANSWER_BRIEFLY
+    assert world.gather("kept") == ["still here"] * 2
 
 
 def test_a_rank_that_has_not_begun_the_cell_is_not_taken_for_idle(world):
