@@ -31,6 +31,13 @@ def test_what_passes_is_run_once(suite, capfd):
     assert re.search(r"== \d+ s; by part.*\n  seconds  share  tests\n +\d+\.\d +\d+\.\d% +1  \.\n", shown)
 
 
+def test_compiled_files_are_kept_also_where_the_environment_forbids_it(suite, monkeypatch):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (suite / "test_it.py").write_text("def test_it(): pass")
+    assert main(["."], suite) == 0
+    assert list((suite / "__pycache__").glob("test_it.*-pytest-*.pyc"))
+
+
 def test_what_fails_once_is_tried_again_and_named(suite, capfd):
     (suite / "test_it.py").write_text(FLAKY)
     assert main(["."], suite) == 0
