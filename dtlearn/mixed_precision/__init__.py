@@ -2,12 +2,16 @@
 
 Pure functions for any process: `formats`, what a format can hold; `rounding`, how a number gets into it.
 In this process too: `casting/`, which operation of a forward pass runs in which format; `loss_scaling/`, how
-small gradients survive float16, and, with `group=` on the ranks, one decision about a skipped step.
+small gradients survive float16, and, with `group=` on the ranks, one decision about a skipped step. `fp8/`: tensors of
+8 bits with their scales, which ranks agree on, and a linear layer that trains in them.
 """
 
 from .casting.autocast import autocast, reenter
 from .casting.op_dtypes import DtypeLog, OpDtypes
 from .formats import BF16, FORMATS, FP8_E4M3, FP8_E5M2, FP16, FP32, TF32, Bits, Format, find_format, torch_dtype
+from .fp8.block_scaled import BlockScaled, quantize_blocks
+from .fp8.linear import Fp8Linear, convert_to_fp8
+from .fp8.scaling import CurrentScaling, DelayedScaling, Scaled, quantize, scale_for, update_scales
 from .loss_scaling.grad_scaler import GradScaler
 from .loss_scaling.static_scaling import StaticScaler, largest_static_scale
 from .rounding import round_stochastically, round_to_nearest_even
@@ -21,16 +25,26 @@ __all__ = [
     "FP32",
     "TF32",
     "Bits",
+    "BlockScaled",
+    "CurrentScaling",
+    "DelayedScaling",
     "DtypeLog",
     "Format",
+    "Fp8Linear",
     "GradScaler",
     "OpDtypes",
+    "Scaled",
     "StaticScaler",
     "autocast",
+    "convert_to_fp8",
     "find_format",
     "largest_static_scale",
+    "quantize",
+    "quantize_blocks",
     "reenter",
     "round_stochastically",
     "round_to_nearest_even",
+    "scale_for",
     "torch_dtype",
+    "update_scales",
 ]

@@ -19,9 +19,9 @@ from dtlearn.mixed_precision.formats import Format
 def round_to_nearest_even(x: torch.Tensor, fmt: Format, *, saturate: bool = False) -> torch.Tensor:
     """The nearest number of a format, for each element; of two that are equally near, the one with an even mantissa.
 
-    Equal to `x.to(fmt.dtype).float()`, bit for bit. E4M3 is the exception, where torch's casts have changed: what is
-    beyond the largest number became NaN up to torch 2.11, as here, and since 2.12 the largest number, as here with
-    `saturate` (https://github.com/pytorch/pytorch/pull/178817). So programs clamp before they cast.
+    Equal to `x.to(fmt.dtype).float()`, bit for bit. Beyond the largest number of E4M3 torch's casts have changed: they
+    gave NaN before torch 2.13, as here, and since then the largest number, as here with `saturate`
+    (https://github.com/pytorch/pytorch/pull/178817). Programs that mean one of the two clamp before they cast.
 
     **Memory**: some tensors of x's shape in float64, in which every quotient below is exact.
 
