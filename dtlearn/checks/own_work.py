@@ -25,7 +25,7 @@ def not_new(what: str, num_ranks: int) -> Mistake:
 
 def no_objects(source: str) -> Finding | None:
     """A rule on an answer's text: it sends no pickled objects, which the record shows as plain sends."""
-    why = "it pickles what it sends, with several messages; only send, recv, isend and irecv of tensors may be called"
+    why = "it pickles what it sends, with several messages; only tensors may be sent"
     return find_forbidden(source, {f"torch.distributed.{verb}_object_list": why for verb in ("send", "recv")})
 
 

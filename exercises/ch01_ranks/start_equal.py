@@ -5,7 +5,7 @@
 model of every rank holds the numbers of rank 0. Return nothing.
 
 A model has more state than its parameters: *buffers* are tensors without a gradient, such as the running mean of a
-BatchNorm layer.
+BatchNorm layer. Every buffer counts, also one that was registered with `persistent=False`.
 
 Example with 2 ranks and `torch.nn.Linear(1, 1)`:
 

@@ -10,7 +10,7 @@ Example with 3 ranks, where rank 1 is late:
 | 50 ms | still inside | calls it | still inside |
 | soon after | returns | returns | returns |
 
-- Use only `send`, `recv`, `isend` and `irecv` of `dist`.
+- Use only `send`, `recv`, `isend`, `irecv` and `batch_isend_irecv` of `dist`.
 - It must work for any number of ranks, 1 included, and several times in a row with another rank late each time.
 - A send may return before it is received: only what a rank *receives* tells it who has come.
 - Budget, in messages sent by the busiest of N ranks: good is at most max(2, N - 1), optimal is log2(N) rounded up.

@@ -191,15 +191,19 @@ class NotebookPage:
         assert not left, left
 
     def run_all(self, seconds: float) -> None:
-        """Run all cells and wait for the last one. Fails at the first error, with its text."""
+        """Run all cells and wait for the last one. Fails at the first error, with its text, and when no cell has ended
+        for so many seconds: a busy machine takes long for all of them, and goes on all the same."""
         self.menu("Run", "Run All Cells")
-        self.wait(lambda: self._all_done(), seconds, "not all cells have run")
+        self.wait(self._all_done, seconds, "no further cell has ended", self._num_done)
 
     def _all_done(self) -> bool:
         cells = self.code_cells()
         for cell in cells:
             assert not cell["error"], f"{cell['source']}\n{cell['error']}"
         return all(cell["count"] is not None for cell in cells)
+
+    def _num_done(self) -> int:
+        return sum(cell["count"] is not None for cell in self.code_cells())
 
     def code_cells(self) -> list[dict[str, Any]]:
         """Of each: number among all cells, source, execution count (None: not run, or running), outputs, error."""
@@ -239,11 +243,19 @@ class NotebookPage:
         self.page.wait_for_timeout(500)  # they come after the notebook
         return self.page.locator(".jp-Dialog, .Toastify__toast").all_inner_texts()
 
-    def wait(self, condition: Callable[[], Any], seconds: float, message: str) -> float:
-        """Wait until a condition holds; returns the seconds that it took."""
-        begun = time.monotonic()
+    def wait(
+        self, condition: Callable[[], Any], seconds: float, message: str, progress: Callable[[], Any] = lambda: None
+    ) -> float:
+        """Wait until a condition holds; returns the seconds that it took.
+
+        `seconds`: how long that may take, or, where there is a `progress`, how long that may stay the same.
+        """
+        begun = moved = time.monotonic()
+        state = progress()
         while not condition():
-            assert time.monotonic() < begun + seconds, f"{message} within {seconds:g} s\n{self._lab.log()}"
+            if (latest := progress()) != state:
+                state, moved = latest, time.monotonic()
+            assert time.monotonic() < moved + seconds, f"{message} within {seconds:g} s\n{self._lab.log()}"
             self.page.wait_for_timeout(100)  # playwright handles the page's events in here
         return time.monotonic() - begun
 

@@ -31,6 +31,13 @@ def test_only_and_never_name_the_line():
     assert judged(rules.never("barrier"), *calls) is None
 
 
+def test_batches_of_messages_are_allowed_where_their_messages_are_and_the_text_says_so():
+    rule = rules.only("send", "recv", "isend", "irecv")
+    assert judged(rule, event(0, "isend"), event(0, "irecv", 1)) is None  # what batch_isend_irecv is recorded as
+    found = judged(rule, event(0, "barrier"))
+    assert found.text.endswith("to be done with send, recv, isend, irecv or batch_isend_irecv only")
+
+
 def test_messages_are_collectives_and_sends():
     calls = [event(0, op, i) for i, op in enumerate(["all_reduce", "send", "isend", "recv", "irecv", "new_group"])]
     assert rules.messages_of(record(*calls), 0) == 3

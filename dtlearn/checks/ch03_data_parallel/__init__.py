@@ -17,6 +17,7 @@ MEANINGS = {
     "DTL-VALUE-FIRST-CAP": "the small cap of the first bucket not where it belongs",
     "DTL-VALUE-FLOOR": "a division of whole numbers that rounds down",
     "DTL-VALUE-FORWARD": "buckets in the order of the forward pass",
+    "DTL-VALUE-PLACES": "places in a reversed list for indices",
     "DTL-VALUE-HARD-CODED": "a fixed number of ranks",
     "DTL-VALUE-KEPT-NONE": "a gradient that is missing on the ranks that did not use the parameter",
     "DTL-VALUE-LAST-ONLY": "gradients that were emptied between micro-batches",

@@ -100,19 +100,20 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     forward = fill(**job, order=range(n))
     add(
         "DTL-VALUE-FORWARD",
-        f"the first bucket holds parameter 0, whose gradient comes last: backward begins with parameter {n - 1}, so "
-        "walk from the last index to the first",
+        f"the first bucket holds parameter 0, whose gradient comes last. Either the walk begins at parameter 0 and not "
+        f"at {n - 1}, where backward begins; or the indices are places in a reversed list",
         forward,
         sorted(forward, key=lambda bucket: bucket[-1]),
     )
     add(
         "DTL-VALUE-FORWARD",
-        "filled from parameter 0 on and turned around then: the small first bucket and the rest lie at the wrong ends",
+        "these are the buckets of a walk from parameter 0 on, turned around at the end: the small first bucket and the "
+        "rest lie at the wrong ends",
         forward[::-1],
         [bucket[::-1] for bucket in forward[::-1]],
     )
     add(
-        "DTL-VALUE-FORWARD",
+        "DTL-VALUE-PLACES",
         f"the indices are places in the reversed list: place 0 there is parameter {n - 1}",
         [[n - 1 - index for index in bucket] for bucket in ready_order(fill(**job))],
     )

@@ -23,7 +23,7 @@ from ..check import Case, Check, Finding, Given
 from ..on_rank.run_answer import DRIVER_FILE
 from ..on_rank.stress import ChangedWhileSent
 from ..verdict import Result, State
-from .compare import compare
+from .compare import compare, difference
 from .run_case import Answer, Evidence
 
 _MOST_LINES = 40
@@ -77,7 +77,7 @@ def _find(
         except (plain_values.Malformed, KeyError) as error_:
             return "failed", Finding("DTL-RESULT", f"rank {rank} sent no readable result: {error_}", rank), []
         if changed and not check.may_change_inputs:
-            return "failed", _mutated(rank, changed, given[rank]), []
+            return "failed", _mutated(rank, result, given[rank]), []
         if left:
             text = f"rank {rank} returned and left something running: {', '.join(map(str, left))[:200]}"
             return "failed", Finding("DTL-LEAK", text, rank, None, "Join threads, wait for processes."), []
@@ -159,10 +159,16 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
     return "crashed", Finding(code, f"rank {first.rank} {first.message}", first.rank), lines[1:]
 
 
-def _mutated(rank: int, changed: list[Any], given: dict[str, Any]) -> Finding:
-    name = str(changed[0])
-    text = f"rank {rank} changed what it was given: {', '.join(map(str, changed))}"
-    advice = f"Work on a copy ({_copy(name, given.get(name))}): the caller still needs what it gave."
+def _mutated(rank: int, result: dict[str, Any], given: dict[str, Any]) -> Finding:
+    """`result`: as `run_task` returns it."""
+    names = [str(name) for name in result["changed"]]
+    name = names[0]
+    text = f"rank {rank} changed what it was given: {', '.join(names)}"
+    if found := difference(given.get(name), result.get("now", given.get(name)), 0, 0, name):
+        how = found.text.replace("are wrong", "changed").replace("should be", "was").replace("should have", "had")
+        text += f" ({how})"
+    advice = f"To find the line, print {name} on rank {rank} after each of yours. "
+    advice += f"Work on a copy ({_copy(name, given.get(name))}): the caller still needs what it gave."
     if "clone" in advice:
         advice += f" `a = {name}` is no copy, and `a += b` changes the tensor itself; `a = a + b` does not."
     return Finding("DTL-MUTATED", text, rank, None, advice)

@@ -57,7 +57,8 @@ def run_task(task: Task) -> bytes:
     """Run the answer on this rank.
 
     Returns:
-        `plain_values.dump` of {"value", "changed": names of inputs, "left": what still runs, "peak": bytes or None}.
+        `plain_values.dump` of {"value", "changed": names of inputs, "now": the first of them, "left": what still runs,
+        "peak": bytes or None}.
     """
     import torch.distributed as dist
 
@@ -79,7 +80,8 @@ def run_task(task: Task) -> bytes:
     changed = [name for name in inputs if task.watch_inputs and not same(inputs[name], kept[name])]
     try:
         peak = ledger.peak if ledger else None
-        return plain_values.dump({"value": value, "changed": changed, "left": left, "peak": peak})
+        now = inputs[changed[0]] if changed else None
+        return plain_values.dump({"value": value, "changed": changed, "now": now, "left": left, "peak": peak})
     except TypeError as error:
         text = str(error).replace("the result['value']", "the result", 1)
         raise BadResult(f"{task.name}: {text}") from None

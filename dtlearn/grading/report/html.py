@@ -161,7 +161,7 @@ def _fault(fault: Result) -> str:
 
 
 def _after_fault(verdict: Verdict, fault: Result) -> str:
-    parts = [_p(escape(also))] if (also := words.other_faults(verdict)) else []
+    parts = [_p(_prose(also))] if (also := words.other_faults(verdict)) else []
     if fault.advice:
         parts.append(_p(f"<strong>Hint:</strong> {_prose(fault.advice)}"))
     commands = f"More hints: {_command(words.hint_command(verdict))}"

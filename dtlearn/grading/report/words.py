@@ -90,14 +90,21 @@ def where(result: Result) -> str:
 
 
 def other_faults(verdict: Verdict) -> str:
-    """The faults besides the one that is shown, in a sentence; "" if there are none."""
-    shown, first = verdict.first_fault, verdict.code
+    """The faults besides the one that is shown: the cases with its code, and of each other code the first, with what
+    it says; "" if there are none."""
+    shown = verdict.first_fault
     rest = [r for r in verdict.results if r.state not in ("passed", "skipped") and r is not shown]
-    if not rest:
-        return ""
-    named = [where(r) + (f" ({r.code})" if r.code != first else "") for r in rest[:4]]
-    more = f", and {len(rest) - 4} more" if len(rest) > 4 else ""
-    return f"Also wrong: {'; '.join(named)}{more}."
+    same = [where(r) for r in rest if r.code == verdict.code]
+    more = f", and {len(same) - 4} more" if len(same) > 4 else ""
+    parts = [f"Also wrong: {'; '.join(same[:4])}{more}."] if same else []
+    others: dict[str, Result] = {}
+    for result in rest:
+        if result.code != verdict.code:
+            others.setdefault(result.code, result)
+    for code, result in list(others.items())[:3]:
+        said = f": {result.headline}" if result.headline else ""
+        parts.append(f"And another fault, {where(result)} [{code}]{said}.")
+    return " ".join(parts)
 
 
 def hint_command(verdict: Verdict) -> str:

@@ -42,7 +42,20 @@ def event(op="all_reduce", file=FILE, rank=0, seq=0, nbytes=8):
 def test_a_changed_input_is_named_with_how_to_copy_it():
     result = judged(sent(RIGHT, RIGHT, changed=["x"]))
     assert result.code == "DTL-MUTATED" and result.headline == "rank 0 changed what it was given: x"
+    assert "print x on rank 0 after each of yours" in result.advice
     assert "`x.clone()`" in result.advice and "`a += b` changes the tensor itself" in result.advice
+
+
+def test_how_an_input_changed_is_said():
+    now = GIVEN[1]["x"].clone()
+    now[0] += 6
+    results = [plain_values.dump({"value": RIGHT, "changed": [], "now": None})]
+    results += [plain_values.dump({"value": RIGHT, "changed": ["x"], "now": now})]
+    was = GIVEN[1]["x"][0].item()
+    expected = (
+        f"rank 1 changed what it was given: x (1 of 2 elements of x changed; the first, at (0,), was {was:g} and "
+    )
+    assert judged(results).headline == f"{expected}is {was + 6:g})"
 
 
 def test_right_results_pass():

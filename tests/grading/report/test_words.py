@@ -1,4 +1,8 @@
+from dataclasses import replace
+
 from dtlearn.grading.report import words
+from dtlearn.grading.report.console import console
+from dtlearn.grading.report.html import html
 from dtlearn.grading.verdict import Result
 
 
@@ -29,6 +33,15 @@ def test_tier_is_told_only_where_there_are_budgets(verdicts):
 def test_other_faults(verdicts):
     assert words.other_faults(verdicts["value"]) == "Also wrong: uneven parts, 4 ranks."
     assert words.other_faults(verdicts["optimal"]) == ""
+
+
+def test_a_second_mistake_is_told_beside_the_first(verdicts):
+    first, *_ = (r for r in verdicts["value"].results if r.state != "passed")
+    second = Result("left is None", 2, "failed", "DTL-VALUE-ZEROED", "it became zeros")
+    verdict = replace(verdicts["value"], results=(first, second, replace(second, world_size=3)))
+    text = "And another fault, left is None, 2 ranks [DTL-VALUE-ZEROED]: it became zeros."
+    assert words.other_faults(verdict) == text
+    assert text in " ".join(console(verdict).split()) and text in html(verdict)
 
 
 def test_report_lines_have_what_a_maintainer_needs(verdicts):

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-FORWARD
+# expect: DTL-VALUE-PLACES
 # says: place 0 there is parameter 8
 
 

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-FORWARD
-# says: filled from parameter 0 on and turned around then
+# says: the buckets of a walk from parameter 0 on, turned around at the end
 
 
 def plan_buckets(nbytes, dtypes, *, bucket_cap, first_bucket_cap):
