@@ -3,7 +3,8 @@
 Pure functions for any process: `formats`, what a format can hold; `rounding`, how a number gets into it.
 In this process too: `casting/`, which operation of a forward pass runs in which format; `loss_scaling/`, how
 small gradients survive float16, and, with `group=` on the ranks, one decision about a skipped step. `fp8/`: tensors of
-8 bits with their scales, which ranks agree on, and a linear layer that trains in them.
+8 bits with their scales, which ranks agree on, and a linear layer that trains in them. `weights/`: how weights of 16
+bits take small updates, with float32 masters and in two ways around them.
 """
 
 from .casting.autocast import autocast, reenter
@@ -15,6 +16,10 @@ from .fp8.scaling import CurrentScaling, DelayedScaling, Scaled, quantize, scale
 from .loss_scaling.grad_scaler import GradScaler
 from .loss_scaling.static_scaling import StaticScaler, largest_static_scale
 from .rounding import round_stochastically, round_to_nearest_even
+from .weights.compensated_update import CompensatedUpdate
+from .weights.master_weights import MasterWeights
+from .weights.rounded_update import RoundedUpdate
+from .weights.stochastic_update import StochasticUpdate
 
 __all__ = [
     "BF16",
@@ -26,15 +31,19 @@ __all__ = [
     "TF32",
     "Bits",
     "BlockScaled",
+    "CompensatedUpdate",
     "CurrentScaling",
     "DelayedScaling",
     "DtypeLog",
     "Format",
     "Fp8Linear",
     "GradScaler",
+    "MasterWeights",
     "OpDtypes",
+    "RoundedUpdate",
     "Scaled",
     "StaticScaler",
+    "StochasticUpdate",
     "autocast",
     "convert_to_fp8",
     "find_format",
