@@ -39,7 +39,7 @@ def per_rank_gradients(num_ranks: int, numel: int = 4096, length: int = 16, seed
         seen["inputs"] = inputs[0].detach()  # (N, T, C)
         output.register_hook(lambda gradient: seen.update(outputs=gradient))  # (N, T, F)
 
-    model.blocks[0].feed_forward.up.register_forward_hook(keep)
+    model.get_submodule("blocks.0.feed_forward.up").register_forward_hook(keep)
     ((inputs, targets),) = load_corpus().batches(1, num_ranks, length, seed=seed)  # (N, T) each
     loss = next_token_loss(model(inputs), targets)
     (num_ranks * loss).backward()  # the sum of the ranks' losses, each a mean over its own tokens

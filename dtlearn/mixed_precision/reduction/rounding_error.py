@@ -77,7 +77,7 @@ def ring_additions(num_ranks: int, chunk: int = 0) -> Additions:
 
 def sum_in_order(order: Additions, summands: torch.Tensor) -> torch.Tensor:
     """The sum of the rows (N, n) -> (n,), made in this order, each addition rounded to the rows' dtype."""
-    rows = list(summands)
+    rows: list[torch.Tensor] = list(summands)
     for dst, src in order:
         rows[dst] = rows[dst] + rows[src]
     return rows[order[-1][0]] if order else rows[0]
