@@ -14,7 +14,9 @@ from .formats import BF16, FORMATS, FP8_E4M3, FP8_E5M2, FP16, FP32, TF32, Bits, 
 from .fp8.block_scaled import BlockScaled, quantize_blocks
 from .fp8.linear import Fp8Linear, convert_to_fp8
 from .fp8.scaling import CurrentScaling, DelayedScaling, Scaled, quantize, scale_for, update_scales
+from .loss_scaling.clipping import clip_grad_norm_, global_norm
 from .loss_scaling.grad_scaler import GradScaler
+from .loss_scaling.skipped_steps import step_unless_skipped
 from .loss_scaling.static_scaling import StaticScaler, largest_static_scale
 from .reduction.average import average
 from .reduction.fp32_sum import average_with_fp32_sum
@@ -52,9 +54,11 @@ __all__ = [
     "autocast",
     "average",
     "average_with_fp32_sum",
+    "clip_grad_norm_",
     "convert_to_fp8",
     "error_by_ranks",
     "find_format",
+    "global_norm",
     "largest_static_scale",
     "per_rank_gradients",
     "quantize",
@@ -65,6 +69,7 @@ __all__ = [
     "scale_for",
     "simulate_all_reduce",
     "simulate_average",
+    "step_unless_skipped",
     "sum_on_rank",
     "torch_dtype",
     "update_scales",
