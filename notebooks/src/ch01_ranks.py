@@ -164,6 +164,8 @@ rank_table(places, caption="The environment of each rank (one machine, 4 ranks)"
 #   world sizes.
 # - Replace `%%exercise` in the first line with `%%try`, and the cell only runs your function on a few ranks, on a small
 #   example, and prints what each rank returns. There is no grade.
+# - Write your own answer: one that imports the course's answer (`dtlearn.collectives`, in chapter 3
+#   `dtlearn.data_parallel`) fails with the code `DTL-RULE-NAME`.
 # - In a terminal, `dtlearn hint ch01.who_am_i` gives one hint at a time, and `dtlearn solution ch01.who_am_i` the
 #   solution.
 # </details>

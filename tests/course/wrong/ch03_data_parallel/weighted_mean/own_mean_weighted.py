@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-NAN
-# says: has no tokens, and returned NaN: it divided by its own count
+# says: elements of the result['gradient'] are NaN (on every rank)
 
 import torch
 import torch.distributed as dist
