@@ -20,11 +20,13 @@ class Run:
     """How a run is played. The defaults are right.
 
     Attributes:
-        order: "epoch"; "same": never told the epoch; "late": one epoch behind; "from 1"; "by rank": own seeds.
+        order: "epoch"; "same": never told the epoch; "late": one epoch behind; "from 1"; "by rank": own seeds; "plain":
+            not shuffled.
         clip: "mean": the mean gradient; "own": each rank's before it; "sum": before the division; "never"; "each":
-            parameter by itself; "value": each element.
+            parameter by itself; "value": each element; "in loop": all gradients, whenever one more of them is averaged;
+            "on rank 0" only; "last divided": the mean, but all parameters except the last have the sum.
         old: "gone", or "kept": the gradient of the step before, to which the new one is added.
-        loss: "mean" over the ranks, each rank's "own", "rank 0"'s.
+        loss: "mean" over the ranks, each rank's "own", "rank 0"'s, the "largest"; "half" the sum.
         stop: by the "loss", when "any" rank's own loss is low enough, or when "all" are.
         start: with the parameters of "rank 0", or with each rank's "own".
     """
@@ -44,19 +46,22 @@ def play(given: Given, run: Run) -> list[dict[str, Any]]:
     models = [[i["weight"].clone(), i["bias"].clone()] for i in starts]
     orders: list[list[int]] = [[] for _ in given]
     losses: list[list[float]] = [[] for _ in given]
-    step = [torch.zeros_like(p) for p in models[0]]
+    steps = [[torch.zeros_like(p) for p in model] for model in models]
     for epoch in range(numbers["epochs"]):
         shards = [_shard(run.order, epoch, r, n) for r in range(n)]
         for first in range(0, SAMPLES // n, BATCH):
             rows = [shard[first : first + BATCH] for shard in shards]
             grads = [_gradient(m, i["x"][b], i["y"][b]) for m, i, b in zip(models, given, rows, strict=True)]
             if run.old == "kept":
-                grads = [[g + old for g, old in zip(own, step, strict=True)] for own in grads]
-            step = _averaged(grads, run.clip, numbers["max_norm"])
-            models = [[p - LR * g for p, g in zip(m, step, strict=True)] for m in models]
+                grads = [
+                    [g + old for g, old in zip(own, last, strict=True)] for own, last in zip(grads, steps, strict=True)
+                ]
+            steps = _steps(grads, run.clip, numbers["max_norm"])
+            models = [[p - LR * g for p, g in zip(m, step, strict=True)] for m, step in zip(models, steps, strict=True)]
         held = [i["validation"] for i in given]
         own = [float(mse_loss(_out(m, x), y)) for m, (x, y) in zip(models, held, strict=True)]
-        told = {"mean": [sum(own) / n] * n, "own": own, "rank 0": [own[0]] * n}[run.loss]
+        same = {"mean": sum(own) / n, "rank 0": own[0], "largest": max(own), "half": sum(own) / 2}
+        told = own if run.loss == "own" else [same[run.loss]] * n
         for r in range(n):
             orders[r] += shards[r]
             losses[r].append(told[r])
@@ -67,7 +72,7 @@ def play(given: Given, run: Run) -> list[dict[str, Any]]:
 
 
 def _shard(order: str, epoch: int, rank: int, n: int) -> list[int]:
-    sampler = DistributedSampler(range(SAMPLES), num_replicas=n, rank=rank)  # type: ignore[arg-type, var-annotated]
+    sampler = DistributedSampler(range(SAMPLES), num_replicas=n, rank=rank, shuffle=order != "plain")  # type: ignore[arg-type, var-annotated]
     told = {"same": 0, "late": max(0, epoch - 1), "from 1": epoch + 1, "by rank": epoch + rank}
     sampler.set_epoch(told.get(order, epoch))
     return list(sampler)
@@ -87,6 +92,20 @@ def _clipped(grads: list[torch.Tensor], max_norm: float) -> list[torch.Tensor]:
     return [g * min(1.0, max_norm / (length + 1e-6)) for g in grads]
 
 
+def _steps(grads: list[list[torch.Tensor]], clip: str, max_norm: float) -> list[list[torch.Tensor]]:
+    """The gradient that each rank steps by, by rank."""
+    n = len(grads)
+    if clip == "on rank 0":
+        mean = _averaged(grads, "never", max_norm)
+        return [_clipped(mean, max_norm)] + [mean] * (n - 1)
+    if clip != "in loop":
+        return [_averaged(grads, clip, max_norm)] * n
+    for k in range(len(grads[0])):
+        mean_k = torch.stack([own[k] for own in grads]).mean(0)
+        grads = [_clipped([*own[:k], mean_k, *own[k + 1 :]], max_norm) for own in grads]
+    return grads
+
+
 def _averaged(grads: list[list[torch.Tensor]], clip: str, max_norm: float) -> list[torch.Tensor]:
     n = len(grads)
     if clip == "own":  # their mean is no longer than max_norm: clipping that too would change nothing
@@ -95,6 +114,8 @@ def _averaged(grads: list[list[torch.Tensor]], clip: str, max_norm: float) -> li
     if clip == "sum":
         return [g / n for g in _clipped(total, max_norm)]
     mean = [g / n for g in total]
+    if clip == "last divided":
+        return _clipped([*total[:-1], mean[-1]], max_norm)
     if clip == "each":
         return [_clipped([g], max_norm)[0] for g in mean]
     if clip == "value":

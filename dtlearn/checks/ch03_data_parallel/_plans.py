@@ -18,10 +18,13 @@ def fill(
     strict: bool = False,
     first_of_all: bool = False,
     keep_open: bool = True,
+    close_all: bool = False,
+    large_alone: bool = False,
 ) -> Plan:
     """Buckets in the order in which they were closed, then those still open. All options from `order` on are
     mistakes: `overflow` closes a bucket before it exceeds its cap, `strict` only above it, `first_of_all` gives the
-    small cap to one bucket only, without `keep_open` what is open at the end is lost."""
+    small cap to one bucket only, without `keep_open` what is open at the end is lost, `close_all` closes the
+    buckets of all dtypes with one that is full, `large_alone` gives a parameter above the cap a bucket of its own."""
     closed: Plan = []
     filling: dict[str, list[int]] = {}
     sizes: dict[str, int] = {}
@@ -35,12 +38,17 @@ def fill(
 
     for index in reversed(range(len(nbytes))) if order is None else order:
         dtype = dtypes[index]
+        if large_alone and nbytes[index] > bucket_cap:
+            closed.append([index])
+            caps[dtype] = bucket_cap
+            continue
         if overflow and dtype in filling and sizes[dtype] + nbytes[index] > caps[dtype]:
             close(dtype)
         filling.setdefault(dtype, []).append(index)
         sizes[dtype] = sizes.get(dtype, 0) + nbytes[index]
         if not overflow and sizes[dtype] >= caps[dtype] + strict:
-            close(dtype)
+            for one in list(filling) if close_all else [dtype]:
+                close(one)
     return closed + list(filling.values()) * keep_open
 
 

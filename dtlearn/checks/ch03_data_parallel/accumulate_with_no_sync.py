@@ -11,7 +11,7 @@ from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare
 from dtlearn.runtime.record.record import Record
 
 _UPDATES = 2
-_ROWS = 4
+_ROWS = 5  # no world size, so that a division by one is not taken for one by the other
 _OLD = 7.0  # what `on_rank` leaves in every gradient, as from an earlier step
 _CASES: dict[str, dict[str, int]] = {
     "3 micro-batches": {"k": 3},
@@ -130,6 +130,20 @@ def _mistakes(case: Case, given: Given) -> list[Mistake]:
                 * n,
             )
         )
+        weights = {
+            "DTL-VALUE-LAST-WHOLE": (
+                f"only the last of {k} micro-batches is divided by {k}: the others weigh {k} times as much",
+                [late] * (k - 1) + [late / k],
+            ),
+            "DTL-VALUE-DIVIDED-AGAIN": (
+                f"what was added up is divided by {k} after every micro-batch, so the first is divided {k} times: "
+                "divide each loss, or the sum once at the end",
+                [late / k ** (k - i) for i in range(k)],
+            ),
+        }
+        for code, (text, each) in weights.items():
+            grads = [_weighted([(w, g) for m in by(u) for w, g in zip(each, m, strict=True)]) for u in updates]
+            found.append(Mistake(code, text, [_named(grads)] * n))
     if n > 1:
         found.append(
             Mistake(
@@ -198,7 +212,8 @@ def _passes(rank: int, k: int, note: dict[str, Any]) -> Finding | None:
         text = "the backward pass is within no_sync(), the forward pass is not: DDP decides in the forward pass, so "
         return Finding("DTL-RULE-MESSAGES", f"{text}all {k} backward passes reduced the gradients", rank)
     if all(forward):
-        text = f"all {k} backward passes reduced the gradients, {k}x the bytes: all but the last belong in no_sync()"
+        text = f"all {k} backward passes reduced the gradients, {k}x the bytes: all but the last belong "
+        text += "in a block `with model.no_sync():`"
         return Finding("DTL-RULE-MESSAGES", text, rank)
     return None  # the values tell
 
@@ -220,8 +235,10 @@ def payload(case: Case, given: Given) -> int:
 
 def _factors(case: Case) -> dict[float, str]:
     k, elements = case.params["k"], _ROWS * 2
+    rows = f"{k} / {_ROWS}, a division by the {_ROWS} rows of a micro-batch in place of the {k} micro-batches"
     found = {
         k: "the number of micro-batches",
+        k / _ROWS: rows if k > 1 else "one over the number of rows of a micro-batch",
         elements: "the number of elements of a micro-batch's y (a sum over them?)",
     }
     return {**found, k / (k - 1): f"{k} / {k - 1}, a division by {k - 1}"} if k > 2 else found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,8 @@ import torch
 
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare, difference
 from dtlearn.runtime.record.record import Record
+
+from ..rounded import rounded
 
 Gradients = dict[str, torch.Tensor | None]
 
@@ -32,13 +35,15 @@ def _one_part_each(rank: int) -> list[str]:
     return ["left"] if rank % 2 else ["right"]
 
 
-# frozen: parts whose parameters need no gradient. unused: by rank, parts without a gradient.
+# frozen: parts whose parameters need no gradient. unused: by rank, parts without a gradient. zero: parts whose gradient
+# is there, and zero, as behind a ReLU that no sample passes.
 _CASES: dict[str, dict[str, Any]] = {
     "every gradient is there": {},
     "first is frozen": {"frozen": ["first"]},
     "right is None on every rank, and not frozen": {"unused": lambda rank: ["right"]},
     "left is None on rank 0": {"unused": _unused_on_rank_0},
     "left is None on odd ranks, right on even ones": {"unused": _one_part_each},
+    "right is zero on every rank": {"zero": ["right"]},
 }
 
 
@@ -49,7 +54,9 @@ def inputs(case: Case) -> Given:
         gradients: Gradients = {}
         for name, shape in _SHAPES.items():
             missing = name.split(".")[0] in (*frozen, *unused(rank))
-            gradients[name] = None if missing else torch.randn(shape, generator=g) + rank + 1
+            gradient = torch.randn(shape, generator=g) + rank + 1
+            zero = name.split(".")[0] in case.params.get("zero", ())
+            gradients[name] = None if missing else torch.zeros(shape) if zero else gradient
         # Other parameters on every rank, so that it shows if they are averaged in place of the gradients.
         parameters = {name: torch.randn(shape, generator=g) for name, shape in _SHAPES.items()}
         given.append({"gradients": gradients, "parameters": parameters, "frozen": frozen})
@@ -109,6 +116,11 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     for source in range(n):
         text = f"all ranks have the gradients of rank {source}: that is a broadcast, and no data of the others counts"
         add("DTL-VALUE-SOURCE", text, given[source]["gradients"])
+    if early := _read_too_early(given, means):
+        text = (
+            "the gradients are read where the numbers of users stand: they begin after these in the flat tensor, and "
+        )
+        add("DTL-VALUE-OFFSET", f"{text}are all taken as many places too early", early)
     found += _missing_gradients(case, given, means)
     averaged = {name: torch.stack([i["parameters"][name] for i in given]).mean(0) for name in _SHAPES}
     for gradients, text in (
@@ -143,8 +155,12 @@ def _missing_gradients(case: Case, given: Given, means: Gradients) -> list[Mista
     text += f"gradient counts as zero, and the sum is divided by {n}"
     if len(has[some]) > 1:  # divided by one user is not divided at all
         found.append(Mistake("DTL-VALUE-USERS", text, _after(given, users)))
-    left = [{name: None if r not in has[name] else mean for name, mean in means.items()} for r in range(n)]
+    whole = [{name: m if m is None or r in has[name] else m * n for name, m in means.items()} for r in range(n)]
     without = next(r for r in range(n) if r not in has[some])
+    text = f"rank {without}, which had None for {some}, has the sum there, {n} times the mean: this rank too has to "
+    text += f"divide by {n}"
+    found.append(Mistake("DTL-VALUE-FACTOR", text, _with(given, whole)))
+    left = [{name: None if r not in has[name] else mean for name, mean in means.items()} for r in range(n)]
     text = f"rank {without} still has None for {some}, which other ranks have the mean of: its optimizer skips it, and "
     text += "the models drift apart"
     found.append(Mistake("DTL-VALUE-KEPT-NONE", text, _with(given, left)))
@@ -174,6 +190,16 @@ def _paired_by_order(given: Given) -> tuple[list[Gradients], str, str] | None:
     return (made, *pair) if pair else None
 
 
+def _read_too_early(given: Given, means: Gradients) -> Gradients | None:
+    """The means of a flat tensor that begins with the number of users of each parameter, read from its start on."""
+    if any(i["gradients"][name] is None for i in given for name in _SHAPES):
+        return None
+    flat = torch.cat([torch.ones(len(_SHAPES)), *(mean.flatten() for mean in means.values() if mean is not None)])
+    sizes = [math.prod(shape) for shape in _SHAPES.values()]
+    parts = flat[: sum(sizes)].split(sizes)
+    return {name: part.view(shape) for (name, shape), part in zip(_SHAPES.items(), parts, strict=True)}
+
+
 def payload(case: Case, given: Given) -> int:
     """Everything that may need a gradient, and for each parameter a number that says whether it has one."""
     frozen = case.params.get("frozen", [])
@@ -197,8 +223,11 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         for name, gradient in wanted["gradients"].items():
             if gradient is not None and one["gradients"][name] is None:
                 text = f"rank {rank} ends with None for {name}, although some rank has a gradient: the mean is missing"
+                if not gradient.any():
+                    text = f"rank {rank} ends with None for {name}, although every rank has a gradient: it is zero, "
+                    text += "and a gradient of zero stays; only where no rank has one is it None"
                 return Finding("DTL-VALUE-KEPT-NONE", text, rank)
-    return found
+    return rounded(found, right, got)
 
 
 _VALUES = Check(on_rank, inputs, expected, cases=_CASES, mistakes=mistakes, payload=payload, may_change_inputs=True)

@@ -44,23 +44,42 @@ _SAYS = {
         "each rank shuffles in its own way, so some samples come twice in an epoch and others never: all ranks must "
         "shuffle alike, with the same seed and the same epoch",
     ),
+    "plain": ("DTL-VALUE-SHUFFLE", "the samples come in the order of the data set: the sampler has to shuffle them"),
     "own clip": (
         "DTL-VALUE-CLIP",
         "each rank shortens its own gradient, and the mean of these points elsewhere: average first, then clip",
     ),
     "sum": (
         "DTL-VALUE-CLIP",
-        "the sum of the gradients is clipped, and then divided by the number of ranks: average first, then clip",
+        "long gradients are shortened to max_norm divided by the number of ranks: either the sum of the gradients is "
+        "clipped, and divided then, or max_norm is divided; average first, then clip to max_norm",
     ),
-    "never": ("DTL-VALUE-CLIP", "gradients longer than max_norm are not clipped any more"),
+    "never": ("DTL-VALUE-CLIP", "gradients longer than max_norm are not clipped any more, or too late, after the step"),
+    "in loop": (
+        "DTL-VALUE-CLIP",
+        "the gradients are clipped in the loop over the parameters, while only some of them are averaged: clip once, "
+        "after the loop",
+    ),
+    "on rank 0": ("DTL-VALUE-CLIP", "only rank 0 clips: the other ranks make other steps, and the models drift apart"),
+    "last divided": (
+        "DTL-VALUE-FACTOR",
+        "only the last parameter's gradient is divided by the number of ranks, the others are sums: is the division "
+        "within the loop over the parameters?",
+    ),
     "each": ("DTL-VALUE-CLIP", "each parameter is clipped by itself: max_norm is for the gradient of all together"),
     "value": ("DTL-VALUE-CLIP", "each element is clipped by itself: clip the length of all (clip_grad_norm_)"),
     "kept": ("DTL-VALUE-OLD", "the gradient of the step before is still in: a backward pass adds to p.grad"),
     "own": (
         "DTL-VALUE-OWN-LOSS",
-        "each rank goes by the loss of its own validation data: one day one of them ends and the others wait for it",
+        "each rank returns the loss of its own validation data, and not the mean of all: if it also goes by that, one "
+        "day one of them ends and the others wait for it",
     ),
     "rank 0": ("DTL-VALUE-OWN-LOSS", "the loss is that of rank 0's validation data: the other ranks' do not count"),
+    "largest": ("DTL-VALUE-LARGEST", "the loss is the largest of the ranks' losses (MAX): their mean is asked for"),
+    "half": (
+        "DTL-VALUE-HARD-CODED",
+        "the sum of the ranks' losses is divided by 2, however many ranks there are: ask dist.get_world_size()",
+    ),
     "any": ("DTL-VALUE-STOP", "training ends when one rank's own loss is below the target; their mean decides"),
     "all": ("DTL-VALUE-STOP", "training ends when every rank's own loss is below the target; their mean decides"),
     "own start": (
@@ -135,9 +154,10 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 def mistakes(case: Case, given: Given) -> list[Mistake]:
     runs = [Run(order=o, clip=c, loss=v) for o, c, v in product(("epoch", "same"), ("mean", "own"), ("mean", "own"))]
-    runs += [Run(order=order) for order in ("late", "from 1", "by rank")]
-    runs += [Run(clip=clip) for clip in ("sum", "never", "each", "value")] + [Run(old="kept")]
-    runs += [Run(loss="rank 0"), Run(stop="any"), Run(stop="all"), Run(start="own")]
+    runs += [Run(order=order) for order in ("late", "from 1", "by rank", "plain")]
+    runs += [Run(clip=clip) for clip in ("sum", "never", "each", "value", "in loop", "on rank 0", "last divided")]
+    runs += [Run(loss=loss) for loss in ("rank 0", "largest", "half")] + [Run(old="kept")]
+    runs += [Run(stop="any"), Run(stop="all"), Run(start="own")]
     found = []
     for run in sorted(runs, key=lambda run: len(_deviations(run))):
         if says := [_SAYS[name] for name in _deviations(run)]:
@@ -164,9 +184,17 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         have, want, each = one["order"], right["order"], SAMPLES // case.world_size
         if found.code == "DTL-VALUE-NONE":
             return Finding(found.code, f"rank {rank} returned None: is a `return` missing?", rank)
+        epochs, losses = len(have) // each, one.get("losses")
+        if have == want and isinstance(losses, list) and len(losses) == epochs - 1:
+            text = (
+                f"rank {rank} trained for {counted(epochs, 'epoch')} and returned {len(losses)} of their losses: the "
+            )
+            text += "loss that ends the training is missing; append it before the `break`"
+            return Finding("DTL-VALUE-STOP", text, rank)
         if have and len(have) != len(want):
-            text = f"rank {rank} trained on {counted(len(have), 'sample')}; each epoch has {each} for it, and there "
-            return Finding("DTL-VALUE-STOP", f"{text}should be {len(want) // each}", rank)
+            text = f"rank {rank} trained on {counted(len(have), 'sample')}; each epoch has {each} for it, so it made "
+            text += f"{len(have) / each:g} epochs, and training ends after {len(want) // each}"
+            return Finding("DTL-VALUE-STOP", text, rank)
         if have and have != want:
             at = next(k for k in range(len(want)) if have[k] != want[k])
             text = f"in epoch {at // each} the place {at % each} of rank {rank} has sample {have[at]}; with torch's "

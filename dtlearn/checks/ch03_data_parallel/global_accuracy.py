@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
 
-from dtlearn.grading import Case, Check, Given, Mistake, rules
+from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare, rules
+from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.words import counted, ranks_text
+
+from ..rounded import rounded
 
 _CLASSES = 3
 _MOST_BYTES = 64
@@ -47,11 +51,12 @@ def _sums(
     whole_rounds: bool = False,
     blocks: bool = False,
     softmax: bool = False,
+    predicted: bool = False,
     left_out: Sequence[int] | None = None,
 ) -> Sums:
     """What each rank adds up. `padding`: repeats count too. `whole_rounds`: only as many as every rank has. `blocks`:
-    as if each rank had a piece of the data set. `softmax`: the loss of probabilities. `left_out`: by rank, how many
-    of its last samples do not count."""
+    as if each rank had a piece of the data set. `softmax`: the loss of probabilities. `predicted`: that of the
+    predicted classes. `left_out`: by rank, how many of its last samples do not count."""
     found = []
     for rank, i in enumerate(given):
         n, size = i["n"], len(given)
@@ -63,7 +68,8 @@ def _sums(
         logits, targets = i["logits"][:most].double(), i["targets"][:most]
         logits = logits.softmax(1) if softmax else logits
         right = int((logits.argmax(1) == targets).sum())
-        found.append((float(most), float(right), float(cross_entropy(logits, targets, reduction="sum"))))
+        aims = logits.argmax(1) if predicted else targets
+        found.append((float(most), float(right), float(cross_entropy(logits, aims, reduction="sum"))))
     return found
 
 
@@ -184,7 +190,24 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         "the loss is that of probabilities: cross_entropy takes the logits, and makes the softmax itself",
         [_means(_sums(given, softmax=True), n)] * size,
     )
+    add(
+        "DTL-VALUE-PREDICTED",
+        "the loss is that of the classes that are predicted: cross_entropy takes the targets",
+        [_means(_sums(given, predicted=True), n)] * size,
+    )
+    emptied = [len(i["targets"]) * (s[0] == len(i["targets"])) for i, s in zip(given, real, strict=True)]
+    add(
+        "DTL-VALUE-DROPPED",
+        f"rank {emptied.index(max(emptied))} has no padding, and counts no sample: a slice [:-k] with k = 0 is empty",
+        [_means(_sums(given, left_out=emptied), n)] * size,
+    )
     means = [_ratio(s[2], s[0]) for s in real]
+    add(
+        "DTL-VALUE-REPEATS",
+        f"each rank's mean loss is multiplied by {len(given[0]['targets'])}, its number of samples with the padding",
+        [{"accuracy": right[0]["accuracy"], "loss": sum(m * len(given[0]["targets"]) for m in means if m == m) / n}]
+        * size,
+    )
     add(
         "DTL-VALUE-MEAN-OF-MEANS",
         "each rank's mean loss was divided by n, as if it were a sum: reduction='sum' adds up",
@@ -215,7 +238,14 @@ def _left_out(size: int, n: int) -> Iterator[tuple[str, list[int]]]:
             yield text, [extra * (r == rank) for r in range(size)]
 
 
-CHECK = Check(
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    """Compares; names a result that is only rounded."""
+    right = expected(case, given)
+    found = compare(_VALUES, case, given, right, got)
+    return rounded(found, right, got) if found else None
+
+
+_VALUES = Check(
     on_rank,
     inputs,
     expected,
@@ -223,3 +253,4 @@ CHECK = Check(
     mistakes=mistakes,
     rules=[rules.most_bytes(lambda case, given: _MOST_BYTES)],
 )
+CHECK = replace(_VALUES, expected=None, verify=verify)

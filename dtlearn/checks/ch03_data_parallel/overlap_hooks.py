@@ -17,13 +17,13 @@ from dtlearn.runtime.record.record import Record
 
 _STEPS = 2
 _ROWS, _WIDTH = 4, 3
-# Layers of the network in the order of the forward pass; rank r begins `turn` x r layers later.
+# Layers of the network in the order of the forward pass; rank r begins `turn` x r layers later. Parameters 2 i and
+# 2 i + 1 are weight and bias of layer i. In the second case the order of arrival differs within a bucket too.
 _CASES: dict[str, dict[str, Any]] = {
-    "layer after layer": {"chained": True, "turn": 0},
-    "branches, in another order on each rank": {"chained": False, "turn": 1},
+    "layer after layer": {"chained": True, "turn": 0, "buckets": [[5, 4], [3, 2], [1, 0]]},
+    "branches, in another order on each rank": {"chained": False, "turn": 1, "buckets": [[5, 4], [3, 0], [2, 1]]},
 }
 _LAYERS = 3
-_BUCKETS = [[5, 4], [3, 2], [1, 0]]  # parameters 2 i and 2 i + 1 are weight and bias of layer i
 
 _START_OVER = "what is still missing, and what was launched, must start over in finish()"
 
@@ -35,9 +35,8 @@ def inputs(case: Case) -> Given:
     for rank in range(case.world_size):
         order = [(layer + case.params["turn"] * rank) % _LAYERS for layer in range(_LAYERS)]
         x = torch.randn(_STEPS, _ROWS, _WIDTH, generator=g) + rank
-        given.append(
-            {"parameters": parameters, "buckets": _BUCKETS, "order": order, "chained": case.params["chained"], "x": x}
-        )
+        same = {name: case.params[name] for name in ("buckets", "chained")}
+        given.append({"parameters": parameters, **same, "order": order, "x": x})
     return given
 
 
@@ -132,19 +131,69 @@ def _mistakes(case: Case, given: Given) -> list[Mistake]:
         "register_post_accumulate_grad_hook runs after",
         [_named(without)] * len(alone),
     )
-    if case.world_size == 1:
-        return [early]
+    n, buckets, sizes = case.world_size, case.params["buckets"], [p.numel() for p in given[0]["parameters"]]
+    turned = [_through_tensors([step], [buckets], [[b[::-1] for b in buckets]], sizes)[0] for step in right]
+    orders = [_in_order_of_arrival(i["order"], buckets) for i in given]
+    mixed = [_through_tensors([a[s] for a in alone], orders, orders, sizes) for s in range(_STEPS)]
+    divisor = "the sum over the ranks is divided by the number of buckets, 3, and not by the number of ranks"
+    found = [
+        early,
+        Mistake(
+            "DTL-VALUE-PARAMETERS",
+            "each .grad holds the parameter: the tensor was made of the parameters, p, and not of their p.grad",
+            [_named([given[0]["parameters"]] * _STEPS)] * n,
+        ),
+        Mistake(
+            "DTL-VALUE-MISPAIRED",
+            "the means are copied back in another order than that in which the gradients were put into the tensor",
+            [_named(turned)] * n,
+        ),
+        Mistake(
+            "DTL-VALUE-MISPAIRED",
+            "the gradients of a bucket stand in its tensor as they arrived, in another order on each rank, so that "
+            "different parameters are added up: keep to the order of the bucket",
+            [_named([step[r] for step in mixed]) for r in range(n)],
+        ),
+        Mistake("DTL-VALUE-FACTOR", divisor, [_named([[g * n / len(buckets) for g in step] for step in right])] * n),
+    ]
+    if n == 1:
+        return found
+    summed = f"the result is exactly {n}x the reference on every rank; {n} is the world size: you summed and did not "
+    summed += "average, or divided before wait(), when the sum was not there yet"
     stale = "DTL-VALUE-STALE"
     nothing = "every rank still has its own gradients: finish() must wait, divide and copy the result back into p.grad"
     second = "the first step is right; in the second every rank keeps its own gradients"
     repeated = "the first step is right; the second has the gradients of the first"
     counts = _START_OVER
     return [
-        early,
+        *found,
+        Mistake("DTL-VALUE-FACTOR", summed, [_named([[g * n for g in step] for step in right])] * n),
         Mistake(stale, nothing, [_named(a) for a in alone]),
         Mistake(stale, f"{second}: {counts}", [_named([right[0], a[1]]) for a in alone]),
         Mistake(stale, f"{repeated}: {counts}", [_named([right[0], right[0]])] * len(alone)),
     ]
+
+
+def _in_order_of_arrival(order: list[int], buckets: list[list[int]]) -> list[list[int]]:
+    """The buckets, sorted inside: backward goes from the last layer to the first, in each from bias to weight."""
+    arrivals = [p for layer in reversed(order) for p in (2 * layer + 1, 2 * layer)]
+    return [sorted(bucket, key=arrivals.index) for bucket in buckets]
+
+
+def _through_tensors(
+    grads: list[list[torch.Tensor]], put: list[list[list[int]]], taken: list[list[list[int]]], sizes: list[int]
+) -> list[list[torch.Tensor]]:
+    """What each rank has of a step's gradients when it puts them into a bucket's tensor in one order, and takes the
+    means out of it in another. `put` and `taken`: by rank, the buckets."""
+    after = [list(own) for own in grads]
+    for k in range(len(put[0])):
+        flat = _mean(
+            [torch.cat([own[p].flatten() for p in buckets[k]]) for own, buckets in zip(grads, put, strict=True)]
+        )
+        for own, buckets in zip(after, taken, strict=True):
+            for p, part in zip(buckets[k], flat.split([sizes[p] for p in buckets[k]]), strict=True):
+                own[p] = part.view_as(own[p])
+    return after
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
@@ -162,7 +211,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     if not alone and not record.incomplete:
         for rank, steps in enumerate(got):
             for number, step in enumerate(steps):
-                if found := _timing(rank, number, step, _calls(record, rank, steps, number)):
+                if found := _timing(rank, number, step, _calls(record, rank, steps, number), case.params["buckets"]):
                     return found
     found = compare(_GRADS, case, given, _right(case, given), [_named([s["grads"] for s in steps]) for steps in got])
     if found and any(step["again"] for step in got[found.rank or 0]):
@@ -178,7 +227,7 @@ def _calls(record: Record, rank: int, steps: Any, number: int) -> list[Event]:
     return [e for e in record.select(rank=rank, op="all_reduce") if begun <= e.start_ns < ended]
 
 
-def _timing(rank: int, number: int, step: Any, calls: list[Event]) -> Finding | None:
+def _timing(rank: int, number: int, step: Any, calls: list[Event], buckets: list[list[int]]) -> Finding | None:
     """Whether each bucket was launched in the hook of the last gradient that it had to wait for."""
     done, arrivals = step["span"][1], [p for p, _ in step["ready"]]
     late = [c for c in calls if c.start_ns >= done]
@@ -194,23 +243,27 @@ def _timing(rank: int, number: int, step: Any, calls: list[Event]) -> Finding | 
     if waited:
         text = f"rank {rank} calls wait() in the hook, and backward stands still until then: wait in finish()"
         return _schedule(text, rank, waited)
-    if len(calls) > len(_BUCKETS):
-        text = f"rank {rank} made {len(calls)} all-reduces for {len(_BUCKETS)} buckets {when}; one each: put the "
+    if len(calls) > len(buckets):
+        text = f"rank {rank} made {len(calls)} all-reduces for {len(buckets)} buckets {when}; one each: put the "
         text += "gradients of a bucket into one tensor"
         return Finding("DTL-RULE-MESSAGES", text, rank, calls[0].line or None)
-    if len(calls) < len(_BUCKETS) and step["shared"]:
+    if len(calls) < len(buckets) and step["shared"]:
         name = step["shared"][0]
-        text = f"rank {rank} launched {len(calls)} of {len(_BUCKETS)} buckets {when}: all hooks share {name}, "
+        text = f"rank {rank} launched {len(calls)} of {len(buckets)} buckets {when}: all hooks share {name}, "
         text += (
             f"and see its last value. A function reads it when it runs: bind it, as in `lambda p, {name}={name}: ...`"
         )
         return Finding("DTL-RULE-LATE-BINDING", text, rank)
-    if len(calls) < len(_BUCKETS):
-        text = f"rank {rank} launched {len(calls)} of {len(_BUCKETS)} buckets {when}"
+    if len(calls) < len(buckets):
+        text = f"rank {rank} launched {len(calls)} of {len(buckets)} buckets {when}"
         if number and not calls:
             text += f", after all in the first: {_START_OVER}"
+        complete = _complete(arrivals, buckets)
+        if (k := next((k for k in range(1, len(buckets)) if complete[k] < complete[k - 1]), None)) and calls:
+            text += f": bucket {k}, complete before bucket {k - 1}, had to wait for it and was never launched; after "
+            text += "each launch the next bucket may be complete as well"
         return Finding("DTL-RULE-MESSAGES", text, rank)
-    return _places(rank, [_during(c, step["ready"]) for c in calls], arrivals, calls)
+    return _places(rank, [_during(c, step["ready"]) for c in calls], arrivals, calls, buckets)
 
 
 def _during(call: Event, ready: list[list[int]]) -> int:
@@ -218,21 +271,28 @@ def _during(call: Event, ready: list[list[int]]) -> int:
     return next((k for k, (_, at) in enumerate(ready) if call.start_ns <= at), len(ready))
 
 
-def _places(rank: int, made: list[int], arrivals: list[int], calls: list[Event]) -> Finding | None:
+def _complete(arrivals: list[int], buckets: list[list[int]]) -> list[int]:
+    """Of each bucket, the number of the gradient, in order of arrival, that completes it."""
+    return [max(arrivals.index(p) for p in bucket) for bucket in buckets]
+
+
+def _places(
+    rank: int, made: list[int], arrivals: list[int], calls: list[Event], buckets: list[list[int]]
+) -> Finding | None:
     """The k-th call is bucket k's: it belongs to the hook in which that bucket and all before it became complete."""
-    complete = [max(arrivals.index(p) for p in bucket) for bucket in _BUCKETS]
-    right = [max(complete[: k + 1]) for k in range(len(_BUCKETS))]
+    complete = _complete(arrivals, buckets)
+    right = [max(complete[: k + 1]) for k in range(len(buckets))]
     if made == right:
         return None
     if made == sorted(complete):
-        order = ", ".join(str(b) for b in sorted(range(len(_BUCKETS)), key=lambda b: complete[b]))
+        order = ", ".join(str(b) for b in sorted(range(len(buckets)), key=lambda b: complete[b]))
         text = f"rank {rank} launched the buckets as they became ready ({order}); other ranks have another order, and "
         text += "the sums mix different buckets: keep to the order of the list"
         return _schedule(text, rank, calls[0])
     k = next(k for k, (a, b) in enumerate(zip(made, right, strict=True)) if a != b)
-    there = sum(p in _BUCKETS[k] for p in arrivals[: made[k] + 1])
+    there = sum(p in buckets[k] for p in arrivals[: made[k] + 1])
     if made[k] < right[k]:
-        text = f"rank {rank} launched bucket {k} when {there} of its {len(_BUCKETS[k])} gradients was there; the last "
+        text = f"rank {rank} launched bucket {k} when {there} of its {len(buckets[k])} gradients was there; the last "
         return _schedule(f"{text}one completes it", rank, calls[k])
     text = f"rank {rank} could have launched bucket {k} at gradient {right[k] + 1} of {len(arrivals)}, and did so "
     where = f"at gradient {made[k] + 1}" if made[k] < len(arrivals) else "after the last"

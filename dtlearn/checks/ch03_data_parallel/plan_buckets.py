@@ -125,6 +125,8 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         add("DTL-VALUE-DTYPES", text, mixed)
         text = "a bucket is closed where the dtype changes: it should stay open, with one open bucket for each dtype"
         add("DTL-VALUE-DTYPES", text, *cut_at_dtypes(**job))
+        text = "when one bucket is full, the open buckets of the other dtypes are closed as well: each has its own cap"
+        add("DTL-VALUE-DTYPES", text, *both(close_all=True))
         text = "only the very first bucket has the small cap: the first bucket of each dtype has it"
         add("DTL-VALUE-FIRST-CAP", text, *both(first_of_all=True))
     if first_cap != cap:
@@ -133,12 +135,13 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         text = f"every bucket has the small cap, {first_cap:,}: it is for the first one only, then it is {cap:,}"
         add("DTL-VALUE-FIRST-CAP", text, *both(bucket_cap=first_cap))
     every = list(reversed(range(n)))
+    ends = f"its all-reduce can only begin when backward has ended; the caps are {first_cap:,} and {cap:,} bytes"
     add(
         "DTL-VALUE-NO-BUCKETS",
         f"one bucket for each parameter: {n} all-reduces; a bucket stays open until it holds its cap",
         [[index] for index in every],
     )
-    add("DTL-VALUE-NO-BUCKETS", "one bucket for all: its all-reduce can only begin when backward has ended", [every])
+    add("DTL-VALUE-NO-BUCKETS", f"one bucket for all: {ends}", [every])
     lost = sorted(set(range(n)) - {i for bucket in fill(**job, keep_open=False) for i in bucket})
     add(
         "DTL-VALUE-LOST-BUCKET",
@@ -152,6 +155,9 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         "holds at least its cap",
         *both(overflow=True),
     )
+    large = next((i for i in every if job["nbytes"][i] > cap), None)
+    text = f"parameter {large} is larger than the cap and has a bucket of its own: it belongs into the open one, and "
+    add("DTL-VALUE-CAP", f"{text}closes it", *both(large_alone=True))
     add(
         "DTL-VALUE-CAP",
         "a bucket that holds exactly its cap stays open here: it is full, and is closed at once (>=, not >)",
@@ -175,6 +181,13 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     if not all(isinstance(bucket, list) and all(type(i) is int for i in bucket) for bucket in have):
         return found
     seen, indices = Counter(i for bucket in have for i in bucket), range(len(job["nbytes"]))
+    if outside := [i for i in seen if i not in indices]:
+        text = f"index {outside[0]} is no parameter: they are numbered from 0 to {len(indices) - 1}, not from 1"
+        return replace(found, code="DTL-VALUE-LOST-BUCKET", text=text)
+    if empty := [k for k, bucket in enumerate(have) if not bucket]:
+        text = f"bucket {empty[0]} of {len(have)} is empty: a bucket that was just closed is followed by another one "
+        text += "only if there is a parameter to put into it"
+        return replace(found, code="DTL-VALUE-EMPTY-BUCKET", text=text)
     if lost := [str(i) for i in indices if i not in seen]:
         are = "parameters {} are" if len(lost) > 1 else "parameter {} is"
         text = f"{are.format(', '.join(lost))} in no bucket, so nobody averages the gradient"
@@ -185,7 +198,9 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     if sorted(have) == sorted(want):
         text = f"the buckets are right, but in another order: {_late(want, have)}, as its last gradient comes earlier"
         return replace(found, code="DTL-VALUE-ORDER", text=text)
-    k = next(k for k, bucket in enumerate(want) if bucket != have[k])
+    k = next(k for k, bucket in enumerate(want) if have[k : k + 1] != [bucket])
+    if k >= len(have):
+        return found
     kind = job["dtypes"][want[k][0]]
     first = kind not in {job["dtypes"][bucket[0]] for bucket in want[:k]}
     cap = job["first_bucket_cap" if first else "bucket_cap"]

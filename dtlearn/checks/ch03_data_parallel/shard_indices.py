@@ -93,9 +93,15 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         "rank r takes the r-th piece of the order, and nothing is padded or dropped; order[r::N] deals it out",
         lambda i, e: torch.tensor(order(i, e)).tensor_split(size)[i["rank"]].tolist(),
     )
+    ignored = f"drop_last=True was ignored: the order is padded by {size - n % size}, and should be cut by {n % size}"
+    if n < size:
+        ignored = (
+            f"with drop_last and {counted(n, 'sample')} for {size} ranks every list is empty; this one is padded, "
+        )
+        ignored += "so that each rank has a sample"
     add(
         "DTL-VALUE-DROP-IGNORED",
-        f"drop_last=True was ignored: the order is padded by {size - n % size}, and should be cut by {n % size}",
+        ignored,
         lambda i, e: dealt(i, whole_rounds(i, order(i, e), drop_last=False)),
     )
     add(
@@ -126,6 +132,11 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         "the generator is seeded with the epoch alone: the argument seed is ignored",
         lambda i, e: dealt(i, whole_rounds(i, order_of(i, e))),
     )
+    add(
+        "DTL-VALUE-SEED",
+        "the generator is seeded with seed * epoch, which is 0 in epoch 0 whatever the seed is; it is seed + epoch",
+        lambda i, e: dealt(i, whole_rounds(i, order_of(i, i["seed"] * e))),
+    )
     for add_epoch in (1, 0):
         add(
             "DTL-VALUE-SEED",
@@ -138,6 +149,12 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             "DTL-VALUE-LOCAL-SHUFFLE",
             "dealt out first and shuffled then: every rank sees the same samples in every epoch, and never the others'",
             lambda i, e: shuffled(dealt(i, whole_rounds(i, order_of(i, 0, shuffle=False))), i["seed"] + e),
+        )
+    if first["shuffle"] and extra:
+        add(
+            "DTL-VALUE-ORDER",
+            f"padded or cut first, and shuffled then: shuffle the {counted(n, 'sample')}, and pad or cut their order",
+            lambda i, e: dealt(i, shuffled(whole_rounds(i, order_of(i, 0, shuffle=False)), i["seed"] + e)),
         )
     asked = "shuffle=False" if not first["shuffle"] else "shuffle=True"
     add(
@@ -154,6 +171,13 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     for what, filler in fillers if extra and not first["drop_last"] else []:
         text = f"the padding {what}; it should begin the order again from its start"
         add("DTL-VALUE-PADDING", text, lambda i, e, f=filler: dealt(i, (o := order(i, e)) + f(o)))  # type: ignore[misc]
+    if extra and not first["drop_last"]:
+        add(
+            "DTL-VALUE-PADDING",
+            "each rank pads its own samples, with the first of them; the order of all is padded, from its own start, "
+            "and dealt out then",
+            lambda i, e: (own := dealt(i, o := order(i, e)) or o[:1]) + own[:1] * (math.ceil(n / size) - len(own)),
+        )
     for what, name, own in (
         ("rank is that of this process, dist.get_rank()", "rank", {"rank"}),
         ("number of ranks is dist.get_world_size()", "num_replicas", {"num_replicas"}),
@@ -174,9 +198,11 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     for rank, one in enumerate(got):
         if one.pop("reseeded", False):
             text = (
-                f"rank {rank} changed torch's global random numbers: use a torch.Generator of your own, or dropout and "
+                f"rank {rank} changed torch's global random numbers: pass a torch.Generator of your own to randperm, "
             )
-            return Finding("DTL-VALUE-SEED", f"{text}all else that is random repeats itself in every epoch", rank)
+            return Finding(
+                "DTL-VALUE-SEED", f"{text}generator=g; else dropout and all else that is random changes", rank
+            )
         for epoch, shard in one.items():
             if shard is None:
                 return Finding("DTL-VALUE-NONE", f"rank {rank} returned None: is a `return` missing?", rank)

@@ -18,8 +18,12 @@ _CASES: dict[str, dict[str, Any]] = {
     "all tokens on the last rank": {"counts": [0, 0, 0, 0], "last": 5},
 }
 _FEATURES = 3
+_NOT_IN_PLACE = (
+    "Return a new tensor: `a * b`, and not `a *= b`. A collective writes into its tensor, and a.detach() shares memory "
+    "with a: clone it."
+)
 _PADDING = 2  # positions of each batch that are no tokens
-_PARTS = {"has a graph", "gradient", "loss"}
+_PARTS = {"has a graph", "gradient", "loss", "factor"}
 
 
 def inputs(case: Case) -> Given:
@@ -51,7 +55,9 @@ def on_rank(answer: Any, weight: torch.Tensor, x: torch.Tensor, y: torch.Tensor,
     if loss.requires_grad:
         loss.backward()
     gradient = torch.zeros_like(weight) if w.grad is None else w.grad
-    return {"has a graph": loss.requires_grad, "gradient": gradient, "loss": loss.detach().float()}
+    number = loss.detach().float()
+    # "factor": what loss_sum was multiplied by. A loss of its own has a graph too, but not the one that leads to w.
+    return {"has a graph": w.grad is not None, "gradient": gradient, "loss": number, "factor": number / before}
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
@@ -87,21 +93,39 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
 
     users = sum(count > 0 for count in counts)
     alone = n > users == 1  # several mistakes give the same numbers here: other cases tell them apart
+    if users < n:
+        text = (
+            f"a rank without tokens counts as if it had one: the loss is divided by {total + n - users}, and the ranks "
+        )
+        text += f"have {listed} tokens, {total} together"
+        add("DTL-VALUE-COUNT", text, scaled(lambda count: n / (total + n - users)))
+    elif n != 2:
+        text = f"the loss is multiplied by 2, and there {'are' if n > 1 else 'is'} {n} rank{'s' * (n > 1)}: ask "
+        add("DTL-VALUE-HARD-CODED", f"{text}dist.get_world_size()", scaled(lambda count: 2 / total))
     if 1 < users < n:
         text = f"the loss is multiplied by {users}, the number of ranks that have tokens: DDP divides by all {n} ranks"
         add("DTL-VALUE-USERS", text, scaled(lambda count: users / total))
-    for times in {1, n}:
+    for times in () if alone else (1, n):
         add(
             "DTL-VALUE-COUNT",
             f"divided by this rank's own number of tokens and by that of all, {total}: divide by that of all alone",
             scaled(lambda count, k=times: k / max(count, 1) / total),  # type: ignore[misc]
         )
+    for times in {1, n}:
         if n > 1 and 0 < counts[0] < total:  # all of them: that would be no mistake
             text = f"every rank divides by rank 0's number of tokens, {counts[0]}; the ranks have {listed}"
             add("DTL-VALUE-COUNT", text, scaled(lambda count, k=times: k / counts[0]))  # type: ignore[misc]
     if n == 1:
         text = f"the loss is not divided by the number of tokens, {total}"
-        return [*found, Mistake("DTL-VALUE-COUNT", text, [scaled(lambda count: 1.0)])]
+        # Or multiplied by it again: that shows where there are several ranks.
+        return [*found, Mistake("DTL-VALUE", text, [scaled(lambda count: 1.0)])]
+    for times in () if alone else (1, n):
+        add(
+            "DTL-VALUE-COUNT",
+            f"loss_sum is multiplied by this rank's number of tokens, as if it were their mean: it is their sum, and "
+            f"is only divided by the tokens of all, {total}",
+            scaled(lambda count, k=times: k * count / total),  # type: ignore[misc]
+        )
     for times in () if alone else (1, n):
         add(
             "DTL-VALUE-MEAN-OF-MEANS",
@@ -139,7 +163,14 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     )
     add("DTL-VALUE-COUNT", f"the sum over all ranks, not divided by its {total} tokens", scaled(lambda count: n))
     most = max(counts)
-    for times in () if alone else (1, n):
+    if n > 2 and counts[-1] and not alone:
+        text = (
+            f"divided by {n} times the last rank's {counts[-1]}, and not by {total}: are all tensors of the list that "
+        )
+        text += f"all_gather fills the same one, as in [t] * {n}?"
+        add("DTL-VALUE-COUNT", text, scaled(lambda count: 1 / counts[-1]))
+    # With 2 ranks 1 / most may be that as well: more ranks tell them apart.
+    for times in () if alone else (n,) if n == 2 else (1, n):
         add(
             "DTL-VALUE-COUNT-MAX",
             f"divided by the largest count, {most}; the ranks have {listed} tokens, {total} together",
@@ -159,7 +190,7 @@ def _is_readable(one: Any) -> bool:
     """Whether this is what `on_rank` returns: a learner's process could send anything."""
     if not isinstance(one, dict) or set(one) != _PARTS or type(one["has a graph"]) is not bool:
         return False
-    shapes = {"gradient": (_FEATURES,), "loss": ()}
+    shapes = {"gradient": (_FEATURES,), "loss": (), "factor": ()}
     return all(
         isinstance(t := one[name], torch.Tensor) and t.shape == shape and t.dtype == torch.float32
         for name, shape in shapes.items()
@@ -171,7 +202,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     for rank, one in enumerate(got):
         if isinstance(one, str) and " in place of " in one:
             text = f"rank {rank} changed loss_sum, which has to stay as it is: afterwards it is {one}"
-            return Finding("DTL-MUTATED", text, rank, None, "Return a new tensor: `a * b`, and not `a *= b`.")
+            return Finding("DTL-MUTATED", text, rank, None, _NOT_IN_PLACE)
         if isinstance(one, str):
             return Finding("DTL-VALUE-TYPE", f"rank {rank} should return a tensor of shape (); it returned {one}", rank)
         if not _is_readable(one):
@@ -184,11 +215,38 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         text += "tensor or a number; only the count has to go over the network"
         if len(without) < case.world_size:
             text = (
-                f"the loss of rank {without[0]} has no graph, and backward() cannot start from it: also a rank without "
+                f"the loss of rank {without[0]} has no graph that leads to the parameters: also a rank without tokens "
             )
-            text += "tokens needs one made from loss_sum, as DDP's backward pass communicates on all ranks"
+            text += "needs one made from loss_sum, as DDP's backward pass communicates on all ranks"
         return Finding("DTL-VALUE-NO-GRAPH", text, without[0])
-    return compare(_VALUES, case, given, expected(case, given), [average] * case.world_size)
+    found = compare(_VALUES, case, given, expected(case, given), [average] * case.world_size)
+    if found is None or found.code not in ("DTL-VALUE", "DTL-VALUE-NAN"):
+        return found
+    return _by_rank(case, given, got) or found
+
+
+def _by_rank(case: Case, given: Given, got: list[Any]) -> Finding | None:
+    """What each rank multiplied its loss_sum by, where the averages over the ranks say nothing."""
+    n, total = case.world_size, sum(i["count"] for i in given)
+    infinite = [rank for rank, one in enumerate(got) if one["loss"].isinf()]
+    if infinite:
+        text = f"rank {infinite[0]} returned an infinite loss: it divided by 0, and the ranks have {total} tokens"
+        return Finding("DTL-VALUE", text, infinite[0])
+    empty = [rank for rank, one in enumerate(got) if given[rank]["count"] == 0 and one["loss"].isnan()]
+    if empty:
+        text = f"rank {empty[0]} has no tokens, and returned NaN: it divided by its own count, which is 0; divide by "
+        return Finding("DTL-VALUE-NAN", f"{text}the tokens of all ranks, {total}", empty[0])
+    factors = {rank: float(one["factor"]) for rank, one in enumerate(got) if given[rank]["count"]}
+    wrong = {rank: factor for rank, factor in factors.items() if abs(factor * total / n - 1) > _VALUES.rtol}
+    if not wrong:
+        return None
+    rank, factor = next(iter(wrong.items()))
+    text = f"rank {rank} returned {factor:.4g} times its loss_sum; it should be {n} / {total} = {n / total:.4g} times "
+    text += "on every rank, the number of ranks over the tokens of all"
+    if len(wrong) == 1 < len(factors) or len({f"{f:.4g}" for f in factors.values()}) > 1:
+        every = ", ".join(f"{f:.4g} on rank {r}" for r, f in factors.items())
+        return Finding("DTL-VALUE-UNEQUAL", f"{text}; it is {every}: has every rank the same total?", rank)
+    return Finding("DTL-VALUE", text, rank)
 
 
 _VALUES = Check(on_rank, inputs, expected, cases=_CASES, mistakes=mistakes, rtol=1e-4)

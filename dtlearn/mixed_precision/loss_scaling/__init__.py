@@ -1,4 +1,5 @@
 """A loss that is multiplied before the backward pass, so that small gradients survive float16.
 
-For any process; with `group=` the ranks decide together. Read `static_scaling`, then `grad_scaler`.
+For any process, but `drift`, which runs on the ranks; with `group=` ranks decide together. In this order:
+`static_scaling`, `grad_scaler`, `clipping`, `skipped_steps`, `drift`.
 """

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-FACTOR
-# says: 8 is the number of elements
+# says: 10 is the number of elements
 
 import torch
 from torch.nn.functional import mse_loss

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-CLIP
-# says: the sum of the gradients is clipped
+# says: either the sum of the gradients is clipped
 
 import torch
 import torch.distributed as dist

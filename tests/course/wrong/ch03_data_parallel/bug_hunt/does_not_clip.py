@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-CLIP
-# says: are not clipped any more
+# says: are not clipped any more, or too late
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-OWN-LOSS
-# says: each rank goes by the loss of its own validation data
+# says: each rank returns the loss of its own validation data
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-COUNT
-# says: the loss is not divided by the number of tokens, 3
+# says: the sum of a rank's own losses as it is
 
 
 def weighted_mean(loss_sum, count):

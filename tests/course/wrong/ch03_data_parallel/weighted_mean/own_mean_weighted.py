@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-NAN
-# says: elements of the result['gradient'] are NaN (on every rank)
+# says: has no tokens, and returned NaN: it divided by its own count
 
 import torch
 import torch.distributed as dist

@@ -1,0 +1,48 @@
+"""What must not move when a step is skipped: the learning rate's schedule, counts of steps, averages of the weights.
+
+The optimizer's own count (Adam's bias correction) stands still by itself, as its `step` is not called. A schedule does
+not: `scheduler.step()` after a skipped step lowers the rate for nothing, and a warm-up, in whose first steps the scale
+is still too large, is over too soon.
+
+How others do it: with torch alone, users compare `scaler.get_scale()` before and after `update()`: it falls if a step
+was skipped. With several optimizers that does not say whose, and it says nothing if `update` is given a scale. Hugging
+Face Accelerate notes whether `optimizer.step` was called, as the function below does, and its scheduler asks for that.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+
+
+class Scaler(Protocol):
+    """What is asked of a scaler: ours or torch's."""
+
+    def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any: ...
+
+
+def step_unless_skipped(
+    scaler: Scaler, optimizer: torch.optim.Optimizer, scheduler: torch.optim.lr_scheduler.LRScheduler | None = None
+) -> bool:
+    """`scaler.step(optimizer)`, and `scheduler.step()` only if that took the step. Call `scaler.update()` after it.
+
+    Args:
+        scaler: `GradScaler` of this package or of torch. Not torch's with a fused optimizer, whose `step` is called
+            also for gradients that overflowed, and skips inside.
+        optimizer: whose gradients are there.
+        scheduler: one that moves with each step, if there is one.
+
+    Returns:
+        Whether the step was taken: count steps, and update averages of the weights, only then.
+    """
+    calls: list[bool] = []
+    hook = optimizer.register_step_post_hook(lambda *_: calls.append(True))
+    try:
+        scaler.step(optimizer)
+    finally:
+        hook.remove()
+    was_taken = bool(calls)
+    if was_taken and scheduler is not None:
+        scheduler.step()
+    return was_taken

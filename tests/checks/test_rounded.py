@@ -1,0 +1,28 @@
+"""Tests of what is said of results that were rounded."""
+
+import pytest
+import torch
+
+from dtlearn.checks.rounded import rounded
+from dtlearn.grading import Finding
+
+FOUND = Finding("DTL-VALUE", "12 of 12 elements are wrong", 1)
+RIGHT = torch.tensor([1.48227, -3.30419, 0.127])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sixteen_bits_are_named(dtype):
+    finding = rounded(FOUND, [{"a": RIGHT}] * 2, [{"a": RIGHT.to(dtype).float()}] * 2)
+    assert (finding.code, finding.rank) == ("DTL-VALUE-ROUNDED", 1)
+    assert "rounded to 16 bits" in finding.text
+    assert finding.text.endswith(FOUND.text)
+
+
+@pytest.mark.parametrize("got", [[2 * RIGHT, RIGHT], [RIGHT, None]])
+def test_another_difference_on_one_rank_stays(got):
+    assert rounded(FOUND, [RIGHT] * 2, got) is FOUND
+
+
+def test_a_finding_that_names_a_mistake_stays():
+    finding = Finding("DTL-VALUE-FACTOR", "exactly 2x", 0)
+    assert rounded(finding, [RIGHT], [RIGHT.half().float()]) is finding
