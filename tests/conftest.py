@@ -14,8 +14,6 @@ import pytest
 SESSION = uuid.uuid4().hex
 MARKER = f"DTLEARN_TEST_SESSION={SESSION}".encode()
 SECONDS_TO_VANISH = 20.0
-# Never at once: chapter 1 shows accelerate's notebook_launcher, which takes one port, 29500.
-RUN_CHAPTER_1 = ("notebooks/ch01_ranks.ipynb", "tests/course/test_browser.py")
 
 # Inherited by every process that a test starts, and by theirs.
 os.environ["DTLEARN_TEST_SESSION"] = SESSION
@@ -68,23 +66,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "interrupt" in getattr(item, "fixturenames", ()):
             item.add_marker(unclosed)
-
-
-@pytest.hookimpl(optionalhook=True)  # without xdist there is no such hook
-def pytest_xdist_make_scheduler(config, log):
-    from xdist.scheduler import LoadFileScheduling
-
-    class FilesOrChapter1(LoadFileScheduling):
-        """A worker takes whole files, as with --dist loadfile, and those that run chapter 1 all."""
-
-        def _split_scope(self, nodeid: str) -> str:
-            return scope_of(super()._split_scope(nodeid))
-
-    return FilesOrChapter1(config, log) if config.getoption("dist") == "loadfile" else None
-
-
-def scope_of(file: str) -> str:
-    return RUN_CHAPTER_1[0] if file in RUN_CHAPTER_1 else file
 
 
 def turn_of(item) -> int:

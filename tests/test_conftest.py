@@ -78,19 +78,6 @@ def test_interrupts_work_where_a_script_started_the_tests_in_the_background(tmp_
     assert ("2 passed" if is_set else "2 failed") in done.stdout, done.stdout
 
 
-def test_files_that_may_not_run_at_once_are_in_one_hand(tmp_path):
-    names = ("notebooks/ch01_ranks.ipynb", "tests/course/test_browser.py")
-    assert all(f'"{name}"' in CONFTEST and (Path(__file__).parents[1] / name).is_file() for name in names)
-    conftest = CONFTEST.replace(names[0], "test_a.py").replace(names[1], "test_b.py")
-    for name in ("test_a.py", "test_b.py", "test_c.py"):
-        (tmp_path / name).write_text("def test_1(worker_id, record_property): record_property('hand', worker_id)\n")
-    run_pytest(tmp_path, conftest, "-p", "xdist.plugin", "-n", "2", "--dist", "loadfile", "--junitxml", "seconds.xml")
-    hands = re.findall(r'classname="(test_.)".*?value="(gw\d)"', (tmp_path / "seconds.xml").read_text())
-    assert len(hands) == 3
-    by_file = dict(hands)
-    assert by_file["test_a"] == by_file["test_b"] != by_file["test_c"]
-
-
 def test_long_files_are_first_and_a_file_keeps_its_order(tmp_path):
     (tmp_path / "test_a.py").write_text("def test_2(): pass\ndef test_1(): pass\n")
     (tmp_path / "test_b.py").write_text("import pytest\ndef test_1(): pass\n@pytest.mark.slow\ndef test_0(): pass\n")

@@ -194,7 +194,7 @@ class NotebookPage:
         """Run all cells and wait for the last one. Fails at the first error, with its text, and when no cell has ended
         for so many seconds: a busy machine takes long for all of them, and goes on all the same."""
         self.menu("Run", "Run All Cells")
-        self.wait(self._all_done, seconds, "no further cell has ended", self._num_done)
+        self.wait(self._all_done, seconds, "no further cell has ended", self._num_done, every=0.5)
 
     def _all_done(self) -> bool:
         cells = self.code_cells()
@@ -244,11 +244,17 @@ class NotebookPage:
         return self.page.locator(".jp-Dialog, .Toastify__toast").all_inner_texts()
 
     def wait(
-        self, condition: Callable[[], Any], seconds: float, message: str, progress: Callable[[], Any] = lambda: None
+        self,
+        condition: Callable[[], Any],
+        seconds: float,
+        message: str,
+        progress: Callable[[], Any] = lambda: None,
+        every: float = 0.1,
     ) -> float:
         """Wait until a condition holds; returns the seconds that it took.
 
         `seconds`: how long that may take, or, where there is a `progress`, how long that may stay the same.
+        `every`: seconds from one look to the next; a look at all cells is work for the browser.
         """
         begun = moved = time.monotonic()
         state = progress()
@@ -256,7 +262,7 @@ class NotebookPage:
             if (latest := progress()) != state:
                 state, moved = latest, time.monotonic()
             assert time.monotonic() < moved + seconds, f"{message} within {seconds:g} s\n{self._lab.log()}"
-            self.page.wait_for_timeout(100)  # playwright handles the page's events in here
+            self.page.wait_for_timeout(1000 * every)  # playwright handles the page's events in here
         return time.monotonic() - begun
 
     def screenshots(self, folder: Path, name: str, step: int = 700) -> list[Path]:
