@@ -13,5 +13,6 @@ NAMES = (
     "platform.recorder",
     "chapters.collectives",
     "chapters.data_parallel",
+    "chapters.mixed_precision",
 )
 BENCHES: dict[str, Bench] = {n.partition(".")[2]: import_module(f".{n}", __package__).BENCH for n in NAMES}
