@@ -150,7 +150,8 @@ show(
 # third row of the picture would repeat the first. No error is raised; the model sees the same batches again and
 # again.
 #
-# **Exercise 1.** Which rank sees which sample?
+# **Exercise 1.** Which rank sees which sample? Run the cell with `%%try` in place of `%%exercise` to see what your
+# function returns before it is graded.
 
 # %% exercise="ch03.shard_indices"
 
@@ -677,9 +678,12 @@ show(
         sizes,
         "DDP: from the model to the link",
     ),
-    alt="Six layers on the left, from the last to the first; two each go into one of "
-    "three buckets. Each bucket is launched during backward and then takes its turn on "
-    "the link. The last is launched when backward ends, and its all-reduce is exposed.",
+    alt="Four columns, joined by arrows. First: six layers in the order of backward, the "
+    "last one on top. Second: three buckets with the gradients of two layers each. Third: "
+    "backward as a bar, with time downward; a line marks where both gradients of a bucket "
+    "are there and its all-reduce is launched. Fourth: the link, on the same time axis, "
+    "which carries one all-reduce after the other. It is busy after backward has ended: "
+    "that part is exposed.",
 )
 
 # %% [markdown]
@@ -1013,7 +1017,7 @@ rank_table(
         for name, beta in (
             ("NVLink 4, 450 GB/s", 450e9),
             ("InfiniBand, 400 Gb/s", 50e9),
-            ("InfiniBand, 200 Gb/s", 25e9),
+            ("InfiniBand, 200 Gb/s (25 GB/s)", 25e9),
             ("Ethernet, 10 Gb/s", 1.25e9),
         )
     ],
@@ -1048,7 +1052,7 @@ alone = overlap_model.timeline(
     forward=0.3,
 )
 links = {
-    "InfiniBand, 25 GB/s": dtlearn.Link.named("InfiniBand"),
+    "InfiniBand, 200 Gb/s": dtlearn.Link.named("InfiniBand"),
     "10 Gb/s": dtlearn.Link.named("10 Gb/s"),
     "1 Gb/s": gigabit,
 }
@@ -1083,7 +1087,7 @@ show(
         title="GPT-2 XL, 16 sequences per rank",
         label="model: ring all-reduce, one link per rank",
     ),
-    alt="Samples per second and efficiency over 1 to 64 ranks. With 25 GB/s nearly all "
+    alt="Samples per second and efficiency over 1 to 64 ranks. With 200 Gb/s nearly all "
     "communication hides and efficiency stays near 100 percent. With 10 Gb/s two ranks "
     "process fewer samples than one, and efficiency falls to a third, then to a sixth; "
     "with 1 Gb/s to a few percent.",

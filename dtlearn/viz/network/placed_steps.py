@@ -213,9 +213,11 @@ def _draw_arrow(ax: Axes, places: Places, src: int, dst: int, words: str, half: 
         va = "bottom" if lift >= 0 else "top"
     elif abs(x1 - x0) < 1e-6:  # below each other
         side = 1 if y1 > y0 else -1
-        shift = 0.05 * side if both_ways else 0
-        tail = (x0 + shift, y0 + side * _HEIGHT / 2 + (0.075 if side > 0 else -0.045))
-        head = (x1 + shift, y1 - side * _HEIGHT / 2 + (-0.045 if side > 0 else 0.075))
+        # Between two cells, so that it passes their numbers; down, it ends above the name of the rank.
+        odd = round(2 * half / _CELL) % 2
+        shift = _CELL * side * (0.5 if odd else float(both_ways))
+        tail = (x0 + shift, y0 + side * (_HEIGHT / 2 + 0.03))
+        head = (x1 + shift, y1 - side * (_HEIGHT / 2 + (0.03 if side > 0 else 0.115)))
         label, ha, va = (
             (tail[0] + 0.015 * (side or 1), (tail[1] + head[1]) / 2),
             "left" if side > 0 else "right",
