@@ -15,7 +15,7 @@ from .fp8.block_scaled import BlockScaled, quantize_blocks
 from .fp8.linear import Fp8Linear, convert_to_fp8
 from .fp8.scaling import CurrentScaling, DelayedScaling, Scaled, quantize, scale_for, update_scales
 from .loss_scaling.clipping import clip_grad_norm_, global_norm
-from .loss_scaling.grad_scaler import GradScaler
+from .loss_scaling.grad_scaler import GradScaler, next_scale
 from .loss_scaling.skipped_steps import step_unless_skipped
 from .loss_scaling.static_scaling import StaticScaler, largest_static_scale
 from .reduction.average import average
@@ -60,6 +60,7 @@ __all__ = [
     "find_format",
     "global_norm",
     "largest_static_scale",
+    "next_scale",
     "per_rank_gradients",
     "quantize",
     "quantize_blocks",

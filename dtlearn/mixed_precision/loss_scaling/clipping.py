@@ -26,8 +26,8 @@ def clip_grad_norm_(
 ) -> torch.Tensor:
     """Scale all gradients down to `max_norm`, if together they are longer; as torch's, and over ranks.
 
-    Call it after `scaler.unscale_(optimizer)`. A gradient that overflowed makes the norm infinite or NaN; `step` then
-    skips, as the scaler has noted it already.
+    Call it after `scaler.unscale_(optimizer)`. A gradient that overflowed makes the norm infinite or
+    NaN; `step` then skips, as the scaler has noted it already.
 
     **Communication**: none without `group`. With it, one all-reduce (sum) of 4 bytes.
     **Memory**: 4 bytes per gradient.
@@ -35,10 +35,10 @@ def clip_grad_norm_(
     Args:
         parameters: those that this rank has, all or a shard. All ranks call it.
         max_norm: of all gradients of all ranks, as one vector.
-        group: ranks whose parameters belong to one model, such as its shards; None: this rank has all of them. After
-            DDP, too: every rank has the same gradients.
-        replicated: those of `parameters` that every rank of the group has, with the same gradient (biases and norms
-            under tensor parallelism, say): they are counted on the group's first rank only.
+        group: ranks whose parameters belong to one model, such as its shards; None: this rank has
+            all of them. After DDP, too: every rank has the same gradients.
+        replicated: those of `parameters` that every rank of the group has, with the same gradient
+            (biases and norms under tensor parallelism, say): they are counted on its first rank only.
         error_if_nonfinite: a norm that is infinite or NaN is an error.
 
     Returns:
@@ -54,8 +54,8 @@ def clip_grad_norm_(
     norm = global_norm(parameters, group=group, replicated=replicated)
     if error_if_nonfinite and not norm.isfinite():
         raise RuntimeError(
-            f"the norm of the gradients is {norm.item()}: a step that a loss scaler is to skip, or a loss that is not "
-            "finite. Leave error_if_nonfinite=False with a scaler"
+            f"the norm of the gradients is {norm.item()}: a step that a loss scaler is to skip, or a "
+            "loss that is not finite. Leave error_if_nonfinite=False with a scaler"
         )
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     for parameter in parameters:
@@ -73,8 +73,8 @@ def global_norm(
 ) -> torch.Tensor:
     """The Euclidean norm of all gradients of all ranks, each parameter counted once, (), float32.
 
-    Squares add up: sqrt(sum over ranks of |g_rank|^2). Norms do not. Each is taken in float32, that of a 16-bit
-    gradient too; torch's takes it in the gradient's own format.
+    Squares add up: sqrt(sum over ranks of |g_rank|^2). Norms do not. Each is taken in float32, that
+    of a 16-bit gradient too; torch's takes it in the gradient's own format.
 
     **Communication** and arguments: as `clip_grad_norm_`.
     """
@@ -83,7 +83,7 @@ def global_norm(
     if group is not None and dist.get_rank(group) > 0:
         parameters = _without(parameters, replicated)
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    norms = [torch.linalg.vector_norm(gradient, dtype=torch.float32).to(device) for gradient in gradients]
+    norms = [torch.linalg.vector_norm(g, dtype=torch.float32).to(device) for g in gradients]
     norm = torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros((), device=device)
     if group is None:
         return norm

@@ -48,8 +48,8 @@ def train_on_rank(agree: bool, steps: int = 12, init_scale: float = 8.0) -> list
 
     With one rank it is the reference: the same batches, and nobody to disagree with.
 
-    **Communication**, each step: all-reduces of B predictions and of the gradient of v, 4 bytes an element; with
-    `agree`, one of 4 bytes for the overflow.
+    **Communication**, each step: all-reduces of B predictions and of the gradient of v, 4 bytes an
+    element; with `agree`, one of 4 bytes for the overflow.
 
     Args:
         agree: `GradScaler(group=...)` over all ranks; otherwise each decides for itself.
@@ -72,12 +72,13 @@ def train_on_rank(agree: bool, steps: int = 12, init_scale: float = 8.0) -> list
         scaler.step(optimizer)
         was_skipped = scaler.was_skipped(optimizer)
         scaler.update()
-        history.append(DriftStep(loss.item(), scaler.get_scale(), was_skipped, v.detach().clone(), w.detach().clone()))
+        weights = v.detach().clone(), w.detach().clone()
+        history.append(DriftStep(loss.item(), scaler.get_scale(), was_skipped, *weights))
     return history
 
 
 def predict(inputs: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """The sum over all ranks' features, in float16 on each rank; the gradient goes to this rank's alone.
+    """The sum over all ranks' features, in float16; the gradient goes to this rank's alone.
 
     Args:
         inputs: this rank's features, (B, D/N).
@@ -93,7 +94,7 @@ def predict(inputs: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> torch.Ten
 
 
 def batch(step: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs (B, D) and targets (B,) of a step, the same on all ranks; the first batch has the outlier."""
+    """Inputs (B, D) and targets (B,) of a step, the same on all ranks; the first has the outlier."""
     generator = torch.Generator().manual_seed(step)
     inputs = torch.randn(SAMPLES, FEATURES, generator=generator)
     targets = inputs @ torch.linspace(-1, 1, FEATURES)

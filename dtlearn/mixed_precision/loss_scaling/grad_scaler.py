@@ -105,9 +105,10 @@ class GradScaler:
         raise ValueError(f"scale() takes a tensor or an iterable of tensors, not a {type(outputs).__name__}")
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        """Divide the optimizer's gradients by the scale, in place, and note whether one is infinite or NaN.
+        """Divide the optimizer's gradients by the scale, in place, and note an overflow.
 
-        `step` does it if it was not called. Call it when all gradients are there, before they are clipped.
+        `step` does it if it was not called. Call it when all gradients are there, before they are
+        clipped.
 
         Raises:
             ValueError: a gradient in float16: most of its values would be 0 again.
@@ -117,11 +118,12 @@ class GradScaler:
             return
         self._require_scale("unscale_()")
         if optimizer in self._stepped:
-            raise RuntimeError("unscale_() after step(): the optimizer has taken the step. Call it before step()")
+            raise RuntimeError("unscale_() after step(): it is too late now. Call it before step()")
         if optimizer in self._overflow:
             raise RuntimeError(
-                "unscale_() was called for this optimizer since the last update(): its gradients would be divided by "
-                "the scale twice. Call it once per step, after the last backward(), and update() after step()"
+                "unscale_() was called for this optimizer since the last update(): its gradients "
+                "would be divided by the scale twice. Call it once per step, after the last "
+                "backward(), and update() after step()"
             )
         overflow = unscale_gradients(_gradients(optimizer), _float32(1 / self._scale))
         if self._group is not None:
@@ -130,28 +132,32 @@ class GradScaler:
         self._overflow[optimizer] = overflow
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
-        """Call `optimizer.step` with what else is given, unless the gradients overflowed; see `was_skipped`.
+        """Call `optimizer.step`, unless the gradients overflowed; see `was_skipped`.
+
+        Args:
+            args, kwargs: for `optimizer.step`.
 
         Returns:
             What `optimizer.step` returns; None if the step was skipped.
 
         Raises:
-            RuntimeError: there is a closure, the optimizer has no gradients, or `update()` did not follow the last
-                step.
+            RuntimeError: there is a closure, the optimizer has no gradients, or `update()` did not
+                follow the last step.
         """
         if not self._enabled:
             return optimizer.step(*args, **kwargs)
         if "closure" in kwargs or any(callable(arg) for arg in args):
-            raise RuntimeError("step() takes no closure: a step that computes the loss anew cannot be skipped")
+            raise RuntimeError("step() takes no closure: only a step with its gradients can be skipped")
         self._require_scale("step()")
         if optimizer in self._stepped:
-            raise RuntimeError("step() was called for this optimizer since the last update(): call update() after it")
+            raise RuntimeError("step() was called since the last update(): call update() after it")
         if optimizer not in self._overflow:
             self.unscale_(optimizer)
         if self._overflow[optimizer] == _NO_GRADIENT:
             raise RuntimeError(
-                "none of this optimizer's parameters has a gradient: was backward() called, and does the loss depend "
-                "on them? With MasterWeights, call copy_gradients_to_masters() after backward()"
+                "none of this optimizer's parameters has a gradient: was backward() called, and does "
+                "the loss depend on them? With MasterWeights, call copy_gradients_to_masters() after "
+                "backward()"
             )
         self._stepped.add(optimizer)
         if self.was_skipped(optimizer):
@@ -167,11 +173,13 @@ class GradScaler:
         """Adapt the scale, after `step` of all optimizers: one overflow in any of them lowers it.
 
         Args:
-            new_scale: take this instead, a number or a tensor of one element; steps without an overflow count on.
+            new_scale: take this instead, a number or a tensor of one element; the growth tracker
+                counts on.
 
         Raises:
             ValueError: `new_scale` is outside 2^-126 to the largest number of float32.
-            RuntimeError: no gradients were unscaled since the last `update()`, or the scale has fallen below 2^-126.
+            RuntimeError: no gradients were unscaled since the last `update()`, or the scale has
+                fallen below 2^-126.
         """
         if not self._enabled:
             return
@@ -181,24 +189,13 @@ class GradScaler:
         else:
             overflow = max(self._overflow.values(), default=_NO_GRADIENT)
             if overflow == _NO_GRADIENT:
-                raise RuntimeError("update() needs to know of an overflow: call step() or unscale_() before it")
-            self._adapt(overflow == _OVERFLOW)
+                raise RuntimeError("no gradients were looked at: call step() or unscale_() before it")
+            factors = self._growth_factor, self._backoff_factor, self._growth_interval
+            self._scale, self._growth_tracker = next_scale(
+                self._scale, self._growth_tracker, overflow == _OVERFLOW, *factors
+            )
+            self._require_usable()
         self._overflow, self._stepped, self._finite_losses = {}, set(), []
-
-    def _adapt(self, overflow: bool) -> None:
-        if overflow:
-            self._scale, self._growth_tracker = _float32(self._scale * self._backoff_factor), 0
-            if self._scale < _SMALLEST:
-                raise RuntimeError(
-                    f"the gradients overflowed at every scale, down to {self._scale:.1g}: they are infinite or NaN for "
-                    "another reason. Look at the loss before it is scaled, at the batch, and at the weights"
-                )
-            return
-        self._growth_tracker += 1
-        if self._growth_tracker == self._growth_interval:
-            grown = _float32(self._scale * self._growth_factor)
-            self._scale = grown if math.isfinite(grown) else self._scale
-            self._growth_tracker = 0
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs, under torch's names; {} if not enabled. Take it after `update()`."""
@@ -255,6 +252,13 @@ class GradScaler:
         if not self._was_used:
             raise RuntimeError(f"{call} before anything was scaled: call scaler.scale(loss).backward() first")
 
+    def _require_usable(self) -> None:
+        if self._scale < _SMALLEST:
+            raise RuntimeError(
+                f"the gradients overflowed at every scale, down to {self._scale:.1g}: they are infinite or NaN for "
+                "another reason. Look at the loss before it is scaled, at the batch, and at the weights"
+            )
+
     def _check_loss(self, loss: torch.Tensor) -> None:
         finite = loss.detach().isfinite().all()  # looked at only when it is needed: on a GPU that waits
         if self._error_if_nonfinite and not finite:
@@ -272,6 +276,33 @@ class GradScaler:
                 RuntimeWarning,
                 stacklevel=3,
             )
+
+
+def next_scale(
+    scale: float,
+    good_steps: int,
+    overflow: bool,
+    growth_factor: float = 2.0,
+    backoff_factor: float = 0.5,
+    growth_interval: int = 2000,
+) -> tuple[float, int]:
+    """The rule of dynamic scaling, in float32 as torch's.
+
+    Args:
+        scale: of the step that is over.
+        good_steps: before it, without an overflow in a row, since the scale last moved.
+        overflow: of this step.
+        growth_factor, backoff_factor, growth_interval: see `GradScaler`.
+
+    Returns:
+        The next scale, and the number of good steps behind it. The scale never grows to infinity.
+    """
+    if overflow:
+        return _float32(scale * backoff_factor), 0
+    if good_steps + 1 != growth_interval:
+        return scale, good_steps + 1
+    grown = _float32(scale * growth_factor)
+    return (grown if math.isfinite(grown) else scale), 0
 
 
 @torch.no_grad()
@@ -294,7 +325,7 @@ def unscale_gradients(gradients: Sequence[torch.Tensor], inverse_scale: float) -
 
 
 def all_finite(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether no value of any tensor is infinite or NaN; True if there is no value. On a GPU it waits once."""
+    """Whether no value is infinite or NaN; True if there is no value. On a GPU it waits once."""
     finite = [tensor.isfinite().all() for tensor in tensors]  # each ()
     return not finite or bool(torch.stack([flag.to(finite[0].device) for flag in finite]).all())
 
@@ -324,6 +355,8 @@ def _float32(value: float) -> float:
 
 
 def _valid_scale(scale: float | torch.Tensor) -> float:
+    if isinstance(scale, str):
+        raise ValueError(f"the scale must be a number; got {scale!r}. Unlike torch's, this GradScaler takes no device")
     if isinstance(scale, torch.Tensor) and scale.numel() != 1:
         raise ValueError(f"the scale must be one number; got a tensor of shape {tuple(scale.shape)}")
     value = _float32(float(scale))

@@ -23,13 +23,17 @@ class Scaler(Protocol):
 
 
 def step_unless_skipped(
-    scaler: Scaler, optimizer: torch.optim.Optimizer, scheduler: torch.optim.lr_scheduler.LRScheduler | None = None
+    scaler: Scaler,
+    optimizer: torch.optim.Optimizer,
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
 ) -> bool:
-    """`scaler.step(optimizer)`, and `scheduler.step()` only if that took the step. Call `scaler.update()` after it.
+    """`scaler.step(optimizer)`, and `scheduler.step()` only if that took the step.
+
+    Call `scaler.update()` after it.
 
     Args:
-        scaler: `GradScaler` of this package or of torch. Not torch's with a fused optimizer, whose `step` is called
-            also for gradients that overflowed, and skips inside.
+        scaler: `GradScaler` of this package or of torch. Not torch's with a fused optimizer, whose
+            `step` is called also for gradients that overflowed, and skips inside.
         optimizer: whose gradients are there.
         scheduler: one that moves with each step, if there is one.
 

@@ -61,7 +61,7 @@ class MasterWeights(torch.optim.Optimizer):
 
     @torch.no_grad()
     def copy_gradients_to_masters(self) -> None:
-        """Give each master its parameter's gradient, in float32. A parameter without one takes it from its master."""
+        """Give each master its parameter's gradient in float32, or none if it has none."""
         for parameter, master in self.pairs:
             gradient = parameter.grad
             master.grad = None if gradient is None else gradient.to(master.dtype)

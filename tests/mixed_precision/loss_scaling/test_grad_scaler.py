@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.mixed_precision.loss_scaling.grad_scaler import GradScaler, all_finite
+from dtlearn.mixed_precision.loss_scaling.grad_scaler import GradScaler, all_finite, next_scale
 from dtlearn.runtime import run_ranks
 
 BLOCKS, SCRIPTS, ACTIONS = 4, 75, 40
@@ -139,8 +139,8 @@ def test_random_scripts_have_torchs_trajectory(block):
 
 
 class NeverGrows(GradScaler):
-    def _adapt(self, overflow):
-        super()._adapt(overflow)
+    def update(self, new_scale=None):
+        super().update(new_scale)
         self._growth_tracker = 0
 
 
@@ -310,6 +310,19 @@ def test_a_rank_without_gradients_takes_part():
 def test_factors_that_cannot_work_are_refused(options):
     with pytest.raises(ValueError, match=r"growth_factor must be above 1 and backoff_factor between 0 and 1; got"):
         GradScaler(**options)
+
+
+def test_the_rule():
+    assert next_scale(8.0, 5, overflow=True) == (4.0, 0)
+    assert next_scale(8.0, 5, overflow=False) == (8.0, 6)
+    assert next_scale(8.0, 1999, overflow=False) == (16.0, 0)
+    assert next_scale(2.0**127, 0, overflow=False, growth_interval=1) == (2.0**127, 0)
+    assert next_scale(8.0, 5, overflow=False, growth_interval=3) == (8.0, 6)  # passed over: as torch's, never again
+
+
+def test_a_device_is_refused_as_a_scale():
+    with pytest.raises(ValueError, match=r"got 'cuda'\. Unlike torch's, this GradScaler takes no device"):
+        GradScaler("cuda")
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.inf, math.nan, 1e39, torch.zeros(1), 1e-39])
