@@ -7,9 +7,10 @@
 Shapes in this file: x (..., I), W (O, I), y and dy (..., O).
 
 Weights and their gradients stay in float32, as master weights do. The products are those that a GPU computes: of 8-bit
-numbers, summed in float32, and divided by both scales at the end. (A GPU may sum in fewer bits.)
+numbers, summed in float32, and divided by both scales at the end. (H800 GPUs were found to keep about 14 bits of the
+sums: DeepSeek-AI 2412.19437, section 3.3.2.)
 
-Source: Micikevicius et al. 2209.05433, section 3; the layout is that of Transformer Engine's `HYBRID` format.
+Source: Micikevicius et al. 2209.05433, section 3; the formats are those of Transformer Engine's `HYBRID`.
 """
 
 from __future__ import annotations

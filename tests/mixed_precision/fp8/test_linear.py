@@ -97,9 +97,14 @@ def digits_losses(scaling_kind):
     return losses
 
 
+@pytest.fixture(scope="module")
+def exact():
+    return digits_losses(None)
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_trains_nearly_as_float32(kind):
-    exact, fp8 = digits_losses(None), digits_losses(kind)
+def test_it_trains_nearly_as_float32(kind, exact):
+    fp8 = digits_losses(kind)
     assert sum(exact[-10:]) / 10 < 0.3 < 2 < exact[0]
     assert abs(sum(fp8[-10:]) - sum(exact[-10:])) / 10 < 0.03
     assert fp8 != exact
