@@ -1,5 +1,6 @@
 """`GradScaler`: step for step what torch's does, in random scripts; agreement of ranks; what users do wrong."""
 
+import itertools
 import math
 import random
 import warnings
@@ -9,7 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from dtlearn.mixed_precision import MasterWeights
 from dtlearn.mixed_precision.loss_scaling.grad_scaler import GradScaler, all_finite, next_scale
+from dtlearn.models import GPT, GPTConfig, next_token_loss
 from dtlearn.runtime import run_ranks
 
 BLOCKS, SCRIPTS, ACTIONS = 4, 75, 40
@@ -224,6 +227,33 @@ def test_a_fused_optimizer_gets_unscaled_gradients():
             scaler.update()
         runs[name] = weight.tolist(), scaler.get_scale()
     assert runs["ours"] == runs["torch's"] and runs["ours"][1] == 4.0
+
+
+def train_gpt(scaler, steps=6):
+    """A GPT in float16 with float32 masters: losses, scales and the last weights."""
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(16, 8, 1, 2, 8)).half()
+    optimizer = MasterWeights(model.parameters(), torch.optim.AdamW, lr=0.01)
+    tokens, history = torch.randint(16, (steps, 4, 9)), []
+    for rows in tokens:
+        optimizer.zero_grad()
+        loss = next_token_loss(model(rows[:, :-1]).float(), rows[:, 1:])
+        scaler.scale(loss).backward()
+        optimizer.copy_gradients_to_masters()
+        scaler.step(optimizer)
+        scaler.update()
+        history.append((loss.item(), scaler.get_scale()))
+    return history, torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+
+
+def test_a_gpt_in_float16_trains_as_with_torchs():
+    options = {"init_scale": 2.0**20, "growth_interval": 2}
+    (mine, weights), (theirs, torch_weights) = (
+        train_gpt(scaler) for scaler in (GradScaler(**options), torch.amp.GradScaler("cpu", **options))
+    )
+    assert mine == theirs and torch.equal(weights, torch_weights) and weights.isfinite().all()
+    scales = [scale for _, scale in mine]
+    assert scales[0] < 2.0**20 and any(b > a for a, b in itertools.pairwise(scales))  # it fell, and it grew
 
 
 def test_was_skipped_says_so_until_update():
