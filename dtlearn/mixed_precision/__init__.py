@@ -5,7 +5,8 @@ In this process too: `casting/`, which operation of a forward pass runs in which
 small gradients survive float16, and, with `group=` on the ranks, one decision about a skipped step. `fp8/`: tensors of
 8 bits with their scales, which ranks agree on, and a linear layer that trains in them. `weights/`: how weights of 16
 bits take small updates, with float32 masters and in two ways around them. `reduction/`: gradients averaged in 16 bits,
-and what a sum over many ranks loses in them. `measure/`: what all of this does to a real model, as data for figures.
+and what a sum over many ranks loses in them. `measure/`: what all of this does to a real model, as data for figures;
+`timing`: how long it takes, beside PyTorch's.
 """
 
 from .casting.autocast import autocast, reenter

@@ -96,7 +96,7 @@ class autocast(TorchFunctionMode, ContextDecorator):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        rule = self.policy.get(func.__name__)
+        rule = self.policy.get(getattr(func, "__name__", ""))
         # Python shows a call to every block around it: only the innermost decides. A caller's `out` keeps its format.
         if rule is None or not self.enabled or self is not _state.blocks[-1] or kwargs.get("out") is not None:
             return func(*args, **kwargs)

@@ -36,7 +36,7 @@ class DtypeLog(TorchFunctionMode):
         inputs = dtypes((args, kwargs))
         result = func(*args, **kwargs)
         if dtypes(result):
-            self.ops.append(OpDtypes(func.__name__, inputs, dtypes(result)))
+            self.ops.append(OpDtypes(getattr(func, "__name__", ""), inputs, dtypes(result)))
         return result
 
 
