@@ -475,7 +475,7 @@ except RuntimeError as error:
 #
 # `BatchNorm` normalises by the mean and variance of the batch: here, of each rank's own part. With 32 images per rank
 # this hardly matters; with two per rank the statistics are so noisy that the number of ranks changes the result.
-# `SyncBatchNorm` uses the statistics of the global batch. The price is two more collectives per layer: an all-gather
+# `SyncBatchNorm` uses the statistics of the global batch. It costs two more collectives per layer: an all-gather
 # in the forward pass and an all-reduce in the backward pass. torch's refuses CPU tensors, so the course has its own.
 
 # %%
@@ -766,7 +766,7 @@ dtlearn.show_source(BucketedDataParallel.backward_ends, docstring=False)
 #   Launch what is ready first, and bucket 3 of one rank is added to bucket 4 of another: silently, if they have the
 #   same size.
 # - It divides **before** it sums. The largest float16 is 65,504, so a sum of 384 gradients can overflow where their
-#   mean does not. The price is that tiny gradients underflow: 2e-6 / 384 is 0 in float16. bfloat16 has the range of
+#   mean does not. In return tiny gradients underflow: 2e-6 / 384 is 0 in float16. bfloat16 has the range of
 #   float32, and neither problem.
 # - A parameter without a gradient is sent as zeros when backward ends, because the other ranks wait for its bucket.
 #

@@ -164,10 +164,10 @@ _KINDS = {str: "text", int: "a whole number", float: "a number", dict: "a table"
 def _head(table: _Table) -> HeadConfig:
     address = table.get("address", str)
     try:
-        found = ipaddress.IPv4Address(address)
+        interface = ipaddress.IPv4Address(address)
     except ValueError:
         raise table.error(f"`address` must be a numeric IPv4 address such as 192.168.1.10; got {address!r}") from None
-    if found.is_unspecified:
+    if interface.is_unspecified:
         raise table.error(f"`address` must be that of one interface, not {address}, which means all of them")
     token = Path(table.get("token_file", str, "lab.token")).expanduser()
     patience, wait = (float(table.get(k, (int, float), d)) for k, d in (("patience", 15), ("wait", 120)))

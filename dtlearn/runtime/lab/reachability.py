@@ -34,11 +34,11 @@ def failed_pairs(joined: list[JoinedNode]) -> list[str]:
             )
             for p in joined
         }
-        told = {host: future.result()["failed"] for host, future in tries.items()}
+        failed_from = {host: future.result()["failed"] for host, future in tries.items()}
     return [
         f"{source} ({places[source][0]}, {next(p for p in joined if p.host == source).said['interface']}) "
         f"-> {target} ({places[target][0]}): {error}"
-        for source, failed in told.items()
+        for source, failed in failed_from.items()
         for target, error in failed.items()
     ]
 

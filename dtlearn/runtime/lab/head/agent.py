@@ -67,8 +67,8 @@ class LabAgent:
     def hosts(self) -> list[dict[str, Any]]:
         """What each node that is there said of itself, with `clock_within_ns`, how well its clock is known."""
         joined = self._members.port.nodes if self._members else {}
-        found = [joined[n.host] for n in self.lab.nodes if n.host in joined]
-        return [{**p.said, "ahead_ns": p.ahead_ns, "clock_within_ns": p.within_ns} for p in found]
+        nodes = [joined[n.host] for n in self.lab.nodes if n.host in joined]
+        return [{**p.said, "ahead_ns": p.ahead_ns, "clock_within_ns": p.within_ns} for p in nodes]
 
     def check(self, ranks: list[int]) -> None:
         for rank in ranks:
@@ -86,8 +86,8 @@ class LabAgent:
             agent = self.agent(node)
             ends = [descriptors[0], *(descriptors[1 + 2 * k + j] for k in mine for j in (0, 1))]
             there = [{**ranks[k], "node": vars(self._place(agent, ranks[k]["rank"]))} for k in mine]
-            given = {**common, "env": self.environment(node)}
-            for k, pid in zip(mine, agent.start(given, there, mine, ends), strict=True):
+            common_here = {**common, "env": self.environment(node)}
+            for k, pid in zip(mine, agent.start(common_here, there, mine, ends), strict=True):
                 handles[k] = _handle(node, pid)
         return handles
 

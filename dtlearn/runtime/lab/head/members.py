@@ -66,7 +66,7 @@ class Members:
                 if old := self._starters.pop(node.host, None):
                     old.close(0)
                 self._starters[node.host] = Starter(node, self.port.address, self.port.token.text())
-        begun = told = time.monotonic()
+        begun = last_line = time.monotonic()
         while missing := [n.host for n in absent if n.host not in self.port.nodes and n.host not in problems]:
             with self.port.changed:
                 self.port.changed.wait(0.2)
@@ -85,8 +85,8 @@ class Members:
                 return {**dict.fromkeys(missing, late), **problems}
             if problems and not all_of_them:
                 break
-            if now - told > _TELL_EVERY:
-                told = now
+            if now - last_line > _TELL_EVERY:
+                last_line = now
                 self._say(f"waiting for {', '.join(missing)} ({now - begun:.0f} s of {wait:g} s)")
         return problems
 
@@ -110,10 +110,10 @@ class Members:
 
     def _misfit(self, config: NodeConfig, said: dict[str, Any]) -> str | None:
         for name, wanted in software().items():
-            found = said.get("software", {}).get(name)
-            if found != wanted:
+            version = said.get("software", {}).get(name)
+            if version != wanted:
                 return (
-                    f"host {config.host} has {name} {found}, the head ({platform.node()}) has {wanted}: install the "
+                    f"host {config.host} has {name} {version}, the head ({platform.node()}) has {wanted}: install the "
                     f"same version of {name} on all hosts, or set `python` of this node in {self.lab.path.name}"
                 )
         wanted_gpus = max(config.gpus, default=-1) + 1

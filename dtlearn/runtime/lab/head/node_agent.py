@@ -135,9 +135,9 @@ class _Deaths:
         self._events, self._left = events, count
 
     def report(self, index: int, note: Note) -> None:
-        told = {"index": index, "status": note.get("status", -9), "reason": note.get("reason", "")}
+        report = {"index": index, "status": note.get("status", -9), "reason": note.get("reason", "")}
         with contextlib.suppress(OSError):  # nobody listens to this run any more
-            os.write(self._events, wire.encode(told))
+            os.write(self._events, wire.encode(report))
         self._left -= 1
         if self._left == 0:
             os.close(self._events)

@@ -64,12 +64,12 @@ class JoinedNode:
 
         self.port.post(send_request)
         try:
-            told = answer.result(timeout)
+            reply = answer.result(timeout)
         except NoAnswer:
             raise LaunchError(f"host {self.host} did not answer {request['do']!r} within {timeout:g} s") from None
-        if "error" in told:
-            raise LaunchError(f"host {self.host}: {told['error']}")
-        return told
+        if "error" in reply:
+            raise LaunchError(f"host {self.host}: {reply['error']}")
+        return reply
 
     def receive(self, header: dict[str, Any], data: bytes) -> None:
         """In the loop's thread: handle one frame."""
