@@ -113,12 +113,13 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             f"{repeats}: the sums hold {dealt} samples, although they are divided by {n}",
             [_means(padded, n)] * size,
         )
-        add(
-            "DTL-VALUE-COUNT",
-            f"the sums are right, but they are divided by {dealt}, with the padding; the data set has "
-            f"{counted(n, 'sample')}",
-            [_means(real, dealt)] * size,
-        )
+        if dealt != n * size:  # else it may be a division by the ranks as well
+            add(
+                "DTL-VALUE-COUNT",
+                f"the sums are right, but they are divided by {dealt}, with the padding; the data set has "
+                f"{counted(n, 'sample')}",
+                [_means(real, dealt)] * size,
+            )
         add(
             "DTL-VALUE-BLOCKS",
             "the padding is looked for as if every rank had a piece of the data set, one after the other; they were "
@@ -195,10 +196,10 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         "the loss is that of the classes that are predicted: cross_entropy takes the targets",
         [_means(_sums(given, predicted=True), n)] * size,
     )
-    emptied = [len(i["targets"]) * (s[0] == len(i["targets"])) for i, s in zip(given, real, strict=True)]
+    emptied = [len(i["targets"]) - int(s[0]) or len(i["targets"]) for i, s in zip(given, real, strict=True)]
     add(
         "DTL-VALUE-DROPPED",
-        f"rank {emptied.index(max(emptied))} has no padding, and counts no sample: a slice [:-k] with k = 0 is empty",
+        "rank 0 has no padding, and counts no sample: a slice [:-k] with k = 0 is empty",
         [_means(_sums(given, left_out=emptied), n)] * size,
     )
     means = [_ratio(s[2], s[0]) for s in real]

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-USERS
-# says: the number of ranks that have tokens
+# says: so many ranks have tokens, but DDP divides by all
 
 import torch
 import torch.distributed as dist
