@@ -135,7 +135,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         text = f"every bucket has the small cap, {first_cap:,}: it is for the first one only, then it is {cap:,}"
         add("DTL-VALUE-FIRST-CAP", text, *both(bucket_cap=first_cap))
     every = list(reversed(range(n)))
-    ends = f"its all-reduce can only begin when backward has ended; the caps are {first_cap:,} and {cap:,} bytes"
+    ends = f"its all-reduce can only begin when backward has ended; the caps, {first_cap:,} and {cap:,}, are in bytes"
     add(
         "DTL-VALUE-NO-BUCKETS",
         f"one bucket for each parameter: {n} all-reduces; a bucket stays open until it holds its cap",

@@ -241,7 +241,10 @@ def _by_rank(case: Case, given: Given, got: list[Any]) -> Finding | None:
     if not wrong:
         return None
     rank, factor = next(iter(wrong.items()))
-    text = f"rank {rank} returned {factor:.4g} times its loss_sum; it should be {n} / {total} = {n / total:.4g} times "
+    divisor = round(1 / factor) if factor else 0
+    text = f"rank {rank} returned {factor:.4g} times its loss_sum"
+    text += f" (a division by {divisor})" if divisor > 1 and abs(factor * divisor - 1) < _VALUES.rtol else ""
+    text += f"; it should be {n} / {total} = {n / total:.4g} times "
     text += "on every rank, the number of ranks over the tokens of all"
     if len(wrong) == 1 < len(factors) or len({f"{f:.4g}" for f in factors.values()}) > 1:
         every = ", ".join(f"{f:.4g} on rank {r}" for r, f in factors.items())
