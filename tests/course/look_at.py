@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.conftest import find_chromium
 from tests.course.test_browser import ROOT, reader
 
-LIMIT = 400.0  # seconds
+LIMIT = 120.0  # seconds in which one cell ends at least
 
 
 def main(slug: str, folder: str) -> None:
