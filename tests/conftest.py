@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
+TESTS = Path(__file__).resolve().parent
 SESSION = uuid.uuid4().hex
 MARKER = f"DTLEARN_TEST_SESSION={SESSION}".encode()
 SECONDS_TO_VANISH = 20.0
+
+# Folders of tests of the platform. In those of the others, ranks run functions of the test's file, and import it.
+PLATFORM = ("bench", "checks", "cli", "course", "grading", "notebook", "runtime", "tools", "viz")
 
 # Inherited by every process that a test starts, and by theirs.
 os.environ["DTLEARN_TEST_SESSION"] = SESSION
@@ -109,6 +113,17 @@ def left_over_processes() -> dict[int, str]:
                 if command and "multiprocessing.resource_tracker" not in command:
                     found[pid] = command[:300]
     return found
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ranks_find_loaded_what_they_import(request):
+    """pytest and the package, which the test's file imports: once for the agent, not for each rank (0.3 s each)."""
+    folder, *more = request.path.relative_to(TESTS).parts if request.path.is_relative_to(TESTS) else ("",)
+    if more and folder not in PLATFORM and hasattr(request.module, "run_ranks"):
+        from dtlearn.runtime.agent.client import get_agent
+
+        for module in ("pytest", "dtlearn.models", f"dtlearn.{folder}"):
+            get_agent().load(module)
 
 
 @pytest.fixture(scope="session", autouse=True)
