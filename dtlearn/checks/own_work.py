@@ -14,11 +14,9 @@ def forbids(*packages: str) -> Callable[[str], Finding | None]:
     return lambda source: find_forbidden(source, dict.fromkeys((*packages, "dtlearn.checks", "dtlearn.grading"), why))
 
 
-def not_new(what: str, num_ranks: int) -> Mistake:
+def not_new(what: str, num_ranks: int, returned: str = "what is returned") -> Mistake:
     """The input is returned itself; `on_rank` must then return "x itself", where x is `what`, or "a part itself"."""
-    text = (
-        f"what is returned is the {what} that was given, not a new tensor: a change of one changes the other (.clone())"
-    )
+    text = f"{returned} is the {what} that was given, not a new tensor: a change of one changes the other (.clone())"
     name = "a part" if what == "part" else what
     return Mistake("DTL-VALUE-NOT-NEW", text, [f"{name} itself"] * num_ranks)
 

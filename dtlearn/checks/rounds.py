@@ -27,6 +27,17 @@ def most_rounds(limit: str) -> Rule:
     return rule
 
 
+def beside_the_ring(case: Case, given: Given, record: Record) -> str:
+    """For `Check.why`: a rank that sends to another one than its right neighbour, or receives from another than its
+    left one; "" if there is none."""
+    for event in record:
+        neighbour = (event.rank + (1 if event.sends else -1)) % case.world_size
+        if event.is_p2p and event.peer not in (None, neighbour):
+            verb, side = ("send to", "right") if event.sends else ("receive from", "left")
+            return f"in this ring rank {event.rank} may {verb} rank {neighbour} only, its {side} neighbour"
+    return ""
+
+
 def in_a_ring() -> Rule:
     """Each rank sends to the next one only, the last to rank 0."""
 

@@ -123,6 +123,8 @@ class Check:
         factors: `factors(case)`: numbers that a wrong answer may be off by, with their names; the world size is
             always among them.
         payload: `payload(case, given)`: n in the budget formulas of the manifest, in bytes.
+        why: `why(case, given, record)`: what the exercise knows of a run that raised, or whose messages do not fit
+            together, from the record up to there; a clause for the headline, or "".
         told: `told(case, given, rank)`: what that rank was given, in a few words, for the report; where each rank has
             another task of its own, and nothing is sent, the number of a rank says nothing.
         calls: `calls(case)`: how often `on_rank` calls the answer; budgets are for one call. None: once.
@@ -145,6 +147,7 @@ class Check:
     mistakes: Callable[[Case, Given], Sequence[Mistake]] | None = None
     factors: Callable[[Case], Mapping[float, str]] | None = None
     payload: Callable[[Case, Given], int] | None = None
+    why: Callable[[Case, Given, Record], str] | None = None
     told: Callable[[Case, Given, int], str] | None = None
     calls: Callable[[Case], int] | None = None
     rtol: float = 1e-5

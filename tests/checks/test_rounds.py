@@ -1,6 +1,6 @@
 import pytest
 
-from dtlearn.checks.rounds import in_a_ring, most_rounds
+from dtlearn.checks.rounds import beside_the_ring, in_a_ring, most_rounds
 from dtlearn.grading.check import Case
 from tests.grading.scripts import record
 
@@ -35,3 +35,15 @@ def test_who_receives_from_anyone_is_told_to_name_the_rank():
 def test_a_ring_sends_to_the_right(scripts, wrong):
     found = judged(in_a_ring(), *scripts)
     assert found is None if wrong is None else (found.code == "DTL-RULE-ROUTE" and wrong in found.text)
+
+
+@pytest.mark.parametrize(
+    ("scripts", "said"),
+    [
+        (("s1 r2", "r0 s2", "r1 s0"), ""),
+        (("i1 r1", "i2 r2", "i0 r0"), "in this ring rank 0 may receive from rank 2 only, its left neighbour"),
+        (("i1 r2", "i0 r0", "i0 r1"), "in this ring rank 1 may send to rank 2 only, its right neighbour"),
+    ],
+)
+def test_messages_beside_the_ring_are_named(scripts, said):
+    assert beside_the_ring(Case("a case", 3, seed=1), [], record(*scripts)) == said

@@ -1,6 +1,11 @@
 """The rules that only chapter 2 has."""
 
-from dtlearn.checks.ch02_collectives._between_nodes import most_bytes_between
+import pytest
+import torch
+
+from dtlearn.checks.ch02_collectives._between_nodes import across_too_early, most_bytes_between
+from dtlearn.checks.ch02_collectives._messages import no_narrower
+from dtlearn.checks.ch02_collectives.broadcast import why
 from dtlearn.grading.check import Case
 from tests.grading.scripts import record
 
@@ -24,3 +29,32 @@ def test_bytes_between_nodes_are_those_of_all_ranks_of_a_node():
 def test_one_ring_through_all_nodes_is_recognised():
     rule = most_bytes_between(lambda case: 2, lambda case, given: 8)
     assert "one ring, which crosses from node to node" in judged(rule, "s1", "s2", "s3", "s0", nbytes=9).text
+
+
+def test_messages_with_fewer_digits_than_what_was_given_are_named():
+    def judged_for(dtype):
+        return judged(no_narrower(lambda given: dtype), "s1", "r0")  # sends float32
+
+    found = judged_for(torch.float64)
+    assert (found.code, found.rank) == ("DTL-RULE-DTYPE", 0)
+    assert "sends float32; what was given is float64" in found.text
+    assert all(judged_for(dtype) is None for dtype in (torch.float32, torch.bfloat16, torch.int32))
+
+
+@pytest.mark.parametrize(
+    ("root", "scripts", "said"),
+    [
+        (0, ("s1 s2", "r0", "r0"), ""),
+        (1, ("s1", "s0", ""), "rank 0 sends before it has received anything, and the root is rank 1"),
+        (1, ("r1", "r0", "r0"), "rank 1 is the root, and receives"),
+        (0, ("s1", "r0", "j1"), "rank 1 keeps what it received, and passes it on to nobody"),
+        (0, ("s1 s2", "r0", "j1"), ""),  # it waits for the wrong rank
+    ],
+)
+def test_of_a_broadcast_that_hangs_the_first_calls_are_looked_at(root, scripts, said):
+    assert why(Case("a case", 3, seed=1), [{"root": root}], record(*scripts)) == said
+
+
+def test_what_leaves_a_node_of_one_rank_is_never_too_early():
+    assert "rank 0 goes to rank 2" in across_too_early(4, 2, record("s2", "r3", "r0", "s1"))
+    assert across_too_early(4, 1, record("s2", "r3", "r0", "s1")) == ""

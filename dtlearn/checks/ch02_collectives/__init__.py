@@ -5,7 +5,9 @@ from ..own_work import forbids, no_objects
 READS = [forbids("dtlearn.collectives"), no_objects]  # rules on the text of every answer
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {
+    "DTL-RULE-DTYPE": "messages in a dtype with fewer digits",
     "DTL-VALUE-ALIASED": "one tensor under several names, received into again and again",
+    "DTL-VALUE-BORDERS": "parts put together and cut elsewhere than at their borders",
     "DTL-VALUE-CROSSOVER": "a crossover that does not belong to the two times",
     "DTL-VALUE-HALF-RING": "one half of the ring's steps",
     "DTL-VALUE-HALF-TREE": "one half of the tree's steps",
@@ -21,6 +23,7 @@ MEANINGS = {
     "DTL-VALUE-OVERWRITTEN": "a tensor that was received into before it was sent",
     "DTL-VALUE-OWN": "the rank's own tensor missing in its place",
     "DTL-VALUE-OWN-PART": "the rank's own part missing, or alone",
+    "DTL-VALUE-PAIR": "two ranks that never exchanged a message",
     "DTL-VALUE-PIECES": "elements of a chunk taken for its pieces",
     "DTL-VALUE-PLACE": "a sum over the ranks of one place only",
     "DTL-VALUE-REPEATED": "one rank's data in the place of others'",

@@ -39,17 +39,24 @@ def _why(n: int, size: int, record: Record) -> str:
         return (
             f": all {n} ranks form one ring, which crosses from node to node in every step; ranks_per_node is not used"
         )
-    out = [rank for rank, messages in sent.items() if messages and messages[0][0] // size != rank // size]
-    if out and size > 1:
-        rank = out[0]
-        return (
-            f": the first message of rank {rank} goes to rank {sent[rank][0][0]}, in another node, before its node has "
-            f"added anything up; the reduce-scatter inside the node comes first, and the node of rank r is r // {size}"
-        )
+    if early := across_too_early(n, size, record):
+        return f": {early}"
     crossing = [nbytes for rank, messages in sent.items() for peer, nbytes in messages if peer // size != rank // size]
     if crossing and max(crossing) < 1.5 * min(crossing) and n // size > 2:  # chunks may differ by an element
         return (
             f": every message between nodes has {crossing[0]:,} bytes, a whole chunk, and goes to {n // size - 1} "
             f"nodes; cut the chunk into {n // size} pieces, reduce-scatter and all-gather these"
         )
+    return ""
+
+
+def across_too_early(n: int, size: int, record: Record) -> str:
+    """A rank whose first message goes to another node, with nodes of several ranks; "" if there is none."""
+    for rank in range(n if size > 1 else 0):
+        to = next((e.peer for e in record.select(rank=rank) if e.sends and e.peer is not None), rank)
+        if to // size != rank // size:
+            return (
+                f"the first message of rank {rank} goes to rank {to}, in another node, before its node has added "
+                f"anything up; the reduce-scatter inside the node comes first, and the node of rank r is r // {size}"
+            )
     return ""

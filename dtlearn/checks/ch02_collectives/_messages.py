@@ -15,6 +15,7 @@ from dtlearn.grading.on_rank.stress import UNWRITTEN
 from dtlearn.runtime.record.record import Record
 
 Held = list[list[torch.Tensor]]
+_MOST_SIZES = 6  # of messages that are shown
 
 POINT_TO_POINT = rules.only(
     *("send", "recv", "isend", "irecv"), why="The point is to build it from messages between two ranks."
@@ -22,10 +23,13 @@ POINT_TO_POINT = rules.only(
 
 
 def chunk_budget(
-    limit: Callable[[Case, Given], float], whole: Callable[[Case, Given], int], num_journeys: int = 1
+    limit: Callable[[Case, Given], float],
+    whole: Callable[[Case, Given], int],
+    num_journeys: int = 1,
+    uneven: str = "",
 ) -> Rule:
-    """`rules.most_bytes(limit)`, which recognises messages that are the whole tensor, `whole` bytes, and too many of
-    them for so many journeys of N - 1 steps."""
+    """`rules.most_bytes(limit)`, which recognises messages that are the whole tensor, `whole` bytes, too many of them
+    for so many journeys of N - 1 steps, and messages that are too large; `uneven` is the advice then."""
     plain = rules.most_bytes(limit)
 
     def rule(case: Case, given: Given, record: Record) -> Finding | None:
@@ -39,7 +43,12 @@ def chunk_budget(
             text = f"{found.text}: it sent {len(sent)} messages; N - 1 steps, {steps}, are enough"
             return replace(found, text=text if num_journeys == 1 else text.replace("N - 1", "2 (N - 1)", 1))
         if not large:
-            return found
+            peers = {e.peer for e in record.select(rank=found.rank) if e.sends}
+            to = f" to rank {peers.pop()}" if len(peers) == 1 else ""
+            sizes, each = ", ".join(f"{nbytes:,}" for nbytes in sent[:_MOST_SIZES]), limit(case, given) / steps
+            sizes += ", ..." * (len(sent) > _MOST_SIZES)
+            text = f"{found.text}: its messages{to} have {sizes} bytes; {each:,.0f} each are enough"
+            return replace(found, text=text, advice=uneven)
         which = f"each of its {large} messages" if large > 1 else "its only message"
         which = which if large == len(sent) else f"of its {len(sent)} messages {large}"
         return replace(
@@ -49,12 +58,28 @@ def chunk_budget(
     return rule
 
 
+def no_narrower(dtype_of: Callable[[Given], torch.dtype]) -> Rule:
+    """What is sent keeps the digits of what was given, in `dtype_of(given)`; values within a tolerance do not tell."""
+
+    def rule(case: Case, given: Given, record: Record) -> Finding | None:
+        dtype = dtype_of(given)
+        for event in record:
+            sent = getattr(torch, event.dtype or "", dtype)
+            if event.sends and sent.is_floating_point and sent.itemsize < dtype.itemsize:
+                text = f"line {event.line} of rank {event.rank} sends {event.dtype}; what was given is "
+                text += f"{str(dtype).removeprefix('torch.')}: digits are lost, although the result has its dtype again"
+                return Finding("DTL-RULE-DTYPE", text, event.rank, event.line or None, "Keep the dtype that was given.")
+        return None
+
+    return rule
+
+
 def not_in_place(xs: Sequence[torch.Tensor]) -> Mistake:
     """x is as it was on all ranks. Not a value can tell whether nothing came or nothing was kept: so both are said."""
     text = (
         "x is on every rank as it was: nothing was written into it. It must change in place (x.copy_(...), x += ...): "
     )
-    text += "a tensor that is returned, or bound to the name x (x = x.clone()), is not the caller's"
+    text += "a tensor that is returned, bound to the name x (x = x.clone()), or made by cat or pad is not the caller's"
     return Mistake("DTL-VALUE-NOT-IN-PLACE", text, list(xs))
 
 
@@ -65,16 +90,19 @@ def total(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack([t.to(exact) for t in tensors]).sum(0).to(first.dtype)
 
 
-def travel(held: Held, ranks: Sequence[int], steps: int, first: int, adds: bool) -> Held:
+def travel(
+    held: Held, ranks: Sequence[int], steps: int, first: int, adds: bool, places: Sequence[int] | None = None
+) -> Held:
     """A journey around the ring of `ranks`: in step k the i-th rank sends its chunk i + first - k to the next one.
 
-    Returns what they hold then; `held` stays as it is. With `adds` the receiver adds, otherwise it replaces.
+    Returns what they hold then; `held` stays as it is. With `adds` the receiver adds, otherwise it replaces. `places`:
+    what the ranks take for i, by mistake.
     """
-    size, now = len(ranks), [list(chunks) for chunks in held]
+    size, now, places = len(ranks), [list(chunks) for chunks in held], places or range(len(ranks))
     for step in range(steps):
-        sent = [now[rank][(i + first - step) % size] for i, rank in enumerate(ranks)]
+        sent = [now[rank][(place + first - step) % size] for place, rank in zip(places, ranks, strict=True)]
         for i, rank in enumerate(ranks):
-            chunk = (i - 1 + first - step) % size
+            chunk = (places[i] - 1 + first - step) % size
             now[rank][chunk] = now[rank][chunk] + sent[i - 1] if adds else sent[i - 1]
     return now
 

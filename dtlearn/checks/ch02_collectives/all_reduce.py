@@ -13,7 +13,7 @@ import torch
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare, payload_bytes
 from dtlearn.runtime.record.record import Record
 
-from ._messages import POINT_TO_POINT, chunk_budget, not_in_place, padded_bytes, total, travel
+from ._messages import POINT_TO_POINT, chunk_budget, no_narrower, not_in_place, padded_bytes, total, travel
 
 # Elements: `per_rank` for each rank, and `more`; in so many rows.
 _CASES: dict[str, dict[str, Any]] = {
@@ -91,6 +91,15 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
                 f"{own} complete, and begins with chunk {(own + shift) % n}",
                 travel(reduced, ranks, n - 1, own + shift, adds=False),
             )
+    if n > 2 and xs[0].numel() % n == 0:  # chunks of one size go into each other's places
+        held = travel(mine, ranks, n - 1, -1, adds=True)
+        for k in range(n - 1):
+            sent = [held[r][(r - k) % n] for r in ranks]
+            for r in ranks:
+                held[r][(r - k - 1) % n] = sent[(r + 1) % n]
+        text = "the reduce-scatter sends to the right and the all-gather to the left, both with the chunk numbers of a "
+        text += "ring to the right: send to the right in both, or count the other way"
+        add("DTL-VALUE-WRONG-CHUNK", text, held)
     length = xs[0].numel() // n * n
     if length != xs[0].numel():  # such a tensor has one dimension
         text = f"the last {len(xs[0]) - length} of {len(xs[0])} elements are still each rank's own: {n} chunks of "
@@ -128,7 +137,9 @@ _VALUES = Check(
             lambda case, given: 2 * (case.world_size - 1) / case.world_size * payload(case, given),
             whole=lambda case, given: payload_bytes(given, "x"),
             num_journeys=2,
+            uneven="Cut the elements and not the rows: x.view(-1).tensor_split(N).",
         ),
+        no_narrower(lambda given: given[0]["x"].dtype),
     ],
     payload=payload,
     may_change_inputs=True,

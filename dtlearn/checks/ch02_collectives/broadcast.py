@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Given, Mistake, Stress, payload_bytes
+from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare, payload_bytes
+from dtlearn.runtime.record.record import Record
 
 from ..rounds import most_rounds
 from ._messages import POINT_TO_POINT, not_in_place
@@ -50,7 +52,40 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     return found
 
 
-CHECK = Check(
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    """Compares. Of a rank that was not reached the messages tell more than its values."""
+    found = compare(_VALUES, case, given, expected(case, given), got)
+    if found is None or found.code != "DTL-VALUE-STALE":
+        return found
+    n, hops = case.world_size, [(sent.rank, sent.peer) for sent, _ in record.messages()]
+    text = f"{found.text}. The root is rank {given[0]['root']}, and the messages were {_listed(hops)}"
+    if n & (n - 1):
+        text += f"; {n} is no power of two: does the last round, or the pairing of ranks, leave some out?"
+    return replace(found, text=text)
+
+
+def why(case: Case, given: Given, record: Record) -> str:
+    """Of messages that do not fit: a rank that sends what it has not got, a root that receives, one that sends nothing
+    on to a rank that nobody sends to."""
+    root = given[0]["root"]
+    for rank in range(case.world_size):
+        first = next((e for e in record.select(rank=rank) if e.is_p2p), None)
+        if first and first.sends != (rank == root):
+            but = f"sends before it has received anything, and the root is rank {root}"
+            return f"rank {rank} {but if rank != root else 'is the root, and receives'}"
+    sent_to = {e.peer for e in record if e.sends}
+    for event in record:
+        keeps = event.is_p2p and event.peer is not None and not any(e.sends for e in record.select(rank=event.peer))
+        if keeps and event.peer != root and event.end_ns is None and event.rank not in sent_to:
+            return f"rank {event.peer} keeps what it received, and passes it on to nobody"
+    return ""
+
+
+def _listed(hops: list[tuple[int, int | None]]) -> str:
+    return ", ".join(f"{src} to {dst}" for src, dst in hops) or "none"
+
+
+_VALUES = Check(
     on_rank,
     inputs,
     expected,
@@ -59,5 +94,7 @@ CHECK = Check(
     rules=[POINT_TO_POINT, most_rounds("ceil(log2(N))")],
     payload=lambda case, given: payload_bytes(given, "x"),
     may_change_inputs=True,
+    why=why,
     stress=Stress(poison=True),
 )
+CHECK = replace(_VALUES, expected=None, verify=verify)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Given, Mistake, Stress
+from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare
+from dtlearn.runtime.record.record import Record
 
-from ._between_nodes import most_bytes_between
+from ._between_nodes import across_too_early, most_bytes_between
 from ._messages import POINT_TO_POINT, Held, not_in_place, padded_bytes, total, travel
 
 # Ranks per node by world size, and elements; in so many rows.
@@ -105,6 +107,25 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             _played(xs, size, "rs, RS, AG, ag", single=True),
         )
     )
+    for step, what, where in (("ag", "chunk", "inside the node"), ("AG", "piece", "across the nodes")):
+        text = f"the all-gather {where} begins with another {what} than the reduce-scatter there completed on the rank"
+        for first, shift in ((-1, 1), (-1, -1), (0, 1), (0, -1)):
+            played = _played(xs, size, "rs, RS, AG, ag", first=first, shifted=step, shift=shift)
+            found.append(Mistake("DTL-VALUE-WRONG-CHUNK", text, played))
+    if xs[0].numel() % n == 0:  # pieces of one size go into each other's places
+        text = "across the nodes the pieces are counted from the global rank; in a ring of some ranks count from the "
+        text += "rank's index among them (ranks.index(rank))"
+        played = _played(xs, size, "rs, RS, AG, ag", global_ranks=True)
+        found.append(Mistake("DTL-VALUE-WRONG-CHUNK", text, played))
+    for parts in {size, n}:
+        end = xs[0].numel() // parts * parts
+        text = f"the last {xs[0].numel() - end} of {xs[0].numel()} elements are not the sum: {parts} chunks of "
+        text += f"{end // parts} do not cover the tensor"
+        found += [
+            Mistake("DTL-VALUE-TAIL", text, [torch.cat([everything[:end], rest[r][end:]]) for r in ranks])
+            for rest in (xs, [inside[r // size] for r in ranks])
+            if end < xs[0].numel()
+        ]
     shape = given[0]["x"].shape
     return [Mistake(m.code, m.text, [value.view(shape) for value in m.values]) for m in found]
 
@@ -149,6 +170,9 @@ def _played(
     single: bool = False,
     first: int = -1,
     chunk_of: Callable[[int], int] | None = None,
+    shifted: str = "",
+    shift: int = 0,
+    global_ranks: bool = False,
 ) -> list[torch.Tensor]:
     """What the ranks hold after these steps.
 
@@ -158,15 +182,17 @@ def _played(
         single: a piece is one element, and the rest of a chunk is left.
         first: the reduce-scatter inside a node begins with chunk place + first; it completes the one after.
         chunk_of: of a place, the chunk that its ranks take across the nodes; None: the complete one.
+        shifted, shift: the step that begins so many chunks or pieces further.
+        global_ranks: across the nodes pieces are counted from the global rank, not from its index in the ring.
     """
     ranks, held = range(len(xs)), [list(x.tensor_split(size)) for x in xs]
     num_nodes = len(xs) // size
     chunk_of = chunk_of or (lambda place: (place + first + 1) % size)
     for step in steps.split(", "):
-        adds, inside = step.lower() == "rs", step.islower()
+        adds, inside, further = step.lower() == "rs", step.islower(), shift if step == shifted else 0
         for group in range(num_nodes if inside else size):
             if inside:
-                begin = first if adds else first + 1
+                begin = (first if adds else first + 1) + further
                 held = travel(held, range(group * size, (group + 1) * size), size - 1, begin, adds)
                 continue
             chunk = chunk_of(group)
@@ -175,7 +201,8 @@ def _played(
             if len({len(pieces) for pieces in cut} | {num_nodes}) > 1:
                 break  # a chunk of fewer elements: such an answer raises
             place = range(group, len(xs), size)
-            moved = travel(cut, place, num_nodes - 1, -1 if adds else 0, adds)
+            begin = (-1 if adds else 0) + further
+            moved = travel(cut, place, num_nodes - 1, begin, adds, place if global_ranks else None)
             for r in place:
                 held[r][chunk] = torch.cat([*moved[r], whole[r][num_nodes:]] if single else moved[r])
     return [torch.cat(chunks) for chunks in held]
@@ -190,7 +217,17 @@ def _between(case: Case, given: Given) -> float:
     return 2 * (num_nodes - 1) / num_nodes * payload(case, given)
 
 
-CHECK = Check(
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    """Compares. How large the nodes are belongs to what is wrong."""
+    found = compare(_VALUES, case, given, expected(case, given), got)
+    return found and replace(found, text=f"{found.text} ({_sizes(case)})")
+
+
+def _sizes(case: Case) -> str:
+    return f"here ranks_per_node is {_node_size(case)}, with {case.world_size} ranks"
+
+
+_VALUES = Check(
     on_rank,
     inputs,
     expected,
@@ -200,5 +237,7 @@ CHECK = Check(
     rules=[POINT_TO_POINT, most_bytes_between(_node_size, _between)],
     payload=payload,
     may_change_inputs=True,
+    why=lambda case, given, record: across_too_early(case.world_size, _node_size(case), record) or _sizes(case),
     stress=Stress(poison=True),
 )
+CHECK = replace(_VALUES, expected=None, verify=verify)

@@ -34,9 +34,10 @@ def expected(case: Case, given: Given) -> list[torch.Tensor]:
 def mistakes(case: Case, given: Given) -> list[Mistake]:
     n, xs = case.world_size, [i["x"] for i in given]
     ranks = range(n)
+    or_token = "; or what is returned is the last token, and not the total" if n == 2 else ""
     own_missing = Mistake(
         "DTL-VALUE-MISSING",
-        "the rank's own x is missing in its sum",
+        f"the rank's own x is missing in its sum{or_token}",
         [sum((x for s, x in enumerate(xs) if s != r), torch.zeros_like(xs[r])) for r in ranks],
     )
     if n == 1:
@@ -65,6 +66,26 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             "DTL-VALUE-TWICE",
             "one step too many: each rank's own x came round and counts twice",
             [total([*xs, xs[r]]) for r in ranks],
+        ),
+        Mistake(
+            "DTL-VALUE-STEP",
+            "the rank's own x counts twice, and that of its right neighbour, which comes last, is missing: what is "
+            "added is the token that was sent, not the one that came",
+            [total([x for s, x in enumerate(xs) if s != (r + 1) % n] + [xs[r]]) for r in ranks],
+        ),
+        Mistake(
+            "DTL-VALUE-SOURCE",
+            "what is returned is the x of the right neighbour, the last token to come, and not the total",
+            [xs[(r + 1) % n] for r in ranks],
+        ),
+        *(
+            Mistake(
+                "DTL-VALUE-TWICE",
+                f"the x of the rank opposite (on rank 0 that of rank {n // 2}) counts twice, as with tokens that go "
+                "both ways and meet there",
+                [total([*xs, xs[(r + n // 2) % n]]) for r in ranks],
+            )
+            for _ in range(n % 2 == 0)
         ),
         Mistake(
             "DTL-VALUE-TWICE",

@@ -9,8 +9,8 @@ import torch
 from dtlearn.grading import Case, Check, Given, Mistake, Stress
 
 from ..own_work import not_new
-from ..rounds import in_a_ring
-from ._messages import POINT_TO_POINT, chunk_budget, total, travel
+from ..rounds import beside_the_ring, in_a_ring
+from ._messages import POINT_TO_POINT, chunk_budget, no_narrower, total, travel
 
 # Shape of part c: that at c % 4.
 _SHAPES: dict[str, list[list[int]]] = {
@@ -49,15 +49,25 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         return [not_new("part", n)]
     ranks, right = range(n), expected(case, given)
     own = [given[r]["parts"][r] for r in ranks]
+    glued = Mistake(
+        "DTL-VALUE-BORDERS",
+        f"the parts were put together and cut into {n} equal chunks; the parts need not be equal: cut at their borders "
+        "(split([part.numel() for part in parts])), and give the sum the shape of its part",
+        torch.cat([part.view(-1) for part in right]).tensor_split(n),
+    )
     missing = "one step too few"
     found = [
-        Mistake(
-            "DTL-VALUE-PERMUTED",
-            f"rank 0 kept the sum of part {shift % n}, which belongs on rank {shift % n}; so did the others: every "
-            "part began its journey one rank too far",
-            [right[(r + shift) % n] for r in ranks],
-        )
-        for shift in (1, -1)
+        glued,
+        *(
+            Mistake(
+                "DTL-VALUE-PERMUTED",
+                f"rank 0 has the sum of part {shift}, which belongs on rank {shift}, and so on: a part that begins on "
+                f"rank c + 1 ends on rank c, so rank 0 has to send part {n - 1} first; here it began with part "
+                f"{shift - 1}, or kept another part than the last",
+                [right[(r + shift) % n] for r in ranks],
+            )
+            for shift in range(1, n)
+        ),
     ]
     found += [
         Mistake(
@@ -79,7 +89,8 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             Mistake(
                 "DTL-VALUE-WRONG-PART",
                 "every rank added the part that it had just sent on (rank 0: part "
-                f"{n - 1}), not the same part as the partial sum that came (rank 0: part {(n - 2) % n})",
+                f"{n - 1}), not the same part as the partial sum that came (rank 0: part {(n - 2) % n}); add "
+                "parts[...] to what arrived, and not what arrived to what was sent",
                 [begun[r][r] + _sum(given, (r + 1) % n, without=(r + 1) % n) for r in ranks],
             )
         )
@@ -117,7 +128,9 @@ CHECK = Check(
         POINT_TO_POINT,
         chunk_budget(lambda case, given: (case.world_size - 1) * _largest(case, given), whole=_all),
         in_a_ring(),
+        no_narrower(lambda given: given[0]["parts"][0].dtype),
     ],
     payload=lambda case, given: case.world_size * _largest(case, given),
+    why=beside_the_ring,
     stress=Stress(poison=True),
 )

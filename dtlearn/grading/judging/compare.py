@@ -17,6 +17,7 @@ from ..check import Case, Check, Finding, Given
 from .given_values import mistaken_for
 
 _MOST_CHARACTERS = 200
+_INF = float("inf")
 _READ_EARLY = (
     "Was the result of an asynchronous call read before wait()? Or was memory of torch.empty or torch.empty_like never "
     "written? While you are graded both hold NaN."
@@ -107,7 +108,7 @@ def _scalar_difference(expected: Any, got: Any, rtol: float, atol: float, path: 
             right = expected == got
         else:
             both_nan = got != got and expected != expected
-            right = got == expected or abs(_float(got) - expected) <= atol + rtol * abs(expected) or both_nan
+            right = got == expected or abs(_float(got) - expected) <= atol + rtol * abs(expected) < _INF or both_nan
         if not right and got != got:
             return Finding("DTL-VALUE-NAN", f"{path} is NaN")
         return None if right else Finding("DTL-VALUE", f"{path} should be {_number(expected)}; it is {_number(got)}")

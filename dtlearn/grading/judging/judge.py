@@ -29,6 +29,7 @@ from .run_case import Answer, Evidence
 _MOST_LINES = 40
 _STUB = "NotImplementedError"
 _ARGUMENTS = "An argument has the wrong type, or stands in another's place: name it, as in `group=...`, `src=...`."
+_FEWER = "The list is shorter than the loop expects. chunk(n) may give fewer than n pieces; tensor_split(n) gives n."
 _REUSE = (
     "An isend reads its tensor until wait() returns: receive into another one, and add after wait(). And what an irecv "
     "fills may be sent on only after the wait() of that irecv."
@@ -65,7 +66,10 @@ def _find(
 ) -> tuple[State, Finding | None, list[str]]:
     error = evidence.error
     if error is not None:
-        return _explain(error, answer, exercise_id)
+        state, finding, lines = _explain(error, answer, exercise_id)
+        why = check.why if finding.code.startswith(("DTL-P2P", "DTL-RAISED")) else None
+        known = why(case, given, of_the_answer(evidence.record)) if why else ""
+        return state, replace(finding, text=f"{finding.text}: {known}") if known else finding, lines
     got: list[Any] = []
     for rank, data in enumerate(evidence.returned):
         try:
@@ -154,6 +158,7 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
                 [],
             )
         advice = _ARGUMENTS if "incompatible function arguments" in first.message else ""
+        advice = _FEWER if first.type == "IndexError" else advice
         return "failed", Finding(first.code, text.rstrip(": ") + where, first.rank, line, advice), lines[1:]
     code = getattr(error, "code", "") or ("DTL-RANK-KILLED" if first.kind == "killed" else "DTL-RANK-EXIT")
     return "crashed", Finding(code, f"rank {first.rank} {first.message}", first.rank), lines[1:]

@@ -11,6 +11,8 @@ from ..record.event import Event
 from ..record.pairs import Lane, lane, pairs
 from ..words import ordinal, ranks_text
 
+_MOST_PENDING = 4  # that a headline names
+
 
 @dataclass(frozen=True)
 class RankView:
@@ -113,6 +115,7 @@ def find_misfit(views: Mapping[int, RankView]) -> Diagnosis | None:
             headline = (
                 f"rank {sent.rank} sends {sent.nbytes:,} bytes to rank {received.rank}, which has "
                 f"room for {received.nbytes:,}"
+                f"{'' if sent.nbytes and received.nbytes else ': an empty tensor counts as a message on both ranks'}"
             )
             ends = {sent.rank: sent, received.rank: received}
             return Diagnosis("DTL-P2P-SIZE", headline, (sent.rank, received.rank), ends, dict.fromkeys(ends, "called"))
@@ -152,9 +155,9 @@ def find_dropped_half(views: Mapping[int, RankView]) -> Diagnosis | None:
     return None
 
 
-def lone_sends(views: Mapping[int, RankView]) -> list[Event]:
-    """Sends under way that no rank has a receive for; an isend is one although its rank may not wait for it."""
-    under_way = [e for view in views.values() for e in view.calls if e.sends and e.end_ns is None and e.peer in views]
+def lone_halves(views: Mapping[int, RankView]) -> list[Event]:
+    """Sends and receives under way without their other half; an isend is one although its rank may not wait for it."""
+    under_way = [e for view in views.values() for e in view.calls if e.is_p2p and e.end_ns is None and e.peer in views]
     return [event for event in under_way if not partner(event, views)]
 
 
@@ -165,18 +168,18 @@ def message_deadlock(
     states: dict[int, str] = dict.fromkeys(blocked, "waits")
     kinds = {e.sends for e in blocked.values() if e is not None}
     waiting = [e for e in blocked.values() if e is not None]
-    pending = lone_sends(views)
-    if not absent and len(kinds) == 1 and not (kinds == {False} and pending):
+    pending = [event for event in lone_halves(views) if event not in waiting]
+    if not absent and len(kinds) == 1 and kinds >= {event.sends for event in pending}:
         verb = "send to each other and nobody receives" if kinds == {True} else "wait to receive and nobody sends"
         return Diagnosis("DTL-P2P-CYCLE", f"{ranks_text(list(blocked))} {verb}", tuple(blocked), blocked, states)
-    if circle := _circle(waiting):
+    if (circle := _circle(waiting)) and all(event.sends for event in pending):
         headline = f"{ranks_text(circle)} send to each other and nobody receives"
         return Diagnosis("DTL-P2P-CYCLE", headline, tuple(sorted(circle)), blocked, states)
     calls: dict[int, Event | None] = dict(blocked)
     for rank in absent:
         calls[rank] = views[rank].calls[-1] if views[rank].calls else None
         states[rank] = "ended"
-    for sent, received in itertools.permutations([*waiting, *(e for e in pending if e not in waiting)], 2):
+    for sent, received in itertools.permutations([*waiting, *pending], 2):
         if sent.sends and not received.sends and (sent.peer, received.peer) == (received.rank, sent.rank):
             tags = sent.detail.get("tag", 0), received.detail.get("tag", 0)
             if tags[0] != tags[1] and sent.group_key == received.group_key:
@@ -184,4 +187,7 @@ def message_deadlock(
                     f"rank {sent.rank} sends to rank {received.rank} with tag {tags[0]}, which receives tag {tags[1]}"
                 )
                 return Diagnosis("DTL-P2P-TAG", headline, tuple(blocked), calls, states)
-    return Diagnosis("DTL-P2P-UNMATCHED", unmatched(waiting), tuple(blocked), calls, states)
+    headline = unmatched(waiting)
+    if pending:  # of ranks that have posted both halves, each to another rank
+        headline += f"; it is missing too where {', '.join(map(half, pending[:_MOST_PENDING]))}"
+    return Diagnosis("DTL-P2P-UNMATCHED", headline, tuple(blocked), calls, states)

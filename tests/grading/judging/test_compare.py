@@ -120,6 +120,7 @@ def test_a_zero_result_has_no_factor_sign_or_order():
         (0.5, 10**400, "DTL-VALUE", "should be 0.5"),
         (0.5, float("nan"), "DTL-VALUE-NAN", "the result is NaN"),
         (0.5, float("inf"), "DTL-VALUE", "should be 0.5; it is inf"),
+        (float("inf"), 0.5, "DTL-VALUE", "should be inf; it is 0.5"),
         ([1, 2], [1], "DTL-VALUE-SHAPE", "should have 2 parts; it has 1"),
         ([1, 2], "12", "DTL-VALUE-TYPE", "should be a list of 2; it is a text"),
         ({"a": 1}, {"b": 1}, "DTL-VALUE-SHAPE", "should have the keys ['a']; it has ['b']"),

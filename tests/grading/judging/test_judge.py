@@ -154,6 +154,27 @@ def test_a_hang_names_the_line_in_the_learners_file():
     assert result.headline.startswith("they differ")
 
 
+@pytest.mark.parametrize(("code", "adds"), [("DTL-P2P-UNMATCHED", True), ("DTL-COLL-ORDER", False)])
+def test_a_check_adds_what_it_knows_of_a_run_that_did_not_end_well(code, adds):
+    asked = []
+
+    def why(case, given, record):
+        asked.append((case, given, [e.file for e in record]))
+        return "rank 0 is no root"
+
+    record = Record(2, (event("send"), event("send", file=DRIVER_FILE, rank=1)))
+    error = RanksDisagree(Diagnosis(code, "they differ", (0, 1), {0: None, 1: None}, {0: "", 1: ""}))
+    result = judged(error=error, record=record, why=why)
+    assert result.headline == ("they differ: rank 0 is no root" if adds else "they differ")
+    assert asked == ([(CASE, GIVEN, [FILE])] if adds else [])
+    assert judged(error=error, record=record, why=lambda case, given, record: "").headline == "they differ"
+
+
+def test_an_index_that_is_out_of_range_has_a_hint():
+    assert "chunk(n) may give fewer" in failed(Failure(0, "raised", "IndexError", "tuple index out of range")).advice
+    assert not failed(Failure(0, "raised", "ValueError", "no")).advice
+
+
 def test_a_time_out_names_the_rank_that_runs():
     stuck = (Stuck(0, "waiting", "all_reduce"), Stuck(1, "running"))
     result = judged(sent(RIGHT, RIGHT), error=RanksTimeout("too slow:\n  rank 1", stuck))

@@ -1,7 +1,7 @@
 """The rules for messages, on calls of made-up ranks."""
 
 from dtlearn.runtime.watch.call_rules import find_deadlock
-from dtlearn.runtime.watch.message_rules import find_misfit, find_stranger, lone_sends, partner, settled_messages
+from dtlearn.runtime.watch.message_rules import find_misfit, find_stranger, lone_halves, partner, settled_messages
 from tests.runtime.events import Rank, views
 
 
@@ -46,12 +46,23 @@ def test_behind_a_message_under_way_its_lane_stays_and_other_lanes_go():
     assert list(settled_messages(views(sender, receiver))) == []
 
 
-def test_a_send_without_a_receive_is_lone():
+def test_a_half_without_the_other_is_lone():
     sender = Rank(0).call("send", peer=1).call("isend", peer=1, tag=7, done=False, line=2)
     receiver = Rank(1).call("recv", peer=0).call("recv", peer=0, tag=8, done=False)
-    (found,) = lone_sends(views(sender, receiver))
-    assert found.line == 2
-    assert lone_sends(views(sender, receiver.call("recv", peer=0, tag=7, done=False))) == []
+    assert [(e.op, e.rank) for e in lone_halves(views(sender, receiver))] == [("isend", 0), ("recv", 1)]
+    (found,) = lone_halves(views(sender, receiver.call("recv", peer=0, tag=7, done=False)))
+    assert (found.op, found.detail["tag"]) == ("recv", 8)
+
+
+def test_sends_beside_receives_from_another_rank_are_unmatched_and_no_circle_of_sends():
+    """Each rank sends to the next one, and waits to receive from it too."""
+    peers = {0: 1, 1: 2, 2: 0}
+    for op in ("send", "isend"):
+        ranks = [Rank(r).call("irecv", peer=p, done=False).call(op, peer=p, done=False) for r, p in peers.items()]
+        found = find_deadlock(views(*ranks))
+        assert found.code == "DTL-P2P-UNMATCHED", found
+        assert found.headline.startswith("rank 0 sends to rank 1, rank 1 sends to rank 2, rank 2 sends to rank 0, and")
+        assert "; it is missing too where rank 0 receives from rank 1, rank 1 receives from rank 2" in found.headline
 
 
 def test_a_rank_that_does_not_exist_is_named():
@@ -76,6 +87,8 @@ def test_a_message_that_does_not_fit_is_named():
     assert (found.code, found.ranks, found.is_mismatch) == ("DTL-P2P-SIZE", (0, 1), True)
     assert found.headline == "rank 0 sends 20 bytes to rank 1, which has room for 12"
     assert {rank: event.line for rank, event in found.calls.items()} == {0: 2, 1: 3}
+    empty = find_misfit(views(Rank(0).call("send", peer=1, nbytes=0), Rank(1).call("recv", peer=0, nbytes=12)))
+    assert empty.headline.endswith("has room for 12: an empty tensor counts as a message on both ranks")
 
 
 def test_messages_that_fit_or_may_not_belong_together_are_not_named():

@@ -4,7 +4,7 @@ import torch.distributed as dist
 
 def ring_all_gather(x):
     r, n = dist.get_rank(), dist.get_world_size()
-    got = {r: x}
+    got = {r: x.clone()}
     rooms = [torch.empty_like(x) for _ in range(n - 1)]
     gets = [dist.irecv(room, (r - 1) % n) for room in rooms]
     puts = []

@@ -1,5 +1,6 @@
 # expect: DTL-VALUE-PERMUTED
-# says: rank 0 kept the sum of part 1, which belongs on rank 1
+# says: rank 0 has the sum of part 1, which belongs on rank 1
+# says: rank 0 has to send part 1 first; here it began with part 0
 
 import torch
 import torch.distributed as dist

@@ -1,0 +1,22 @@
+# expect: DTL-VALUE-WRONG-CHUNK
+# says: sends to the right and the all-gather to the left
+
+import torch
+import torch.distributed as dist
+
+
+def all_reduce(x):
+    rank, n = dist.get_rank(), dist.get_world_size()
+    right, left = (rank + 1) % n, (rank - 1) % n
+    chunks = x.view(-1).tensor_split(n)
+    for k in range(n - 1):
+        target = chunks[(rank - k - 2) % n]
+        buf = torch.empty_like(target)
+        req = dist.isend(chunks[(rank - k - 1) % n], right)
+        dist.recv(buf, left)
+        req.wait()
+        target += buf
+    for k in range(n - 1):
+        req = dist.isend(chunks[(rank - k) % n], left)
+        dist.recv(chunks[(rank - k - 1) % n], right)
+        req.wait()
