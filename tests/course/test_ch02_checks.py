@@ -49,6 +49,7 @@ def test_messages_with_fewer_digits_than_what_was_given_are_named():
         (1, ("r1", "r0", "r0"), "rank 1 is the root, and receives"),
         (0, ("s1", "r0", "j1"), "rank 1 keeps what it received, and passes it on to nobody"),
         (0, ("s1 s2", "r0", "j1"), ""),  # it waits for the wrong rank
+        (0, ("", "j0", "j1"), ""),  # rank 1 has nothing to pass on
     ],
 )
 def test_of_a_broadcast_that_hangs_the_first_calls_are_looked_at(root, scripts, said):

@@ -73,10 +73,10 @@ def why(case: Case, given: Given, record: Record) -> str:
         if first and first.sends != (rank == root):
             but = f"sends before it has received anything, and the root is rank {root}"
             return f"rank {rank} {but if rank != root else 'is the root, and receives'}"
-    sent_to = {e.peer for e in record if e.sends}
+    senders, sent_to = {e.rank for e in record if e.sends}, {e.peer for e in record if e.sends}
+    keepers = {e.rank for e in record if e.is_p2p and e.end_ns is not None} - senders
     for event in record:
-        keeps = event.is_p2p and event.peer is not None and not any(e.sends for e in record.select(rank=event.peer))
-        if keeps and event.peer != root and event.end_ns is None and event.rank not in sent_to:
+        if event.peer in keepers and event.end_ns is None and event.rank not in sent_to:
             return f"rank {event.peer} keeps what it received, and passes it on to nobody"
     return ""
 

@@ -127,6 +127,9 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             if end < xs[0].numel()
         ]
     shape = given[0]["x"].shape
+    if size == 1:
+        text = f"{found[0].text}. With one rank in a node, what crosses the nodes is everything: is that left out?"
+        found[0] = replace(found[0], text=text)
     return [Mistake(m.code, m.text, [value.view(shape) for value in m.values]) for m in found]
 
 
@@ -223,8 +226,16 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     return found and replace(found, text=f"{found.text} ({_sizes(case)})")
 
 
+def why(case: Case, given: Given, record: Record) -> str:
+    """Of a run that did not end well: a message that crosses too early, or else what the cuts have to be."""
+    pieces = f"{_sizes(case)}; x has a chunk for each rank of a node, and a chunk has a piece for each node"
+    return across_too_early(case.world_size, _node_size(case), record) or pieces
+
+
 def _sizes(case: Case) -> str:
-    return f"here ranks_per_node is {_node_size(case)}, with {case.world_size} ranks"
+    size, num_nodes = _node_size(case), case.world_size // _node_size(case)
+    ranks, nodes = f"{size} rank{'s' * (size > 1)}", f"{num_nodes} node{'s' * (num_nodes > 1)}"
+    return f"here {nodes} of {ranks}"
 
 
 _VALUES = Check(
@@ -237,7 +248,7 @@ _VALUES = Check(
     rules=[POINT_TO_POINT, most_bytes_between(_node_size, _between)],
     payload=payload,
     may_change_inputs=True,
-    why=lambda case, given, record: across_too_early(case.world_size, _node_size(case), record) or _sizes(case),
+    why=why,
     stress=Stress(poison=True),
 )
 CHECK = replace(_VALUES, expected=None, verify=verify)

@@ -83,7 +83,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         ),
         (
             "DTL-VALUE-STEPS",
-            f"the ring has 2 x {n} steps here; the last step of each half is the {n - 1}th",
+            f"the ring has 2 x {n} steps here; each half has {n - 1}",
             {"ring_steps": 2 * n},
         ),
         (
@@ -103,7 +103,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     )
     halves += "tree one up and one down"
     described.append(("DTL-VALUE-HALVES", halves, {"ring_steps": n - 1, "tree_steps": depth}))
-    found = []
+    found, others = [], []  # the others at the end: at some N they are what a mistake of another kind gives
     for code, text, change in described:
         wrong = _costs(**given[0], **change)
         for keys in (("ring", "tree", "crossover"), ("ring", "tree")):
@@ -111,7 +111,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         if not math.isfinite(wrong["crossover"]):
             continue
         text = f"the times are right, but the crossover is that of other times: {text}"
-        found.append(Mistake("DTL-VALUE-CROSSOVER", text, [{**right, "crossover": wrong["crossover"]}]))
+        others.append(Mistake("DTL-VALUE-CROSSOVER", text, [{**right, "crossover": wrong["crossover"]}]))
     for code, text, change in (
         (
             "DTL-VALUE-WHOLE-TENSOR",
@@ -173,7 +173,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             [{**right, "crossover": right["crossover"] / beta**2 if beta else 0.0}],
         ),
     ]
-    return found
+    return found + others
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
