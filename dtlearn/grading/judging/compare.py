@@ -17,7 +17,6 @@ from ..check import Case, Check, Finding, Given
 from .given_values import mistaken_for
 
 _MOST_CHARACTERS = 200
-_INF = float("inf")
 _READ_EARLY = (
     "Was the result of an asynchronous call read before wait()? Or was memory of torch.empty or torch.empty_like never "
     "written? While you are graded both hold NaN."
@@ -108,7 +107,8 @@ def _scalar_difference(expected: Any, got: Any, rtol: float, atol: float, path: 
             right = expected == got
         else:
             both_nan = got != got and expected != expected
-            right = got == expected or abs(_float(got) - expected) <= atol + rtol * abs(expected) < _INF or both_nan
+            near = abs(_float(got) - expected) <= atol + rtol * abs(expected) < float("inf")
+            right = got == expected or near or both_nan
         if not right and got != got:
             return Finding("DTL-VALUE-NAN", f"{path} is NaN")
         return None if right else Finding("DTL-VALUE", f"{path} should be {_number(expected)}; it is {_number(got)}")
@@ -234,17 +234,11 @@ def _number(value: int | float) -> str:
 
 
 def _kind(value: Any) -> str:
-    names = {
-        type(None): "None",
-        bool: "a truth value",
-        int: "a whole number",
-        float: "a number",
-        str: "a text",
-        list: "a list",
-    }
-    if isinstance(value, torch.Tensor):
-        return "a tensor"
-    return names.get(type(value), "a dict" if isinstance(value, Mapping) else type(value).__name__)
+    names = {type(None): "None", bool: "a truth value", int: "a whole number", float: "a number", str: "a text"}
+    for kind, name in ((torch.Tensor, "a tensor"), (list, "a list"), (Mapping, "a dict")):
+        if isinstance(value, kind):
+            return name
+    return names.get(type(value), type(value).__name__)
 
 
 def _short(value: Any) -> str:

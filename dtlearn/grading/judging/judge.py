@@ -152,13 +152,10 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
             finding = Finding("DTL-ASYNC-REUSE", f"{_who(error.failures)} {said}{where}", first.rank, line, _REUSE)
             return "failed", finding, lines[1:]
         if first.type == "BadResult":  # the grader's own exception: nothing of it is in the learner's code
-            return (
-                "failed",
-                Finding("DTL-RESULT", f"{_who(error.failures)} returned no plain data: {said}", first.rank),
-                [],
-            )
-        advice = _ARGUMENTS if "incompatible function arguments" in first.message else ""
-        advice = _FEWER if first.type == "IndexError" else advice
+            text = f"{_who(error.failures)} returned no plain data: {said}"
+            return "failed", Finding("DTL-RESULT", text, first.rank), []
+        advice = _FEWER if first.type == "IndexError" else ""
+        advice = _ARGUMENTS if "incompatible function arguments" in first.message else advice
         return "failed", Finding(first.code, text.rstrip(": ") + where, first.rank, line, advice), lines[1:]
     code = getattr(error, "code", "") or ("DTL-RANK-KILLED" if first.kind == "killed" else "DTL-RANK-EXIT")
     return "crashed", Finding(code, f"rank {first.rank} {first.message}", first.rank), lines[1:]

@@ -11,8 +11,6 @@ from ..record.event import Event
 from ..record.pairs import Lane, lane, pairs
 from ..words import ordinal, ranks_text
 
-_MOST_PENDING = 4  # that a headline names
-
 
 @dataclass(frozen=True)
 class RankView:
@@ -112,11 +110,9 @@ def find_misfit(views: Mapping[int, RankView]) -> Diagnosis | None:
     calls = [e for _, view in sorted(views.items()) for e in view.calls if "raised" not in e.detail]
     for sent, received in pairs(calls):
         if sent.nbytes != received.nbytes and received.rank not in anyone:  # a receive from anyone may have taken it
-            headline = (
-                f"rank {sent.rank} sends {sent.nbytes:,} bytes to rank {received.rank}, which has "
-                f"room for {received.nbytes:,}"
-                f"{'' if sent.nbytes and received.nbytes else ': an empty tensor counts as a message on both ranks'}"
-            )
+            room = f"rank {received.rank}, which has room for {received.nbytes:,}"
+            empty = "" if sent.nbytes and received.nbytes else ": an empty tensor counts as a message on both ranks"
+            headline = f"rank {sent.rank} sends {sent.nbytes:,} bytes to {room}{empty}"
             ends = {sent.rank: sent, received.rank: received}
             return Diagnosis("DTL-P2P-SIZE", headline, (sent.rank, received.rank), ends, dict.fromkeys(ends, "called"))
     return None
@@ -146,10 +142,8 @@ def find_dropped_half(views: Mapping[int, RankView]) -> Diagnosis | None:
         if other is not None and other.end_ns is None and other.detail.get("dropped"):
             verb = "receives" if other.sends else "sends"
             count = ordinal(sum(e.op == other.op and e.seq <= other.seq for e in views[other.rank].calls))
-            headline = (
-                f"rank {other.rank} never waited for its {count} {other.op}, line {other.line}, which was given up; "
-                f"rank {rank} {verb} in vain"
-            )
+            call = f"{count} {other.op}, line {other.line}"
+            headline = f"rank {other.rank} never waited for its {call}, which was given up; rank {rank} {verb} in vain"
             calls = {other.rank: other, rank: event}
             return Diagnosis("DTL-ASYNC-WAIT", headline, (other.rank,), calls, {other.rank: "dropped", rank: "waits"})
     return None
@@ -187,7 +181,6 @@ def message_deadlock(
                     f"rank {sent.rank} sends to rank {received.rank} with tag {tags[0]}, which receives tag {tags[1]}"
                 )
                 return Diagnosis("DTL-P2P-TAG", headline, tuple(blocked), calls, states)
-    headline = unmatched(waiting)
-    if pending:  # of ranks that have posted both halves, each to another rank
-        headline += f"; it is missing too where {', '.join(map(half, pending[:_MOST_PENDING]))}"
-    return Diagnosis("DTL-P2P-UNMATCHED", headline, tuple(blocked), calls, states)
+    # Ranks may have posted both halves, each to another rank.
+    also = f"; it is missing too where {', '.join(map(half, pending[:4]))}" if pending else ""
+    return Diagnosis("DTL-P2P-UNMATCHED", unmatched(waiting) + also, tuple(blocked), calls, states)
