@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed.nn.functional  # torch alone does not load it
 
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RankError
@@ -47,7 +48,12 @@ CALLS = {
         None,
         {"reduce_op": "SUM"},
     ),
-    "all_to_all_single": (lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4)), 4, None, {}),
+    "all_to_all_single": (
+        lambda: dist.all_to_all_single(torch.ones(4), torch.ones(4)),
+        4,
+        None,
+        {"splits": [[2, 2], [2, 2]]},
+    ),
     "gather": (
         lambda: dist.gather(torch.ones(3), [torch.ones(3), torch.ones(3)] if dist.get_rank() == 1 else None, dst=1),
         3,
