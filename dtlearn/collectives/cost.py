@@ -89,7 +89,7 @@ class Fit:
     """A link, as measured times suggest it.
 
     Attributes:
-        latency, bandwidth: of a flat topology.
+        latency, bandwidth: of a flat topology; `math.inf` if the times do not grow with the size.
         residual: the largest relative difference between a measured time and the model's.
     """
 
@@ -119,6 +119,8 @@ def fit(plan_messages: Sequence[float], plan_bytes: Sequence[float], seconds: Se
     if det <= 1e-12 * mm * nn:
         raise ValueError("the measured points do not tell latency from bandwidth: measure more sizes")
     alpha = max(0.0, (sum(m) * nn - sum(n) * mn) / det)
-    inverse = max(1e-18, (sum(n) - alpha * mn) / nn)
+    inverse = (sum(n) - alpha * mn) / nn
+    if inverse <= 0:  # neither can be negative; noise makes small tensors slow
+        alpha, inverse = sum(m) / mm, 0.0
     residual = max(abs(alpha * a + inverse * b - 1) for a, b in zip(m, n, strict=True))
-    return Fit(alpha, 1 / inverse, residual)
+    return Fit(alpha, 1 / inverse if inverse else math.inf, residual)

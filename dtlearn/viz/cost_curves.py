@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,10 +48,9 @@ class Curve:
 
 def fit_words(latency: float, bandwidth: float, residual: float) -> str:
     """A fitted line for the legend: its alpha and beta, and how far the points lie from it."""
-    return (
-        f"{format_seconds(latency)} a message, {format_bytes(bandwidth)}/s, "
-        f"points differ by up to {100 * residual:.0f}%"
-    )
+    # Times that do not grow with the size, as on a busy machine, tell nothing about the bandwidth.
+    speed = f"{format_bytes(bandwidth)}/s" if math.isfinite(bandwidth) else "no bandwidth to be seen"
+    return f"{format_seconds(latency)} a message, {speed}, points differ by up to {100 * residual:.0f}%"
 
 
 def cost_curves(

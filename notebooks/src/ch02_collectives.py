@@ -18,6 +18,8 @@
 
 # %%
 # %load_ext dtlearn
+import math
+
 import dtlearn
 from dtlearn.collectives import (
     Move,
@@ -551,7 +553,9 @@ for name, seconds in measure.slowest(here.values).items():
         {
             "fitted to": name,
             "latency": f"{1e6 * fit.latency:,.0f} us",
-            "bandwidth": f"{fit.bandwidth / 1e9:.2f} GB/s",
+            "bandwidth": f"{fit.bandwidth / 1e9:.2f} GB/s"
+            if math.isfinite(fit.bandwidth)
+            else "not to be seen",
             "largest error of the fit": f"{100 * fit.residual:.0f}%",
             "time for 2 MiB": f"{1e3 * best[here_sizes[-1]]:.0f} ms",
         }

@@ -111,3 +111,10 @@ def test_a_fit_finds_the_link_behind_the_times_and_says_how_well():
         fit([2], [1e3], [1.0])
     with pytest.raises(ValueError, match="measure more sizes"):
         fit([2, 4], [1e3, 2e3], [1.0, 2.0])
+
+
+def test_times_that_fall_with_the_size_are_all_latency():
+    found = fit([2, 2, 2], [1e3, 1e6, 1e7], [3.0, 2.0, 1.0])
+    assert found.bandwidth == math.inf
+    # The least sum of (alpha 2/t - 1)^2, with t = 3, 2, 1.
+    assert found.latency == pytest.approx((2 / 3 + 1 + 2) / (4 / 9 + 1 + 4))

@@ -18,6 +18,12 @@ def test_points_and_lines_are_the_data():
     assert legend(fig) == ["ring: 100 us a message, 500 MB/s, points differ by up to 7%", "gloo"]
 
 
+def test_a_bandwidth_that_was_lost_in_noise_is_not_a_number():
+    assert (
+        fit_words(1e-4, float("inf"), 2.5) == "100 us a message, no bandwidth to be seen, points differ by up to 250%"
+    )
+
+
 def test_a_model_needs_no_points_and_crossings_have_words():
     fig = cost_curves([Curve("tree", None, lambda n: n)], "t", "model", (1.0, 1e6), {"ring is faster": 1e4})
     assert fig.axes[0].lines[0].get_xdata()[-1] == pytest.approx(1e6)
