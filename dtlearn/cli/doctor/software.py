@@ -129,7 +129,11 @@ def check_packages(needed: Mapping[str, str], installed: Mapping[str, str], pins
     old = [f"{n} {installed[n]} (needed: {v})" for n, v in needed.items() if v and _numbers(installed[n]) < _numbers(v)]
     if old:
         return Check("packages", "problem", f"too old: {', '.join(old)}", INSTALL)
-    other = [f"{n} {installed[n]} (tested: {pins[n]})" for n in needed if n in pins and _differs(installed[n], pins[n])]
+    other = [
+        f"{n} {installed[n]} (tested: {pins[n]})"
+        for n in needed
+        if n in pins and installed[n].partition("+")[0] != pins[n]
+    ]
     if other:
         advice = f"They should work; if something looks odd, {INSTALL}"
         return Check("packages", "note", f"other versions than tested: {', '.join(other)}", advice)
@@ -173,7 +177,3 @@ def find_chromium() -> str | None:
 def _numbers(version: str) -> tuple[int, ...]:
     """ "2.13.0+cpu" -> (2, 13, 0)."""
     return tuple(int(part) for part in re.findall(r"\d+", re.split(r"[+a-z]", version)[0]))
-
-
-def _differs(version: str, pin: str) -> bool:
-    return version.partition("+")[0] != pin

@@ -39,9 +39,9 @@ def gradescope(verdicts: Sequence[Verdict], *, level: Level = "category", leader
     }
     if leaderboard:
         made["leaderboard"] = [
-            {"name": f"{v.exercise}: bytes per rank", "value": most, "order": "asc"}
+            {"name": f"{v.exercise}: bytes per rank", "value": max(sent), "order": "asc"}
             for v in verdicts
-            if v.passed and (most := _most_bytes(v)) is not None
+            if v.passed and (sent := [r.bytes for r in v.results if r.bytes is not None and not r.hidden])
         ]
     return json.dumps(made, indent=1, allow_nan=False) + "\n"
 
@@ -86,7 +86,3 @@ def _test(shown: Verdict, result: Result, points: float, number: str, level: Lev
         "visibility": "after_due_date" if later else "visible",
         "extra_data": data,
     }
-
-
-def _most_bytes(verdict: Verdict) -> int | None:
-    return max((r.bytes for r in verdict.results if r.bytes is not None and not r.hidden), default=None)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from ...runtime.machine.whole_file import write_whole
@@ -50,11 +48,6 @@ class ResultStore:
             return Verdict.from_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-
-    def all(self, student: str) -> Iterator[Verdict]:
-        for path in sorted((self.folder / safe_name(student)).glob("*.json")):
-            with contextlib.suppress(OSError, ValueError):
-                yield Verdict.from_json(path.read_text(encoding="utf-8"))
 
 
 def fingerprint(source: str) -> str:

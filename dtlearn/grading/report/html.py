@@ -42,7 +42,8 @@ def html(verdict: Verdict, *, level: Level = "category") -> str:
     parts = [_head(shown)]
     if shown.state == "not-attempted":
         text = words.not_attempted(shown).removeprefix("Not attempted yet. ")  # the head says so
-        parts.append(_p(_commands_in(text, words.hint_command(shown))))
+        command = words.hint_command(shown)
+        parts.append(_p(escape(text).replace(escape(command), _command(command))))
     else:
         parts.append(_grid(shown.results))
         if shown.state == "error":
@@ -190,7 +191,3 @@ def _command(text: str) -> str:
     return (
         f'<code style="{_CODE}; background: {_TINT}; padding: 0.05em 0.35em; border-radius: 3px">{escape(text)}</code>'
     )
-
-
-def _commands_in(text: str, command: str) -> str:
-    return escape(text).replace(escape(command), _command(command))

@@ -46,7 +46,7 @@ class Watch:
             return self.diagnosis
         self._looked_at, self._ended = now, set(ended)
         fresh = [tail.read() for tail in self._tails.values()]
-        if not any(fresh) and self._suspicion is None and not self._somebody_waits():
+        if not any(fresh) and self._suspicion is None and not any(tail.open for tail in self._tails.values()):
             self._latest = {}
             return None
         views = self._views(ended)
@@ -87,9 +87,6 @@ class Watch:
     def last_calls(self, keep: int = 8) -> dict[int, list[Event]]:
         """The latest calls of every rank."""
         return {rank: tail.events()[-keep:] for rank, tail in self._tails.items()}
-
-    def _somebody_waits(self) -> bool:
-        return any(tail.open for tail in self._tails.values())
 
     def _views(self, ended: set[int]) -> dict[int, RankView]:
         now_ns = time.monotonic_ns()
