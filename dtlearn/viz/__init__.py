@@ -7,6 +7,13 @@ from dtlearn.viz.cost_curves import Curve, cost_bars, cost_curves, fit_words
 from dtlearn.viz.data_parallel.ddp_picture import ddp_picture
 from dtlearn.viz.data_parallel.sample_grid import sample_grid, sample_words
 from dtlearn.viz.data_parallel.scaling import scaling
+from dtlearn.viz.mixed_precision.gradient_histograms import gradient_histograms
+from dtlearn.viz.mixed_precision.loss_curves import loss_curves
+from dtlearn.viz.mixed_precision.loss_scale import loss_scale
+from dtlearn.viz.mixed_precision.number_bits import number_bits
+from dtlearn.viz.mixed_precision.rank_drift import rank_drift
+from dtlearn.viz.mixed_precision.reduction_error import reduction_error
+from dtlearn.viz.mixed_precision.small_updates import small_updates
 from dtlearn.viz.picture import Picture, save_svg, show
 from dtlearn.viz.ranks.exchange import Exchange, exchange
 from dtlearn.viz.ranks.rendezvous import StoreEvent, rendezvous
@@ -32,13 +39,20 @@ __all__ = [
     "ddp_picture",
     "exchange",
     "fit_words",
+    "gradient_histograms",
+    "loss_curves",
+    "loss_scale",
+    "number_bits",
+    "rank_drift",
     "rank_table",
+    "reduction_error",
     "rendezvous",
     "sample_grid",
     "sample_words",
     "save_svg",
     "scaling",
     "show",
+    "small_updates",
     "speedup",
     "step_timeline",
     "timeline",

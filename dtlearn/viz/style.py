@@ -78,6 +78,15 @@ _STYLES = {
 _OTHER = OpStyle("#a6761d", "//--")
 _SUFFIXES = ("_into_tensor", "_tensor", "_object_list", "_object", "_single", "_coalesced", "_list")
 
+# Colour, dashes and marker of the first, second, ... line of a chart: each of the three alone tells them apart.
+LINE_LOOKS: tuple[tuple[str, Any, str], ...] = (
+    ("#0072B2", "-", "o"),
+    ("#D55E00", (0, (5, 1.5)), "s"),
+    ("#009E73", (0, (1.5, 1.2)), "D"),
+    ("#CC79A7", (0, (5, 1.5, 1, 1.5)), "^"),
+    ("#222222", (0, (3, 1, 1, 1, 1, 1)), "v"),
+)
+
 
 def op_style(op: str) -> OpStyle:
     """The colour and hatch of an operation; variants such as `all_gather_into_tensor` look like their family."""

@@ -16,11 +16,12 @@ from dtlearn.mixed_precision.rounding import round_stochastically, round_to_near
 def weight_trajectories(
     num_steps: int = 1000, update: float = 1e-3, start: float = 1.0, fmt: Format = BF16, seed: int = 0
 ) -> dict[str, tuple[float, ...]]:
-    """The value of a weight after 0, 1, 2, ... updates of the same size, kept in three ways.
+    """The value of a weight after 0, 1, 2, ... updates of the same size, kept in four ways.
 
     Returns:
-        "nearest": rounded to the format after each update. "by chance": rounded up or down by chance. "master": added
-        up in float32; what is returned is its copy in the format.
+        "nearest": rounded to the format after each update. "by chance": rounded up or down by chance. "compensated":
+        rounded to nearest, with a second number of the format for what was rounded away. "master": added up in float32;
+        what is returned is its copy in the format.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -36,6 +37,19 @@ def weight_trajectories(
             weights.append(keep(weights[-1] + update))
         return weights
 
+    def compensated() -> list[torch.Tensor]:
+        weights, lost = [nearest(torch.tensor(start))], torch.zeros(())
+        for _ in range(num_steps):
+            exact = weights[-1] + lost + update
+            weights.append(nearest(exact))
+            lost = nearest(exact - weights[-1])
+        return weights
+
     masters = run(lambda x: round_to_nearest_even(x, FP32))
-    kept = {"nearest": run(nearest), "by chance": run(by_chance), "master": [nearest(m) for m in masters]}
+    kept = {
+        "nearest": run(nearest),
+        "by chance": run(by_chance),
+        "compensated": compensated(),
+        "master": [nearest(m) for m in masters],
+    }
     return {name: tuple(w.item() for w in weights) for name, weights in kept.items()}

@@ -1,0 +1,43 @@
+import pytest
+
+from dtlearn.mixed_precision.formats import BF16, FORMATS, FP8_E4M3, FP16, FP32
+from dtlearn.viz.mixed_precision.number_bits import held_words, number_bits
+
+
+def texts(fig):
+    return [text.get_text() for text in fig.axes[0].texts]
+
+
+def test_every_bit_is_a_box_and_the_boxes_are_the_number():
+    fig = number_bits(0.1, [FP16, BF16])
+    bits = "".join(text for text in texts(fig) if text in "01")
+    assert FP16.decode(bits[:16]) == FP16.round(0.1) and BF16.decode(bits[16:32]) == BF16.round(0.1)
+    assert len(fig.axes[0].patches) == 32
+    assert [tick.get_text() for tick in fig.axes[0].get_yticklabels()] == ["fp16", "bf16"]
+    assert "0.1 in 2 formats" in fig.axes[0].get_title(loc="left")
+    assert [text.get_text() for text in fig.legends[0].get_texts()] == ["sign", "exponent", "mantissa"]
+
+
+@pytest.mark.parametrize(
+    ("value", "fmt", "says"),
+    [
+        (1.0, FP16, "1, exactly"),
+        (0.1, FP16, "0.0999756, off by 0.024 %"),
+        (70000.0, FP16, "infinity: too large"),
+        (-70000.0, FP16, "-infinity: too large"),
+        (float("inf"), FP16, "infinity"),
+        (500.0, FP8_E4M3, "NaN: too large"),
+        (float("nan"), FP16, "NaN"),
+        (1e-8, FP16, "0: too small, all is lost"),
+        (1e-6, FP16, "1.01328e-06, off by 1.3 %, subnormal"),
+        (1 / 3, FP32, "0.333333343, off by 3e-06 %"),
+    ],
+)
+def test_what_a_format_makes_of_a_number_is_said(value, fmt, says):
+    assert held_words(value, fmt) == says
+
+
+def test_all_formats_fit_and_none_is_refused():
+    assert len(number_bits(3e-8, list(FORMATS.values()), title="small").axes[0].get_yticklabels()) == len(FORMATS)
+    with pytest.raises(ValueError, match="one format or more"):
+        number_bits(1.0, [])
