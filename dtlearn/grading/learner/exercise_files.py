@@ -79,5 +79,6 @@ def find_check(course: Course, exercise: Exercise, folder: Path | None = None) -
     check = getattr(module, "CHECK", None)
     if not isinstance(check, Check):
         raise ValueError(f"{module.__file__} defines no CHECK")
-    chapter = sys.modules.get(f"dtlearn.checks.{slug}")
+    package = f"dtlearn.checks.{slug}"  # not in sys.modules yet, if the check uses nothing of it
+    chapter = importlib.import_module(package) if importlib.util.find_spec(package) else None
     return replace(check, reads=(*check.reads, *getattr(chapter, "READS", ())))

@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from dtlearn.course import load_course
@@ -27,6 +29,13 @@ def test_the_checks_of_the_course_are_found():
     course = load_course()
     exercise = course.chapters[0].exercises[0]
     assert isinstance(find_check(course, exercise), Check)
+
+
+def test_the_rules_of_a_chapter_hold_for_a_check_that_uses_nothing_of_its_package(monkeypatch):
+    course = load_course()
+    monkeypatch.delitem(sys.modules, "dtlearn.checks.ch03_data_parallel", raising=False)  # as in a new process
+    (rule,) = find_check(course, course.exercise("ch03.weighted_mean")).reads
+    assert rule("from dtlearn.data_parallel import weighted_mean").code == "DTL-RULE-NAME"
 
 
 def test_a_check_in_another_folder_can_show_its_source(small, tmp_path):
