@@ -18,7 +18,6 @@ SECONDS_TO_VANISH = 20.0
 
 # Folders of tests of the platform. In those of the others, ranks run functions of the test's file, and import it.
 PLATFORM = ("bench", "checks", "cli", "course", "grading", "notebook", "runtime", "tools", "viz")
-OF_RUNS = (("runtime", "link"), ("runtime", "recording"), ("runtime", "watch"))  # not of the agent
 
 # Inherited by every process that a test starts, and by theirs.
 os.environ["DTLEARN_TEST_SESSION"] = SESSION
@@ -122,15 +121,10 @@ def ranks_find_loaded_what_they_import(request):
     if hasattr(request.module, "run_ranks") and request.path.is_relative_to(TESTS):
         from dtlearn.runtime.agent.client import get_agent
 
-        for module in imported_by_ranks(request.path.relative_to(TESTS).parts):
+        folder, *more = request.path.relative_to(TESTS).parts
+        package = ["dtlearn.models", f"dtlearn.{folder}"] if more and folder not in PLATFORM else []
+        for module in ["pytest", *package]:
             get_agent().load(module)
-
-
-def imported_by_ranks(parts: tuple[str, ...]) -> list[str]:
-    """Modules that ranks import with the test's file of this path; none where the agent itself is tested."""
-    if len(parts) > 1 and parts[0] not in PLATFORM:
-        return ["pytest", "dtlearn.models", f"dtlearn.{parts[0]}"]
-    return ["pytest"] if parts[:2] in OF_RUNS else []
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -80,12 +80,7 @@ def stepper(
 
 
 def small_multiples(
-    frames: Sequence[Frame],
-    captions: Sequence[str],
-    alt: str,
-    columns: int,
-    size: tuple[float, float],
-    first: int = 1,
+    frames: Sequence[Frame], captions: Sequence[str], alt: str, columns: int, size: tuple[float, float], first: int = 1
 ) -> Picture:
     """All frames of a sequence in one figure, numbered from `first`."""
     columns = min(columns, len(frames))

@@ -15,7 +15,7 @@ Example with 2 ranks and `torch.nn.Linear(1, 1)`:
 | after | weight 0.3, bias 0.1 | weight 0.3, bias 0.1 |
 
 - Change the tensors in place: an optimizer made before this call must still hold the model's parameters.
-- The parameters must still require gradients.
+- Leave `requires_grad` of every parameter as it is.
 """
 
 import torch

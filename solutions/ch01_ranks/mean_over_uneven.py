@@ -11,7 +11,7 @@ Example with 2 ranks: the mean of the four numbers is 16 / 4.
 | result | `tensor(4.)` | `tensor(4.)` |
 
 - Do not change `shard`.
-- Do not send the data itself.
+- Do not send the data itself: what a rank sends does not grow with its part.
 - Budget for each rank: good is at most 2 calls and 16 bytes, optimal is 1 call.
 """
 

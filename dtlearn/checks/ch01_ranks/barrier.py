@@ -15,7 +15,7 @@ from typing import Any
 
 from dtlearn.grading import Case, Check, Finding, Given, rules
 from dtlearn.runtime.record.record import Record
-from dtlearn.runtime.words import ranks_text
+from dtlearn.runtime.words import ordinal, ranks_text
 
 from ..own_work import no_objects
 
@@ -58,7 +58,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     rank = early[0]
     late = min(missed[rank])
     ahead = (got[late][late][0] - got[rank][late][1]) / 1e6
-    text = f"rank {rank} left {ahead:.0f} ms before rank {late} came: {_why(n, rank, late, record)}"
+    text = f"rank {rank} left {ahead:.0f} ms before rank {late} came: {_why(n, rank, late, got, record)}"
     return Finding("DTL-VALUE-EARLY", text, rank, None, "Who tells a rank that all have come?")
 
 
@@ -66,35 +66,40 @@ def _untold(n: int, got: list[Any], record: Record) -> Finding | None:
     """A rank that left although no chain of messages had told it that another one had come?"""
     if n == 2:  # who fails here fails with more ranks too, and most of them visibly: that says more
         return None
-    p2p = [event for event in record if event.is_p2p]
-    # A message that may be anybody's, or one that was received at an unknown moment: the record proves nothing then.
-    if record.incomplete or any(e.peer is None or (e.op.endswith("recv") and e.end_ns is None) for e in p2p):
-        return None
-    messages = record.messages()
-
-    def told(rank: int, begin: int, end: int) -> set[int]:
-        """Those whose coming in the round that began at `begin` the rank can know of at the time `end`."""
-        known = {rank}
-        for sent, received in messages:
-            if received.rank == rank and sent.start_ns >= begin and (received.end_ns or 0) < end:
-                known |= told(sent.rank, begin, sent.start_ns)
-        return known
-
     for late in range(n):
-        begin = min(got[rank][late][0] for rank in range(n))
+        told = _told(n, late, got, record)
         for rank in range(n):
-            if unknown := set(range(n)) - told(rank, begin, got[rank][late][1]):
+            if unknown := set(range(n)) - told[rank]:
                 other = min(unknown)
                 text = f"no message, nor a chain of them, told rank {rank} that rank {other} had come: "
-                why = _why(n, rank, other, record)
-                if p2p:
+                why = _why(n, rank, other, got, record)
+                if any(event.is_p2p for event in record):
                     why += ". It was not early this time, because gloo's sends happen to wait"
                 advice = "A send may return before it is received. Only what a rank receives tells it who has come."
                 return Finding("DTL-VALUE-UNTOLD", text + why, rank, None, advice)
     return None
 
 
-def _why(n: int, early: int, late: int, record: Record) -> str:
+def _told(n: int, late: int, got: list[Any], record: Record) -> list[set[int]]:
+    """By rank, those whose coming in the round of the late one it can know of when it leaves; all, if the record proves
+    nothing: a message may be anybody's, or was received at an unknown moment.
+    """
+    p2p = [event for event in record if event.is_p2p]
+    if record.incomplete or any(e.peer is None or (e.op.endswith("recv") and e.end_ns is None) for e in p2p):
+        return [set(range(n))] * n
+    messages, begin = record.messages(), min(times[late][0] for times in got)
+
+    def known(rank: int, end: int) -> set[int]:
+        ranks = {rank}
+        for sent, received in messages:
+            if received.rank == rank and sent.start_ns >= begin and (received.end_ns or 0) < end:
+                ranks |= known(sent.rank, sent.start_ns)
+        return ranks
+
+    return [known(rank, got[rank][late][1]) for rank in range(n)]
+
+
+def _why(n: int, early: int, late: int, got: list[Any], record: Record) -> str:
     """What kind of half a barrier it is, from who hears from whom."""
     hears: dict[int, set[int]] = {rank: set() for rank in range(n)}
     for event in record:
@@ -110,7 +115,13 @@ def _why(n: int, early: int, late: int, record: Record) -> str:
         return f"{ranks_text(deaf)} never receive{'s' * (len(deaf) == 1)} a message that says so"
     if late in mute:
         return f"{ranks_text(mute)} never send{'s' * (len(mute) == 1)} a message, so nobody can know"
+    came, left = got[early][late]
+    if not any(event.rank == early and came <= event.start_ns <= left for event in record):
+        return f"in this call, its {ordinal(late + 1)}, it neither sends nor receives anything"
     reach = next((k for k in (2, 4, 8) if all(hears[r] == _powers_left_of(r, k, n) for r in range(n))), n)
+    informed = [rank for rank, ranks in enumerate(_told(n, late, got, record)) if len(ranks) == n]
+    if reach == 2 and informed:
+        return f"one message goes once around the ring: only {ranks_text(informed)} then know that all have come"
     if reach < n:
         told, needed = "its left neighbour only", math.ceil(math.log2(n))
         if reach > 2:
@@ -119,7 +130,10 @@ def _why(n: int, early: int, late: int, record: Record) -> str:
             f"each rank hears from {told}, that is of {reach} ranks with itself; with distances 1, 2, 4, ... "
             f"{n} ranks need {needed} rounds: log2(N) rounded up"
         )
-    return "it did not wait for that rank, nor for a rank that had"
+    if late in hears[early]:
+        return f"it did not wait for the message of rank {late}"
+    sources = ranks_text(list(hears[early]))
+    return f"it hears only from {sources}, and {sources} sent without having heard from rank {late}"
 
 
 def _powers_left_of(rank: int, reach: int, n: int) -> set[int]:

@@ -1,4 +1,7 @@
-"""ch01.mean_over_uneven: parts of different lengths, some of them empty."""
+"""ch01.mean_over_uneven: parts of different lengths, some of them empty.
+
+One part is long: whoever sends the numbers themselves then sends far more than sums and counts.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Given, Mistake
+from dtlearn.grading import Case, Check, Finding, Given, Mistake
+from dtlearn.runtime.record.record import Record
 
 # Numbers that each rank holds.
 _LENGTHS: dict[str, dict[str, Any]] = {
     "uneven parts": {"lengths": [3, 7, 1, 5]},
     "an empty part": {"lengths": [4, 0, 6, 1]},
-    "all on the last rank": {"lengths": [0, 0, 0, 0], "last": 5},
+    "all on the last rank": {"lengths": [0, 0, 0, 0], "last": 5000},
 }
 
 
@@ -36,7 +40,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     n, shards = case.world_size, [i["shard"] for i in given]
     total, means = torch.cat(shards).sum(), torch.stack([s.mean() for s in shards])
     lengths = ", ".join(str(len(s)) for s in shards)
-    shortest, count = min(map(len, shards)), sum(map(len, shards))
+    shortest, longest, count = min(map(len, shards)), max(map(len, shards)), sum(map(len, shards))
     # With one rank the two mistakes give the same value, and the text has to fit both.
     undivided = f"this is the sum of all numbers: it is not divided by how many they are, {count}"
     if n == 1:
@@ -75,6 +79,23 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             [total / len(s) for s in shards],
         ),
         Mistake(
+            "DTL-VALUE-LOCAL-COUNT",
+            f"the sum of all ranks is divided by the length of the rank's own part times the number of ranks, {n}: "
+            "that is how many numbers there are only if all parts are equally long",
+            [total / (n * len(s)) for s in shards],
+        ),
+        Mistake(
+            "DTL-VALUE-LOCAL-SUM",
+            f"each rank divides the sum of its own numbers by how many all ranks have, {count}: the sum never reached "
+            "the others",
+            [s.sum() / count for s in shards],
+        ),
+        Mistake(
+            "DTL-VALUE-PADDED",
+            f"every part was filled up to the length of the longest, {longest}, and what fills it was counted too",
+            [total / (n * longest)] * n,
+        ),
+        Mistake(
             "DTL-VALUE-CUT",
             f"every part was cut to the length of the shortest, {shortest}: numbers were left out",
             [torch.cat([s[:shortest] for s in shards]).mean()] * n,
@@ -82,4 +103,16 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     ]
 
 
-CHECK = Check(on_rank, inputs, expected, cases=_LENGTHS, mistakes=mistakes)
+def no_data(case: Case, given: Given, record: Record) -> Finding | None:
+    """Did a rank send its numbers? They are long in one case only; a few pickled numbers are far below that."""
+    for event in record if case.world_size > 1 else ():
+        if event.nbytes >= 4 * max(1000, *(len(i["shard"]) for i in given)):
+            text = (
+                f"line {event.line} of rank {event.rank} hands {event.nbytes:,} bytes to {event.op}: these are the "
+                "numbers themselves. Two numbers for each rank are enough, however long its part is"
+            )
+            return Finding("DTL-RULE-DATA", text, event.rank, event.line or None)
+    return None
+
+
+CHECK = Check(on_rank, inputs, expected, cases=_LENGTHS, mistakes=mistakes, rules=[no_data])

@@ -23,13 +23,11 @@ def on_rank(answer: Any, size: int, tp: int) -> Any:
     try:
         groups = answer(size, tp)
     except ValueError:
-        if size % tp:
-            return "ValueError"
-        raise
-    except AssertionError:
-        if size % tp:
-            return "AssertionError"
-        raise
+        return "ValueError"
+    except Exception as error:
+        if size % tp == 0 or isinstance(error, NotImplementedError):  # that of the stub
+            raise
+        return type(error).__name__
     return "no ValueError" if size % tp else groups
 
 
@@ -63,8 +61,13 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     number = [{"tp": _consecutive(n, n // t), "dp": _strided(n, n // t)} for n, t in jobs]
     stride = [{"tp": _consecutive(n, t), "dp": _strided(n, n // t)} for n, t in jobs]
     both = [{"tp": _consecutive(n, t), "dp": _consecutive(n, n // t)} for n, t in jobs]
+    per_copy = [{"tp": _consecutive(n, t), "dp": [list(range(p, n, t)) for p in range(n // t)]} for n, t in jobs]
+    as_long = [{"tp": _consecutive(n, t), "dp": [[p + t * k for k in range(t)] for p in range(t)]} for n, t in jobs]
+    of_rank_0 = [{kind: groups[0] for kind, groups in _groups(n, t).items()} for n, t in jobs]
+    several = [{kind: [g for g in some if len(g) > 1] for kind, some in _groups(n, t).items()} for n, t in jobs]
     text = "the tp groups are strided and the dp groups consecutive: it is the other way round"
     return [
+        *_refused(jobs),
         Mistake("DTL-VALUE-SWAPPED", text, swapped),
         Mistake("DTL-VALUE-SWAPPED", text, other),
         Mistake(
@@ -83,13 +86,51 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             f"their tp groups lie tp = {tp} apart, and there are tp such groups",
             stride,
         ),
+        Mistake(
+            "DTL-VALUE-DP-NUMBER",
+            f"there are {size // tp} dp groups, one for each copy of the model; there is one for each place in a tp "
+            f"group, tp = {tp}",
+            per_copy,
+        ),
+        Mistake(
+            "DTL-VALUE-DP-LENGTH",
+            f"every dp group has tp = {tp} ranks; it has one rank of each copy, and there are world_size / tp = "
+            f"{size // tp} copies",
+            as_long,
+        ),
+        Mistake(
+            "DTL-VALUE-OWN-GROUPS",
+            "only the groups of rank 0, one of each kind; each value is the list of all groups of that kind",
+            of_rank_0,
+        ),
+        Mistake(
+            "DTL-VALUE-NO-SINGLES",
+            "the groups of a single rank were left out: every rank is in exactly one group of each kind",
+            several,
+        ),
     ]
+
+
+def _refused(jobs: list[tuple[int, int]]) -> list[Mistake]:
+    """A ValueError on some ranks, where the sizes fit; the text is about the first of them."""
+    found = []
+    for raised in itertools.product((True, False), repeat=len(jobs)):
+        if any(raised):
+            size, tp = jobs[raised.index(True)]
+            text = f"a ValueError was raised, although {size} ranks can be cut into groups of {tp}"
+            values = ["ValueError" if one else _groups(*job) for one, job in zip(raised, jobs, strict=True)]
+            found.append(Mistake("DTL-VALUE-REFUSED", text, values))
+    return found
 
 
 def _unchecked(jobs: list[tuple[int, int]]) -> list[Mistake]:
     """A ValueError missing on some ranks; the text is about the first of them."""
-    text = "an AssertionError where a ValueError is asked: `python -O` leaves assert statements out"
-    found = [Mistake("DTL-VALUE-UNCHECKED", text, ["AssertionError"] * len(jobs))]
+    found = []
+    for name in ("AssertionError", "RuntimeError", "IndexError", "TypeError", "Exception"):
+        text = f"{'an' if name[0] in 'AEI' else 'a'} {name} where a ValueError is asked"
+        if name == "AssertionError":
+            text += ": `python -O` leaves assert statements out"
+        found.append(Mistake("DTL-VALUE-UNCHECKED", text, [name] * len(jobs)))
     for raised in itertools.product((False, True), repeat=len(jobs)):
         if not all(raised):
             size, tp = jobs[raised.index(False)]

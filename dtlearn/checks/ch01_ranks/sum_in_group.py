@@ -52,7 +52,10 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         name = "first" if number == 0 else "last" if number == len(groups) - 1 else f"{number + 1}."
         text = f"only the ranks of the {name} group, {group}, were summed: the others kept their own x"
         some.append(Mistake("DTL-VALUE-ONE-GROUP", text, held))
+        text = f"every rank has the sum of the {name} group, {group}, not that of its own"
+        some.append(Mistake("DTL-VALUE-ONE-GROUP", text, [_sum(given, group)] * case.world_size))
     everyone = "this is the sum over all ranks of the job: the call went to the default group"
+    heads = [given[min(own)]["x"] for r in ranks for own in groups if r in own]
     last = [given[max(own)]["x"] * len(own) for r in ranks for own in groups if r in own]
     return [
         replace(not_new("x", case.world_size), values=["x itself" if [r] in groups else right[r] for r in ranks]),
@@ -62,6 +65,17 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             "DTL-VALUE-LAST",
             "the x of the last rank of the group was added once for each: [tensor] * n holds one tensor n times",
             last,
+        ),
+        Mistake(
+            "DTL-VALUE-EMPTY",
+            "the result is zero everywhere: x was not put into the tensor that was summed",
+            [torch.zeros_like(i["x"]) for i in given],
+        ),
+        Mistake(
+            "DTL-VALUE-REPEATED",
+            "each rank's own x counts twice, and that of the group's first rank is missing: the list that all_gather "
+            "fills begins with the first rank of the group, not with one's own",
+            [right[r] - heads[r] + given[r]["x"] for r in ranks],
         ),
         Mistake(
             "DTL-VALUE-REPEATED",

@@ -69,6 +69,9 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         made = like(lambda env, gpus: {"device": f"cuda:{index(env, gpus)}"})
         return [m if ok else e for m, e, ok in zip(made, expected(case, given), fits, strict=True)]
 
+    def node(divisor: Callable[[dict[str, str], int], int]) -> list[dict[str, int | str]]:
+        return like(lambda env, gpus: {"node_rank": number(env, "RANK") // max(divisor(env, gpus), 1)})
+
     env, gpus = given[0]["env"], given[0]["gpus"]
     here = number(env, "LOCAL_WORLD_SIZE")
     processes = f"{here} process{'es' * (here != 1)}"
@@ -102,10 +105,36 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
                 ("LOCAL_WORLD_SIZE", lambda env, gpus: number(env, "LOCAL_WORLD_SIZE")),
             )
         ),
+        *(
+            Mistake(
+                "DTL-VALUE-GUESSED-NODE",
+                f"node_rank is RANK // {name}: that needs equally many processes everywhere; GROUP_RANK says it",
+                node(by),
+            )
+            for name, by in (
+                ("LOCAL_WORLD_SIZE", lambda env, gpus: number(env, "LOCAL_WORLD_SIZE")),
+                ("the number of GPUs", lambda env, gpus: gpus),
+                ("8", lambda env, gpus: 8),
+            )
+        ),
         Mistake(
-            "DTL-VALUE-GUESSED-NODE",
-            "node_rank is RANK // LOCAL_WORLD_SIZE: that needs equally many processes everywhere; GROUP_RANK says it",
-            like(lambda env, gpus: {"node_rank": number(env, "RANK") // number(env, "LOCAL_WORLD_SIZE")}),
+            "DTL-VALUE-NOT-READ",
+            "node_rank is 0 for every process: the launcher's name for it is GROUP_RANK, and no other is set",
+            like(lambda env, gpus: {"node_rank": 0}),
+        ),
+        Mistake(
+            "DTL-VALUE-LOCAL-SIZE",
+            f"world_size is {here}, the processes of this machine (LOCAL_WORLD_SIZE); the job has WORLD_SIZE="
+            f"{env.get('WORLD_SIZE')}",
+            like(lambda env, gpus: {"world_size": number(env, "LOCAL_WORLD_SIZE")}),
+        ),
+        Mistake(
+            "DTL-VALUE-CPU",
+            f"the cpu, although its machine has {gpus} GPUs for {processes}"
+            + (": as many GPUs as processes are enough" if gpus == here else "")
+            + ". Only the argument `gpus` and LOCAL_WORLD_SIZE count (1 without a launcher): not the processes of the "
+            "whole job, nor the GPUs of the computer that grades",
+            like(lambda env, gpus: {"device": "cpu"}),
         ),
         Mistake(
             "DTL-VALUE-NO-GPU",
@@ -117,6 +146,12 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             f"a process took a GPU because its LOCAL_RANK is below {gpus}, the number of GPUs; there are fewer GPUs "
             "than processes, so every process of the machine takes the cpu",
             like(lambda env, gpus: {"device": f"cuda:{n}" if (n := number(env, "LOCAL_RANK")) < gpus else "cpu"}),
+        ),
+        Mistake(
+            "DTL-VALUE-SHARED-GPU",
+            f"{processes} share {gpus} GPUs: the device is LOCAL_RANK modulo {gpus}; where there are fewer GPUs than "
+            "processes, every process of the machine takes the cpu",
+            like(lambda env, gpus: {"device": f"cuda:{number(env, 'LOCAL_RANK') % max(gpus, 1)}"}),
         ),
     ]
 

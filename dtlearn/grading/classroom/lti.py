@@ -32,11 +32,7 @@ _PROGRESS = {
 
 
 def lti_scores(
-    verdicts: Class,
-    students: Mapping[str, Student] | None = None,
-    *,
-    graded: datetime,
-    level: Level = "category",
+    verdicts: Class, students: Mapping[str, Student] | None = None, *, graded: datetime, level: Level = "category"
 ) -> str:
     """JSON lines: `{"exercise": ..., "score": {the LTI object}}`; the exercise says which line item it belongs to.
 

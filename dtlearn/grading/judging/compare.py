@@ -21,7 +21,7 @@ _READ_EARLY = (
     "Was the result of an asynchronous call read before wait()? Or was memory of torch.empty or torch.empty_like never "
     "written? While you are graded both hold NaN."
 )
-_NO_VALUE = "0 / 0 is NaN, and so is the mean of an empty tensor."
+_NO_VALUE = "0 / 0 is NaN, the mean of an empty tensor is, and memory of torch.empty that nobody wrote may be."
 
 
 def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got: Sequence[Any]) -> Finding | None:

@@ -30,6 +30,7 @@ _MOST_LINES = 40
 _STUB = "NotImplementedError"
 _ARGUMENTS = "An argument has the wrong type, or stands in another's place: name it, as in `group=...`, `src=...`."
 _FEWER = "The list is shorter than the loop expects. chunk(n) may give fewer than n pieces; tensor_split(n) gives n."
+_IN_PLACE = "Calls such as all_reduce and broadcast return None: they change the tensor that they are given."
 _REUSE = (
     "An isend reads its tensor until wait() returns: receive into another one, and add after wait(). And what an irecv "
     "fills may be sent on only after the wait() of that irecv."
@@ -156,6 +157,7 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
             return "failed", Finding("DTL-RESULT", text, first.rank), []
         advice = _FEWER if first.type == "IndexError" else ""
         advice = _ARGUMENTS if "incompatible function arguments" in first.message else advice
+        advice = _IN_PLACE if "NoneType" in first.message else advice
         return "failed", Finding(first.code, text.rstrip(": ") + where, first.rank, line, advice), lines[1:]
     code = getattr(error, "code", "") or ("DTL-RANK-KILLED" if first.kind == "killed" else "DTL-RANK-EXIT")
     return "crashed", Finding(code, f"rank {first.rank} {first.message}", first.rank), lines[1:]

@@ -60,8 +60,8 @@ ADVICE = {
     "DTL-P2P-SIZE": (
         "The two ends of a message must have the same size. gloo aborts a process that gets more than it has room for, "
         "and fills a larger tensor in part, silently; NCCL hangs or reads beyond the end.",
-        "Print the shape at both ends just before the call. Often the receiver's buffer is like a piece of its own "
-        "(torch.empty_like of it), and not like the piece that arrives.",
+        "Print shape and dtype at both ends just before the call. Often the receiver's buffer is like a piece of its "
+        "own (torch.empty_like of it), and not like the piece that arrives.",
     ),
     "DTL-P2P-UNMATCHED": (
         "A send and a recv pair up only if each names the other rank and both use the same group. With gloo and with "

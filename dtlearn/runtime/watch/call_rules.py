@@ -228,4 +228,16 @@ def skipped(
     histories = {
         r: [e for e in views[r].calls if not e.is_p2p and e.group_key == key] for r in sorted([*waiting, *absent])
     }
-    return Diagnosis("DTL-COLL-SKIP", headline, tuple(absent), calls, states, parted_hint(histories))
+    hint = _in_another_group(first, absent, views) or parted_hint(histories)
+    return Diagnosis("DTL-COLL-SKIP", headline, tuple(absent), calls, states, hint)
+
+
+def _in_another_group(call: Event, absent: list[int], views: Mapping[int, RankView]) -> str:
+    """Where one of these ranks made the call of the same line in another group; "" if none did."""
+    for event in (e for rank in absent for e in views[rank].calls if e.group_key != call.group_key):
+        if (event.op, event.line, event.code) == (call.op, call.line, call.code):
+            here, there = (f"group {e.group}" if e.group != "world" else "the default group" for e in (call, event))
+            if event.detail.get("group_id") == "":  # a member's group has a name
+                there = "a group that it is no member of, where the call does nothing"
+            return f"In line {call.line} rank {event.rank} calls {event.op} in {there}; rank {call.rank} in {here}."
+    return ""

@@ -14,7 +14,7 @@ from .message_rules import RankView, partner, unmatched
 def find_leftover(views: Mapping[int, RankView]) -> Diagnosis | None:
     """The first of these faults. Nothing hung, but every later call would pair with the wrong one, or numbers that
     were not there yet were used."""
-    return _missing_call(views) or _dropped_work(views)
+    return _missing_call(views) or dropped_work(views)
 
 
 def _missing_call(views: Mapping[int, RankView]) -> Diagnosis | None:
@@ -29,7 +29,7 @@ def _missing_call(views: Mapping[int, RankView]) -> Diagnosis | None:
     return None
 
 
-def _dropped_work(views: Mapping[int, RankView]) -> Diagnosis | None:
+def dropped_work(views: Mapping[int, RankView]) -> Diagnosis | None:
     """Asynchronous calls whose Work was thrown away: nobody can have waited for them."""
     dropped: dict[int, Event] = {}
     for rank, view in views.items():

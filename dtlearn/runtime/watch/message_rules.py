@@ -113,6 +113,8 @@ def find_misfit(views: Mapping[int, RankView]) -> Diagnosis | None:
             room = f"rank {received.rank}, which has room for {received.nbytes:,}"
             empty = "" if sent.nbytes and received.nbytes else ": an empty tensor counts as a message on both ranks"
             headline = f"rank {sent.rank} sends {sent.nbytes:,} bytes to {room}{empty}"
+            if sent.shape == received.shape and sent.dtype != received.dtype:
+                headline += f": {sent.dtype} against {received.dtype}, of the same shape"
             ends = {sent.rank: sent, received.rank: received}
             return Diagnosis("DTL-P2P-SIZE", headline, (sent.rank, received.rank), ends, dict.fromkeys(ends, "called"))
     return None

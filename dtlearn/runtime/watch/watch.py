@@ -11,7 +11,7 @@ from ..faults.diagnosis import Diagnosis
 from ..record.event import Event
 from ..record.log_tail import LogTail, Wait
 from .call_rules import RankView, find_deadlock, find_mismatch, settled, without_refused
-from .leftover_calls import find_leftover
+from .leftover_calls import dropped_work, find_leftover
 
 _CERTAIN_AFTER = 0.3  # seconds that a deadlock must last: entries of different ranks are written at different moments
 CALM = 0.2  # seconds between two looks at ranks that all go on: looking costs the head time that ranks could use
@@ -77,6 +77,8 @@ class Watch:
             self.diagnosis = find_mismatch(views)
             if self.diagnosis is None and ended == set(self._tails):
                 self.diagnosis = find_leftover(views)
+            elif self.diagnosis is None and all(view.ended or view.blocked for view in views.values()):
+                self.diagnosis = dropped_work(views)  # gloo gives up a message whose Work is thrown away
         return self.diagnosis
 
     def waiting(self) -> dict[int, Wait]:

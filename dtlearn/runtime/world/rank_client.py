@@ -49,13 +49,7 @@ class RankClient:
 
     def execute(self, code: str, number: int, cell: int = 0) -> str:
         """Send a cell; `number` is the notebook's, `cell` is unique. Returns the id that output and reply carry."""
-        content = {
-            "code": code,
-            "silent": False,
-            "store_history": False,
-            "allow_stdin": False,
-            "stop_on_error": False,
-        }
+        content = {"code": code, "silent": False, "store_history": False, "allow_stdin": False, "stop_on_error": False}
         numbers = {"ranks": {"number": number, "cell": cell}}
         message = self._client.session.send(self.shell, "execute_request", content, metadata=numbers)
         return str(message["header"]["msg_id"])

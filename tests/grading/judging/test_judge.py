@@ -130,6 +130,12 @@ def test_equal_failures_are_told_together_whatever_their_addresses():
     assert failed(one, other).headline == "ranks 0 and 1 raised TypeError: no <Thing object>"
 
 
+def test_none_from_a_call_that_works_in_place_is_explained():
+    failure = Failure(0, "raised", "TypeError", "unsupported operand type(s) for /: 'NoneType' and 'int'")
+    assert "Calls such as all_reduce and broadcast return None" in failed(failure).advice
+    assert failed(Failure(0, "raised", "TypeError", "'int'")).advice == ""
+
+
 @pytest.mark.parametrize(
     ("failure", "state", "code"),
     [

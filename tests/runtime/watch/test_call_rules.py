@@ -89,6 +89,23 @@ def test_the_place_where_ranks_parted_is_hinted():
     assert "the 2nd all_reduce came from different lines" in find_deadlock(views(stays, skips, ended={1})).hint
 
 
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        ({"group": "1", "group_id": "5"}, "rank 1 calls all_reduce in group 1; rank 0 in the default group."),
+        (
+            {"group": "0", "group_id": ""},
+            "rank 1 calls all_reduce in a group that it is no member of, where the call",
+        ),
+        ({"line": 8, "group": "1", "group_id": "5"}, ""),
+    ],
+)
+def test_a_rank_that_makes_the_call_in_another_group_is_hinted(other, says):
+    ranks = Rank(0).call(line=7, done=False), Rank(1).call(**{"line": 7, **other})
+    found = find_deadlock(views(*ranks, ended={1}))
+    assert found.code == "DTL-COLL-SKIP" and (says in found.hint if says else not found.hint)
+
+
 def test_one_who_waits_for_one_who_waits_for_a_living_rank_is_not_stuck():
     first = Rank(0).call("recv", peer=1, done=False)
     second = Rank(1).call("recv", peer=2, done=False)

@@ -91,6 +91,12 @@ def test_a_message_that_does_not_fit_is_named():
     assert empty.headline.endswith("has room for 12: an empty tensor counts as a message on both ranks")
 
 
+def test_a_message_that_does_not_fit_by_its_dtype_alone_says_so():
+    sender = Rank(0).call("send", peer=1, nbytes=32, dtype="int64")
+    found = find_misfit(views(sender, Rank(1).call("recv", peer=0)))
+    assert found.headline.endswith("room for 16: int64 against float32, of the same shape")
+
+
 def test_messages_that_fit_or_may_not_belong_together_are_not_named():
     sender = Rank(0).call("send", peer=1, nbytes=20).call("send", peer=1, nbytes=8)
     assert find_misfit(views(sender, Rank(1).call("irecv", peer=0, nbytes=20))) is None

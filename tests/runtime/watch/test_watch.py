@@ -48,6 +48,14 @@ def test_the_last_look_finds_what_is_left_over(logs):
     assert watch.last_look({0, 1}).code == "DTL-COLL-SKIP"
 
 
+def test_when_the_time_is_up_and_all_ranks_wait_work_that_was_thrown_away_is_named(logs):
+    watch = Watch(logs)
+    for path in logs.values():
+        write(path, call(0, detail={"dropped": True}, asynchronous=True), call(1, op="barrier"))
+    assert watch.look(set()) is None
+    assert watch.last_look(set()).headline.startswith("rank 0 never waited for its 1st all_reduce")
+
+
 def test_long_runs_are_forgotten_as_they_go(logs):
     watch = Watch(logs)
     for seq in range(2000):

@@ -119,10 +119,7 @@ class HeadPort:
     """
 
     def __init__(
-        self,
-        config: HeadConfig,
-        admit: Callable[[dict[str, Any]], str | None],
-        told_of_loss: Callable[[str, str], str],
+        self, config: HeadConfig, admit: Callable[[dict[str, Any]], str | None], told_of_loss: Callable[[str, str], str]
     ) -> None:
         self.config, self._admit, self._told_of_loss = config, admit, told_of_loss
         self.token, self._secret = head_keys(config.token_file)

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-PERMUTED
-# says: rank 0 has rank
+# says: rank 0 has the message of rank 3, rank 1 has the message of rank 0
 
 import torch
 import torch.distributed as dist

@@ -1,6 +1,6 @@
 # expect: DTL-VALUE-STEPS-ADDED
-# says: 6 steps, of which the last are empty
-# says: the longest list has 4
+# says: 5 steps, of which the last are empty
+# says: the longest list has 3
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # expect: DTL-COLL-ORDER
-# says: rank 0 calls barrier, rank 1 calls all_reduce
+# says: rank 0 calls all_reduce, rank 1 calls barrier
 
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-DROPPED
-# says: steps are lost
+# says: when the first has no batch left: of 3 steps, 1 lost
 
 import torch
 import torch.distributed as dist
