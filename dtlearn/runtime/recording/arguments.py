@@ -85,8 +85,7 @@ def detail(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _split(arguments: dict[str, Any], side: str) -> list[int]:
-    """How many elements of the tensor `side`, "input" or "output", go to, or come from, each rank of the group. torch
-    splits rows, evenly where no sizes are given."""
+    """Elements of the "input" or "output" that each rank sends or gets; torch splits rows, evenly without sizes."""
     import torch.distributed as dist
 
     rows, *rest = arguments[side].shape

@@ -143,10 +143,8 @@ def _compare(calls: Mapping[int, Event]) -> Diagnosis | None:
     states = dict.fromkeys(calls, "called")
     number = f"as call number {first.group_seq + 1} of their group"
     if len({e.op for e in calls.values()}) > 1:
-        headline = (
-            f"{parties_text({r: e.op for r, e in calls.items()}, 'call ', 'call ', 'different operations')}, {number}"
-        )
-        return Diagnosis("DTL-COLL-ORDER", headline, tuple(calls), calls, states)
+        who = parties_text({r: e.op for r, e in calls.items()}, "call ", "call ", "different operations")
+        return Diagnosis("DTL-COLL-ORDER", f"{who}, {number}", tuple(calls), calls, states)
     uneven = any(e.detail.get("uneven") for e in calls.values())  # NCCL can gather parts of different sizes
     for what in operation_of(first.op).must_be_equal:
         if not (uneven and what == "shape") and len({_compared(e, what) for e in calls.values()}) > 1:
@@ -160,19 +158,14 @@ def _compare(calls: Mapping[int, Event]) -> Diagnosis | None:
 def _unequal_splits(calls: Mapping[int, Event], states: dict[int, str], number: str) -> Diagnosis | None:
     """Two ranks of an `all_to_all_single` of which one sends the other more or less than that has room for."""
     splits = {rank: event.detail["splits"] for rank, event in calls.items() if "splits" in event.detail}
-    places = {
-        rank: place for place, rank in enumerate(members(next(iter(calls.values())).group, range(max(calls) + 1)))
-    }
+    ranks = members(next(iter(calls.values())).group, range(max(calls) + 1))
     for sender, receiver in itertools.product(splits, splits):
-        sent, room = splits[sender][0][places[receiver]], splits[receiver][1][places[sender]]
+        sent, room = splits[sender][0][ranks.index(receiver)], splits[receiver][1][ranks.index(sender)]
         if sent != room:
             width = math.prod((calls[sender].shape or ())[1:])  # elements of a row
             unit, width = ("element", 1) if width < 2 or room % width else ("row", width)
-            sent, room = sent // width, room // width
-            headline = (
-                f"rank {sender} sends {counted(sent, unit)} to rank {receiver} (input_split_sizes), which has room "
-                f"for {room:,} (output_split_sizes), {number}"
-            )
+            headline = f"rank {sender} sends {counted(sent // width, unit)} to rank {receiver} (input_split_sizes), "
+            headline += f"which has room for {room // width:,} (output_split_sizes), {number}"
             pair = {rank: calls[rank] for rank in (sender, receiver)}
             return Diagnosis("DTL-COLL-SPLITS", headline, tuple(pair), pair, {r: states[r] for r in pair})
     return None
@@ -195,11 +188,8 @@ def _waits_for(rank: int, view: RankView, views: Mapping[int, RankView]) -> set[
     assert event is not None
     if not event.is_p2p:
         key, k = event.group_key, event.group_seq
-        return {
-            other
-            for other in members(key, views)
-            if other != rank and other in views and not any(_is_call(e, key, k) for e in views[other].calls)
-        }
+        others = [other for other in members(key, views) if other != rank and other in views]
+        return {other for other in others if not any(_is_call(e, key, k) for e in views[other].calls)}
     if event.peer is None or event.peer not in views:  # from any rank: see `awaits_anyone`
         return set()
     return set() if partner(event, views) else {event.peer}
@@ -220,14 +210,10 @@ def skipped(
     state = "waits" if verb == "wait in" else "made this call"
     states = {**dict.fromkeys(blocked, state), **dict.fromkeys(absent, "ended")}
     verb = verb.replace("wait", "waits") if len(waiting) == 1 else verb
-    headline = (
-        f"{ranks_text(waiting)} {verb} {first.op} number {first.group_seq + 1} of their group; "
-        f"{ranks_text(absent)} ended without making that call"
-    )
-    key = first.group_key
-    histories = {
-        r: [e for e in views[r].calls if not e.is_p2p and e.group_key == key] for r in sorted([*waiting, *absent])
-    }
+    headline = f"{ranks_text(waiting)} {verb} {first.op} number {first.group_seq + 1} of their group; "
+    headline += f"{ranks_text(absent)} ended without making that call"
+    ranks, key = sorted([*waiting, *absent]), first.group_key
+    histories = {r: [e for e in views[r].calls if not e.is_p2p and e.group_key == key] for r in ranks}
     hint = _in_another_group(first, absent, views) or parted_hint(histories)
     return Diagnosis("DTL-COLL-SKIP", headline, tuple(absent), calls, states, hint)
 

@@ -112,45 +112,36 @@ def timeout_message(
         moving: every rank that waited in a call at the first look waited in a later one at the second.
     """
     lines = [f"the ranks did not finish within {timeout:g} s:"]
+    said = {"returned": "returned", "waiting": "waits in {call}", "running": "is running, at {place}"}
     for one in stuck:
-        if one.state == "returned":
-            lines.append(f"  rank {one.rank} returned")
-        elif one.state == "waiting":
-            lines.append(f"  rank {one.rank} waits in {one.call}")
-        elif one.stopped:
-            lines.append(f"  rank {one.rank} is stopped")
-        else:
-            lines.append(f"  rank {one.rank} is running, at {place(one)}")
+        text = (
+            "is stopped"
+            if one.stopped
+            else said.get(one.state, said["running"]).format(call=one.call, place=place(one))
+        )
+        lines.append(f"  rank {one.rank} {text}")
     if diagnosis is not None and diagnosis.code != "DTL-TIMEOUT":
         return "\n".join([*lines, f"{diagnosis.headline}.  [{diagnosis.code}]", *ADVICE[diagnosis.code]])
     waiting = [s.rank for s in stuck if s.state == "waiting"]
     returned = [s.rank for s in stuck if s.state == "returned"]
+    text = ""
     if waiting and returned:
-        lines.append(
-            f"{ranks_text(waiting)} waited for a call that {ranks_text(returned)} never made: every rank of a group "
-            "has to make the same collective calls in the same order."
-        )
+        text = f"{ranks_text(waiting)} waited for a call that {ranks_text(returned)} never made: every rank of a group "
+        text += "has to make the same collective calls in the same order."
     elif waiting and len(waiting) == len(stuck) and moving:
-        lines.append(
-            "No rank is stuck: between two looks every rank went on to a later call. Can the loop that makes these "
-            "calls ever end? If so, raise the time limit."
-        )
+        text = "No rank is stuck: between two looks every rank went on to a later call. Can the loop that makes these "
+        text += "calls ever end? If so, raise the time limit."
     elif waiting and len(waiting) == len(stuck):
-        lines.append(
-            "Every rank waits: compare the calls above; they have to be the same call, or a matching send and recv."
-        )
+        text = "Every rank waits: compare the calls above; they have to be the same call, or a matching send and recv."
     elif not waiting and returned and not any(s.stack for s in stuck if s.state == "running"):
-        lines.append("If a result is large, sending it takes long: raise the time limit, or return less.")
+        text = "If a result is large, sending it takes long: raise the time limit, or return less."
     elif not waiting and returned:
-        lines.append(
-            "If that line runs a collective inside torch (the backward pass of DistributedDataParallel, FSDP), it "
-            f"waits for {ranks_text(returned)}; otherwise the code itself takes this long, or loops."
-        )
+        text = "If that line runs a collective inside torch (the backward pass of DistributedDataParallel, FSDP), it "
+        text += f"waits for {ranks_text(returned)}; otherwise the code itself takes this long, or loops."
     elif not waiting:
-        lines.append(
-            "No rank waits for another: the code itself takes this long, or loops. Raise the time limit or look there."
-        )
-    return "\n".join(lines)
+        text = "No rank waits for another: the code itself takes this long, or loops. Raise the time limit or look "
+        text += "there."
+    return "\n".join([*lines, text] if text else lines)
 
 
 def explain_limit(failure: Failure, limits: Limits) -> str:
