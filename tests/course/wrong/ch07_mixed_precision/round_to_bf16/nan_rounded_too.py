@@ -1,0 +1,11 @@
+# expect: DTL-VALUE-NAN-LOST
+# says: NaN became a number or infinity
+
+import torch
+
+
+def round_to_bf16(x):
+    bits = x.view(torch.int32)
+    last_kept = (bits >> 16) & 1
+    rounded = (bits + 0x7FFF + last_kept) & -0x10000
+    return rounded.view(torch.float32)
