@@ -1,0 +1,39 @@
+# ch07.agree_on_overflow: edit this file, then run `dtlearn grade ch07.agree_on_overflow`.
+"""Decide on all ranks together whether a step is skipped.
+
+Each rank has gradients of its own: a shard of the model (ZeRO, tensor parallelism), or a stage of
+it (pipeline parallelism). A scaled gradient that is too large for float16 becomes infinite, or NaN
+further on. One rank may see that alone. If it alone skips the step, the parts of the model are no
+longer of the same step, and the ranks' loss scales differ from then on.
+
+**Given** `gradients`, this rank's list of float32 tensors of any shapes. An entry is `None` where a
+parameter has no gradient. Ranks have lists of different lengths; a rank's list may be empty.
+
+**Return** a `bool`, the same on all ranks: `True` if on any rank any value is infinite, of either
+sign, or NaN. All other values are finite numbers, even if they are large.
+
+**Example** with 2 ranks:
+
+| rank 0 | rank 1 | returns, on both |
+|---|---|---|
+| `[1., 2.]`, `[3.]` | `[4.]` | `False` |
+| `[1., 2.]`, `[3.]` | `[-inf]` | `True` |
+| `None` | `[3e38, 3e38]` | `False` |
+
+**Rule**: the gradients stay as they are.
+
+**Budget**, per rank: 2 calls and 8 bytes are good; 1 call and 4 bytes, one float32 number, are
+optimal.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+
+
+def agree_on_overflow(gradients: Sequence[torch.Tensor | None]) -> bool:
+    """Return whether any gradient on any rank is infinite or NaN."""
+    raise NotImplementedError(
+        "ch07.agree_on_overflow: look at this rank's gradients, then ask the others"
+    )
