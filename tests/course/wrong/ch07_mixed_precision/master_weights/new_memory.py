@@ -1,0 +1,23 @@
+# expect: DTL-VALUE-REPLACED
+# says: lies in other memory
+
+import torch
+
+
+class Masters:
+    def __init__(self, parameters, optimizer_class, **options):
+        self.parameters = parameters
+        self.masters = [parameter.detach().float().clone() for parameter in parameters]
+        self.optimizer = optimizer_class(self.masters, **options)
+
+    @torch.no_grad()
+    def step(self):
+        for master, parameter in zip(self.masters, self.parameters, strict=True):
+            master.grad = None if parameter.grad is None else parameter.grad.float()
+        self.optimizer.step()
+        for master, parameter in zip(self.masters, self.parameters, strict=True):
+            parameter.data = master.to(parameter.dtype)
+
+
+def master_weights(parameters, optimizer_class, **options):
+    return Masters(parameters, optimizer_class, **options)

@@ -1,0 +1,24 @@
+# expect: DTL-VALUE-ZEROED
+# says: a gradient that is None became zeros
+
+import torch
+
+
+class Masters:
+    def __init__(self, parameters, optimizer_class, **options):
+        self.parameters = parameters
+        self.masters = [parameter.detach().float().clone() for parameter in parameters]
+        self.optimizer = optimizer_class(self.masters, **options)
+
+    @torch.no_grad()
+    def step(self):
+        for master, parameter in zip(self.masters, self.parameters, strict=True):
+            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            master.grad = gradient.float()
+        self.optimizer.step()
+        for master, parameter in zip(self.masters, self.parameters, strict=True):
+            parameter.copy_(master)
+
+
+def master_weights(parameters, optimizer_class, **options):
+    return Masters(parameters, optimizer_class, **options)
