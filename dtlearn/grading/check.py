@@ -123,7 +123,7 @@ class Check:
         factors: `factors(case)`: numbers that a wrong answer may be off by, with their names; the world size is
             always among them.
         payload: `payload(case, given)`: n in the budget formulas of the manifest, in bytes.
-        why: `why(case, given, record)`: what the exercise knows of a run that raised, or whose messages do not fit
+        why: `why(case, given, record)`: what the exercise knows of a run that raised, or whose calls do not fit
             together, from the record up to there; a clause for the headline, or "".
         told: `told(case, given, rank)`: what that rank was given, in a few words, for the report; where each rank has
             another task of its own, and nothing is sent, the number of a rank says nothing.

@@ -27,7 +27,8 @@ class Run:
             "on rank 0" only; "last divided": the mean, but all parameters except the last have the sum.
         old: "gone", or "kept": the gradient of the step before, to which the new one is added.
         loss: "mean" over the ranks, each rank's "own", "rank 0"'s, the "largest"; "half" the sum.
-        stop: by the "loss", when "any" rank's own loss is low enough, or when "all" are.
+        stop: by the "loss" that is returned; by the "mean", also where another one is returned; when "any" rank's own
+            loss is low enough, or when "all" are.
         start: with the parameters of "rank 0", or with each rank's "own".
     """
 
@@ -66,7 +67,8 @@ def play(given: Given, run: Run) -> list[dict[str, Any]]:
             orders[r] += shards[r]
             losses[r].append(told[r])
         low = [loss < numbers["target"] for loss in own]
-        if {"loss": told[0] < numbers["target"], "any": any(low), "all": all(low)}[run.stop]:
+        mean_is_low = same["mean"] < numbers["target"]
+        if {"loss": told[0] < numbers["target"], "mean": mean_is_low, "any": any(low), "all": all(low)}[run.stop]:
             break
     return [{"order": o, "losses": v, "parameters": m} for o, v, m in zip(orders, losses, models, strict=True)]
 

@@ -20,21 +20,24 @@ def fill(
     keep_open: bool = True,
     close_all: bool = False,
     large_alone: bool = False,
+    second_cap: int | None = None,
 ) -> Plan:
     """Buckets in the order in which they were closed, then those still open. All options from `order` on are
     mistakes: `overflow` closes a bucket before it exceeds its cap, `strict` only above it, `first_of_all` gives the
     small cap to one bucket only, without `keep_open` what is open at the end is lost, `close_all` closes the
-    buckets of all dtypes with one that is full, `large_alone` gives a parameter above the cap a bucket of its own."""
+    buckets of all dtypes with one that is full, `large_alone` gives a parameter above the cap a bucket of its own,
+    `second_cap` is that of the second bucket of a dtype."""
     closed: Plan = []
     filling: dict[str, list[int]] = {}
     sizes: dict[str, int] = {}
     caps = dict.fromkeys(dtypes, first_bucket_cap)
+    second = dict.fromkeys(dtypes, bucket_cap if second_cap is None else second_cap)
 
     def close(dtype: str) -> None:
         closed.append(filling.pop(dtype))
         del sizes[dtype]
         for one in caps if first_of_all else [dtype]:
-            caps[one] = bucket_cap
+            caps[one] = second.pop(one, bucket_cap)
 
     for index in reversed(range(len(nbytes))) if order is None else order:
         dtype = dtypes[index]

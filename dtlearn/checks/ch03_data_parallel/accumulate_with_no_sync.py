@@ -184,7 +184,8 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     named = [{f"update {u + 1}": note["grads"] for u, note in enumerate(notes)} for notes in got]
     found = compare(_GRADS, case, given, _right(case, given), named)
     if found and not any(flag for notes in got for note in notes for flag in note["forward"]):
-        text = "the last micro-batch is within no_sync() too: so no backward pass averages over the ranks"
+        text = "the last micro-batch is within no_sync() too: so no backward pass averages over the ranks. Does the "
+        text += "condition, or the divisor, contain a fixed number? Use len(micro_batches)"
         return Finding("DTL-VALUE-NO-SYNC", text, found.rank)
     return found
 
@@ -213,7 +214,7 @@ def _passes(rank: int, k: int, note: dict[str, Any]) -> Finding | None:
         return Finding("DTL-RULE-MESSAGES", f"{text}all {k} backward passes reduced the gradients", rank)
     if all(forward):
         text = f"all {k} backward passes reduced the gradients, {k}x the bytes: all but the last belong "
-        text += "in a block `with model.no_sync():`"
+        text += "in a block `with model.no_sync():`; calling model.no_sync() without `with` does nothing"
         return Finding("DTL-RULE-MESSAGES", text, rank)
     return None  # the values tell
 

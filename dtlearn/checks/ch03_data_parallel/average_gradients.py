@@ -11,6 +11,7 @@ import torch
 
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare, difference
 from dtlearn.runtime.record.record import Record
+from dtlearn.runtime.words import ordinal, ranks_text
 
 from ..rounded import rounded
 
@@ -222,7 +223,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
                 return Finding("DTL-VALUE-PARAMETERS", f"{text}steps later", rank)
         for name, gradient in wanted["gradients"].items():
             if gradient is not None and one["gradients"][name] is None:
-                text = f"rank {rank} ends with None for {name}, although some rank has a gradient: the mean is missing"
+                text = f"rank {rank} ends with None for {name}{_elsewhere(given, got, name, gradient)}"
                 if not gradient.any():
                     text = f"rank {rank} ends with None for {name}, although every rank has a gradient: it is zero, "
                     text += "and a gradient of zero stays; only where no rank has one is it None"
@@ -230,5 +231,41 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     return rounded(found, right, got)
 
 
+def _elsewhere(given: Given, got: list[Any], name: str, mean: torch.Tensor) -> str:
+    """What the ranks have of a gradient that one of them ends without; a clause."""
+    has = [r for r, i in enumerate(given) if i["gradients"][name] is not None]
+
+    def where(wanted: list[Any]) -> list[int]:
+        pairs = enumerate(zip(wanted, got, strict=True))
+        return [r for r, (w, one) in pairs if not difference(w, one["gradients"][name], _VALUES.rtol, _VALUES.atol)]
+
+    if means := where([mean] * len(given)):
+        return f", and {ranks_text(means)} {'holds' if len(means) == 1 else 'hold'} the mean: it belongs on every rank"
+    if where([i["gradients"][name] for i in given]) != list(range(len(given))):
+        return ", although some rank has a gradient: the mean is missing"
+    without = next(r for r in range(len(given)) if r not in has)
+    text = f": it was averaged on no rank, and {ranks_text(has)} still {'has its' if len(has) == 1 else 'have their'} "
+    text += f"own gradient. Rank {without} had none, but a parameter counts if ANY rank has a gradient for it (sum or "
+    return f"{text}max of the flags), not only if rank {without} or every rank has one"
+
+
+def why(case: Case, given: Given, record: Record) -> str:
+    """Of calls that do not fit together: the first two gradients that do not, where each rank hands in those that it
+    has; "" if it is something else."""
+    names = [[name for name in _SHAPES if i["gradients"][name] is not None] for i in given]
+    for rank, own in enumerate(names):
+        calls = [e.shape for e in record.select(rank=rank, op="all_reduce") if e.shape in _SHAPES.values()]
+        if calls != [_SHAPES[name] for name in own][: len(calls)]:
+            return ""
+    for rank, own in enumerate(names):
+        for k, (a, b) in enumerate(zip(names[0], own, strict=False)):
+            if a != b:
+                return (
+                    f"each rank averages those gradients that it has, and they meet by position: the {ordinal(k + 1)} "
+                    f"of rank 0 is {a}, of rank {rank} {b}"
+                )
+    return ""
+
+
 _VALUES = Check(on_rank, inputs, expected, cases=_CASES, mistakes=mistakes, payload=payload, may_change_inputs=True)
-CHECK = replace(_VALUES, expected=None, verify=verify)
+CHECK = replace(_VALUES, expected=None, verify=verify, why=why)

@@ -157,7 +157,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     runs += [Run(order=order) for order in ("late", "from 1", "by rank", "plain")]
     runs += [Run(clip=clip) for clip in ("sum", "never", "each", "value", "in loop", "on rank 0", "last divided")]
     runs += [Run(loss=loss) for loss in ("rank 0", "largest", "half")] + [Run(old="kept")]
-    runs += [Run(stop="any"), Run(stop="all"), Run(start="own")]
+    runs += [Run(stop="any"), Run(stop="all"), Run(start="own"), Run(loss="own", stop="mean")]
     found = []
     for run in sorted(runs, key=lambda run: len(_deviations(run))):
         if says := [_SAYS[name] for name in _deviations(run)]:
@@ -171,7 +171,7 @@ def _deviations(run: Run) -> list[str]:
     found = [run.order] * (run.order != "epoch")
     found += ["own clip" if run.clip == "own" else run.clip] * (run.clip != "mean")
     found += [run.old] * (run.old != "gone")
-    found += [run.loss] * (run.loss != "mean") + [run.stop] * (run.stop != "loss")
+    found += [run.loss] * (run.loss != "mean") + [run.stop] * (run.stop not in ("loss", "mean"))
     return found + ["own start"] * (run.start != "rank 0")
 
 

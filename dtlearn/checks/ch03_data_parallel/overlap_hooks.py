@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare
-from dtlearn.runtime.record.event import Event
+from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare, difference
 from dtlearn.runtime.record.record import Record
+
+from ._launches import START_OVER, calls_of, timing
 
 _STEPS = 2
 _ROWS, _WIDTH = 4, 3
@@ -24,8 +25,6 @@ _CASES: dict[str, dict[str, Any]] = {
     "branches, in another order on each rank": {"chained": False, "turn": 1, "buckets": [[5, 4], [3, 0], [2, 1]]},
 }
 _LAYERS = 3
-
-_START_OVER = "what is still missing, and what was launched, must start over in finish()"
 
 
 def inputs(case: Case) -> Given:
@@ -85,7 +84,10 @@ def on_rank(answer: Any, parameters: Any, buckets: Any, order: Any, chained: boo
         again = [len(leaf._post_accumulate_grad_hooks) - 1 for leaf in leaves] != hooks
         grads = [None if leaf.grad is None else leaf.grad.clone() for leaf in leaves]
         notes = {"ready": list(ready), "span": [begun, done], "moved": moved, "again": again, "shared": shared}
-        steps.append({"grads": grads, **notes})
+        counts = {a: v for a, v in getattr(overlap, "__dict__", {}).items() if isinstance(v, list) and v}
+        counts = {a: v for a, v in counts.items() if all(type(i) is int for i in v)}
+        same = [a for a, v in counts.items() if sum(v is other for other in counts.values()) > 1]
+        steps.append({"grads": grads, "one list": same, **notes})
     return steps
 
 
@@ -132,9 +134,8 @@ def _mistakes(case: Case, given: Given) -> list[Mistake]:
         [_named(without)] * len(alone),
     )
     n, buckets, sizes = case.world_size, case.params["buckets"], [p.numel() for p in given[0]["parameters"]]
-    turned = [_through_tensors([step], [buckets], [[b[::-1] for b in buckets]], sizes)[0] for step in right]
     orders = [_in_order_of_arrival(i["order"], buckets) for i in given]
-    mixed = [_through_tensors([a[s] for a in alone], orders, orders, sizes) for s in range(_STEPS)]
+    mixed = [_through_tensors([a[s] for a in alone], orders, sizes) for s in range(_STEPS)]
     divisor = "the sum over the ranks is divided by the number of buckets, 3, and not by the number of ranks"
     found = [
         early,
@@ -142,11 +143,6 @@ def _mistakes(case: Case, given: Given) -> list[Mistake]:
             "DTL-VALUE-PARAMETERS",
             "each .grad holds the parameter: the tensor was made of the parameters, p, and not of their p.grad",
             [_named([given[0]["parameters"]] * _STEPS)] * n,
-        ),
-        Mistake(
-            "DTL-VALUE-MISPAIRED",
-            "the means are copied back in another order than that in which the gradients were put into the tensor",
-            [_named(turned)] * n,
         ),
         Mistake(
             "DTL-VALUE-MISPAIRED",
@@ -164,7 +160,7 @@ def _mistakes(case: Case, given: Given) -> list[Mistake]:
     nothing = "every rank still has its own gradients: finish() must wait, divide and copy the result back into p.grad"
     second = "the first step is right; in the second every rank keeps its own gradients"
     repeated = "the first step is right; the second has the gradients of the first"
-    counts = _START_OVER
+    counts = START_OVER
     return [
         *found,
         Mistake("DTL-VALUE-FACTOR", summed, [_named([[g * n for g in step] for step in right])] * n),
@@ -181,16 +177,16 @@ def _in_order_of_arrival(order: list[int], buckets: list[list[int]]) -> list[lis
 
 
 def _through_tensors(
-    grads: list[list[torch.Tensor]], put: list[list[list[int]]], taken: list[list[list[int]]], sizes: list[int]
+    grads: list[list[torch.Tensor]], orders: list[list[list[int]]], sizes: list[int]
 ) -> list[list[torch.Tensor]]:
-    """What each rank has of a step's gradients when it puts them into a bucket's tensor in one order, and takes the
-    means out of it in another. `put` and `taken`: by rank, the buckets."""
+    """What each rank has of a step's gradients when it puts them into a bucket's tensor in an order of its own, and
+    takes the means out of it in the same. `orders`: by rank, the buckets."""
     after = [list(own) for own in grads]
-    for k in range(len(put[0])):
+    for k in range(len(orders[0])):
         flat = _mean(
-            [torch.cat([own[p].flatten() for p in buckets[k]]) for own, buckets in zip(grads, put, strict=True)]
+            [torch.cat([own[p].flatten() for p in buckets[k]]) for own, buckets in zip(grads, orders, strict=True)]
         )
-        for own, buckets in zip(after, taken, strict=True):
+        for own, buckets in zip(after, orders, strict=True):
             for p, part in zip(buckets[k], flat.split([sizes[p] for p in buckets[k]]), strict=True):
                 own[p] = part.view_as(own[p])
     return after
@@ -211,96 +207,38 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     if not alone and not record.incomplete:
         for rank, steps in enumerate(got):
             for number, step in enumerate(steps):
-                if found := _timing(rank, number, step, _calls(record, rank, steps, number), case.params["buckets"]):
+                if found := timing(rank, number, step, calls_of(record, rank, steps, number), case.params["buckets"]):
                     return found
     found = compare(_GRADS, case, given, _right(case, given), [_named([s["grads"] for s in steps]) for steps in got])
     if found and any(step["again"] for step in got[found.rank or 0]):
         text = "there are more hooks after a step than before it: they stay where they are, so register them once; "
         return Finding("DTL-RULE-SCHEDULE", f"{text}else each gradient is counted several times", found.rank)
+    if found and found.code in ("DTL-VALUE", "DTL-VALUE-PERMUTED", "DTL-VALUE-ONE-RANK"):
+        return _misplaced(case, given, got) or found
     return found
 
 
-def _calls(record: Record, rank: int, steps: Any, number: int) -> list[Event]:
-    """All-reduces of a rank in that step."""
-    begun = steps[number]["span"][0]
-    ended = steps[number + 1]["span"][0] if number + 1 < len(steps) else float("inf")
-    return [e for e in record.select(rank=rank, op="all_reduce") if begun <= e.start_ns < ended]
-
-
-def _timing(rank: int, number: int, step: Any, calls: list[Event], buckets: list[list[int]]) -> Finding | None:
-    """Whether each bucket was launched in the hook of the last gradient that it had to wait for."""
-    done, arrivals = step["span"][1], [p for p, _ in step["ready"]]
-    late = [c for c in calls if c.start_ns >= done]
-    when = f"in step {number + 1}" if number else "in the first step"
-    if late and len(late) == len(calls):
-        text = f"rank {rank} launched nothing while backward ran: its all-reduces came after it, so nothing overlaps"
-        return _schedule(text, rank, late[0])
-    blocking = next((c for c in calls if not c.asynchronous), None)
-    if blocking:
-        text = f"line {blocking.line} of rank {rank} waits for each all-reduce in the hook, and backward stands still; "
-        return _schedule(f"{text}async_op=True returns at once", rank, blocking)
-    waited = next((c for c in calls if c.wait_ns is not None and c.wait_ns < done), None)
-    if waited:
-        text = f"rank {rank} calls wait() in the hook, and backward stands still until then: wait in finish()"
-        return _schedule(text, rank, waited)
-    if len(calls) > len(buckets):
-        text = f"rank {rank} made {len(calls)} all-reduces for {len(buckets)} buckets {when}; one each: put the "
-        text += "gradients of a bucket into one tensor"
-        return Finding("DTL-RULE-MESSAGES", text, rank, calls[0].line or None)
-    if len(calls) < len(buckets) and step["shared"]:
-        name = step["shared"][0]
-        text = f"rank {rank} launched {len(calls)} of {len(buckets)} buckets {when}: all hooks share {name}, "
-        text += (
-            f"and see its last value. A function reads it when it runs: bind it, as in `lambda p, {name}={name}: ...`"
-        )
-        return Finding("DTL-RULE-LATE-BINDING", text, rank)
-    if len(calls) < len(buckets):
-        text = f"rank {rank} launched {len(calls)} of {len(buckets)} buckets {when}"
-        if number and not calls:
-            text += f", after all in the first: {_START_OVER}"
-        complete = _complete(arrivals, buckets)
-        if (k := next((k for k in range(1, len(buckets)) if complete[k] < complete[k - 1]), None)) and calls:
-            text += f": bucket {k}, complete before bucket {k - 1}, had to wait for it and was never launched; after "
-            text += "each launch the next bucket may be complete as well"
-        return Finding("DTL-RULE-MESSAGES", text, rank)
-    return _places(rank, [_during(c, step["ready"]) for c in calls], arrivals, calls, buckets)
-
-
-def _during(call: Event, ready: list[list[int]]) -> int:
-    """Number of the gradient, in order of arrival, in whose hook the call was made."""
-    return next((k for k, (_, at) in enumerate(ready) if call.start_ns <= at), len(ready))
-
-
-def _complete(arrivals: list[int], buckets: list[list[int]]) -> list[int]:
-    """Of each bucket, the number of the gradient, in order of arrival, that completes it."""
-    return [max(arrivals.index(p) for p in bucket) for bucket in buckets]
-
-
-def _places(
-    rank: int, made: list[int], arrivals: list[int], calls: list[Event], buckets: list[list[int]]
-) -> Finding | None:
-    """The k-th call is bucket k's: it belongs to the hook in which that bucket and all before it became complete."""
-    complete = _complete(arrivals, buckets)
-    right = [max(complete[: k + 1]) for k in range(len(buckets))]
-    if made == right:
-        return None
-    if made == sorted(complete):
-        order = ", ".join(str(b) for b in sorted(range(len(buckets)), key=lambda b: complete[b]))
-        text = f"rank {rank} launched the buckets as they became ready ({order}); other ranks have another order, and "
-        text += "the sums mix different buckets: keep to the order of the list"
-        return _schedule(text, rank, calls[0])
-    k = next(k for k, (a, b) in enumerate(zip(made, right, strict=True)) if a != b)
-    there = sum(p in buckets[k] for p in arrivals[: made[k] + 1])
-    if made[k] < right[k]:
-        text = f"rank {rank} launched bucket {k} when {there} of its {len(buckets[k])} gradients was there; the last "
-        return _schedule(f"{text}one completes it", rank, calls[k])
-    text = f"rank {rank} could have launched bucket {k} at gradient {right[k] + 1} of {len(arrivals)}, and did so "
-    where = f"at gradient {made[k] + 1}" if made[k] < len(arrivals) else "after the last"
-    return _schedule(f"{text}{where}: that time is lost", rank, calls[k])
-
-
-def _schedule(text: str, rank: int, call: Event) -> Finding:
-    return Finding("DTL-RULE-SCHEDULE", text, rank, call.line or None)
+def _misplaced(case: Case, given: Given, got: list[Any]) -> Finding | None:
+    """Of means that are other parts of their bucket's tensor than their own: which parts."""
+    for rank, steps in enumerate(got):
+        for step, right in zip(steps, _means(given), strict=True):
+            for k, bucket in enumerate(case.params["buckets"]):
+                flat, own = torch.cat([right[p].flatten() for p in bucket]), 0
+                wrong = []
+                for p in bucket:
+                    size = right[p].numel()
+                    parts = [flat[i : i + size].view_as(right[p]) for i in range(len(flat) - size + 1)]
+                    held = [i for i, part in enumerate(parts) if not difference(part, step["grads"][p], 1e-4, 1e-5)]
+                    if held and own not in held:
+                        text = (
+                            f"the .grad of parameter {p} holds elements {held[0]} to {held[0] + size - 1}, and its own "
+                        )
+                        wrong.append(f"{text}are {own} to {own + size - 1}")
+                    own += size
+                if wrong:
+                    text = f"of the tensor of bucket {k}, {bucket}, {'; '.join(wrong)}. Each p takes its own p.numel() "
+                    return Finding("DTL-VALUE-MISPAIRED", f"{text}elements back, in the order they were put in", rank)
+    return None
 
 
 def rule(case: Case, given: Given, record: Record) -> Finding | None:

@@ -134,6 +134,10 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         add("DTL-VALUE-FIRST-CAP", f"{text}all-reduce begins late", *both(first_bucket_cap=cap))
         text = f"every bucket has the small cap, {first_cap:,}: it is for the first one only, then it is {cap:,}"
         add("DTL-VALUE-FIRST-CAP", text, *both(bucket_cap=first_cap))
+    if 0 < (rest := cap - first_cap) < cap:
+        text = f"a bucket is closed at {rest:,} bytes, as if its cap were bucket_cap - first_bucket_cap: all buckets "
+        text += f"after the first have the whole bucket_cap, {cap:,}"
+        add("DTL-VALUE-CAP", text, *both(second_cap=rest), *both(bucket_cap=rest))
     every = list(reversed(range(n)))
     ends = f"its all-reduce can only begin when backward has ended; the caps, {first_cap:,} and {cap:,}, are in bytes"
     add(

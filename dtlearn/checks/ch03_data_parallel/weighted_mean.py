@@ -99,12 +99,13 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         )
         text += f"have {listed} tokens, {total} together"
         add("DTL-VALUE-COUNT", text, scaled(lambda count: n / (total + n - users)))
-    elif n != 2:
+    if n != 2 != users:
         text = f"the loss is multiplied by 2, and there {'are' if n > 1 else 'is'} {n} rank{'s' * (n > 1)}: ask "
         add("DTL-VALUE-HARD-CODED", f"{text}dist.get_world_size()", scaled(lambda count: 2 / total))
     if 1 < users < n:
         text = f"the loss is multiplied by {users}: so many ranks have tokens, but DDP divides by all {n} ranks"
-        add("DTL-VALUE-USERS", text, scaled(lambda count: users / total))
+        # A fixed 2 gives the same where two ranks have tokens: other cases tell them apart.
+        add("DTL-VALUE-USERS" if users != 2 else "DTL-VALUE", text, scaled(lambda count: users / total))
     for times in () if alone else (1, n):
         add(
             "DTL-VALUE-COUNT",

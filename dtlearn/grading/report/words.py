@@ -91,17 +91,15 @@ def where(result: Result) -> str:
 
 def other_faults(verdict: Verdict) -> str:
     """The faults besides the one that is shown: the cases with its code, and of each other code the first, with what
-    it says; "" if there are none."""
+    it says; "" if there are none. Where the one shown names a mistake, plain wrong values count as the same."""
     shown = verdict.first_fault
     rest = [r for r in verdict.results if r.state not in ("passed", "skipped") and r is not shown]
-    same = [where(r) for r in rest if r.code == verdict.code]
+    alike = (verdict.code, "DTL-VALUE", "DTL-WS") if shown and shown.is_specific else (verdict.code,)
+    same = [where(r) for r in rest if r.code in alike]
     more = f", and {len(same) - 4} more" if len(same) > 4 else ""
     parts = [f"Also wrong: {'; '.join(same[:4])}{more}."] if same else []
-    others: dict[str, Result] = {}
-    for result in rest:
-        if result.code != verdict.code:
-            others.setdefault(result.code, result)
-    for code, result in list(others.items())[:3]:
+    for code in list(dict.fromkeys(r.code for r in rest if r.code not in alike))[:3]:
+        result = next(r for r in rest if r.code == code)
         said = f": {result.headline}" if result.headline else ""
         parts.append(f"And another fault, {where(result)} [{code}]{said}.")
     return " ".join(parts)

@@ -160,7 +160,9 @@ def test_a_hang_names_the_line_in_the_learners_file():
     assert result.headline.startswith("they differ")
 
 
-@pytest.mark.parametrize(("code", "adds"), [("DTL-P2P-UNMATCHED", True), ("DTL-COLL-ORDER", False)])
+@pytest.mark.parametrize(
+    ("code", "adds"), [("DTL-P2P-UNMATCHED", True), ("DTL-COLL-SHAPE", True), ("DTL-COLL-ORDER", False)]
+)
 def test_a_check_adds_what_it_knows_of_a_run_that_did_not_end_well(code, adds):
     asked = []
 

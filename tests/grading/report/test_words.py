@@ -44,6 +44,17 @@ def test_a_second_mistake_is_told_beside_the_first(verdicts):
     assert text in " ".join(console(verdict).split()) and text in html(verdict)
 
 
+def test_plain_wrong_values_count_as_the_mistake_that_is_named(verdicts):
+    named = Result("uneven", 2, "failed", "DTL-VALUE-COUNT", "multiplied by the count")
+    plain = replace(named, world_size=1, code="DTL-VALUE", headline="the result should be 3; it is 9")
+    lucky = replace(named, case="empty", code="DTL-WS", headline="right with 2 ranks, wrong with 1: it is 9")
+    verdict = replace(verdicts["value"], results=(plain, named, lucky))
+    assert words.other_faults(verdict) == "Also wrong: uneven, 1 rank; empty, 2 ranks."
+    raised = replace(named, code="DTL-RAISED", headline="rank 0 raised ValueError")  # does not name one
+    said = "And another fault, uneven, 1 rank [DTL-VALUE]: the result should be 3; it is 9."
+    assert words.other_faults(replace(verdict, results=(raised, plain))) == said
+
+
 def test_report_lines_have_what_a_maintainer_needs(verdicts):
     text = "\n".join(words.report_lines(verdicts["error"]))
     for needed in ("ch03.average_gradients", "20261120", "torch 2.13.0", "DTL-GRADER", "judge.py", "uneven parts"):
