@@ -6,6 +6,8 @@ import torch
 from dtlearn.checks.ch02_collectives._between_nodes import across_too_early, most_bytes_between
 from dtlearn.checks.ch02_collectives._messages import no_narrower
 from dtlearn.checks.ch02_collectives.broadcast import why
+from dtlearn.checks.ch02_collectives.hierarchical_all_reduce import _CASES
+from dtlearn.checks.ch02_collectives.hierarchical_all_reduce import why as why_of_the_nodes
 from dtlearn.grading.check import Case
 from tests.grading.scripts import record
 
@@ -47,7 +49,12 @@ def test_messages_with_fewer_digits_than_what_was_given_are_named():
         (0, ("s1 s2", "r0", "r0"), ""),
         (1, ("s1", "s0", ""), "rank 0 sends before it has received anything, and the root is rank 1"),
         (1, ("r1", "r0", "r0"), "rank 1 is the root, and receives"),
-        (0, ("s1", "r0", "j1"), "rank 1 keeps what it received, and passes it on to nobody"),
+        (
+            0,
+            ("s1", "r0", "j1"),
+            "rank 1 keeps what it received, and passes it on to nobody: has it ended after its recv "
+            "(a return or break there), or does only the root send?",
+        ),
         (0, ("s1 s2", "r0", "j1"), ""),  # it waits for the wrong rank
         (0, ("", "j0", "j1"), ""),  # rank 1 has nothing to pass on
     ],
@@ -59,3 +66,28 @@ def test_of_a_broadcast_that_hangs_the_first_calls_are_looked_at(root, scripts, 
 def test_what_leaves_a_node_of_one_rank_is_never_too_early():
     assert "rank 0 goes to rank 2" in across_too_early(4, 2, record("s2", "r3", "r0", "s1"))
     assert across_too_early(4, 1, record("s2", "r3", "r0", "s1")) == ""
+
+
+@pytest.mark.parametrize(
+    ("size", "scripts", "said"),
+    [
+        (2, ("r1 i1", "s0", "s1", "s1"), "rank 2 takes rank 1, the number of its node, as its leader"),
+        (3, ("r1", "s0", "s0", "s1", "s1", "s1"), "rank 3 takes rank 1, the number of its node, as its leader"),
+        (2, ("s3", "s0", "s1", "s2"), "the first message of rank 0 goes to rank 3"),  # a ring
+        (2, ("r1", "s0", "s1", "r2"), "the first message of rank 2 goes to rank 1"),  # rank 3 has not sent
+        (3, ("i1", "i0", "i3", "i2", "i5", "i4"), "ranks 2 and 3 are treated as one node"),
+        (2, ("i1", "i2", "i0", "i4", "i5", "i3"), "ranks 0-2 are treated as one node"),
+        (3, ("i3", "i4", "i5", "i0", "i1", "i2"), "the first message of rank 0 goes to rank 3"),  # nodes and places
+    ],
+)
+def test_first_messages_tell_what_was_taken_for_a_leader_or_for_a_node(size, scripts, said):
+    assert across_too_early(len(scripts), size, record(*scripts)).startswith(said)
+
+
+def test_too_few_chunks_are_named_while_nothing_was_sent():
+    def why_in(world_size, *scripts):
+        case = Case("a case", world_size, seed=1, params=_CASES["nodes of two or three"])
+        return why_of_the_nodes(case, [], record(*scripts))
+
+    assert "(2; if x is cut into 1, the number of nodes, an index is out of range)" in why_in(2, "", "")
+    assert "index" not in why_in(2, "i1", "") + why_in(4, "", "", "", "")

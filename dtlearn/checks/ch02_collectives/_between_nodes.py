@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from dtlearn.grading import Case, Finding, Given, Rule
 from dtlearn.runtime.record.record import Record
+from dtlearn.runtime.words import ranks_text
 
 
 def most_bytes_between(unit: Callable[[Case], int], limit: Callable[[Case, Given], float]) -> Rule:
@@ -51,10 +52,25 @@ def _why(n: int, size: int, record: Record) -> str:
 
 
 def across_too_early(n: int, size: int, record: Record) -> str:
-    """A rank whose first message goes to another node, with nodes of several ranks; "" if there is none."""
+    """A rank whose first message goes to another node, with nodes of several ranks; "" if there is none.
+
+    If all ranks have sent, their first messages tell which ranks were taken for leaders, or for a node.
+    """
+    first = {e.rank: e.peer for e in reversed(record.events) if e.sends and e.peer is not None}
     for rank in range(n if size > 1 else 0):
-        to = next((e.peer for e in record.select(rank=rank) if e.sends and e.peer is not None), rank)
+        to = first.get(rank, rank)
         if to // size != rank // size:
+            if all(first.get(r) == r // size for r in range(1, n)):
+                own = rank // size * size
+                return (
+                    f"rank {rank} takes rank {to}, the number of its node, as its leader; the first rank of its node "
+                    f"is rank {own}: {rank} // {size} * {size}"
+                )
+            nodes = n // size  # if ranks_per_node is taken for it, it is the ranks of a node
+            if len(first) == n and all(first[r] // nodes == r // nodes for r in first):
+                begin = rank // nodes * nodes
+                group = ranks_text(list(range(begin, begin + nodes)))
+                return f"{group} are treated as one node: is ranks_per_node taken for the number of nodes?"
             return (
                 f"the first message of rank {rank} goes to rank {to}, in another node, before its node has added "
                 f"anything up; the reduce-scatter inside the node comes first, and the node of rank r is r // {size}"

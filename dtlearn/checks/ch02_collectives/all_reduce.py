@@ -81,7 +81,8 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         )
         add(
             "DTL-VALUE-TWICE",
-            "summands count twice: the all-gather adds what it receives; a complete chunk has to replace what is there",
+            "summands count twice: the all-gather adds what it receives; a complete chunk has to replace what is there "
+            "(or: in one loop over both phases, only the first N - 1 steps may add)",
             travel(reduced, ranks, n - 1, own, adds=True),
         )
         for shift in (-1, 1):

@@ -77,7 +77,8 @@ def why(case: Case, given: Given, record: Record) -> str:
     keepers = {e.rank for e in record if e.is_p2p and e.end_ns is not None} - senders
     for event in record:
         if event.peer in keepers and event.end_ns is None and event.rank not in sent_to:
-            return f"rank {event.peer} keeps what it received, and passes it on to nobody"
+            keeps = f"rank {event.peer} keeps what it received, and passes it on to nobody: has it ended after its recv"
+            return f"{keeps} (a return or break there), or does only the root send?"
     return ""
 
 

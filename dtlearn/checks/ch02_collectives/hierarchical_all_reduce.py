@@ -228,8 +228,11 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that did not end well: a message that crosses too early, or else what the cuts have to be."""
-    pieces = f"{_sizes(case)}; x has a chunk for each rank of a node, and a chunk has a piece for each node"
-    return across_too_early(case.world_size, _node_size(case), record) or pieces
+    size, num_nodes = _node_size(case), case.world_size // _node_size(case)
+    few = f" ({size}; if x is cut into {num_nodes}, the number of nodes, an index is out of range)"
+    few = few if num_nodes < size and not any(e.sends for e in record) else ""
+    pieces = f"{_sizes(case)}; x has a chunk for each rank of a node{few}, and a chunk has a piece for each node"
+    return across_too_early(case.world_size, size, record) or pieces
 
 
 def _sizes(case: Case) -> str:

@@ -85,12 +85,12 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     ]
     if all(p.shape == given[0]["parts"][0].shape for p in given[0]["parts"]):
         begun = [given[(r + 1) % n]["parts"] for r in ranks]
+        summed = "what arrived was added to what was just sent; add parts[...] to what arrived: "
         found.append(
             Mistake(
                 "DTL-VALUE-WRONG-PART",
-                "every rank added the part that it had just sent on (rank 0: part "
-                f"{n - 1}), not the same part as the partial sum that came (rank 0: part {(n - 2) % n}); add "
-                "parts[...] to what arrived, and not what arrived to what was sent",
+                f"{summed if n == 2 else ''}every rank added the part that it had just sent on (rank 0: part {n - 1}), "
+                f"not the same part as the partial sum that came (rank 0: part {(n - 2) % n})",
                 [begun[r][r] + _sum(given, (r + 1) % n, without=(r + 1) % n) for r in ranks],
             )
         )

@@ -155,7 +155,7 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
         if first.type == "BadResult":  # the grader's own exception: nothing of it is in the learner's code
             text = f"{_who(error.failures)} returned no plain data: {said}"
             return "failed", Finding("DTL-RESULT", text, first.rank), []
-        advice = _FEWER if first.type == "IndexError" else ""
+        advice = _FEWER if first.type == "IndexError" and re.search(r"\bchunk\(", answer.source) else ""
         advice = _ARGUMENTS if "incompatible function arguments" in first.message else advice
         advice = _IN_PLACE if "NoneType" in first.message else advice
         return "failed", Finding(first.code, text.rstrip(": ") + where, first.rank, line, advice), lines[1:]
@@ -195,10 +195,8 @@ def _who(failures: Sequence[Failure]) -> str:
     from ...runtime.words import ranks_text
 
     first = failures[0]
-    same = [
-        f for f in failures if (f.kind, f.type, _plain(f.message)) == (first.kind, first.type, _plain(first.message))
-    ]
-    return ranks_text([f.rank for f in same])
+    key = (first.kind, first.type, _plain(first.message))
+    return ranks_text([f.rank for f in failures if (f.kind, f.type, _plain(f.message)) == key])
 
 
 def _plain(message: str) -> str:

@@ -28,6 +28,7 @@ _RECEIVES = {op: operation.result for op, operation in OPERATIONS.items() if ope
 _SENDS = "isend"
 _OTHERS = ("send", "barrier")
 UNWRITTEN = -99  # poison of whole numbers, which have no NaN
+_receiving: dict[int, bool] = {}  # address of a tensor, of each irecv after its last isend -> not yet waited for
 
 
 class ChangedWhileSent(RuntimeError):
@@ -51,10 +52,8 @@ def applied(poison: bool, delays: float, seed: int) -> Iterator[None]:
         if poison and op not in _OTHERS:
             made = _guarded(original) if op == _SENDS else _poisoned(op, original)
         made = _delayed(made, delays, hurdle) if delays else made
-        if made is original:
-            continue
         for module in (distributed_c10d, dist):
-            if getattr(module, op, None) is original:
+            if made is not original and getattr(module, op, None) is original:
                 kept.append((module, op, original))
                 setattr(module, op, made)
     for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")) if poison else ():
@@ -100,6 +99,7 @@ def _poisoned(op: str, call: Callable[..., Any]) -> Callable[..., Any]:
             return None
         for tensor in tensors:
             _spoil(tensor)
+            _receiving[tensor.data_ptr()] = True
         return _PoisonedWork(work, tensors, private)
 
     return _hidden(poisoned)
@@ -131,13 +131,12 @@ def _guarded(call: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(*args: Any, **kwargs: Any) -> Any:
         try:
             tensor = signature.bind(*args, **kwargs).arguments["tensor"]
-        except TypeError:
+            kept = tensor.detach().clone()
+        except (TypeError, AttributeError):  # what is no tensor, the call itself refuses
             return call(*args, **kwargs)
-        if not isinstance(tensor, torch.Tensor):
-            return call(*args, **kwargs)
-        kept = tensor.detach().clone()
+        early = _receiving.pop(tensor.data_ptr(), False)
         work = call(*args, **kwargs)
-        return None if work is None else _GuardedWork(work, [tensor], [kept])
+        return None if work is None else _GuardedWork(work, [tensor], [kept], early)
 
     return _hidden(guarded)
 
@@ -150,8 +149,8 @@ def _hidden(function: Any) -> Callable[..., Any]:
 class _Work:
     """A Work that does something with its tensors, and with what was kept of them, when it was waited for."""
 
-    def __init__(self, work: Any, tensors: list[Any], kept: list[Any]) -> None:
-        self._work, self._tensors, self._kept = work, tensors, kept
+    def __init__(self, work: Any, tensors: list[Any], kept: list[Any], early: bool = False) -> None:
+        self._work, self._tensors, self._kept, self._early = work, tensors, kept, early
 
     def wait(self, *args: Any, **kwargs: Any) -> Any:
         result = self._work.wait(*args, **kwargs)
@@ -181,16 +180,17 @@ class _PoisonedWork(_Work):
         with torch.no_grad():
             for tensor, value in zip(self._tensors, kept, strict=False):
                 tensor.copy_(value)
+                _receiving[tensor.data_ptr()] = False
 
 
 class _GuardedWork(_Work):
     """An isend whose tensor must be what it was."""
 
     def _waited(self) -> None:
-        if not all(
-            torch.equal(_bits(tensor), _bits(kept)) for tensor, kept in zip(self._tensors, self._kept, strict=True)
-        ):
-            raise ChangedWhileSent("changed the tensor of an isend before its wait(): what arrives is up to chance")
+        if not torch.equal(_bits(self._tensors[0]), _bits(self._kept[0])):
+            late = "chance; a receive overwrote it" if self._tensors[0].data_ptr() in _receiving else "chance"
+            how = "chance; it was sent before the wait() of the irecv that fills it" if self._early else late
+            raise ChangedWhileSent(f"changed the tensor of an isend before its wait(): what arrives is up to {how}")
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

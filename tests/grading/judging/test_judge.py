@@ -30,9 +30,9 @@ def sent(*results, changed=()) -> list[bytes | None]:
     return [plain_values.dump({"value": value, "changed": list(changed)}) for value in results]
 
 
-def judged(returned=None, error=None, record=None, **options):
+def judged(returned=None, error=None, record=None, answer=ANSWER, **options):
     evidence = Evidence(returned or [None, None], error, record or Record(2))
-    return judge(check_with(**options), CASE, GIVEN, evidence, ANSWER, "ch01.mean")
+    return judge(check_with(**options), CASE, GIVEN, evidence, answer, "ch01.mean")
 
 
 def event(op="all_reduce", file=FILE, rank=0, seq=0, nbytes=8):
@@ -114,8 +114,8 @@ def test_what_is_counted_is_for_one_call_of_the_answer():
     assert (result.messages, result.bytes) == (4, 28)
 
 
-def failed(*failures: Failure):
-    return judged(sent(RIGHT, RIGHT), error=RankError("head\nmore", tuple(failures)))
+def failed(*failures: Failure, answer=ANSWER):
+    return judged(sent(RIGHT, RIGHT), error=RankError("head\nmore", tuple(failures)), answer=answer)
 
 
 def test_a_failure_outweighs_right_values():
@@ -178,9 +178,11 @@ def test_a_check_adds_what_it_knows_of_a_run_that_did_not_end_well(code, adds):
     assert judged(error=error, record=record, why=lambda case, given, record: "").headline == "they differ"
 
 
-def test_an_index_that_is_out_of_range_has_a_hint():
-    assert "chunk(n) may give fewer" in failed(Failure(0, "raised", "IndexError", "tuple index out of range")).advice
-    assert not failed(Failure(0, "raised", "ValueError", "no")).advice
+def test_an_index_that_is_out_of_range_has_a_hint_where_chunk_is_called():
+    beyond, other = (Failure(0, "raised", error, "tuple index out of range") for error in ("IndexError", "ValueError"))
+    chunks, splits = (Answer(f"parts = x.{call}(4)", FILE, "mean") for call in ("chunk", "tensor_split"))
+    assert "chunk(n) may give fewer" in failed(beyond, answer=chunks).advice
+    assert not failed(beyond, answer=splits).advice and not failed(other, answer=chunks).advice
 
 
 def test_a_time_out_names_the_rank_that_runs():

@@ -21,6 +21,8 @@ def pass_on(x):
     return theirs
 """
 SAME_BUFFER = RIGHT.replace("theirs = torch.empty_like(x)", "x = theirs = x.clone()")
+UNFILLED = RIGHT.replace("isend(x,", "isend(theirs if rank else x,").replace("dist.recv", "came.wait()  # dist.recv")
+UNFILLED = UNFILLED.replace("    sending = ", "    came = dist.irecv(theirs, (rank - 1) % size)\n    sending = ")
 ADDED_EARLY = RIGHT.replace("    sending.wait()", "    x += 1\n    sending.wait()\n    x -= 1")
 
 
@@ -46,8 +48,17 @@ def test_waiting_before_the_tensor_is_changed_passes():
     assert judged(RIGHT.replace("torch.empty_like(x)", "torch.full_like(x, float('nan'))")).passed
 
 
-@pytest.mark.parametrize("source", [SAME_BUFFER, ADDED_EARLY], ids=["one buffer for both", "added before wait"])
-def test_a_tensor_changed_while_it_is_sent_is_named(source):
+@pytest.mark.parametrize(
+    ("source", "how"),
+    [
+        (SAME_BUFFER, "chance; a receive overwrote it, line"),
+        (UNFILLED, "chance; it was sent before the wait() of the irecv that fills it, line"),
+        (ADDED_EARLY, "chance, line"),
+    ],
+    ids=["one buffer for both", "sent before it is filled", "added before wait"],
+)
+def test_a_tensor_changed_while_it_is_sent_is_named(source, how):
     found = judged(source).first_fault
     assert found.code == "DTL-ASYNC-REUSE" and "changed the tensor of an isend before its wait()" in found.headline
+    assert how in found.headline
     assert source.splitlines()[found.line - 1].strip() == "sending.wait()"
