@@ -47,6 +47,20 @@ def shard_indices(n, num_replicas, rank, *, shuffle=True, **more):
 def weighted_mean(loss_sum, count):
     return data_parallel.samples.token_mean.global_mean(loss_sum, count)
 """,
+    "ch07.format_limits": """\
+def format_limits(exponent_bits, mantissa_bits, *, has_infinity=True):
+    fmt = mixed_precision.Format("made up", exponent_bits, mantissa_bits, has_infinity=has_infinity)
+    return {key: getattr(fmt, key) for key in ("largest", "smallest_normal", "smallest_subnormal", "epsilon")}
+""",
+    "ch07.round_to_bf16": """\
+def round_to_bf16(x):
+    return mixed_precision.round_to_nearest_even(x, mixed_precision.BF16)
+""",
+    "ch07.master_weights": """\
+def master_weights(parameters, optimizer_class, **options):
+    return mixed_precision.MasterWeights(parameters, optimizer_class, **options)
+""",
+    "ch07.loss_scaler": "def loss_scaler(**options):\n    return mixed_precision.GradScaler(**options)\n",
 }
 NAIVE = {
     "ch02.broadcast": (
@@ -62,7 +76,7 @@ def judged(id, source):
     head = "import torch\nimport torch.distributed as dist\nfrom dtlearn import collectives\n"
     head += "import dtlearn.data_parallel.buckets\n"
     head += "import dtlearn.data_parallel.samples.sampler, dtlearn.data_parallel.samples.token_mean\n"
-    head += "from dtlearn import data_parallel\n\n\n"
+    head += "from dtlearn import data_parallel, mixed_precision\n\n\n"
     answer = Answer(head + source, "exercises/answer.py", exercise.name)
     check = replace(find_check(COURSE, exercise), reads=())  # a learner may not hand them in
     return grade(exercise, check, answer, seed=2, world_sizes=[4])
