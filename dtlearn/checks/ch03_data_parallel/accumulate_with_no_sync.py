@@ -10,6 +10,8 @@ from torch.nn.functional import mse_loss
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare
 from dtlearn.runtime.record.record import Record
 
+from ..passes import find_wrong_passes
+
 _UPDATES = 2
 _ROWS = 5  # no world size, so that a division by one is not taken for one by the other
 _OLD = 7.0  # what `on_rank` leaves in every gradient, as from an earlier step
@@ -179,7 +181,12 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     k = case.params["k"]
     for rank, notes in enumerate(got):
         for note in notes:
-            if found := _passes(rank, k, note):
+            if note["moved"]:
+                text = (
+                    f"rank {rank} changed {note['moved'][0]}, a parameter: the optimizer step comes later, and is not "
+                )
+                return Finding("DTL-VALUE-PARAMETERS", f"{text}yours", rank)
+            if found := find_wrong_passes(rank, k, note["forward"], note["backward"], note["inner"]):
                 return found
     named = [{f"update {u + 1}": note["grads"] for u, note in enumerate(notes)} for notes in got]
     found = compare(_GRADS, case, given, _right(case, given), named)
@@ -188,35 +195,6 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         text += "condition, or the divisor, contain a fixed number? Use len(micro_batches)"
         return Finding("DTL-VALUE-NO-SYNC", text, found.rank)
     return found
-
-
-def _passes(rank: int, k: int, note: dict[str, Any]) -> Finding | None:
-    """Whether there are the passes of each micro-batch, and which of them lead to communication."""
-    forward, backward = note["forward"], note["backward"]
-    if note["moved"]:
-        text = f"rank {rank} changed {note['moved'][0]}, a parameter: the optimizer step comes later, and is not yours"
-        return Finding("DTL-VALUE-PARAMETERS", text, rank)
-    if len(forward) != k or note["inner"] != k:
-        text = f"rank {rank} called the model {len(forward)} times for {k} micro-batch{'es' * (k > 1)}; "
-        at_once = "all of them at once need the memory that they were cut up to save"
-        why = at_once if len(forward) < k else "each belongs into one forward pass"
-        if note["inner"] > len(forward):
-            why = "call `model` itself: past it, as with model.module, DDP cannot prepare the backward pass"
-        return Finding("DTL-RULE-PASSES", f"{text}{why}", rank)
-    if len(backward) < k:
-        text = f"rank {rank} made {len(backward)} backward pass{'es' * (len(backward) != 1)} for {k} micro-batches: so "
-        text += "all are kept at once, in the memory that they were cut up to save"
-        return Finding("DTL-RULE-PASSES", text, rank)
-    if forward == [False] * (k - 1) + [True] or not any(forward):  # by hand: the values tell
-        return None
-    if all(forward) and not all(backward):
-        text = "the backward pass is within no_sync(), the forward pass is not: DDP decides in the forward pass, so "
-        return Finding("DTL-RULE-MESSAGES", f"{text}all {k} backward passes reduced the gradients", rank)
-    if all(forward):
-        text = f"all {k} backward passes reduced the gradients, {k}x the bytes: all but the last belong "
-        text += "in a block `with model.no_sync():`; calling model.no_sync() without `with` does nothing"
-        return Finding("DTL-RULE-MESSAGES", text, rank)
-    return None  # the values tell
 
 
 def rule(case: Case, given: Given, record: Record) -> Finding | None:

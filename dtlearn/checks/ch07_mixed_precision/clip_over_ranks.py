@@ -161,7 +161,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 def mistakes(case: Case, given: Given) -> list[Mistake]:
     n, s = case.world_size, _SCALE
-    found = []
+    found: list[Mistake] = []
 
     def add(code: str, text: str, *ways: _Way) -> None:
         found.extend(Mistake(code, text, _play(case, given, way)) for way in ways)

@@ -1,0 +1,16 @@
+# expect: DTL-RAISED
+# says: unscale_() has already been called
+
+from torch.nn.functional import mse_loss
+from torch.nn.utils import clip_grad_norm_
+
+
+def accumulate_with_scaling(model, micro_batches, scaler, optimizer, max_norm):
+    optimizer.zero_grad()
+    for i, (x, y) in enumerate(micro_batches):
+        model.require_backward_grad_sync = i + 1 == len(micro_batches)
+        scaler.scale(mse_loss(model(x), y) / len(micro_batches)).backward()
+        scaler.unscale_(optimizer)
+    clip_grad_norm_(model.parameters(), max_norm)
+    scaler.step(optimizer)
+    scaler.update()
