@@ -1,5 +1,6 @@
 # expect: DTL-ASYNC-REUSE
 # says: rank 1 changed the tensor of an isend
+# says: it was sent before the wait() of the irecv that fills it
 
 import torch.distributed as dist
 

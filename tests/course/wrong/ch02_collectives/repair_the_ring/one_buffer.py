@@ -1,5 +1,6 @@
 # expect: DTL-ASYNC-REUSE
 # says: changed the tensor of an isend before its wait()
+# says: a receive overwrote it
 
 import torch.distributed as dist
 
