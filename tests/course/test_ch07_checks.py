@@ -9,7 +9,7 @@ from dtlearn.checks.ch07_mixed_precision import format_limits, loss_scaler, mast
 from dtlearn.checks.ch07_mixed_precision._wrong_scalers import MISTAKES
 from dtlearn.grading.judging.compare import difference
 
-RANKS = 2
+RANKS = 1
 
 
 def cases(module):
