@@ -113,6 +113,13 @@ def _why(n: int, early: int, late: int, got: list[Any], record: Record) -> str:
         return f"one message passes along the ranks, and rank 0 never hears that it has reached rank {n - 1}"
     if early in deaf:
         return f"{ranks_text(deaf)} never receive{'s' * (len(deaf) == 1)} a message that says so"
+    if late in mute and late in deaf:
+        alone = [rank for rank in deaf if rank in mute]
+        text = f"{ranks_text(alone)} neither send{'s' * (len(alone) == 1)} nor receive{'s' * (len(alone) == 1)}"
+        pair = sorted({early, *hears[early]})
+        if len(pair) == 2 and all(hears[rank] == {*pair} - {rank} for rank in pair):
+            text += f"; {ranks_text(pair)} exchange with each other only"
+        return text
     if late in mute:
         return f"{ranks_text(mute)} never send{'s' * (len(mute) == 1)} a message, so nobody can know"
     came, left = got[early][late]

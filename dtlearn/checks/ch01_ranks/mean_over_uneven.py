@@ -5,11 +5,13 @@ One part is long: whoever sends the numbers themselves then sends far more than 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from dtlearn.grading import Case, Check, Finding, Given, Mistake
+from dtlearn.grading.judging.compare import compare
 from dtlearn.runtime.record.record import Record
 
 # Numbers that each rank holds.
@@ -115,4 +117,17 @@ def no_data(case: Case, given: Given, record: Record) -> Finding | None:
     return None
 
 
-CHECK = Check(on_rank, inputs, expected, cases=_LENGTHS, mistakes=mistakes, rules=[no_data])
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    """Compares. Of a result that is too small by the number of ranks, the record may show which call divided."""
+    found, n = compare(_VALUES, case, given, expected(case, given), got), case.world_size
+    call = next((event for event in record if event.detail.get("reduce_op") == "AVG"), None)
+    small = [value / n for value in expected(case, given)]
+    if found is None or call is None or compare(replace(_VALUES, mistakes=None), case, given, small, got):
+        return found
+    text = f"the result is exactly 1/{n} of the reference on every rank; {n} is the world size"
+    advice = f"Line {call.line} calls {call.op} with ReduceOp.AVG: that divides by the number of ranks."
+    return Finding("DTL-VALUE-FACTOR", text, found.rank, call.line or None, advice)
+
+
+_VALUES = Check(on_rank, inputs, expected, cases=_LENGTHS, mistakes=mistakes, rules=[no_data])
+CHECK = replace(_VALUES, expected=None, verify=verify)

@@ -7,9 +7,10 @@ from typing import Any
 
 from dtlearn.grading import Case, Check, Given, Mistake
 
-# (world size, tp) by rank. In each case the number of groups differs from their size on some rank.
+# (world size, tp) by rank. In each case the number of groups differs from their size on some rank; in the first, one
+# size is odd, and tp is odd there and elsewhere.
 _JOBS: dict[str, dict[str, Any]] = {
-    "tp divides the ranks": {"jobs": [(8, 2), (12, 4), (15, 3), (12, 2)]},
+    "tp divides the ranks": {"jobs": [(8, 2), (12, 4), (15, 3), (18, 3)]},
     "one group of a kind": {"jobs": [(4, 4), (5, 1), (1, 1), (6, 6)]},
     "tp does not divide the ranks": {"jobs": [(8, 3), (7, 2), (10, 4), (2, 3)]},
 }
@@ -28,7 +29,8 @@ def on_rank(answer: Any, size: int, tp: int) -> Any:
         if size % tp == 0 or isinstance(error, NotImplementedError):  # that of the stub
             raise
         return type(error).__name__
-    return "no ValueError" if size % tp else groups
+    returned = "returned" if groups is ValueError or isinstance(groups, ValueError) else "no ValueError"
+    return returned if size % tp else groups
 
 
 def expected(case: Case, given: Given) -> list[Any]:
@@ -118,6 +120,11 @@ def _refused(jobs: list[tuple[int, int]]) -> list[Mistake]:
         if any(raised):
             size, tp = jobs[raised.index(True)]
             text = f"a ValueError was raised, although {size} ranks can be cut into groups of {tp}"
+            accepted = [f"{n} by {t}" for one, (n, t) in zip(raised, jobs, strict=True) if not one]
+            if accepted:
+                text += f"; {', '.join(accepted)} {'was' if len(accepted) == 1 else 'were'} accepted"
+                if all(one == bool(n % 2) for one, (n, _) in zip(raised, jobs, strict=True)):
+                    text += ": is every odd world_size refused? What counts is whether tp divides it"
             values = ["ValueError" if one else _groups(*job) for one, job in zip(raised, jobs, strict=True)]
             found.append(Mistake("DTL-VALUE-REFUSED", text, values))
     return found
@@ -125,7 +132,8 @@ def _refused(jobs: list[tuple[int, int]]) -> list[Mistake]:
 
 def _unchecked(jobs: list[tuple[int, int]]) -> list[Mistake]:
     """A ValueError missing on some ranks; the text is about the first of them."""
-    found = []
+    text = "a ValueError was returned, not raised: write `raise`"
+    found = [Mistake("DTL-VALUE-UNCHECKED", text, ["returned"] * len(jobs))]
     for name in ("AssertionError", "RuntimeError", "IndexError", "TypeError", "Exception"):
         text = f"{'an' if name[0] in 'AEI' else 'a'} {name} where a ValueError is asked"
         if name == "AssertionError":

@@ -6,12 +6,15 @@ one parameter is frozen, as in fine-tuning.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Given, Mistake
+from dtlearn.grading import Case, Check, Finding, Given, Mistake
+from dtlearn.grading.judging.compare import compare
+from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.words import ranks_text
 
 # A small network: weight and bias of a layer, a BatchNorm's parameters and buffers, a last weight.
@@ -167,4 +170,22 @@ def _forgotten(given: Given) -> list[Mistake]:
     return found
 
 
-CHECK = Check(on_rank, inputs, expected, mistakes=mistakes)
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    """Compares. Of tensors that are each rank's own, the record may show that their numbers did arrive."""
+    found = compare(_VALUES, case, given, expected(case, given), got)
+    if found is None or found.code not in ("DTL-VALUE-FORGOTTEN", "DTL-VALUE-STALE", "DTL-VALUE-BUFFERS"):
+        return found
+    first, state = given[0]["state"], got[-1]["state"]
+    own = [tensor for name, tensor in first.items() if not torch.equal(tensor, state[name])]
+    flat, shapes = (sum(tensor.numel() for tensor in own),), [tensor.shape for tensor in first.values()]
+    call = next((e for e in record if e.op == "broadcast" and e.shape == flat and flat not in shapes), None)
+    if call is None:
+        return found
+    text = (
+        f"{found.text}. Line {call.line} broadcasts one tensor of {flat[0]} numbers, as many as these have together: "
+    )
+    return replace(found, text=f"{text}they were never copied back into the model", line=call.line or None)
+
+
+_VALUES = Check(on_rank, inputs, expected, mistakes=mistakes)
+CHECK = replace(_VALUES, expected=None, verify=verify)

@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Given, Mistake, rules
+from dtlearn.grading import Case, Check, Finding, Given, Mistake, rules
+from dtlearn.grading.judging.compare import compare, difference
+from dtlearn.runtime.record.record import Record
 
 from ..own_work import not_new
 
@@ -85,11 +87,44 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     ]
 
 
-CHECK = Check(
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    """Compares. Where only the roots are right, the record may show a reduce."""
+    right, groups = expected(case, given), case.params["groups"][case.world_size]
+    found = compare(_VALUES, case, given, right, got)
+    call = next((event for event in record if event.op == "reduce"), None)
+    if found is None or call is None or found.code not in ("DTL-VALUE", "DTL-VALUE-ONE-RANK"):
+        return found
+    roots = {event.peer for event in record if event.op == "reduce"}
+    has_it = [rank for rank in range(case.world_size) if not difference(right[rank], got[rank], 1e-5, 1e-6)]
+    if not all((rank in roots or len(group) == 1) == (rank in has_it) for group in groups for rank in group):
+        return found
+    group = next(group for group in groups if found.rank in group)
+    text = f"line {call.line} calls reduce: only its dst gets the sum, rank {found.rank} of the group {group} does not"
+    return Finding("DTL-VALUE-ONE-RANK", text, found.rank, call.line or None)
+
+
+def why(case: Case, given: Given, record: Record) -> str:
+    """Of groups that are made in different orders: whether each rank begins with its own."""
+    groups = case.params["groups"][case.world_size]
+    begun: dict[int, list[int]] = {}
+    for event in record.select(op="new_group"):
+        begun.setdefault(event.rank, event.detail.get("ranks") or [])
+    if all(begun[rank] == groups[0] for rank in begun) or any(
+        sorted(ranks) not in map(sorted, groups) or rank not in ranks for rank, ranks in begun.items()
+    ):
+        return ""
+    return (
+        "each rank begins with its own group, or makes no other; every rank has to make all groups, in the order given"
+    )
+
+
+_VALUES = Check(
     on_rank,
     inputs,
     expected,
     cases={name: {"groups": groups} for name, groups in _GROUPS.items()},
     rules=[rules.never(*_OBJECTS, why="Tensors need no pickling.")],
     mistakes=mistakes,
+    why=why,
 )
+CHECK = replace(_VALUES, expected=None, verify=verify)

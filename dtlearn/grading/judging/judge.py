@@ -68,8 +68,8 @@ def _find(
     error = evidence.error
     if error is not None:
         state, finding, lines = _explain(error, answer, exercise_id)
-        why = check.why if finding.code.startswith(("DTL-P2P", "DTL-RAISED", "DTL-COLL-SHAPE")) else None
-        known = why(case, given, of_the_answer(evidence.record)) if why else ""
+        explains = finding.code.startswith(("DTL-P2P", "DTL-RAISED", "DTL-COLL-SHAPE", "DTL-COLL-ORDER"))
+        known = check.why(case, given, of_the_answer(evidence.record)) if check.why and explains else ""
         return state, replace(finding, text=f"{finding.text}: {known}") if known else finding, lines
     got: list[Any] = []
     for rank, data in enumerate(evidence.returned):

@@ -1,5 +1,6 @@
 # expect: DTL-COLL-ORDER
 # says: rank 0 calls new_group with the ranks [0], rank 1 with the ranks [1]
+# says: each rank begins with its own group, or makes no other
 
 import torch.distributed as dist
 
