@@ -17,6 +17,8 @@ from matplotlib.figure import Figure
 
 from dtlearn.data_parallel.measure import Workload, fastest, record_on_rank
 from dtlearn.data_parallel.samples.sampler import EvaluationSampler, shard_indices
+from dtlearn.mixed_precision import BF16, FP16
+from dtlearn.mixed_precision.measure.gradients import gpt_gradients, log2_histogram
 from dtlearn.models.train_digits import train
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksDisagree
@@ -25,6 +27,7 @@ from dtlearn.runtime.rendezvous import record_rendezvous
 from dtlearn.viz import (
     bucket_timeline,
     collective_steps,
+    gradient_histograms,
     rendezvous,
     sample_grid,
     save_svg,
@@ -100,6 +103,14 @@ def buckets() -> Figure:
     return bucket_timeline({names[kind]: fastest(record, kind) for kind in kinds}, title)
 
 
+def gradients() -> Figure:
+    found = gpt_gradients(num_microbatches=64).activations
+    layers = {name: log2_histogram(g) for name, g in found.items() if name.startswith(("blocks.0", "head"))}
+    title = "A loss scale moves the gradients into the range of fp16"
+    label = "gradients of the outputs of linear layers: GPT of 4 blocks, first block and head; 64 x 1,024 tokens"
+    return gradient_histograms(layers, FP16, ranges=(BF16, FP16), title=title, label=label)
+
+
 # Name -> what draws it, and what it shows in words.
 IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
     "ch01_ranks/training_steps": (
@@ -131,6 +142,11 @@ IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
         "Recorded training steps of two ranks on an emulated link of 1 Gb/s: with an all-reduce for each parameter "
         "after backward, both ranks wait for all of them; with buckets of 4 MiB, many all-reduces go on while "
         "backward computes, and only the last ones are waited for.",
+    ),
+    "ch07_mixed_precision/gradients": (
+        gradients,
+        "Gradients of a GPT over powers of two, layer by layer: without a loss scale many of them become 0 in fp16, "
+        "above all those of queries and keys; with the loss times 65,536 nearly none.",
     ),
 }
 

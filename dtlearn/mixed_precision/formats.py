@@ -80,7 +80,7 @@ class Format:
     @property
     def largest(self) -> float:
         """The largest finite number: the largest exponent, and the largest mantissa that goes with it."""
-        unused = 1 if self.has_infinity else 2  # without infinity, the mantissa of all ones is taken by NaN
+        unused = 1 if self.has_infinity else 2  # without infinity, a mantissa of all ones is NaN
         return (2 - unused * self.epsilon) * 2.0**self.largest_exponent
 
     @property

@@ -109,8 +109,9 @@ class autocast(TorchFunctionMode, ContextDecorator):
         """The tensor in that format; itself, if it is of integers or float64. A weight's 16-bit cast is kept."""
         if not tensor.is_floating_point() or tensor.dtype in (torch.float64, dtype):
             return tensor
-        is_weight = tensor.dtype is torch.float32 and tensor.is_leaf and tensor.requires_grad and not tensor._is_view()
-        if not (is_weight and self.cache_enabled and dtype == self.dtype):
+        to_16_bits = tensor.dtype is torch.float32 and dtype == self.dtype
+        is_weight = tensor.is_leaf and tensor.requires_grad and not tensor._is_view()
+        if not (is_weight and to_16_bits and self.cache_enabled):
             return tensor.to(dtype)
         casts = _state.casts.setdefault(tensor, {})
         if dtype not in casts:
