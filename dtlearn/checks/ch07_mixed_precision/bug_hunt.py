@@ -1,0 +1,165 @@
+"""ch07.bug_hunt: a training loop with loss scaling, each of its three bugs in a case that shows this one, and together.
+
+What a wrong loop leads to is played in the judge, in float64; the tolerance is that of float16.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import torch
+
+from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare, difference
+from dtlearn.runtime.record.record import Record
+
+_ROWS, _FEATURES, _LR, _SCALE = 4, 3, 0.1, 1024.0
+_HUGE = 1e4  # a target whose scaled gradient is too large for float16
+# `overflows`: {step: the ranks that have one}, -1 for the last; `limit`: max_norm as a multiple of the first norm.
+_CASES: dict[str, dict[str, Any]] = {
+    "an overflow on one rank": {"steps": 4, "overflows": {1: [-1]}, "gamma": 1.0, "limit": 1e6},
+    "long gradients": {"steps": 2, "overflows": {}, "gamma": 1.0, "limit": 0.5},
+    "the learning rate": {"steps": 4, "overflows": {1: range(4)}, "gamma": 0.5, "limit": 1e6},
+    "all together": {"steps": 6, "overflows": {1: [0], 3: [-1]}, "gamma": 0.7, "limit": 0.5},
+}
+_SAYS = {
+    "scaled": (
+        "DTL-VALUE-CLIP-SCALED",
+        "the gradients are clipped while they are still scaled, and divided by the scale after that: they are far too "
+        "short; unscale, then clip",
+    ),
+    "never": ("DTL-VALUE-CLIP", "gradients longer than max_norm are not clipped, or too late, after the step"),
+    "own": (
+        "DTL-VALUE-CLIP",
+        "each rank shortens its own gradient, and the mean of these points elsewhere: average first, then clip",
+    ),
+    "each": ("DTL-VALUE-CLIP", "each parameter is clipped by itself: max_norm is for the gradient of all together"),
+    "always": (
+        "DTL-VALUE-SCHEDULE",
+        "the learning rate is lowered after a skipped step, too: the schedule moves only when a step was taken",
+    ),
+    "fixed": ("DTL-VALUE-SCHEDULE", "the learning rate is never lowered: the schedule moves with each step taken"),
+    "kept": ("DTL-VALUE-SCALE", "the scale is not halved after an overflow"),
+    "local": ("DTL-VALUE-NO-SYNC", "every rank steps with the gradient of its own batch: the mean is missing"),
+}
+
+
+@dataclass(frozen=True)
+class _Run:
+    """How a loop is played. The defaults are right; other values are keys of `_SAYS`."""
+
+    clip: str = ""
+    schedule: str = ""
+    scale: str = ""
+    mean: str = ""
+
+    @property
+    def wrong(self) -> list[str]:
+        return [name for name in (self.clip, self.schedule, self.scale, self.mean) if name]
+
+
+def inputs(case: Case) -> Given:
+    g, n = case.generator(), case.world_size
+    slope = torch.tensor([[1.0, -2.0, 1.5]]).T
+    weight, bias = 0.1 * torch.randn(1, _FEATURES, generator=g), torch.zeros(1)
+    given: Given = []
+    for rank in range(n):
+        batches = []
+        for step in range(case.params["steps"]):
+            x = torch.randn(_ROWS, _FEATURES, generator=g) + 0.5
+            y = x @ slope + 1.0 + rank
+            if rank in [who % n for who in case.params["overflows"].get(step, [])]:
+                y[0] = _HUGE
+            batches.append([x, y])
+        given.append({"weight": weight, "bias": bias, "batches": batches})
+    first = [_gradient([weight.double(), bias.double()], *i["batches"][0]) for i in given]
+    norm = _length([torch.stack(column).mean(0) for column in zip(*first, strict=True)])
+    for i in given:
+        max_norm = case.params["limit"] * norm
+        i["numbers"] = {"lr": _LR, "gamma": case.params["gamma"], "max_norm": max_norm, "scale": _SCALE}
+    return given
+
+
+def on_rank(answer: Any, weight: Any, bias: Any, batches: Any, numbers: Any) -> Any:
+    model = torch.nn.Linear(weight.shape[1], 1)
+    model.load_state_dict({"weight": weight, "bias": bias})
+    scales = answer(model, [tuple(pair) for pair in batches], **numbers)
+    return {"scales": scales, "parameters": [p.detach() for p in model.parameters()]}
+
+
+def _gradient(model: list[torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+    error = 2 * (x.double() @ model[0].T + model[1] - y) / len(x)
+    return [error.T @ x.double(), error.sum(0)]
+
+
+def _length(gradient: list[torch.Tensor]) -> float:
+    return math.sqrt(sum(float(g.square().sum()) for g in gradient))
+
+
+def _clipped(gradient: list[torch.Tensor], limit: float) -> list[torch.Tensor]:
+    return [g * min(1.0, limit / (_length(gradient) + 1e-6)) for g in gradient]
+
+
+def _play(case: Case, given: Given, run: _Run) -> list[dict[str, Any]]:
+    models = [[i["weight"].double(), i["bias"].double()] for i in given]
+    limit, rate, scale, scales = given[0]["numbers"]["max_norm"], _LR, _SCALE, []
+    for step in range(case.params["steps"]):
+        batches = [i["batches"][step] for i in given]
+        skips = step in case.params["overflows"]
+        if not skips:
+            own = [_gradient(m, *batch) for m, batch in zip(models, batches, strict=True)]
+            own = [_clipped(g, limit) for g in own] if run.clip == "own" else own
+            mean = [torch.stack(column).mean(0) for column in zip(*own, strict=True)]
+            for rank, model in enumerate(models):
+                gradient = own[rank] if run.mean else mean
+                if run.clip == "each":
+                    gradient = [_clipped([g], limit)[0] for g in gradient]
+                elif run.clip in ("", "scaled"):
+                    gradient = _clipped(gradient, limit / (scale if run.clip else 1.0))
+                models[rank] = [p - rate * g for p, g in zip(model, gradient, strict=True)]
+        elif not run.scale:
+            scale /= 2
+        if run.schedule != "fixed" and (run.schedule == "always" or not skips):
+            rate *= case.params["gamma"]
+        scales.append(scale)
+    return [{"scales": scales, "parameters": [p.float() for p in model]} for model in models]
+
+
+def expected(case: Case, given: Given) -> list[dict[str, Any]]:
+    return _play(case, given, _Run())
+
+
+def mistakes(case: Case, given: Given) -> list[Mistake]:
+    runs = [_Run(clip=clip, schedule=moves) for clip, moves in product(("", "scaled"), ("", "always"))]
+    runs += [_Run(clip=clip) for clip in ("never", "own", "each")]
+    runs += [_Run(schedule="fixed"), _Run(scale="kept"), _Run(mean="local")]
+    found = []
+    for run in sorted(runs, key=lambda run: len(run.wrong)):
+        if says := [_SAYS[name] for name in run.wrong]:
+            text = "; and ".join(text for _, text in says)
+            found.append(Mistake(says[0][0], text, _play(case, given, run)))
+    return found
+
+
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    """Who skipped a step that others took; then the values."""
+    for rank, one in enumerate(got):
+        if not isinstance(one, dict) or set(one) != {"scales", "parameters"} or not isinstance(one["parameters"], list):
+            return Finding("DTL-RESULT", f"rank {rank} sent no readable result", rank)
+    bad = [r for r, one in enumerate(got) for p in one["parameters"] if not bool(torch.as_tensor(p).isfinite().all())]
+    if bad and case.params["overflows"]:
+        text = f"rank {bad[0]} made a step with an infinite gradient, and its parameters are infinite or NaN"
+        if any(one["scales"] != got[0]["scales"] for one in got):
+            text += ": the overflow was on another rank, and is in the mean; do all ranks look at the same gradient?"
+            return Finding("DTL-VALUE-OWN-OVERFLOW", text, bad[0])
+        return Finding("DTL-VALUE-NOT-SKIPPED", f"{text}: such a step has to be skipped", bad[0])
+    start = [given[0]["weight"], given[0]["bias"]]
+    if all(not difference(start, one["parameters"], 0, 0) for one in got):
+        return Finding("DTL-VALUE-STALE", "the parameters are on every rank what they were: nothing was trained", 0)
+    return compare(_VALUES, case, given, expected(case, given), got)
+
+
+_VALUES = Check(on_rank, inputs, expected, cases=_CASES, mistakes=mistakes, rtol=5e-3, atol=3e-3)
+CHECK = Check(on_rank, inputs, None, cases=_CASES, verify=verify)
