@@ -97,7 +97,7 @@ class Hosts:
 
 def write_lab(folder: Path, hosts: Hosts, head: str = "", nodes: str = "", start: str = "ssh", slots: int = 2) -> Path:
     """A lab.toml of the two hosts; `head` and `nodes` add lines to their tables."""
-    parts = [f'[head]\naddress = "{hosts.head}"\nport = "47600-47700"\nwait = 120\n{head}\n']
+    parts = [f'[head]\naddress = "{hosts.head}"\nport = "47600-47700"\nwait = 300\n{head}\n']
     parts += [f'[[node]]\nhost = "{n}"\nslots = {slots}\nstart = "{start}"\n{nodes}\n' for n in NAMES]
     path = folder / "lab.toml"
     path.write_text("\n".join(parts))

@@ -75,9 +75,9 @@ def examine(lab: Lab, say: Callable[[str], None]) -> LabReport:
     agent = LabAgent(lab, say, members)
     try:
         absent = members.call()
-        joined = [p for n in lab.nodes if (p := members.port.nodes.get(n.host)) is not None]
         with ThreadPoolExecutor(len(lab.nodes)) as pool:
             nodes = list(pool.map(partial(_node, lab, members, absent), range(len(lab.nodes))))
+        joined = [p for n in lab.nodes if (p := members.port.nodes.get(n.host)) is not None]
         sections = (Section("head", _head(lab, members)), *nodes, Section("all nodes", _together(lab, agent, joined)))
     finally:
         agent.close()
@@ -110,7 +110,7 @@ def _node(lab: Lab, members: Members, absent: dict[str, str], number: int) -> Se
     if (node := members.port.nodes.get(host)) is None:
         return Section(title, (nodes.check_absent(config, absent.get(host, f"{host} left"), command),))
     try:
-        facts, wall = _facts(node)
+        facts, wall = _facts(members.loaded(number))
     except DtlearnError as error:  # it answered the greeting, and then no more
         return Section(title, (nodes.check_absent(config, first_line(error), command),))
     said, far = node.said, _far(lab)
@@ -122,7 +122,7 @@ def _node(lab: Lab, members: Members, absent: dict[str, str], number: int) -> Se
         attempt("cores", nodes.check_cores, config, said["cores"]),
         attempt("memory", nodes.check_memory, config.ranks, facts["memory"]),
         attempt("shared memory", check_shared_memory, facts["shared_memory"]),
-        attempt("GPUs", nodes.check_gpus, config, said["num_gpus"], facts["gpus"], facts["visible"]),
+        attempt("GPUs", nodes.check_gpus, config, node.loaded.result(), facts["gpus"], facts["visible"]),
         attempt("clock", nodes.check_clock, node.within_ns, wall),
     )
     return Section(title, checks)

@@ -22,7 +22,7 @@ from ...runtime.machine.facts import HostNameLookUp, shared_memory_size
 from ...runtime.machine.memory import memory as machine_memory
 from ..arguments import add_example_parser
 from ..jupyterlab import installation_problem, server_environment
-from . import lab, machine, software
+from . import machine, software
 from .check import Check, as_json, attempt, last_line, table, terminal_width
 from .machine import sensible_ranks
 
@@ -69,6 +69,8 @@ def add_command(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Check, print, and return 1 if something stops chapters from running."""
     if options.lab is not None:
+        from . import lab  # with all that talks to nodes: a third of what a command loads
+
         return lab.run(options.lab, options.json)
     report = examine()
     if options.json:

@@ -26,13 +26,22 @@ def find_dtlearn(monkeypatch):
 
 def local_lab(folder: Path, **pythons: str) -> Path:
     """A lab.toml of nodes on this machine: {name: interpreter, "" for this one}."""
-    text = '[head]\naddress = "127.0.0.1"\nport = "47900-47990"\nwait = 60\n'
+    text = '[head]\naddress = "127.0.0.1"\nport = "47900-47990"\nwait = 300\n'
     for name, python in pythons.items():
         text += f'[[node]]\nhost = "{name}"\nslots = 1\nstart = "local"\n' + (
             f'python = "{python}"\n' if python else ""
         )
     (folder / "lab.toml").write_text(text)
     return folder / "lab.toml"
+
+
+def python_that_begins(folder: Path, with_this: str) -> str:
+    """An interpreter that first runs some code."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(with_this)
+    (folder / "python").write_text(f'#!/bin/sh\nPYTHONPATH="{folder}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
+    (folder / "python").chmod(0o755)
+    return str(folder / "python")
 
 
 def checks(section: dict) -> dict[str, dict]:
@@ -59,23 +68,20 @@ def test_two_nodes_that_are_well(tmp_path, capsys):
 
 
 def test_nodes_that_do_not_come_are_named_and_the_others_examined(tmp_path, capsys):
-    """One command ends at once, one machine has another torch, one is well."""
-    (tmp_path / "sitecustomize.py").write_text(
-        "import importlib.metadata as m\nold = m.version\n"
-        "m.version = lambda name: '2.0.0' if name == 'torch' else old(name)\n"
-    )
-    other = tmp_path / "python"
-    other.write_text(f'#!/bin/sh\nPYTHONPATH="{tmp_path}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
-    other.chmod(0o755)
-    code, report = examine(local_lab(tmp_path, well="", old=str(other), off="/bin/false"), capsys)
+    """One command ends at once, one machine has another torch, one a torch that cannot be loaded, one is well."""
+    other = "import importlib.metadata as m\nm.version = {'torch': '2.0.0'}.get\n"
+    broken = "import sys\nsys.modules['torch'] = None\n"
+    pythons = {"old": python_that_begins(tmp_path / "old", other), "ill": python_that_begins(tmp_path / "ill", broken)}
+    code, report = examine(local_lab(tmp_path, well="", off="/bin/false", **pythons), capsys)
     assert (code, report["ok"]) == (1, False)
-    _, well, old, off, together = map(checks, report["sections"])
+    _, well, off, old, ill, together = map(checks, report["sections"])
     assert list(well) == NODE_CHECKS
     assert "host old has torch 2.0.0, the head" in old["joined"]["found"]
     assert "install the same version of torch" in old["joined"]["found"]
+    assert "host ill (rank 3) is gone: the helper process that starts ranks ended" in ill["joined"]["found"]
     assert off["joined"]["found"].startswith("host off did not join: `/bin/false` ended with code 1")
     assert "dtlearn node --join" in off["joined"]["advice"]
-    assert together["all-reduce"]["found"] == "not tried: 1 of 3 nodes are here"
+    assert together["all-reduce"]["found"] == "not tried: 1 of 4 nodes are here"
 
 
 def fail_on_one_rank(size):

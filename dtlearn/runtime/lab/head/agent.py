@@ -60,6 +60,7 @@ class LabAgent:
             self._store = LabStore(run_dir)
             if len(self.lab.nodes) > 1:
                 probe_mesh([self._members.joined(node) for node in range(len(self.lab.nodes))])
+            self.check(list(range(self.lab.size)))
         except BaseException:
             self.close()
             raise
@@ -140,7 +141,7 @@ class LabAgent:
         if old is None or old.joined is not joined:
             if old is not None:  # it was lost, and has joined again
                 old.close()
-            self._agents[node] = NodeAgent(joined, node, self._store.address)
+            self._agents[node] = NodeAgent(self._members.loaded(node), node, self._store.address)
         return self._agents[node]
 
     def _place(self, agent: NodeAgent, rank: int) -> NodePlace:

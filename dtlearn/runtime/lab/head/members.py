@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
+from concurrent.futures import wait
 from typing import Any
 
 from ...errors import HostLost, LaunchError
@@ -33,6 +34,20 @@ class Members:
         host = self.lab.nodes[number].host
         if (node := self.port.nodes.get(host)) is None:
             raise HostLost(self._lost.get(host) or self._told_of_loss(host, "it has not joined"))
+        return node
+
+    def loaded(self, number: int) -> JoinedNode:
+        """As `joined`, once it can start ranks. Raises LaunchError if it cannot, or sees too few GPUs."""
+        node, config, begun = self.joined(number), self.lab.nodes[number], time.monotonic()
+        while not wait([node.loaded], _TELL_EVERY).done:
+            waits = f"for {node.host} to load torch ({time.monotonic() - begun:.0f} s of {self.lab.head.wait:g} s)"
+            if time.monotonic() - begun > self.lab.head.wait:
+                raise LaunchError(f"no longer waited {waits}")
+            self._say(f"waiting {waits}")
+        seen, wanted = node.loaded.result(), max(config.gpus, default=-1) + 1
+        if seen < wanted:
+            needs = f"its `gpus` in {self.lab.path.name} needs {wanted}"
+            raise LaunchError(f"host {node.host} shows {seen} GPUs to torch; {needs}")
         return node
 
     def gather(self) -> None:
@@ -70,16 +85,16 @@ class Members:
         while missing := [n.host for n in absent if n.host not in self.port.nodes and n.host not in problems]:
             with self.port.changed:
                 self.port.changed.wait(0.2)
-            now, wait = time.monotonic(), self.lab.head.wait
+            now, patience = time.monotonic(), self.lab.head.wait
             for host in missing:
                 # Refused first: its start command ends then too, and says less.
                 if host in self._refused:
                     problems[host] = self._refused[host]
                 elif host in self._starters and (problem := self._starters[host].problem()):
                     problems[host] = f"host {host} did not join: {problem}"
-            if now - begun > wait:
+            if now - begun > patience:
                 late = (
-                    f"{', '.join(missing)} did not join {self.port.address} within {wait:g} s. What the command "
+                    f"{', '.join(missing)} did not join {self.port.address} within {patience:g} s. What the command "
                     "`dtlearn node` says there tells why; a firewall must let that machine reach this address and port."
                 )
                 return {**dict.fromkeys(missing, late), **problems}
@@ -87,7 +102,7 @@ class Members:
                 break
             if now - last_line > _TELL_EVERY:
                 last_line = now
-                self._say(f"waiting for {', '.join(missing)} ({now - begun:.0f} s of {wait:g} s)")
+                self._say(f"waiting for {', '.join(missing)} ({now - begun:.0f} s of {patience:g} s)")
         return problems
 
     def close(self) -> None:
@@ -116,12 +131,6 @@ class Members:
                     f"host {config.host} has {name} {version}, the head ({platform.node()}) has {wanted}: install the "
                     f"same version of {name} on all hosts, or set `python` of this node in {self.lab.path.name}"
                 )
-        wanted_gpus = max(config.gpus, default=-1) + 1
-        if said.get("num_gpus", 0) < wanted_gpus:
-            return (
-                f"host {config.host} shows {said.get('num_gpus', 0)} GPUs to torch; its `gpus` in "
-                f"{self.lab.path.name} needs {wanted_gpus}"
-            )
         return None
 
     def _told_of_loss(self, host: str, cause: str) -> str:

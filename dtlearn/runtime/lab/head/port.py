@@ -44,6 +44,7 @@ class JoinedNode:
         self.streams = Streams(port.loop, self.send, first=0)
         self._samples: list[tuple[int, int, int]] = []
         self._asked: dict[int, Future[dict[str, Any]]] = {}
+        self.loaded: Future[int] = Future()  # it can start ranks at once; the GPUs that torch sees there
 
     def send(self, header: dict[str, Any], data: bytes = b"") -> None:
         """In the loop's thread: send one frame."""
@@ -85,8 +86,11 @@ class JoinedNode:
                 if len(self._samples) == _PINGS:
                     self.ahead_ns, self.within_ns = ahead_of(self._samples)
                     self.port.ready(self)
+                    self.send({"do": "load"})
                 else:
                     self.ping()
+        elif "loaded" in header:
+            self.loaded.set_result(header["loaded"])
         elif "bye" in header:
             self.port.lose(self, header["bye"])
         elif answer := self._asked.pop(header.get("id", 0), None):
@@ -105,6 +109,8 @@ class JoinedNode:
         self.lost = story
         for answer in self._asked.values():
             answer.set_exception(HostLost(story))
+        if not self.loaded.done():
+            self.loaded.set_exception(HostLost(story))
         self._asked.clear()
         self.streams.end_all({"status": -9, "reason": reason})
 

@@ -18,7 +18,7 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
-from ...agent.client import close_agent, get_agent
+from ...agent.client import LocalAgent, close_agent, get_agent
 from ...errors import LaunchError
 from ...machine.facts import node_facts, software
 from ...machine.network import choose_interface, free_port
@@ -60,7 +60,9 @@ class Node:
         self._patience = _CONNECT
         self._heard = time.monotonic()
         self._connected = False
-        self._is_in = self._joined = self._welcome = False  # let in by the token; has said who it is; accepted
+        self._is_in = self._welcome = self._loaded = False  # let in by the token; accepted; ready to start ranks
+        self._agent: LocalAgent | None = None
+        self._farewell = "its node process was ended there"
         self._threads: list[threading.Thread] = []
 
     def run(self) -> str:
@@ -79,8 +81,7 @@ class Node:
         ends: list[asyncio.Future[Any]] = [self._over]
         ends += [asyncio.create_task(self._receive()), asyncio.create_task(self._watch_connection())]
         try:
-            # Not in the loop's thread: a head that refuses or leaves is noticed at once.
-            self._begin(self._load)
+            self._join_head()
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             return str((self._over if self._over in done else done.pop()).result())
         finally:
@@ -107,30 +108,26 @@ class Node:
         else:
             self._over.set_result(end)
 
+    def _join_head(self) -> None:
+        """Say who this is. Torch is not loaded yet: a head that refuses says so at once."""
+        here = {"interface": self._interface, "address": self._address, "cores": os.cpu_count(), "pid": os.getpid()}
+        self._send({"do": "join", "host": self._host, "software": software(), **here})
+
     def _load(self) -> None:
-        """Wait until the agent has loaded what cells need: while it loads, nobody hears of this node. Then join."""
+        """Wait until the agent has loaded what cells need; not in the loop's thread. Then tell the head."""
+        assert self._agent is not None
         try:
-            get_agent().prepare("kernel")
-            num_gpus = get_agent().hello()["num_gpus"]
+            num_gpus = self._agent.hello()["num_gpus"]
         except LaunchError as error:
+            self._farewell = str(error)
             self._loop.call_soon_threadsafe(self._finish, error)
             return
-        said = {
-            "do": "join",
-            "host": self._host,
-            "software": software(),
-            "num_gpus": num_gpus,
-            "interface": self._interface,
-            "address": self._address,
-            "cores": os.cpu_count(),
-            "pid": os.getpid(),
-        }
 
-        def join() -> None:
-            self._joined, self._heard = True, time.monotonic()
-            self._send(said)
+        def tell() -> None:
+            self._loaded = True
+            self._send({"loaded": num_gpus})
 
-        self._loop.call_soon_threadsafe(join)
+        self._loop.call_soon_threadsafe(tell)
 
     def _begin(self, work: Callable[[], None]) -> None:
         self._threads.append(threading.Thread(target=work))
@@ -166,8 +163,6 @@ class Node:
                 self._finish("the head has left; the ranks were ended")
 
     def _look(self) -> None:
-        if self._is_in and not self._joined:  # torch is being loaded
-            return
         silent = time.monotonic() - self._heard
         if silent > self._patience:
             where = f"{self._join[0]}:{self._join[1]}"
@@ -206,6 +201,10 @@ class Node:
                 f"joined {self._join[0]}:{self._join[1]} as {self._host} ({self._interface}, {self._address}). "
                 "Ranks run here until the head leaves; Ctrl-C ends them."
             )
+        elif do == "load":  # now that the clocks are compared: the processors were quiet for that
+            self._agent = get_agent()
+            self._agent.prepare("kernel")
+            self._begin(self._load)
         elif do == "refuse":
             self._finish(LaunchError(header["reason"]))
         elif do == "end":
@@ -246,9 +245,9 @@ class Node:
         """End the ranks, then the connection."""
         if self._welcome:
             # Also to a head that sent it home: it waits for that. One that is gone must not be waited for.
-            self._send({"bye": "its node process was ended there"})
-        if not self._joined:  # it may still be loading: no ranks to end in an orderly way
-            os.kill(get_agent().pid, signal.SIGKILL)
+            self._send({"bye": self._farewell})
+        if self._agent is not None and not self._loaded:  # no ranks to end in an orderly way
+            os.kill(self._agent.pid, signal.SIGKILL)
         close_agent()
         self._launches.close()
         self._ranks.close()

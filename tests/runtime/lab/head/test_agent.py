@@ -72,7 +72,7 @@ def nothing_is_left(temp_root):
 def cell(lab):
     def run(code, **options):
         shown = Shown()
-        lab[0].execute(code, sink=shown, **{"timeout": 30, **options})
+        lab[0].execute(code, sink=shown, **{"timeout": 120, **options})
         return shown
 
     return run
@@ -167,7 +167,7 @@ def test_a_rank_that_is_killed_on_a_host_is_replaced_there(lab, cell):
     pid = world.agent.where(world.pids[3])["pid"]
     shown.on_text = lambda rank, text: rank == 3 and os.kill(pid, signal.SIGKILL)
     with pytest.raises(RankError, match=r"rank 3 was killed by signal 9(.|\n)*rank 3 got a new process"):
-        world.execute(LOOP, sink=shown, timeout=30)
+        world.execute(LOOP, sink=shown, timeout=120)
     assert world.gather("'kept' in globals()") == [True, True, True, False]
     assert world.gather("__import__('socket').gethostname()")[3] == "beta"
 
@@ -200,7 +200,7 @@ def test_a_host_whose_node_dies_in_a_cell_is_named_and_restart_brings_it_back(la
     pid = hosts.node_pid("beta")
     shown.on_text = lambda rank, text: begun or (begun.append(time.monotonic()), os.kill(pid, signal.SIGKILL))
     with pytest.raises(RankError) as error:
-        world.execute(LOOP, sink=shown, timeout=30)
+        world.execute(LOOP, sink=shown, timeout=120)
     assert time.monotonic() - begun[0] < 10
     text = str(error.value)
     assert text.startswith("ranks 2 and 3 ended: host beta is gone: its connection closed")
@@ -222,7 +222,7 @@ def test_a_host_that_is_cut_off_is_named_after_the_patience_and_ends_its_ranks(l
         with pytest.raises(
             RankError, match=r"ranks 2 and 3 ended: host beta is gone: nothing was heard of it for [5-9] s"
         ):
-            world.execute(LOOP, sink=shown, timeout=30)
+            world.execute(LOOP, sink=shown, timeout=120)
         assert time.monotonic() - begun[0] < 20
         assert wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in [*there, node]), 15)
     finally:
@@ -288,7 +288,7 @@ def test_nodes_that_are_started_by_hand_join_and_a_lost_one_may_come_again(hosts
         assert any("chmod 600" in text for text in said)
         world.push(kept=7)
         nodes["beta"].send_signal(signal.SIGINT)
-        out, _ = nodes["beta"].communicate(timeout=10)
+        out, _ = nodes["beta"].communicate(timeout=60)
         assert f"joined {hosts.head}:" in out and "interrupted" in out and nodes["beta"].returncode == 130
         assert wait_until(lambda: "beta" not in world.agent._members.port.nodes)
         with pytest.raises(
@@ -297,13 +297,13 @@ def test_nodes_that_are_started_by_hand_join_and_a_lost_one_may_come_again(hosts
             world.execute("1", sink=Shown())
         command = said[[text.startswith("type on beta") for text in said].index(True)].partition("\n")[2].strip()
         nodes["beta"] = typed(hosts, "beta", command)
-        assert wait_until(lambda: "beta" in world.agent._members.port.nodes, 30)
+        assert wait_until(lambda: "beta" in world.agent._members.port.nodes, 120)
         shown = Shown()
         world.execute("t = torch.ones(1)\ndist.all_reduce(t)\nprint(t.item(), 'kept' in globals())", sink=shown)
         assert [shown.text(r) for r in range(2)] == ["2.0 True\n", "2.0 False\n"]
     finally:
         world.stop()
-        ends = [node.communicate(timeout=10)[0] for node in nodes.values()]
+        ends = [node.communicate(timeout=60)[0] for node in nodes.values()]
     assert ["the head ended the session" in end for end in ends] == [True, True], ends
     assert [node.returncode for node in nodes.values()] == [0, 0]
     assert wait_until(lambda: not living() - before)
@@ -325,7 +325,8 @@ if sys.argv[2] == "killed":
 
 @pytest.mark.parametrize("how", ["killed", "ends"])
 def test_nothing_is_left_on_any_host_when_the_head_is_gone(hosts, tmp_path, temp_root, how):  # noqa: F811
-    path, before, folders = write_lab(tmp_path, hosts), living(), set(temp_root.glob("dtlearn-*"))
+    path = write_lab(tmp_path, hosts, slots=1)
+    before, folders = living(), set(temp_root.glob("dtlearn-*"))
     head = subprocess.Popen([sys.executable, "-c", HEAD, str(path), how], stdout=subprocess.PIPE, text=True)
     said = head.stdout.readline()
     while said.startswith("waiting for"):  # a busy machine
@@ -334,7 +335,7 @@ def test_nothing_is_left_on_any_host_when_the_head_is_gone(hosts, tmp_path, temp
     time.sleep(0.5)
     if how == "killed":
         head.kill()
-    assert head.wait(20) == (-9 if how == "killed" else 0)
+    assert head.wait(60) == (-9 if how == "killed" else 0)
     head.stdout.close()
     assert wait_until(lambda: not living() - before, 5), f"still alive: {living() - before}"
     assert wait_until(lambda: set(temp_root.glob("dtlearn-*")) <= folders)
@@ -348,7 +349,7 @@ dist.init_process_group("gloo")
 t = torch.ones(1)
 dist.all_reduce(t)
 print(socket.gethostname(), dist.get_rank(), os.environ["LOCAL_RANK"], int(t.item()), sys.argv[1:])
-if "fail" in sys.argv and dist.get_rank() == 3:
+if "fail" in sys.argv and dist.get_rank() == 1:
     raise ValueError("on purpose")
 if "wait" in sys.argv:
     import time
@@ -360,16 +361,17 @@ dist.destroy_process_group()
 
 def test_a_script_runs_under_torchrun_on_all_nodes(lab):
     before, shown = living(), Shown()
-    launch_on_lab(lab[0].agent, SCRIPT, 2, args=["an argument"], timeout=60, sink=shown)
+    launch_on_lab(lab[0].agent, SCRIPT, 2, args=["an argument"], timeout=300, sink=shown)
     for rank in range(4):  # before and after it torch may say that it finds no name for an address
         assert f"{NAMES[rank // 2]} {rank} {rank % 2} 4 ['an argument']\n" in shown.text(rank)
     assert wait_until(lambda: not living() - before)
 
 
 def test_a_rank_of_a_script_that_fails_on_a_host_is_named(lab):
-    with pytest.raises(RankError, match=r"rank 3 failed first(.|\n)*ValueError: on purpose") as error:
-        launch_on_lab(lab[0].agent, SCRIPT, 2, args=["fail"], timeout=60, sink=Shown())
-    assert error.value.rank == 3
+    """By its rank in the world: it is rank 0 of its host."""
+    with pytest.raises(RankError, match=r"rank 1 failed first(.|\n)*ValueError: on purpose") as error:
+        launch_on_lab(lab[0].agent, SCRIPT, 1, args=["fail"], timeout=300, sink=Shown())
+    assert error.value.rank == 1
 
 
 def test_a_script_is_ended_on_all_hosts_when_its_time_is_up(lab):

@@ -101,6 +101,24 @@ def test_a_node_with_the_token_joins_and_its_clock_is_known(port, node):
     assert abs(node.ahead_ns + 5 * 10**9) <= node.within_ns + 10**6 and 0 < node.within_ns < 10**9
 
 
+def test_a_node_that_has_joined_is_told_to_load_and_may_be_waited_for(port, node):
+    played = node().join()
+    assert wait_for(port, lambda: {"do": "load"} in played.heard)
+    joined = port.nodes["alpha"]
+    assert not joined.loaded.done()
+    played.send({"loaded": 3})
+    assert joined.loaded.result(10) == 3
+
+
+def test_who_waits_for_a_node_that_cannot_load_hears_why(port, node):
+    played = node().join()
+    assert wait_for(port, lambda: {"do": "load"} in played.heard)
+    joined = port.nodes["alpha"]
+    played.send({"bye": "torch is broken"})
+    with pytest.raises(HostLost, match="alpha is gone: torch is broken"):
+        joined.loaded.result(10)
+
+
 def test_an_answer_comes_back_and_an_error_is_told_with_its_host(port, node):
     node().join()
     assert wait_for(port, lambda: "alpha" in port.nodes)
