@@ -454,6 +454,10 @@ print("divided by S, in fp16:", (torch.tensor(g * S).half() / S).item())
 # | 2 | 8 | infinite | skips | 0 | 4 |
 # | 3 | 4 | finite | steps | 1 | 4 |
 # | 4 | 4 | finite | steps | 2, so 0 again | 8 |
+#
+# **Exercise 4.** A dynamic loss scaler.
+
+# %% exercise="ch07.loss_scaler"
 
 # %% [markdown]
 # The package's `GradScaler` has the protocol of `torch.amp.GradScaler`: `scale(loss).backward()`, `unscale_(optimizer)`
@@ -616,6 +620,10 @@ dtlearn.show_source(clipping.global_norm, docstring=False)
 #
 # With gradient accumulation one step has several backward passes. All of them need the **same** scale, so `update()` is
 # called once per step, not per micro-batch; unscaling and the decision to skip come once, after the last one.
+#
+# **Exercise 7.** Accumulate with a scaler.
+
+# %% exercise="ch07.accumulate_with_scaling"
 
 # %% [markdown]
 # A skipped step must not move anything else: not the learning-rate schedule, not a count of steps, not a moving average
