@@ -584,6 +584,10 @@ show(
 # From the second step on it is even worse: rank 0 scales by 8 and rank 1 by 4, so that every gradient summed over both
 # is a sum of numbers in different units.
 #
+# This is the silent outcome. If `optimizer.step()` itself communicates, as sharded optimizers do, the rank that skips it
+# leaves the others waiting, and the job hangs (FairScale met
+# [that](https://github.com/facebookresearch/fairscale/pull/181)).
+#
 # The remedy costs 4 bytes: all ranks take the maximum of their overflow flags and then decide alike. Megatron-LM does so;
 # torch's scaler does so for FSDP2, whose gradients are DTensors; ours has `group=`. By hand, for 3 ranks:
 #
@@ -1082,8 +1086,25 @@ for order in ("clip, then unscale", "unscale, then clip"):
 
 # %% [markdown]
 # **"A skipped step means a bug."** A few at the start, and one now and then, are how dynamic scaling finds its scale.
+#
+# ## 12. A bug hunt
+#
+# A training loop in 16 bits with three bugs, of kinds that were found and fixed in public projects. **Exercise 8.**
+
+# %% exercise="ch07.bug_hunt"
 
 # %% [markdown]
+# <details><summary>Where such bugs were fixed (gives the answer away)</summary>
+#
+# - The decision to skip: with optimizer state sharded over ranks, each rank of a FairScale job looked only at its own
+#   gradients ([fixed in 2020](https://github.com/facebookresearch/fairscale/pull/182) by a scaler that all-reduces the
+#   flag).
+# - Clipping: PyTorch Lightning clipped gradients before it unscaled them ([fixed in
+#   2021](https://github.com/Lightning-AI/pytorch-lightning/pull/9606)); users had reported losses that hardly fell.
+# - The schedule: Hugging Face's Trainer moved the learning rate also after a skipped step ([fixed in
+#   2021](https://github.com/huggingface/transformers/pull/11144)).
+# </details>
+#
 # ### Check yourself
 #
 # <details><summary>fp16 or bf16: in which does 65,504 + 32 become infinite, and in which does 1 + 1/256 become 1?</summary>
