@@ -61,6 +61,41 @@ def master_weights(parameters, optimizer_class, **options):
     return mixed_precision.MasterWeights(parameters, optimizer_class, **options)
 """,
     "ch07.loss_scaler": "def loss_scaler(**options):\n    return mixed_precision.GradScaler(**options)\n",
+    "ch07.agree_on_overflow": """\
+def agree_on_overflow(gradients):
+    gradients = [torch.ones(1), *(gradient.clone() for gradient in gradients if gradient is not None)]
+    parameters = [torch.nn.Parameter(torch.zeros_like(gradient)) for gradient in gradients]
+    for parameter, parameter.grad in zip(parameters, gradients, strict=True):
+        pass
+    optimizer = torch.optim.SGD(parameters)
+    scaler = mixed_precision.GradScaler(group=dist.group.WORLD)
+    scaler.scale(torch.ones(()))
+    scaler.unscale_(optimizer)
+    return scaler.was_skipped(optimizer)
+""",
+    "ch07.clip_over_ranks": """\
+def clip_over_ranks(shards, replicated, scale, max_norm):
+    for parameter in (*shards, *replicated):
+        if parameter.grad is not None:
+            parameter.grad /= scale
+    everything = [*shards, *replicated]
+    norm = mixed_precision.clip_grad_norm_(everything, max_norm, group=dist.group.WORLD, replicated=replicated)
+    return norm.item() if norm.isfinite() else None
+""",
+    "ch07.accumulate_with_scaling": """\
+def accumulate_with_scaling(model, micro_batches, scaler, optimizer, max_norm):
+    own = mixed_precision.GradScaler()
+    own.load_state_dict(scaler.state_dict())
+    optimizer.zero_grad()
+    for i, (x, y) in enumerate(micro_batches, 1):
+        model.require_backward_grad_sync = i == len(micro_batches)
+        own.scale(torch.nn.functional.mse_loss(model(x), y) / len(micro_batches)).backward()
+    own.unscale_(optimizer)
+    mixed_precision.clip_grad_norm_(model.parameters(), max_norm)
+    own.step(optimizer)
+    own.update()
+    scaler.load_state_dict(own.state_dict())
+""",
 }
 NAIVE = {
     "ch02.broadcast": (
