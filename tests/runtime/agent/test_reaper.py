@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.agent.client import get_agent
-from dtlearn.runtime.errors import LaunchError, RankError, RanksTimeout
+from dtlearn.runtime.errors import RankError, RanksTimeout
 from dtlearn.runtime.machine.isolation import Isolation, probe
 from dtlearn.runtime.machine.processes import descendants
 from tests.runtime.strays import DAEMON, all_gone, lives, start_daemon
@@ -71,24 +71,6 @@ def test_daemons_of_a_world_live_until_it_stops_and_those_of_another_are_not_tou
     assert all(map(lives, second))
     other.stop()
     assert not any(map(lives, second))
-
-
-def test_when_the_agent_is_killed_its_leaders_end_what_is_left(tmp_path):
-    agent = get_agent()
-    agent.hello()
-
-    def work(path, pid):
-        (path / str(start_daemon())).touch()
-        dist.barrier()
-        if dist.get_rank() == 0:
-            os.kill(pid, signal.SIGKILL)
-        time.sleep(60)
-
-    with pytest.raises(LaunchError, match="helper process that starts ranks ended"):
-        run_ranks(work, 2, tmp_path, agent.pid)
-    daemons = [int(path.name) for path in tmp_path.iterdir()]
-    assert len(daemons) == 2
-    assert all_gone(daemons)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])

@@ -16,7 +16,7 @@ from dtlearn.runtime import run_ranks, wire
 from dtlearn.runtime.agent import client
 from dtlearn.runtime.agent.client import LocalAgent, get_agent
 from dtlearn.runtime.errors import LaunchError, RankError, RanksTimeout
-from tests.runtime.strays import all_gone, lives
+from tests.runtime.strays import all_gone, lives, start_daemon
 
 
 def test_it_stays_on_one_thread_and_may_fork():
@@ -165,12 +165,14 @@ def test_when_the_head_ends_without_stopping_its_world_nothing_is_left(tmp_path,
     assert list(temp_root.glob("dtlearn-*")) == []
 
 
-def test_when_the_agent_is_killed_in_a_run_that_is_told_and_the_next_run_works(tmp_path):
+def test_when_the_agent_is_killed_in_a_run_that_is_told_nothing_is_left_and_the_next_run_works(tmp_path):
     agent = get_agent()
     agent.hello()
     pid = agent.pid
 
     def kill_the_agent():
+        (tmp_path / str(start_daemon())).touch()
+        dist.barrier()
         if dist.get_rank() == 0:
             os.kill(pid, signal.SIGKILL)
         time.sleep(60)
@@ -180,6 +182,9 @@ def test_when_the_agent_is_killed_in_a_run_that_is_told_and_the_next_run_works(t
         run_ranks(kill_the_agent, 2)
     assert time.monotonic() - begun < 10
     assert not agent.alive
+    daemons = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(daemons) == 2
+    assert all_gone(daemons)  # the reaper, which outlives its agent for a moment, ended them
     # The time limit is for the ranks: it does not run while the new agent loads torch.
     assert run_ranks(lambda: dist.get_rank(), 2, timeout=0.8).values == [0, 1]
     assert get_agent() is not agent
@@ -187,7 +192,7 @@ def test_when_the_agent_is_killed_in_a_run_that_is_told_and_the_next_run_works(t
         agent.signal([1], 0)
 
 
-def test_without_forking_every_rank_is_a_new_interpreter(monkeypatch):
+def test_without_forking_every_rank_is_a_new_interpreter_and_unread_answers_keep_no_agent(monkeypatch):
     def look():
         total = torch.ones(1)
         dist.all_reduce(total)
@@ -202,8 +207,12 @@ def test_without_forking_every_rank_is_a_new_interpreter(monkeypatch):
         assert [total for _, total in result] == [2.0, 2.0]
         assert len({reaper for reaper, _ in result}) == 1
         assert len(result.record) == 2
+        for _ in range(3):  # answers that the head never reads do not keep the agent from cleaning up
+            agent._control.sendall(wire.encode({"do": "hello", "id": 0}))
+        time.sleep(0.2)
     finally:
         agent.end()
+    assert agent.process.exit_code == 0
 
 
 def test_it_says_why_it_could_not_start(monkeypatch, tmp_path):
@@ -214,13 +223,3 @@ def test_it_says_why_it_could_not_start(monkeypatch, tmp_path):
     with pytest.raises(LaunchError, match=r"ended \(exit code 1\)(.|\n)*dtlearn doctor(.|\n)*no torch here"):
         agent.hello()
     agent.end()
-
-
-def test_an_answer_that_the_head_never_read_does_not_keep_the_agent_from_cleaning_up():
-    agent = LocalAgent()
-    agent.hello()
-    for _ in range(3):
-        agent._control.sendall(wire.encode({"do": "hello", "id": 0}))
-    time.sleep(0.2)
-    agent.end()
-    assert agent.process.exit_code == 0
