@@ -17,8 +17,8 @@ of the previous step are still in the parameters, and may have overflowed.
 - If a gradient of any micro-batch on any rank overflowed, no parameter has changed.
 - The scaler was updated once: it counts one more good step, or lowers its scale.
 
-**Example** with 2 ranks, k = 2, and a scale of 8. The gradients of the micro-batches' own means,
-unscaled:
+**Example** with 2 ranks, k = 2, a scale of 8 and a large `max_norm`. The gradients of the
+micro-batches' own means, unscaled:
 
 | rank 0 | rank 1 | the step is made with | scale afterwards |
 |---|---|---|---|

@@ -1,5 +1,5 @@
 # ch07.clip_over_ranks: edit this file, then run `dtlearn grade ch07.clip_over_ranks`.
-"""Clip the gradients of a model that is spread over the ranks, and that are still scaled.
+"""Clip gradients that are still scaled, of a model that is spread over the ranks.
 
 The loss was multiplied by a scale S before `backward()`, so all gradients are S times too long.
 The gradient of the model is one long vector. Each rank has a part of it in `shards`; the parameters

@@ -11,7 +11,7 @@ and `growth_interval`, a number of steps.
 
 **Return** an object with these methods:
 
-- `scale(loss)` returns S * loss, in float32. (A float16 loss times 65,536 would be infinite.)
+- `scale(loss)` returns S * loss, in float32. (In float16 a loss of 1 times 65,536 is infinite.)
 - `unscale_(optimizer)` divides the gradients of the optimizer's parameters by S, in place. They are
   float32, or `None`.
 - `step(optimizer)` first unscales the gradients, unless `unscale_` was called in this step. Then it

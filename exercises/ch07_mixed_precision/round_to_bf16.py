@@ -26,9 +26,9 @@ Zeros keep their sign, subnormal numbers are rounded like all others, and infini
 | 1.01171875 | `3f818000` | half | 1.015625 | `3f820000` |
 
 **Tools**: `x.view(torch.int32)` is a tensor of the same bits, read as whole numbers; `.view(torch.float32)`
-leads back. `bits >> 16` moves bits to the right, `&` and `|` combine them.
+reads them as float32 again. `bits >> 16` moves bits to the right, `&` and `|` combine them.
 
-**Rules**: no communication. Neither torch's type `bfloat16` nor another library's.
+**Rules**: no communication. Use no bfloat16 type, neither torch's nor another library's.
 """
 
 import torch

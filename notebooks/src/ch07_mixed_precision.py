@@ -10,12 +10,12 @@
 # | **A. Numbers that survive**, sections 1 to 4 | formats, rounding, master weights, loss scaling | 45 minutes | 4, 60 minutes |
 # | **B. Many ranks**, sections 5 to 12 | one decision about an overflow, sums in 16 bits, autocast, FP8, bytes, a bug hunt | 50 minutes | 4, 70 minutes |
 #
-# After sitting A you know which numbers a format can hold, and you have written the loss scaler that PyTorch has. After
+# After sitting A you know which numbers a format can hold, and you have written a loss scaler like PyTorch's. After
 # sitting B you can keep the ranks of a 16-bit run together, and you know what it costs in bytes.
 #
-# Why 16 bits at all? A GPU multiplies 16-bit matrices several times as fast as 32-bit ones, and gradients and
-# activations take half the bytes. **On a CPU none of that speed shows.** Here 16 bits teach numerics: what is lost, and
-# how it is kept.
+# Why 16 bits at all? A GPU multiplies 16-bit matrices several times as fast as fp32 ones, and activations take about
+# half the bytes; so do gradients that are sent in 16 bits. **On a CPU none of that speed shows.** Here 16 bits teach
+# numerics: what is lost, and how to keep it.
 
 # %%
 # %load_ext dtlearn
@@ -101,7 +101,7 @@ def batches(steps):
 
 
 def train(dtype, steps=4):
-    """Losses of this rank, and sizes of the gradients g and of g * g in the first step."""
+    """Losses of this rank, and sizes of the gradients g and of Adam's v in the first step."""
     model = DistributedDataParallel(fresh_model(dtype))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     losses, sizes = [], {}
@@ -111,7 +111,7 @@ def train(dtype, steps=4):
         loss.backward()
         if not sizes:
             g = torch.cat([p.grad.float().flatten() for p in model.parameters()])
-            sizes = {"g": log2_histogram(g), "g * g": log2_histogram(g * g)}
+            sizes = {"g": log2_histogram(g), "v": log2_histogram(0.001 * g * g)}
         optimizer.step()
         losses.append(loss.item())
     return losses, sizes
@@ -132,8 +132,9 @@ rank_table(
 )
 
 # %% [markdown]
-# Nothing raised an error. The picture shows the gradients of the first step of the fp16 run: how many have which size,
-# in powers of two. Red ones are so small that fp16 makes 0 of them.
+# Nothing raised an error. The picture shows the first step of the fp16 run: the gradients $g$, and Adam's $v$, a
+# running mean of their squares, which is $0.001\,g^2$ after one step. How many have which size, in powers of two? What
+# is red becomes 0 in fp16. (Gradients that the backward pass has already lost are not in the picture.)
 
 # %% jupyter={"source_hidden": true}
 show(
@@ -146,14 +147,14 @@ show(
         label="the first step of the fp16 run above, all parameters of rank 0",
     ),
     alt="Two histograms over powers of two. The gradients g lie between about 2 to the "
-    "-24 and 2 to the -4. Their squares lie twice as far below 1, and about a sixth of "
-    "them is below the smallest number of fp16 and becomes 0. Below, the ranges of fp32, "
+    "-24 and 2 to the -4. Adam's v lies far below, between 2 to the -58 and 2 to the -18, "
+    "and nearly nine tenths of it become 0 in fp16. Below, the ranges of fp32, "
     "which goes on at both ends, and of fp16.",
 )
 
 # %% [markdown]
-# Adam divides by $\sqrt v + \epsilon$, where $v$ is a mean of squared gradients. In fp16 many squares are 0, and so is
-# the default $\epsilon = 10^{-8}$, which is there to prevent a division by 0:
+# Adam divides by $\sqrt v + \epsilon$. In fp16 most of the $v$ are 0, and so is the default $\epsilon = 10^{-8}$, which
+# is there to prevent a division by 0:
 
 # %%
 print("1e-8 in fp16:", torch.tensor(1e-8).half().item())
@@ -164,13 +165,15 @@ print("1e-8 in fp16:", torch.tensor(1e-8).half().item())
 #
 # ## 2. What a format can hold
 #
-# A floating-point number has a sign $s$, an **exponent** $e$ and a **mantissa** $m$ of $M$ bits. With the bias $b$ it
-# stands for
+# The bits of a floating-point number are a sign $s$, an **exponent** field $e$ and a **mantissa** $m$ of $M$ bits, both
+# read as whole numbers. With the bias $b$ they stand for
 #
 # $$(-1)^s\; 2^{e-b}\,\Big(1 + \frac m{2^M}\Big)$$
 #
 # The exponent decides the **range**, the mantissa the **precision**. If the exponent field is 0, the leading 1 is
-# missing and the number is **subnormal**: $(-1)^s\,2^{1-b}\,m/2^M$. If all its bits are 1, it stands for infinity or NaN.
+# missing and the number is **subnormal**: $(-1)^s\,2^{1-b}\,m/2^M$. If all bits of the exponent field are 1, the number
+# is infinity or NaN. (The format fp8 e4m3, below, is an exception: it has no infinity, and uses all but one of these
+# patterns for numbers.)
 #
 # Here are all numbers from 0 up of a made-up format with 3 exponent bits and 2 mantissa bits, so $b = 2^{3-1} - 1 = 3$:
 #
@@ -185,12 +188,12 @@ print("1e-8 in fp16:", torch.tensor(1e-8).half().item())
 # | 6 | 8 | 10 | 12 | 14 | 2 |
 # | 7 | infinity | NaN | NaN | NaN | |
 #
-# Each row has as many numbers as the one above, over twice the length. So the *relative* distance stays the same,
-# except in the subnormal row.
+# From row 2 on, each row has as many numbers as the one above, over twice the length. So the *relative* distance stays
+# about the same, except in the subnormal row.
 #
 # The widget shows the bits of a number in the formats of deep learning. **bf16** (bfloat16) is the upper half of an
-# fp32 number. **tf32** is what an NVIDIA GPU can keep of fp32 numbers when it multiplies matrices. Two 8-bit formats
-# are for section 9.
+# fp32 number. **tf32** is what an NVIDIA GPU can round fp32 inputs to when it multiplies matrices. The two 8-bit
+# formats are for section 9.
 
 # %% jupyter={"source_hidden": true}
 numbers = (-2.5, 2e-8, 1e-7, 1e-5, 0.001, 0.1, 1.0, 1.001, 3.14159, 257, 449, 65504)
@@ -243,12 +246,12 @@ rank_table(
 )
 
 # %% [markdown]
-# fp16 and bf16 fail in opposite ways. fp16 ends at 65,504 and at 6e-8; bf16 has the range of fp32, but only about two
-# decimal digits.
+# fp16 and bf16 fail in opposite ways. fp16 reaches only from 6e-8 to 65,504; bf16 has the range of fp32, but only
+# between two and three decimal digits.
 #
-# **Rounding.** A number that a format does not hold is replaced by the nearest one that it does. If two are equally
+# **Rounding.** A number that a format does not hold is replaced by the format's nearest number. If two are equally
 # near, the one whose last mantissa bit is 0 is taken (**ties to even**), so that errors do not all point in one
-# direction. In bf16, whose numbers above 1 are 1/128 apart:
+# direction. In bf16, whose numbers between 1 and 2 are 1/128 apart:
 #
 # | x | between | last mantissa bits | becomes |
 # |---|---|---|---|
@@ -261,23 +264,23 @@ rank_table(
 # %% exercise="ch07.round_to_bf16"
 
 # %% [markdown]
-# The package's version rounds to any format. It counts in steps, the distance between neighbours near x, which
-# `_in_steps` gives beside x in fp64; `_overflow` replaces what is beyond the largest number. The result is equal to
-# torch's casts bit for bit:
+# The package's version rounds to any format. `_in_steps` returns x in fp64 and the step, the distance between the
+# format's numbers near x; `_overflow` replaces what is beyond the largest number. The result is equal to torch's casts
+# bit for bit:
 
 # %%
 dtlearn.show_source(rounding.round_to_nearest_even, docstring=False)
 
 # %% [markdown]
-# ## 3. Weights that do not move
+# ## 3. Small updates
 #
-# A training step changes a weight by little: a thousandth of its size is a large step.
+# A training step changes a weight by little, often by a thousandth of its size or less.
 
 # %%
-stalled = dtlearn.predict(
+thousand_updates = dtlearn.predict(
     "A bf16 weight is 1.0. It gets 1,000 updates of +0.001, and is rounded to bf16 "
     "after each. What is it at the end?",
-    id="ch07.stalled",
+    id="ch07.thousand_updates",
 )
 
 # %%
@@ -285,7 +288,7 @@ kept = small_updates.weight_trajectories(num_steps=1000, update=0.001, fmt=BF16)
 final = kept["nearest"][-1]
 
 # %% jupyter={"source_hidden": true}
-stalled.reveal(final)
+thousand_updates.reveal(final)
 
 # %% [markdown]
 # The remedy of Micikevicius et al. (2018, arXiv 1710.03740) is **master weights**: the optimizer keeps an fp32 copy of
@@ -310,9 +313,10 @@ dtlearn.show_source(MasterWeights.copy_gradients_to_masters, docstring=False)
 dtlearn.show_source(MasterWeights.copy_masters_to_model, docstring=False)
 
 # %% [markdown]
-# There are two ways around masters. **Stochastic rounding** rounds up or down by chance, so that the mean is right
-# (Gupta et al. 2015, arXiv 1502.02551). **Compensated updates** keep what rounding took away in a second 16-bit number,
-# and add it at the next step (Kahan 1965). Here are all four on the weight of the prediction:
+# There are two alternatives to masters. **Stochastic rounding** rounds up or down at random, with probabilities that
+# make the mean right (Gupta et al. 2015, arXiv 1502.02551). **Compensated updates** keep what rounding took away in a
+# second 16-bit number, and add it at the next step (Kahan 1965). Zamirai et al. (2020, arXiv 2010.06192) train with
+# both. Here are all four on the weight of the prediction:
 
 # %% jupyter={"source_hidden": true}
 show(
@@ -320,7 +324,7 @@ show(
         kept,
         0.001,
         title="In bf16 alone the weight does not move",
-        label="1,000 updates of 0.001, simulated; 'master' is its copy in bf16",
+        label="1,000 updates of 0.001, simulated; 'master': the bf16 copy of it",
     ),
     alt="A weight over 1,000 updates. Rounded to nearest it stays at 1. Master weights and "
     "compensated updates follow the exact sum to 2. Rounded by chance it follows with "
@@ -329,8 +333,8 @@ show(
 
 # %% [markdown]
 # The line of stochastic rounding wanders: its mean over many weights is exact, a single weight is noisy. Now a real
-# model. Each rank trains the same GPT in bf16, on the same data, with another way to update it. The learning rate of
-# 1e-5 is small, but that of many fine-tuning runs.
+# model. Each rank trains the same GPT in bf16, on the same data, and updates it in a different way. The learning rate
+# of 1e-5 is small, but common in fine-tuning.
 
 # %%
 # %%ranks -o ways
@@ -360,32 +364,33 @@ rank_table(
             "optimizer": name,
             "weights that moved": f"{100 * moved:.0f} %",
             "loss on other text": f"{loss:.3f}",
-            "bytes per parameter": {
-                "RoundedUpdate": "2 + 2 + 8 = 12",
-                "MasterWeights": "2 + 2 + 4 + 8 = 16",
-                "StochasticUpdate": "2 + 2 + 8 = 12",
-                "CompensatedUpdate": "2 + 2 + 2 + 8 = 14",
+            "more bytes per parameter": {
+                "RoundedUpdate": "0",
+                "MasterWeights": "4, the master",
+                "StochasticUpdate": "0",
+                "CompensatedUpdate": "2, the rest",
             }[name],
         }
         for r, (name, moved, loss) in enumerate(ways)
     ],
-    caption="bf16 GPT after 20 steps of AdamW, lr 1e-5. Bytes: weight, gradient, "
-    "(master or compensation,) moments",
+    caption="bf16 GPT after 20 steps of AdamW, lr 1e-5",
 )
 
 # %% [markdown]
-# With plain rounding the small weights move and the large ones stay where they were, whatever their gradients say.
+# With plain rounding the small weights move and the large ones stay where they were, whatever their gradients say. (The
+# package keeps Adam's moments in fp32 in all four. torch's own AdamW keeps them in the format of the weights.)
 #
 # ## 4. Gradients that vanish
 #
-# Master weights help nothing if a gradient is 0 before it reaches the optimizer. In the backward pass, gradients of
-# **activations** go from layer to layer in 16 bits. They are small: the loss is a mean over all tokens of the global
-# batch, so each token's gradient is divided by their number.
+# Master weights do not help if a gradient is 0 before it reaches the optimizer. In the backward pass, gradients of
+# **activations** go from layer to layer in 16 bits. They are small: the loss is a mean over all tokens that a rank
+# accumulates for a step, so each token's gradient is divided by their number. (The division by the number of ranks
+# comes after the backward pass, and does not count here.)
 
 # %%
 vanish = dtlearn.predict(
-    "A GPT of 4 blocks, trained for some steps; a global batch of 64 micro-batches with "
-    "1,024 tokens each. What share of the activations' gradients becomes 0 in fp16, in "
+    "A GPT of 4 blocks, trained for some steps, accumulates 64 micro-batches of 1,024 "
+    "tokens each. What share of the activations' gradients becomes 0 in fp16, in "
     "percent?",
     unit="percent",
     id="ch07.vanish",
@@ -432,8 +437,8 @@ show(
 
 # %% [markdown]
 # The formats are the same in both columns; the gradients have moved. **Loss scaling** multiplies the loss by $S$ before
-# `backward()`. By the chain rule every gradient is then $S$ times as large. Before the optimizer's step they are divided
-# by $S$, in fp32. By hand, for one gradient:
+# `backward()`. By the chain rule every gradient is then $S$ times as large. Before the optimizer's step they are
+# divided by $S$, in fp32. By hand, for one gradient:
 
 # %%
 g, S = 2.0**-27, 2.0**16
@@ -448,7 +453,7 @@ print("divided by S, in fp16:", (torch.tensor(g * S).half() / S).item())
 # start high (65,536), halve $S$ and skip the step when a gradient is infinite or NaN, and double it after 2,000 steps
 # in a row without that. With $S = 8$, growth after 2 good steps, and an overflow in step 2:
 #
-# | step | S | gradients | the optimizer | good steps behind it | next S |
+# | step | S | gradients | the optimizer | good steps in a row | next S |
 # |---|---|---|---|---|---|
 # | 1 | 8 | finite | steps | 1 | 8 |
 # | 2 | 8 | infinite | skips | 0 | 4 |
@@ -462,15 +467,17 @@ print("divided by S, in fp16:", (torch.tensor(g * S).half() / S).item())
 # %% [markdown]
 # The package's `GradScaler` has the protocol of `torch.amp.GradScaler`: `scale(loss).backward()`, `unscale_(optimizer)`
 # if you clip, `step(optimizer)`, `update()`. In hundreds of scripted runs, with overflows at random steps, its scale
-# and its skipped steps are those of torch's. This is the rule (`_float32` rounds to fp32, the format of torch's scale):
+# and its skipped steps are the same as those of torch's. This is the rule (`_float32` rounds to fp32, the format of
+# torch's scale):
 
 # %%
 dtlearn.show_source(grad_scaler.next_scale, docstring=False)
 
 # %% [markdown]
-# Does the loss scale matter for training? Each rank trains one GPT by itself, with linear layers in another format, and
-# weights and optimizer in fp32: fp32, bf16, fp16 with dynamic scaling, fp16 without. The global batch has 1,024 identical
-# micro-batches, so that a step is computed once and multiplied; it loses as much as a real one of half a million tokens.
+# Does the loss scale matter for training? Each rank trains the same GPT by itself, with weights and optimizer in fp32
+# and the linear layers in a format of its own: fp32, bf16, fp16 with dynamic scaling, fp16 without. The batch has 1,024
+# identical micro-batches, so that a step is computed once and multiplied; its gradients are as small as those of a real
+# batch of half a million tokens.
 
 # %%
 # %%ranks -o curves
@@ -491,10 +498,10 @@ show(
 )
 
 # %% [markdown]
-# The run without a scale does not fail loudly. Its loss falls, only more slowly: the layers whose gradients vanish stand
-# still while the others train. A loss curve alone would not tell you.
+# The run without a scale does not fail loudly. Its loss falls, only more slowly: layers whose gradients vanish learn
+# little or nothing while the others train. A loss curve alone would not tell you.
 #
-# What the dynamic scale does, the next picture shows: the same fp16 run, with a scale that starts much too high, at
+# The next picture shows what dynamic scaling does. It is the same fp16 run, with a scale that starts much too high, at
 # 2^32, and doubles after 8 good steps instead of 2,000.
 
 # %%
@@ -514,14 +521,17 @@ show(
 )
 
 # %% [markdown]
-# At 2^32 every step overflows and is skipped, five in a row. From then on the scale stays near the largest value that
-# fits. A higher one buys nothing here, so PyTorch's defaults of 65,536 and 2,000 skip fewer steps.
+# The first five steps overflow and are skipped. From then on the scale stays near the largest value that fits, and
+# every try of a larger one costs a step. A scale that is just large enough would do as well, so PyTorch's defaults are
+# a lower start, 65,536, and a try every 2,000 steps.
 #
 # ### Check yourself
 #
-# <details><summary>A run uses loss scaling and starts with NaN in step 1, 2 and 3, then trains well. Is it broken?</summary>
+# <details><summary>A run uses loss scaling. Its log shows an infinite gradient norm in steps 1, 2 and 3, and then
+# it trains well. Is it broken?</summary>
 #
-# No: those steps were skipped, and the scale fell by a factor of 8. It is broken if the scale keeps falling.
+# No: those steps were skipped, and the scale fell by a factor of 8. It is broken if the scale keeps falling, or if the
+# loss itself is infinite or NaN: the loss is computed before it is scaled, so no scale helps.
 # </details>
 #
 # <details><summary>You resume from a checkpoint without the scaler's state. What happens?</summary>
@@ -536,12 +546,12 @@ show(
 #
 # ## 5. Ranks that disagree
 #
-# With DDP all ranks have the same averaged gradients: if one gradient is infinite on any rank, the mean is infinite on
-# all, and every rank skips. It is different where ranks hold **different parameters**: with tensor parallelism, pipeline
-# stages or sharded optimizers. There an overflow may be visible on one rank only.
+# With DDP all ranks have the same averaged gradients: if one gradient is infinite on any rank, the mean is infinite or
+# NaN on all, and every rank skips. It is different where ranks hold **different parameters**: with tensor parallelism,
+# pipeline stages or sharded optimizers. There an overflow may be visible on one rank only.
 
 # %%
-apart = dtlearn.predict.choice(
+one_overflow = dtlearn.predict.choice(
     "Two ranks share a layer: each holds half of the weight w, and both hold a copy of "
     "the vector v. In step 1 only rank 1's gradient overflows. Each rank has a GradScaler "
     "of its own. What happens?",
@@ -550,7 +560,7 @@ apart = dtlearn.predict.choice(
         "B": "Nothing visible; the copies of v differ from then on.",
         "C": "Rank 1 misses one step, and later steps make the copies equal again.",
     },
-    id="ch07.apart",
+    id="ch07.one_overflow",
 )
 
 # %%
@@ -561,7 +571,7 @@ for name, ranks in (("each by itself", alone), ("agreed", agreed)):
     print(f"{name}: scales {scales}, copies of v {first:.2f} apart after step 1")
 
 # %% jupyter={"source_hidden": true}
-apart.reveal()
+one_overflow.reveal()
 
 # %% jupyter={"source_hidden": true}
 show(
@@ -582,14 +592,14 @@ show(
 
 # %% [markdown]
 # From the second step on it is even worse: rank 0 scales by 8 and rank 1 by 4, so that every gradient summed over both
-# is a sum of numbers in different units.
+# is a sum of numbers with different scales.
 #
-# This is the silent outcome. If `optimizer.step()` itself communicates, as sharded optimizers do, the rank that skips it
-# leaves the others waiting, and the job hangs (FairScale met
+# This is the silent outcome. If `optimizer.step()` itself communicates, as sharded optimizers do, the rank that skips
+# it leaves the others waiting, and the job hangs (FairScale met
 # [that](https://github.com/facebookresearch/fairscale/pull/181)).
 #
-# The remedy costs 4 bytes: all ranks take the maximum of their overflow flags and then decide alike. Megatron-LM does so;
-# torch's scaler does so for FSDP2, whose gradients are DTensors; ours has `group=`. By hand, for 3 ranks:
+# The remedy costs 4 bytes: all ranks take the maximum of their overflow flags and then decide alike. Megatron-LM does
+# so; torch's scaler does so for FSDP2, whose gradients are DTensors; ours has `group=`. By hand, for 3 ranks:
 #
 # | | rank 0 | rank 1 | rank 2 |
 # |---|---|---|---|
@@ -604,17 +614,17 @@ show(
 # %% [markdown]
 # ### Clipping
 #
-# **Gradient clipping** makes the gradient shorter if its norm is above a limit. Two things go wrong with it here. A
+# **Gradient clipping** makes the gradient shorter if its norm is above a limit. Two things can go wrong with it here. A
 # scaled gradient is $S$ times too long, so it must be **unscaled first**. And a rank that holds a shard knows only the
-# norm of its shard: squares add up over ranks, norms do not. With shards of norm 3 and 4 the norm is
-# $\sqrt{3^2 + 4^2} = 5$, not 7.
+# norm of its shard: squares add up over ranks, norms do not. With shards of norm 3 and 4 the norm is $\sqrt{3^2 + 4^2}
+# = 5$, not 7.
 #
 # **Exercise 6.** Clip over ranks.
 
 # %% exercise="ch07.clip_over_ranks"
 
 # %% [markdown]
-# The package's norm. `replicated` are parameters that every rank has: they are counted once.
+# This is the package's norm. `replicated` are parameters that every rank has: they are counted once.
 
 # %%
 dtlearn.show_source(clipping.global_norm, docstring=False)
@@ -637,8 +647,9 @@ dtlearn.show_source(clipping.global_norm, docstring=False)
 # ## 6. Averages in 16 bits
 #
 # Gradients sent in 16 bits take half the bytes. The mean over $N$ ranks is a sum and a division, and in 16 bits their
-# order matters. Chapter 3 divided before the sum; here are real gradients of 384 ranks, with two loss scales, averaged
-# in fp16 and bf16 in each order. (Simulated in one process, by the order of additions in a ring.)
+# order matters. Chapter 3 divided before the sum; here are gradients of a GPT for 384 ranks, multiplied by three
+# numbers, and averaged in fp16 and bf16 in each order. (Simulated in one process, with the additions in the order of a
+# ring.)
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 rows, of_ranks = [], per_rank_gradients(384, numel=1024)
@@ -714,13 +725,14 @@ show(
 )
 
 # %% [markdown]
-# In a ring the running sum is at the end up to $N$ times as large as what is added to it, and bf16 keeps 8 bits: 256 + 1
-# is 256. The measured points of the ring differ a little from its line, which is drawn from the chunk that begins at
-# rank 0; other chunks begin at other ranks. A real run with gradients reduced in bf16 trained well on 96 GPUs and became
-# unstable on 384 ([issue](https://github.com/pytorch/pytorch/issues/106395)).
+# At the end of a ring the running sum is up to $N$ times as large as what is added to it, and bf16 keeps 8 bits: 256 +
+# 1 is 256. The measured points of the ring differ a little from its line, which is drawn from the chunk that begins at
+# rank 0; other chunks begin at other ranks. A real run with gradients reduced in bf16 trained well on 96 GPUs and
+# became unstable on 384; reduced in fp32 it was stable ([issue](https://github.com/pytorch/pytorch/issues/106395)).
 #
 # Two remedies: reduce in fp32, for twice the bytes; or send 16 bits but add in fp32, as Megatron-LM can
-# (`reduce_scatter_with_fp32_accumulation`): an all-to-all in place of the reduce-scatter, one rounding at the end.
+# (`reduce_scatter_with_fp32_accumulation`): an all-to-all in place of the reduce-scatter, one rounding at the end. The
+# package has both: `average_with_fp32_sum`, and this, where `in_dtype` is the format that is sent and added in:
 
 # %%
 dtlearn.show_source(average.average, docstring=False)
@@ -728,8 +740,8 @@ dtlearn.show_source(average.average, docstring=False)
 # %% [markdown]
 # ## 7. bf16
 #
-# bf16 has the range of fp32. So a gradient that fp32 holds does not vanish in bf16, and loss scaling is not needed.
-# Here is the bf16 run of section 4, which had no scale:
+# bf16 has the range of fp32. So gradients do not vanish in it, and loss scaling is not needed (Kalamkar et al. 2019,
+# arXiv 1905.12322). Here is the bf16 run of section 4, which had no scale:
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 rank_table(
@@ -745,10 +757,10 @@ rank_table(
 )
 
 # %% [markdown]
-# What it has less of is precision: 8 bits with the leading 1, where fp16 has 11. That is enough for products and
-# activations, whose errors average out. It is not enough where small numbers are added to large ones: weights (section
-# 3) and sums over ranks (section 6). So large models are trained in bf16 with fp32 masters; Llama 3 also accumulated
-# its gradients over micro-batches, and reduced them over ranks, in fp32 (arXiv 2407.21783, section 3.3.2).
+# But it has less precision: 8 bits with the leading 1, where fp16 has 11. That is enough for products and activations,
+# whose errors average out. It is not enough where small numbers are added to large ones: weights (section 3) and sums
+# over ranks (section 6). So large models are trained in bf16 with fp32 masters; Llama 3 also accumulated its gradients
+# over micro-batches, and reduced them over ranks, in fp32 (arXiv 2407.21783, section 3.3.2).
 #
 # ## 8. Autocast
 #
@@ -759,8 +771,8 @@ rank_table(
 # %%
 arrives = dtlearn.predict.choice(
     "Under `torch.autocast` with bf16 a linear layer multiplies in bf16; its weight is "
-    "stored in fp32. Of which format is `weight.grad`?",
-    {"A": "fp32", "B": "bf16", "C": "fp32 or bf16, as the layer before it was"},
+    "stored in fp32. What is the format of `weight.grad`?",
+    {"A": "fp32", "B": "bf16", "C": "fp32 or bf16, like the output of the layer before"},
     id="ch07.arrives",
 )
 
@@ -806,8 +818,8 @@ rank_table(
 )
 
 # %% [markdown]
-# The rule is a table. On a GPU the table is another one: softmax and layer norm have the rule "fp32" there and none on a
-# CPU. So a bf16 run on a CPU does not show exactly what a GPU does.
+# The rules are a table, and a GPU's table differs from a CPU's: softmax and layer norm have the rule "fp32" on a GPU
+# and none on a CPU. So a bf16 run on a CPU does not show exactly what a GPU does.
 #
 # The package's autocast is a `TorchFunctionMode`: Python hands it every call of a torch function, and it casts the
 # inputs as the table says. A weight's 16-bit copy is kept until the block ends, so that a weight that is used twice is
@@ -891,12 +903,17 @@ for what, x in (
 rank_table(rows, caption="Relative error in E4M3, without the block of the outlier")
 
 # %% [markdown]
-# Ranks that hold parts of one tensor, or copies of one layer, need **one** scale for it: amax is all-reduced with MAX, 4
-# bytes per tensor. (**Current** scaling does so before each cast. **Delayed** scaling takes amax from earlier steps, and
-# agrees on all of them at once at the end of a step.)
+# MXFP8's 3.0 % where one scale has 2.7 % comes from its scales, which are powers of two: in the OCP specification they
+# are rounded down, so that some of the largest numbers are clipped.
 #
-# `Fp8Linear` casts the inputs of its three products and multiplies in fp32, as a GPU adds in fp32. Here it is beside the
-# runs of section 4:
+# Ranks that hold parts of one tensor need **one** scale for it: amax is all-reduced with MAX, 4 bytes per tensor. If
+# copies of one layer agree as well, the result does not depend on how the batch was divided. (**Current** scaling does
+# so before each cast. **Delayed** scaling takes amax from earlier steps, and agrees on all of them at once at the end
+# of a step.)
+#
+# `Fp8Linear` casts the inputs of its three products (forward, and the gradients of input and weight) to FP8, and adds
+# in fp32. (A GPU may add with less: DeepSeek-V3 found about 14 bits on the H800, arXiv 2412.19437, section 3.3.2.) Here
+# it is beside the runs of section 4:
 
 # %%
 by_kind["fp8"] = loss_curves.train_curve("fp8", 60)
@@ -918,13 +935,13 @@ show(
 #
 # ## 10. How many bytes
 #
-# Activations and gradients on the wire take half the bytes. And the states of training? Adam keeps two moments for each
-# parameter, in fp32.
+# Activations take about half the bytes, and gradients that are sent in 16 bits do, too. What about weights, gradients
+# and optimizer? Adam keeps two moments for each parameter, in fp32.
 
 # %%
 states = dtlearn.predict(
-    "A model of 7 billion parameters, trained with Adam: how many GB take weights, "
-    "gradients, masters and moments, if weights and gradients have 16 bits and the rest "
+    "A model of 7 billion parameters, trained with Adam: how many GB do weights, "
+    "gradients, masters and moments take, if weights and gradients have 16 bits and the rest "
     "is in fp32?",
     unit="GB",
     id="ch07.states",
@@ -967,7 +984,7 @@ rank_table(
 )
 
 # %% [markdown]
-# Texts that say 16, 18 or 20 bytes are all right: they count different gradients. Which one does your framework have?
+# Texts that say 16, 18 or 20 bytes are all correct: they count different gradients. Which one does your framework have?
 #
 # **A cluster that you do not have.** 70 billion parameters on GPUs of 80 GB, 16 bytes per parameter:
 
@@ -995,21 +1012,24 @@ rank_table(
 )
 
 # %% [markdown]
-# So data parallelism alone cannot train it in either: chapter 9 divides the states. What mixed precision buys is speed of
-# matrix products, half the activations, and half the traffic.
+# So plain data parallelism cannot train it in either: chapter 9 shards the states. The second row holds if the
+# gradients are sent in 16 bits; with an fp32 reduction, as under autocast or in section 6, mixed sends as much as fp32.
+# What mixed precision gives is faster matrix products, about half the memory for activations, and half the traffic of
+# what is sent in 16 bits.
 #
 # ## 11. Where the libraries do it
 #
 # | | weights, masters | loss scale | gradients reduced in | ranks agree on an overflow |
 # |---|---|---|---|---|
-# | `torch.amp` with DDP | fp32 weights, cast per operation | `GradScaler`: 2^16, growth after 2,000 steps | fp32 | no need: the mean is infinite on all |
-# | FSDP2, `MixedPrecisionPolicy` | fp32 shards, gathered in `param_dtype` | torch's `GradScaler` | `reduce_dtype` | yes: the gradients are DTensors |
-# | Megatron-LM | 16-bit weights, fp32 masters | `--initial-loss-scale` 2^32, window 1,000, hysteresis 2; none for bf16 | fp32 with bf16 (`--accumulate-allreduce-grads-in-fp32`) | MAX over the model-parallel ranks |
+# | `torch.amp` with DDP | fp32 weights, cast per operation | `GradScaler`: 2^16, growth after 2,000 steps | fp32 | no need: the mean is infinite or NaN on all |
+# | FSDP2, `MixedPrecisionPolicy` | fp32 shards, gathered in `param_dtype` | torch's `GradScaler` | `reduce_dtype`; if none, that of the gradients | yes: the gradients are DTensors |
+# | Megatron-LM | 16-bit weights, fp32 masters | `--initial-loss-scale` 2^32, window 1,000, hysteresis 2; none for bf16 | fp32 if the weights are bf16 (`--accumulate-allreduce-grads-in-fp32`) | MAX over the model-parallel ranks, or over all (distributed optimizer) |
 # | DeepSpeed | 16-bit weights, fp32 masters | `initial_scale_power` 16, `loss_scale_window` 1,000, `hysteresis` 2 | `communication_data_type` | MAX over the ranks |
 #
-# **Hysteresis** 2 means that the first overflow only skips the step, and the second one halves the scale.
+# **Hysteresis** 2 means that the first overflow only skips the step. The second one halves the scale, and so does every
+# further one until the scale has grown again.
 #
-# Is FSDP2's policy what section 3 and 6 built: bf16 weights from fp32 masters, gradients reduced in fp32?
+# Is FSDP2's policy what sections 3 and 6 built: bf16 weights from fp32 masters, gradients reduced in fp32?
 
 # %%
 # %%ranks
@@ -1046,14 +1066,14 @@ print("after 4 steps the fp32 weights agree within 1e-6:", apart < 1e-6)
 # %% [markdown]
 # ### Myths
 #
-# **"16 bits halve the memory."** Of activations and gradients on the wire, yes. The states with masters and Adam take 16
-# bytes per parameter, as in fp32 (section 10).
+# **"16 bits halve the memory."** Of most activations, and of gradients that are sent in 16 bits, yes. Weights, masters,
+# gradients and Adam's moments take at least 16 bytes per parameter, as in fp32 (section 10).
 #
 # **"bf16 needs nothing."** It needs no loss scale. A bf16 weight without masters, stochastic rounding or compensation
 # does not take small updates (section 3).
 #
 # **"Loss scaling is for large losses."** It is for small gradients. In section 4 the loss is below 5, and the gradients
-# vanish because they are below 2^-25; a larger loss would help.
+# vanish because they are at most 2^-25; a larger loss would help.
 #
 # **"Mixed precision trains in fp32 on some nodes and in half precision on others, and aggregates them later."** Every
 # rank computes in both formats, operation by operation (section 8). If ranks used different formats, replicas would not
@@ -1107,17 +1127,17 @@ for order in ("clip, then unscale", "unscale, then clip"):
 #
 # ### Check yourself
 #
-# <details><summary>fp16 or bf16: in which does 65,504 + 32 become infinite, and in which does 1 + 1/256 become 1?</summary>
+# <details><summary>fp16 or bf16: in which is 65,536 infinite, and in which does 1 + 1/256 become 1?</summary>
 #
-# The first in fp16, whose largest number is 65,504: the sum 65,536 is beyond it. In bf16 it is the number 65,536. The
-# second in bf16 (a tie); fp16 holds 1 + 1/256 exactly.
+# 65,536 is infinite in fp16, whose largest number is 65,504; bf16 holds it exactly. 1 + 1/256 becomes 1 in bf16 (a
+# tie); fp16 holds it exactly.
 # </details>
 #
-# <details><summary>A pipeline of 4 stages, fp16, each stage with torch's GradScaler. Stage 3 overflows once. What is wrong
-# afterwards?</summary>
+# <details><summary>A pipeline of 4 stages, fp16, each stage with torch's GradScaler. Once, the gradient of a weight
+# of stage 3 overflows, and no other. What is wrong afterwards?</summary>
 #
-# Stage 3 has skipped a step that the others took, and its scale is half of theirs. The gradients that it sends back to
-# stage 2 are scaled by another factor than stage 2 divides by.
+# Stage 3 has skipped a step that the others took, and its scale is half of theirs. But the loss is scaled once, by the
+# last stage, with that stage's scale. Stage 3 divides by half of it, so from then on its gradients are twice too large.
 # </details>
 #
 # <details><summary>13 billion parameters, bf16, fp32 gradients, masters, Adam. How many bytes on each GPU with
@@ -1144,20 +1164,21 @@ for order in ("clip, then unscale", "unscale, then clip"):
 # |---|---|---|
 # | mixed precision | 混合精度 | 16-bit products and activations, fp32 where it is needed |
 # | half precision, fp16 | 半精度 | 5 exponent and 10 mantissa bits |
-# | bfloat16, bf16 | 脑浮点格式 | the upper half of fp32: 8 exponent and 7 mantissa bits |
+# | bfloat16, bf16 | bfloat16（脑浮点数） | the upper half of fp32: 8 exponent and 7 mantissa bits |
 # | exponent, mantissa | 指数、尾数 | the bits that decide range and precision |
 # | subnormal number | 次正规数 | below the smallest normal number, with fewer bits |
 # | overflow, underflow | 上溢、下溢 | too large for a format; so small that it becomes 0 |
-# | round to nearest even | 向最近偶数舍入 | how casts round |
+# | round to nearest, ties to even | 就近舍入，平局取偶 | how casts round |
 # | stochastic rounding | 随机舍入 | up or down by chance, right in the mean |
 # | compensated summation | 补偿求和 | what rounding took is kept and added later |
 # | master weights | 主权重 | fp32 copies that the optimizer updates |
-# | loss scaling, loss scale | 损失缩放、缩放因子 | the loss is multiplied so that small gradients survive |
+# | loss scaling, loss scale | 损失缩放、损失缩放因子 | the loss is multiplied so that small gradients survive |
 # | skipped step | 跳过的更新步 | a step without an update, after an overflow |
+# | hysteresis | 滞后 | how many overflows it takes until the scale is lowered |
 # | gradient clipping | 梯度裁剪 | gradients are shortened to a largest norm |
 # | autocast | 自动类型转换 | each operation gets its inputs in the format of a table |
-# | amax | 绝对值最大值 | the largest absolute value of a tensor |
-# | delayed scaling | 延迟缩放 | scales from the amax of earlier steps |
+# | amax | 最大绝对值 | the largest absolute value of a tensor |
+# | current scaling, delayed scaling | 即时缩放、延迟缩放 | scales from the amax of the tensor itself, or of earlier steps |
 # | block scaling | 分块缩放 | one scale for every 32 numbers |
 #
 # Next: chapter 8 counts where all the bytes go, activations first.

@@ -1,6 +1,6 @@
 """Find three bugs in a training loop with loss scaling.
 
-`as_found` below trains a model in float16 (autocast) on all ranks, with a loss scale of its own. As
+`as_found` below trains a model in float16 (autocast) on all ranks, and scales the loss by hand. As
 long as nothing overflows and no gradient is long, it trains. Bugs of the same three kinds were
 found and fixed in public projects (hint 2 links the fixes, and so gives the bugs away). Nothing else
 is wrong: whatever else looks odd is harmless. Run it in a `%%ranks` cell, find the bugs, and write

@@ -1,9 +1,9 @@
 """Say what a floating-point format can hold, from the number of its bits.
 
 A pattern of bits has three fields: one bit of sign, E bits of exponent e, M bits of mantissa m. Both
-fields are whole numbers, 0 and up. With b = 2^(E - 1) - 1, the pattern stands for
+e and m are read as whole numbers, 0 and up. With b = 2^(E - 1) - 1, the pattern stands for
 
-| exponent field | the number, but for its sign |
+| exponent field | the number, without its sign |
 |---|---|
 | e = 0 | 2^(1 - b) * m / 2^M: zero, and the subnormal numbers |
 | from 1 to the last but one | 2^(e - b) * (1 + m / 2^M): the normal numbers |
@@ -11,7 +11,7 @@ fields are whole numbers, 0 and up. With b = 2^(E - 1) - 1, the pattern stands f
 
 **Given** `exponent_bits`, E, from 2 to 8; `mantissa_bits`, M, from 1 to 23; and `has_infinity`. If
 that is False, as in FP8 E4M3, the last exponent field holds normal numbers too. Only one pattern
-(but for its sign) is no number then: all bits of exponent and mantissa are 1, and it is NaN.
+(with either sign) is not a number then: all bits of exponent and mantissa are 1, and it is NaN.
 
 **Return** a dict of four floats:
 
@@ -32,7 +32,7 @@ that is False, as in FP8 E4M3, the last exponent field holds normal numbers too.
 The result is `{"largest": 3.5, "smallest_normal": 1.0, "smallest_subnormal": 0.25, "epsilon": 0.25}`.
 Without infinity the last row is 4, 5, 6, NaN, and the largest number 6.
 
-**Rule**: no communication. Python's floats hold all four numbers exactly, and they are compared so.
+**Rule**: no communication. Python's floats hold all four numbers exactly, and they are compared exactly.
 """
 
 

@@ -2,7 +2,7 @@
 
 Two kinds of gradients are of interest: those of the weights, which the optimizer sees, and those of the activations,
 which backward hands from layer to layer. The second are smaller: they are of single tokens, and the loss is a mean over
-all tokens of the global batch.
+all tokens that a rank accumulates for a step.
 
 Source: the histogram of activation gradients in Micikevicius et al. 1710.03740, figure 3.
 """
