@@ -133,8 +133,8 @@ rank_table(
 
 # %% [markdown]
 # Nothing raised an error. The picture shows the first step of the fp16 run: the gradients $g$, and Adam's $v$, a
-# running mean of their squares, which is $0.001\,g^2$ after one step. How many have which size, in powers of two? What
-# is red becomes 0 in fp16. (Gradients that the backward pass has already lost are not in the picture.)
+# running mean of their squares, which is $0.001\,g^2$ after one step. It counts them by size, in powers of two; what is
+# red becomes 0 in fp16. (Gradients that the backward pass has already lost are not in the picture.)
 
 # %% jupyter={"source_hidden": true}
 show(
@@ -368,7 +368,7 @@ rank_table(
                 "RoundedUpdate": "0",
                 "MasterWeights": "4, the master",
                 "StochasticUpdate": "0",
-                "CompensatedUpdate": "2, the rest",
+                "CompensatedUpdate": "2, the compensation",
             }[name],
         }
         for r, (name, moved, loss) in enumerate(ways)
@@ -384,8 +384,8 @@ rank_table(
 #
 # Master weights do not help if a gradient is 0 before it reaches the optimizer. In the backward pass, gradients of
 # **activations** go from layer to layer in 16 bits. They are small: the loss is a mean over all tokens that a rank
-# accumulates for a step, so each token's gradient is divided by their number. (The division by the number of ranks
-# comes after the backward pass, and does not count here.)
+# accumulates for a step, so each token's gradient is divided by their number. (DDP divides only the gradients of
+# weights by the number of ranks, so that does not count here.)
 
 # %%
 vanish = dtlearn.predict(
@@ -594,8 +594,8 @@ show(
 # From the second step on it is even worse: rank 0 scales by 8 and rank 1 by 4, so that every gradient summed over both
 # is a sum of numbers with different scales.
 #
-# This is the silent outcome. If `optimizer.step()` itself communicates, as sharded optimizers do, the rank that skips
-# it leaves the others waiting, and the job hangs (FairScale met
+# In this run the failure is silent. If `optimizer.step()` itself communicates, as sharded optimizers do, the rank that
+# skips it leaves the others waiting, and the job hangs (FairScale met
 # [that](https://github.com/facebookresearch/fairscale/pull/181)).
 #
 # The remedy costs 4 bytes: all ranks take the maximum of their overflow flags and then decide alike. Megatron-LM does
@@ -647,8 +647,8 @@ dtlearn.show_source(clipping.global_norm, docstring=False)
 # ## 6. Averages in 16 bits
 #
 # Gradients sent in 16 bits take half the bytes. The mean over $N$ ranks is a sum and a division, and in 16 bits their
-# order matters. Chapter 3 divided before the sum; here are gradients of a GPT for 384 ranks, multiplied by three
-# numbers, and averaged in fp16 and bf16 in each order. (Simulated in one process, with the additions in the order of a
+# order matters. Chapter 3 divided before the sum; here are gradients of a GPT for 384 ranks, multiplied by 2^-12, 1 or
+# 2^16, and averaged in fp16 and bf16 in each order. (Simulated in one process, with the additions in the order of a
 # ring.)
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
@@ -732,7 +732,7 @@ show(
 #
 # Two remedies: reduce in fp32, for twice the bytes; or send 16 bits but add in fp32, as Megatron-LM can
 # (`reduce_scatter_with_fp32_accumulation`): an all-to-all in place of the reduce-scatter, one rounding at the end. The
-# package has both: `average_with_fp32_sum`, and this, where `in_dtype` is the format that is sent and added in:
+# package has both. The second is `average_with_fp32_sum`; the first is this, with `in_dtype=torch.float32`:
 
 # %%
 dtlearn.show_source(average.average, docstring=False)
