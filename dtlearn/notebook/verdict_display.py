@@ -12,9 +12,7 @@ from typing import Any
 from ..course import Exercise
 from ..grading.own_run import OwnRun
 from ..grading.report.html import bundle, running_bundle
-from ..grading.report.own_run import html, moves_data, text, title
 from ..grading.verdict import Result, Verdict
-from .collective_player import play_collective
 
 
 class VerdictDisplay:
@@ -73,6 +71,8 @@ def show_own_run(run: OwnRun) -> None:
     """Show it in the running cell of a live front end. What cannot be drawn takes nothing from the verdict."""
     from IPython.display import display
 
+    from ..grading.report.own_run import html, moves_data, text  # here, as it loads matplotlib and torch
+
     try:
         display({"text/html": html(run), "text/plain": text(run)}, raw=True)
         if moves_data(run.record):
@@ -84,6 +84,9 @@ def show_own_run(run: OwnRun) -> None:
 def player(run: OwnRun) -> Any:
     """The messages of a run, to step through. They are drawn when somebody opens it."""
     import ipywidgets
+
+    from ..grading.report.own_run import title
+    from .collective_player import play_collective
 
     inside = ipywidgets.Output()
     fold = ipywidgets.Accordion([inside], titles=("Your messages, step by step",), selected_index=None)

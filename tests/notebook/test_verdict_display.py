@@ -75,7 +75,9 @@ def test_collectives_are_shown_as_one_folded_piece(below):
 
 def test_messages_can_be_played_and_are_drawn_when_somebody_opens_them(below, monkeypatch):
     played = []
-    monkeypatch.setattr(verdict_display, "play_collective", lambda record, title: played.append((record, title)))
+    monkeypatch.setattr(
+        "dtlearn.notebook.collective_player.play_collective", lambda record, title: played.append((record, title))
+    )
     verdict_display.show_own_run(SENT)
     fold = below[1]
     assert isinstance(fold, ipywidgets.Accordion) and fold.selected_index is None and not played
@@ -87,6 +89,6 @@ def test_a_run_that_cannot_be_drawn_takes_nothing_from_the_verdict(below, monkey
     def fail(run):
         raise RuntimeError("no font")
 
-    monkeypatch.setattr(verdict_display, "html", fail)
+    monkeypatch.setattr("dtlearn.grading.report.own_run.html", fail)
     verdict_display.show_own_run(EQUAL)
     assert "could not be drawn (RuntimeError: no font); the verdict above stands" in capsys.readouterr().out

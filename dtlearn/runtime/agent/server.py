@@ -26,12 +26,15 @@ from typing import Any
 
 from .. import wire
 from ..machine import namespaces
+from ..machine.memory import use_huge_pages
 from ..machine.patience import TO_VANISH
 from ..machine.processes import children, descendants, sweep
 from ..machine.run_folder import delete_stale_directories
 from ..rank import preload
 from .forked_ranks import ForkedRanks, may_fork
 from .reaper import Reaper
+
+_QUIET = 0.5  # seconds without a request
 
 
 class Agent:
@@ -44,6 +47,7 @@ class Agent:
         self._folders: set[str] = set()  # of runs
         self._ending: set[str] = set()  # folders of runs that nobody wants any more, to be deleted after their ranks
         self._sweep_until = 0.0
+        self._starts: int | None = 0  # until our memory is in huge pages
 
     def serve(self) -> None:
         """Answer requests and report ended ranks until the head is gone. Then nothing of it is left."""
@@ -64,7 +68,12 @@ class Agent:
         while True:
             both: list[Any] = [self._control, wake]
             sweeping = time.monotonic() < self._sweep_until
-            ready = select.select(both, [], [], 0.05 if sweeping else None)[0]
+            # 0.2 s, which an agent that starts ranks once would not get back, and for which nobody is to wait.
+            prepares = self._starts is not None and self._starts > 1 and not sweeping
+            ready = select.select(both, [], [], 0.05 if sweeping else _QUIET if prepares else None)[0]
+            if not ready and prepares:
+                use_huge_pages()
+                self._starts = None
             if wake in ready:
                 os.read(wake, 4096)
             self._reap()
@@ -81,8 +90,6 @@ class Agent:
                     given, descriptors = descriptors[:count], descriptors[count:]
                     answer = {**self._answer(request, given), "id": request["id"]}
                     self._control.sendall(wire.encode(answer))
-                    if request["do"] == "start":
-                        preload.prepare_for_more()
 
     def _answer(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         try:
@@ -112,6 +119,7 @@ class Agent:
         """Start ranks. Descriptors: the run's events, then a channel and an output for each rank."""
         self._folders = {f for f in self._folders if os.path.isdir(f)} | {request["common"]["run_dir"]}
         preload.load_for(request["common"]["kind"])
+        self._starts = None if self._starts is None else self._starts + 1
         level = (request["common"].get("isolation") or {}).get("level", 1)
         if level == 0 or sys.platform != "linux":
             forked = ForkedRanks(request, descriptors)

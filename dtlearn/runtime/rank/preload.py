@@ -9,18 +9,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import itertools
 import mmap
 import sys
-
-from ..machine.memory import use_huge_pages
 
 _TASK = f"{__package__}.task"
 _KERNEL = f"{__package__}.kernel"
 _DYNAMO = "torch._dynamo"
 _dynamo_was_used = mmap.mmap(-1, 1)  # memory that the agent and all that it forks have in common
-
-_starts = itertools.count()
 
 
 def load(*modules: str) -> None:
@@ -47,12 +42,6 @@ def load_for(kind: str) -> None:
             load("matplotlib.pyplot", _KERNEL, _DYNAMO)
     elif _dynamo_was_used[0]:
         load(_DYNAMO)
-
-
-def prepare_for_more() -> None:
-    """When ranks were started, and nobody waits for the agent. 0.2 s that one which starts ranks once would lose."""
-    if next(_starts) == 1:
-        use_huge_pages()
 
 
 def note_what_was_used() -> None:
