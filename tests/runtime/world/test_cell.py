@@ -195,7 +195,7 @@ def test_a_rank_that_never_stops_printing_ends_at_the_time_limit(cell, works):
     begun = time.monotonic()
     with pytest.raises(RanksTimeout):
         cell("while rank < 2: print(rank, flush=True)", timeout=LIMIT)
-    assert time.monotonic() - begun < LIMIT + 8
+    assert time.monotonic() - begun < LIMIT + 20  # 6 to 10 s where other tests run: each wait follows the load
     works()
 
 
