@@ -13,6 +13,7 @@ from dtlearn.cli.doctor.check import Check
 from dtlearn.cli.doctor.report import Outlook, Report
 from dtlearn.course import Chapter
 from dtlearn.runtime.errors import LaunchError
+from dtlearn.runtime.machine.patience import crowding
 
 ROOT = Path(__file__).resolve().parents[3]
 CHAPTER = Chapter("ch01_ranks", "Ranks", "How?", (), 60, 4, "ready")
@@ -94,7 +95,7 @@ def test_the_real_doctor():
     assert {"all-reduce", "cells on ranks", "isolation", "device rule", "memory", "host name"} <= set(checks)
     assert {"slug": "ch01_ranks", "ranks": 4, "runs": True, "reason": ""} in found["chapters"]
     assert (found["ok"], done.returncode) == (True, 0)
-    assert seconds < 240, "a few seconds on a quiet machine"
+    assert seconds < 80 * crowding(), "a few seconds on a quiet machine"
 
 
 def test_ranks_are_not_started_where_they_cannot_work(monkeypatch, capsys):
