@@ -522,7 +522,7 @@ show(
 
 # %% [markdown]
 # The first five steps overflow and are skipped. From then on the scale stays near the largest value that fits, and
-# every try of a larger one costs a step. A scale that is just large enough would do as well, so PyTorch's defaults are
+# one that is too large costs a step. A scale that is just large enough would do as well, so PyTorch's defaults are
 # a lower start, 65,536, and a try every 2,000 steps.
 #
 # ### Check yourself
@@ -1134,10 +1134,10 @@ for order in ("clip, then unscale", "unscale, then clip"):
 # </details>
 #
 # <details><summary>A pipeline of 4 stages, fp16, each stage with torch's GradScaler. Once, the gradient of a weight
-# of stage 3 overflows, and no other. What is wrong afterwards?</summary>
+# of stage 1 overflows, and no other. What is wrong afterwards?</summary>
 #
-# Stage 3 has skipped a step that the others took, and its scale is half of theirs. But the loss is scaled once, by the
-# last stage, with that stage's scale. Stage 3 divides by half of it, so from then on its gradients are twice too large.
+# Stage 1 has skipped a step that the others took, and its scale is half of theirs. But the loss is scaled once, by the
+# last stage, with that stage's scale. Stage 1 divides by half of it, so from then on its gradients are twice too large.
 # </details>
 #
 # <details><summary>13 billion parameters, bf16, fp32 gradients, masters, Adam. How many bytes on each GPU with
