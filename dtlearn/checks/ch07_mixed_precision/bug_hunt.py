@@ -148,11 +148,17 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     for rank, one in enumerate(got):
         if not isinstance(one, dict) or set(one) != {"scales", "parameters"} or not isinstance(one["parameters"], list):
             return Finding("DTL-RESULT", f"rank {rank} sent no readable result", rank)
+        scales, steps = one["scales"], case.params["steps"]
+        if isinstance(scales, list | tuple) and len(scales) != steps:
+            text = f"rank {rank} returned {len(scales)} scales for {steps} batches: one scale after each step, "
+            return Finding("DTL-VALUE-SHAPE", f"{text}skipped ones too", rank)
     bad = [r for r, one in enumerate(got) for p in one["parameters"] if not bool(torch.as_tensor(p).isfinite().all())]
     if bad and case.params["overflows"]:
         text = f"rank {bad[0]} made a step with an infinite gradient, and its parameters are infinite or NaN"
         if any(one["scales"] != got[0]["scales"] for one in got):
-            text += ": the overflow was on another rank, and is in the mean; do all ranks look at the same gradient?"
+            text += (
+                ": the overflow was on another rank, and is in the mean; all ranks have to look at the same gradient"
+            )
             return Finding("DTL-VALUE-OWN-OVERFLOW", text, bad[0])
         return Finding("DTL-VALUE-NOT-SKIPPED", f"{text}: such a step has to be skipped", bad[0])
     start = [given[0]["weight"], given[0]["bias"]]

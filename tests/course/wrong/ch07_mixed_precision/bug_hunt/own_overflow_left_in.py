@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-OWN-OVERFLOW
-# says: do all ranks look at the same gradient
+# says: all ranks have to look at the same gradient
 
 import torch
 import torch.distributed as dist
