@@ -28,7 +28,7 @@ def no_objects(source: str) -> Finding | None:
 
 
 def find_forbidden(source: str, forbidden: Mapping[str, str]) -> Finding | None:
-    """The first use of a forbidden name in a text that compiles; None if there is none.
+    """The first use of a forbidden name, or of a way around this rule, in a text that compiles; None if there is none.
 
     Args:
         source: the answer's text.
@@ -38,13 +38,31 @@ def find_forbidden(source: str, forbidden: Mapping[str, str]) -> Finding | None:
         for banned, why in forbidden.items():
             if name == banned or name.startswith(f"{banned}."):
                 return Finding("DTL-RULE-NAME", f"line {line} uses {name}: {why}", line=line)
+        if name in _WITH_A_TEXT or any(name == one or name.startswith(f"{one}.") for one in _UNREADABLE):
+            how = " with a name that is computed or handed on" if name in _WITH_A_TEXT else ""
+            text = f"line {line} uses {name.removeprefix('builtins.')}{how}: {_WHY_READABLE}"
+            return Finding("DTL-RULE-NAME", text, line=line)
     return None
+
+
+_IMPORTS = ("importlib.import_module", "importlib.__import__", "builtins.__import__", "pkgutil.resolve_name")
+# What these lead to can be read where they are given a text, "dtlearn.collectives"; only otherwise they are found.
+_WITH_A_TEXT = (*_IMPORTS, "sys.modules", "builtins.getattr")
+_UNREADABLE = ("importlib.util", "importlib.machinery", "runpy", "builtins.eval", "builtins.exec", "dtlearn.*")
+_WHY_READABLE = "what you use has to stand in your text; import it with `import` or `from ... import`"
+_GUARDED = ("dtlearn", "importlib", "pkgutil", "builtins", "sys")  # getattr of these with a text only
 
 
 def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Lines, and the full names that stand there: what is imported, and what is reached through an import."""
-    known: dict[str, str] = {}
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    known = {name: f"builtins.{name}" for name in ("__import__", "eval", "exec", "getattr", "vars")}
+    for name in {n.name for n in nodes if isinstance(n, ast.FunctionDef)} | {
+        n.arg for n in nodes if isinstance(n, ast.arg)
+    }:
+        known.pop(name, None)  # the answer's own
+    known["__builtins__"] = "builtins"
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 first = alias.name.partition(".")[0]
@@ -52,21 +70,60 @@ def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, alias.name
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
-                known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
-                yield node.lineno, f"{node.module}.{alias.name}"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            first, *rest = _path(node)
-            if first in known:
-                yield node.lineno, ".".join([known[first], *rest])
-        elif isinstance(node, ast.Call) and _path(node.func)[-1] in ("import_module", "__import__"):
-            yield node.lineno, str(getattr(node.args[0], "value", "")) if node.args else ""
+                full = known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                if full not in _WITH_A_TEXT:  # it matters what it is called with
+                    yield node.lineno, full
+    for node in nodes:
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and (full := _full(node.value, known))
+        ):
+            known[node.targets[0].id] = full
+    read = {id(part) for node in nodes for part in _read_with(node, known)}
+    for node in nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            continue
+        full = _full(node, known) if isinstance(node, ast.expr) and id(node) not in read else ""
+        if full and full not in ("builtins.getattr", "builtins.vars"):
+            yield node.lineno, full
+        if isinstance(node, ast.Call) and node.args:
+            function, first = _full(node.func, known), node.args[0]
+            if function.endswith(".__import__") and _text(first):
+                yield node.lineno, _text(first)  # it is loaded, whatever is returned
+            if not full and function == "builtins.getattr" and _full(first, known).partition(".")[0] in _GUARDED:
+                yield node.lineno, function
 
 
-def _path(node: ast.expr) -> list[str]:
-    """["dist", "all_reduce"] for dist.all_reduce; [""] first if it begins with no name."""
-    names: list[str] = []
-    while isinstance(node, ast.Attribute):
-        names.append(node.attr)
-        node = node.value
-    return [node.id if isinstance(node, ast.Name) else "", *reversed(names)]
+def _full(node: ast.expr, known: Mapping[str, str]) -> str:
+    """The full name of what an expression reaches through imports, as far as it can be read; otherwise ""."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id, "")
+    if isinstance(node, ast.Attribute):
+        owner, name = _full(node.value, known), node.attr
+        return owner if name == "__dict__" else owner and f"{owner}.{name}"
+    if isinstance(node, ast.Subscript):  # sys.modules["x"], vars(x)["y"], x.__dict__["y"]
+        owner, name = _full(node.value, known), _text(node.slice)
+        return owner and name and (name if owner == "sys.modules" else f"{owner}.{name}")
+    if isinstance(node, ast.Call) and node.args:
+        function, first = _full(node.func, known), _text(node.args[0])
+        if function in _IMPORTS and first and not first.startswith("."):
+            outermost = function.endswith(".__import__") and len(node.args) + len(node.keywords) == 1
+            return first.partition(".")[0] if outermost else first.replace(":", ".")
+        if function == "builtins.getattr" and len(node.args) > 1:
+            owner, name = _full(node.args[0], known), _text(node.args[1])
+            return owner and name and f"{owner}.{name}"
+        if function == "builtins.vars":
+            return _full(node.args[0], known)
+    return ""
+
+
+def _read_with(node: ast.AST, known: Mapping[str, str]) -> list[ast.expr]:
+    """The part of an expression that is read together with the whole: sys.modules, of sys.modules["torch"]."""
+    if isinstance(node, ast.Call | ast.Subscript) and _full(node, known):
+        return [node.func if isinstance(node, ast.Call) else node.value]
+    return []
+
+
+def _text(node: ast.expr) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

@@ -18,6 +18,18 @@ FORBIDDEN = {"dtlearn.collectives": "it is the answer", "torch.distributed.send_
         "import torch.distributed as dist\ndist.send_object_list([x], 1)",
         "import torch\ntorch.distributed.send_object_list([x], 1)",
         "from torch.distributed import send_object_list",
+        "import pkgutil\npkgutil.resolve_name('dtlearn.collectives:all_reduce')(x)",
+        "from importlib import import_module as get\nget('dtlearn.collectives').all_reduce(x)",
+        "import importlib\nimportlib.import_module('dtlearn').collectives.all_reduce(x)",
+        "__import__('dtlearn').collectives.all_reduce(x)",
+        "__import__('dtlearn.collectives', fromlist=['all_reduce']).all_reduce(x)",
+        "__builtins__.__import__('dtlearn').collectives",
+        "import sys\nsys.modules['dtlearn.collectives'].all_reduce(x)",
+        "import dtlearn\ncourse = dtlearn\ncourse.collectives.all_reduce(x)",
+        "import dtlearn\ngetattr(dtlearn, 'collectives').all_reduce(x)",
+        "import dtlearn\nvars(dtlearn)['collectives'].all_reduce(x)",
+        "import dtlearn\ndtlearn.__dict__['collectives'].all_reduce(x)",
+        "import torch\ngetattr(torch.distributed, 'send_object_list')([x], 1)",
     ],
 )
 def test_a_forbidden_name_is_found_by_whatever_way_it_comes(source):
@@ -29,12 +41,47 @@ def test_a_forbidden_name_is_found_by_whatever_way_it_comes(source):
 @pytest.mark.parametrize(
     "source",
     [
+        "import importlib\nimportlib.import_module('.'.join(['dtlearn', 'collectives']))",
+        "import importlib\nimportlib.import_module('.collectives', 'dtlearn')",
+        "from importlib import import_module as get\nget(name)",
+        "import importlib as i\nget = i.import_module\nget('dtlearn')",
+        "import importlib\nlist(map(importlib.import_module, names))",
+        "import importlib\ngetattr(importlib, 'import_module')(name)",
+        "import importlib\ngetattr(importlib, 'import_' + 'module')('torch')",
+        "from pkgutil import resolve_name\nresolve_name(''.join(parts))",
+        "__import__('dtlearn.' + name)",
+        "import builtins\nbuiltins.__import__(name)",
+        "import sys\nsys.modules['dtlearn.' + name]",
+        "import dtlearn\ngetattr(dtlearn, 'collec' + 'tives')",
+        "import importlib.util\nimportlib.util.find_spec(name)",
+        "eval('dtlearn')",
+        "exec(text)",
+        "from dtlearn import *",
+    ],
+)
+def test_a_name_that_cannot_be_read_is_found(source):
+    found = find_forbidden(source, FORBIDDEN)
+    assert found is not None and found.code == "DTL-RULE-NAME"
+    assert found.text.startswith(f"line {found.line} uses ") and "has to stand in your text" in found.text
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
         "import dtlearn\ndtlearn.phase('mine')",
         "import torch.distributed as dist\ndist.send(x, 1)",
         "def send_object_list(x):\n    return x\nsend_object_list(1)",
         "collectives = {}\ncollectives.get(1)",
         "from . import collectives",
         "text = 'dtlearn.collectives'",
+        "import importlib\nimportlib.import_module('torch.distributed').send(x, 1)",
+        "from pkgutil import resolve_name\nresolve_name('math:inf')",
+        "__import__('math').inf",
+        "import sys\nsys.modules['math'].inf\nsys.stdout",
+        "import torch\ngetattr(torch, name)(vars(x)['y'])",
+        "model.eval()",
+        "def exec(x):\n    return x\nexec(1)",
+        "import dtlearn\ngetattr(dtlearn, 'phase')('mine')",
     ],
 )
 def test_other_names_are_free(source):
