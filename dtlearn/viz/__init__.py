@@ -7,6 +7,11 @@ from dtlearn.viz.cost_curves import Curve, cost_bars, cost_curves, fit_words
 from dtlearn.viz.data_parallel.ddp_picture import ddp_picture
 from dtlearn.viz.data_parallel.sample_grid import sample_grid, sample_words
 from dtlearn.viz.data_parallel.scaling import scaling
+from dtlearn.viz.memory.held_after_steps import held_after_steps
+from dtlearn.viz.memory.memory_front import memory_front
+from dtlearn.viz.memory.module_map import module_map
+from dtlearn.viz.memory.stacked_bars import stacked_bars
+from dtlearn.viz.memory.step_memory import peak_words, step_memories, step_memory
 from dtlearn.viz.mixed_precision.gradient_histograms import gradient_histograms
 from dtlearn.viz.mixed_precision.loss_curves import loss_curves
 from dtlearn.viz.mixed_precision.loss_scale import loss_scale
@@ -40,9 +45,13 @@ __all__ = [
     "exchange",
     "fit_words",
     "gradient_histograms",
+    "held_after_steps",
     "loss_curves",
     "loss_scale",
+    "memory_front",
+    "module_map",
     "number_bits",
+    "peak_words",
     "rank_drift",
     "rank_table",
     "reduction_error",
@@ -54,6 +63,9 @@ __all__ = [
     "show",
     "small_updates",
     "speedup",
+    "stacked_bars",
+    "step_memories",
+    "step_memory",
     "step_timeline",
     "timeline",
 ]

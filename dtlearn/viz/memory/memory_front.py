@@ -1,0 +1,88 @@
+"""Memory against time: every way to make one step as a point, and the front of those that no other one beats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dtlearn.viz.memory.categories import MB
+from dtlearn.viz.style import INK, MUTED, headline, legend_below, new_figure, style
+
+_LETTER, _LINE = 0.0095, 0.055  # width of a letter and height of a line, as shares of the axes
+
+
+def on_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Names of the points that none beats: no other has as little of both and less of one. By rising cost.
+
+    Args:
+        points: (cost, bytes) by name.
+    """
+    best = [
+        name
+        for name, (cost, nbytes) in points.items()
+        if not any(c <= cost and b <= nbytes and (c, b) != (cost, nbytes) for c, b in points.values())
+    ]
+    return sorted(best, key=lambda name: points[name])
+
+
+def memory_front(
+    points: Mapping[str, tuple[float, float]],
+    cost: str = "extra forward passes",
+    title: str = "Memory against time",
+    label: str = "",
+) -> Figure:
+    """Draw (cost, bytes) of each variant; full points and the stairs through them are the front.
+
+    Args:
+        points: (cost, bytes) by the variant's name.
+        cost: what the cost is, with its unit.
+        title: what the figure is about.
+        label: where the numbers come from, printed under the title.
+
+    Raises:
+        ValueError: no point, or one below 0.
+    """
+    if not points or min(min(point) for point in points.values()) < 0:
+        raise ValueError(f"a front needs a point or more, with costs and bytes of 0 or more; got {dict(points)}")
+    front = on_front(points)
+    costs, heights = ([point[axis] for point in points.values()] for axis in (0, 1))
+    with style():
+        fig = new_figure(height=4.4)
+        ax = fig.add_subplot()
+        xs, ys = zip(*((points[name][0], points[name][1] / MB) for name in front), strict=True)
+        ax.step(
+            xs, ys, where="post", color="#0072B2", lw=1.4, label="front: no other variant needs less of both", zorder=2
+        )
+        for name, (x, nbytes) in points.items():
+            best = name in front
+            ax.plot(x, nbytes / MB, "o", ms=9, color="#0072B2", mfc="#0072B2" if best else "white", zorder=3)
+        wide = max(costs) - min(costs) or 1
+        ax.set_xlim(min(costs) - 0.05 * wide, max(costs) + 0.3 * wide)
+        ax.set_ylim(0, 1.15 * max(heights) / MB or 1)
+        _names(ax, points, front)
+        hollow: dict[str, Any] = {"color": "#0072B2", "mfc": "white", "ls": "none", "ms": 9}
+        ax.plot([], [], "o", label="another variant needs no more of either, and less of one", **hollow)
+        ax.set(xlabel=cost, ylabel="peak (MB = 10⁶ bytes)")
+        ax.grid()
+        headline(ax, title, label)
+        legend_below(fig, ax.get_legend_handles_labels()[0])
+    return fig
+
+
+def _names(ax: Axes, points: Mapping[str, tuple[float, float]], front: list[str]) -> None:
+    """Each name to the right of its point, lower where another name stands already."""
+    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+    taken: list[tuple[float, float, float]] = []  # left end, right end and height of each name, as shares of the axes
+    plate = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+    for name, (x, nbytes) in sorted(points.items(), key=lambda item: -item[1][1]):
+        start, height = (x - left) / (right - left) + 0.015, (nbytes / MB - low) / (high - low) + 0.025
+        end = start + _LETTER * len(name)
+        while any(start < other_end and first < end and abs(height - y) < _LINE for first, other_end, y in taken):
+            height -= 0.01
+        taken.append((start, end, height))
+        color = INK if name in front else MUTED
+        at: dict[str, Any] = {"textcoords": "axes fraction", "va": "center", "size": 9}
+        ax.annotate(name, (x, nbytes / MB), (start, height), color=color, bbox=plate, **at)

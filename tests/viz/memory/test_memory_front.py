@@ -1,0 +1,35 @@
+import itertools
+
+import pytest
+
+from dtlearn.viz.memory.memory_front import memory_front, on_front
+
+POINTS = {"plain": (0.0, 40e6), "accumulation": (0.0, 25e6), "full": (1.0, 20e6), "every 2": (0.7, 30e6)}
+
+
+def test_the_front_holds_what_no_other_point_beats():
+    assert on_front(POINTS) == ["accumulation", "full"]
+    assert on_front({"one": (0, 1), "the same": (0, 1)}) == ["one", "the same"]
+
+
+def test_points_of_the_front_are_full_and_all_are_named():
+    fig = memory_front(POINTS, cost="extra forward passes", title="t", label="l")
+    (ax,) = fig.axes
+    stairs, *points = ax.lines
+    assert list(stairs.get_xdata()) == [0, 1] and list(stairs.get_ydata()) == [25, 20]
+    full = {tuple(p.get_xydata()[0]) for p in points if len(p.get_xdata()) and p.get_markerfacecolor() != "white"}
+    assert full == {(0, 25), (1, 20)}
+    assert {text.get_text() for text in ax.texts} >= set(POINTS)
+    assert ax.get_xlabel() == "extra forward passes" and "MB" in ax.get_ylabel()
+
+
+def test_names_of_close_points_do_not_lie_on_each_other():
+    ax = memory_front({f"variant number {n}": (0.0, 20e6 + n) for n in range(5)}).axes[0]
+    heights = sorted(text.xyann[1] for text in ax.texts if text.get_text().startswith("variant"))
+    assert all(b - a > 0.05 for a, b in itertools.pairwise(heights))
+
+
+@pytest.mark.parametrize("points", [{}, {"a": (-0.1, 1)}, {"a": (1, -1)}])
+def test_points_that_cannot_be_drawn_are_refused(points):
+    with pytest.raises(ValueError, match="a point or more"):
+        memory_front(points)
