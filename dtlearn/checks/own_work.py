@@ -56,12 +56,9 @@ _GUARDED = ("dtlearn", "importlib", "pkgutil", "builtins", "sys")  # getattr of 
 def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Lines, and the full names that stand there: what is imported, and what is reached through an import."""
     nodes = list(ast.walk(tree))
-    known = {name: f"builtins.{name}" for name in ("__import__", "eval", "exec", "getattr", "vars")}
-    for name in {n.name for n in nodes if isinstance(n, ast.FunctionDef)} | {
-        n.arg for n in nodes if isinstance(n, ast.arg)
-    }:
-        known.pop(name, None)  # the answer's own
-    known["__builtins__"] = "builtins"
+    own = {n.name for n in nodes if isinstance(n, ast.FunctionDef)} | {n.arg for n in nodes if isinstance(n, ast.arg)}
+    builtin = {"__import__", "eval", "exec", "getattr", "vars"} - own
+    known = {"__builtins__": "builtins"} | {name: f"builtins.{name}" for name in builtin}
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -74,25 +71,25 @@ def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 if full not in _WITH_A_TEXT:  # it matters what it is called with
                     yield node.lineno, full
     for node in nodes:
-        if (
-            isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Name)
-            and (full := _full(node.value, known))
-        ):
-            known[node.targets[0].id] = full
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            known |= {node.targets[0].id: full for full in [_full(node.value, known)] if full}
     read = {id(part) for node in nodes for part in _read_with(node, known)}
     for node in nodes:
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            continue
-        full = _full(node, known) if isinstance(node, ast.expr) and id(node) not in read else ""
-        if full and full not in ("builtins.getattr", "builtins.vars"):
-            yield node.lineno, full
-        if isinstance(node, ast.Call) and node.args:
-            function, first = _full(node.func, known), node.args[0]
-            if function.endswith(".__import__") and _text(first):
-                yield node.lineno, _text(first)  # it is loaded, whatever is returned
-            if not full and function == "builtins.getattr" and _full(first, known).partition(".")[0] in _GUARDED:
-                yield node.lineno, function
+        if isinstance(node, ast.expr) and not isinstance(getattr(node, "ctx", None), ast.Store):
+            yield from ((node.lineno, name) for name in _reached(node, known, id(node) in read))
+
+
+def _reached(node: ast.expr, known: Mapping[str, str], is_read: bool) -> Iterator[str]:
+    """The names that one expression reaches; those of its parts are not among them. `is_read`: with the whole."""
+    full = "" if is_read else _full(node, known)
+    if full and full not in ("builtins.getattr", "builtins.vars"):
+        yield full
+    if isinstance(node, ast.Call) and node.args:
+        function, given = _full(node.func, known), node.args[0]
+        if function.endswith(".__import__") and _text(given):
+            yield _text(given)  # it is loaded, whatever is returned
+        if not full and function == "builtins.getattr" and _full(given, known).partition(".")[0] in _GUARDED:
+            yield function
 
 
 def _full(node: ast.expr, known: Mapping[str, str]) -> str:
