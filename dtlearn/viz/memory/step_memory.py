@@ -104,7 +104,7 @@ def peak_words(record: MemoryRecord) -> str:
 def _headline(fig: Figure, title: str, label: str) -> None:
     """Title and label over all axes; `headline` stands over one."""
     fig.suptitle(f"{title}\n", x=0.01, ha="left", size=12, weight="bold")  # its second, empty line is the label's
-    line = 20 / 72 / fig.get_figheight()
+    line = 17 / 72 / fig.get_figheight()
     fig.text(0.01, 0.98 - line, label, ha="left", va="top", size=9, color=MUTED).set_in_layout(False)
 
 
