@@ -11,17 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dtlearn.notebook.frontend import is_live
-from dtlearn.viz.picture import Picture
-from dtlearn.viz.style import WIDTH, new_figure, style
+from dtlearn.viz.picture import Frame, Picture, draw_frame, folded, small_multiples
+from dtlearn.viz.style import new_figure, style
 from dtlearn.viz.table import Table, rank_table
-
-Frame = Callable[[Axes], object]
-
-_WIDE = {"description_width": "initial"}
 
 
 @dataclass(frozen=True)
@@ -32,11 +27,13 @@ class Slider:
         values: the values it can take, in order.
         start: the one that the static figure shows.
         label: what it is, with its unit.
+        read: if given, a field beside the slider takes any text, and this makes a value of it. Its ValueError is shown.
     """
 
     values: tuple[Any, ...]
     start: Any
     label: str
+    read: Callable[[str], Any] | None = None
 
     def __post_init__(self) -> None:
         if self.start not in self.values:
@@ -76,21 +73,7 @@ def stepper(
     from IPython.display import display
 
     display(_step_widget(widgets, frames, captions, alt, size, first))
-    display({"text/html": _folded("All steps at once", static.img()), "text/plain": f"Figure: {static.alt}"}, raw=True)
-
-
-def small_multiples(
-    frames: Sequence[Frame], captions: Sequence[str], alt: str, columns: int, size: tuple[float, float], first: int = 1
-) -> Picture:
-    """All frames of a sequence in one figure, numbered from `first`."""
-    columns = min(columns, len(frames))
-    rows = -(-len(frames) // columns)
-    with style():
-        fig = new_figure(height=rows * (size[1] + 0.25), width=min(WIDTH, columns * size[0]))
-        for place, (frame, caption) in enumerate(zip(frames, captions, strict=True)):
-            _draw_frame(fig.add_subplot(rows, columns, place + 1), frame, f"{first + place}. {caption}")
-    steps = " ".join(f"Step {n}: {caption}." for n, caption in enumerate(captions, start=first))
-    return Picture(fig, f"{alt} {steps}".replace("..", "."))
+    display({"text/html": folded("All steps at once", static.img()), "text/plain": f"Figure: {static.alt}"}, raw=True)
 
 
 def slider_panel(draw: Callable[..., Figure], alt: str, **sliders: Slider) -> None:
@@ -116,7 +99,7 @@ def slider_panel(draw: Callable[..., Figure], alt: str, **sliders: Slider) -> No
         display(table)
         return
     display(_slider_widget(widgets, draw, alt, sliders))
-    fallback = _folded("The figure at the start values", static.img() + table._repr_html_())
+    fallback = folded("The figure at the start values", static.img() + table._repr_html_())
     display({"text/html": fallback, "text/plain": f"Figure: {alt}\n{table}"}, raw=True)
 
 
@@ -127,11 +110,6 @@ def slider_table(sliders: dict[str, Slider]) -> Table:
         for s in sliders.values()
     ]
     return rank_table(rows, "Values of the sliders; run the cell in JupyterLab to change them")
-
-
-def _draw_frame(ax: Axes, frame: Frame, title: str) -> None:
-    frame(ax)
-    ax.set_title(title, loc="left", size=9, weight="normal", wrap=True)
 
 
 def _widgets() -> Any:
@@ -155,10 +133,12 @@ def _step_widget(
     for number, (frame, caption) in enumerate(zip(frames, captions, strict=True), start=first):
         with style():
             fig = new_figure(height=1.6 * size[1], width=1.6 * size[0])
-            _draw_frame(fig.add_subplot(), frame, f"{number}. {caption}")
+            draw_frame(fig.add_subplot(), frame, f"{number}. {caption}")
         pages.append(Picture(fig, f"{alt} Step {number} of {last}: {caption}").img())
     page = widgets.HTML(pages[0])
-    slider = widgets.IntSlider(first, first, last, description=f"Step (of {last})", style=_WIDE)
+    slider = widgets.IntSlider(
+        first, first, last, description=f"Step (of {last})", style={"description_width": "initial"}
+    )
     play = widgets.Play(value=first, min=first, max=last, interval=1200)
     widgets.jslink((play, "value"), (slider, "value"))
 
@@ -181,33 +161,41 @@ def _slider_widget(widgets: Any, draw: Callable[..., Figure], alt: str, sliders:
             style=labels,
             layout=widgets.Layout(width="100%", max_width="700px"),
             continuous_update=False,
+            readout=s.read is None,
         )
         for name, s in sliders.items()
     }
+    fields = {name: _field(widgets, controls[name]) for name, s in sliders.items() if s.read}
 
     def redraw(_: object = None) -> None:
-        values = {name: control.value for name, control in controls.items()}
-        chosen = ", ".join(f"{sliders[name].label} = {_words(value)}" for name, value in values.items())
+        texts = {name: fields[name].value if name in fields else _words(c.value) for name, c in controls.items()}
+        chosen = ", ".join(f"{sliders[name].label} = {text}" for name, text in texts.items())
         try:
+            values = {name: s.read(texts[name]) if s.read else controls[name].value for name, s in sliders.items()}
             page.value = Picture(draw(**values), f"{alt} Now at {chosen}.").img()
         except ValueError as error:
             page.value = f'<p role="alert">No figure for {html.escape(chosen)}: {html.escape(str(error))}</p>'
 
-    for control in controls.values():
+    for control in (controls | fields).values():  # a slider with a field writes into it, and the field redraws
         control.observe(redraw, names="value")
     redraw()
     # One width for all values, and a gap before them: a long number touches the slider's handle otherwise.
     width = max(len(_words(value)) for s in sliders.values() for value in s.values)
     rule = f".dtlearn-sliders .widget-readout {{ min-width: {width}ch; max-width: none; margin-left: 1.5em; }}"
-    panel = widgets.VBox([*controls.values(), page, widgets.HTML(f"<style>{rule}</style>")])
+    rows = [widgets.HBox([c, fields[name]]) if name in fields else c for name, c in controls.items()]
+    panel = widgets.VBox([*rows, page, widgets.HTML(f"<style>{rule}</style>")])
     panel.add_class("dtlearn-sliders")
     return panel
+
+
+def _field(widgets: Any, slider: Any) -> Any:
+    """A field for any text; a slider that is moved writes its value into it."""
+    layout = widgets.Layout(width="16em", flex="none")
+    field = widgets.Text(_words(slider.value), description="or type", continuous_update=False, layout=layout)
+    slider.observe(lambda _: setattr(field, "value", _words(slider.value)), names="value")
+    return field
 
 
 def _words(value: Any) -> str:
     """A slider's value as a person reads it."""
     return f"{value:,}" if type(value) is int else str(value)  # not a bool
-
-
-def _folded(summary: str, body: str) -> str:
-    return f"<details><summary>{html.escape(summary)}</summary>{body}</details>"

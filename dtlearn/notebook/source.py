@@ -24,6 +24,7 @@ class Source:
 
     code: str
     caption: str
+    summary: str = ""  # if given, a notebook shows this line, and the code when it is opened
 
     def __str__(self) -> str:
         return f"# {self.caption}\n{self.code}"
@@ -35,30 +36,34 @@ class Source:
         from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped]
         from pygments.lexers import PythonLexer  # type: ignore[import-untyped]
 
+        from dtlearn.viz.picture import folded
+
         marked = highlight(self.code, PythonLexer(), HtmlFormatter(noclasses=True, nowrap=True, style="xcode"))
-        return (
+        figure = (
             f'<figure style="margin:0"><figcaption><code>{html.escape(self.caption)}</code></figcaption>'
             f'<pre style="{_BOX}"><code style="background:none;color:inherit;white-space:inherit">{marked}</code></pre>'
             "</figure>"
         )
+        return folded(self.summary, figure) if self.summary else figure
 
 
-def show_source(obj: Any, docstring: bool = True) -> None:
+def show_source(obj: Any, docstring: bool = True, summary: str = "") -> None:
     """Show the source of a function, class or module in the running cell.
 
     Args:
         obj: what to quote.
         docstring: False leaves docstrings out, where the text around the cell says it already.
+        summary: folds the source under this line, where it would give an exercise's answer away.
 
     Raises:
         ValueError: the object has no Python source, such as a built-in.
     """
     from IPython.display import display
 
-    display(quote(obj, docstring=docstring))
+    display(quote(obj, docstring=docstring, summary=summary))
 
 
-def quote(obj: Any, docstring: bool = True) -> Source:
+def quote(obj: Any, docstring: bool = True, summary: str = "") -> Source:
     """The source of a function, class or module, as `show_source` shows it."""
     name = getattr(obj, "__name__", type(obj).__name__)
     try:
@@ -71,7 +76,7 @@ def quote(obj: Any, docstring: bool = True) -> Source:
     if not docstring:
         code = _without_docstrings(code)
         caption += " (docstrings left out)"
-    return Source(code.rstrip() + "\n", caption)
+    return Source(code.rstrip() + "\n", caption, summary)
 
 
 def _place(obj: Any) -> str:

@@ -1,4 +1,4 @@
-"""A figure with words: shown in a notebook, or saved as SVG.
+"""A figure with words: shown in a notebook, or saved as SVG; and one of several states side by side.
 
 A notebook gets two outputs per figure: the picture as PNG, and its description as text that anybody can open.
 PNG, because every viewer draws it; JupyterLab refuses to draw an SVG of a notebook that it does not trust yet, and a
@@ -13,14 +13,18 @@ from __future__ import annotations
 import base64
 import html
 import io
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from dtlearn.viz.style import style
+from dtlearn.viz.style import WIDTH, new_figure, style
+
+Frame = Callable[[Axes], object]  # draws one state of a sequence
 
 _SCREEN_DPI = 100  # a figure of 9 inches is 900 CSS pixels wide
 _PIXEL_RATIO = 2  # sharp on dense screens
@@ -72,7 +76,7 @@ class Picture:
         """The description as a display bundle: folded in HTML, plain as text."""
         words = html.escape(self.alt)
         return {
-            "text/html": f"<details><summary>Figure in words</summary><p>{words}</p></details>",
+            "text/html": folded("Figure in words", f"<p>{words}</p>"),
             "text/plain": f"Figure in words: {self.alt}",
         }
 
@@ -83,6 +87,11 @@ class Picture:
         data, metadata = self._repr_mimebundle_()
         display(data, metadata=metadata, raw=True)
         display(self.describe(), raw=True)
+
+
+def folded(summary: str, body: str) -> str:
+    """HTML that shows one line, the summary as plain text, and the body when that is opened."""
+    return f"<details><summary>{html.escape(summary)}</summary>{body}</details>"
 
 
 def show(figure: Figure, alt: str) -> None:
@@ -119,3 +128,23 @@ def save_svg(figure: Figure, path: str | Path, title: str, desc: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(svg(figure, title, desc), encoding="utf-8")
     return path
+
+
+def small_multiples(
+    frames: Sequence[Frame], captions: Sequence[str], alt: str, columns: int, size: tuple[float, float], first: int = 1
+) -> Picture:
+    """All frames of a sequence in one figure, numbered from `first`."""
+    columns = min(columns, len(frames))
+    rows = -(-len(frames) // columns)
+    with style():
+        fig = new_figure(height=rows * (size[1] + 0.25), width=min(WIDTH, columns * size[0]))
+        for place, (frame, caption) in enumerate(zip(frames, captions, strict=True)):
+            draw_frame(fig.add_subplot(rows, columns, place + 1), frame, f"{first + place}. {caption}")
+    steps = " ".join(f"Step {n}: {caption}." for n, caption in enumerate(captions, start=first))
+    return Picture(fig, f"{alt} {steps}".replace("..", "."))
+
+
+def draw_frame(ax: Axes, frame: Frame, title: str) -> None:
+    """Draw one of several states, with its number and caption above."""
+    frame(ax)
+    ax.set_title(title, loc="left", size=9, weight="normal", wrap=True)

@@ -19,7 +19,7 @@ def same_bits(a, b):
 
 
 def torch_saturates():
-    """Since torch 2.12 its casts to e4m3 do."""
+    """Since torch 2.13 its casts to e4m3 do."""
     return torch.tensor([1e9]).to(torch.float8_e4m3fn).float().isfinite().item()
 
 

@@ -1,7 +1,7 @@
 import ipywidgets
 import pytest
 
-from dtlearn.notebook.panels import Slider, _slider_widget, _step_widget, slider_panel, small_multiples, stepper
+from dtlearn.notebook.panels import Slider, _slider_widget, _step_widget, slider_panel, stepper
 from dtlearn.viz.picture import Picture
 from dtlearn.viz.style import new_figure
 
@@ -34,15 +34,6 @@ def shown(monkeypatch):
     return outputs
 
 
-def test_all_frames_stand_in_one_figure():
-    picture = small_multiples(FRAMES, CAPTIONS, "Bars.", 2, SIZE)
-    axes = picture.figure.axes
-    assert [ax.get_title(loc="left") for ax in axes] == ["1. start", "2. one step", "3. done"]
-    assert [ax.patches[0].get_height() for ax in axes] == [1, 2, 3]
-    assert picture.alt == "Bars. Step 1: start. Step 2: one step. Step 3: done."
-    assert picture.figure.get_figwidth() == 6
-
-
 def test_headless_stepper_is_a_picture_and_its_words(shown):
     stepper(FRAMES, CAPTIONS, alt="Bars.")
     assert [list(o) for o in shown] == [["image/png", "text/plain"], ["text/html", "text/plain"]]
@@ -67,7 +58,6 @@ def test_moving_the_step_turns_the_page():
 
 
 def test_steps_may_begin_at_zero_and_have_a_static_figure_of_their_own(shown, monkeypatch):
-    assert small_multiples(FRAMES, CAPTIONS, "Bars.", 2, SIZE, 0).alt.startswith("Bars. Step 0: start.")
     controls, page = _step_widget(ipywidgets, FRAMES, CAPTIONS, "Bars.", SIZE, 0).children
     _, slider = controls.children
     assert "Step 0 of 2: start" in page.value
@@ -104,6 +94,21 @@ def test_moving_a_slider_draws_again():
     assert 'role="alert"' in page.value and "8 is too many" in page.value
     ranks.value = 2
     assert "<img" in page.value
+
+
+def test_a_field_beside_a_slider_takes_what_the_slider_has_not():
+    sliders = {"n": Slider((1000, 2000), 1000, "ranks", read=lambda text: len(text)), "speed": SLIDERS["speed"]}
+    row, speed, page, _ = _slider_widget(ipywidgets, draw, "Bars.", sliders).children
+    slider, field = row.children
+    assert not slider.readout and field.value == "1,000" and "ranks = 1,000, speed" in page.value
+    slider.value = 2000
+    assert field.value == "2,000" and "ranks = 2,000, speed" in page.value
+    field.value = "12345678"  # of length 8
+    assert 'role="alert"' in page.value and "ranks = 12345678" in page.value and "8 is too many" in page.value
+    speed.value = 10
+    assert "ranks = 12345678, speed (GB/s) = 10" in page.value
+    field.value = "<b>"
+    assert "<img" in page.value and "<b>" not in page.value
 
 
 def test_without_widgets_the_static_form_is_shown_and_said(shown, monkeypatch, capsys):

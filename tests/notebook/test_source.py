@@ -89,3 +89,10 @@ def test_show_source_displays(monkeypatch):
 def test_what_has_no_source_is_refused(thing):
     with pytest.raises(ValueError, match="has no Python source"):
         quote(thing)
+
+
+def test_source_can_be_folded_under_a_line():
+    page = quote(record.merge, summary="The package's <own>")._repr_html_()
+    assert page.startswith("<details><summary>The package&#x27;s &lt;own&gt;</summary><figure")
+    assert page.endswith("</figure></details>")
+    assert "<details>" not in quote(record.merge)._repr_html_()

@@ -12,7 +12,7 @@ from ...runtime.watch.side_by_side import side_by_side
 from ...runtime.words import columns
 from ...viz.collective_picture import collective_figure, collective_words
 from ...viz.collective_steps import collective_steps
-from ...viz.picture import Picture
+from ...viz.picture import Picture, folded
 from ...viz.table import Table
 from ...viz.timeline import timeline
 from ...viz.waits import CallKey, data_starts, group_ranks
@@ -118,8 +118,7 @@ def html(run: OwnRun) -> str:
     if messages := messages_picture(run):
         parts += [messages.img(), f"<p>{escape(messages.alt)}</p>"]
     parts.append(f'<pre style="{_PRE}">{escape(calls(run))}</pre>')
-    summary = f"{title(run)}, drawn from its record"
-    return f"<details><summary>{escape(summary)}</summary>{''.join(parts)}</details>"
+    return folded(f"{title(run)}, drawn from its record", "".join(parts))
 
 
 def text(run: OwnRun) -> str:

@@ -75,7 +75,7 @@ def gradient_histograms(
             _panel(axes[0][column], layers, fmt, scale, (low, high), names=column == 0)
             if ranges:
                 _ranges(axes[1][column], ranges, (low, high), names=column == 0)
-            axes[-1][column].set_xlabel("size of a gradient, |g| = 2^...")
+            axes[-1][column].set_xlabel("absolute value, 2^...")
         headline(axes[0][0], title, label)
         fates = ["becomes 0", "subnormal: fewer bits", "normal"]
         patches = [

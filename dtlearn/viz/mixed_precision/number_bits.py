@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 # Face and hatch of the three fields: they differ in grey, too.
 _FIELDS = {"sign": ("#f2d3c9", "///"), "exponent": ("#cfe3f1", ""), "mantissa": ("#e2f0da", "...")}
 _BOX = 0.8  # of a row's height
+_CAN_BE_TYPED = "Type one such as 0.1, -3e-5, 65504, 2^-24, 0x1.8p-3, inf or nan."
 _TEXT_AT = 33  # where the value stands: behind the 32 bits of fp32
 
 
@@ -56,11 +58,38 @@ def number_bits(value: float, formats: Sequence[Format], title: str = "") -> Fig
     return fig
 
 
+def typed_number(text: str) -> float:
+    """The number that a person typed, as a double: 0.1, -3e-5, 65,504, 2^-24, 0x1.8p-3 (hexadecimal), inf or nan.
+
+    Raises:
+        ValueError: the text is no number, or one that a double cannot hold; says what can be typed.
+    """
+    plain = text.strip().lower().replace("\u2212", "-")  # the minus sign that texts are printed with
+    if re.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d*)?", plain):
+        plain = plain.replace(",", "")
+    power = re.fullmatch(r"([-+]?)2(?:\^|\*\*)([-+]?\d{1,6})", plain)
+    try:
+        if power:
+            value = math.copysign(math.ldexp(1.0, int(power[2])), -1 if power[1] == "-" else 1)
+        else:
+            value = float.fromhex(plain) if "0x" in plain else float(plain)
+    except OverflowError:
+        value = math.inf
+    except ValueError:
+        decimal = "; write a decimal point, not a comma" if "," in plain else ""
+        raise ValueError(f"this is not a number{decimal}. {_CAN_BE_TYPED}") from None
+    if math.isinf(value) and "inf" not in plain:
+        raise ValueError(f"it is too large: this figure computes in float64, which ends at 1.8e308. {_CAN_BE_TYPED}")
+    if value == 0 and (power or re.search("[1-9a-f]", re.split("p" if "0x" in plain else "e", plain)[0])):
+        raise ValueError("it is too small: this figure computes in float64, whose smallest number is 4.9e-324.")
+    return value
+
+
 def held_words(value: float, fmt: Format) -> str:
     """What a format makes of a number, in words: "0.09998, off by 0.024 %"."""
     held = fmt.round(value)
     if math.isnan(held):
-        return "NaN" if math.isnan(value) else "NaN: too large"
+        return "NaN" if math.isnan(value) else "NaN: no infinity" if math.isinf(value) else "NaN: too large"
     if math.isinf(held):
         return ("-" if held < 0 else "") + ("infinity" if math.isinf(value) else "infinity: too large")
     if held == value:
