@@ -53,7 +53,7 @@ def checkpoint(function: Callable[..., Any], *args: Any, preserve_rng_state: boo
     tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
     # Autograd records a function only if one of its inputs requires a gradient; parameters are not among them.
     anchor = torch.empty(0, requires_grad=True)
-    results = _Recompute.apply(call, preserve_rng_state, anchor, *tensors)  # type: ignore[no-untyped-call]
+    results = _Recompute.apply(call, preserve_rng_state, anchor, *tensors)
     return call.restored(results)
 
 
@@ -67,7 +67,7 @@ class _Recompute(torch.autograd.Function):
         return call(tensors)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[Any, ...]:
         if not torch.autograd._is_checkpoint_valid():  # the engine was asked for some gradients only
             raise RuntimeError(

@@ -21,7 +21,7 @@ class _NaiveRecompute(torch.autograd.Function):
         inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in ctx.saved_tensors]
         with torch.enable_grad():
             output = ctx.function(*inputs)  # the second forward pass, this time with a graph
-        torch.autograd.backward(output, *gradients)  # adds to the parameters' .grad
+        torch.autograd.backward(output, gradients[0])  # adds to the parameters' .grad
         return None, *(tensor.grad for tensor in inputs)
 
 
@@ -36,5 +36,5 @@ def naive_checkpoint(function: Callable[..., torch.Tensor], *inputs: torch.Tenso
     **Communication**: none of its own; a collective in `function` runs twice. **Memory**: the inputs until backward;
     then all activations of `function`.
     """
-    output: torch.Tensor = _NaiveRecompute.apply(function, *inputs)  # type: ignore[no-untyped-call]
+    output: torch.Tensor = _NaiveRecompute.apply(function, *inputs)
     return output

@@ -200,7 +200,7 @@ def test_gradients_of_some_inputs_only_are_refused():
 @pytest.mark.filterwarnings("ignore:Using backward")  # about a leak, in a test that is over at once
 def test_there_are_no_second_derivatives():
     x = torch.tensor(3.0, requires_grad=True)
-    checkpoint(torch.exp, x).backward(create_graph=True)
+    checkpoint(torch.exp, x).square().backward(create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         x.grad.backward()
 
