@@ -10,6 +10,7 @@ from dtlearn.viz.data_parallel.scaling import scaling
 from dtlearn.viz.memory.held_after_steps import held_after_steps
 from dtlearn.viz.memory.memory_front import memory_front
 from dtlearn.viz.memory.module_map import module_map
+from dtlearn.viz.memory.peak_over_k import peak_over_k
 from dtlearn.viz.memory.recomputation_grid import recomputation_grid
 from dtlearn.viz.memory.stacked_bars import stacked_bars
 from dtlearn.viz.memory.step_memory import peak_words, step_memories, step_memory
@@ -52,6 +53,7 @@ __all__ = [
     "memory_front",
     "module_map",
     "number_bits",
+    "peak_over_k",
     "peak_words",
     "rank_drift",
     "rank_table",
