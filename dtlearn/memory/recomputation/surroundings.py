@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+RandomStates = dict[torch.device, torch.Tensor]  # of the default generator of each device
+
 
 @dataclass(frozen=True)
 class Surroundings:
@@ -20,7 +22,7 @@ class Surroundings:
         autocast: by type of device: on or off, dtype, whether casts are cached.
     """
 
-    random_states: dict[torch.device, torch.Tensor]
+    random_states: RandomStates
     autocast: dict[str, tuple[bool, torch.dtype, bool]]
 
     @contextmanager
@@ -54,7 +56,7 @@ def current_surroundings(tensors: Iterable[torch.Tensor], preserve_rng_state: bo
     return Surroundings(random_states(devices) if preserve_rng_state else {}, autocast)
 
 
-def random_states(devices: Iterable[torch.device]) -> dict[torch.device, torch.Tensor]:
+def random_states(devices: Iterable[torch.device]) -> RandomStates:
     """The state of the default generator of each device."""
     return {
         device: torch.get_rng_state() if device.type == "cpu" else torch.get_device_module(device).get_rng_state(device)
@@ -62,7 +64,7 @@ def random_states(devices: Iterable[torch.device]) -> dict[torch.device, torch.T
     }
 
 
-def set_random_states(states: dict[torch.device, torch.Tensor]) -> None:
+def set_random_states(states: RandomStates) -> None:
     """Put the generators into these states."""
     for device, state in states.items():
         if device.type == "cpu":
