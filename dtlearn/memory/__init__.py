@@ -2,7 +2,7 @@
 
 `ledger/`: what was allocated, for what, by which line, and when it was gone; counted while a step runs.
 `arithmetic/`: the same bytes by formula, before a run. `recomputation/`: activations that are computed again in place
-of being kept.
+of being kept. `saving/`: fewer bytes without computing twice, and leaks.
 """
 
 from .arithmetic.activations import BlockSizes, Term, gpt_activations, paper_block, table_bytes
@@ -14,6 +14,11 @@ from .recomputation.naive import naive_checkpoint
 from .recomputation.operation_costs import OperationCost, operation_costs
 from .recomputation.planner import LayerCost, RecomputationPlan, plan_recomputation, run_plan
 from .recomputation.selective import FUSED_ATTENTION, LINEAR_LAYERS, keep_only, selective_checkpoint
+from .saving.accumulation import accumulate_gradients, accumulate_losses, microbatches
+from .saving.host_memory import HostCopy, HostMemory
+from .saving.leaks import LEAKS, MENDED, growth_per_step, live_after_each, num_graph_nodes
+from .saving.offload import OffloadActivations
+from .saving.optimizer_in_backward import OptimizerInBackward
 
 __all__ = [
     "CATEGORIES",
@@ -21,22 +26,34 @@ __all__ = [
     "FUSED_ATTENTION",
     "GB",
     "GIB",
+    "LEAKS",
     "LINEAR_LAYERS",
+    "MENDED",
     "Allocation",
     "BlockSizes",
+    "HostCopy",
+    "HostMemory",
     "LayerCost",
     "MemoryRecord",
+    "OffloadActivations",
     "OperationCost",
+    "OptimizerInBackward",
     "Peak",
     "Phase",
     "RecomputationPlan",
     "Term",
+    "accumulate_gradients",
+    "accumulate_losses",
     "best_k",
     "checkpoint",
     "checkpoint_every",
     "gpt_activations",
+    "growth_per_step",
     "keep_only",
+    "live_after_each",
+    "microbatches",
     "naive_checkpoint",
+    "num_graph_nodes",
     "operation_costs",
     "optimizer_state_of",
     "paper_block",
