@@ -10,10 +10,11 @@ its gradient has two summands; a rotation keeps its tables of sine and cosine, w
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from dtlearn.memory.arithmetic.activations import BlockSizes, Table, Term, table_bytes
 
+Norm = Literal["layer norm", "RMSNorm", "RMSNorm, unfused"]
 DTYPES = {2: "bf16", 4: "fp32"}  # by bytes of an element
 
 
@@ -24,27 +25,30 @@ class BlockKind:
     Attributes:
         fused_attention: FlashAttention or alike; False: scores are tensors of their own.
         swiglu: feed-forward network of SiLU(gate) * up; False: GELU.
-        rms_norm: RMSNorm; False: layer norm.
+        norm: "RMSNorm" is one operation, as PyTorch's on a GPU; "RMSNorm, unfused" several, as on the CPU, which keep
+            the normalised input, too.
         dropout: on the scores and at the end of both branches; fused attention draws its mask again in backward.
         element_bytes: 2 or 4, of activations.
 
     Raises:
-        ValueError: other elements.
+        ValueError: other elements, or another norm.
     """
 
     fused_attention: bool = False
     swiglu: bool = False
-    rms_norm: bool = False
+    norm: Norm = "layer norm"
     dropout: bool = True
     element_bytes: int = 2
 
     def __post_init__(self) -> None:
         if self.element_bytes not in DTYPES:
             raise ValueError(f"element_bytes must be 2 or 4, got {self.element_bytes}")
+        if self.norm not in get_args(Norm):
+            raise ValueError(f"norm must be one of {', '.join(get_args(Norm))}; got {self.norm!r}")
 
 
 GPT = BlockKind()
-LLAMA = BlockKind(fused_attention=True, swiglu=True, rms_norm=True, dropout=False)
+LLAMA = BlockKind(fused_attention=True, swiglu=True, norm="RMSNorm", dropout=False)
 
 
 def block_activations(sizes: BlockSizes, kind: BlockKind) -> Table:
@@ -99,7 +103,7 @@ def effects(sizes: BlockSizes, kind: BlockKind = GPT, kv_heads: int = 8) -> list
         "FlashAttention": (sizes, replace(kind, fused_attention=True), "scores are computed again, block by block"),
         "grouped-query attention": (grouped, kind, f"{kv_heads} heads of key and value in place of {sizes.heads}"),
         "SwiGLU": (narrow, replace(kind, swiglu=True), "four tensors of 8h/3 features in place of two of 4h"),
-        "RMSNorm": (sizes, replace(kind, rms_norm=True), "no mean; the input, which is most of it, is kept as before"),
+        "RMSNorm": (sizes, replace(kind, norm="RMSNorm"), "no mean; the input, which is most of it, is kept as before"),
         "no dropout": (sizes, replace(kind, dropout=False), "no masks, and the scores are not kept a second time"),
     }
     return [
@@ -119,10 +123,15 @@ def _mask(module: str, elements: int, letters: str, kind: BlockKind) -> Table:
 
 def _norm(module: str, sizes: BlockSizes, kind: BlockKind) -> Table:
     tokens = sizes.batch * sizes.length
-    mean = Term(module, "mean", "gradient of the input", "4sb", tokens, "fp32", 4)
-    scale = Term(module, "1 / standard deviation", "gradient of the input", "4sb", tokens, "fp32", 4)
-    size = _row(module, "input", "gradients of the input and the weight", "sbh", sizes.sbh, kind)
-    return (size, scale) if kind.rms_norm else (size, mean, scale)
+    rows = [
+        _row(module, "input", "gradients of the input and the weight", "sbh", sizes.sbh, kind),
+        Term(module, "1 / standard deviation", "gradient of the input", "4sb", tokens, "fp32", 4),
+    ]
+    if kind.norm == "layer norm":
+        rows.append(Term(module, "mean", "gradient of the input", "4sb", tokens, "fp32", 4))
+    if kind.norm == "RMSNorm, unfused":
+        rows.append(_row(module, "normalised input", "gradient of the weight", "sbh", sizes.sbh, kind))
+    return tuple(rows)
 
 
 def _scores(sizes: BlockSizes, kind: BlockKind) -> Table:

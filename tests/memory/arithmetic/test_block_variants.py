@@ -23,7 +23,7 @@ class SmallBlock(nn.Module):
         hidden, width = sizes.hidden, sizes.feed_forward or 4 * sizes.hidden
         self.kv_heads = sizes.kv_heads or sizes.heads
         kv = hidden * self.kv_heads // sizes.heads
-        norm = nn.RMSNorm if kind.rms_norm else nn.LayerNorm
+        norm = nn.LayerNorm if kind.norm == "layer norm" else nn.RMSNorm
         self.attention_norm, self.feed_forward_norm = norm(hidden), norm(hidden)
         self.query, self.key, self.value = nn.Linear(hidden, hidden), nn.Linear(hidden, kv), nn.Linear(hidden, kv)
         self.output, self.up, self.down = nn.Linear(hidden, hidden), nn.Linear(hidden, width), nn.Linear(width, hidden)
@@ -50,11 +50,11 @@ class SmallBlock(nn.Module):
 
 
 @pytest.mark.parametrize("swiglu", [False, True])
-@pytest.mark.parametrize("rms_norm", [False, True])
+@pytest.mark.parametrize("norm", ["layer norm", "RMSNorm, unfused"])
 @pytest.mark.parametrize("fused_attention", [False, True])
-def test_it_is_what_autograd_keeps(fused_attention, rms_norm, swiglu):
+def test_it_is_what_autograd_keeps(fused_attention, norm, swiglu):
     sizes = BlockSizes(3, 10, 24, 4, feed_forward=40)
-    kind = BlockKind(fused_attention, swiglu, rms_norm, dropout=False, element_bytes=4)
+    kind = BlockKind(fused_attention, swiglu, norm, dropout=False, element_bytes=4)
     block, x = SmallBlock(sizes, kind), torch.randn(3, 10, 24, requires_grad=True)
     kept = kept_tensors(lambda: block(x * 1), block, x)
     assert sorted(tensor.bytes for tensor in kept) == sorted(term.bytes for term in block_activations(sizes, kind))
@@ -92,3 +92,13 @@ def test_effects_on_gpt_3():
 def test_bad_input():
     with pytest.raises(ValueError, match="element_bytes must be 2 or 4, got 1"):
         BlockKind(element_bytes=1)
+    with pytest.raises(ValueError, match="norm must be one of layer norm, RMSNorm, RMSNorm, unfused; got 'batch norm'"):
+        BlockKind(norm="batch norm")
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_rms_norm_is_one_operation():
+    sizes, kind = BlockSizes(3, 10, 24, 4), BlockKind(False, True, "RMSNorm", dropout=False, element_bytes=4)
+    block, x = SmallBlock(sizes, kind).cuda(), torch.randn(3, 10, 24, device="cuda", requires_grad=True)
+    kept = kept_tensors(lambda: block(x * 1), block, x)
+    assert sum(tensor.bytes for tensor in kept) == table_bytes(block_activations(sizes, kind))
