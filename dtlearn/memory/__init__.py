@@ -5,7 +5,19 @@
 of being kept. `saving/`: fewer bytes without computing twice, and leaks.
 """
 
-from .arithmetic.activations import BlockSizes, Term, gpt_activations, paper_block, table_bytes
+from .arithmetic.activations import (
+    BlockSizes,
+    Term,
+    gpt_activations,
+    gpt_block,
+    mlp_activations,
+    paper_block,
+    table_bytes,
+)
+from .arithmetic.block_variants import GPT_BLOCK, LLAMA_BLOCK, BlockKind, block_activations, effects
+from .arithmetic.fits import Fit, largest_batch, what_fits
+from .arithmetic.kept_tensors import KeptTensor, kept_tensors
+from .arithmetic.published import GPUS, MODELS, Gpu, ModelSizes, published_figures, sizes_of
 from .arithmetic.training_state import CONVENTIONS, GB, GIB, optimizer_state_of, training_state, training_state_of
 from .ledger.record import CATEGORIES, Allocation, MemoryRecord, Peak, Phase
 from .recomputation.checkpoint import checkpoint
@@ -26,15 +38,24 @@ __all__ = [
     "FUSED_ATTENTION",
     "GB",
     "GIB",
+    "GPT_BLOCK",
+    "GPUS",
     "LEAKS",
     "LINEAR_LAYERS",
+    "LLAMA_BLOCK",
     "MENDED",
+    "MODELS",
     "Allocation",
+    "BlockKind",
     "BlockSizes",
+    "Fit",
+    "Gpu",
     "HostCopy",
     "HostMemory",
+    "KeptTensor",
     "LayerCost",
     "MemoryRecord",
+    "ModelSizes",
     "OffloadActivations",
     "OperationCost",
     "OptimizerInBackward",
@@ -45,23 +66,32 @@ __all__ = [
     "accumulate_gradients",
     "accumulate_losses",
     "best_k",
+    "block_activations",
     "checkpoint",
     "checkpoint_every",
+    "effects",
     "gpt_activations",
+    "gpt_block",
     "growth_per_step",
     "keep_only",
+    "kept_tensors",
+    "largest_batch",
     "live_after_each",
     "microbatches",
+    "mlp_activations",
     "naive_checkpoint",
     "num_graph_nodes",
     "operation_costs",
     "optimizer_state_of",
     "paper_block",
     "plan_recomputation",
+    "published_figures",
     "run_plan",
     "segment_peak",
     "selective_checkpoint",
+    "sizes_of",
     "table_bytes",
     "training_state",
     "training_state_of",
+    "what_fits",
 ]

@@ -20,7 +20,7 @@ DTYPES = {2: "bf16", 4: "fp32"}  # by bytes of an element
 
 @dataclass(frozen=True)
 class BlockKind:
-    """How a block is built. The default is GPT-3's; `LLAMA` is Llama 3's.
+    """How a block is built. The default is GPT-3's; `LLAMA_BLOCK` is Llama 3's.
 
     Attributes:
         fused_attention: FlashAttention or alike; False: scores are tensors of their own.
@@ -47,8 +47,8 @@ class BlockKind:
             raise ValueError(f"norm must be one of {', '.join(get_args(Norm))}; got {self.norm!r}")
 
 
-GPT = BlockKind()
-LLAMA = BlockKind(fused_attention=True, swiglu=True, norm="RMSNorm", dropout=False)
+GPT_BLOCK = BlockKind()
+LLAMA_BLOCK = BlockKind(fused_attention=True, swiglu=True, norm="RMSNorm", dropout=False)
 
 
 def block_activations(sizes: BlockSizes, kind: BlockKind) -> Table:
@@ -88,7 +88,7 @@ class Effect(NamedTuple):
     why: str
 
 
-def effects(sizes: BlockSizes, kind: BlockKind = GPT, kv_heads: int = 8) -> list[Effect]:
+def effects(sizes: BlockSizes, kind: BlockKind = GPT_BLOCK, kv_heads: int = 8) -> list[Effect]:
     """Each change alone, of a block of these sizes; SwiGLU with 8h/3 features, which has as many weights as 4h of GELU.
 
     Args:
