@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from dtlearn.memory.ledger.record import MemoryRecord
 
 _SIZE = (9.0, 4.4)  # of the whole map, in inches: rectangles are divided on the scale on which they are seen
-_NAMED = 0.02  # the least share of the map that has room for a name
+_NAMED = 0.012  # the least share of the map that has room for a name
+_PART = re.compile(r"[^.]+(?:\.\d+)*")  # of a dotted name
 NOBODY = "no module"
 
 
@@ -73,13 +75,14 @@ def _worst(row: Sequence[float], short: float) -> float:
     return max(max(short * short * area / total**2, total**2 / (short * short * area)) for area in row)
 
 
-def bytes_by_module(record: MemoryRecord, at: int | None = None, depth: int = 2) -> dict[str, dict[str, int]]:
+def bytes_by_module(record: MemoryRecord, at: int | None = None, depth: int = 1) -> dict[str, dict[str, int]]:
     """Bytes alive by module and category, the largest module first.
 
     Args:
         record: of one step.
         at: a tick of its clock; None: the peak.
-        depth: how many parts of a module's dotted name count: 2 puts `blocks.0.attention.query` into `blocks.0`.
+        depth: how many parts of a module's dotted name count; a number belongs to the name before it. So 1 puts
+            `blocks.0.attention.query` into `blocks.0`, and `head.norm` into `head`.
 
     Raises:
         ValueError: a depth below 1.
@@ -89,14 +92,14 @@ def bytes_by_module(record: MemoryRecord, at: int | None = None, depth: int = 2)
     at = record.peak.at if at is None else at
     held: dict[str, dict[str, int]] = {}
     for each in record.at(at):
-        name = ".".join(each.module.split(".")[:depth]) or NOBODY
+        name = ".".join(_PART.findall(each.module)[:depth]) or NOBODY
         categories = held.setdefault(name, {})
         categories[each.category] = categories.get(each.category, 0) + each.bytes
     return dict(sorted(held.items(), key=lambda item: -sum(item[1].values())))
 
 
 def module_map(
-    record: MemoryRecord, title: str = "Who holds the memory at the peak", label: str = "", depth: int = 2
+    record: MemoryRecord, title: str = "Who holds the memory at the peak", label: str = "", depth: int = 1
 ) -> Figure:
     """Draw the bytes that are alive at the peak: a framed rectangle per module, divided by category.
 

@@ -30,11 +30,11 @@ def step_memory(record: MemoryRecord, title: str = "Memory over one step", label
     """
     _check({"": record})
     with style():
-        fig = new_figure(height=4.6)
+        fig = new_figure(height=4.8)
         ax = fig.add_subplot()
         highest = record.peak.bytes / MB
         seen = _stack(ax, record)
-        ax.set_ylim(0, 1.38 * highest)
+        ax.set_ylim(0, 1.5 * highest)
         ax.set_xlabel("allocations and releases, one after the other (not time)")
         ax.set_ylabel("bytes alive (MB = 10⁶ bytes)")
         _phases(ax, record, names=True)
