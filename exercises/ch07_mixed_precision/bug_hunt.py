@@ -4,8 +4,18 @@
 `as_found` below trains a model in float16 (autocast) on all ranks, and scales the loss by hand. As
 long as nothing overflows and no gradient is long, it trains. Bugs of the same three kinds were
 found and fixed in public projects (hint 2 links the fixes, and so gives the bugs away). Nothing else
-is wrong: whatever else looks odd is harmless. Run it in a `%%ranks` cell, find the bugs, and write
-the version without them.
+is wrong: whatever else looks odd is harmless. Find the bugs, and write the version without them. To
+try the program, copy `as_found` with the imports above it into a `%%ranks` cell, and add:
+
+```python
+torch.manual_seed(rank)  # each rank has data of its own
+batches = [(torch.randn(4, 3), torch.randn(4, 1)) for _ in range(4)]
+torch.manual_seed(0)  # and all have the same model
+model = torch.nn.Linear(3, 1)
+print(as_found(model, batches, lr=0.1, gamma=0.5, max_norm=1.0, scale=1024.0), model.weight)
+```
+
+A target of 1e4, as in `batches[1][1][0] = 1e4`, makes the gradients of its step infinite.
 
 **Given** `model`, with equal float32 parameters on all ranks; `batches`, this rank's list of pairs
 `(x, y)`, one for each step, of the same size on all ranks; and numbers.

@@ -18,7 +18,7 @@ and `growth_interval`, a number of steps.
   calls `optimizer.step()`, unless a gradient has a value that is infinite or NaN.
 - `update()` ends the step. After an overflow S is multiplied by `backoff_factor`. After
   `growth_interval` steps in a row without an overflow it is multiplied by `growth_factor`. Either
-  begins the count anew.
+  begins the count anew. (Here S never becomes too large for float32.)
 - `get_scale()` returns S, a float.
 
 It is used like this, always with the same optimizer:

@@ -39,7 +39,7 @@ from dtlearn.mixed_precision import (
 )
 from dtlearn.mixed_precision.casting import autocast, policy
 from dtlearn.mixed_precision.fp8 import scaling
-from dtlearn.mixed_precision.loss_scaling import clipping, drift, grad_scaler
+from dtlearn.mixed_precision.loss_scaling import clipping, grad_scaler
 from dtlearn.mixed_precision.measure import gradients, loss_curves, small_updates
 from dtlearn.mixed_precision.reduction import average, rounding_error
 from dtlearn.notebook.panels import Slider, slider_panel
@@ -47,12 +47,12 @@ from dtlearn.viz import (
     gradient_histograms,
     loss_scale,
     number_bits,
-    rank_drift,
     rank_table,
     reduction_error,
     show,
 )
 from dtlearn.viz.mixed_precision.loss_curves import loss_curves as draw_losses
+from dtlearn.viz.mixed_precision.number_bits import typed_number
 from dtlearn.viz.mixed_precision.small_updates import small_updates as draw_updates
 
 torch.set_num_threads(1)  # small tensors: more threads would only wait for each other
@@ -84,7 +84,6 @@ halved = dtlearn.predict.choice(
 # %%ranks -o naive
 from torch.nn.parallel import DistributedDataParallel
 
-from dtlearn.mixed_precision.measure.gradients import log2_histogram
 from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
 
 corpus = load_corpus()
@@ -101,20 +100,17 @@ def batches(steps):
 
 
 def train(dtype, steps=4):
-    """Losses of this rank, and sizes of the gradients g and of Adam's v in the first step."""
+    """Losses of this rank."""
     model = DistributedDataParallel(fresh_model(dtype))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    losses, sizes = [], {}
+    losses = []
     for x, y in batches(steps):
         optimizer.zero_grad()
         loss = next_token_loss(model(x), y)
         loss.backward()
-        if not sizes:
-            g = torch.cat([p.grad.float().flatten() for p in model.parameters()])
-            sizes = {"g": log2_histogram(g), "v": log2_histogram(0.001 * g * g)}
         optimizer.step()
         losses.append(loss.item())
-    return losses, sizes
+    return losses
 
 
 {str(dtype)[6:]: train(dtype) for dtype in (torch.float32, torch.float16)}
@@ -125,21 +121,37 @@ halved.reveal()
 # %% jupyter={"source_hidden": true}
 rank_table(
     [
-        {"step": step, **{name: f"{run[0][step]:.2f}" for name, run in naive[0].items()}}
+        {
+            "step": step,
+            **{name: f"{losses[step]:.2f}" for name, losses in naive[0].items()},
+        }
         for step in range(4)
     ],
     caption="Loss of rank 0, with Adam",
 )
 
 # %% [markdown]
-# Nothing raised an error. The picture shows the first step of the fp16 run: the gradients $g$, and Adam's $v$, a
-# running mean of their squares, which is $0.001\,g^2$ after one step. It counts them by size, in powers of two; what is
-# red becomes 0 in fp16. (Gradients that the backward pass has already lost are not in the picture.)
+# Nothing raised an error. Let us look at the first step of the fp16 run: at the gradients $g$, and at Adam's $v$, a
+# running mean of their squares, which is $0.001\,g^2$ after one step.
+
+# %%
+# %%ranks -o first_step
+from dtlearn.mixed_precision.measure.gradients import log2_histogram
+
+model = DistributedDataParallel(fresh_model(torch.float16))
+x, y = next(batches(1))
+next_token_loss(model(x), y).backward()
+g = torch.cat([p.grad.float().flatten() for p in model.parameters()])
+{"g": log2_histogram(g), "v": log2_histogram(0.001 * g * g)}
+
+# %% [markdown]
+# The picture counts them by size, in powers of two; what is red becomes 0 in fp16. (Gradients that the backward pass
+# has already lost are not in the picture.)
 
 # %% jupyter={"source_hidden": true}
 show(
     gradient_histograms(
-        naive[0]["float16"][1],
+        first_step[0],
         FP16,
         scales=(0,),
         ranges=(FORMATS["fp32"], FP16),
@@ -166,7 +178,7 @@ print("1e-8 in fp16:", torch.tensor(1e-8).half().item())
 # ## 2. What a format can hold
 #
 # The bits of a floating-point number are a sign $s$, an **exponent** field $e$ and a **mantissa** $m$ of $M$ bits, both
-# read as whole numbers. With the bias $b$ they stand for
+# read as whole numbers. With the **bias** $b = 2^{E-1} - 1$, for $E$ exponent bits, they stand for
 #
 # $$(-1)^s\; 2^{e-b}\,\Big(1 + \frac m{2^M}\Big)$$
 #
@@ -175,7 +187,7 @@ print("1e-8 in fp16:", torch.tensor(1e-8).half().item())
 # is infinity or NaN. (The format fp8 e4m3, below, is an exception: it has no infinity, and uses all but one of these
 # patterns for numbers.)
 #
-# Here are all numbers from 0 up of a made-up format with 3 exponent bits and 2 mantissa bits, so $b = 2^{3-1} - 1 = 3$:
+# Here are all numbers from 0 up of a made-up format with 3 exponent bits and 2 mantissa bits, so $b = 3$:
 #
 # | exponent field | m = 0 | m = 1 | m = 2 | m = 3 | distance |
 # |---|---|---|---|---|---|
@@ -191,9 +203,10 @@ print("1e-8 in fp16:", torch.tensor(1e-8).half().item())
 # From row 2 on, each row has as many numbers as the one above, over twice the length. So the *relative* distance stays
 # about the same, except in the subnormal row.
 #
-# The widget shows the bits of a number in the formats of deep learning. **bf16** (bfloat16) is the upper half of an
-# fp32 number. **tf32** is what an NVIDIA GPU can round fp32 inputs to when it multiplies matrices. The two 8-bit
-# formats are for section 9.
+# The widget shows the bits of a number in the formats of deep learning. Move the slider, or type any number, such as
+# `0.3`, `2^-24`, `inf`, or `0x1.8p3` (hexadecimal: $1.5 \cdot 2^3$). **bf16** (bfloat16) is the upper half of an fp32
+# number. **tf32** is what an NVIDIA GPU can round fp32 inputs to when it multiplies matrices. The two 8-bit formats are
+# for section 9.
 
 # %% jupyter={"source_hidden": true}
 numbers = (-2.5, 2e-8, 1e-7, 1e-5, 0.001, 0.1, 1.0, 1.001, 3.14159, 257, 449, 65504)
@@ -203,7 +216,7 @@ slider_panel(
     alt="The number 0.1 in six formats, as boxes for the sign, the exponent and the "
     "mantissa. fp32 holds it to within 1.5e-06 percent, tf32 and fp16 to within 0.024, "
     "bf16 to within 0.098, fp8 e4m3 to within 1.6 and fp8 e5m2 to within 6.3 percent.",
-    value=Slider(numbers, 0.1, "number"),
+    value=Slider(numbers, 0.1, "number", read=typed_number),
 )
 
 # %%
@@ -222,11 +235,14 @@ between.reveal(int(((one_to_two >= 1) & (one_to_two < 2)).sum()))
 # %% exercise="ch07.format_limits"
 
 # %% [markdown]
-# The package has them as properties, and its tests compare them with `torch.finfo`:
+# The package has the four as properties, and its tests compare them with `torch.finfo`. Here are two of them, folded,
+# as they answer the exercise:
 
 # %%
-dtlearn.show_source(formats.Format.largest.fget, docstring=False)
-dtlearn.show_source(formats.Format.smallest_subnormal.fget, docstring=False)
+dtlearn.show_source(formats.Format.largest.fget, False, "The package's own: largest")
+dtlearn.show_source(
+    formats.Format.smallest_subnormal.fget, False, "The package's own: smallest_subnormal"
+)
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -264,12 +280,14 @@ rank_table(
 # %% exercise="ch07.round_to_bf16"
 
 # %% [markdown]
-# The package's version rounds to any format. `_in_steps` returns x in fp64 and the step, the distance between the
-# format's numbers near x; `_overflow` replaces what is beyond the largest number. The result is equal to torch's casts
-# bit for bit:
+# The package's version rounds to any format, by arithmetic on the numbers. `_in_steps` returns x in fp64 and the step,
+# the distance between the format's numbers near x; `_overflow` replaces what is beyond the largest number. The result
+# is equal to torch's casts bit for bit:
 
 # %%
-dtlearn.show_source(rounding.round_to_nearest_even, docstring=False)
+dtlearn.show_source(
+    rounding.round_to_nearest_even, False, "The package's own: round_to_nearest_even"
+)
 
 # %% [markdown]
 # ## 3. Small updates
@@ -306,11 +324,21 @@ thousand_updates.reveal(final)
 # %% exercise="ch07.master_weights"
 
 # %% [markdown]
-# The package wraps any optimizer of torch. This is its step; `pairs` are the model's parameters and their masters:
+# The package's `MasterWeights` wraps any optimizer of torch. Its `step()` calls the first function below (unless you did
+# so before, to clip gradients in fp32), then the wrapped optimizer's `step()`, then the second function. `pairs` are
+# the model's parameters and their masters:
 
 # %%
-dtlearn.show_source(MasterWeights.copy_gradients_to_masters, docstring=False)
-dtlearn.show_source(MasterWeights.copy_masters_to_model, docstring=False)
+dtlearn.show_source(
+    MasterWeights.copy_gradients_to_masters,
+    False,
+    "The package's own: before the optimizer's step",
+)
+dtlearn.show_source(
+    MasterWeights.copy_masters_to_model,
+    False,
+    "The package's own: after the optimizer's step",
+)
 
 # %% [markdown]
 # There are two alternatives to masters. **Stochastic rounding** rounds up or down at random, with probabilities that
@@ -338,10 +366,14 @@ show(
 
 # %%
 # %%ranks -o ways
-from dtlearn.mixed_precision import CompensatedUpdate, RoundedUpdate, StochasticUpdate
-from dtlearn.mixed_precision import MasterWeights as Masters
+from dtlearn.mixed_precision import (
+    CompensatedUpdate,
+    MasterWeights,
+    RoundedUpdate,
+    StochasticUpdate,
+)
 
-way = (RoundedUpdate, Masters, StochasticUpdate, CompensatedUpdate)[rank]
+way = (RoundedUpdate, MasterWeights, StochasticUpdate, CompensatedUpdate)[rank]
 model = fresh_model(torch.bfloat16)
 before = torch.cat([p.detach().flatten() for p in model.parameters()])
 optimizer = way(model.parameters(), torch.optim.AdamW, lr=1e-5)
@@ -467,11 +499,11 @@ print("divided by S, in fp16:", (torch.tensor(g * S).half() / S).item())
 # %% [markdown]
 # The package's `GradScaler` has the protocol of `torch.amp.GradScaler`: `scale(loss).backward()`, `unscale_(optimizer)`
 # if you clip, `step(optimizer)`, `update()`. In hundreds of scripted runs, with overflows at random steps, its scale
-# and its skipped steps are the same as those of torch's. This is the rule (`_float32` rounds to fp32, the format of
-# torch's scale):
+# and its skipped steps are the same as those of torch's. This is the rule. `_float32` rounds to fp32, the format of
+# torch's scale; where doubling would make $S$ infinite, $S$ stays as it is:
 
 # %%
-dtlearn.show_source(grad_scaler.next_scale, docstring=False)
+dtlearn.show_source(grad_scaler.next_scale, False, "The package's own: next_scale")
 
 # %% [markdown]
 # Does the loss scale matter for training? Each rank trains the same GPT by itself, with weights and optimizer in fp32
@@ -499,7 +531,8 @@ show(
 
 # %% [markdown]
 # The run without a scale does not fail loudly. Its loss falls, only more slowly: layers whose gradients vanish learn
-# little or nothing while the others train. A loss curve alone would not tell you.
+# little or nothing while the others train. From its loss curve alone you would not see
+# that anything is wrong.
 #
 # The next picture shows what dynamic scaling does. It is the same fp16 run, with a scale that starts much too high, at
 # 2^32, and doubles after 8 good steps instead of 2,000.
@@ -523,7 +556,7 @@ show(
 # %% [markdown]
 # The first five steps overflow and are skipped. From then on the scale stays near the largest value that fits, and
 # one that is too large costs a step. A scale that is just large enough would do as well, so PyTorch's defaults are
-# a lower start, 65,536, and a try every 2,000 steps.
+# a lower start, 65,536, and one doubling after 2,000 good steps.
 #
 # ### Check yourself
 #
@@ -547,8 +580,13 @@ show(
 # ## 5. Ranks that disagree
 #
 # With DDP all ranks have the same averaged gradients: if one gradient is infinite on any rank, the mean is infinite or
-# NaN on all, and every rank skips. It is different where ranks hold **different parameters**: with tensor parallelism,
-# pipeline stages or sharded optimizers. There an overflow may be visible on one rank only.
+# NaN on all, and every rank skips. It is different where ranks hold **different parameters**, and an overflow may be
+# visible on one of them only:
+#
+# - **tensor parallelism**: each rank has a part of every layer (chapter 12);
+# - **pipeline parallelism**: each rank is a **stage**, which has some of the layers (chapter 10);
+# - **sharded** gradients and optimizer states, as in **ZeRO** and PyTorch's **FSDP2** (`fully_shard`): each rank has
+#   those of a part of all parameters (chapter 9).
 
 # %%
 one_overflow = dtlearn.predict.choice(
@@ -563,15 +601,28 @@ one_overflow = dtlearn.predict.choice(
     id="ch07.one_overflow",
 )
 
-# %%
+# %% jupyter={"source_hidden": true}
+from dtlearn.mixed_precision.loss_scaling import drift
+from dtlearn.viz import rank_drift
+
 alone = dtlearn.run_ranks(drift.train_on_rank, 2, False, device="cpu").values
 agreed = dtlearn.run_ranks(drift.train_on_rank, 2, True, device="cpu").values
-for name, ranks in (("each by itself", alone), ("agreed", agreed)):
-    scales, first = [steps[-1].scale for steps in ranks], drift.differences(ranks)[0]
-    print(f"{name}: scales {scales}, copies of v {first:.2f} apart after step 1")
 
 # %% jupyter={"source_hidden": true}
 one_overflow.reveal()
+
+# %% [markdown]
+# Both ranks ran this function twice, with `agree=False` and, for comparison, with one decision for both ranks. `batch`
+# returns the same batch on both ranks, the first with an outlier; `predict` adds up what the two halves of the layer
+# contribute. D is the number of features, N that of ranks:
+
+# %%
+dtlearn.show_source(drift.train_on_rank, docstring=False)
+
+# %% jupyter={"source_hidden": true}
+for name, ranks in (("each by itself", alone), ("agreed", agreed)):
+    scales, first = [steps[-1].scale for steps in ranks], drift.differences(ranks)[0]
+    print(f"{name}: scales {scales}, copies of v {first:.2f} apart after step 1")
 
 # %% jupyter={"source_hidden": true}
 show(
@@ -598,20 +649,24 @@ show(
 # skips it leaves the others waiting, and the job hangs (FairScale met
 # [that](https://github.com/facebookresearch/fairscale/pull/181)).
 #
-# The remedy costs 4 bytes: all ranks take the maximum of their overflow flags and then decide alike. Megatron-LM does
-# so; torch's scaler does so for FSDP2, whose gradients are DTensors; ours has `group=`. By hand, for 3 ranks:
+# So all ranks have to decide alike: if **any** of them has an overflow, all skip, and all lower their scale. For 3
+# ranks:
 #
 # | | rank 0 | rank 1 | rank 2 |
 # |---|---|---|---|
-# | own gradients | finite: 0 | infinite: 1 | finite: 0 |
-# | maximum over the ranks | 1 | 1 | 1 |
-# | decision | skip, S / 2 | skip, S / 2 | skip, S / 2 |
+# | own gradients | finite | infinite | finite |
+# | each by itself | steps, S | skips, S / 2 | steps, S |
+# | together | skips, S / 2 | skips, S / 2 | skips, S / 2 |
 #
 # **Exercise 5.** Agree on an overflow.
 
 # %% exercise="ch07.agree_on_overflow"
 
 # %% [markdown]
+# The remedy costs 4 bytes: the ranks take the maximum of their overflow flags. Megatron-LM does so, and torch's scaler
+# does so for FSDP2, whose gradients are **DTensors** (tensors that know how they are spread over the ranks). The
+# package's scaler does it with `group=`; in the run above `agree=True` adds only that.
+#
 # ### Clipping
 #
 # **Gradient clipping** makes the gradient shorter if its norm is above a limit. Two things can go wrong with it here. A
@@ -624,31 +679,36 @@ show(
 # %% exercise="ch07.clip_over_ranks"
 
 # %% [markdown]
-# This is the package's norm. `replicated` are parameters that every rank has: they are counted once.
+# The package's norm is below. `replicated` are parameters that every rank has: they are counted once.
 
 # %%
-dtlearn.show_source(clipping.global_norm, docstring=False)
+dtlearn.show_source(clipping.global_norm, False, "The package's own: global_norm")
 
 # %% [markdown]
-# ### Accumulation, and schedules
+# ### Accumulation
 #
-# With gradient accumulation one step has several backward passes. All of them need the **same** scale, so `update()` is
-# called once per step, not per micro-batch; unscaling and the decision to skip come once, after the last one.
+# With gradient accumulation (chapter 3) one step has several backward passes, whose gradients add up. So all of them
+# need the **same** scale. Of scaling the loss, unscaling, deciding and updating: what comes once per micro-batch, and
+# what once per step?
 #
 # **Exercise 7.** Accumulate with a scaler.
 
 # %% exercise="ch07.accumulate_with_scaling"
 
 # %% [markdown]
-# A skipped step must not move anything else: not the learning-rate schedule, not a count of steps, not a moving average
-# of the weights. With torch's scaler the usual test is whether `get_scale()` fell in `update()`. The package counts
-# whether `optimizer.step` was called: `step_unless_skipped(scaler, optimizer, scheduler)`.
+# `update()` comes once per step: a scale that changed between two micro-batches would add up gradients of different
+# scales. Unscaling and the decision to skip come once too, after the last micro-batch. Nothing has to be sent for them:
+# DDP's averaged gradients are the same on all ranks, and an infinity on one rank makes them infinite or NaN on all.
 #
 # ## 6. Averages in 16 bits
 #
 # Gradients sent in 16 bits take half the bytes. The mean over $N$ ranks is a sum and a division, and in 16 bits their
-# order matters. Chapter 3 divided before the sum; here are gradients of a GPT for 384 ranks, multiplied by 2^-12, 1 or
-# 2^16, and averaged in fp16 and bf16 in each order. (Simulated in one process, with the additions in the order of a
+# order matters. Chapter 3 divided before the sum; one can as well divide after it, or by about $\sqrt N$ before and
+# again after it.
+#
+# Here are gradients of a GPT for 384 ranks, averaged in each way. A row is a size of the gradients (all multiplied by
+# 2^-12, 1 or 2^16) and a format to add in. An entry is the relative error of the mean, against fp64; where elements of
+# the mean became 0, infinite or NaN, it says how many. (Simulated in one process, with the additions in the order of a
 # ring.)
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
@@ -669,14 +729,12 @@ for scale in (2.0**-12, 1.0, 2.0**16):
             row[f"divide {when}"] = bad if over else f"error {100 * error.item():.1f} %"
             row[f"divide {when}"] += f", {100 * lost:.0f} % are 0" if lost > 0.005 else ""
         rows.append(row)
-rank_table(
-    rows, caption="Mean over 384 ranks, against fp64; 'both': by about sqrt(N) twice"
-)
+rank_table(rows, caption="Mean over 384 ranks, against fp64")
 
 # %% [markdown]
 # Divide first, and small gradients lose their last bits or vanish; sum first, and large ones overflow, both in fp16
-# only. "Both" divides by about $\sqrt N$ before and after the sum; FSDP2 does so in fp16. In bf16 the range is no
-# problem, but look at its error.
+# only. Dividing twice does almost as well as the better of the two; FSDP2 does so in fp16. In bf16 the
+# range is no problem, but the error is about ten times what fp16 has within its range.
 
 # %%
 orders = dtlearn.predict.choice(
@@ -765,8 +823,8 @@ rank_table(
 # ## 8. Autocast
 #
 # Turning a whole model into 16 bits also turns into 16 bits what should stay in fp32: softmax, norms, the loss.
-# **Autocast** decides operation by operation. Weights stay in fp32 and are their own masters. Matrix products get their
-# inputs in 16 bits, and losses theirs in fp32.
+# **Autocast** decides operation by operation. Weights stay in fp32. Matrix products get their inputs in 16 bits, and
+# losses theirs in fp32.
 
 # %%
 arrives = dtlearn.predict.choice(
@@ -818,12 +876,13 @@ rank_table(
 )
 
 # %% [markdown]
-# The rules are a table, and a GPU's table differs from a CPU's: softmax and layer norm have the rule "fp32" on a GPU
-# and none on a CPU. So a bf16 run on a CPU does not show exactly what a GPU does.
+# So under autocast the weights are their own masters. The rules are a table, and a GPU's table differs from a CPU's:
+# softmax and layer norm have the rule "fp32" on a GPU and none on a CPU. So a bf16 run on a CPU does not show exactly
+# what a GPU does.
 #
 # The package's autocast is a `TorchFunctionMode`: Python hands it every call of a torch function, and it casts the
-# inputs as the table says. A weight's 16-bit copy is kept until the block ends, so that a weight that is used twice is
-# cast once:
+# inputs as the table says. A weight's 16-bit copy is kept, in `_state.casts`, until the block ends, so that a weight
+# that is used twice is cast once:
 
 # %%
 dtlearn.show_source(autocast.autocast.cast, docstring=False)
@@ -875,6 +934,11 @@ dtlearn.show_source(scaling.scale_for, docstring=False)
 dtlearn.show_source(scaling.quantize, docstring=False)
 
 # %% [markdown]
+# `margin` leaves that many powers of two as a reserve. The clamp is there because E4M3 has no infinity: on a CPU
+# torch's own cast makes NaN of what is beyond 448 up to torch 2.12, and 448 from torch 2.13 on
+# ([change](https://github.com/pytorch/pytorch/pull/178817)). An infinity becomes NaN, so that an overflow stays
+# visible.
+#
 # An outlier takes the range away from all other numbers of its tensor. **Block scaling** (MXFP8) gives every 32 numbers
 # their own scale. The error of 4,096 normally distributed numbers in E4M3, in three ways:
 
@@ -907,9 +971,9 @@ rank_table(rows, caption="Relative error in E4M3, without the block of the outli
 # are rounded down, so that some of the largest numbers are clipped.
 #
 # Ranks that hold parts of one tensor need **one** scale for it: amax is all-reduced with MAX, 4 bytes per tensor. If
-# copies of one layer agree as well, the result does not depend on how the batch was divided. (**Current** scaling does
-# so before each cast. **Delayed** scaling takes amax from earlier steps, and agrees on all of them at once at the end
-# of a step.)
+# copies of one layer agree as well, the result does not depend on how the batch was divided. (**Current**
+# scaling takes the amax of the tensor itself, and the ranks agree before each cast. **Delayed** scaling takes it from
+# earlier steps, and the ranks agree on those of all tensors at once, at the end of a step.)
 #
 # `Fp8Linear` casts the inputs of its three products (forward, and the gradients of input and weight) to FP8, and adds
 # in fp32. (A GPU may add with less: DeepSeek-V3 found about 14 bits on the H800, arXiv 2412.19437, section 3.3.2.) Here
@@ -1023,11 +1087,13 @@ rank_table(
 # |---|---|---|---|---|
 # | `torch.amp` with DDP | fp32 weights, cast per operation | `GradScaler`: 2^16, growth after 2,000 steps | fp32 | no need: the mean is infinite or NaN on all |
 # | FSDP2, `MixedPrecisionPolicy` | fp32 shards, gathered in `param_dtype` | torch's `GradScaler` | `reduce_dtype`; if none, that of the gradients | yes: the gradients are DTensors |
-# | Megatron-LM | 16-bit weights, fp32 masters | `--initial-loss-scale` 2^32, window 1,000, hysteresis 2; none for bf16 | fp32 if the weights are bf16 (`--accumulate-allreduce-grads-in-fp32`) | MAX over the model-parallel ranks, or over all (distributed optimizer) |
+# | Megatron-LM | 16-bit weights, fp32 masters | `--initial-loss-scale` 2^32, `--loss-scale-window` 1,000, `--hysteresis` 2; none for bf16 | fp32 if the weights are bf16 (`--accumulate-allreduce-grads-in-fp32`) | MAX over the model-parallel ranks, or over all (distributed optimizer) |
 # | DeepSpeed | 16-bit weights, fp32 masters | `initial_scale_power` 16, `loss_scale_window` 1,000, `hysteresis` 2 | `communication_data_type` | MAX over the ranks |
 #
-# **Hysteresis** 2 means that the first overflow only skips the step. The second one halves the scale, and so does every
-# further one until the scale has grown again.
+# The **window** is torch's growth interval: so many good steps in a row, and the scale grows. **Hysteresis** 2 means
+# that the first overflow only skips the step. The second one halves the scale, and so does every further one until the
+# scale has grown again. **Model-parallel** ranks are those that share one copy of the model, by tensor or pipeline
+# parallelism.
 #
 # Is FSDP2's policy what sections 3 and 6 built: bf16 weights from fp32 masters, gradients reduced in fp32?
 
@@ -1035,6 +1101,7 @@ rank_table(
 # %%ranks
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+from dtlearn.mixed_precision import MasterWeights
 from dtlearn.mixed_precision import average as average_gradients
 
 theirs = fresh_model()
@@ -1045,7 +1112,7 @@ optimizer = torch.optim.AdamW(theirs.parameters(), lr=1e-3)
 
 ours = fresh_model()
 exact = [p.detach().clone() for p in ours.parameters()]
-masters = Masters(ours.to(torch.bfloat16).parameters(), torch.optim.AdamW, lr=1e-3)
+masters = MasterWeights(ours.to(torch.bfloat16).parameters(), torch.optim.AdamW, lr=1e-3)
 for (_, master), weight in zip(masters.pairs, exact, strict=True):
     master.data.copy_(weight)  # masters begin with fp32 weights, not with rounded ones
 
@@ -1064,6 +1131,30 @@ apart = max((p.full_tensor() - m).abs().max().item() for p, (_, m) in pairs)
 print("after 4 steps the fp32 weights agree within 1e-6:", apart < 1e-6)
 
 # %% [markdown]
+# ## 12. A bug hunt
+#
+# A training loop in 16 bits with three bugs, of kinds that were found and fixed in public projects. **Exercise 8.**
+
+# %% exercise="ch07.bug_hunt"
+
+# %% [markdown]
+# <details><summary>Where such bugs were fixed (gives the answer away)</summary>
+#
+# - The decision to skip: with optimizer state sharded over ranks, each rank of a FairScale job looked only at its own
+#   gradients ([fixed in 2020](https://github.com/facebookresearch/fairscale/pull/182) by a scaler that all-reduces the
+#   flag).
+# - Clipping: PyTorch Lightning clipped gradients before it unscaled them ([fixed in
+#   2021](https://github.com/Lightning-AI/pytorch-lightning/pull/9606)); users had reported losses that hardly fell.
+# - The schedule: Hugging Face's Trainer moved the learning rate also after a skipped step ([fixed in
+#   2021](https://github.com/huggingface/transformers/pull/11144)).
+# </details>
+#
+# ### What a skipped step must not move
+#
+# A skipped step must not move anything: not the learning-rate schedule, not a count of steps, not a moving average of
+# the weights. With torch's scaler the usual test is whether `get_scale()` fell in `update()`. The package counts
+# whether `optimizer.step` was called: `step_unless_skipped(scaler, optimizer, scheduler)`.
+#
 # ### Myths
 #
 # **"16 bits halve the memory."** Of most activations, and of gradients that are sent in 16 bits, yes. Weights, masters,
@@ -1106,24 +1197,6 @@ for order in ("clip, then unscale", "unscale, then clip"):
 
 # %% [markdown]
 # **"A skipped step means a bug."** A few at the start, and one now and then, are how dynamic scaling finds its scale.
-#
-# ## 12. A bug hunt
-#
-# A training loop in 16 bits with three bugs, of kinds that were found and fixed in public projects. **Exercise 8.**
-
-# %% exercise="ch07.bug_hunt"
-
-# %% [markdown]
-# <details><summary>Where such bugs were fixed (gives the answer away)</summary>
-#
-# - The decision to skip: with optimizer state sharded over ranks, each rank of a FairScale job looked only at its own
-#   gradients ([fixed in 2020](https://github.com/facebookresearch/fairscale/pull/182) by a scaler that all-reduces the
-#   flag).
-# - Clipping: PyTorch Lightning clipped gradients before it unscaled them ([fixed in
-#   2021](https://github.com/Lightning-AI/pytorch-lightning/pull/9606)); users had reported losses that hardly fell.
-# - The schedule: Hugging Face's Trainer moved the learning rate also after a skipped step ([fixed in
-#   2021](https://github.com/huggingface/transformers/pull/11144)).
-# </details>
 #
 # ### Check yourself
 #
@@ -1175,6 +1248,9 @@ for order in ("clip, then unscale", "unscale, then clip"):
 # | loss scaling, loss scale | 损失缩放、损失缩放因子 | the loss is multiplied so that small gradients survive |
 # | skipped step | 跳过的更新步 | a step without an update, after an overflow |
 # | hysteresis | 滞后 | how many overflows it takes until the scale is lowered |
+# | tensor parallelism | 张量并行 | each rank has a part of every layer |
+# | pipeline stage | 流水线阶段 | the layers that one rank has, in pipeline parallelism |
+# | ZeRO | 零冗余优化器 | each rank keeps the optimizer's state of a part of the parameters |
 # | gradient clipping | 梯度裁剪 | gradients are shortened to a largest norm |
 # | autocast | 自动类型转换 | each operation gets its inputs in the format of a table |
 # | amax | 最大绝对值 | the largest absolute value of a tensor |

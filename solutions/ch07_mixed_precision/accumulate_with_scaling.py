@@ -27,7 +27,9 @@ micro-batches' own means, unscaled:
 **Rules**: for each micro-batch one forward pass through `model`, and its backward pass before the
 next forward pass. Nothing is sent before the last micro-batch.
 
-**Budget**, bytes: n is optimal, the size of all gradients; n + 8 is good.
+**Budget**, bytes that a rank puts into collectives: n is optimal, the size of all gradients, which DDP
+averages. n + 8 is good: the other 8 are room for two float32 numbers, for ranks that ask each other for
+their overflow or their norm.
 """
 
 import torch
@@ -44,7 +46,7 @@ def accumulate_with_scaling(
     max_norm: float,
 ) -> None:
     """Make one training step from this rank's micro-batches."""
-    # BEGIN SOLUTION: add up scaled gradients; then unscale, clip, step and update once
+    # BEGIN SOLUTION: one step from all micro-batches, with the scaler
     optimizer.zero_grad()
     count = len(micro_batches)
     with model.no_sync():

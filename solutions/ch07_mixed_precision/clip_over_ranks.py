@@ -26,8 +26,8 @@ every rank. What is in the gradients no longer matters then.
 | afterwards, `replicated` | `[0.4]` | `[0.4]` | |
 | returns | 5 | 5 | |
 
-**Budget**, per rank: 2 calls and 8 bytes are good; 1 call and 4 bytes are optimal. Every square
-here is a float32 number.
+**Budget**, per rank: 2 calls and 8 bytes are good; 1 call and 4 bytes are optimal. No square and
+no sum of squares here is too large for float32, also where gradients are still scaled.
 """
 
 import math

@@ -73,6 +73,10 @@ def gradient_histograms(
         axes = fig.subplots(len(heights), len(scales), sharex=True, height_ratios=heights, squeeze=False)
         for column, scale in enumerate(scales):
             _panel(axes[0][column], layers, fmt, scale, (low, high), names=column == 0)
+            if len(scales) > 1:
+                words = "not scaled" if scale == 0 else f"loss times 2^{scale} = {2**scale:,}"
+                place = {"xycoords": "axes fraction", "textcoords": "offset points"}
+                axes[0][column].annotate(words, (1, 1), (0, 8), ha="right", size=9, **place)
             if ranges:
                 _ranges(axes[1][column], ranges, (low, high), names=column == 0)
             axes[-1][column].set_xlabel("absolute value, 2^...")
@@ -110,8 +114,6 @@ def _panel(
     ax.set_yticks(range(len(layers)), list(layers) if names else [""] * len(layers))
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
-    words = "not scaled" if scale == 0 else f"loss times 2^{scale} = {2**scale:,}"
-    ax.annotate(words, (1, 1), (0, 8), xycoords="axes fraction", textcoords="offset points", ha="right", size=9)
 
 
 def _ranges(ax: Axes, formats: Sequence[Format], span: tuple[int, int], names: bool) -> None:
