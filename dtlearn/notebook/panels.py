@@ -152,7 +152,7 @@ def _step_widget(
 def _slider_widget(widgets: Any, draw: Callable[..., Figure], alt: str, sliders: dict[str, Slider]) -> Any:
     page = widgets.HTML()
     # One width for all labels puts the tracks under each other; ipywidgets' own 300 pixels leave a long label no track.
-    labels = {"description_width": f"{max(len(s.label) for s in sliders.values())}ch"}
+    labels = {"description_width": f"{max(len(s.label) for s in sliders.values()) + 1}ch"}  # 1: an m is wider than a 0
     controls = {
         name: widgets.SelectionSlider(
             options=[(_words(value), value) for value in s.values],

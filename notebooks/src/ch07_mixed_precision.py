@@ -239,9 +239,13 @@ between.reveal(int(((one_to_two >= 1) & (one_to_two < 2)).sum()))
 # as they answer the exercise:
 
 # %%
-dtlearn.show_source(formats.Format.largest.fget, False, "The package's own: largest")
 dtlearn.show_source(
-    formats.Format.smallest_subnormal.fget, False, "The package's own: smallest_subnormal"
+    formats.Format.largest.fget, docstring=False, summary="The package's own: largest"
+)
+dtlearn.show_source(
+    formats.Format.smallest_subnormal.fget,
+    docstring=False,
+    summary="The package's own: smallest_subnormal",
 )
 
 # %% jupyter={"source_hidden": true}
@@ -286,7 +290,7 @@ rank_table(
 
 # %%
 dtlearn.show_source(
-    rounding.round_to_nearest_even, False, "The package's own: round_to_nearest_even"
+    rounding.round_to_nearest_even, docstring=False, summary="The package's own"
 )
 
 # %% [markdown]
@@ -331,13 +335,13 @@ thousand_updates.reveal(final)
 # %%
 dtlearn.show_source(
     MasterWeights.copy_gradients_to_masters,
-    False,
-    "The package's own: before the optimizer's step",
+    docstring=False,
+    summary="The package's own: before the optimizer's step",
 )
 dtlearn.show_source(
     MasterWeights.copy_masters_to_model,
-    False,
-    "The package's own: after the optimizer's step",
+    docstring=False,
+    summary="The package's own: after the optimizer's step",
 )
 
 # %% [markdown]
@@ -503,7 +507,7 @@ print("divided by S, in fp16:", (torch.tensor(g * S).half() / S).item())
 # torch's scale; where doubling would make $S$ infinite, $S$ stays as it is:
 
 # %%
-dtlearn.show_source(grad_scaler.next_scale, False, "The package's own: next_scale")
+dtlearn.show_source(grad_scaler.next_scale, docstring=False, summary="The package's own")
 
 # %% [markdown]
 # Does the loss scale matter for training? Each rank trains the same GPT by itself, with weights and optimizer in fp32
@@ -682,7 +686,7 @@ show(
 # The package's norm is below. `replicated` are parameters that every rank has: they are counted once.
 
 # %%
-dtlearn.show_source(clipping.global_norm, False, "The package's own: global_norm")
+dtlearn.show_source(clipping.global_norm, docstring=False, summary="The package's own")
 
 # %% [markdown]
 # ### Accumulation

@@ -111,5 +111,5 @@ def _row(ax: Axes, row: int, fmt: Format, value: float) -> None:
             ax.text(at + 0.5, row, bit, ha="center", va="center", size=9, color=INK, bbox=plain)
             at += 1
     held = fmt.round(value)
-    lost = not math.isfinite(held) or (held == 0 and value != 0)
+    lost = not math.isnan(value) and held != value and (held == 0 or not math.isfinite(held))
     ax.text(_TEXT_AT, row, held_words(value, fmt), va="center", size=9, color=ALARM if lost else INK)

@@ -46,6 +46,17 @@ def test_all_formats_fit_and_none_is_refused():
         number_bits(1.0, [])
 
 
+def test_only_what_is_lost_is_red():
+    def colour(value, fmt):
+        words = held_words(value, fmt)
+        return next(text.get_color() for text in number_bits(value, [fmt]).axes[0].texts if text.get_text() == words)
+
+    plain, red = colour(1.0, FP16), colour(1e9, FP16)
+    assert plain != red
+    assert colour(math.inf, FP16) == colour(math.nan, FP16) == colour(0.0, FP16) == plain
+    assert colour(math.inf, FP8_E4M3) == colour(1e-9, FP16) == red
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [
