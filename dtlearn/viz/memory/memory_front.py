@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from dtlearn.viz.memory.categories import MB
 from dtlearn.viz.style import INK, MUTED, headline, legend_below, new_figure, style
 
+OTHERWISE = "#D55E00"
 _LETTER, _LINE = 0.0095, 0.055  # width of a letter and height of a line, as shares of the axes
 
 
@@ -33,6 +34,7 @@ def memory_front(
     cost: str = "extra forward passes",
     title: str = "Memory against time",
     label: str = "",
+    apart: Mapping[str, str] | None = None,
 ) -> Figure:
     """Draw (cost, bytes) of each variant; full points and the stairs through them are the front.
 
@@ -41,13 +43,18 @@ def memory_front(
         cost: what the cost is, with its unit.
         title: what the figure is about.
         label: where the numbers come from, printed under the title.
+        apart: variants that pay in another way, with its name; they are drawn, and no others are compared with them.
 
     Raises:
-        ValueError: no point, or one below 0.
+        ValueError: no point, or one below 0, or all of them apart, or a variant apart that is none of them.
     """
-    if not points or min(min(point) for point in points.values()) < 0:
-        raise ValueError(f"a front needs a point or more, with costs and bytes of 0 or more; got {dict(points)}")
-    front = on_front(points)
+    apart = dict(apart or {})
+    compared = {name: point for name, point in points.items() if name not in apart}
+    if not compared or set(apart) - set(points) or min(min(point) for point in points.values()) < 0:
+        raise ValueError(
+            f"a front needs a point or more, with costs and bytes of 0 or more; got {dict(points)}, apart {list(apart)}"
+        )
+    front = on_front(compared)
     costs, heights = ([point[axis] for point in points.values()] for axis in (0, 1))
     with style():
         fig = new_figure(height=4.4)
@@ -57,18 +64,24 @@ def memory_front(
             xs, ys, where="post", color="#0072B2", lw=1.4, label="front: no other variant needs less of both", zorder=2
         )
         for name, (x, nbytes) in points.items():
-            best = name in front
-            ax.plot(x, nbytes / MB, "o", ms=9, color="#0072B2", mfc="#0072B2" if best else "white", zorder=3)
+            full, marker = ("#0072B2" if name in front else "white"), ("D" if name in apart else "o")
+            color = OTHERWISE if name in apart else "#0072B2"
+            ax.plot(x, nbytes / MB, marker, ms=8, color=color, mfc=full, zorder=3)
         wide = max(costs) - min(costs) or 1
-        ax.set_xlim(min(costs) - 0.05 * wide, max(costs) + 0.3 * wide)
+        letters = max(len(name) for name, (x, _) in points.items() if x > max(costs) - wide / 2)
+        ax.set_xlim(min(costs) - 0.05 * wide, max(costs) + (0.08 + _LETTER * letters * 1.3) * wide)
         ax.set_ylim(0, 1.15 * max(heights) / MB or 1)
         _names(ax, points, front)
-        hollow: dict[str, Any] = {"color": "#0072B2", "mfc": "white", "ls": "none", "ms": 9}
-        ax.plot([], [], "o", label="another variant needs no more of either, and less of one", **hollow)
+        hollow: dict[str, Any] = {"mfc": "white", "ls": "none", "ms": 8}
+        ax.plot(
+            [], [], "o", color="#0072B2", label="another variant needs no more of either, and less of one", **hollow
+        )
+        for how in dict.fromkeys(apart.values()):
+            ax.plot([], [], "D", color=OTHERWISE, label=f"costs something else: {how}", **hollow)
         ax.set(xlabel=cost, ylabel="peak (MB = 10⁶ bytes)")
         ax.grid()
         headline(ax, title, label)
-        legend_below(fig, ax.get_legend_handles_labels()[0])
+        legend_below(fig, ax.get_legend_handles_labels()[0], columns=2)
     return fig
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -72,11 +72,10 @@ def step_memories(
             peak = record.peak
             ax.plot(peak.at, peak.bytes / MB, "v", color=ALARM, ms=7, mec="white", zorder=4)
             share = "" if record is next(iter(records.values())) else f", {100 * peak.bytes / first:.0f} %"
-            words = f"{name}: {peak.bytes / MB:.1f} MB{share}"
-            ax.annotate(
-                words, (0, 1), (0, 3), xycoords="axes fraction", textcoords="offset points", size=9, weight="bold"
-            )
-            ax.set_ylim(0, 1.12 * highest)
+            above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "size": 9}
+            ax.annotate(name, (0, 1), (0, 3), weight="bold", **above).set_in_layout(False)
+            ax.annotate(f"{peak.bytes / MB:.1f} MB{share}", (1, 1), (0, -2), ha="right", va="top", **above)
+            ax.set_ylim(0, 1.25 * highest)
             ax.set_xticks([])
         for ax in list(axes.flat)[len(records) :]:
             ax.set_axis_off()

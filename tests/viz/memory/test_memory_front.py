@@ -29,7 +29,18 @@ def test_names_of_close_points_do_not_lie_on_each_other():
     assert all(b - a > 0.05 for a, b in itertools.pairwise(heights))
 
 
-@pytest.mark.parametrize("points", [{}, {"a": (-0.1, 1)}, {"a": (1, -1)}])
-def test_points_that_cannot_be_drawn_are_refused(points):
+def test_a_variant_that_pays_otherwise_is_drawn_and_not_compared():
+    fig = memory_front({**POINTS, "offload": (0.0, 10e6)}, apart={"offload": "bytes over a link"})
+    stairs, *points = fig.axes[0].lines
+    assert list(stairs.get_ydata()) == [25, 20]
+    assert [p.get_marker() for p in points].count("D") == 2, "the point and its legend entry"
+    assert "costs something else: bytes over a link" in [text.get_text() for text in fig.legends[0].get_texts()]
+
+
+@pytest.mark.parametrize(
+    ("points", "apart"),
+    [({}, {}), ({"a": (-0.1, 1)}, {}), ({"a": (1, -1)}, {}), ({"a": (1, 1)}, {"a": "x"}), (POINTS, {"b": "x"})],
+)
+def test_points_that_cannot_be_drawn_are_refused(points, apart):
     with pytest.raises(ValueError, match="a point or more"):
-        memory_front(points)
+        memory_front(points, apart=apart)

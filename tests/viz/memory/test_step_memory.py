@@ -38,8 +38,8 @@ def test_small_pictures_have_one_scale_and_shares_of_the_first_peak():
     fig = step_memories({"plain": record(), "half": record(MILLION)}, "t", "l")
     first, second = fig.axes[:2]
     assert first.get_ylim() == second.get_ylim()
-    names = [ax.texts[0].get_text() for ax in (first, second)]
-    assert names == ["plain: 10.0 MB", "half: 8.0 MB, 80 %"]
+    words = [[text.get_text() for text in ax.texts] for ax in (first, second)]
+    assert words == [["plain", "10.0 MB"], ["half", "8.0 MB, 80 %"]]
     assert "dashed" in fig.texts[-1].get_text()
 
 
