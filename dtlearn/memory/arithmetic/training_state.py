@@ -63,7 +63,7 @@ CONVENTIONS = {
             "fp32 Adam", 4, 4, 0, 8, "torch.optim.Adam, AdamW; with torch.autocast too: its casts are temporary"
         ),
         Convention("mixed 16", 2, 2, 4, 8, "ZeRO, 1910.02054, section 3.1: gradients in 16 bits"),
-        Convention("mixed 18", 2, 4, 4, 8, "Megatron-LM, bf16: gradients are summed in fp32 only"),
+        Convention("mixed 18", 2, 4, 4, 8, "Megatron-LM, bf16, and Hugging Face's documentation: fp32 gradients only"),
         Convention("mixed 20", 2, 2 + 4, 4, 8, "Megatron-LM, fp16: gradients in 16 bits, and an fp32 copy of them"),
     )
 }

@@ -2,15 +2,19 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
+from dtlearn.data_parallel.ddp import DistributedDataParallel
+from dtlearn.data_parallel.naive import NaiveDataParallel
 from dtlearn.memory.arithmetic.activations import gpt_block, table_bytes
 from dtlearn.memory.recomputation.checkpoint import _Recompute, checkpoint
 from dtlearn.memory.recomputation.naive import naive_checkpoint
 from dtlearn.models import GPT, GPTConfig, next_token_loss
 from dtlearn.models.memory_ledger import MemoryLedger
+from dtlearn.runtime import run_ranks
 
 SIZES = GPTConfig(48, 16, 4, 4, 32)
 BATCH, LENGTH = 3, 10
@@ -216,3 +220,72 @@ def test_an_error_in_the_second_pass_is_the_functions_own():
 
     with pytest.raises(ZeroDivisionError, match="second pass"):
         checkpoint(once, torch.ones(1, requires_grad=True)).sum().backward()
+
+
+def on_this_rank():
+    """Whether gradients with and without checkpoints are the same, by wrapper."""
+    found = {}
+    for name, wrap in WRAPPERS.items():
+        gradients = []
+        for run in (kept, checkpoint):
+            torch.manual_seed(0)
+            model = Checkpointed(run)
+            x = torch.randn(5, 4, generator=torch.Generator().manual_seed(dist.get_rank()))
+            wrap(model)(x).square().mean().backward()
+            gradients.append([p.grad.clone() for p in model.parameters()])
+        found[name] = same(*gradients)
+    return found
+
+
+class Checkpointed(nn.Module):
+    """Two blocks, each run through `run`, with dropout in them."""
+
+    def __init__(self, run):
+        super().__init__()
+        self.run = run
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Dropout(0.3)) for _ in range(2))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = self.run(block, x)
+        return x
+
+
+WRAPPERS = {
+    "naive": NaiveDataParallel,
+    "DDP": DistributedDataParallel,
+    "DDP, views": lambda model: DistributedDataParallel(model, gradient_as_bucket_view=True),
+    "torch's DDP": nn.parallel.DistributedDataParallel,
+}
+
+
+class Summed(torch.autograd.Function):
+    """Sum over the ranks; each gets the gradient of its own summand."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.clone()
+        dist.all_reduce(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def test_under_data_parallel_wrappers():
+    for found in run_ranks(on_this_rank, 2, device="cpu"):
+        assert found == dict.fromkeys(WRAPPERS, True)
+
+
+def a_collective_inside():
+    x = torch.full((2,), 1.0 + dist.get_rank(), requires_grad=True)
+    y = checkpoint(lambda x: Summed.apply(x.square()), x)
+    y.sum().backward()
+    return y.tolist(), x.grad.tolist()
+
+
+def test_a_collective_inside_runs_twice_on_every_rank():
+    result = run_ranks(a_collective_inside, 2, device="cpu", record=True)
+    assert result.values == [([5.0, 5.0], [2.0, 2.0]), ([5.0, 5.0], [4.0, 4.0])]
+    assert result.record.counts() == {(rank, "all_reduce"): 2 for rank in range(2)}
