@@ -19,7 +19,9 @@ from .arithmetic.fits import Fit, largest_batch, what_fits
 from .arithmetic.kept_tensors import KeptTensor, kept_tensors
 from .arithmetic.published import GPUS, MODELS, Gpu, ModelSizes, published_figures, sizes_of
 from .arithmetic.training_state import CONVENTIONS, GB, GIB, optimizer_state_of, training_state, training_state_of
+from .ledger.ledger import MemoryLedger
 from .ledger.record import CATEGORIES, Allocation, MemoryRecord, Peak, Phase
+from .ledger.storage_ledger import StorageLedger
 from .recomputation.checkpoint import checkpoint
 from .recomputation.every_k import best_k, checkpoint_every, segment_peak
 from .recomputation.naive import naive_checkpoint
@@ -54,6 +56,7 @@ __all__ = [
     "HostMemory",
     "KeptTensor",
     "LayerCost",
+    "MemoryLedger",
     "MemoryRecord",
     "ModelSizes",
     "OffloadActivations",
@@ -62,6 +65,7 @@ __all__ = [
     "Peak",
     "Phase",
     "RecomputationPlan",
+    "StorageLedger",
     "Term",
     "accumulate_gradients",
     "accumulate_losses",

@@ -1,9 +1,9 @@
 """Layer 1: what is trained, and what every strategy is compared with. Nothing here knows of a strategy.
 
 Models, data and references are for any process; times are taken, and scripts run, on the ranks. In this order: `mlp`
-and `gpt`, small models; `digits` and `corpus`, real small data; `reference`, the single-process step; `in_turns` and
-`memory_ledger`, the one way to compare times and memory; `default_group`, and `train_digits`, the script of chapter 1,
-a program that is not imported here.
+and `gpt`, small models; `digits` and `corpus`, real small data; `reference`, the single-process step; `in_turns`, the
+one way to compare times; `default_group`, and `train_digits`, the script of chapter 1, a program that is not imported
+here.
 """
 
 from dtlearn.models.corpus import Corpus, load_corpus

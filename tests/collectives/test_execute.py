@@ -73,10 +73,10 @@ def peak_bytes(algorithm, numel):
     import torch
 
     from dtlearn.collectives import all_reduce
-    from dtlearn.models.memory_ledger import MemoryLedger
+    from dtlearn.memory import StorageLedger
 
     x = torch.ones(numel)
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         all_reduce(x, algorithm=algorithm)
     return ledger.peak
 

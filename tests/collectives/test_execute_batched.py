@@ -7,7 +7,7 @@ import torch.distributed as dist
 from dtlearn.collectives import halving_doubling, hierarchical, naive, ring, tree
 from dtlearn.collectives.execute import Chunks
 from dtlearn.collectives.execute_batched import as_bytes, execute_batched
-from dtlearn.models.memory_ledger import MemoryLedger
+from dtlearn.memory import StorageLedger
 from dtlearn.runtime import run_ranks
 from tests.data_parallel.runs import settled
 
@@ -48,7 +48,7 @@ def test_moves_of_others_are_passed_over():
 
 def peak():
     mine = torch.ones(1200)
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         plan = ring.all_reduce(2)
         execute_batched(
             plan.of(dist.get_rank()), dist.get_rank(), Chunks.of(mine, 2).parts, lambda a, b: a.add_(b), int, None

@@ -10,7 +10,7 @@ from torch import nn
 
 from dtlearn.data_parallel import bucketed as bucketed_module
 from dtlearn.data_parallel.bucketed import BucketedDataParallel
-from dtlearn.models.memory_ledger import MemoryLedger
+from dtlearn.memory import StorageLedger
 from dtlearn.runtime import run_ranks
 from tests.data_parallel.runs import (
     SMALL,
@@ -137,7 +137,7 @@ def test_a_full_bucket_is_sent_at_once_if_those_before_it_are_gone(order, under_
 def memory():
     """Bytes of tensors: after wrapping, and after backward."""
     model = seeded_by_rank(mlp)
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         wrapped = bucketed(model)
         before = settled(ledger, GRADIENTS)
         wrapped(mine(0)).sum().backward()

@@ -7,7 +7,7 @@ from torch import nn
 
 from dtlearn.data_parallel import naive as naive_module
 from dtlearn.data_parallel.naive import NaiveDataParallel, average_gradients
-from dtlearn.models.memory_ledger import MemoryLedger
+from dtlearn.memory import StorageLedger
 from dtlearn.runtime import run_ranks
 from tests.data_parallel.runs import (
     MODELS,
@@ -72,7 +72,7 @@ def test_bytes_and_messages():
 def memory():
     """Bytes of tensors: after wrapping, and after backward; and those of the gradients."""
     model = seeded_by_rank(mlp)
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         wrapped = naive(model)
         wrapped_bytes = settled(ledger, 0)
         wrapped(mine(0)).sum().backward()

@@ -12,7 +12,7 @@ from dtlearn.data_parallel import ddp as ddp_module
 from dtlearn.data_parallel.bucketed import BucketedDataParallel
 from dtlearn.data_parallel.buckets import Bucket
 from dtlearn.data_parallel.reducer import Reducer
-from dtlearn.models.memory_ledger import MemoryLedger
+from dtlearn.memory import StorageLedger
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksDisagree
 from tests.data_parallel.runs import (
@@ -105,7 +105,7 @@ def memory(wrap, set_to_none):
     """Bytes: after wrapping; after the first backward pass; after the second; the most during that one."""
     model = seeded_by_rank(mlp)
     found = []
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         wrapped = wrap(model)
         found.append(settled(ledger, GRADIENTS))
         wrapped(mine(0)).sum().backward()

@@ -169,15 +169,15 @@ def test_messages_and_bytes_are_those_of_the_docstring(world_size):
 
 def memory(channels, shape):
     from dtlearn.data_parallel.sync_batch_norm import SyncBatchNorm
-    from dtlearn.models.memory_ledger import MemoryLedger
+    from dtlearn.memory import StorageLedger
 
     layer = SyncBatchNorm(channels)
     x = torch.randn(shape, requires_grad=True)
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         y = layer(x)
         forward, kept = ledger.peak, ledger.now
     dy = torch.ones_like(y)
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         torch.autograd.backward(y, dy)
     return forward, kept, ledger.peak
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ...models.memory_ledger import measured
+from ...memory.ledger.storage_ledger import measured
 from .. import plain_values
 from . import left_running, stress
 

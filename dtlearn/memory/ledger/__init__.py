@@ -1,1 +1,5 @@
-"""The memory of a step, storage by storage. `record`: what was counted, as data."""
+"""The memory of a step, storage by storage.
+
+In this order: `record`, what was counted, as data; `storage_ledger`, which counts bytes and nothing else, for budgets;
+`ledger`, which also knows what they are for, with `roles`, `saved` and `origins`.
+"""

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dtlearn.models.memory_ledger import MemoryLedger
+from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.models.reference import Batch, LossFn
 
 # A step of a training loop; the list outlives it.
@@ -29,7 +29,7 @@ def live_after_each(step: Callable[[], object], num_steps: int) -> list[int]:
 
     **Communication**: that of the steps. **Memory**: theirs.
     """
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         return [(step(), ledger.now)[1] for _ in range(num_steps)]
 
 

@@ -5,9 +5,9 @@ import torch
 
 from dtlearn.memory.arithmetic.fits import largest_batch, scores_bytes, what_fits
 from dtlearn.memory.arithmetic.published import GPUS, MODELS, sizes_of
+from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.memory.recomputation.checkpoint import checkpoint
 from dtlearn.models import GPT, GPTConfig, next_token_loss
-from dtlearn.models.memory_ledger import MemoryLedger
 
 H100 = GPUS["H100 80GB"]
 
@@ -15,7 +15,7 @@ H100 = GPUS["H100 80GB"]
 def measured_peak(config, batch, recomputation):
     """Bytes at the peak of the second step of our GPT with Adam, all of them: model and optimizer, too."""
     tokens = torch.randint(config.vocab_size, (2, batch, config.context_length))
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         model = GPT(config)
         optimizer = torch.optim.Adam(model.parameters())
         for _ in range(2):

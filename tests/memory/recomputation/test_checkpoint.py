@@ -10,10 +10,10 @@ from torch.utils.checkpoint import checkpoint as torch_checkpoint
 from dtlearn.data_parallel.ddp import DistributedDataParallel
 from dtlearn.data_parallel.naive import NaiveDataParallel
 from dtlearn.memory.arithmetic.activations import gpt_block, table_bytes
+from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.memory.recomputation.checkpoint import _Recompute, checkpoint
 from dtlearn.memory.recomputation.naive import naive_checkpoint
 from dtlearn.models import GPT, GPTConfig, next_token_loss
-from dtlearn.models.memory_ledger import MemoryLedger
 from dtlearn.runtime import run_ranks
 
 SIZES = GPTConfig(48, 16, 4, 4, 32)
@@ -37,7 +37,7 @@ def train(run, config=SIZES, steps=1, dtype=None):
     losses = []
     for tokens in torch.randint(config.vocab_size, (steps, BATCH, LENGTH + 1)):
         optimizer.zero_grad()
-        with MemoryLedger() as ledger:
+        with StorageLedger() as ledger:
             with torch.autocast("cpu", dtype, enabled=dtype is not None):
                 x = model.embedding(tokens[:, :-1])
                 for block in model.blocks:

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from dtlearn.memory import StorageLedger
 from dtlearn.memory.arithmetic.activations import gpt_block, table_bytes
 from dtlearn.memory.recomputation.every_k import best_k, checkpoint_every, ideal_k, segment_peak, segments
 from dtlearn.models import GPT, GPTConfig
-from dtlearn.models.memory_ledger import MemoryLedger
 
 BATCH, LENGTH = 3, 10
 
@@ -29,7 +29,7 @@ def blocks():
 def backward_peak(blocks, k):
     """Bytes at the peak of backward, and the gradient of the input."""
     x = torch.randn(BATCH, LENGTH, 32, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         y = checkpoint_every(blocks, x, k)
         ledger.peak = ledger.now
         y.sum().backward()

@@ -6,11 +6,11 @@ from itertools import combinations
 import pytest
 import torch
 
+from dtlearn.memory import StorageLedger
 from dtlearn.memory.arithmetic.activations import gpt_block, table_bytes
 from dtlearn.memory.recomputation.planner import LayerCost, peak_of, plan_recomputation, run_plan
 from dtlearn.models import GPTConfig
 from dtlearn.models.gpt import Block
-from dtlearn.models.memory_ledger import MemoryLedger
 
 
 def cheapest(layers, budget):
@@ -75,7 +75,7 @@ def test_the_peak_is_what_the_ledger_sees():
     for budget in (sum(cost.activation_bytes for cost in costs), 300_000, 200_000, 150_000):
         plan = plan_recomputation(costs, budget)
         x = torch.randn(batch, length, 32, requires_grad=True)
-        with MemoryLedger() as ledger:
+        with StorageLedger() as ledger:
             y = run_plan(blocks, x, plan)
             ledger.peak = ledger.now
             y.sum().backward()

@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
+from dtlearn.memory import StorageLedger
 from dtlearn.memory.recomputation import selective
 from dtlearn.memory.recomputation.checkpoint import checkpoint
 from dtlearn.memory.recomputation.selective import (
@@ -17,7 +18,6 @@ from dtlearn.memory.recomputation.selective import (
     selective_checkpoint,
 )
 from dtlearn.models import GPT, GPTConfig
-from dtlearn.models.memory_ledger import MemoryLedger
 
 POLICIES = {
     "linear layers and attention": keep_only(LINEAR_LAYERS | FUSED_ATTENTION),
@@ -45,7 +45,7 @@ def train(run, dropout=0.0):
     model, tokens = GPT(GPTConfig(16, 16, 2, 2, 16, dropout=dropout)), torch.randint(16, (20, 12))
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    with MemoryLedger() as ledger, Calls() as calls:
+    with StorageLedger() as ledger, Calls() as calls:
         x = model.embedding(tokens)
         for block in model.blocks:
             x = run(block, x)
@@ -173,6 +173,6 @@ def test_a_second_backward_is_an_error():
 
 def test_without_gradients_nothing_is_kept():
     layer, x = nn.Linear(2, 2), torch.ones(1, 2)
-    with torch.no_grad(), MemoryLedger() as ledger:
+    with torch.no_grad(), StorageLedger() as ledger:
         y = selective_checkpoint(layer, x, keep=lambda operation: True)
         assert ledger.now == y.nbytes

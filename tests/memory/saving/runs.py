@@ -2,8 +2,8 @@
 
 import torch
 
+from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.models import GPT, GPTConfig, next_token_loss, snapshot_gradients
-from dtlearn.models.memory_ledger import MemoryLedger
 
 CONFIG = GPTConfig(vocab_size=32, context_length=16, num_layers=2, num_heads=2, hidden_size=32)
 
@@ -29,7 +29,7 @@ def backward(model, batch):
 
 def gradients_and_peak(work, model):
     """Gradients after `work(model)`, and the ledger's peak meanwhile."""
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         work(model)
     return snapshot_gradients(model), ledger.peak
 

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from dtlearn.data_parallel import DistributedDataParallel
+from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.memory.saving.accumulation import accumulate_gradients, accumulate_losses, microbatches
 from dtlearn.models import MLP, max_difference, next_token_loss, snapshot_gradients
-from dtlearn.models.memory_ledger import MemoryLedger
 from dtlearn.runtime import run_ranks
 from tests.memory.saving.runs import backward, gpt, tokens
 
@@ -58,7 +58,7 @@ def live_at_each_loss(way, num_microbatches):
         live.append(ledger.now)
         return loss
 
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         way(model, batch, loss_fn, num_microbatches)
     return live
 
@@ -81,7 +81,7 @@ def test_losses_that_are_added_up_keep_their_graphs():
 
 
 def peak(model, batch, num_microbatches):
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         accumulate_gradients(model, batch, lambda x, y: F.cross_entropy(x, y), num_microbatches)
     return ledger.peak
 

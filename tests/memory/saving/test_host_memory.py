@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.memory.saving.host_memory import HostMemory
-from dtlearn.models.memory_ledger import MemoryLedger
 
 DTYPES = [
     torch.float32,
@@ -61,7 +61,7 @@ def test_what_is_on_the_host_is_counted_while_it_is_there():
 
 
 def test_the_devices_ledger_sees_the_tensor_go_and_come_back():
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         host = HostMemory()
         tensor = torch.ones(1000)
         copy = host.copy_to_host(tensor)

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.memory.saving.leaks import LEAKS, MENDED, growth_per_step, live_after_each, num_graph_nodes, train_step
 from dtlearn.models import next_token_loss
-from dtlearn.models.memory_ledger import MemoryLedger
 from tests.memory.saving.runs import gpt, same, tokens
 
 BATCH = tokens()
@@ -21,7 +21,7 @@ def loop(step):
 def activations():
     """Bytes that live while the loss of one forward pass does."""
     model = gpt()
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         loss = next_token_loss(model(BATCH[0]), BATCH[1])
         before = ledger.now
         del loss

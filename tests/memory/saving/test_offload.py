@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.memory.saving.offload import OffloadActivations
 from dtlearn.models import MLP, next_token_loss, snapshot_gradients
-from dtlearn.models.memory_ledger import MemoryLedger
 from tests.memory.saving.runs import backward, gpt, same, tokens
 
 
@@ -32,7 +32,7 @@ class KeepsTheTensor(OffloadActivations):
 def live_and_peak(offload_class=None):
     """Bytes beyond model and batch when the loss is there, and at the peak of the step."""
     model, (inputs, targets) = gpt(), tokens()
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         if offload_class is None:
             loss = next_token_loss(model(inputs), targets)
         else:

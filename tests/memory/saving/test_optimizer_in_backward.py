@@ -9,11 +9,11 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from dtlearn.data_parallel import DistributedDataParallel
+from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.memory.saving.accumulation import accumulate_gradients
 from dtlearn.memory.saving.optimizer_in_backward import OptimizerInBackward
 from dtlearn.mixed_precision import GradScaler
 from dtlearn.models import MLP, next_token_loss, snapshot_parameters
-from dtlearn.models.memory_ledger import MemoryLedger
 from dtlearn.runtime import run_ranks
 from tests.memory.saving.runs import backward, gpt, same, tokens
 
@@ -107,7 +107,7 @@ def live_and_peak(wrap, model, batch, loss_fn):
     optimizer = wrap(torch.optim.Adam(model.parameters(), lr=0.01))
     for _ in range(3):
         optimizer.zero_grad()
-        with MemoryLedger() as ledger:
+        with StorageLedger() as ledger:
             loss_fn(model(batch[0]), batch[1]).backward()
             live = ledger.now
             optimizer.step()

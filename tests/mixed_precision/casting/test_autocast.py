@@ -9,11 +9,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision import DtypeLog, autocast, reenter
 from dtlearn.mixed_precision.casting.autocast import DIFFERENCES, _state
 from dtlearn.mixed_precision.casting.policy import POLICIES
 from dtlearn.models import GPT, GPTConfig, next_token_loss
-from dtlearn.models.memory_ledger import MemoryLedger
 from tests.mixed_precision.casting.test_policy import CALLS
 
 
@@ -178,7 +178,7 @@ def test_a_weight_is_cast_once_in_a_block(cached, casts):
 def test_the_casts_take_two_bytes_per_element_until_the_block_ends():
     layer = nn.Linear(64, 64, bias=False)
     x = torch.ones(1, 64, dtype=torch.bfloat16)
-    with MemoryLedger() as ledger, torch.no_grad():
+    with StorageLedger() as ledger, torch.no_grad():
         with ours(torch.bfloat16):
             result = layer(x)
             assert ledger.now == 2 * (64 * 64 + result.numel())

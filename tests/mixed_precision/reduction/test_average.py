@@ -6,9 +6,9 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 
+from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision.reduction import average as module
 from dtlearn.mixed_precision.reduction.average import WHEN, average, divisors, pack, unpack
-from dtlearn.models.memory_ledger import MemoryLedger
 from dtlearn.runtime import run_ranks
 
 SHAPES = [(5, 7), (), (0,), (33,)]
@@ -132,7 +132,7 @@ def averaged():
     peaks = []
     for in_dtype in TOLERANCE:
         mine = gradients_of(dist.get_rank())
-        with MemoryLedger() as ledger:
+        with StorageLedger() as ledger:
             average(mine, in_dtype=in_dtype)
         peaks.append(ledger.peak)
     return peaks

@@ -2,9 +2,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision.reduction.average import average
 from dtlearn.mixed_precision.reduction.fp32_sum import average_with_fp32_sum
-from dtlearn.models.memory_ledger import MemoryLedger
 from dtlearn.runtime import run_ranks
 
 
@@ -41,7 +41,7 @@ def peaks_of_averages(sizes):
     peaks = []
     for numel in sizes:
         gradient = torch.ones(numel)
-        with MemoryLedger() as ledger:
+        with StorageLedger() as ledger:
             average_with_fp32_sum([gradient])
         peaks.append(ledger.peak)
     return peaks

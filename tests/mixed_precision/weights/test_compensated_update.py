@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision import CompensatedUpdate, MasterWeights
-from dtlearn.models.memory_ledger import MemoryLedger
 from tests.mixed_precision.weights.runs import OPTIMIZERS, model, same, train, weight_after
 
 
@@ -64,7 +64,7 @@ def test_bytes_per_parameter():
     count = 5000
     weight = nn.Parameter(torch.ones(count).bfloat16())
     weight.grad = torch.ones_like(weight)
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         optimizer = CompensatedUpdate([weight], torch.optim.Adam, lr=0.1, foreach=False)
         optimizer.step()
         assert ledger.now // count == 2 + 8

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision import GradScaler, MasterWeights
-from dtlearn.models.memory_ledger import MemoryLedger
 from tests.mixed_precision.weights.runs import OPTIMIZERS, batches, loss_of, model, same, train, values, weight_after
 
 
@@ -253,7 +253,7 @@ def test_bytes_per_parameter():
     ):
         weight = nn.Parameter(torch.ones(count).bfloat16())
         weight.grad = torch.ones_like(weight)  # 2 and 2, before the ledger
-        with MemoryLedger() as ledger:
+        with StorageLedger() as ledger:
             optimizer = MasterWeights([weight], optimizer_class, lr=0.1, **options)
             assert ledger.now == 4 * count
             optimizer.copy_gradients_to_masters()
@@ -262,6 +262,6 @@ def test_bytes_per_parameter():
             assert ledger.now // count == 4 + moments
             assert ledger.peak // count >= 4 + 4 + moments
         own = nn.Parameter(torch.ones(count))
-        with MemoryLedger() as ledger:
+        with StorageLedger() as ledger:
             MasterWeights([own], optimizer_class, lr=0.1)
             assert ledger.now == 0

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
+from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision import RoundedUpdate
-from dtlearn.models.memory_ledger import MemoryLedger
 from tests.mixed_precision.weights.runs import OPTIMIZERS, batches, loss_of, model, same, train, values, weight_after
 
 
@@ -85,7 +85,7 @@ def test_bytes_per_parameter():
     weights = [nn.Parameter(torch.ones(count).bfloat16()) for _ in range(8)]
     for weight in weights:
         weight.grad = torch.ones_like(weight)  # 2 and 2, before the ledger
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         optimizer = RoundedUpdate(weights, torch.optim.SGD, lr=0.1)
         assert ledger.now <= 4 * len(weights)
         optimizer.step()

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
+from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision import StochasticUpdate
-from dtlearn.models.memory_ledger import MemoryLedger
 from tests.mixed_precision.weights.runs import model, same, train, weight_after
 
 
@@ -52,6 +52,6 @@ def test_wider_parameters_are_not_rounded():
 def test_nothing_stays_in_memory():
     weight = nn.Parameter(torch.ones(5000).bfloat16())
     weight.grad = torch.ones_like(weight)
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         seeded([weight], torch.optim.SGD, lr=0.1).step()
         assert ledger.now <= 8

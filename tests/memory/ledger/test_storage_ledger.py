@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from dtlearn.models.memory_ledger import MemoryLedger, measured
+from dtlearn.memory.ledger.storage_ledger import StorageLedger, measured
 
 
 def peak_of(work) -> int:
     x = torch.ones(1000)
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         work(x)
     return ledger.peak
 
@@ -32,7 +32,7 @@ def test_the_peak_is_that_of_tensors_that_live_at_once(work, tensors):
 
 
 def test_what_is_gone_is_taken_off():
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         a = torch.ones(100)
         assert ledger.now == 400
         view = a[:10]
@@ -45,7 +45,7 @@ def test_what_is_gone_is_taken_off():
 
 
 def test_a_storage_counts_once_under_all_its_tensors():
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         a = torch.ones(100)
         parts = [*a.split(10), a.view(10, 10), a.detach(), a.numpy()]
         assert (ledger.now, ledger.peak, len(parts)) == (400, 400, 13)
@@ -53,7 +53,7 @@ def test_a_storage_counts_once_under_all_its_tensors():
 
 def test_what_was_there_before_does_not_count_even_when_it_goes():
     before = torch.ones(100)
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         before.add_(1)
         small = before.sum()
         del before
@@ -61,7 +61,7 @@ def test_what_was_there_before_does_not_count_even_when_it_goes():
 
 
 def test_the_peak_stays_when_the_memory_goes():
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         a = torch.ones(100)
         del a
         b = torch.ones(10)
@@ -70,13 +70,13 @@ def test_the_peak_stays_when_the_memory_goes():
 
 def test_backward_is_counted_too():
     weight = torch.ones(100, requires_grad=True)
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         (weight * 3).sum().backward()
         assert ledger.now == weight.grad.nbytes == 400
 
 
 def test_what_it_cannot_see_is_left_out():
-    with MemoryLedger() as ledger:
+    with StorageLedger() as ledger:
         array = np.ones(1000)
         assert ledger.now == 0 < array.nbytes
         indices, values = torch.zeros(1, 1, dtype=torch.long), torch.ones(1)
