@@ -3,9 +3,9 @@
 import pytest
 import torch
 
+from dtlearn.memory import StorageLedger
 from dtlearn.memory.arithmetic.fits import largest_batch, scores_bytes, what_fits
 from dtlearn.memory.arithmetic.published import GPUS, MODELS, sizes_of
-from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.memory.recomputation.checkpoint import checkpoint
 from dtlearn.models import GPT, GPTConfig, next_token_loss
 

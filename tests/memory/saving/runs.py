@@ -2,7 +2,7 @@
 
 import torch
 
-from dtlearn.memory.ledger.storage_ledger import StorageLedger
+from dtlearn.memory import StorageLedger
 from dtlearn.models import GPT, GPTConfig, next_token_loss, snapshot_gradients
 
 CONFIG = GPTConfig(vocab_size=32, context_length=16, num_layers=2, num_heads=2, hidden_size=32)

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from dtlearn.data_parallel import DistributedDataParallel
-from dtlearn.memory.ledger.storage_ledger import StorageLedger
+from dtlearn.memory import StorageLedger
 from dtlearn.memory.saving.accumulation import accumulate_gradients, accumulate_losses, microbatches
 from dtlearn.models import MLP, max_difference, next_token_loss, snapshot_gradients
 from dtlearn.runtime import run_ranks

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dtlearn.memory.ledger.storage_ledger import StorageLedger
+from dtlearn.memory import StorageLedger
 from dtlearn.memory.saving.host_memory import HostMemory
 
 DTYPES = [

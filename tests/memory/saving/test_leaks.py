@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dtlearn.memory.ledger.storage_ledger import StorageLedger
+from dtlearn.memory import StorageLedger
 from dtlearn.memory.saving.leaks import LEAKS, MENDED, growth_per_step, live_after_each, num_graph_nodes, train_step
 from dtlearn.models import next_token_loss
 from tests.memory.saving.runs import gpt, same, tokens

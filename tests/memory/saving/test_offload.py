@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from dtlearn.memory.ledger.storage_ledger import StorageLedger
+from dtlearn.memory import StorageLedger
 from dtlearn.memory.saving.offload import OffloadActivations
 from dtlearn.models import MLP, next_token_loss, snapshot_gradients
 from tests.memory.saving.runs import backward, gpt, same, tokens

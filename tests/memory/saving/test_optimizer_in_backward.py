@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from dtlearn.data_parallel import DistributedDataParallel
-from dtlearn.memory.ledger.storage_ledger import StorageLedger
+from dtlearn.memory import StorageLedger
 from dtlearn.memory.saving.accumulation import accumulate_gradients
 from dtlearn.memory.saving.optimizer_in_backward import OptimizerInBackward
 from dtlearn.mixed_precision import GradScaler
