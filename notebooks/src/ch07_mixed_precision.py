@@ -159,7 +159,7 @@ show(
         label="the first step of the fp16 run above, all parameters of rank 0",
     ),
     alt="Two histograms over powers of two. The gradients g lie between about 2 to the "
-    "-24 and 2 to the -4. Adam's v lies far below, between 2 to the -58 and 2 to the -18, "
+    "-21 and 2 to the -4. Adam's v lies far below, between 2 to the -49 and 2 to the -18, "
     "and nearly nine tenths of it become 0 in fp16. Below, the ranges of fp32, "
     "which goes on at both ends, and of fp16.",
 )
