@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from dtlearn.memory.recomputation.checkpoint import checkpoint
 from dtlearn.memory.recomputation.surroundings import RandomStates, random_states, set_random_states
@@ -33,6 +33,8 @@ FUSED_ATTENTION = frozenset(
         "_scaled_dot_product_cudnn_attention",
     }
 )
+
+TENSOR = object()  # stands for a tensor among results
 
 
 def selective_checkpoint(function: Callable[..., Any], *args: Any, keep: Policy, **kwargs: Any) -> Any:
@@ -69,11 +71,21 @@ def operation_name(operation: Operation) -> str:
 
 
 class _Kept(NamedTuple):
-    """Of one operation: its results, their versions, and the random states after it, if it drew random numbers."""
+    """Of one operation: its results, and the random states after it, if it drew random numbers."""
 
-    results: Any
-    versions: list[int]
+    saved: Any  # has the tensors among the results as `.saved_tensors`
+    results: list[Any]  # with TENSOR in the place of a tensor
+    spec: TreeSpec
     states: RandomStates
+
+
+class _Saved(torch.autograd.Function):
+    """Keeps tensors where autograd keeps its own: hooks on saved tensors see them, and changes in place are noticed."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, *tensors: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(*tensors)
+        return anchor.clone()
 
 
 class _TwoPasses:
@@ -112,10 +124,14 @@ class _Keep(TorchDispatchMode):
         place = (func, self.calls[func])
         self.calls[func] += 1
         if makes_new_tensors(func) and self.keep(func):
-            kept = tree_map_only(torch.Tensor, detached, results)
+            leaves, spec = tree_flatten(results)
+            tensors = tensors_in(leaves)
+            with torch.enable_grad():
+                saved = _Saved.apply(torch.empty(0, requires_grad=True), *map(detached, tensors)).grad_fn
+            without = [TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
             drawn = torch.Tag.nondeterministic_seeded in func.tags
-            devices = {tensor.device for tensor in tensors_in(results)} if drawn else ()
-            self.kept[place] = _Kept(kept, versions_of(kept), random_states(devices))
+            states = random_states({tensor.device for tensor in tensors} if drawn else ())
+            self.kept[place] = _Kept(saved, without, spec, states)
         return results
 
 
@@ -132,11 +148,10 @@ class _Use(TorchDispatchMode):
         self.calls[func] += 1
         if place not in self.kept:
             return func(*args, **(kwargs or {}))
-        results, versions, states = self.kept.pop(place)  # from now on only autograd holds them, if it needs them
-        if versions != versions_of(results):
-            raise RuntimeError(f"a result of {func} was kept and then changed in place: do not keep it")
-        set_random_states(states)
-        return results
+        kept = self.kept.pop(place)  # from now on only autograd holds the results, if it needs them
+        tensors = iter(kept.saved.saved_tensors)
+        set_random_states(kept.states)
+        return tree_unflatten([next(tensors) if leaf is TENSOR else leaf for leaf in kept.results], kept.spec)
 
 
 def makes_new_tensors(operation: Operation) -> bool:
@@ -149,11 +164,6 @@ def detached(tensor: torch.Tensor) -> torch.Tensor:
     # Below autograd, where a dispatch mode runs, detach() would give a version of its own.
     with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
         return tensor.detach()
-
-
-def versions_of(value: Any) -> list[int]:
-    """How often each tensor in a value was changed in place."""
-    return [tensor._version for tensor in tensors_in(value)]
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
