@@ -14,6 +14,7 @@ from dtlearn.memory.arithmetic.activations import (
     table_bytes,
 )
 from dtlearn.memory.arithmetic.kept_tensors import kept_tensors
+from dtlearn.memory.ledger.ledger import MemoryLedger
 from dtlearn.models import GPT, MLP, GPTConfig, next_token_loss
 
 SIZES = [BlockSizes(1, 2048, 12288, 96), BlockSizes(3, 5, 12, 4), BlockSizes(2, 7, 20, 1)]
@@ -69,6 +70,16 @@ def test_our_gpts_table_is_what_autograd_keeps(config, batch, length):
         assert ours == sum(tensor.bytes for tensor in kept if belongs(tensor.module or "loss") == belongs(name)), name
 
 
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_our_gpts_table_is_what_the_ledger_counts(config):
+    model, tokens = GPT(config), torch.randint(config.vocab_size, (2, 3, 10))
+    with MemoryLedger(model) as ledger:
+        loss = next_token_loss(model(tokens[0]), tokens[1])
+    record = ledger.record()
+    assert record.live("activations")[-1] == table_bytes(gpt_activations(config, 3, 10))
+    assert record.live("temporaries")[-1] == loss.nbytes  # and nothing else is left of the forward pass
+
+
 def belongs(module):
     """The part of the model that a row belongs to: of a block its norms, its attention, its feed-forward network."""
     parts = module.split(".")
@@ -93,6 +104,14 @@ def test_the_mlps_table_is_what_autograd_keeps(sizes):
     model, x, y = MLP(sizes), torch.randn(6, sizes[0]), torch.zeros(6, dtype=torch.int64)
     kept = kept_tensors(lambda: F.cross_entropy(model(x), y), model, x, y)
     assert sorted(tensor.bytes for tensor in kept) == sorted(term.bytes for term in mlp_activations(sizes, 6))
+
+
+def test_the_mlps_table_is_what_the_ledger_counts():
+    model, x, y = MLP(), torch.randn(6, 64), torch.zeros(6, dtype=torch.int64)
+    with MemoryLedger(model) as ledger:
+        loss = F.cross_entropy(model(x), y)
+    assert ledger.record().live("activations")[-1] == table_bytes(mlp_activations((64, 128, 128, 10), 6))
+    assert loss.requires_grad
 
 
 def test_formulae_in_words_have_the_rows_bytes():

@@ -15,6 +15,7 @@ from dtlearn.memory.arithmetic.training_state import (
     training_state,
     training_state_of,
 )
+from dtlearn.memory.ledger.ledger import MemoryLedger
 from dtlearn.models import GPT, GPTConfig
 
 SMALL = GPTConfig(16, 8, 1, 2, 16, tie_embeddings=True)
@@ -69,6 +70,21 @@ def test_what_torchs_optimizers_keep(name, frozen):
     assert state["parameters"] == sum(tensor_bytes(p) for p in model.parameters())
     steps = 4 * len(optimizer.state) if name == "Adam" else 0  # the numbers of steps are no "8 bytes per parameter"
     assert state["optimizer state"] == optimizer_state_of(model.parameters(), name) - steps
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_ledger_counts_the_same(name, frozen):
+    model = GPT(SMALL)
+    model.embedding.position.weight.requires_grad_(not frozen)
+    optimizer = OPTIMIZERS[name](model.parameters())
+    with MemoryLedger(model, optimizer) as ledger:
+        model(torch.zeros(1, 8, dtype=torch.int64)).sum().backward()
+        optimizer.step()
+    live = {category: bytes_[-1] for category, bytes_ in ledger.record().timeline().items()}
+    expected = training_state_of(model.parameters(), f"fp32 {name}")
+    expected["optimizer state"] = optimizer_state_of(model.parameters(), name)
+    assert {category: live[category] for category in expected} == expected
 
 
 def test_a_tied_parameter_counts_once_and_a_frozen_one_is_a_weight_only():
