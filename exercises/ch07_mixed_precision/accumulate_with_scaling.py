@@ -14,7 +14,8 @@ of the previous step are still in the parameters, and may have overflowed.
 - The optimizer has made one step with the gradient of the mean squared error over the whole batch
   (all micro-batches of all ranks), scaled down to norm `max_norm` if it is longer. Both the
   gradient and its norm are unscaled ones.
-- If a gradient of any micro-batch on any rank overflowed, no parameter has changed.
+- If a gradient of any micro-batch on any rank overflowed, no parameter has changed. Its loss may be
+  finite all the same.
 - The scaler was updated once: it counts one more good step, or lowers its scale.
 
 **Example** with 2 ranks, k = 2, a scale of 8 and a large `max_norm`. The gradients of the
@@ -26,11 +27,11 @@ micro-batches' own means, unscaled:
 | 1, 2 | 3, inf | nothing: it is skipped | 4 |
 
 **Rules**: for each micro-batch one forward pass through `model`, and its backward pass before the
-next forward pass. Nothing is sent before the last micro-batch.
+next forward pass. Nothing is sent before the last micro-batch, and then through `torch.distributed`
+only: at most n + 8 bytes, where n is the size of all gradients in bytes. So they are sent once, and 8
+bytes are left for two float32 numbers of your own, such as a flag.
 
-**Budget**, bytes that a rank puts into collectives: n is optimal, the size of all gradients, which DDP
-averages. n + 8 is good: the other 8 are room for two float32 numbers, for ranks that ask each other for
-their overflow or their norm.
+**Budget**, bytes: n is optimal, n + 8 is good.
 """
 
 import torch
@@ -48,6 +49,6 @@ def accumulate_with_scaling(
 ) -> None:
     """Make one training step from this rank's micro-batches."""
     raise NotImplementedError(
-        "ch07.accumulate_with_scaling: one step from all micro-batches, with the "
-        "scaler"
+        "ch07.accumulate_with_scaling: add up scaled gradients; then unscale, clip, "
+        "step and update once"
     )

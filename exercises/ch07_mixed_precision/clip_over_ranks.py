@@ -8,7 +8,7 @@ the same gradient there. The norm of the model's gradient is the square root of 
 squares of all its elements, **each parameter counted once**.
 
 **Given** `shards` and `replicated`, lists of parameters whose `.grad` is float32; `scale`, S; and
-`max_norm`. A `.grad` may be `None`. A rank may have no shards.
+`max_norm`. A `.grad` may be `None`, or zero. A rank may have no shards. S may change from step to step.
 
 **Return** the norm of the model's unscaled gradient, a float, the same on all ranks. Afterwards the
 gradients are unscaled, and if that norm is above `max_norm`, all of them are multiplied by
@@ -27,8 +27,10 @@ every rank. What is in the gradients no longer matters then.
 | afterwards, `replicated` | `[0.4]` | `[0.4]` | |
 | returns | 5 | 5 | |
 
-**Budget**, per rank: 2 calls and 8 bytes are good; 1 call and 4 bytes are optimal. No square and
-no sum of squares here is too large for float32, also where gradients are still scaled.
+**Rule**: ranks learn of each other through `torch.distributed` only.
+
+**Budget**, per rank: 2 calls and 8 bytes are good; 1 call and 4 bytes are optimal. Every square
+here is a float32 number. An answer that sends more, such as pickled objects, passes without a tier.
 """
 
 import math

@@ -13,7 +13,8 @@ of the previous step are still in the parameters, and may have overflowed.
 - The optimizer has made one step with the gradient of the mean squared error over the whole batch
   (all micro-batches of all ranks), scaled down to norm `max_norm` if it is longer. Both the
   gradient and its norm are unscaled ones.
-- If a gradient of any micro-batch on any rank overflowed, no parameter has changed.
+- If a gradient of any micro-batch on any rank overflowed, no parameter has changed. Its loss may be
+  finite all the same.
 - The scaler was updated once: it counts one more good step, or lowers its scale.
 
 **Example** with 2 ranks, k = 2, a scale of 8 and a large `max_norm`. The gradients of the
@@ -25,7 +26,8 @@ micro-batches' own means, unscaled:
 | 1, 2 | 3, inf | nothing: it is skipped | 4 |
 
 **Rules**: for each micro-batch one forward pass through `model`, and its backward pass before the
-next forward pass. Nothing is sent before the last micro-batch.
+next forward pass. Nothing is sent before the last micro-batch, and then through `torch.distributed`
+only. The gradients are sent once: more than n + 8 bytes (below) fail.
 
 **Budget**, bytes that a rank puts into collectives: n is optimal, the size of all gradients, which DDP
 averages. n + 8 is good: the other 8 are room for two float32 numbers, for ranks that ask each other for

@@ -5,8 +5,9 @@ it (pipeline parallelism). A scaled gradient that is too large for float16 becom
 further on. One rank may see that alone. If it alone skips the step, the parts of the model are no
 longer of the same step, and the ranks' loss scales differ from then on.
 
-**Given** `gradients`, this rank's list of float32 tensors of any shapes. An entry is `None` where a
-parameter has no gradient. Ranks have lists of different lengths; a rank's list may be empty.
+**Given** `gradients`, this rank's list of float32 tensors of any shapes; a tensor may have no elements.
+An entry is `None` where a parameter has no gradient. Ranks have lists of different lengths; a rank's
+list may be empty.
 
 **Return** a `bool`, the same on all ranks: `True` if on any rank any value is infinite, of either
 sign, or NaN. All other values are finite numbers, even if they are large.
@@ -19,10 +20,10 @@ sign, or NaN. All other values are finite numbers, even if they are large.
 | `[1., 2.]`, `[3.]` | `[-inf]` | `True` |
 | `None` | `[3e38, 3e38]` | `False` |
 
-**Rule**: the gradients stay as they are.
+**Rules**: the gradients stay as they are. Ranks learn of each other through `torch.distributed` only.
 
 **Budget**, per rank: 2 calls and 8 bytes are good; 1 call and 4 bytes, one float32 number, are
-optimal.
+optimal. An answer that sends more, such as pickled objects, passes without a tier.
 """
 
 from collections.abc import Sequence

@@ -5,16 +5,25 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dtlearn.checks.ch07_mixed_precision import format_limits, loss_scaler, master_weights, round_to_bf16
+from dtlearn.checks.ch07_mixed_precision import (
+    accumulate_with_scaling,
+    agree_on_overflow,
+    bug_hunt,
+    clip_over_ranks,
+    format_limits,
+    loss_scaler,
+    master_weights,
+    round_to_bf16,
+)
 from dtlearn.checks.ch07_mixed_precision._wrong_scalers import MISTAKES
 from dtlearn.grading.judging.compare import difference
 
 RANKS = 1
 
 
-def cases(module):
+def cases(module, ranks=RANKS):
     """The cases of a check, each with its inputs."""
-    return [(case, module.CHECK.inputs(case)) for case in module.CHECK.all_cases(RANKS, seed=3)]
+    return [(case, module.CHECK.inputs(case)) for case in module.CHECK.all_cases(ranks, seed=3)]
 
 
 @pytest.mark.parametrize(
@@ -62,3 +71,110 @@ def test_the_scaler_has_the_trajectory_of_torchs():
 def test_each_mistake_of_a_scaler_shows_in_some_case(mistake):
     runs = [(loss_scaler.trained(i), loss_scaler.trained(i, mistake)) for _, given in cases(loss_scaler) for i in given]
     assert any(difference(right, wrong, 1e-5, 1e-7) for right, wrong in runs)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("module", [agree_on_overflow, clip_over_ranks, accumulate_with_scaling, bug_hunt])
+def test_each_mistake_shows_in_some_case(module, ranks):
+    shows: dict[tuple[str, str], bool] = {}
+    for case, given in cases(module, ranks):
+        right, check = module.expected(case, given), module._VALUES
+        for wrong in module.mistakes(case, given):
+            differs = difference(right, list(wrong.values), check.rtol, check.atol) is not None
+            shows[wrong.code, wrong.text] = shows.get((wrong.code, wrong.text), False) or differs
+    alone = {"DTL-VALUE-ONE-DECIDES", "DTL-VALUE-OWN-OVERFLOW", "DTL-VALUE-ALL-RANKS", "DTL-VALUE-COUNTED"}
+    alone |= {"DTL-VALUE-MAJORITY"}  # one rank has nobody to agree with
+    hidden = {code for (code, _), seen in shows.items() if not seen}
+    assert shows and hidden <= (alone if ranks == 1 else set())
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_one_decision_is_that_of_isfinite_on_all_values(ranks):
+    for case, given in cases(agree_on_overflow, ranks):
+        for k, step in enumerate(zip(*(i["gradients"] for i in given), strict=True)):
+            values = torch.cat([torch.zeros(1), *(g.flatten() for own in step for g in own if g is not None)])
+            decisions = [list(rank.values())[k] for rank in agree_on_overflow.expected(case, given)]
+            assert decisions == [not values.isfinite().all()] * ranks, (case.name, k)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_the_clipping_is_that_of_torch_on_one_process(ranks):
+    for case, given in cases(clip_over_ranks, ranks):
+        right = clip_over_ranks.expected(case, given)
+        for k, steps in enumerate(zip(*(i["steps"] for i in given), strict=True)):
+            lists = [*(step["shards"] for step in steps), steps[0]["replicated"]]
+            whole = [torch.nn.Parameter(torch.zeros_like(g)) for own in lists for g in own if g is not None]
+            for parameter, g in zip(whole, (g for own in lists for g in own if g is not None), strict=True):
+                parameter.grad = g / steps[0]["scale"]
+            norm = torch.nn.utils.clip_grad_norm_(whole, steps[0]["max_norm"])
+            results = [list(rank.values())[k] for rank in right]
+            assert {result["norm"] is None for result in results} == {not norm.isfinite()}
+            if norm.isfinite():
+                parts = [*(result["shards"] for result in results), results[0]["replicated"]]
+                clipped = [g for own in parts for g in own if g is not None]
+                assert not difference([p.grad for p in whole], clipped, 1e-4, 1e-5), (case.name, k)
+                assert not difference([norm.item()] * ranks, [result["norm"] for result in results], 1e-5, 0)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_updates_are_those_of_torch_on_one_process(ranks):
+    for case, given in cases(accumulate_with_scaling, ranks):
+        numbers, right = given[0]["numbers"], accumulate_with_scaling.expected(case, given)
+        model = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+        model.load_state_dict(given[0]["weights"])
+        optimizer = torch.optim.SGD(model.parameters(), lr=numbers["lr"], momentum=numbers["momentum"])
+        scaler = torch.amp.GradScaler("cpu", init_scale=numbers["scale"], growth_interval=numbers["growth"])
+        for u, expected in enumerate(right[0].values()):
+            batches = [pair for i in given for pair in i["updates"][u]]
+            optimizer.zero_grad()
+            for x, y in batches:
+                out = model(x)
+                out.register_hook(lambda g: torch.where(g.abs() > accumulate_with_scaling.LARGEST, g * torch.inf, g))
+                scaler.scale(torch.nn.functional.mse_loss(out, y) / len(batches)).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), given[0]["max_norm"])
+            scaler.step(optimizer)
+            scaler.update()
+            result = {"parameters": dict(model.state_dict()), "scale": scaler.get_scale()}
+            assert not difference(expected, result, 1e-4, 1e-5), (case.name, u)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_the_repaired_loop_is_one_process_with_all_data(ranks):
+    for case, given in cases(bug_hunt, ranks):
+        numbers, scales = given[0]["numbers"], []
+        model = torch.nn.Linear(bug_hunt._FEATURES, 1)
+        model.load_state_dict({"weight": given[0]["weight"], "bias": given[0]["bias"]})
+        scale, rate = numbers["scale"], numbers["lr"]
+        for batches in zip(*(i["batches"] for i in given), strict=True):
+            model.zero_grad()
+            for x, y in batches:  # the mean over ranks, as a sum of float32 gradients from float16 passes
+                with torch.autocast("cpu", dtype=torch.float16):
+                    out = model(x)
+                (torch.nn.functional.mse_loss(out.float(), y) * scale).backward()
+            gradients = [p.grad / scale / ranks for p in model.parameters()]
+            norm = torch.nn.utils.get_total_norm(gradients)
+            if norm.isfinite():
+                for parameter, g in zip(model.parameters(), gradients, strict=True):
+                    parameter.data -= rate * g * min(1.0, numbers["max_norm"] / norm.item())
+                rate *= numbers["gamma"]
+            else:
+                scale /= 2
+            scales.append(scale)
+        result = {"scales": scales, "parameters": list(model.parameters())}
+        check = bug_hunt._VALUES
+        assert not difference(bug_hunt.expected(case, given)[0], result, check.rtol, check.atol), case.name
+
+
+@pytest.mark.parametrize(("kind", "halved"), [("weight", 0), ("NaN", 1), ("bias", 2), ("", 3)])
+def test_an_overflow_is_of_its_kind(kind, halved):
+    weight, x = torch.tensor([[0.1, -0.2, 0.05]]), torch.tensor([[0.5, 1.0, -0.3]]).repeat(4, 1)
+    x, y = bug_hunt._overflowing(kind, weight, x, torch.zeros(4, 1))
+    model = torch.nn.Linear(3, 1)
+    model.load_state_dict({"weight": weight, "bias": torch.zeros(1)})
+    with torch.autocast("cpu", dtype=torch.float16):
+        out = model(x)
+    (torch.nn.functional.mse_loss(out.float(), y) * bug_hunt._SCALE / 2**halved).backward()
+    seen = {name: p.grad for name, p in model.named_parameters()}
+    assert [name for name, g in seen.items() if not g.isfinite().all()] == ([kind] if kind in seen else [*seen])
+    assert all(g.isnan().all() for g in seen.values()) == (kind == "NaN")

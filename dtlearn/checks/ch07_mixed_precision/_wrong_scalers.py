@@ -77,7 +77,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     ),
     "late": ("DTL-VALUE-INTERVAL", "the scale grows one step too late: after growth_interval good steps, not one more"),
     "early": ("DTL-VALUE-INTERVAL", "the scale grows one step too early: after growth_interval good steps"),
-    "hard-coded": ("DTL-VALUE-HARD-CODED", "the scale is doubled and halved, whatever the two factors are"),
+    "hard-coded": ("DTL-VALUE-ARGUMENT-IGNORED", "the scale is doubled and halved, whatever the two factors are"),
     "factors exchanged": ("DTL-VALUE-SWAPPED", "the scale grows after an overflow: the two factors are exchanged"),
 }
 

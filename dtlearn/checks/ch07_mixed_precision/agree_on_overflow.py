@@ -16,20 +16,23 @@ from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare
 from dtlearn.runtime.record.record import Record
 
 from ..own_work import find_forbidden
+from ..sent import no_silent_rank, no_stores
 from ._scalers import TORCH_SCALERS
 
-_INF, _NAN, _LARGE = math.inf, math.nan, 3e38  # the sum of two of these is infinite in float32
+_INF, _NAN, _LARGE = math.inf, math.nan, 2e38  # the sum of two of these is infinite in float32
+_LARGEST = torch.finfo(torch.float32).max
 
 
 @dataclass(frozen=True)
 class _Step:
-    """Who has `value`, in which place of the list of gradients; `empty`: these ranks have no gradient at all."""
+    """Who has `value`, in which gradient of the list; `empty`: these ranks have no gradient at all."""
 
     who: Callable[[int, int], bool] = lambda rank, n: False
     value: float = _INF
     place: int = 0
     empty: Callable[[int, int], bool] = lambda rank, n: False
     fill: float = 1.0  # magnitude of all other values
+    peak: bool = False  # one of them is the largest number of float32
 
 
 def _first(rank: int, n: int) -> bool:
@@ -52,7 +55,7 @@ def _all(rank: int, n: int) -> bool:
     return True
 
 
-_CASES: dict[str, dict[str, list[_Step]]] = {
+_CASES: dict[str, dict[str, list[Any]]] = {
     "overflows here and there": {
         "steps": [
             _Step(),
@@ -68,16 +71,20 @@ _CASES: dict[str, dict[str, list[_Step]]] = {
     },
     "large, finite gradients": {
         "steps": [
+            # too large for a float16, for a norm in float32, for a sum, for a bound below the largest number
+            _Step(fill=1e5),
+            _Step(fill=1e30),
             _Step(fill=_LARGE),
+            _Step(peak=True),
             _Step(),
             _Step(_last, -_INF, 2, fill=_LARGE),
             _Step(_first, _NAN, 1, fill=_LARGE),
             _Step(_last, _NAN, fill=_LARGE),
             _Step(_first, _INF, fill=_LARGE),
-            _Step(fill=_LARGE),
         ]
     },
-    "ranks without gradients": {
+    "ranks without gradients, and empty ones": {
+        "shapes": [(0, 3), (), (0,)],  # of further gradients
         "steps": [
             _Step(_first, _INF, 2, empty=_last),
             _Step(_first, _NAN, 1, empty=_last),
@@ -85,7 +92,7 @@ _CASES: dict[str, dict[str, list[_Step]]] = {
             _Step(_last, -_INF, 1, empty=_first),
             _Step(_last, _NAN, empty=_first),
             _Step(),
-        ]
+        ],
     },
 }
 
@@ -96,11 +103,15 @@ def inputs(case: Case) -> Given:
     for rank in range(n):
         steps: list[list[torch.Tensor | None]] = []
         for step in case.params["steps"]:
-            tensors = [torch.rand(shape, generator=g) * 0.3 + 0.7 for shape in ((2 + rank, 3), (4,), (rank + 2,))]
+            tensors = [torch.rand(shape, generator=g) * 0.3 + 0.7 for shape in ((2 + rank, 3), (4,), (rank + 3,))]
             tensors = [t * step.fill for t in tensors]
+            if step.peak:
+                tensors[1][2] = _LARGEST
             if step.who(rank, n):
-                tensors[step.place].view(-1)[-1] = step.value
-            gradients: list[torch.Tensor | None] = [tensors[0], None, *tensors[1:]]
+                values = tensors[step.place].view(-1)
+                values[int(torch.randint(len(values), (), generator=g))] = step.value
+            others = [torch.ones(shape) for shape in case.params.get("shapes", [])]
+            gradients: list[torch.Tensor | None] = [*others, tensors[0], None, *tensors[1:], *others]
             if rank % 2:  # not all lists are of one length
                 gradients.append(torch.ones(3))
             if step.empty(rank, n) and not step.who(rank, n):
@@ -139,8 +150,8 @@ def _title(case: Case, given: Given, k: int) -> str:
     if ranks:
         value = "NaN" if math.isnan(step.value) else f"{step.value}"
         text = f"{value} on rank{'s' * (len(ranks) > 1)} {', '.join(ranks)}"
-    elif step.fill > 1:
-        text = "large gradients, all finite"
+    elif step.fill > 1 or step.peak:
+        text = f"values up to {_LARGEST if step.peak else step.fill:.3g}, all finite"
     return f"step {k}: {text}"
 
 
@@ -193,7 +204,23 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             "float32; look at each value",
             by_sum,
         )
+    for bound, why in (
+        (65504.0, "it is too large for float16 only, and the gradients are float32"),
+        *((bound, "what a float32 can hold ends at 3.4e38; isfinite() knows") for bound in (1e38, 2.5e38, _LARGEST)),
+    ):
+        add(
+            "DTL-VALUE-FALSE-ALARM",
+            f"a step is skipped in which every value is finite: a large value is taken for an overflow, and {why}",
+            lambda tensors, bound=bound: all(
+                bool((t.abs() < bound).all() if bound > 65504 else t.half().isfinite().all()) for t in tensors
+            ),
+        )
     for place, which in ((0, "first"), (-1, "last")):
+        add(
+            "DTL-VALUE-ONE-ELEMENT",
+            f"only the {which} element of each gradient decides: look at all of them",
+            lambda tensors, at=place: all(bool(t.view(-1)[at].isfinite()) for t in tensors if t.numel()),
+        )
         add(
             "DTL-VALUE-ONE-GRADIENT",
             f"only the {which} gradient of a rank decides: the others do not count",
@@ -235,6 +262,11 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     return compare(_VALUES, case, given, expected(case, given), named)
 
 
+def why(case: Case, given: Given, record: Record) -> str:
+    """Of a run that raised: what is special in it."""
+    return "a gradient may have no elements, and a list may be empty, as here" if "shapes" in case.params else ""
+
+
 def _is_readable(one: Any, count: int) -> bool:
     return isinstance(one, list) and len(one) == count
 
@@ -244,6 +276,8 @@ CHECK = replace(
     _VALUES,
     expected=None,
     verify=verify,
+    rules=[no_silent_rank(least_calls=lambda case, given: len(case.params["steps"]))],
     calls=lambda case: len(case.params["steps"]),
-    reads=[lambda source: find_forbidden(source, TORCH_SCALERS)],
+    why=why,
+    reads=[lambda source: find_forbidden(source, TORCH_SCALERS), no_stores],
 )

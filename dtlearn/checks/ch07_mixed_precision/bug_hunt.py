@@ -17,11 +17,19 @@ from dtlearn.runtime.record.record import Record
 
 _ROWS, _FEATURES, _LR, _SCALE = 4, 3, 0.1, 1024.0
 _HUGE = 1e4  # a target whose scaled gradient is too large for float16
-# `overflows`: {step: the ranks that have one}, -1 for the last; `limit`: max_norm as a multiple of the first norm.
+# `overflows`: {step: the ranks that have one}, -1 for the last; `limit`: max_norm as a multiple of the first norm;
+# `kinds`: {step: what overflows}, where it is not all parameters, to infinity. The model is still as it was then.
 _CASES: dict[str, dict[str, Any]] = {
     "an overflow on one rank": {"steps": 4, "overflows": {1: [-1]}, "gamma": 1.0, "limit": 1e6},
     "long gradients": {"steps": 2, "overflows": {}, "gamma": 1.0, "limit": 0.5},
     "the learning rate": {"steps": 4, "overflows": {1: range(4)}, "gamma": 0.5, "limit": 1e6},
+    "other overflows": {
+        "steps": 4,
+        "overflows": {0: [-1], 1: [0], 2: [-1]},
+        "kinds": {0: "weight", 1: "NaN", 2: "bias"},
+        "gamma": 1.0,
+        "limit": 1e6,
+    },
     "all together": {"steps": 6, "overflows": {1: [0], 3: [-1]}, "gamma": 0.7, "limit": 0.5},
 }
 _SAYS = {
@@ -41,7 +49,12 @@ _SAYS = {
         "the learning rate is lowered after a skipped step, too: the schedule moves only when a step was taken",
     ),
     "fixed": ("DTL-VALUE-SCHEDULE", "the learning rate is never lowered: the schedule moves with each step taken"),
+    "grows": ("DTL-VALUE-SCALE", "the scale is doubled after a step that is taken: it stays as it is"),
     "kept": ("DTL-VALUE-SCALE", "the scale is not halved after an overflow"),
+    "sum": (
+        "DTL-VALUE-FACTOR",
+        "the gradients are added up over the ranks, and not divided by their number: asked for is the mean",
+    ),
     "local": ("DTL-VALUE-NO-SYNC", "every rank steps with the gradient of its own batch: the mean is missing"),
 }
 
@@ -71,7 +84,7 @@ def inputs(case: Case) -> Given:
             x = torch.randn(_ROWS, _FEATURES, generator=g) + 0.5
             y = x @ slope + 1.0 + rank
             if rank in [who % n for who in case.params["overflows"].get(step, [])]:
-                y[0] = _HUGE
+                x, y = _overflowing(case.params.get("kinds", {}).get(step, ""), weight, x, y)
             batches.append([x, y])
         given.append({"weight": weight, "bias": bias, "batches": batches})
     first = [_gradient([weight.double(), bias.double()], *i["batches"][0]) for i in given]
@@ -80,6 +93,23 @@ def inputs(case: Case) -> Given:
         max_norm = case.params["limit"] * norm
         i["numbers"] = {"lr": _LR, "gamma": case.params["gamma"], "max_norm": max_norm, "scale": _SCALE}
     return given
+
+
+def _overflowing(
+    kind: str, weight: torch.Tensor, x: torch.Tensor, y: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Data whose scaled gradient has infinities in float16, of all parameters or of this one; or only NaN."""
+    x, y = x.clone(), y.clone()
+    if kind == "weight":  # errors of about 1, times large numbers
+        x[0] = 500.0
+        y[:] = x @ weight.T + 1.0
+    elif kind == "bias":  # errors that are too large only when they are added up, times small numbers
+        x, y[:] = x * 0.01, -300.0
+    else:
+        y[0] = _HUGE
+        if kind == "NaN":  # inf - inf
+            x[1], y[1] = x[0], -_HUGE
+    return x, y
 
 
 def on_rank(answer: Any, weight: Any, bias: Any, batches: Any, numbers: Any) -> Any:
@@ -113,16 +143,18 @@ def _play(case: Case, given: Given, run: _Run) -> list[dict[str, Any]]:
             own = [_clipped(g, limit) for g in own] if run.clip == "own" else own
             mean = [torch.stack(column).mean(0) for column in zip(*own, strict=True)]
             for rank, model in enumerate(models):
-                gradient = own[rank] if run.mean else mean
+                gradient = own[rank] if run.mean == "local" else mean
+                gradient = [g * len(given) for g in gradient] if run.mean == "sum" else gradient
                 if run.clip == "each":
                     gradient = [_clipped([g], limit)[0] for g in gradient]
                 elif run.clip in ("", "scaled"):
                     gradient = _clipped(gradient, limit / (scale if run.clip else 1.0))
                 models[rank] = [p - rate * g for p, g in zip(model, gradient, strict=True)]
-        elif not run.scale:
+        elif run.scale != "kept":
             scale /= 2
         if run.schedule != "fixed" and (run.schedule == "always" or not skips):
             rate *= case.params["gamma"]
+        scale *= 2.0 if run.scale == "grows" and not skips else 1.0
         scales.append(scale)
     return [{"scales": scales, "parameters": [p.float() for p in model]} for model in models]
 
@@ -133,8 +165,9 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 def mistakes(case: Case, given: Given) -> list[Mistake]:
     runs = [_Run(clip=clip, schedule=moves) for clip, moves in product(("", "scaled"), ("", "always"))]
-    runs += [_Run(clip=clip) for clip in ("never", "own", "each")]
-    runs += [_Run(schedule="fixed"), _Run(scale="kept"), _Run(mean="local")]
+    runs += [_Run(clip=clip) for clip in ("never", "each")]
+    runs += [_Run(schedule="fixed"), _Run(scale="kept"), _Run(scale="grows")]
+    runs += [_Run(clip="own"), _Run(mean="local"), _Run(mean="sum")] if case.world_size > 1 else []
     found = []
     for run in sorted(runs, key=lambda run: len(run.wrong)):
         if says := [_SAYS[name] for name in run.wrong]:
@@ -154,17 +187,47 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
             return Finding("DTL-VALUE-SHAPE", f"{text}skipped ones too", rank)
     bad = [r for r, one in enumerate(got) for p in one["parameters"] if not bool(torch.as_tensor(p).isfinite().all())]
     if bad and case.params["overflows"]:
-        text = f"rank {bad[0]} made a step with an infinite gradient, and its parameters are infinite or NaN"
-        if any(one["scales"] != got[0]["scales"] for one in got):
-            text += (
-                ": the overflow was on another rank, and is in the mean; all ranks have to look at the same gradient"
-            )
-            return Finding("DTL-VALUE-OWN-OVERFLOW", text, bad[0])
-        return Finding("DTL-VALUE-NOT-SKIPPED", f"{text}: such a step has to be skipped", bad[0])
+        return _not_skipped(case, got, bad[0])
     start = [given[0]["weight"], given[0]["bias"]]
     if all(not difference(start, one["parameters"], 0, 0) for one in got):
         return Finding("DTL-VALUE-STALE", "the parameters are on every rank what they were: nothing was trained", 0)
     return compare(_VALUES, case, given, expected(case, given), got)
+
+
+def _not_skipped(case: Case, got: list[Any], rank: int) -> Finding:
+    """Which step this rank took that it should have skipped."""
+    took = [[step for step in case.params["overflows"] if not _halved(one["scales"], step)] for one in got]
+    step = next(iter(took[rank]), 0)
+    owners = [who % case.world_size for who in case.params["overflows"][step]] if took[rank] else []
+    kind = case.params.get("kinds", {}).get(step, "")
+    text = f"rank {rank} made step {step} with an infinite gradient, and its parameters are infinite or NaN"
+    if any(step not in other for other in took):
+        if rank in owners:
+            text += ": it has the overflow itself, and others skipped the step; all ranks have to make the same decision"
+        else:
+            text += ": the overflow was on another rank, and is in the mean; all ranks have to look at the same gradient"
+        return Finding("DTL-VALUE-OWN-OVERFLOW", text, rank)
+    if kind == "NaN" and took[rank]:
+        text = f"rank {rank} made step {step} with gradients of NaN, and so are its parameters: inf - inf is NaN, for "
+        return Finding(
+            "DTL-VALUE-MISSED-NAN", f"{text}which isinf() is False and no comparison is True; isfinite()", rank
+        )
+    if kind and took[rank]:
+        text = (
+            f"rank {rank} made step {step}, in which only the gradient of the {kind} is infinite, and no loss is large"
+        )
+        return Finding(
+            "DTL-VALUE-ONE-GRADIENT", f"{text}: look at all values of all gradients, after the backward pass", rank
+        )
+    return Finding("DTL-VALUE-NOT-SKIPPED", f"{text}: such a step has to be skipped", rank)
+
+
+def _halved(scales: Any, step: int) -> bool:
+    """Whether this list of scales says that the step was skipped."""
+    try:
+        return bool(scales[step] < ([_SCALE, *scales][step]))
+    except (TypeError, IndexError):
+        return False
 
 
 _VALUES = Check(on_rank, inputs, expected, cases=_CASES, mistakes=mistakes, rtol=5e-3, atol=3e-3)

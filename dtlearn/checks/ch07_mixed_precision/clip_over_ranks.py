@@ -6,8 +6,8 @@ What a wrong answer leads to is computed from the norms of the parts, in float64
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -17,22 +17,34 @@ from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.words import ranks_text
 
 from ..own_work import find_forbidden
+from ..sent import no_silent_rank, no_stores
 from ._scalers import TORCH_SCALERS
+from ._wrong_clips import Norms, Way, right_way, wrong_ways
 
-_SCALE = 64.0  # a power of two: dividing by it rounds nothing
+_SCALES = (64.0, 16.0, 256.0)  # of the steps, in turn; powers of two: dividing by them rounds nothing
 _KEYS = {"norm", "shards", "replicated", "moved"}
 _RTOL = 1e-4  # torch's clipping adds 1e-6 to the norm
-# Of each step: `limit`, max_norm as a multiple of the norm; `empty`: the last rank has no shards; `overflow`: (rank,
-# value, in what), rank -1 for the last one; `alone`: nothing is replicated.
+# Of each step: `limit`, max_norm as a multiple of the norm; `empty`: this rank has no shards, if there are others;
+# `overflow`: (rank, value, in what), rank -1 for the last one; `alone`: nothing is replicated; `zero`: so are all
+# gradients.
 _CASES: dict[str, dict[str, list[dict[str, Any]]]] = {
     "long and short gradients": {"steps": [{"limit": 0.5}, {"limit": 3.0}, {"limit": 0.25}]},
-    "parts that are missing": {"steps": [{"limit": 0.3, "empty": True}, {"limit": 0.5, "alone": True}, {"limit": 0.6}]},
+    "parts that are missing": {
+        "steps": [
+            {"limit": 0.3, "empty": -1},
+            {"limit": 0.5, "alone": True},
+            {"limit": 0.6},
+            {"limit": 0.4, "empty": 0},
+            {"limit": 0.7, "zero": True},
+        ]
+    },
     "overflows": {
         "steps": [
             {"limit": 0.5},
             {"limit": 0.5, "overflow": (-1, math.inf, "shards")},
             {"limit": 2.0, "overflow": (0, math.nan, "shards")},
             {"limit": 0.5, "overflow": (None, -math.inf, "replicated")},
+            {"limit": 0.5, "overflow": (None, math.nan, "replicated")},
             {"limit": 0.5, "overflow": (-1, -math.inf, "shards")},
             {"limit": 2.0},
         ]
@@ -43,24 +55,31 @@ _CASES: dict[str, dict[str, list[dict[str, Any]]]] = {
 def inputs(case: Case) -> Given:
     g, n = case.generator(), case.world_size
     given: Given = [{"steps": []} for _ in range(n)]
-    for step in case.params["steps"]:
-        shared = [torch.randn(shape, generator=g) * _SCALE for shape in ((5,), (2, 2))]
+    for k, step in enumerate(case.params["steps"]):
+        scale = _SCALES[k % len(_SCALES)]
+        size = 0.0 if step.get("zero") else scale
+        shared = [torch.randn(shape, generator=g) * size for shape in ((5,), (2, 2), (3,))]
         who, value, where = step.get("overflow", (None, 0.0, ""))
         if where == "replicated":
             shared[1][0, 1] = value
         shards = []
         for rank in range(n):
-            own = [torch.randn(shape, generator=g) * _SCALE * (1 + rank) for shape in ((3, 2 + rank), (4,))]
+            own = [torch.randn(shape, generator=g) * size * (1 + rank) for shape in ((3, 2 + rank), (4,), (2,))]
             if where == "shards" and rank == who % n:
-                own[0][0, 1] = value
-            shards.append([] if step.get("empty") and n > 1 and rank == n - 1 else [own[0], None, own[1]])
-        replicated = [] if step.get("alone") else [shared[0], None, shared[1]]
+                own[1][2] = value
+            has_none = n > 1 and rank == step.get("empty", n) % n and "empty" in step
+            shards.append([] if has_none else _mixed([*own, None], g))
+        replicated = [] if step.get("alone") else _mixed([*shared, None], g)
         lengths = [_length(own) for own in (*shards, replicated)]
-        norm = math.hypot(*(x for x in lengths if math.isfinite(x)))
+        norm = math.hypot(*(x for x in lengths if math.isfinite(x))) or scale
         for rank in range(n):
-            one = {"shards": shards[rank], "replicated": replicated, "max_norm": step["limit"] * norm / _SCALE}
-            given[rank]["steps"].append({**one, "scale": _SCALE})
+            one = {"shards": shards[rank], "replicated": replicated, "max_norm": step["limit"] * norm / scale}
+            given[rank]["steps"].append({**one, "scale": scale})
     return given
+
+
+def _mixed(gradients: list[Any], g: torch.Generator) -> list[Any]:
+    return [gradients[i] for i in torch.randperm(len(gradients), generator=g).tolist()]
 
 
 def on_rank(answer: Any, steps: Any) -> Any:
@@ -85,63 +104,24 @@ def _length(gradients: list[Any]) -> float:
     return math.sqrt(sum(float(g.double().square().sum()) for g in gradients if g is not None))
 
 
-@dataclass(frozen=True)
-class _Norms:
-    """Of one step, unscaled: of each rank's shards, and of what is replicated."""
-
-    shards: list[float]
-    replicated: float
-    limit: float
-
-    @property
-    def all(self) -> float:
-        return math.hypot(*self.shards, self.replicated)
-
-    @property
-    def own(self) -> list[float]:
-        """Of what each rank has."""
-        return [math.hypot(length, self.replicated) for length in self.shards]
-
-    @property
-    def once(self) -> list[float]:
-        """Of what each rank counts, if rank 0 alone counts what is replicated."""
-        return [self.own[0], *self.shards[1:]]
-
-    def clip(self, norm: float) -> float:
-        return min(1.0, self.limit / norm) if norm > 0 else 1.0
-
-
-# What a rank makes of a step: the norm that it returns, and what its shards' and the replicated gradients are
-# multiplied by.
-_Way = Callable[[_Norms, int], tuple[float, float, float]]
-
-
-def _alike(norm: Callable[[_Norms, int], float]) -> _Way:
-    """By another norm, and otherwise right."""
-    return lambda x, r: (norm(x, r), x.clip(norm(x, r)) / _SCALE, x.clip(norm(x, r)) / _SCALE)
-
-
-def _same(norm: Callable[[_Norms], float], factor: Callable[[_Norms], float]) -> _Way:
-    return lambda x, r: (norm(x), factor(x), factor(x))
-
-
-_right: _Way = _alike(lambda x, r: x.all)
-
-
-def _play(case: Case, given: Given, way: _Way) -> list[dict[str, Any]]:
+def _play(case: Case, given: Given, way: Way) -> list[dict[str, Any]]:
     """By rank, what each step leads to."""
     played: list[dict[str, Any]] = [{} for _ in given]
     for k in range(len(case.params["steps"])):
         steps = [i["steps"][k] for i in given]
-        lengths = [_length(step["shards"]) / _SCALE for step in steps]
-        norms = _Norms(lengths, _length(steps[0]["replicated"]) / _SCALE, steps[0]["max_norm"])
+        scale, first, limit = steps[0]["scale"], given[0]["steps"][0]["scale"], steps[0]["max_norm"]
+        lists = [*(step["shards"] for step in steps), steps[0]["replicated"]]
+        lengths = [_length(own) / scale for own in lists]
+        sizes = [g.abs() / scale for own in lists for g in own if g is not None]
+        absolute, largest = sum(float(g.sum()) for g in sizes), max(float(g.max()) for g in sizes)
+        norms = Norms(lengths[:-1], lengths[-1], limit, scale, first, absolute, largest)
         for rank, step in enumerate(steps):
             norm, *factors = way(norms, rank)
-            parts: list[Any] = [None, None]
+            left: list[Any] = [None, None]
             if math.isfinite(norms.all):
-                lists = step["shards"], step["replicated"]
-                parts = [[g if g is None else g * f for g in own] for own, f in zip(lists, factors, strict=True)]
-            result = {"norm": norm if math.isfinite(norms.all) else None, "shards": parts[0], "replicated": parts[1]}
+                both = step["shards"], step["replicated"]
+                left = [[g if g is None else g * f for g in own] for own, f in zip(both, factors, strict=True)]
+            result = {"norm": norm if math.isfinite(norms.all) else None, "shards": left[0], "replicated": left[1]}
             played[rank][_title(case, k)] = result
     return played
 
@@ -152,79 +132,17 @@ def _title(case: Case, k: int) -> str:
     if where:
         rank = "every rank" if who is None else f"rank {who % case.world_size}"
         return f"step {k}, with {value} on {rank}"
+    if step.get("zero"):
+        return f"step {k}, in which all gradients are zero"
     return f"step {k}, max_norm {step['limit']:g} times the norm"
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    return _play(case, given, _right)
+    return _play(case, given, right_way)
 
 
 def mistakes(case: Case, given: Given) -> list[Mistake]:
-    n, s = case.world_size, _SCALE
-    found: list[Mistake] = []
-
-    def add(code: str, text: str, *ways: _Way) -> None:
-        found.extend(Mistake(code, text, _play(case, given, way)) for way in ways)
-
-    if n > 1:
-        text = "each rank clips by a norm of its own, of the gradients that it has: add up the squares over the ranks"
-        add("DTL-VALUE-OWN-NORM", text, _alike(lambda x, r: x.own[r]), _alike(lambda x, r: x.once[r]))
-        text = f"what is replicated is counted {n} times, once on each rank: it is one part of the model's gradient"
-        add("DTL-VALUE-COUNTED-AGAIN", text, _alike(lambda x, r: math.hypot(*x.own)))
-        text = "the norms of the ranks are added up: the squares add up, and then comes the root"
-        add("DTL-VALUE-SUM-OF-NORMS", text, _alike(lambda x, r: sum(x.own)), _alike(lambda x, r: sum(x.once)))
-        text = (
-            "the largest of the ranks' norms is taken for the norm of all: that is right for the largest element only"
-        )
-        add("DTL-VALUE-LARGEST-NORM", text, _alike(lambda x, r: max(x.own)), _alike(lambda x, r: max(x.once)))
-        text = f"the squares are averaged over the ranks, and not added up: the norm is too small by the root of {n}"
-        roots = [_alike(lambda x, r: math.hypot(*x.own) / math.sqrt(n)), _alike(lambda x, r: x.all / math.sqrt(n))]
-        add("DTL-VALUE-AVERAGED", text, *roots)
-        text = "what is replicated is clipped on rank 0 only: the copies on the other ranks are another model's now"
-        way: _Way = lambda x, r: (x.all, x.clip(x.all) / s, (x.clip(x.all) if r == 0 else 1.0) / s)  # noqa: E731
-        unscaled: _Way = lambda x, r: (x.all, x.clip(x.all) / s, x.clip(x.all) / s if r == 0 else 1.0)  # noqa: E731
-        add("DTL-VALUE-ONE-COPY", text, way, unscaled)
-    add(
-        "DTL-VALUE-NOT-COUNTED",
-        "what is replicated is missing in the norm: it counts once, on one rank",
-        _alike(lambda x, r: math.hypot(*x.shards)),
-    )
-    add(
-        "DTL-VALUE-CLIP-SCALED",
-        f"the gradients are clipped while they are still scaled, and divided by S after that: so they are S = {s:g} "
-        "times too short; unscale, then clip",
-        _same(lambda x: s * x.all, lambda x: x.clip(s * x.all) / s),
-        _same(lambda x: x.all, lambda x: x.clip(s * x.all) / s),
-    )
-    add(
-        "DTL-VALUE-STILL-SCALED",
-        f"the gradients are still scaled at the end: each is to be divided by S = {s:g}",
-        _same(lambda x: s * x.all, lambda x: x.clip(s * x.all)),
-        _same(lambda x: x.all, lambda x: x.clip(x.all)),
-        lambda x, r: (x.all, x.clip(x.all) / s, x.clip(x.all)),
-    )
-    add(
-        "DTL-VALUE-UNSCALED-TWICE",
-        f"gradients are divided by S = {s:g} twice",
-        _same(lambda x: x.all / s, lambda x: x.clip(x.all / s) / s**2),
-        _same(lambda x: x.all, lambda x: x.clip(x.all) / s**2),
-    )
-    add(
-        "DTL-VALUE-STRETCHED",
-        "gradients shorter than max_norm are made longer: multiply by max_norm / norm only if that is below 1",
-        _same(lambda x: x.all, lambda x: x.limit / x.all / s),
-    )
-    add("DTL-VALUE-CLIP", "long gradients are not clipped", _same(lambda x: x.all, lambda x: 1 / s))
-    text = "what is replicated is not clipped: it counts in the norm, and is shortened with all the rest"
-    add("DTL-VALUE-CLIP", text, lambda x, r: (x.all, x.clip(x.all) / s, 1 / s))
-    text = "the norm is the sum of the squares: its root is missing"
-    add("DTL-VALUE-NO-ROOT", text, _alike(lambda x, r: x.all**2))
-    text = "the gradients are right; returned is the norm after clipping, and asked for is the one before"
-    after = _same(lambda x: min(x.all, x.limit), lambda x: x.clip(x.all) / s)
-    text_scaled = f"the gradients are right; the returned norm is that of the scaled ones, S = {s:g} times too large"
-    add("DTL-VALUE-RETURNED", text, after)
-    add("DTL-VALUE-RETURNED", text_scaled, _same(lambda x: s * x.all, lambda x: x.clip(x.all) / s))
-    return found
+    return [Mistake(code, text, _play(case, given, way)) for code, text, way in wrong_ways(case.world_size)]
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
@@ -242,7 +160,33 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         )
     if found := _skips(titles, right, named):
         return found
-    return compare(_VALUES, case, given, right, named)
+    found = compare(_VALUES, case, given, right, named)
+    if found and found.code == "DTL-VALUE":
+        return _left_out(titles, given, named) or found
+    return found
+
+
+def why(case: Case, given: Given, record: Record) -> str:
+    """Of a run that raised: what is special in it."""
+    zero = any(step.get("zero") for step in case.params["steps"])
+    return "a rank may have no shards, and the norm may be 0, as here" if zero else ""
+
+
+def _left_out(titles: list[str], given: Given, named: list[Any]) -> Finding | None:
+    """Of one rank: which gradients the returned norm leaves out, if it is that of the others."""
+    for title, step in zip(titles, given[0]["steps"], strict=True):
+        norm, parts = named[0][title]["norm"], dict[str, float]()
+        for name in ("shards", "replicated"):
+            parts |= {f"{name}[{i}]": _length([g]) / step["scale"] for i, g in enumerate(step[name]) if g is not None}
+        if len(given) > 1 or not isinstance(norm, float) or not math.isfinite(norm):
+            return None
+        for count in range(1, len(parts)):
+            for missing in combinations(parts, count):
+                of_the_rest = math.hypot(*(length for name, length in parts.items() if name not in missing))
+                if math.isclose(norm, of_the_rest, rel_tol=_RTOL):
+                    text = f"in {title}, the norm is right but for {', '.join(missing)}, which it does not count"
+                    return Finding("DTL-VALUE-NOT-COUNTED", f"{text}: it is the norm of all gradients", 0)
+    return None
 
 
 def _skips(titles: list[str], right: list[Any], named: list[Any]) -> Finding | None:
@@ -269,6 +213,8 @@ CHECK = replace(
     _VALUES,
     expected=None,
     verify=verify,
+    rules=[no_silent_rank(least_calls=lambda case, given: len(case.params["steps"]))],
     calls=lambda case: len(case.params["steps"]),
-    reads=[lambda source: find_forbidden(source, TORCH_SCALERS)],
+    why=why,
+    reads=[lambda source: find_forbidden(source, TORCH_SCALERS), no_stores],
 )

@@ -88,7 +88,7 @@ _WRONG = [
         lambda e, m, infinity: _limits({"exponent_bits": min(m, 10), "mantissa_bits": e, "has_infinity": infinity}),
     ),
     _Wrong(
-        "DTL-VALUE-HARD-CODED",
+        "DTL-VALUE-ARGUMENT-IGNORED",
         "these are the limits of FP16 whatever the arguments are",
         lambda e, m, infinity: _limits({"exponent_bits": 5, "mantissa_bits": 10, "has_infinity": True}),
     ),
@@ -142,12 +142,12 @@ _WRONG = [
         _one(_LARGEST, lambda e, m, infinity: 0.0 if infinity else (2 - 2 * 2.0**-m) * 2.0 ** _bias(e)),
     ),
     _Wrong(
-        "DTL-VALUE-LARGEST",
+        "DTL-VALUE-LARGEST-FINITE",
         "largest has no mantissa: it is a power of two, but the largest number has the largest mantissa too",
         _one(_LARGEST, lambda e, m, infinity: 2.0 ** (_bias(e) + (not infinity))),
     ),
     _Wrong(
-        "DTL-VALUE-LARGEST",
+        "DTL-VALUE-LARGEST-FINITE",
         "largest is a power of two above the largest number: 1 + m / 2^M is always below 2",
         _one(_LARGEST, lambda e, m, infinity: 2.0 ** (_bias(e) + 1 + (not infinity))),
     ),

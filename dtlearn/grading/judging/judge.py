@@ -31,6 +31,7 @@ _STUB = "NotImplementedError"
 _ARGUMENTS = "An argument has the wrong type, or stands in another's place: name it, as in `group=...`, `src=...`."
 _FEWER = "The list is shorter than the loop expects. chunk(n) may give fewer than n pieces; tensor_split(n) gives n."
 _IN_PLACE = "Calls such as all_reduce and broadcast return None: they change the tensor that they are given."
+_NO_GRADIENT = "A parameter that got no gradient has None as its `.grad`: leave it out."
 _REUSE = (
     "An isend reads its tensor until wait() returns: receive into another one, and add after wait(). And what an irecv "
     "fills may be sent on only after the wait() of that irecv."
@@ -70,6 +71,8 @@ def _find(
         state, finding, lines = _explain(error, answer, exercise_id)
         explains = finding.code.startswith(("DTL-P2P", "DTL-RAISED", "DTL-COLL-SHAPE", "DTL-COLL-ORDER"))
         known = check.why(case, given, of_the_answer(evidence.record)) if check.why and explains else ""
+        if not known and finding.code.startswith("DTL-COLL") and check.calls and (times := check.calls(case)) > 1:
+            known = f"your function runs {times} times here, and the calls of all are counted"
         return state, replace(finding, text=f"{finding.text}: {known}") if known else finding, lines
     got: list[Any] = []
     for rank, data in enumerate(evidence.returned):
@@ -157,7 +160,8 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
             return "failed", Finding("DTL-RESULT", text, first.rank), []
         advice = _FEWER if first.type == "IndexError" and re.search(r"\bchunk\(", answer.source) else ""
         advice = _ARGUMENTS if "incompatible function arguments" in first.message else advice
-        advice = _IN_PLACE if "NoneType" in first.message else advice
+        if "NoneType" in first.message:
+            advice = _NO_GRADIENT if line and ".grad" in answer.source.splitlines()[line - 1] else _IN_PLACE
         return "failed", Finding(first.code, text.rstrip(": ") + where, first.rank, line, advice), lines[1:]
     code = getattr(error, "code", "") or ("DTL-RANK-KILLED" if first.kind == "killed" else "DTL-RANK-EXIT")
     return "crashed", Finding(code, f"rank {first.rank} {first.message}", first.rank), lines[1:]

@@ -134,6 +134,10 @@ def test_none_from_a_call_that_works_in_place_is_explained():
     failure = Failure(0, "raised", "TypeError", "unsupported operand type(s) for /: 'NoneType' and 'int'")
     assert "Calls such as all_reduce and broadcast return None" in failed(failure).advice
     assert failed(Failure(0, "raised", "TypeError", "'int'")).advice == ""
+    trace = f'  File "{FILE}", line 2, in mean\n'
+    no_gradient = Failure(0, "raised", "AttributeError", "'NoneType' object has no attribute 'norm'", trace)
+    said = failed(no_gradient, answer=Answer("def mean(p):\n    return p.grad.norm()", FILE, "mean")).advice
+    assert said == "A parameter that got no gradient has None as its `.grad`: leave it out."
 
 
 @pytest.mark.parametrize(
@@ -177,6 +181,10 @@ def test_a_check_adds_what_it_knows_of_a_run_that_did_not_end_well(code, adds):
     assert result.headline == ("they differ: rank 0 is no root" if adds else "they differ")
     assert asked == ([(CASE, GIVEN, [FILE])] if adds else [])
     assert judged(error=error, record=record, why=lambda case, given, record: "").headline == "they differ"
+    counted = (
+        "" if code.startswith("DTL-P2P") else ": your function runs 5 times here, and the calls of all are counted"
+    )
+    assert judged(error=error, record=record, calls=lambda case: 5).headline == f"they differ{counted}"
 
 
 def test_an_index_that_is_out_of_range_has_a_hint_where_chunk_is_called():

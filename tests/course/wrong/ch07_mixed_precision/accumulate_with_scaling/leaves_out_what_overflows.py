@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-DROPPED
-# says: for a micro-batch whose loss is infinite
+# says: made no backward pass for a micro-batch that overflows
 
 from torch.nn.functional import mse_loss
 from torch.nn.utils import clip_grad_norm_

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-LARGEST
+# expect: DTL-VALUE-LARGEST-FINITE
 # says: largest has no mantissa
 
 

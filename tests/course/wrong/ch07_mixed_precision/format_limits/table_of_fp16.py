@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-HARD-CODED
+# expect: DTL-VALUE-ARGUMENT-IGNORED
 # says: the limits of FP16 whatever the arguments are
 
 import torch

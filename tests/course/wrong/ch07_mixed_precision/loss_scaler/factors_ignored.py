@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-HARD-CODED
+# expect: DTL-VALUE-ARGUMENT-IGNORED
 # says: doubled and halved
 
 

@@ -1,0 +1,50 @@
+"""That what ranks learn of each other came over the network of `torch.distributed`, whose calls are recorded."""
+
+from __future__ import annotations
+
+from dtlearn.grading import Case, Finding, Given
+from dtlearn.grading.rules import Limit, Rule, limit_of
+from dtlearn.runtime.record.record import Record
+
+from .own_work import find_forbidden
+
+_WHY = "what goes through the store is not counted, and a store is slow. Use a collective of torch.distributed"
+_STORES = dict.fromkeys(
+    (
+        *(f"torch.distributed.{name}" for name in ("Store", "FileStore", "HashStore", "PrefixStore", "TCPStore")),
+        "torch.distributed.distributed_c10d._get_default_store",
+        "torch.distributed.distributed_c10d._world",
+        "torch.distributed.rendezvous",
+    ),
+    _WHY,
+)
+
+
+def no_stores(source: str) -> Finding | None:
+    """A rule on an answer's text: it exchanges nothing through a store, which no record shows."""
+    return find_forbidden(source, _STORES)
+
+
+def no_silent_rank(least_calls: Limit | None = None, least_bytes: Limit | None = None) -> Rule:
+    """Every rank of several makes at least so many calls that carry data, or hands over so many bytes.
+
+    For exercises whose right values nobody can know without them: an answer that has them all the same used what no
+    record shows, such as files, and its budget means nothing.
+    """
+
+    def rule(case: Case, given: Given, record: Record) -> Finding | None:
+        for rank in range(case.world_size if case.world_size > 1 else 0):
+            events = [event for event in record.select(rank=rank) if event.nbytes]
+            for made, least, did, unit in (
+                (len(events), least_calls, "made", "calls of torch.distributed with data"),
+                (sum(event.nbytes for event in events), least_bytes, "sent", "bytes through torch.distributed"),
+            ):
+                if least and made < (needed := limit_of(least, case, given)):
+                    text = (
+                        f"the values are right, but rank {rank} {did} {made:,} {unit}, and {needed:,.0f} are needed: "
+                    )
+                    text += "the rest went through a file, a store or memory that ranks share, where nobody counts it"
+                    return Finding("DTL-RULE-CALLS", text, rank)
+        return None
+
+    return rule
