@@ -203,9 +203,13 @@ def _not_skipped(case: Case, got: list[Any], rank: int) -> Finding:
     text = f"rank {rank} made step {step} with an infinite gradient, and its parameters are infinite or NaN"
     if any(step not in other for other in took):
         if rank in owners:
-            text += ": it has the overflow itself, and others skipped the step; all ranks have to make the same decision"
+            text += (
+                ": it has the overflow itself, and others skipped the step; all ranks have to make the same decision"
+            )
         else:
-            text += ": the overflow was on another rank, and is in the mean; all ranks have to look at the same gradient"
+            text += (
+                ": the overflow was on another rank, and is in the mean; all ranks have to look at the same gradient"
+            )
         return Finding("DTL-VALUE-OWN-OVERFLOW", text, rank)
     if kind == "NaN" and took[rank]:
         text = f"rank {rank} made step {step} with gradients of NaN, and so are its parameters: inf - inf is NaN, for "
