@@ -51,6 +51,7 @@ class Way:
         old: what is left of the old gradients, as a multiple of them.
         shared: whether the gradients are averaged over the ranks.
         left_out: micro-batches that overflow do not count, and nothing is skipped.
+        again: the gradients are divided by the scale once more.
         zeros: a step with gradients of zero where it should be skipped.
         stuck: every update is skipped.
         steps: "one" for all micro-batches, or one for "each" of them.
@@ -62,6 +63,7 @@ class Way:
     old: float = 0.0
     shared: bool = True
     left_out: bool = False
+    again: bool = False
     zeros: bool = False
     stuck: bool = False
     steps: str = "one"
@@ -80,6 +82,7 @@ def play(given: Given, way: Way, old: float) -> list[list[dict[str, Any]]]:
         pieces = [[j] for j in range(k)] if way.steps == "each" else [list(range(k))]
         for piece in pieces:
             weights = [way.factor(j, k, n) * (1.0 if way.scaled(j, k) else 1 / scale) for j in piece]
+            weights = [w / scale for w in weights] if way.again else weights
             # A target of 1e4 leads to an overflow only if its loss is scaled.
             bad = [
                 [
@@ -148,6 +151,8 @@ def wrong_ways(n: int, k: int, old: float) -> list[tuple[str, str, Way]]:
     )
     text = "no loss is multiplied by the scale, and the gradients are divided by it: scaler.scale(loss).backward()"
     add("DTL-VALUE-NOT-SCALED", text, Way(scaled=lambda i, k: False))
+    text = "the gradients are divided by the scale twice: unscale_ has done so, or step would have"
+    add("DTL-VALUE-UNSCALED-TWICE", text, Way(again=True))
     text = f"the loss is the sum of the squared errors: their mean is asked for, over the {ELEMENTS} numbers of a y"
     add("DTL-VALUE-FACTOR", text, Way(factor=lambda i, k, n: ELEMENTS / k))
     text = "each parameter is clipped by itself: max_norm is for the gradient of all together"

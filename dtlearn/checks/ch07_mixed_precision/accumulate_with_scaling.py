@@ -161,8 +161,8 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
             for rank, one in enumerate(named):
                 if (scale := one[title]["scale"]) != right[rank][title]["scale"]:
                     text = f"after {title}, the scale of rank {rank} is {scale:g}, and should be "
-                    text += f"{right[rank][title]['scale']:g}: this scaler looks at the gradients of each update, and "
-                    return Finding("DTL-VALUE-SCALE", f"{text}is updated once, skipped or not", rank)
+                    text += f"{right[rank][title]['scale']:g}: the scaler is updated once, skipped or not, and has to "
+                    return Finding("DTL-VALUE-SCALE", f"{text}see the infinities: leave them in the gradients", rank)
     return found
 
 

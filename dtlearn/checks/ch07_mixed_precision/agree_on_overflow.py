@@ -217,11 +217,6 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         )
     for place, which in ((0, "first"), (-1, "last")):
         add(
-            "DTL-VALUE-ONE-ELEMENT",
-            f"only the {which} element of each gradient decides: look at all of them",
-            lambda tensors, at=place: all(bool(t.view(-1)[at].isfinite()) for t in tensors if t.numel()),
-        )
-        add(
             "DTL-VALUE-ONE-GRADIENT",
             f"only the {which} gradient of a rank decides: the others do not count",
             lambda tensors, at=place: not tensors or bool(tensors[at].isfinite().all()),
@@ -252,6 +247,15 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     for source in range(n):
         text = f"rank {source} alone decides for all: an overflow on another rank is not noticed"
         add("DTL-VALUE-ONE-DECIDES", text, agree=lambda own, r=source: [own[r]] * n)
+    so_far: list[bool] = []
+    text = "after the first overflow every step is skipped: what is noted in one step must not decide the next"
+    add("DTL-VALUE-ALWAYS", text, agree=lambda own: so_far.append(any(own)) or [any(so_far)] * n)  # type: ignore[func-returns-value]
+    for place, which in ((0, "first"), (-1, "last")):  # after the others: the places are random, and few
+        add(
+            "DTL-VALUE-ONE-ELEMENT",
+            f"only the {which} element of each gradient decides: look at all of them",
+            lambda tensors, at=place: all(bool(t.view(-1)[at].isfinite()) for t in tensors if t.numel()),
+        )
     return found
 
 

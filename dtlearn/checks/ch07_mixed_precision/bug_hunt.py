@@ -49,7 +49,9 @@ _SAYS = {
         "the learning rate is lowered after a skipped step, too: the schedule moves only when a step was taken",
     ),
     "fixed": ("DTL-VALUE-SCHEDULE", "the learning rate is never lowered: the schedule moves with each step taken"),
+    "late": ("DTL-VALUE-SCALE", "the scales are one step late: each is to be that after its step"),
     "grows": ("DTL-VALUE-SCALE", "the scale is doubled after a step that is taken: it stays as it is"),
+    "inverted": ("DTL-VALUE-SCHEDULE", "the learning rate is lowered after skipped steps only, and not after others"),
     "kept": ("DTL-VALUE-SCALE", "the scale is not halved after an overflow"),
     "sum": (
         "DTL-VALUE-FACTOR",
@@ -152,10 +154,11 @@ def _play(case: Case, given: Given, run: _Run) -> list[dict[str, Any]]:
                 models[rank] = [p - rate * g for p, g in zip(model, gradient, strict=True)]
         elif run.scale != "kept":
             scale /= 2
-        if run.schedule != "fixed" and (run.schedule == "always" or not skips):
+        if run.schedule == "always" or (run.schedule == "inverted" and skips) or (not run.schedule and not skips):
             rate *= case.params["gamma"]
         scale *= 2.0 if run.scale == "grows" and not skips else 1.0
         scales.append(scale)
+    scales = [_SCALE, *scales[:-1]] if run.scale == "late" else scales
     return [{"scales": scales, "parameters": [p.float() for p in model]} for model in models]
 
 
@@ -166,7 +169,8 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 def mistakes(case: Case, given: Given) -> list[Mistake]:
     runs = [_Run(clip=clip, schedule=moves) for clip, moves in product(("", "scaled"), ("", "always"))]
     runs += [_Run(clip=clip) for clip in ("never", "each")]
-    runs += [_Run(schedule="fixed"), _Run(scale="kept"), _Run(scale="grows")]
+    runs += [_Run(schedule=moves) for moves in ("fixed", "inverted")]
+    runs += [_Run(scale=scale) for scale in ("kept", "grows", "late")]
     runs += [_Run(clip="own"), _Run(mean="local"), _Run(mean="sum")] if case.world_size > 1 else []
     found = []
     for run in sorted(runs, key=lambda run: len(run.wrong)):
@@ -189,9 +193,18 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     if bad and case.params["overflows"]:
         return _not_skipped(case, got, bad[0])
     start = [given[0]["weight"], given[0]["bias"]]
-    if all(not difference(start, one["parameters"], 0, 0) for one in got):
+    if not case.params["overflows"] and all(not difference(start, one["parameters"], 0, 0) for one in got):
         return Finding("DTL-VALUE-STALE", "the parameters are on every rank what they were: nothing was trained", 0)
-    return compare(_VALUES, case, given, expected(case, given), got)
+    right = expected(case, given)
+    found = compare(_VALUES, case, given, right, got)
+    missed = [step for step in case.params["overflows"] if not any(_halved(one["scales"], step) for one in got)]
+    until = right[0]["scales"][: missed[0]] if missed else []
+    seen = missed and all(list(one["scales"])[: missed[0]] == until for one in got)  # as halved as it should be before
+    if found and found.code == "DTL-VALUE" and seen and not bad:
+        text = f"no rank halved its scale after step {missed[0]}, which overflows in float16, and all parameters are "
+        text += "finite: does autocast still lead to float16, and do the infinities stay in the gradients?"
+        return Finding("DTL-VALUE-MISSED-INF", text, found.rank)
+    return found
 
 
 def _not_skipped(case: Case, got: list[Any], rank: int) -> Finding:

@@ -180,6 +180,8 @@ def _left_out(titles: list[str], given: Given, named: list[Any]) -> Finding | No
             parts |= {f"{name}[{i}]": _length([g]) / step["scale"] for i, g in enumerate(step[name]) if g is not None}
         if len(given) > 1 or not isinstance(norm, float) or not math.isfinite(norm):
             return None
+        if math.isclose(norm, math.hypot(*parts.values()), rel_tol=_RTOL):
+            continue
         for count in range(1, len(parts)):
             for missing in combinations(parts, count):
                 of_the_rest = math.hypot(*(length for name, length in parts.items() if name not in missing))
