@@ -28,10 +28,11 @@ micro-batches' own means, unscaled:
 
 **Rules**: for each micro-batch one forward pass through `model`, and its backward pass before the
 next forward pass. Nothing is sent before the last micro-batch, and then through `torch.distributed`
-only: at most n + 8 bytes, where n is the size of all gradients in bytes. So they are sent once, and 8
-bytes are left for two float32 numbers of your own, such as a flag.
+only. The gradients are sent once: more than n + 8 bytes (below) fail.
 
-**Budget**, bytes: n is optimal, n + 8 is good.
+**Budget**, bytes that a rank puts into collectives: n is optimal, the size of all gradients, which DDP
+averages. n + 8 is good: the other 8 are room for two float32 numbers, for ranks that ask each other for
+their overflow or their norm.
 """
 
 import torch
@@ -49,6 +50,6 @@ def accumulate_with_scaling(
 ) -> None:
     """Make one training step from this rank's micro-batches."""
     raise NotImplementedError(
-        "ch07.accumulate_with_scaling: add up scaled gradients; then unscale, clip, "
-        "step and update once"
+        "ch07.accumulate_with_scaling: one step from all micro-batches, with the "
+        "scaler"
     )

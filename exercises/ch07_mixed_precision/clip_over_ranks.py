@@ -29,8 +29,9 @@ every rank. What is in the gradients no longer matters then.
 
 **Rule**: ranks learn of each other through `torch.distributed` only.
 
-**Budget**, per rank: 2 calls and 8 bytes are good; 1 call and 4 bytes are optimal. Every square
-here is a float32 number. An answer that sends more, such as pickled objects, passes without a tier.
+**Budget**, per rank: 2 calls and 8 bytes are good; 1 call and 4 bytes are optimal. No square and
+no sum of squares here is too large for float32, also where gradients are still scaled.
+An answer that sends more, such as pickled objects, passes without a tier.
 """
 
 import math
