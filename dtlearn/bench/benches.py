@@ -14,5 +14,6 @@ NAMES = (
     "chapters.collectives",
     "chapters.data_parallel",
     "chapters.mixed_precision",
+    "chapters.memory",
 )
 BENCHES: dict[str, Bench] = {n.partition(".")[2]: import_module(f".{n}", __package__).BENCH for n in NAMES}

@@ -1,0 +1,290 @@
+"""`dtlearn bench memory`: the ledger's peak beside the formula, our checkpoint beside torch's, the ledger's overhead."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...runtime.machine.cores import load_line
+from ...runtime.words import format_seconds
+from ..bench import Bench, Result
+from ..figures import aligned
+from ..status_line import say
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from ...memory.arithmetic.activations import Table
+    from ...memory.saving.variants import Workload
+    from ...models.in_turns import Times
+
+PLAIN, OURS, TORCHS, BYTES, FULL = "plain", "our checkpoint", "torch's checkpoint", "ledger of bytes", "full ledger"
+WAYS = (PLAIN, OURS, TORCHS, BYTES, FULL)
+TO_FORMULA = 0.01  # target: the peaks differ by at most that share of the formula's
+TO_TORCH = 1.05  # target: a step with our checkpoint against one with torch's
+_TIMEOUT = 900.0
+
+
+@dataclass(frozen=True)
+class MemoryResult(Result):
+    """Peaks, which are the same every time, and steps, measured in turns.
+
+    Attributes:
+        where: what the ranks ran on, such as "gloo on CPU".
+        parameters: of the model of the steps.
+        peaks: {model: (bytes by the ledger, bytes by the formula)}.
+        checkpoint_peaks: {way: bytes}, beyond model, optimizer's state and batch.
+        steps: {way: seconds of each round, on its slowest rank}.
+        machine: cores and load before and after.
+    """
+
+    ranks: int
+    where: str
+    parameters: int
+    peaks: dict[str, tuple[int, int]]
+    checkpoint_peaks: dict[str, int]
+    steps: Times
+    machine: str
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """Of each model, how far the ledger is from the formula, as a share."""
+        return {name: abs(counted - formula) / formula for name, (counted, formula) in self.peaks.items()}
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Our checkpoint to torch's, in time and in memory; each ledger's step to the plain one."""
+        from ...models.in_turns import ratio
+
+        plain = self.steps[PLAIN]
+        return {
+            "our/torch's checkpoint": ratio(self.steps[OURS], self.steps[TORCHS]),
+            "our/torch's checkpoint, peak": self.checkpoint_peaks[OURS] / self.checkpoint_peaks[TORCHS],
+            **{f"{name}/plain": ratio(self.steps[name], plain) for name in WAYS if name != PLAIN},
+        }
+
+    @property
+    def ok(self) -> bool:
+        """Bytes are exact: the ledger agrees with the formula, and our checkpoint needs no more than torch's."""
+        return max(self.errors.values()) <= TO_FORMULA and self.ratios["our/torch's checkpoint, peak"] <= 1.0
+
+
+def measure(ranks: int, rounds: int, work: Workload | None = None) -> MemoryResult:
+    """Peaks in this process, on the CPU; then the steps, on ranks."""
+    from ...memory.saving.variants import Workload
+    from ...models import GPTConfig
+    from ...models.in_turns import slowest
+    from ...runtime.run import run_ranks
+
+    work = work or Workload(GPTConfig(num_layers=4, num_heads=8, hidden_size=256), batch=8)
+    before = load_line()
+    say("peaks of four models")
+    peaks = {name: _peak_and_formula(name) for name in MODELS}
+    say(f"{rounds} rounds of steps")
+    run = run_ranks(time_on_rank, ranks, work, rounds, timeout=_TIMEOUT)
+    times, checkpoint_peaks = [times for times, _ in run.values], run.values[0][1]
+    machine = f"{before}, afterwards {load_line().split(', ')[-1]}"
+    parameters = work.config.num_parameters
+    return MemoryResult(ranks, run.placement.where, parameters, peaks, checkpoint_peaks, slowest(times), machine)
+
+
+def _mlp() -> tuple[nn.Module, Table, torch.Tensor, torch.Tensor]:
+    import torch
+
+    from ...memory.arithmetic.activations import mlp_activations
+    from ...models import MLP
+
+    sizes, batch = (64, 256, 256, 1024), 512  # with few classes the peak would lie later, at a hidden layer
+    return MLP(sizes), mlp_activations(sizes, batch), torch.ones(batch, 64), torch.zeros(batch, dtype=torch.long)
+
+
+def _gpt(**sizes: Any) -> tuple[nn.Module, Table, torch.Tensor, torch.Tensor]:
+    import torch
+
+    from ...memory.arithmetic.activations import gpt_activations
+    from ...models import GPT, GPTConfig
+
+    config, batch = GPTConfig(**sizes), 8
+    inputs, targets = (torch.zeros(batch, config.context_length, dtype=torch.long) for _ in range(2))
+    return GPT(config), gpt_activations(config, batch, config.context_length), inputs, targets
+
+
+# Each as model, table of activations, inputs and targets; a batch at which activations are most of the memory.
+MODELS: dict[str, Callable[[], tuple[nn.Module, Table, torch.Tensor, torch.Tensor]]] = {
+    "MLP": _mlp,
+    "GPT": _gpt,
+    "GPT, tied embeddings": functools.partial(_gpt, tie_embeddings=True, vocab_size=512),
+    "GPT, dropout": functools.partial(_gpt, dropout=0.1, num_layers=8),
+}
+
+
+def _peak_and_formula(name: str) -> tuple[int, int]:
+    """Bytes at the peak of a step with Adam: counted, and by the formula.
+
+    Where activations fill the memory, the peak is the first operation of backward: parameters, Adam's moments, the
+    batch, all activations, and twice the logits: the gradient of the log-softmax, and that of the logits.
+    """
+    import torch
+    from torch import nn
+
+    from ...memory.arithmetic.activations import table_bytes
+    from ...memory.arithmetic.training_state import optimizer_state_of, tensor_bytes
+    from ...memory.ledger.ledger import MemoryLedger
+
+    torch.manual_seed(0)
+    model, table, inputs, targets = MODELS[name]()
+    optimizer = torch.optim.Adam(model.parameters())
+    logits = 0
+
+    def step() -> None:
+        nonlocal logits
+        outputs = model(inputs)
+        logits = tensor_bytes(outputs)
+        loss = nn.functional.cross_entropy(outputs.reshape(targets.numel(), -1), targets.flatten())
+        del outputs
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()  # makes the optimizer's state
+    with MemoryLedger(model, optimizer, inputs=(inputs, targets)) as ledger:
+        step()
+    parameters = list(model.parameters())
+    there = sum(map(tensor_bytes, [*parameters, inputs, targets])) + optimizer_state_of(parameters, "Adam")
+    return ledger.peak, there + table_bytes(table) + 2 * logits
+
+
+def time_on_rank(work: Workload, rounds: int) -> tuple[Times, dict[str, int]]:
+    """On each rank: seconds of a step in each of `WAYS`, and the peaks of those with a checkpoint."""
+    from ...memory.ledger.storage_ledger import StorageLedger
+    from ...models.in_turns import time_in_turns
+
+    steps = {name: _step(work, name) for name in WAYS}
+    peaks = {}
+    for name in (OURS, TORCHS):
+        steps[name]()  # makes the optimizer's state
+        with StorageLedger() as ledger:
+            steps[name]()
+        peaks[name] = ledger.peak
+    return time_in_turns(steps, rounds), peaks
+
+
+def _step(work: Workload, name: str) -> Callable[[], None]:
+    from contextlib import nullcontext
+
+    import torch
+    from torch.utils.checkpoint import checkpoint as torchs_checkpoint
+
+    from ...memory.ledger.ledger import MemoryLedger
+    from ...memory.ledger.storage_ledger import StorageLedger
+    from ...memory.recomputation.checkpoint import checkpoint as our_checkpoint
+    from ...memory.recomputation.every_k import checkpoint_every
+    from ...models import GPT, next_token_loss
+    from ...runtime.device import device
+
+    torch.manual_seed(0)
+    model = GPT(work.config).to(device())
+    tokens = torch.randint(work.config.vocab_size, (work.batch, work.config.context_length + 1), device=device())
+    optimizer = torch.optim.Adam(model.parameters())
+    checkpoints = {OURS: our_checkpoint, TORCHS: functools.partial(torchs_checkpoint, use_reentrant=False)}
+
+    def forward(tokens: torch.Tensor) -> torch.Tensor:
+        if name not in checkpoints:
+            return model(tokens)
+        x = checkpoint_every(list(model.blocks), model.embedding(tokens), 1, checkpoints[name])
+        return model.head(x)
+
+    def ledger() -> Any:
+        if name == FULL:
+            return MemoryLedger(model, optimizer)
+        return StorageLedger() if name == BYTES else nullcontext()
+
+    def step() -> None:
+        with ledger():
+            next_token_loss(forward(tokens[:, :-1]), tokens[:, 1:]).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    return step
+
+
+def table(result: MemoryResult) -> str:
+    """The result for people."""
+    peak_rows = [["peak of a step with Adam", "ledger", "formula", "apart"]]
+    for name, (counted, formula) in result.peaks.items():
+        peak_rows.append([name, f"{counted:,}", f"{formula:,}", f"{result.errors[name]:.3%}"])
+    rounds = len(result.steps[PLAIN])
+    return "\n".join(
+        [
+            aligned(peak_rows),
+            "",
+            f"{result.ranks} rank{'s' * (result.ranks > 1)} ({result.where}), GPT of {result.parameters:,} parameters; "
+            "forward, backward, Adam; a checkpoint around each block.",
+            f"{rounds} rounds in turn; medians of the slowest rank.",
+            "",
+            aligned(_step_rows(result)),
+            "",
+            *_verdicts(result),
+            f"{result.machine}; timings are noisy: quote the ratios, which compare neighbours.",
+        ]
+    )
+
+
+def values(result: MemoryResult) -> dict[str, Any]:
+    """The result as plain values, seconds throughout."""
+    return {
+        "ranks": result.ranks,
+        "where": result.where,
+        "parameters": result.parameters,
+        "machine": result.machine,
+        "targets": {"peak": TO_FORMULA, "our/torch's checkpoint": TO_TORCH, "our/torch's checkpoint, peak": 1.0},
+        "peaks": {name: {"ledger": counted, "formula": formula} for name, (counted, formula) in result.peaks.items()},
+        "checkpoint_peaks": result.checkpoint_peaks,
+        "ratios": result.ratios,
+        "measured": [
+            {"kind": kind, "median": statistics.median(seconds), "rounds": list(seconds)}
+            for kind, seconds in result.steps.items()
+        ],
+    }
+
+
+def _step_rows(result: MemoryResult) -> list[list[str]]:
+    rows = [["a training step", "median", "best", "to plain", "peak beyond model and batch"]]
+    for name, seconds in result.steps.items():
+        to_plain = f"{result.ratios.get(f'{name}/plain', 1.0):.2f}x"
+        peak = f"{result.checkpoint_peaks[name]:,}" if name in result.checkpoint_peaks else ""
+        rows.append([name, format_seconds(statistics.median(seconds)), format_seconds(min(seconds)), to_plain, peak])
+    return rows
+
+
+def _verdicts(result: MemoryResult) -> list[str]:
+    from ...models.in_turns import difference
+
+    def met(found: float, target: float) -> str:
+        return "met" if found <= target else "missed"
+
+    error, ratios = max(result.errors.values()), result.ratios
+    time, peak = ratios["our/torch's checkpoint"], ratios["our/torch's checkpoint, peak"]
+    over = format_seconds(difference(result.steps[FULL], result.steps[PLAIN]))
+    return [
+        f"Ledger to formula: at most {error:.3%} apart, target {TO_FORMULA:.0%}: {met(error, TO_FORMULA)}.",
+        f"Our checkpoint to torch's: time {time:.2f}x, target at most {TO_TORCH:.2f}x: {met(time, TO_TORCH)}; "
+        f"peak {peak:.3f}x, target at most 1: {met(peak, 1.0)}.",
+        f"The full ledger adds {over} to a step.",
+    ]
+
+
+BENCH = Bench(
+    "The ledger's peak beside the formula, our checkpoint beside torch's, and what the ledger costs.",
+    "dtlearn bench memory",
+    "rounds",
+    9,
+    measure,
+    table,
+    values,
+    ranks=1,
+)

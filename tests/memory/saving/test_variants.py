@@ -1,0 +1,90 @@
+"""The variants compute one update, and their bytes and operations are what each of them says."""
+
+import pytest
+import torch
+
+from dtlearn.memory.saving.variants import (
+    PLAIN,
+    VARIANTS,
+    Workload,
+    count_forward_operations,
+    count_operations,
+    measure_variants,
+    record_variant,
+    variant_step,
+)
+from dtlearn.models import GPT, GPTConfig, max_difference, snapshot_parameters
+
+SMALL = Workload(GPTConfig(vocab_size=32, context_length=16, num_layers=4, num_heads=2, hidden_size=32), batch=8)
+
+
+@pytest.fixture(scope="module")
+def records():
+    return {name: record_variant(variant, SMALL) for name, variant in VARIANTS.items()}
+
+
+def trained(name):
+    torch.manual_seed(0)
+    model, variant = GPT(SMALL.config), VARIANTS[name]
+    optimizer = variant.optimizer(model)
+    for _ in range(2):
+        tokens = torch.randint(32, (8, 17))
+        variant_step(variant, model, optimizer, (tokens[:, :-1], tokens[:, 1:]))
+    return snapshot_parameters(model)
+
+
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != PLAIN])
+def test_every_variant_is_the_same_step(name):
+    difference = max_difference(trained(name), trained(PLAIN)).value
+    assert difference == 0.0 if VARIANTS[name].num_microbatches == 1 else difference < 1e-3  # AdamW at gradients near 0
+
+
+def test_the_small_ones_are_small(records):
+    activations = {name: record.peak.by_category["activations"] for name, record in records.items()}
+    plain = activations[PLAIN]
+    assert plain / 4 <= activations["4 micro-batches"] < plain / 3.9
+    assert activations["checkpoint every block"] < activations["checkpoint every 2 blocks"] < plain / 1.5
+    assert activations["checkpoint every block"] < activations["selective"] < plain
+    assert activations["offload"] < 0.01 * plain  # what one operation needs is a temporary
+    peaks = {name: record.peak.bytes for name, record in records.items()}
+    assert max(peaks.values()) == peaks[PLAIN]
+    assert peaks["checkpoint, 4 micro-batches"] == min(peaks.values())
+    assert peaks["checkpoint, optimizer in backward"] < peaks["checkpoint every block"]
+
+
+def test_between_steps_all_hold_the_same(records):
+    state = {
+        name: {category: record.live(category)[-1] for category in ("parameters", "optimizer state", "gradients")}
+        for name, record in records.items()
+    }
+    parameters = 4 * SMALL.config.num_parameters
+    assert all(held["parameters"] == parameters and held["gradients"] == 0 for held in state.values())
+    assert len({held["optimizer state"] for held in state.values()}) == 1
+    for record in records.values():
+        assert record.live()[0] == record.live()[-1]
+
+
+def test_phases(records):
+    names = ["forward", "backward", "optimizer step", "zero_grad"]
+    assert [phase.name for phase in records[PLAIN].phases] == names
+    assert [phase.name for phase in records["4 micro-batches"].phases] == names[:2] * 4 + names[2:]
+
+
+def test_only_recomputation_computes_more():
+    forward = count_forward_operations(SMALL)
+    plain = count_operations(VARIANTS[PLAIN], SMALL)
+    assert 2.5 * forward < plain < 3.5 * forward  # backward: twice the forward pass
+    for name in VARIANTS:
+        extra = (count_operations(VARIANTS[name], SMALL) - plain) / forward
+        if "checkpoint" in name:
+            assert 0.9 < extra < 1.0  # all but the head
+        else:
+            assert extra == 0.0  # selective: no matrix product is computed again
+
+
+def test_measured_on_a_rank():
+    results = measure_variants(SMALL, 2)
+    assert [result.name for result in results] == list(VARIANTS)
+    assert all(len(result.seconds) == 2 and min(result.seconds) > 0 < result.ratio for result in results)
+    assert results[0].ratio == 1.0 and results[0].extra_forward == 0.0
+    assert results[0].peak == record_variant(VARIANTS[PLAIN], SMALL).peak.bytes > results[0].activations_at_peak > 0
