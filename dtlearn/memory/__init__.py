@@ -30,9 +30,10 @@ from .recomputation.planner import LayerCost, RecomputationPlan, plan_recomputat
 from .recomputation.selective import FUSED_ATTENTION, LINEAR_LAYERS, keep_only, selective_checkpoint
 from .saving.accumulation import accumulate_gradients, accumulate_losses, microbatches
 from .saving.host_memory import HostCopy, HostMemory
-from .saving.leaks import LEAKS, MENDED, growth_per_step, live_after_each, num_graph_nodes
+from .saving.leaks import LEAKS, MENDED, growth_by_line, growth_per_step, live_after_each, num_graph_nodes
 from .saving.offload import OffloadActivations
 from .saving.optimizer_in_backward import OptimizerInBackward
+from .saving.variants import VARIANTS, Variant, VariantResult, Workload, measure_variants, record_variant
 
 __all__ = [
     "CATEGORIES",
@@ -47,6 +48,7 @@ __all__ = [
     "LLAMA_BLOCK",
     "MENDED",
     "MODELS",
+    "VARIANTS",
     "Allocation",
     "BlockKind",
     "BlockSizes",
@@ -67,6 +69,9 @@ __all__ = [
     "RecomputationPlan",
     "StorageLedger",
     "Term",
+    "Variant",
+    "VariantResult",
+    "Workload",
     "accumulate_gradients",
     "accumulate_losses",
     "best_k",
@@ -76,11 +81,13 @@ __all__ = [
     "effects",
     "gpt_activations",
     "gpt_block",
+    "growth_by_line",
     "growth_per_step",
     "keep_only",
     "kept_tensors",
     "largest_batch",
     "live_after_each",
+    "measure_variants",
     "microbatches",
     "mlp_activations",
     "naive_checkpoint",
@@ -90,6 +97,7 @@ __all__ = [
     "paper_block",
     "plan_recomputation",
     "published_figures",
+    "record_variant",
     "run_plan",
     "segment_peak",
     "selective_checkpoint",

@@ -1,4 +1,4 @@
-"""`dtlearn bench memory`: the ledger's peak beside the formula, our checkpoint beside torch's, the ledger's overhead."""
+"""`dtlearn bench memory`: the ledger beside the formula, our checkpoint beside torch's, and what a ledger costs."""
 
 from __future__ import annotations
 
@@ -190,13 +190,16 @@ def _step(work: Workload, name: str) -> Callable[[], None]:
     model = GPT(work.config).to(device())
     tokens = torch.randint(work.config.vocab_size, (work.batch, work.config.context_length + 1), device=device())
     optimizer = torch.optim.Adam(model.parameters())
-    checkpoints = {OURS: our_checkpoint, TORCHS: functools.partial(torchs_checkpoint, use_reentrant=False)}
+    checkpoints: dict[str, Any] = {
+        OURS: our_checkpoint,
+        TORCHS: functools.partial(torchs_checkpoint, use_reentrant=False),
+    }
 
-    def forward(tokens: torch.Tensor) -> torch.Tensor:
+    def forward(tokens: torch.Tensor) -> Any:
         if name not in checkpoints:
             return model(tokens)
-        x = checkpoint_every(list(model.blocks), model.embedding(tokens), 1, checkpoints[name])
-        return model.head(x)
+        x = checkpoint_every(list(model.blocks), model.embedding(tokens), 1, checkpoints[name])  # (B, T, C)
+        return model.head(x)  # (B, T, V)
 
     def ledger() -> Any:
         if name == FULL:

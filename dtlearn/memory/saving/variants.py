@@ -159,7 +159,8 @@ def record_variant(variant: Variant, work: Workload) -> MemoryRecord:
     """The memory of the variant's second step, in this process; the first makes the optimizer's state."""
     model, optimizer, batch = _training(variant, work)
     variant_step(variant, model, optimizer, batch)
-    with MemoryLedger(model, optimizer, inputs=batch) as ledger:
+    inner = optimizer.inner if isinstance(optimizer, OptimizerInBackward) else optimizer
+    with MemoryLedger(model, inner, inputs=batch) as ledger:
         variant_step(variant, model, optimizer, batch, ledger.phase)
     return ledger.record()
 

@@ -12,9 +12,7 @@ STEPS = {name: (0.1, 0.1, 0.1) for name in WAYS} | {OURS: (0.13, 0.13, 0.14), TO
 STEPS |= {FULL: (0.15, 0.15, 0.16)}
 PEAKS = {"MLP": (1_000_000, 1_000_000), "GPT": (12_162_332, 12_162_328)}
 CHECKPOINTS = {OURS: 2_000_000, TORCHS: 2_000_000}
-RESULT = MemoryResult(
-    1, "gloo on CPU", 3_241_472, PEAKS, CHECKPOINTS, STEPS, "2 cores, load 1.0, afterwards load 2.0"
-)
+RESULT = MemoryResult(1, "gloo on CPU", 3_241_472, PEAKS, CHECKPOINTS, STEPS, "2 cores, load 1.0, afterwards load 2.0")
 
 
 def test_table():

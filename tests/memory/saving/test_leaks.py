@@ -4,7 +4,15 @@ import pytest
 import torch
 
 from dtlearn.memory import StorageLedger
-from dtlearn.memory.saving.leaks import LEAKS, MENDED, growth_per_step, live_after_each, num_graph_nodes, train_step
+from dtlearn.memory.saving.leaks import (
+    LEAKS,
+    MENDED,
+    growth_by_line,
+    growth_per_step,
+    live_after_each,
+    num_graph_nodes,
+    train_step,
+)
 from dtlearn.models import next_token_loss
 from tests.memory.saving.runs import gpt, same, tokens
 
@@ -86,7 +94,19 @@ def test_the_first_steps_do_not_count():
     assert growth_per_step(lambda: train_step(model, optimizer, BATCH, next_token_loss)) == 0.0
 
 
+@pytest.mark.parametrize("name", LEAKS)
+def test_the_lines_that_made_what_stays(name):
+    call, _ = loop(LEAKS[name])
+    found = growth_by_line(call)
+    assert sum(found.values()) == growth(LEAKS, name)
+    assert list(found.values()) == sorted(found.values(), reverse=True)
+    assert all("gpt.py:" in line for line in found)
+    call, _ = loop(MENDED[name])
+    assert growth_by_line(call) == {}
+
+
+@pytest.mark.parametrize("measured", [growth_per_step, growth_by_line])
 @pytest.mark.parametrize(("num_steps", "warm"), [(0, 2), (4, 0)])
-def test_growth_needs_two_points(num_steps, warm):
+def test_growth_needs_two_points(measured, num_steps, warm):
     with pytest.raises(ValueError, match="a step before and a step after"):
-        growth_per_step(lambda: None, num_steps, warm)
+        measured(lambda: None, num_steps, warm)
