@@ -30,8 +30,8 @@ class KeptTensor(NamedTuple):
 def kept_tensors(run: Callable[[], Any], model: nn.Module, *inputs: torch.Tensor) -> list[KeptTensor]:
     """What autograd keeps of `run()` for a backward pass: storages, in order, each once.
 
-    Parameters and buffers of the model and the `inputs` are left out: they were there before. What an operation keeps
-    outside of autograd's saved tensors, such as the inputs of a checkpoint of `recomputation`, is seen as well.
+    Parameters and buffers of the model and the `inputs` are left out: they were there before. Seen is what autograd
+    saves, the inputs of a checkpoint and the kept results of a selective one too; not what an object of Python holds.
 
     Args:
         run: forward pass and loss.

@@ -53,8 +53,8 @@ def selective_checkpoint(function: Callable[..., Any], *args: Any, keep: Policy,
         keep: called for every operation of the first pass; True: keep its results. See `keep_only`.
 
     Raises:
-        RuntimeError: in backward, if the second pass runs other operations than the first, if a kept result was changed
-            in place, or if backward runs a second time: kept results are released as they are used.
+        RuntimeError: in backward, if the second pass leaves out an operation that was kept, if a kept result was
+            changed in place, or if backward runs a second time: kept results are released as they are used.
     """
     return checkpoint(_TwoPasses(function, keep), *args, **kwargs)
 
