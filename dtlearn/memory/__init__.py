@@ -20,6 +20,7 @@ from .arithmetic.kept_tensors import KeptTensor, kept_tensors
 from .arithmetic.published import GPUS, MODELS, Gpu, ModelSizes, published_figures, sizes_of
 from .arithmetic.training_state import CONVENTIONS, GB, GIB, optimizer_state_of, training_state, training_state_of
 from .ledger.ledger import MemoryLedger
+from .ledger.measure import record_on_ranks, record_step
 from .ledger.record import CATEGORIES, Allocation, MemoryRecord, Peak, Phase
 from .ledger.storage_ledger import StorageLedger
 from .recomputation.checkpoint import checkpoint
@@ -97,6 +98,8 @@ __all__ = [
     "paper_block",
     "plan_recomputation",
     "published_figures",
+    "record_on_ranks",
+    "record_step",
     "record_variant",
     "run_plan",
     "segment_peak",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 # In the order in which figures stack them: what lies there between steps, then what one step adds.
@@ -137,6 +137,35 @@ class MemoryRecord:
         if not 0 <= tick <= self.clock:
             raise ValueError(f"tick {tick}: this record has the ticks 0 to {self.clock}")
         return tuple(allocation for allocation in self.allocations if allocation.lives_at(tick))
+
+    def inside(self, name: str) -> MemoryRecord:
+        """The part of the record in the last phase of this name: its tick 0 is where the phase begins.
+
+        Raises:
+            ValueError: there is no such phase.
+        """
+        index = max((number for number, phase in enumerate(self.phases) if phase.name == name), default=None)
+        if index is None:
+            raise ValueError(f"no phase {name!r}: this record has {', '.join(p.name for p in self.phases) or 'none'}")
+        start, stop = self.phases[index].start, self.phases[index].stop
+        allocations = (
+            replace(
+                allocation,
+                made=max(0, allocation.made - start),
+                gone=None if allocation.gone is None or allocation.gone > stop else allocation.gone - start,
+                phase="" if allocation.made <= start or allocation.phase == name else allocation.phase,
+            )
+            for allocation in self.allocations
+            if allocation.made <= stop and (allocation.gone is None or allocation.gone > start)
+        )
+        inner = (phase for phase in self.phases[index + 1 :] if phase.stop <= stop)
+        phases = tuple(Phase(phase.name, phase.start - start, phase.stop - start) for phase in inner)
+        return MemoryRecord(tuple(allocations), phases, stop - start)
+
+    def on(self, device: str) -> MemoryRecord:
+        """The same record with the storages of one device only, as "cuda:0"; "cuda" takes all of its kind."""
+        allocations = (a for a in self.allocations if device in (a.device, a.device.partition(":")[0]))
+        return replace(self, allocations=tuple(allocations))
 
     def phase_at(self, tick: int) -> str:
         """Name of the innermost phase that this tick is in; "" in none."""

@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -109,3 +110,38 @@ def test_it_needs_no_torch():
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code, record.__file__], check=True)
+
+
+def test_the_part_inside_a_phase():
+    part = RECORD.inside("backward")
+    assert part.live() == RECORD.live()[2:]
+    assert (part.phases, part.clock) == ((), 5)
+    assert [(a.made, a.gone, a.phase) for a in part.allocations] == [
+        (0, None, ""),
+        (0, 4, ""),
+        (0, 3, ""),
+        (1, None, ""),
+        (2, 5, ""),
+    ]
+    first = RECORD.inside("forward")
+    assert first.live() == RECORD.live()[:3] and [a.gone for a in first.allocations] == [None] * 3
+    with pytest.raises(ValueError, match="no phase 'step': this record has forward, backward"):
+        RECORD.inside("step")
+
+
+def test_phases_inside_the_last_one_of_a_name():
+    phases = (
+        Phase("step", 0, 2),
+        Phase("forward", 0, 1),
+        Phase("step", 2, 5),
+        Phase("forward", 2, 3),
+        Phase("b", 3, 5),
+    )
+    assert MemoryRecord((), phases, 5).inside("step").phases == (Phase("forward", 0, 1), Phase("b", 1, 3))
+
+
+def test_one_device():
+    both = (replace(WEIGHT, device="cuda:0"), ACTIVATION)
+    record = MemoryRecord(both, RECORD.phases, 7)
+    assert record.on("cuda").allocations == record.on("cuda:0").allocations == both[:1]
+    assert record.on("cpu").allocations == both[1:] and record.on("cuda:1").allocations == ()
