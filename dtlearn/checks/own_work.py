@@ -72,7 +72,7 @@ def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
                     yield node.lineno, full
     for node in nodes:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            known |= {node.targets[0].id: full for full in [_full(node.value, known)] if full}
+            known[node.targets[0].id] = _full(node.value, known) or known.get(node.targets[0].id, "")
     read = {id(part) for node in nodes for part in _read_with(node, known)}
     for node in nodes:
         if isinstance(node, ast.expr) and not isinstance(getattr(node, "ctx", None), ast.Store):

@@ -52,12 +52,24 @@ def test_the_rounding_is_that_of_torchs_cast():
             assert bool(((cast == wanted) | (x.isnan() & right.isnan())).all()), case.name
 
 
-@pytest.mark.parametrize("mistake", master_weights._NAMES)
+@pytest.mark.parametrize("mistake", master_weights.MISTAKES)
 def test_each_mistake_with_masters_shows_in_some_case(mistake):
     runs = [
         (master_weights.trained(i), master_weights.trained(i, mistake)) for _, g in cases(master_weights) for i in g
     ]
     assert not all(master_weights._alike([right], [wrong]) for right, wrong in runs)
+
+
+def test_no_case_gives_a_mistake_with_masters_another_name():
+    """What shows in several cases is told in each: a second name would send the learner looking for a second bug."""
+    for case, given in cases(master_weights):
+        right = [master_weights.trained(i) for i in given]
+        made = {mistake: [master_weights.trained(i, mistake) for i in given] for mistake in master_weights.MISTAKES}
+        shows = [mistake for mistake, run in made.items() if not master_weights._alike(run, right)]
+        for mistake in shows:
+            told = next(one for one in shows if master_weights._alike(made[one], made[mistake]))
+            codes = {master_weights.MISTAKES[one][0] for one in (told, mistake)}
+            assert len(codes) == 1, f"{case.name}: {mistake} is told as {told}"
 
 
 def test_the_scaler_has_the_trajectory_of_torchs():

@@ -57,6 +57,7 @@ MEANINGS = {
     "DTL-VALUE-RATIO": "norm / max_norm where max_norm / norm is meant",
     "DTL-VALUE-REPLACED": "parameters replaced where they should be written into",
     "DTL-VALUE-RETURNED": "right gradients, and another norm than theirs",
+    "DTL-VALUE-ROUNDING": "numbers that are a neighbour of the nearest one",
     "DTL-VALUE-SCALE": "another loss scale",
     "DTL-VALUE-SCHEDULE": "a learning rate that moves when it should not, or not at all",
     "DTL-VALUE-SKIPPED": "a step that is skipped although all gradients are finite",

@@ -11,10 +11,12 @@ import torch
 from dtlearn.grading import Case, Check, Finding, Given, compare, rules
 from dtlearn.runtime.record.record import Record
 
-# Bits of exponent and of mantissa, one pair per rank; "random": as many as there are ranks.
+# Bits of exponent and of mantissa, one pair per rank; "random": as many as there are ranks; `left_out`: the answer is
+# called without has_infinity.
 _CASES: dict[str, dict[str, Any]] = {
     "FP16, BF16, FP8 E5M2, FP32": {"bits": [(5, 10), (8, 7), (5, 2), (8, 23)], "has_infinity": True},
     "formats that nobody has built": {"bits": "random", "has_infinity": True},
+    "few bits": {"bits": [(2, 2), (2, 1), (4, 1), (8, 1)], "has_infinity": True, "left_out": True},
     "FP8 E4M3 and others without infinity": {"bits": [(4, 3), (5, 2), (3, 4), (8, 7)], "has_infinity": False},
     "without infinity, one bit of mantissa": {"bits": [(2, 1), (3, 1), (5, 1), (8, 1)], "has_infinity": False},
 }
@@ -30,11 +32,12 @@ def inputs(case: Case) -> Given:
         bits = list(zip(exponents.tolist(), mantissas.tolist(), strict=True))
     names = ("exponent_bits", "mantissa_bits")
     pairs = bits[: case.world_size]
-    return [dict(zip(names, pair, strict=True)) | {"has_infinity": case.params["has_infinity"]} for pair in pairs]
+    rest = {"has_infinity": case.params["has_infinity"], "left_out": case.params.get("left_out", False)}
+    return [dict(zip(names, pair, strict=True)) | rest for pair in pairs]
 
 
-def on_rank(answer: Any, exponent_bits: int, mantissa_bits: int, has_infinity: bool) -> Any:
-    limits = answer(exponent_bits, mantissa_bits, has_infinity=has_infinity)
+def on_rank(answer: Any, exponent_bits: int, mantissa_bits: int, has_infinity: bool, left_out: bool) -> Any:
+    limits = answer(exponent_bits, mantissa_bits, **({} if left_out else {"has_infinity": has_infinity}))
     if not isinstance(limits, dict):
         return limits
     return {key: float(value) if type(value) is int else value for key, value in limits.items()}
@@ -142,6 +145,12 @@ _WRONG = [
         _one(_LARGEST, lambda e, m, infinity: 0.0 if infinity else (2 - 2 * 2.0**-m) * 2.0 ** _bias(e)),
     ),
     _Wrong(
+        "DTL-VALUE-INFINITY",
+        "largest is that of the same format without infinity; has_infinity is True here, and so it is where it is left "
+        "out",
+        _one(_LARGEST, lambda e, m, infinity: (2 - 2 * 2.0**-m) * 2.0 ** (_bias(e) + 1) if infinity else 0.0),
+    ),
+    _Wrong(
         "DTL-VALUE-LARGEST-FINITE",
         "largest has no mantissa: it is a power of two, but the largest number has the largest mantissa too",
         _one(_LARGEST, lambda e, m, infinity: 2.0 ** (_bias(e) + (not infinity))),
@@ -216,7 +225,8 @@ def _first_wrong(right: list[dict[str, float]], got: list[Any]) -> int:
 
 def told(case: Case, given: Given, rank: int) -> str:
     i = given[rank]
-    return ", ".join(f"{name}={i[name]}" for name in ("exponent_bits", "mantissa_bits", "has_infinity"))
+    names = ("exponent_bits", "mantissa_bits", *(() if i["left_out"] else ("has_infinity",)))
+    return ", ".join(f"{name}={i[name]}" for name in names)
 
 
 _VALUES = Check(on_rank, inputs, expected, cases=_CASES, told=told, rtol=0.0, atol=0.0)

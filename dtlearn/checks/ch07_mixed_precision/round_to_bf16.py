@@ -12,18 +12,21 @@ import torch
 from dtlearn.grading import Case, Check, Finding, Given, compare, rules
 from dtlearn.runtime.record.record import Record
 
+from ..own_work import find_forbidden
+
 _SIGN, _INFINITY, _NORMAL, _KEPT = 0x8000_0000, 0x7F80_0000, 0x0080_0000, 0xFFFF_0000
 _HALF = 0x8000  # of the step between two bfloat16 numbers
 _NANS = [0x7F80_0001, 0x7F80_FFFF, 0x7FC0_0000, 0x7FFF_FFFF, 0xFF80_0001, 0xFFFF_8000, 0xFFFF_FFFF]
-_ENDS = [0x7F7F_0000, 0x7F7F_7FFF, 0x7F7F_8000, 0x7F7F_FFFF, 0x3FFF_8000, 0x3FFF_FFFF, 0x407F_9000]
+_ENDS = [0x7F7E_8000, 0x7F7F_0000, 0x7F7F_7FFF, 0x7F7F_8000, 0x7F7F_FFFF, 0x3FFF_8000, 0x3FFF_FFFF, 0x407F_9000]
 _NEAR_ZERO = [0, 1, 0x7FFF, 0x8000, 0x8001, 0x1_7FFF, 0x1_8000, 0x7F_7FFF, 0x7F_8000, 0x7F_FFFF, 0x80_0000, 0x80_8000]
 _CASES: dict[str, dict[str, Any]] = {
     "ordinary numbers": {"low": [0x7FFF, 0x8001, 0x0001, 0xFFFF, 0x4000, 0xC123, 0]},
-    "halfway between two": {"low": [_HALF]},
+    "halfway between two": {"low": [_HALF, _HALF, _HALF, 0x7FFF, 0x8001]},
     "infinity and NaN": {"bits": [_INFINITY, _SIGN + _INFINITY, *_NANS]},
     "up to the next power of two, and beyond the largest": {"bits": [*_ENDS, *(_SIGN + bits for bits in _ENDS)]},
     "zeros and subnormal numbers": {"bits": [*_NEAR_ZERO, *(_SIGN + bits for bits in _NEAR_ZERO)]},
-    "other shapes": {"low": [0x7FFF, 0x8001], "shapes": [(2, 3, 4), (), (0,), (5, 1)]},
+    "other shapes": {"low": [0x7FFF, 0x8001], "shapes": [(2, 3, 4), ()]},
+    "no numbers at all, and a column": {"low": [0x7FFF, 0x8001], "shapes": [(0,), (5, 1)]},
     "a transposed matrix": {"low": [0x7FFF, 0x8001], "shapes": [(3, 4)], "transposed": True},
     "any bits": {},
 }
@@ -49,7 +52,10 @@ def _numbers(case: Case, rank: int) -> torch.Tensor:
 
 
 def on_rank(answer: Any, x: torch.Tensor, transposed: bool) -> Any:
+    import threading
+
     from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_leaves
 
     class Watch(TorchDispatchMode):
         """Notes whether a tensor has the type that the exercise rules out."""
@@ -58,11 +64,22 @@ def on_rank(answer: Any, x: torch.Tensor, transposed: bool) -> Any:
 
         def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             made = op(*args, **(kwargs or {}))
-            Watch.seen |= any(getattr(t, "dtype", None) == torch.bfloat16 for t in (made, *args))
+            tensors = tree_leaves((made, args, kwargs))  # also of lists, which the _foreach_ operations have
+            Watch.seen |= any(getattr(t, "dtype", None) == torch.bfloat16 for t in tensors)
             return made
 
-    with Watch():
-        made = answer(x.mT if transposed else x)
+    run = threading.Thread.run
+
+    def watched(self: Any) -> None:
+        with Watch():  # a mode holds for one thread
+            run(self)
+
+    threading.Thread.run = watched  # type: ignore[method-assign]
+    try:
+        with Watch():
+            made = answer(x.mT if transposed else x)
+    finally:
+        threading.Thread.run = run  # type: ignore[method-assign]
     if made is x or (isinstance(made, torch.Tensor) and made.numel() and made.data_ptr() == x.data_ptr()):
         made = "x itself"
     return {"rounded": made, "used bfloat16": Watch.seen}
@@ -221,16 +238,42 @@ def _example(x: torch.Tensor, got: torch.Tensor, right: torch.Tensor, wrong: tor
 
 
 def without_the_type(source: str) -> Finding | None:
-    """A rule on the text: the type bfloat16 stands nowhere in it, but in comments and texts for people."""
-    for node in ast.walk(ast.parse(source)):
-        word = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-        word = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else word
-        if word.lower() in ("bfloat16", "torch.bfloat16", "bfloat16tensor", "torch.bfloat16tensor"):
-            line = getattr(node, "lineno", 0)
-            text = f"line {line} uses {word}, which does the rounding: the exercise is to do it on the bits"
-            return Finding("DTL-RULE-NAME", text, line=line)
-    return None
+    """A rule on the text: the type bfloat16 is taken from nowhere. What the answer calls by that name is its own."""
+    tree = ast.parse(source)
+    imported = {(a.asname or a.name).partition(".")[0] for a in ast.walk(tree) if isinstance(a, ast.alias)}
+    for node in ast.walk(tree):
+        for word in _words(node, imported):
+            if word.lower().removeprefix("torch.") in ("bfloat16", "bfloat16tensor"):
+                line = getattr(node, "lineno", 0)
+                text = f"line {line} uses {word}, which does the rounding: the exercise is to do it on the bits"
+                return Finding("DTL-RULE-NAME", text, line=line)
+    return find_forbidden(
+        source, dict.fromkeys(_WAYS_TO_IT, "it leads to bfloat16: the exercise is to work on the bits")
+    )
 
 
+def _words(node: ast.AST, imported: set[str]) -> list[str]:
+    """Names that something is taken by: from x import NAME, torch.NAME, x.NAME(), getattr(x, NAME), x.to(NAME)."""
+    if isinstance(node, ast.alias):
+        return [node.name]
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in imported:
+        return [node.attr]
+    if not isinstance(node, ast.Call):
+        return []
+    name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+    texts = [*node.args, *(keyword.value for keyword in node.keywords)]
+    values = [text.value for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str)]
+    return [name, *(values if name in ("getattr", "to", "type", "astype", "dtype") else [])]
+
+
+# Where the default type of autocast is found, or the watch of `on_rank` is ended; and the type in numpy.
+_WAYS_TO_IT = [
+    "torch.get_autocast_dtype",
+    "torch.get_autocast_cpu_dtype",
+    "torch.get_autocast_gpu_dtype",
+    "torch.utils._python_dispatch",
+    "torch._C",
+    "ml_dtypes",
+]
 _VALUES = Check(on_rank, inputs, expected, cases=_CASES, rtol=0.0, atol=0.0, reads=[without_the_type])
 CHECK = replace(_VALUES, expected=None, verify=verify, rules=[rules.most_messages("0")])
