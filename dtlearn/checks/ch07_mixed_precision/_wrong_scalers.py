@@ -48,12 +48,33 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "DTL-VALUE-ONE-GRADIENT",
         "only the last parameter's gradient decides: an overflow in any gradient skips the step",
     ),
+    "sums": (
+        "DTL-VALUE-FALSE-ALARM",
+        "a step is skipped in which every gradient is finite: a sum or a norm of large values is too large for "
+        "float32, and no size is an overflow; look at each value",
+    ),
+    "first group": (
+        "DTL-VALUE-ONE-GROUP",
+        "only the first parameter group is divided by S and looked at: optimizer.param_groups may have several",
+    ),
     "skips for ever": (
         "DTL-VALUE-SKIPPED",
         "after the first overflow every step is skipped: update() must forget the overflow",
     ),
     "no backoff": ("DTL-VALUE-NO-BACKOFF", "the scale is not lowered after an overflow"),
     "backoff twice": ("DTL-VALUE-TWICE", "the scale is lowered twice after an overflow, in step() and in update()"),
+    "updates in step": (
+        "DTL-VALUE-TWICE",
+        "a step is counted twice: step() does what update() does as well",
+    ),
+    "divides by growth": (
+        "DTL-VALUE-SCALE",
+        "after an overflow the scale is divided by growth_factor: multiply it by backoff_factor",
+    ),
+    "divides by backoff": (
+        "DTL-VALUE-SCALE",
+        "the scale grows by 1 / backoff_factor: multiply it by growth_factor",
+    ),
     "no growth": ("DTL-VALUE-NO-GROWTH", "the scale never grows"),
     "count kept after overflow": (
         "DTL-VALUE-COUNT-KEPT",
@@ -73,9 +94,13 @@ MISTAKES: dict[str, tuple[str, str]] = {
     ),
     "grows once": (
         "DTL-VALUE-COUNT-GROWN",
-        "the scale grows once and never again: the count of good steps must begin anew",
+        "the scale grows once, and not after the next growth_interval good steps: does the count begin anew?",
     ),
     "late": ("DTL-VALUE-INTERVAL", "the scale grows one step too late: after growth_interval good steps, not one more"),
+    "counts from one": (
+        "DTL-VALUE-INTERVAL",
+        "the scale grows one step too early at first: no good step has been made when the count begins",
+    ),
     "early": ("DTL-VALUE-INTERVAL", "the scale grows one step too early: after growth_interval good steps"),
     "hard-coded": ("DTL-VALUE-ARGUMENT-IGNORED", "the scale is doubled and halved, whatever the two factors are"),
     "factors exchanged": ("DTL-VALUE-SWAPPED", "the scale grows after an overflow: the two factors are exchanged"),
@@ -91,8 +116,12 @@ class Scaler:
         self._is = mistake
         factors = (2.0, 0.5) if mistake == "hard-coded" else (growth_factor, backoff_factor)
         self._growth, self._backoff = reversed(factors) if mistake == "factors exchanged" else factors
+        if mistake == "divides by growth":
+            self._backoff = 1 / growth_factor
+        if mistake == "divides by backoff":
+            self._growth = 1 / backoff_factor
         self._interval = growth_interval + {"late": 1, "early": -1}.get(mistake, 0)
-        self._scale, self._count = init_scale, 0
+        self._scale, self._count = init_scale, int(mistake == "counts from one")
         self._unscaled = self._overflow = False
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
@@ -102,7 +131,8 @@ class Scaler:
         self._unscaled = self._is != "clipped scaled"
         if self._is == "clipped scaled" and not in_step:
             return
-        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        groups = optimizer.param_groups[: 1 if self._is == "first group" else None]
+        gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
         for gradient in gradients:
             if self._is != "not unscaled":
                 gradient *= self._scale if self._is == "multiplied" else 1 / self._scale
@@ -116,7 +146,7 @@ class Scaler:
             return bool(gradient.isnan().any())
         if self._is == "minus inf missed":
             return bool((gradient.isposinf() | gradient.isnan()).any())
-        return not bool(gradient.isfinite().all())
+        return not bool((gradient.sum() if self._is == "sums" else gradient).isfinite().all())
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         if not self._unscaled or self._is == "unscaled twice":
@@ -125,6 +155,8 @@ class Scaler:
             optimizer.zero_grad(set_to_none=False)
         if not self._overflow or self._is in ("not skipped", "zeros"):
             optimizer.step()
+        if self._is == "updates in step":
+            self.update()
 
     def update(self) -> None:
         if self._overflow and self._is != "all steps count":

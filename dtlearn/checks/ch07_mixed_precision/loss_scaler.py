@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 from typing import Any
 
@@ -15,24 +16,26 @@ from ._scalers import TORCH_SCALERS
 from ._wrong_scalers import MISTAKES, Scaler
 
 _WEIGHTS = 5
-# Steps, one letter each: "." all is well; "*": infinity in the gradients of both weights; "+", "-", "n": infinity,
-# minus infinity or NaN in those of the first; "2": infinity in those of the second; "?": infinity if S >= 4,096.
+# Steps, one letter each: "." all is well; "*": infinity in the gradient of the first weight and NaN in that of the
+# second; "+", "-", "n": infinity, minus infinity or NaN in the first; "2": infinity in the second; "?": infinity in
+# both if S >= 4,096; "N": NaN in both; "L": large, finite gradients of a third weight.
 _CASES: dict[str, dict[str, Any]] = {
     "no overflow": {"steps": ".......", "init_scale": 64.0, "growth_interval": 3},
     "one overflow": {"steps": "..*......", "init_scale": 1024.0, "growth_interval": 4},
-    "infinity, minus infinity and NaN": {"steps": "+.-.n.2..", "init_scale": 4096.0, "growth_interval": 2},
-    "a scale that finds its place": {"steps": "????????????", "init_scale": 8192.0, "growth_interval": 3},
-    "unscaled and clipped": {"steps": "...*...n.", "init_scale": 256.0, "growth_interval": 3, "clipped": True},
+    "infinity, minus infinity and NaN": {"steps": "+.-.n.2.....", "init_scale": 4096.0, "growth_interval": 3},
+    "a scale that finds its place": {"steps": "??????????????", "init_scale": 1024.0, "growth_interval": 3},
+    "unscaled and clipped": {"steps": "....*...N.", "init_scale": 256.0, "growth_interval": 3, "clipped": True},
+    "large, finite gradients": {"steps": "..L", "init_scale": 1.0, "growth_interval": 9},
     "other factors, and a float16 loss": {
-        "steps": "..*....",
+        "steps": "..N......",
         "init_scale": 1024.0,
-        "growth_interval": 2,
+        "growth_interval": 3,
         "growth_factor": 4.0,
-        "backoff_factor": 0.25,
+        "backoff_factor": 0.125,
         "half": True,
     },
 }
-_LARGE = {"-": -60_000.0, "n": math.nan, "?": 2000.0}
+_LARGE = {"-": -60_000.0, "n": math.nan, "N": math.nan, "?": 2000.0}
 
 
 def inputs(case: Case) -> Given:
@@ -43,57 +46,70 @@ def inputs(case: Case) -> Given:
         g = case.generator(rank)
         data = 0.5 + torch.rand(len(params["steps"]), 2, _WEIGHTS, generator=g)
         for step, kind in enumerate(params["steps"]):
-            if kind != ".":
+            if kind not in ".L":
                 at = (step + rank) % _WEIGHTS
-                which = {"*": [0, 1], "2": [1]}.get(kind, [0])
+                which = [0, 1] if kind in "?N" else [1] if kind == "2" else [0]
                 data[step, which, at] = _LARGE.get(kind, 60_000.0)
+                data[step, 1, at] = math.nan if kind == "*" else data[step, 1, at]
         if params.get("clipped"):
             data[::2] *= 0.2  # short enough not to be clipped
         weights = torch.randn(2, _WEIGHTS, generator=g)
+        # The sum of two of these is no float32 number, and neither is the square of one.
+        large = [[2e38 if kind == "L" else 0.0] * 3 for kind in params["steps"]] if "L" in params["steps"] else None
         job = {"clipped": params.get("clipped", False), "half": params.get("half", False), "options": options}
-        given.append({"weights": weights, "data": data, **job})
+        given.append({"weights": weights, "data": data, "large": large, **job})
     return given
 
 
-def on_rank(answer: Any, weights: Any, data: Any, clipped: bool, half: bool, options: Any) -> Any:
-    first, second, unused = (torch.nn.Parameter(w) for w in (*weights.clone(), torch.ones(1)))
-    optimizer = torch.optim.SGD([first, unused, second], lr=0.25, momentum=0.5)
-    calls: list[int] = []
-    optimizer.register_step_post_hook(lambda *_: calls.append(1))
-    used: list[int] = []  # torch's own, however it is reached
-    torchs: Any = torch.amp.GradScaler
-    kept = torchs.scale
+def on_rank(answer: Any, weights: Any, data: Any, large: Any, clipped: bool, half: bool, options: Any) -> Any:
+    from torch.utils._python_dispatch import TorchDispatchMode
 
-    def noted(self: Any, loss: Any) -> Any:
-        used.append(1)
-        return kept(self, loss)
+    class Watch(TorchDispatchMode):
+        """Notes whether the operations run that torch's scalers are made of, however they are reached."""
 
-    torchs.scale = noted
-    run = []
-    try:
-        scaler = answer(**options)
-        if missing := [
-            name for name in ("scale", "unscale_", "step", "update", "get_scale") if not hasattr(scaler, name)
-        ]:
-            return {"missing": missing, "run": [], "used": False}
-        for x, y in data:
+        seen = False
+
+        def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            Watch.seen |= "_amp_" in str(op)
+            return op(*args, **(kwargs or {}))
+
+    def train(scaler: Any) -> tuple[list[Any], int]:
+        """What is noted in each step, and the first step in which a gradient lies in other memory afterwards."""
+        first, second, third, unused = (
+            torch.nn.Parameter(w) for w in (*weights.clone(), torch.zeros(3), torch.ones(1))
+        )
+        groups = [{"params": [first, unused]}, {"params": [third, second]}]
+        optimizer = torch.optim.SGD(groups, lr=0.25, momentum=0.5)
+        calls: list[int] = []
+        optimizer.register_step_post_hook(lambda *_: calls.append(1))
+        run, other = [], 0
+        for step, (x, y) in enumerate(data):
             calls.clear()
             optimizer.zero_grad()
             hidden = first.half() * x.half() + second.half() * y.half()
             loss = hidden.float().sum() / 64
             loss = loss.nan_to_num(1.0, 1.0, 1.0).clamp(-400, 400).half() if half else loss
+            loss = loss if large is None else loss + (third * torch.tensor(large[step])).sum()
             scaled = scaler.scale(loss)
             scaled.backward()
+            gradients = {p: p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
             if clipped:
                 scaler.unscale_(optimizer)
                 torch.nn.utils.clip_grad_norm_([first, second], 0.02)
             scaler.step(optimizer)
+            if any(p.grad is not None and p.grad.data_ptr() != g.data_ptr() for p, g in gradients.items()):
+                other = other or step + 1
             scaler.update()
-            now = [parameter.detach().clone() for parameter in (first, second)]
+            now = [parameter.detach().clone() for parameter in (first, second, third)]
             run.append({"loss": scaled.detach(), "calls": len(calls), "scale": scaler.get_scale(), "weights": now})
-    finally:
-        torchs.scale = kept
-    return {"missing": [], "run": run, "used": bool(used)}
+        return run, other
+
+    with Watch():
+        scaler = answer(**options)
+        methods = ("scale", "unscale_", "step", "update", "get_scale")
+        missing = [name for name in methods if not hasattr(scaler, name)]
+        run, other = ([], 0) if missing else train(scaler)
+    return {"missing": missing, "run": run, "other memory": other, "used": Watch.seen}
 
 
 def trained(i: dict[str, Any], mistake: str = "") -> list[dict[str, Any]]:
@@ -106,12 +122,17 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     """The scaled losses, the steps that were taken, the scale and the weights, step by step."""
     for rank, result in enumerate(got):
         if result["used"]:
-            return Finding("DTL-RULE-NAME", f"rank {rank} uses torch.amp.GradScaler: write your own here", rank)
+            text = f"rank {rank} uses what torch.amp.GradScaler is made of: write your own here"
+            return Finding("DTL-RULE-NAME", text, rank)
         if result["missing"]:
             text = f"what loss_scaler returned has no {', '.join(f'{name}()' for name in result['missing'])}"
             return Finding("DTL-VALUE-TYPE", text, rank)
     right, runs = [trained(i) for i in given], [_plain(result["run"]) for result in got]
     if _alike(right, runs):
+        for rank, result in enumerate(got):
+            if step := result["other memory"]:
+                text = f"the gradients lie in other memory after step {step}: divide them in place (/= or div_), as "
+                return Finding("DTL-VALUE-REPLACED", f"{text}others may hold them (DDP's buckets)", rank)
         return None
     for rank, run in enumerate(runs):
         for step in run:
@@ -139,7 +160,8 @@ def _alike(runs: list[Any], others: list[Any]) -> bool:
 
 
 def _first_difference(case: Case, right: list[Any], runs: list[Any]) -> Finding | None:
-    kinds = {".": "none", "-": "minus infinity", "n": "NaN", "?": "if S is 4,096 or more"}
+    kinds = {".": "none", "L": "none", "-": "minus infinity", "n": "NaN", "N": "NaN", "?": "if S is 4,096 or more"}
+    kinds["*"] = "infinity and NaN"
     for rank, (run, wanted) in enumerate(zip(runs, right, strict=True)):
         for number, (a, b) in enumerate(zip(wanted, run, strict=True)):
             if a["calls"] != b["calls"]:
@@ -162,8 +184,10 @@ def _first_difference(case: Case, right: list[Any], runs: list[Any]) -> Finding 
 def without_torchs(source: str) -> Finding | None:
     """A rule on the text: torch's scaler, and the functions that it is made of, are the answer itself."""
     why = "it is torch's answer. Write your own here"
-    parts = ("torch._amp_update_scale_", "torch._amp_foreach_non_finite_check_and_unscale_")
-    names = (*TORCH_SCALERS, "torch.amp", "torch.cuda.amp", "torch.cpu.amp", *parts)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_amp_"):  # of torch, torch.ops.aten, ...
+            return Finding("DTL-RULE-NAME", f"line {node.lineno} uses {node.attr}: {why}", line=node.lineno)
+    names = (*TORCH_SCALERS, "torch.amp", "torch.cuda.amp", "torch.cpu.amp", "torch.utils._python_dispatch", "torch._C")
     return find_forbidden(source, dict.fromkeys(names, why))
 
 

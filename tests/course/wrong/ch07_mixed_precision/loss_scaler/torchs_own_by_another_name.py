@@ -1,5 +1,5 @@
 # expect: DTL-RULE-NAME
-# says: uses torch.amp.GradScaler: write your own
+# says: uses what torch.amp.GradScaler is made of
 
 import torch
 

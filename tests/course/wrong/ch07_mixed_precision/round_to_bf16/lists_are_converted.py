@@ -1,5 +1,5 @@
 # expect: DTL-RULE-NAME
-# says: made a tensor of type bfloat16
+# says: rank 0 made a tensor of type bfloat16
 
 import torch
 
