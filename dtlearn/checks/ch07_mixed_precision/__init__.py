@@ -3,6 +3,20 @@
 from ..own_work import forbids
 
 READS = [forbids("dtlearn.mixed_precision")]  # rules on the text of every answer
+# torch's own loss scalers, which answers may not use where they would be the answer.
+_WHY_OWN = "it decides by itself; write that decision here"
+TORCH_SCALERS = dict.fromkeys(
+    (
+        "torch.amp.GradScaler",
+        "torch.amp.grad_scaler",
+        "torch.GradScaler",
+        "torch.cuda.amp.GradScaler",
+        "torch.cuda.amp.grad_scaler",
+        "torch.cpu.amp.GradScaler",
+        "torch.distributed.fsdp.sharded_grad_scaler",
+    ),
+    _WHY_OWN,
+)
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {
     "DTL-VALUE-ADDED-UP": "gradients added up over steps",

@@ -17,7 +17,7 @@ from dtlearn.runtime.record.record import Record
 
 from ..own_work import find_forbidden
 from ..sent import no_silent_rank, no_stores
-from ._scalers import TORCH_SCALERS
+from . import TORCH_SCALERS
 
 _INF, _NAN, _LARGE = math.inf, math.nan, 2e38  # the sum of two of these is infinite in float32
 _LARGEST = torch.finfo(torch.float32).max

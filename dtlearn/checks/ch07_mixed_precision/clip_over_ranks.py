@@ -18,7 +18,7 @@ from dtlearn.runtime.words import ranks_text
 
 from ..own_work import find_forbidden
 from ..sent import no_silent_rank, no_stores
-from ._scalers import TORCH_SCALERS
+from . import TORCH_SCALERS
 from ._wrong_clips import Norms, Way, right_way, wrong_ways
 
 _SCALES = (64.0, 16.0, 256.0)  # of the steps, in turn; powers of two: dividing by them rounds nothing

@@ -12,7 +12,7 @@ from dtlearn.grading import Case, Check, Finding, Given, difference, rules
 from dtlearn.runtime.record.record import Record
 
 from ..own_work import find_forbidden
-from ._scalers import TORCH_SCALERS
+from . import TORCH_SCALERS
 from ._wrong_scalers import MISTAKES, Scaler
 
 _WEIGHTS = 5
