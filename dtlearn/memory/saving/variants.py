@@ -89,7 +89,7 @@ def variant_step(
     optimizer: torch.optim.Optimizer | OptimizerInBackward,
     batch: Batch,
     phase: Callable[[str], AbstractContextManager[None]] = lambda name: nullcontext(),
-) -> None:
+) -> int:
     """A training step: the gradient of the whole batch, and the update. Gradients are freed at the end.
 
     All variants compute the same update but for rounding, those without micro-batches the same bits.
@@ -98,16 +98,22 @@ def variant_step(
         variant: how.
         model, optimizer, batch: with what; the optimizer from `variant.optimizer`.
         phase: names what runs in its block, such as `ledger.phase`.
+
+    Returns:
+        The most bytes that waited on the host.
     """
+    host_peak = 0
     for inputs, targets, share in microbatches(batch, variant.num_microbatches):
-        with phase("forward"), OffloadActivations(model) if variant.offloads else nullcontext():
+        with phase("forward"), OffloadActivations(model) if variant.offloads else nullcontext() as offload:
             loss = share * next_token_loss(variant.forward(model, inputs), targets)  # ()
         with phase("backward"):
             loss.backward()
+        host_peak = max(host_peak, offload.host.peak if offload else 0)
     with phase("optimizer step"):
         optimizer.step()
     with phase("zero_grad"):
         optimizer.zero_grad()
+    return host_peak
 
 
 @dataclass(frozen=True)
@@ -127,6 +133,7 @@ class VariantResult:
 
     Attributes:
         name: of `VARIANTS`.
+        host_peak: the most bytes that waited on the host; 0 without offload.
         record: of its second step, with the phases forward, backward, optimizer step and zero_grad.
         extra_forward: floating-point operations beyond those of the plain step, as a share of its forward pass.
         seconds: of a step, for each round.
@@ -134,6 +141,7 @@ class VariantResult:
     """
 
     name: str
+    host_peak: int
     record: MemoryRecord
     extra_forward: float
     seconds: tuple[float, ...]
@@ -184,7 +192,7 @@ def count_forward_operations(work: Workload) -> int:
 def time_variants_on_rank(work: Workload, rounds: int) -> Times:
     """On each rank: seconds of a step, for each of `VARIANTS`."""
 
-    def step(variant: Variant) -> Callable[[], None]:
+    def step(variant: Variant) -> Callable[[], int]:
         parts = _training(variant, work)
         return lambda: variant_step(variant, *parts)
 
@@ -198,6 +206,7 @@ def _measure_on_rank(work: Workload, rounds: int) -> list[VariantResult]:
     return [
         VariantResult(
             name,
+            variant_step(variant, *_training(variant, work)),
             record_variant(variant, work),
             (operations[name] - operations[PLAIN]) / forward,
             seconds[name],

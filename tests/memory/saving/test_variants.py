@@ -19,8 +19,19 @@ SMALL = Workload(GPTConfig(vocab_size=32, context_length=16, num_layers=4, num_h
 
 
 @pytest.fixture(scope="module")
-def records():
-    return {name: record_variant(variant, SMALL) for name, variant in VARIANTS.items()}
+def results():
+    """All variants, measured on a rank."""
+    return {result.name: result for result in measure_variants(SMALL, 1)}
+
+
+@pytest.fixture(scope="module")
+def records(results):
+    return {name: result.record for name, result in results.items()}
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return trained(PLAIN)
 
 
 def trained(name):
@@ -34,8 +45,8 @@ def trained(name):
 
 
 @pytest.mark.parametrize("name", [name for name in VARIANTS if name != PLAIN])
-def test_every_variant_is_the_same_step(name):
-    difference = max_difference(trained(name), trained(PLAIN)).value
+def test_every_variant_is_the_same_step(name, plain):
+    difference = max_difference(trained(name), plain).value
     assert difference == 0.0 if VARIANTS[name].num_microbatches == 1 else difference < 1e-3  # AdamW at gradients near 0
 
 
@@ -70,21 +81,25 @@ def test_phases(records):
     assert [phase.name for phase in records["4 micro-batches"].phases] == names[:2] * 4 + names[2:]
 
 
-def test_only_recomputation_computes_more():
+def test_only_recomputation_computes_more(results):
     forward = count_forward_operations(SMALL)
-    plain = count_operations(VARIANTS[PLAIN], SMALL)
-    assert 2.5 * forward < plain < 3.5 * forward  # backward: twice the forward pass
-    for name in VARIANTS:
-        extra = (count_operations(VARIANTS[name], SMALL) - plain) / forward
+    assert 2.5 * forward < count_operations(VARIANTS[PLAIN], SMALL) < 3.5 * forward  # backward: twice the forward pass
+    for name, result in results.items():
         if "checkpoint" in name:
-            assert 0.9 < extra < 1.0  # all but the head
+            assert 0.9 < result.extra_forward < 1.0  # all but the head
         else:
-            assert extra == 0.0  # selective: no matrix product is computed again
+            assert result.extra_forward == 0.0  # selective: no matrix product is computed again
 
 
-def test_measured_on_a_rank():
-    results = measure_variants(SMALL, 2)
-    assert [result.name for result in results] == list(VARIANTS)
-    assert all(len(result.seconds) == 2 and min(result.seconds) > 0 < result.ratio for result in results)
-    assert results[0].ratio == 1.0 and results[0].extra_forward == 0.0
-    assert results[0].peak == record_variant(VARIANTS[PLAIN], SMALL).peak.bytes > results[0].activations_at_peak > 0
+def test_only_offload_needs_the_host(results):
+    assert {name for name, result in results.items() if result.host_peak} == {"offload", "checkpoint and offload"}
+    saved = results[PLAIN].activations_at_peak
+    assert 0.9 * saved < results["offload"].host_peak < 1.5 * saved  # some tensors are saved twice
+
+
+def test_measured_on_a_rank(results):
+    assert list(results) == list(VARIANTS)
+    assert all(len(result.seconds) == 1 and result.seconds[0] > 0 < result.ratio for result in results.values())
+    plain = results[PLAIN]
+    assert plain.ratio == 1.0
+    assert plain.peak == record_variant(VARIANTS[PLAIN], SMALL).peak.bytes > plain.activations_at_peak > 0
