@@ -200,7 +200,9 @@ class MemoryLedger(StorageLedger):
         known = self._storages[storage._cdata] = EnteredStorage(storage, self._gone)
         origin, operation, uses = Origin("", ""), "", Use.MET
         if func is not None:
-            origin, operation, uses = self._origins.current(), func._schema.name, Use(0)
+            origin, operation = self._origins.current(), func._schema.name
+            is_received = operation == "aten::set_" and storage.is_shared()  # from a worker of a DataLoader
+            uses = Use.MET if is_received else Use(0)
         known.entry = self._enter(known.size, uses, origin, operation, str(storage.device))
         self._count(known, known.size)
 

@@ -27,7 +27,7 @@ from typing import Any, Self
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
-LIFT_FRESH = torch.ops.aten.lift_fresh.default  # what `torch.tensor` ends with: its argument is new
+LIFT_FRESH = torch.ops.aten.lift_fresh.default  # what `torch.tensor`, `from_numpy` end with
 
 
 class Storage(weakref.ref[torch.UntypedStorage]):
@@ -92,7 +92,8 @@ class StorageLedger(TorchDispatchMode):
                 self._note(tensor, None)
         result = func(*args, **kwargs)
         for tensor in tensors_in(result):
-            self._note(tensor, func)
+            is_lent = func is LIFT_FRESH and not tensor.untyped_storage().resizable()  # by NumPy
+            self._note(tensor, None if is_lent else func)
         return result
 
     def _note(self, tensor: torch.Tensor, func: Any) -> None:
