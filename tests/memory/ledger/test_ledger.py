@@ -119,9 +119,8 @@ def resident_and_counted():
     model = nn.Sequential(nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 4096))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
     inputs = torch.randn(16, 4096)
-    small = nn.Linear(64, 64)
-    small(inputs[:, :64]).square().sum().backward()  # loads what torch loads late
-    torch.optim.SGD(small.parameters(), lr=0.1, momentum=0.9, foreach=False).step()
+    model(inputs).square().sum().backward()  # what MKL takes for itself once
+    optimizer.zero_grad()
     growth = {}
     with MemoryLedger(model, optimizer, inputs=inputs) as ledger:
         start = ledger.now, process.memory_info().rss
