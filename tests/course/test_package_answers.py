@@ -96,6 +96,16 @@ def accumulate_with_scaling(model, micro_batches, scaler, optimizer, max_norm):
     own.update()
     scaler.load_state_dict(own.state_dict())
 """,
+    "ch08.choose_k": """\
+def choose_k(num_layers, layer_bytes, input_bytes, free_bytes):
+    room, fitting = torch.tensor(free_bytes), []
+    dist.all_reduce(room, op=dist.ReduceOp.MIN)
+    for k in range(1, num_layers + 1):
+        peak = memory.segment_peak(num_layers, k, layer_bytes, input_bytes)
+        if peak <= room:
+            fitting.append((num_layers - len(every_k.segments(num_layers, k)[-1]), peak, k))
+    return min(fitting)[2] if fitting else None
+""",
 }
 NAIVE = {
     "ch02.broadcast": (
@@ -111,7 +121,8 @@ def judged(id, source):
     head = "import torch\nimport torch.distributed as dist\nfrom dtlearn import collectives\n"
     head += "import dtlearn.data_parallel.buckets\n"
     head += "import dtlearn.data_parallel.samples.sampler, dtlearn.data_parallel.samples.token_mean\n"
-    head += "from dtlearn import data_parallel, mixed_precision\n\n\n"
+    head += "from dtlearn import data_parallel, memory, mixed_precision\n"
+    head += "from dtlearn.memory.recomputation import every_k\n\n\n"
     answer = Answer(head + source, "exercises/answer.py", exercise.name)
     check = replace(find_check(COURSE, exercise), reads=())  # a learner may not hand them in
     return grade(exercise, check, answer, seed=2, world_sizes=[4])
