@@ -97,8 +97,8 @@ class MemoryLedger(StorageLedger):
     is kept. Communication is what an operation of `torch.distributed` sends or receives and what is nothing else.
 
     It sees DDP whether it was built before or is built inside. It works through torch's hooks and changes no result,
-    but slows every operation by some ten microseconds. Functions of `torch.func` refuse to run inside, as they do with
-    all saved-tensor hooks.
+    but slows every operation by some tens of microseconds. Functions of `torch.func` refuse to run inside, as they do
+    with all saved-tensor hooks.
 
     Args:
         model: its parameters, buffers and gradients have names; wrapped in DDP or not. Tied parameters count once.

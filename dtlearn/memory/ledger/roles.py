@@ -163,7 +163,8 @@ def trained(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.Tensor]:
 def parts_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     """The tensors that hold the memory of this one: of a DTensor its local one, of a sparse one indices and values."""
     if is_traceable_wrapper_subclass(tensor):
-        for name in tensor.__tensor_flatten__()[0]:
-            yield from parts_of(getattr(tensor, name))
+        for part in (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]):
+            if isinstance(part, torch.Tensor):  # in some versions of torch a DTensor's mesh is named, too
+                yield from parts_of(part)
     else:
         yield from plain_tensors(tensor)

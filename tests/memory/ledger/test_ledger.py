@@ -12,6 +12,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed._tools.mem_tracker import MemTracker
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 from dtlearn.memory import MemoryLedger, StorageLedger, record_step
@@ -228,6 +231,32 @@ def test_what_collectives_hold_in_flight_is_communication():
     for held, after, most, at_the_end in run_ranks(in_flight, 2):
         assert held == {"communication": 4000} and after == {}
         assert most == 4000 and at_the_end == {"communication": 80}
+
+
+def sharded_and_replicated():
+    """On a rank: what is live after a backward pass under FSDP2, and the most under a DDP that is built inside."""
+    layers = nn.Sequential(nn.Linear(8, 8, bias=False), nn.ReLU(), nn.Linear(8, 8, bias=False))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for module in (layers[0], layers[2], layers):
+        fully_shard(module, mesh=mesh)
+    optimizer = torch.optim.SGD(layers.parameters(), lr=0.1, momentum=0.9)
+    with MemoryLedger(layers, optimizer) as ledger:
+        layers(torch.ones(4, 8)).square().sum().backward()
+        optimizer.step()
+        sharded = live(ledger)
+    whole = nn.Linear(8, 8, bias=False)
+    with MemoryLedger(whole) as ledger:
+        replicated = DistributedDataParallel(whole)
+        replicated(torch.ones(4, 8)).square().sum().backward()
+    record = ledger.record()
+    return sharded, max(record.live("gradients")), max(record.live("communication"))
+
+
+def test_sharded_parameters_are_those_of_this_rank_and_a_ddp_that_is_built_inside_has_its_bucket():
+    for sharded, gradients, communication in run_ranks(sharded_and_replicated, 2):
+        names = ("parameters", "gradients", "optimizer state")
+        assert [sharded[name] for name in names] == [2 * 256 // 2] * 3
+        assert gradients == 256 <= communication
 
 
 def test_tensors_from_before_count_from_their_first_use_or_from_the_beginning():
