@@ -48,7 +48,10 @@ def find_forbidden(source: str, forbidden: Mapping[str, str]) -> Finding | None:
 _IMPORTS = ("importlib.import_module", "importlib.__import__", "builtins.__import__", "pkgutil.resolve_name")
 # What these lead to can be read where they are given a text, "dtlearn.collectives"; only otherwise they are found.
 _WITH_A_TEXT = (*_IMPORTS, "sys.modules", "builtins.getattr")
-_UNREADABLE = ("importlib.util", "importlib.machinery", "runpy", "builtins.eval", "builtins.exec", "dtlearn.*")
+_UNREADABLE = (
+    *("importlib.util", "importlib.machinery", "runpy", "builtins.eval", "builtins.exec", "dtlearn.*"),
+    *("pickle.load", "pickle.loads", "pickle.Unpickler"),  # they import what the pickle names
+)
 _WHY_READABLE = "what you use has to stand in your text; import it with `import` or `from ... import`"
 _GUARDED = ("dtlearn", "importlib", "pkgutil", "builtins", "sys")  # getattr of these with a text only
 

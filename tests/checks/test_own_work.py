@@ -56,6 +56,7 @@ def test_a_forbidden_name_is_found_by_whatever_way_it_comes(source):
         "import importlib.util\nimportlib.util.find_spec(name)",
         "eval('dtlearn')",
         "exec(text)",
+        "import pickle\npickle.loads(data)",
         "from dtlearn import *",
     ],
 )

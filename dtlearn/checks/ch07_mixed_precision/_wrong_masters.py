@@ -46,6 +46,10 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "DTL-VALUE-STATE",
         "the optimizer's state is lost between steps (its momentum, or Adam's moments): make the optimizer once",
     ),
+    "all or none": (
+        "DTL-VALUE-LEFT-OUT",
+        "no weight is trained in a step in which one gradient is None: only that one is left out",
+    ),
     "float32 left out": ("DTL-VALUE-LEFT-OUT", "the float32 weight never changes: it is trained like the others"),
     "two steps": ("DTL-VALUE-TWICE", "two steps of the optimizer in each step()"),
     "options": ("DTL-VALUE-OPTIONS", "the options are ignored: the optimizer has its default learning rate"),
@@ -91,6 +95,8 @@ class Masters:
 
     @torch.no_grad()
     def step(self) -> None:
+        if self._is == "all or none" and any(weight.grad is None for weight in self._weights):
+            return
         if self._is == "new optimizer":
             self._optimizer = self._make()
         before = [master.clone() for master in self._masters]

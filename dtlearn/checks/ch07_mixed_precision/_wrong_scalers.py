@@ -61,6 +61,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "DTL-VALUE-SKIPPED",
         "after the first overflow every step is skipped: update() must forget the overflow",
     ),
+    "floor": ("DTL-VALUE-NO-BACKOFF", "the scale is not lowered below 1: it has no lower limit"),
     "no backoff": ("DTL-VALUE-NO-BACKOFF", "the scale is not lowered after an overflow"),
     "backoff twice": ("DTL-VALUE-TWICE", "the scale is lowered twice after an overflow, in step() and in update()"),
     "updates in step": (
@@ -111,7 +112,12 @@ class Scaler:
     """As `loss_scaler` should be; `mistake`: a key of MISTAKES, or ""."""
 
     def __init__(
-        self, mistake: str, init_scale: float, growth_factor: float, backoff_factor: float, growth_interval: int
+        self,
+        mistake: str,
+        init_scale: float = 65536.0,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
     ) -> None:
         self._is = mistake
         factors = (2.0, 0.5) if mistake == "hard-coded" else (growth_factor, backoff_factor)
@@ -162,6 +168,7 @@ class Scaler:
         if self._overflow and self._is != "all steps count":
             times = {"no backoff": 0, "backoff twice": 2}.get(self._is, 1)
             self._scale *= self._backoff**times
+            self._scale = max(self._scale, 1.0) if self._is == "floor" else self._scale
             self._count = {"count kept after overflow": self._count, "overflow counts": 1}.get(self._is, 0)
         else:
             self._scale *= self._backoff if self._overflow else 1.0

@@ -16,6 +16,7 @@ from dtlearn.runtime.record.record import Record
 _CASES: dict[str, dict[str, Any]] = {
     "FP16, BF16, FP8 E5M2, FP32": {"bits": [(5, 10), (8, 7), (5, 2), (8, 23)], "has_infinity": True},
     "formats that nobody has built": {"bits": "random", "has_infinity": True},
+    "formats without infinity that nobody has built": {"bits": "random", "has_infinity": False},
     "few bits": {"bits": [(2, 2), (2, 1), (4, 1), (8, 1)], "has_infinity": True, "left_out": True},
     "FP8 E4M3 and others without infinity": {"bits": [(4, 3), (5, 2), (3, 4), (8, 7)], "has_infinity": False},
     "without infinity, one bit of mantissa": {"bits": [(2, 1), (3, 1), (5, 1), (8, 1)], "has_infinity": False},

@@ -20,12 +20,12 @@ _WEIGHTS = 5
 # second; "+", "-", "n": infinity, minus infinity or NaN in the first; "2": infinity in the second; "?": infinity in
 # both if S >= 4,096; "N": NaN in both; "L": large, finite gradients of a third weight.
 _CASES: dict[str, dict[str, Any]] = {
-    "no overflow": {"steps": ".......", "init_scale": 64.0, "growth_interval": 3},
+    "no overflow": {"steps": ".......", "growth_interval": 3},
     "one overflow": {"steps": "..*......", "init_scale": 1024.0, "growth_interval": 4},
     "infinity, minus infinity and NaN": {"steps": "+.-.n.2.....", "init_scale": 4096.0, "growth_interval": 3},
     "a scale that finds its place": {"steps": "??????????????", "init_scale": 1024.0, "growth_interval": 3},
     "unscaled and clipped": {"steps": "....*...N.", "init_scale": 256.0, "growth_interval": 3, "clipped": True},
-    "large, finite gradients": {"steps": "..L", "init_scale": 1.0, "growth_interval": 9},
+    "large, finite gradients": {"steps": "..LNNN.", "init_scale": 2.0, "growth_interval": 9},
     "other factors, and a float16 loss": {
         "steps": "..N......",
         "init_scale": 1024.0,
@@ -41,7 +41,7 @@ _LARGE = {"-": -60_000.0, "n": math.nan, "N": math.nan, "?": 2000.0}
 def inputs(case: Case) -> Given:
     params, given = case.params, []
     names = ("init_scale", "growth_interval", "growth_factor", "backoff_factor")
-    options = {"growth_factor": 2.0, "backoff_factor": 0.5} | {name: params[name] for name in names if name in params}
+    options = {name: params[name] for name in names if name in params}
     for rank in range(case.world_size):
         g = case.generator(rank)
         data = 0.5 + torch.rand(len(params["steps"]), 2, _WEIGHTS, generator=g)
@@ -54,8 +54,8 @@ def inputs(case: Case) -> Given:
         if params.get("clipped"):
             data[::2] *= 0.2  # short enough not to be clipped
         weights = torch.randn(2, _WEIGHTS, generator=g)
-        # The sum of two of these is no float32 number, and neither is the square of one.
-        large = [[2e38 if kind == "L" else 0.0] * 3 for kind in params["steps"]] if "L" in params["steps"] else None
+        # The sum of three of these is no float32 number, and neither is the square of one.
+        large = [[1.2e38 if kind == "L" else 0.0] * 3 for kind in params["steps"]] if "L" in params["steps"] else None
         job = {"clipped": params.get("clipped", False), "half": params.get("half", False), "options": options}
         given.append({"weights": weights, "data": data, "large": large, **job})
     return given
@@ -79,6 +79,7 @@ def on_rank(answer: Any, weights: Any, data: Any, large: Any, clipped: bool, hal
             torch.nn.Parameter(w) for w in (*weights.clone(), torch.zeros(3), torch.ones(1))
         )
         groups = [{"params": [first, unused]}, {"params": [third, second]}]
+        groups = [{"params": [first, third, unused, second]}] if clipped else groups
         optimizer = torch.optim.SGD(groups, lr=0.25, momentum=0.5)
         calls: list[int] = []
         optimizer.register_step_post_hook(lambda *_: calls.append(1))

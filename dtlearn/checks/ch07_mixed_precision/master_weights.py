@@ -63,7 +63,7 @@ _CASES: dict[str, dict[str, Any]] = {
         "at": [1, 8, 1],
         "optimizer": "SGD",
         "options": {"lr": 0.05, "momentum": 0.5, "weight_decay": 0.3},
-        "missing": {0: [2, 3, 4], 2: list(range(8))},
+        "missing": {0: [2, 3, 4], 2: list(range(7))},
     },
     "a float32 weight among them": {
         "dtypes": [_BF16, _FP32, _FP16],

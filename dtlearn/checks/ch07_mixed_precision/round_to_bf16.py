@@ -248,7 +248,7 @@ def without_the_type(source: str) -> Finding | None:
                 text = f"line {line} uses {word}, which does the rounding: the exercise is to do it on the bits"
                 return Finding("DTL-RULE-NAME", text, line=line)
     return find_forbidden(
-        source, dict.fromkeys(_WAYS_TO_IT, "it leads to bfloat16: the exercise is to work on the bits")
+        source, dict.fromkeys(_WAYS_TO_IT, "it leads to bfloat16, or hides it: the exercise is to work on the bits")
     )
 
 
@@ -274,6 +274,7 @@ _WAYS_TO_IT = [
     "torch.utils._python_dispatch",
     "torch._C",
     "ml_dtypes",
+    "_thread",
 ]
 _VALUES = Check(on_rank, inputs, expected, cases=_CASES, rtol=0.0, atol=0.0, reads=[without_the_type])
 CHECK = replace(_VALUES, expected=None, verify=verify, rules=[rules.most_messages("0")])
