@@ -127,10 +127,31 @@ def ranks_find_loaded_what_they_import(request):
             get_agent().load(module)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def nothing_is_left_over():
-    """Set up before all other fixtures, so finished after them: by then every process of the tests must be gone."""
+@pytest.fixture(scope="module", autouse=True)
+def starts(request):
+    """Real ones in a file that says `REAL_STARTS = True`, see `warm_starts`."""
+    warm_starts = sys.modules.get("tests.warm_starts")
+    source = warm_starts and warm_starts.current
+    if source is None or not getattr(request.module, "REAL_STARTS", False):
+        yield
+        return
+    before, source.on = source.on, False
     yield
+    source.on = before
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_over(request):
+    """Set up before all other fixtures, so finished after them: by then every process of the tests must be gone."""
+    source = None
+    if hasattr(request.config, "workerinput") and sys.platform == "linux":
+        from tests import warm_starts
+
+        source = warm_starts.start_source()
+        warm_starts.use(source)
+    yield
+    if source is not None:
+        source.close()
     if "dtlearn.runtime.agent.client" in sys.modules:
         # The agent lives as long as this process. End it as the end of this process would, and see what remains.
         sys.modules["dtlearn.runtime.agent.client"].close_agent()

@@ -57,6 +57,7 @@ ABOUT = {
     "mirror": "this file",
     "notebook_devices": "chapters on a machine with GPUs",
     "size": "lines and files",
+    "warm_starts": "how tests with several workers start agents and judges",
 }
 
 

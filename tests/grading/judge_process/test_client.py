@@ -14,6 +14,7 @@ from dtlearn.grading.judge_process import client
 from dtlearn.grading.learner import attempts
 from dtlearn.grading.verdict import Result, Verdict
 from dtlearn.runtime.agent import client as agent_client
+from tests import warm_starts
 from tests.grading.small_course import ENDLESS, ID, RIGHT, WRONG, small_course
 
 MARKER = f"DTLEARN_TEST_SESSION={os.environ['DTLEARN_TEST_SESSION']}".encode()
@@ -140,7 +141,7 @@ def test_a_dead_judge_is_told_and_replaced(root):
     judge = client.get_judge()
     grade(root, RIGHT)
     own = agent_client._agents.current  # of this process, if another test used it
-    before = marked() - {own.pid if own else 0}
+    before = marked() - {own.pid if own else 0, warm_starts.source_pid()}
     threading.Timer(0.5, os.kill, (judge.pid, signal.SIGKILL)).start()
     with pytest.raises(client.JudgeError, match=r"the judge process ended \(exit code -9\)"):
         grade(root, ENDLESS)

@@ -12,6 +12,7 @@ from dtlearn.runtime import run_ranks
 from dtlearn.runtime.agent.client import close_agent, get_agent
 from dtlearn.runtime.rank import preload
 
+REAL_STARTS = True  # what an agent has loaded is the question
 OF_CELLS = {"matplotlib.pyplot", "IPython", "dtlearn.runtime.rank.kernel"}
 DYNAMO = "torch._dynamo"
 

@@ -1,0 +1,114 @@
+"""A warm start is, for whoever starts and for what is started, like a real one."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dtlearn.runtime.machine.helper_process import _BOOT
+from tests import warm_starts
+
+ROOT = Path(__file__).resolve().parents[1]
+# A judge in place of the real one: says what it finds, to its standard output, and ends with the exit code 7.
+JUDGE = """
+import json, os, signal, sys, threading
+def main(*numbers):
+    os.write(numbers[0], b"through a descriptor")
+    print(json.dumps({
+        "torch": "torch" in SEEN, "parent": os.getppid(), "pid": os.getpid(), "session": os.getsid(0), "argv": sys.argv,
+        "name": sys.modules["__main__"].__name__, "folder": os.getcwd(), "variable": os.environ.get("OF_THE_TEST"),
+        "input": sys.stdin.read(), "interrupt": signal.getsignal(signal.SIGINT) is signal.default_int_handler,
+        "threads": threading.active_count(), "open": sorted(map(int, os.listdir("/proc/self/fd")))[:-1],
+        "command": open("/proc/self/cmdline").read().rstrip(chr(0)).split(chr(0)),
+    }), flush=True)
+    sys.exit(7)
+"""
+
+
+@pytest.fixture(scope="module")
+def source():
+    if sys.platform != "linux":
+        pytest.skip("copies are made by a call of Linux")
+    if warm_starts.current is not None:  # this is a run with workers
+        yield warm_starts.current
+        return
+    made = warm_starts.start_source()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess.Popen, "_execute_child", warm_starts._execute_child)
+        patch.setattr(warm_starts, "current", None)
+        warm_starts.use(made)
+        yield made
+    made.close()
+
+
+def start(tmp_path: Path, **variables: str) -> tuple[dict, subprocess.Popen]:
+    """Start something with the command line of a judge, see JUDGE; what it said, and its process."""
+    boot = _BOOT.format(path=str(ROOT), module="dtlearn.grading.judge_process.server")
+    boot = boot.replace("import signal, sys;", "import signal, sys; SEEN = set(sys.modules);", 1)
+    instead = "exec(open('judge.py').read()); from dtlearn.grading.judge_process.server import main as _; _boot = '"
+    (tmp_path / "judge.py").write_text(JUDGE)
+    # The pattern of a judge's command is there; what runs is the text above.
+    command = boot.replace("from dtlearn", f"{instead}from dtlearn", 1).replace("; main(*map", ";'; main(*map", 1)
+    read, write = os.pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", command, str(write)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=[write],
+        cwd=tmp_path,
+        env={**os.environ, "OF_THE_TEST": "yes", **variables},
+        start_new_session=True,
+    )
+    os.close(write)
+    output, _ = process.communicate(b"a line\n", timeout=60)
+    with open(read, "rb") as file:
+        assert file.read() == b"through a descriptor"
+    assert process.args[3:] == [command, str(write)]
+    return json.loads(output), process
+
+
+def test_both_sides_find_what_a_real_start_gives_them(source, tmp_path):
+    warm, process = start(tmp_path)
+    assert warm.pop("torch"), "this was no warm start"
+    assert process.returncode == 7 and process.pid == warm["pid"] == warm["session"]
+    assert warm["parent"] == os.getpid()
+    assert warm["command"] == process.args
+    real, process = start(tmp_path, PYTHONHASHSEED="7")  # what matters to the modules that are loaded
+    assert not real.pop("torch") and process.returncode == 7
+    for said in (warm, real):
+        del said["pid"], said["session"], said["command"], said["argv"][1:]
+    # The channel to its own source.
+    assert len(warm.pop("open")) == len(real.pop("open")) + 1
+    assert warm == real
+
+
+def test_an_agent_is_known_by_its_number_and_command_and_can_be_killed(source):
+    from dtlearn.runtime.agent.client import LocalAgent
+
+    agent = LocalAgent()
+    assert agent.hello()["pid"] == agent.pid
+    assert "\0".join(agent.process._process.args) in command_of(agent.pid)
+    os.kill(agent.pid, signal.SIGKILL)
+    assert agent.process.exit_code == -signal.SIGKILL
+    agent.end()
+
+
+def command_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def test_without_its_source_a_start_is_real(source, monkeypatch):
+    from dtlearn.runtime.agent.client import LocalAgent
+
+    made = warm_starts.start_source()
+    monkeypatch.setattr(warm_starts, "current", made)
+    made._process.kill()
+    made._process.wait()
+    agent = LocalAgent()
+    assert agent.hello()["pid"] == agent.pid and not made.on
+    agent.end()
+    made.close()

@@ -1,0 +1,281 @@
+"""Warm starts: agents and judges that tests start are forked from a process that has torch loaded.
+
+They are new interpreters that load torch: 2 to 4 s of processor time each, and the tests start dozens. In a run with
+several workers (pytest-xdist) each worker has one process that loads everything once, the source. `subprocess.Popen`
+asks it for a copy where it would start one of these interpreters:
+
+    worker +- source (waits)
+           +- agent or judge: a copy of the source, made as a child of the worker (CLONE_PARENT)
+                  +- a judge has a source of its own (waits), a copy too
+                  +- agent of the judge: a copy of that
+
+So who starts a process is its parent, as ever: process ids, signals, exit codes and what dies with whom are those of a
+real start. Command line, environment, folder, open files and session are, too. All other commands are really started
+(and what they start: the agents of notebooks' kernels, of nodes and of programs), and so is everything where a test's
+file says `REAL_STARTS = True`, where pytest runs without workers, and on systems but Linux.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import inspect
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import types
+from pathlib import Path
+
+# What they load; a module that is missing here is loaded after the start, as ever. Not what cells need: matplotlib and
+# ipykernel look at the environment of their process when they are loaded.
+LOADED = (
+    "dtlearn.runtime.agent.server",
+    "dtlearn.runtime.recording.dispatch",
+    "dtlearn.runtime.recording.python_calls",
+    "dtlearn.grading.judge_process.server",
+    "dtlearn.grading.on_rank.run_answer",
+    "pytest",
+    "torch._dynamo",
+)
+HELPER = re.compile(r"import signal, sys; .*from dtlearn\.(runtime\.agent|grading\.judge_process)\.server import main;")
+# Variables that decide how these modules are loaded: where one differs, the start is a real one.
+MATTER = re.compile(r"(PYTHON|OMP_|MKL_|OPENBLAS_|KMP_|GLIBC_|MALLOC_|LD_|TORCH|PYTORCH|CUDA_|NCCL_|GLOO_|LC_|LANG)")
+FOLDER = Path(__file__).resolve().parent
+# No frame of ours stands below those of a copy's program: stacks are shown to learners.
+PROGRAM = (
+    "import sys; sys.path.append({folder!r}); from warm_starts import main; exec(*main(int(sys.argv[1]), sys.argv[2]))"
+)
+PADDING = 4096  # bytes, for the command lines of copies
+_PR_SET_PDEATHSIG, _PR_GET_TID_ADDRESS, _SYS_CLONE3, _CLONE_PARENT, _CLONE_CHILD_SETTID, _CLONE_CHILD_CLEARTID = (
+    1, 40, 435, 0x8000, 0x1000000, 0x200000,
+)  # fmt: skip
+_execute_child = subprocess.Popen._execute_child
+_libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, as a fork must
+
+
+class Source:
+    """This process's end of its source.
+
+    Attributes:
+        on: whether starts are warm now.
+    """
+
+    def __init__(self, control: socket.socket, of_agents: dict[str, str], process: subprocess.Popen | None) -> None:
+        self.on = True
+        self._control, self._of_agents, self._process = control, of_agents, process
+        self._lock = threading.Lock()
+        self._environment = which_matter(dict(os.environ))
+
+    def close(self) -> None:
+        """End the source. What it started lives on."""
+        self.on = False
+        self._control.close()
+        if self._process is not None:
+            self._process.wait(10)
+
+    def start(self, popen: subprocess.Popen, options: dict) -> bool:
+        """Have a copy made in place of a new interpreter. False: it has to be a new interpreter."""
+        if not self.on or not (request := self._request(options)):
+            return False
+        inner = [options[name] for name in ("p2cread", "c2pwrite", "errwrite")]
+        fds = [own if fd == -1 else fd for own, fd in enumerate(inner)] + list(options["pass_fds"])
+        request["fds"] = [0, 1, 2, *options["pass_fds"]]
+        try:
+            with self._lock:
+                socket.send_fds(self._control, [json.dumps(request).encode()], fds)
+                pid = int(self._control.recv(100))
+        except ValueError:  # the folder was deleted, say: a real start tells of it
+            return False
+        except BaseException as error:  # it was killed, say; or an interrupt leaves an answer unread
+            self.on = False
+            if not isinstance(error, OSError):
+                raise
+            return False
+        popen.pid, popen._child_created = pid, True
+        popen._close_pipe_fds(*(options[name] for name in PIPES))
+        return True
+
+    def _request(self, options: dict) -> dict | None:
+        args, environment = list(options["args"]), options["env"]
+        environment = dict(os.environ if environment is None else environment)
+        usual = {"executable": None, "preexec_fn": None, "close_fds": True, "shell": False, "umask": -1}
+        usual |= {"gid": None, "gids": None, "uid": None, "process_group": -1}
+        if any(options.get(name, value) != value for name, value in usual.items()) or args[0] != sys.executable:
+            return None
+        helper = HELPER.match(args[3]) if args[1:3] == ["-P", "-c"] else None
+        if helper is None:
+            return None
+        is_agent = helper[1] == "runtime.agent"
+        try:
+            folder = os.fspath(options["cwd"] or os.getcwd())
+        except FileNotFoundError:
+            return None
+        differs = which_matter(environment).items() ^ self._environment.items()
+        if differs != (self._of_agents.items() if is_agent else set()):
+            return None
+        return {
+            "args": args,
+            "env": environment,
+            "cwd": folder,
+            "session": options["start_new_session"],
+            "nested": not is_agent,
+        }
+
+
+PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+current: Source | None = None  # of this process
+
+
+def source_pid() -> int:
+    """The process id of this process's source; 0 if it started none."""
+    return current._process.pid if current and current._process else 0
+
+
+def which_matter(environment: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if MATTER.match(name)}
+
+
+def _start(self, *args, **kwargs):
+    options = inspect.signature(_execute_child).bind(self, *args, **kwargs).arguments
+    if current is None or not current.start(self, options):
+        _execute_child(self, *args, **kwargs)
+
+
+def use(source: Source) -> None:
+    """From now on this process's starts are warm."""
+    global current
+    current = source
+    subprocess.Popen._execute_child = _start
+
+
+def start_source() -> Source:
+    """Start the process that loads everything, in the background."""
+    from dtlearn.runtime.agent.client import _ENVIRONMENT
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        numbers = [str(theirs.fileno()), json.dumps(_ENVIRONMENT)]
+        command = [sys.executable, "-P", "-c", PROGRAM.format(folder=str(FOLDER)), *numbers, " " * PADDING]
+        process = subprocess.Popen(
+            command,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, **_ENVIRONMENT},
+        )
+    return Source(ours, _ENVIRONMENT, process)
+
+
+def main(descriptor: int, environment: str) -> tuple[types.CodeType, dict]:
+    """The source's process. Returns in that of a copy, with the program that it runs and its `__main__`."""
+    import gc
+    import importlib
+
+    of_agents: dict[str, str] = json.loads(environment)
+    gc.disable()
+    sys.path[-1:] = [str(FOLDER.parent)]
+    for module in ("torch", "torch.distributed", "numpy.random", "cloudpickle", *LOADED):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+    from dtlearn.runtime.machine.memory import use_huge_pages
+
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+    use_huge_pages()  # copies are cheaper
+    control: socket.socket | None = socket.socket(fileno=descriptor)
+    while control is not None:
+        request, fds = serve(control)
+        control = become(request, fds, control, of_agents)
+    _, _, _, text, *arguments = request["args"]
+    sys.argv = ["-c", *arguments]
+    sys.modules["__main__"] = main_module = types.ModuleType("__main__")
+    return compile(text, "<string>", "exec"), main_module.__dict__
+
+
+def serve(control: socket.socket) -> tuple[dict, list[int]]:
+    """Make copies until `control` closes. Returns in each copy, with what it was asked for, which has to answer."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    while True:
+        data, fds, _, _ = socket.recv_fds(control, 1 << 20, 64)
+        if not data:
+            os._exit(0)
+        if fork_beside() == 0:
+            return json.loads(data), fds
+        for fd in fds:
+            os.close(fd)
+
+
+def fork_beside() -> int:
+    """Fork; the new process is a child of this one's parent."""
+    thread_id = ctypes.c_ulong()
+    _libc.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(thread_id), 0, 0, 0)  # where the C library keeps its thread's number
+    flags = _CLONE_PARENT | _CLONE_CHILD_SETTID | _CLONE_CHILD_CLEARTID
+    arguments = (ctypes.c_uint64 * 8)(flags, 0, thread_id.value, 0, 0, 0, 0, 0)
+    ctypes.pythonapi.PyOS_BeforeFork()
+    pid = _libc.syscall(_SYS_CLONE3, arguments, ctypes.sizeof(arguments))
+    if pid == 0:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+    else:
+        ctypes.pythonapi.PyOS_AfterFork_Parent()
+    return pid
+
+
+def become(request: dict, fds: list[int], control: socket.socket, of_agents: dict[str, str]) -> socket.socket | None:
+    """Be what was asked for: None. Or be the source of that process: where requests come from."""
+    from dtlearn.runtime.machine.processes import close_all_but
+
+    answer, *high = (fcntl.fcntl(fd, fcntl.F_DUPFD, 300) for fd in (control.detach(), *fds))
+    try:
+        _libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+        if request["session"]:
+            os.setsid()
+        for number, fd in zip(request["fds"], high, strict=True):
+            os.dup2(fd, number)
+        close_all_but({*request["fds"], answer})
+        os.chdir(request["cwd"])
+        os.environ.clear()
+        os.environ.update(request["env"])
+        tempfile.tempdir = None
+        show_command(request["args"])
+        # As with a real start, it is a leader of its session before anybody hears of it.
+        os.write(answer, str(os.getpid()).encode())
+    except BaseException:
+        os.write(answer, b"no")
+        os._exit(70)
+    os.close(answer)
+    source = None
+    if request["nested"]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if os.fork() == 0:
+            with open(os.devnull, "r+b", buffering=0) as null:
+                for number in (0, 1, 2):
+                    os.dup2(null.fileno(), number)
+            close_all_but({0, 1, 2, theirs.fileno()})
+            return theirs
+        theirs.close()
+        source = Source(ours, of_agents, None)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if source is not None:
+        import torch
+
+        torch.set_num_threads(len(os.sched_getaffinity(0)))  # as where OMP_NUM_THREADS is not set
+        use(source)
+    return None
+
+
+def show_command(args: list[str]) -> None:
+    """Have the system show this as the command line of this process."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    begin, end = int(fields[45]), int(fields[46])  # arg_start and arg_end
+    line = "\0".join(args).encode()[: end - begin - 1]
+    ctypes.memset(begin, 0, end - begin)
+    ctypes.memmove(begin, line, len(line))
