@@ -78,9 +78,9 @@ def test_each_rank_can_be_read_back():
 )
 def test_long_outputs_do_not_take_long(count, line):
     ranks = {r: [text for i in range(count) for text in line(r, i)] for r in range(2)}
-    begun = time.monotonic()
+    begun = time.process_time()
     shown = fold_lines(ranks)
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
     for rank in range(2):
         assert [text for who, text in shown if rank in who] == ranks[rank]
 
