@@ -96,6 +96,7 @@ def accumulate_with_scaling(model, micro_batches, scaler, optimizer, max_norm):
     own.update()
     scaler.load_state_dict(own.state_dict())
 """,
+    "ch08.checkpoint": "def checkpoint(function, *inputs):\n    return memory.checkpoint(function, *inputs)\n",
     "ch08.choose_k": """\
 def choose_k(num_layers, layer_bytes, input_bytes, free_bytes):
     room, fitting = torch.tensor(free_bytes), []

@@ -1,0 +1,34 @@
+# expect: DTL-VALUE-ONE-RESULT
+# says: one result only
+
+import torch
+
+
+class Recompute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, function, anchor, *inputs):
+        ctx.function = function
+        ctx.random_state = torch.get_rng_state()
+        ctx.inputs = [None if isinstance(x, torch.Tensor) else x for x in inputs]
+        ctx.places = [i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
+        ctx.save_for_backward(*(inputs[i] for i in ctx.places))
+        return function(*inputs)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        inputs = list(ctx.inputs)
+        for i, x in zip(ctx.places, ctx.saved_tensors, strict=True):
+            inputs[i] = x.detach().requires_grad_(x.requires_grad)
+        now = torch.get_rng_state()
+        torch.set_rng_state(ctx.random_state)
+        with torch.enable_grad():
+            results = ctx.function(*inputs)
+        torch.set_rng_state(now)
+        results = results if isinstance(results, tuple) else (results,)
+        torch.autograd.backward(results[0], gradients[0])
+        return None, None, *[x.grad if isinstance(x, torch.Tensor) else None for x in inputs]
+
+
+def checkpoint(function, *inputs):
+    anchor = torch.empty(0, requires_grad=True)
+    return Recompute.apply(function, anchor, *inputs)

@@ -1,0 +1,31 @@
+# expect: DTL-VALUE-REDRAWN
+# says: other random numbers than the first
+
+import torch
+
+
+class Recompute(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, function, anchor, *inputs):
+        ctx.function = function
+        ctx.inputs = [None if isinstance(x, torch.Tensor) else x for x in inputs]
+        ctx.places = [i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
+        ctx.save_for_backward(*(inputs[i] for i in ctx.places))
+        return function(*inputs)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        inputs = list(ctx.inputs)
+        for i, x in zip(ctx.places, ctx.saved_tensors, strict=True):
+            inputs[i] = x.detach().requires_grad_(x.requires_grad)
+        with torch.enable_grad():
+            results = ctx.function(*inputs)
+        results = results if isinstance(results, tuple) else (results,)
+        needed = [(r, g) for r, g in zip(results, gradients, strict=True) if r.requires_grad]
+        torch.autograd.backward(*zip(*needed, strict=True))
+        return None, None, *[x.grad if isinstance(x, torch.Tensor) else None for x in inputs]
+
+
+def checkpoint(function, *inputs):
+    anchor = torch.empty(0, requires_grad=True)
+    return Recompute.apply(function, anchor, *inputs)
