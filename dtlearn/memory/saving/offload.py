@@ -54,7 +54,8 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
         return self
 
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor | HostCopy:
-        return self.host.copy_to_host(tensor) if self._is_offloaded(tensor) else tensor
+        # Detached: a node that keeps its own result, with its graph, would keep itself alive.
+        return self.host.copy_to_host(tensor) if self._is_offloaded(tensor) else tensor.detach()
 
     def _unpack(self, packed: torch.Tensor | HostCopy) -> torch.Tensor:
         return packed if isinstance(packed, torch.Tensor) else self.host.copy_to_device(packed)

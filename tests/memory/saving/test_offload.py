@@ -1,5 +1,8 @@
 """Offload: the same gradients to the last bit, the device's bytes fall, the host's are counted."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -126,6 +129,20 @@ def test_the_hosts_copies_go_with_the_graph():
     assert unused.host.now == 0
 
 
+@pytest.mark.parametrize("elements", [4, 4096])
+def test_a_graph_that_is_not_used_goes_at_once(elements):
+    weight = nn.Parameter(torch.ones(elements))
+    gc.disable()  # a cycle would wait for the collector
+    try:
+        with OffloadActivations(nn.Module()):
+            result = weight.exp()  # this node saves its own result
+        gone = weakref.ref(result)
+        del result
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
 def test_only_what_is_in_the_block_is_offloaded():
     model, (inputs, targets) = gpt(), tokens()
     x = model.embedding(inputs)
@@ -173,7 +190,8 @@ def test_within_a_checkpoint_its_inputs_go_to_the_host():
     assert 0 < offload.host.to_host < saved_bytes(reference, batch) / 5
 
 
-def test_a_second_derivative():
+@pytest.mark.parametrize("min_bytes", [0, 1 << 30])
+def test_a_second_derivative(min_bytes):
     model = MLP((4, 8, 1)).double()
     x = torch.randn(3, 4, dtype=torch.float64, requires_grad=True)
 
@@ -182,7 +200,7 @@ def test_a_second_derivative():
         return gradient.square().sum()
 
     (wanted,) = torch.autograd.grad(penalty(), x)
-    with OffloadActivations(model, min_bytes=0):
+    with OffloadActivations(model, min_bytes=min_bytes):
         result = penalty()
     assert torch.equal(torch.autograd.grad(result, x)[0], wanted)
 
