@@ -13,12 +13,16 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
 from matplotlib.figure import Figure
+from torch.nn.parallel import DistributedDataParallel
 
 from dtlearn.data_parallel.measure import Workload, fastest, record_on_rank
 from dtlearn.data_parallel.samples.sampler import EvaluationSampler, shard_indices
+from dtlearn.memory import record_on_ranks
 from dtlearn.mixed_precision import BF16, FP16
 from dtlearn.mixed_precision.measure.gradients import gpt_gradients, log2_histogram
+from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
 from dtlearn.models.train_digits import train
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksDisagree
@@ -31,6 +35,7 @@ from dtlearn.viz import (
     rendezvous,
     sample_grid,
     save_svg,
+    step_memory,
     step_timeline,
     timeline,
 )
@@ -111,6 +116,20 @@ def gradients() -> Figure:
     return gradient_histograms(layers, FP16, ranges=(BF16, FP16), title=title, label=label)
 
 
+def memory_of_a_step() -> Figure:
+    ((x, y),) = load_corpus().batches(1, 16, 64)
+    (record, _) = record_on_ranks(
+        2,
+        lambda: GPT(GPTConfig(hidden_size=128)),
+        lambda parameters: torch.optim.AdamW(parameters, lr=1e-3),
+        lambda rank: (x[rank::2].contiguous(), y[rank::2].contiguous()),
+        next_token_loss,
+        wrap=DistributedDataParallel,
+    )
+    label = "rank 0 of 2: GPT with 0.8 million parameters, 8 x 64 tokens, AdamW, fp32, DDP"
+    return step_memory(record, title="Activations rise through forward, and the peak is early in backward", label=label)
+
+
 # Name -> what draws it, and what it shows in words.
 IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
     "ch01_ranks/training_steps": (
@@ -147,6 +166,12 @@ IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
         gradients,
         "Gradients of a GPT over powers of two, layer by layer: without a loss scale many of them become 0 in fp16, "
         "above all those of queries and keys; with the loss times 65,536 nearly none.",
+    ),
+    "ch08_memory/step_memory": (
+        memory_of_a_step,
+        "Recorded bytes of a training step of a GPT, stacked by category: parameters, optimizer state and buckets of "
+        "DDP all the time; activations rise through forward and fall through backward, while gradients grow. The peak "
+        "is early in backward, with the operation and the line that made the largest storage there.",
     ),
 }
 

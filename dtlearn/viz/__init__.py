@@ -7,6 +7,7 @@ from dtlearn.viz.cost_curves import Curve, cost_bars, cost_curves, fit_words
 from dtlearn.viz.data_parallel.ddp_picture import ddp_picture
 from dtlearn.viz.data_parallel.sample_grid import sample_grid, sample_words
 from dtlearn.viz.data_parallel.scaling import scaling
+from dtlearn.viz.memory.fit_bars import fit_bars
 from dtlearn.viz.memory.held_after_steps import held_after_steps
 from dtlearn.viz.memory.memory_front import memory_front
 from dtlearn.viz.memory.module_map import module_map
@@ -45,6 +46,7 @@ __all__ = [
     "cost_curves",
     "ddp_picture",
     "exchange",
+    "fit_bars",
     "fit_words",
     "gradient_histograms",
     "held_after_steps",

@@ -16,7 +16,12 @@ from dtlearn.runtime import device, run_ranks
 
 
 def record_step(
-    model: nn.Module, optimizer: torch.optim.Optimizer, batch: Batch, loss_fn: LossFn, *, set_to_none: bool = True
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
+    loss_fn: LossFn,
+    *,
+    set_to_none: bool = True,
 ) -> MemoryRecord:
     """Train on a batch twice, and record the second step, which is like all that follow.
 

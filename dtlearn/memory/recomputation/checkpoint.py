@@ -19,7 +19,12 @@ from dtlearn.memory.recomputation.surroundings import current_surroundings
 _TENSOR = object()  # stands for a tensor among the arguments
 
 
-def checkpoint(function: Callable[..., Any], *args: Any, preserve_rng_state: bool = True, **kwargs: Any) -> Any:
+def checkpoint(
+    function: Callable[..., Any],
+    *args: Any,
+    preserve_rng_state: bool = True,
+    **kwargs: Any,
+) -> Any:
     """`function(*args, **kwargs)`, whose activations are not kept but computed again in backward.
 
     Random numbers and autocast are in the second pass what they were in the first, on the CPU and on the devices of the
@@ -51,7 +56,8 @@ def checkpoint(function: Callable[..., Any], *args: Any, preserve_rng_state: boo
     arguments, spec = tree_flatten((args, kwargs))
     call = _Call(function, arguments, spec)
     tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
-    # Autograd records a function only if one of its inputs requires a gradient; parameters are not among them.
+    # Autograd records a function only if one of its inputs requires a gradient, and parameters are
+    # not among them.
     anchor = torch.empty(0, requires_grad=True)
     results = _Recompute.apply(call, preserve_rng_state, anchor, *tensors)
     return call.restored(results)

@@ -66,5 +66,5 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
             and tensor.layout is torch.strided
             and tensor.device == self._device
             and tensor.nbytes >= max(self._min_bytes, 1)
-            and tensor.untyped_storage().data_ptr() not in self._stay  # a transposed weight is the weight
+            and tensor.untyped_storage().data_ptr() not in self._stay  # also of a transposed weight
         )

@@ -39,9 +39,10 @@ def forward_checkpoint(model: GPT, tokens: torch.Tensor, k: int = 1) -> torch.Te
 
 def forward_selective(model: GPT, tokens: torch.Tensor) -> torch.Tensor:
     """Each block again, but for its matrix products and its attention: (B, T) -> (B, T, V)."""
+    keep = keep_only(LINEAR_LAYERS | FUSED_ATTENTION)
     x = model.embedding(tokens)  # (B, T, C)
     for block in model.blocks:
-        x = selective_checkpoint(block, x, keep=keep_only(LINEAR_LAYERS | FUSED_ATTENTION))  # (B, T, C)
+        x = selective_checkpoint(block, x, keep=keep)  # (B, T, C)
     logits: torch.Tensor = model.head(x)  # (B, T, V)
     return logits
 

@@ -24,10 +24,10 @@ LOOKS: Mapping[str, Look] = {
     "parameters": Look("#0072B2", ""),
     "buffers": Look("#999933", "|||"),
     "optimizer state": Look("#009E73", "\\\\\\"),
+    "communication": Look("#CC79A7", "xxx"),
     "gradients": Look("#D55E00", "///"),
     "inputs": Look("#8c8c8c", "---"),
     "activations": Look("#F0C24B", ""),
-    "communication": Look("#CC79A7", "xxx"),
     "temporaries": Look("#56B4E9", "..."),
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -12,7 +12,8 @@ from dtlearn.viz.memory.categories import MB
 from dtlearn.viz.style import INK, MUTED, headline, legend_below, new_figure, style
 
 OTHERWISE = "#D55E00"
-_LETTER, _LINE = 0.0095, 0.055  # width of a letter and height of a line, as shares of the axes
+# Width of a letter, height of a line and half the width of a point, as shares of the axes.
+_LETTER, _LINE, _POINT = 0.0095, 0.055, 0.011
 
 
 def on_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
@@ -85,17 +86,28 @@ def memory_front(
     return fig
 
 
+def _free_place(x: float, y: float, width: float, taken: Sequence[tuple[float, float, float]]) -> tuple[float, float]:
+    """Left end and height of a name: right of its point if there is room near it, else left of it, else farther off."""
+    right, left = x + 1.4 * _POINT, x - 1.4 * _POINT - width
+    near, far = (sorted((0.02 + 0.01 * step for step in range(-n, n)), key=abs) for n in (9, 90))
+    for start, offsets in ((right, near), (left, near), (right, far)):
+        beside = [at for first, end, at in taken if start < end and first < start + width]
+        for offset in offsets if start > 0 else ():
+            if all(abs(y + offset - at) >= _LINE for at in beside):
+                return start, y + offset
+    return right, y
+
+
 def _names(ax: Axes, points: Mapping[str, tuple[float, float]], front: list[str]) -> None:
-    """Each name to the right of its point, lower where another name stands already."""
+    """Each name to the right of its point, as near as other names and points allow."""
     (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
-    taken: list[tuple[float, float, float]] = []  # left end, right end and height of each name, as shares of the axes
+    places = {name: ((x - left) / (right - left), (n / MB - low) / (high - low)) for name, (x, n) in points.items()}
+    # Left end, right end and height of what is there, as shares of the axes: points, then names.
+    taken = [(x - _POINT, x + _POINT, y) for x, y in places.values()]
     plate = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
-    for name, (x, nbytes) in sorted(points.items(), key=lambda item: -item[1][1]):
-        start, height = (x - left) / (right - left) + 0.015, (nbytes / MB - low) / (high - low) + 0.025
-        end = start + _LETTER * len(name)
-        while any(start < other_end and first < end and abs(height - y) < _LINE for first, other_end, y in taken):
-            height -= 0.01
-        taken.append((start, end, height))
+    for name, (x, y) in sorted(places.items(), key=lambda item: -item[1][1]):
+        start, height = _free_place(x, y, _LETTER * len(name), taken)
+        taken.append((start, start + _LETTER * len(name), height))
         color = INK if name in front else MUTED
-        at: dict[str, Any] = {"textcoords": "axes fraction", "va": "center", "size": 9}
-        ax.annotate(name, (x, nbytes / MB), (start, height), color=color, bbox=plate, **at)
+        options: dict[str, Any] = {"textcoords": "axes fraction", "va": "center", "size": 9, "zorder": 2}
+        ax.annotate(name, (points[name][0], points[name][1] / MB), (start, height), color=color, bbox=plate, **options)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dtlearn.memory.ledger.record import MemoryRecord
 
 _SIZE = (9.0, 4.4)  # of the whole map, in inches: rectangles are divided on the scale on which they are seen
-_NAMED = 0.012  # the least share of the map that has room for a name
+_LETTER, _LINE = 0.068, 0.17  # width of a letter and height of a line, in inches
 _PART = re.compile(r"[^.]+(?:\.\d+)*")  # of a dotted name
 NOBODY = "no module"
 
@@ -129,14 +129,22 @@ def module_map(
                 ax.add_patch(box)
             ax.add_patch(Rectangle(frame[:2], frame.width, frame.height, fc="none", ec=INK, lw=1.6))
             nbytes = sum(parts.values())
-            if nbytes >= _NAMED * total:
-                words = f"{name}\n{nbytes / MB:.2f} MB, {100 * nbytes / total:.0f} %"
-                plate = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
-                middle = (frame.x + frame.width / 2, frame.y + frame.height / 2)
-                ax.text(*middle, words, ha="center", va="center", size=8, bbox=plate)
+            words = _fitting((f"{name}\n{nbytes / MB:.2f} MB, {100 * nbytes / total:.0f} %", name), frame)
+            plate = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
+            middle = (frame.x + frame.width / 2, frame.y + frame.height / 2)
+            ax.text(*middle, words, ha="center", va="center", size=8, bbox=plate if words else None)
         ax.set(xlim=(0, _SIZE[0]), ylim=(0, _SIZE[1]))
         ax.set_axis_off()
         said = f"{total / 1e6:.1f} MB (10⁶ bytes) in {record.peak.phase or 'no phase'}; an area is its bytes"
         headline(ax, title, "; ".join(filter(None, (label, said))))
         legend_below(fig, [patch(c) for c in in_order({c for parts in held.values() for c in parts})], columns=4)
     return fig
+
+
+def _fitting(texts: Sequence[str], frame: Tile) -> str:
+    """The first of these texts that the frame has room for; "" if there is none."""
+    for text in texts:
+        lines = text.split("\n")
+        if _LETTER * max(map(len, lines)) <= frame.width and _LINE * (len(lines) + 0.5) <= frame.height:
+            return text
+    return ""

@@ -14,7 +14,7 @@ Peaks = Mapping[str, Mapping[int, float]]
 
 
 def peak_over_k(formula: Peaks, measured: Peaks, title: str = "The peak over k", label: str = "") -> Figure:
-    """Draw the bytes at the peak over k; the k with the lowest one is named in the legend.
+    """Draw the bytes at the peak over k; where it is lowest has rings, and stands in the legend.
 
     Args:
         formula: {model: {k: bytes}}.
@@ -36,10 +36,11 @@ def peak_over_k(formula: Peaks, measured: Peaks, title: str = "The peak over k",
         fig = new_figure(height=4.0)
         ax = fig.add_subplot()
         for (name, by_k), (color, dashes, marker) in zip(formula.items(), LINE_LOOKS, strict=False):
-            best = min(sorted(by_k), key=lambda k, by_k=by_k: by_k[k])  # type: ignore[misc]
+            best = [k for k in sorted(by_k) if by_k[k] == min(by_k.values())]
+            words = f"k = {best[0]}" if len(best) == 1 else f"k = {best[0]} to {best[-1]}"
             xs, ys = zip(*((k, n / MB) for k, n in sorted(by_k.items())), strict=True)
-            ax.plot(xs, ys, color=color, ls=dashes, lw=1.6, label=f"{name}: lowest at k = {best}")
-            ax.plot(best, by_k[best] / MB, "o", ms=15, mfc="none", mec=INK, mew=1.2, zorder=3)
+            ax.plot(xs, ys, color=color, ls=dashes, lw=1.6, label=f"{name}: lowest at {words}")
+            ax.plot(best, [by_k[k] / MB for k in best], "o", ms=15, mfc="none", mec=INK, mew=1.2, ls="none", zorder=3)
             if seen := sorted(measured.get(name, {}).items()):
                 xs, ys = zip(*((k, n / MB) for k, n in seen), strict=True)
                 ax.plot(xs, ys, marker, color=color, mec="white", ms=7, ls="none", label=f"{name}, measured", zorder=4)

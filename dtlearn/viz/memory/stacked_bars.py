@@ -14,6 +14,7 @@ from dtlearn.viz.style import ALARM, INK, headline, legend_below, new_figure, st
 
 _UNITS = {"MB": 1e6, "GB": 1e9, "TB": 1e12}
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
+_VISIBLE = 0.0005  # of the longest bar: what is less has no place in the legend
 _PLATE = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
 Bars = Mapping[str, Mapping[str, float]]
 
@@ -52,9 +53,10 @@ def stacked_bars(
             f"bars are needed, with bytes of 0 or more, in {', '.join(_UNITS)}, notes for them only, and at most "
             f"{len(_DASHES)} GPUs; got {list(bars)}, {unit!r}, {list(notes)}, {list(capacity)}"
         )
-    size, seen = _UNITS[unit], in_order({c for parts in bars.values() for c, n in parts.items() if n})
     sums = {name: sum(parts.values()) for name, parts in bars.items()}
-    longest = max([*sums.values(), *capacity.values()]) / size or 1
+    size, longest = _UNITS[unit], max([*sums.values(), *capacity.values()]) / _UNITS[unit] or 1
+    known = in_order({c for parts in bars.values() for c in parts})
+    seen = [c for c in known if max(parts.get(c, 0) for parts in bars.values()) > _VISIBLE * longest * size]
     with style():
         fig = new_figure(height=1.6 + 0.42 * len(bars))
         ax = fig.add_subplot()

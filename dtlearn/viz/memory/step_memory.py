@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
@@ -73,7 +73,7 @@ def step_memories(
             ax.plot(peak.at, peak.bytes / MB, "v", color=ALARM, ms=7, mec="white", zorder=4)
             share = "" if record is next(iter(records.values())) else f", {100 * peak.bytes / first:.0f} %"
             above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "size": 9}
-            ax.annotate(name, (0, 1), (0, 3), weight="bold", **above).set_in_layout(False)
+            ax.annotate(name, (0, 1), (0, 3), weight="bold", **above)
             ax.annotate(f"{peak.bytes / MB:.1f} MB{share}", (1, 1), (0, -2), ha="right", va="top", **above)
             ax.set_ylim(0, 1.25 * highest)
             ax.set_xticks([])
@@ -118,15 +118,23 @@ def _stack(ax: Axes, record: MemoryRecord) -> list[str]:
     lines = record.timeline()
     seen = in_order(category for category, line in lines.items() if max(line, default=0))
     below = [0.0] * len(record.live())
-    ticks = range(len(below))
     for category in seen:
         above = [b + value / MB for b, value in zip(below, lines[category], strict=True)]
-        look = LOOKS[category]
-        ax.fill_between(ticks, below, above, step="post", fc=look.color, ec="white", hatch=look.hatch, lw=0)
+        look, kept = LOOKS[category], _changes(below, above)
+        low, high = ([line[tick] for tick in kept] for line in (below, above))
+        ax.fill_between(kept, low, high, step="post", fc=look.color, ec="white", hatch=look.hatch, lw=0)
         below = above
-    ax.step(ticks, below, where="post", color=INK, lw=0.8)
+    kept = _changes(below)
+    ax.step(kept, [below[tick] for tick in kept], where="post", color=INK, lw=0.8)
     ax.set_xlim(0, len(below) - 1)
     return seen
+
+
+def _changes(*lines: Sequence[float]) -> list[int]:
+    """The ticks at which one of the lines changes, the first and the last: a stair needs no other points."""
+    columns = list(zip(*lines, strict=True))
+    last = len(columns) - 1
+    return [tick for tick in range(last + 1) if tick in (0, last) or columns[tick] != columns[tick - 1]]
 
 
 def _phases(ax: Axes, record: MemoryRecord, names: bool) -> None:

@@ -23,7 +23,10 @@ def test_points_of_the_front_are_full_and_all_are_named():
     assert ax.get_xlabel() == "extra forward passes" and "MB" in ax.get_ylabel()
 
 
-def test_names_of_close_points_do_not_lie_on_each_other():
+def test_names_of_close_points_do_not_lie_on_each_other_or_on_points():
+    ax = memory_front({"a very long name of a variant": (0.9, 20e6), "b": (0.95, 20.2e6), "c": (0.5, 1e6)}).axes[0]
+    (name,) = [text for text in ax.texts if text.get_text().startswith("a very")]
+    assert abs(name.xyann[1] - 20.2 / ax.get_ylim()[1]) > 0.05
     ax = memory_front({f"variant number {n}": (0.0, 20e6 + n) for n in range(5)}).axes[0]
     heights = sorted(text.xyann[1] for text in ax.texts if text.get_text().startswith("variant"))
     assert all(b - a > 0.05 for a, b in itertools.pairwise(heights))

@@ -51,6 +51,12 @@ def test_every_module_has_a_frame_and_its_bytes_in_words():
     assert len(ax.patches) == 4 + 3, "a tile per category and a frame per module"
 
 
+def test_small_modules_have_a_shorter_name_or_none():
+    # A million to one: the small module is a line at the edge.
+    ax = module_map(record(activation=10**12)).axes[0]
+    assert [text.get_text() for text in ax.texts if text.get_text().startswith("blocks.1")] == []
+
+
 def test_a_record_without_bytes_has_no_map():
     with pytest.raises(ValueError, match="alive at the peak"):
         module_map(MemoryRecord((), (), 0))

@@ -2,7 +2,7 @@ import pytest
 
 from dtlearn.viz.memory.peak_over_k import peak_over_k
 
-FORMULA = {"GPT": {4: 9e6, 1: 5e6, 2: 6e6}, "chain": {1: 5e6, 2: 4e6, 4: 5e6}}
+FORMULA = {"GPT": {4: 9e6, 1: 5e6, 2: 6e6}, "chain": {1: 5e6, 2: 4e6, 3: 4e6, 4: 5e6}}
 
 
 def test_lines_by_formula_points_from_runs_and_the_lowest_in_the_legend():
@@ -10,7 +10,7 @@ def test_lines_by_formula_points_from_runs_and_the_lowest_in_the_legend():
     lines = {line.get_label(): line for line in fig.axes[0].lines}
     gpt = lines["GPT: lowest at k = 1"]
     assert list(gpt.get_xdata()) == [1, 2, 4] and list(gpt.get_ydata()) == [5, 6, 9]
-    assert "chain: lowest at k = 2" in lines
+    assert "chain: lowest at k = 2 to 3" in lines
     points = lines["GPT, measured"]
     assert list(points.get_ydata()) == [6.1] and points.get_linestyle() == "None"
     assert fig.axes[0].get_ylim()[0] == 0 and "MB" in fig.axes[0].get_ylabel()

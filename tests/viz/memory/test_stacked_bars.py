@@ -21,6 +21,11 @@ def test_bars_are_stacked_from_parameters_up_and_end_with_their_sum():
     ]
 
 
+def test_what_is_too_small_to_see_is_not_in_the_legend():
+    fig = stacked_bars({"a": {"parameters": 1e9, "temporaries": 4.0}})
+    assert [text.get_text() for text in fig.legends[0].get_texts()] == ["parameters"]
+
+
 def test_other_units_and_no_capacity():
     ax = stacked_bars({"a": {"inputs": 0.25e6}}, unit="MB").axes[0]
     assert ax.get_xlabel() == "MB (10⁶ bytes)" and "0.25 MB" in [text.get_text() for text in ax.texts]
