@@ -33,10 +33,13 @@ SAYS: dict[str, tuple[str, str]] = {
         "a parameter that the groups have twice is counted twice: it is one tensor",
     ),
     "tied dropped": ("DTL-VALUE-TIED-DROPPED", "a tied parameter is left out: it counts, once"),
-    "frozen weights dropped": ("DTL-VALUE-FROZEN", "frozen parameters are left out: their weights are in memory too"),
-    "frozen gradients": ("DTL-VALUE-FROZEN", "frozen parameters are counted: they have no gradient"),
+    "frozen weights dropped": (
+        "DTL-VALUE-FROZEN-COUNTED",
+        "frozen parameters are left out: their weights are in memory too",
+    ),
+    "frozen gradients": ("DTL-VALUE-FROZEN-COUNTED", "frozen parameters are counted: they have no gradient"),
     "frozen state": (
-        "DTL-VALUE-FROZEN",
+        "DTL-VALUE-FROZEN-COUNTED",
         "frozen parameters are counted: without a gradient the optimizer keeps nothing of them, also if they are in a "
         "group",
     ),
@@ -77,7 +80,7 @@ SAYS: dict[str, tuple[str, str]] = {
     "16-bit weights only": ("DTL-VALUE-FLOAT32-PARAMETERS", "each parameter is counted as one of 16 bits"),
     "float32 dropped": ("DTL-VALUE-FLOAT32-PARAMETERS", "float32 parameters are left out"),
     "4 bytes": ("DTL-VALUE-FLOAT32-PARAMETERS", "each parameter is counted as one of float32"),
-    "first group": ("DTL-VALUE-ONE-GROUP", "only the first group is counted"),
+    "first group": ("DTL-VALUE-FIRST-GROUP", "only the first group is counted"),
     "float16 dropped": ("DTL-VALUE-HALF", "of 16-bit parameters, float16 ones are not taken for such"),
     "elements": ("DTL-VALUE-ELEMENTS", "this is a number of elements, not of bytes"),
     "all": ("DTL-VALUE-TOTAL", "this is the sum of all three categories"),

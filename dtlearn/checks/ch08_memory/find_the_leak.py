@@ -29,10 +29,10 @@ _SAYS = {
     "not smoothed": ("DTL-VALUE-SMOOTHED", "smoothed has the validation losses themselves, not their moving average"),
     "begins": ("DTL-VALUE-SMOOTHED", "the moving average begins at the first validation loss; it begins at 0"),
     "training": ("DTL-VALUE-SMOOTHED", "smoothed has the moving average of the training losses"),
-    "last row": ("DTL-VALUE-SAMPLES", "samples has the last row of each batch's output; the first one is asked"),
-    "last step": ("DTL-VALUE-SAMPLES", "samples has the output of the last step in every row"),
-    "mean row": ("DTL-VALUE-SAMPLES", "samples has the mean of each batch's outputs; its first row is asked"),
-    "after": ("DTL-VALUE-SAMPLES", "samples has the outputs of the model after the step, not those of the step"),
+    "last row": ("DTL-VALUE-SAMPLE-ROWS", "samples has the last row of each batch's output; the first one is asked"),
+    "last step": ("DTL-VALUE-SAMPLE-ROWS", "samples has the output of the last step in every row"),
+    "mean row": ("DTL-VALUE-SAMPLE-ROWS", "samples has the mean of each batch's outputs; its first row is asked"),
+    "after": ("DTL-VALUE-SAMPLE-ROWS", "samples has the outputs of the model after the step, not those of the step"),
 }
 
 
@@ -71,16 +71,18 @@ def on_rank(answer: Any, weights: Any, batches: Any, validation: Any, lr: Any, f
 
     class Mark(torch.autograd.Function):
         @staticmethod
-        def forward(ctx, x, number):
+        def forward(ctx: Any, x: Any, number: int) -> Any:
             ctx.token = Token()
             tokens.append((number, weakref.ref(ctx.token)))
             return x.view_as(x)
 
         @staticmethod
-        def backward(ctx, gradient):
+        def backward(ctx: Any, gradient: Any) -> Any:
             return gradient, None
 
-    tokens, seen, lines = [], [], {"training": [], "validation": []}
+    tokens: list[Any] = []
+    seen: list[Any] = []
+    lines: dict[str, list[str]] = {"training": [], "validation": []}
     linear = torch.nn.Linear
     layers = [
         linear(weights[0].shape[1], len(weights[0])),
@@ -92,16 +94,16 @@ def on_rank(answer: Any, weights: Any, batches: Any, validation: Any, lr: Any, f
         parameter.data.copy_(weight)
     places = {x.data_ptr(): step for step, (x, _) in enumerate(batches)}
 
-    def look():
+    def look() -> None:
         gc.collect()
-        stays = Counter()
+        stays: Counter[tuple[str, str]] = Counter()
         record = ledger.record()
         for one in record.at(record.clock):
             stays[one.category, one.line] += one.bytes
         alive = [number for number, token in tokens if token() is not None]
         seen.append({"stays": stays, "graphs": {"training": sum(n >= 0 for n in alive), "validation": alive.count(-1)}})
 
-    def before(module, args):
+    def before(module: Any, args: Any) -> None:
         """Which line calls the model, as the ledger names it; and what is there before this step."""
         frame, step = sys._getframe(1), places.get(args[0].data_ptr(), -1)
         while frame.f_back and frame.f_code.co_filename != sys.modules["exercise"].__file__:
@@ -149,7 +151,7 @@ def _play(case: Case, given: Given, wrong: str = "") -> list[dict[str, Any]]:
 
     def validation(rank: int) -> float:
         x, y = given[rank]["validation"]
-        return (_forward(models[rank], x) - y).square().mean().item()
+        return float((_forward(models[rank], x) - y).square().mean())
 
     for step in range(case.params["steps"]):
         gradients, losses, before = [], [], [validation(rank) for rank in range(len(given))]

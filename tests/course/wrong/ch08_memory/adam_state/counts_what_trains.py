@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-FROZEN
+# expect: DTL-VALUE-FROZEN-COUNTED
 # says: their weights are in memory too
 
 from typing import Any

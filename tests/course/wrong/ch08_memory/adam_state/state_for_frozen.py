@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-FROZEN
+# expect: DTL-VALUE-FROZEN-COUNTED
 # says: gradients: frozen parameters are counted
 # says: they have no gradient
 

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-SAMPLES
+# expect: DTL-VALUE-SAMPLE-ROWS
 # says: the output of the last step in every row
 
 from typing import Any
