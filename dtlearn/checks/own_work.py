@@ -60,7 +60,7 @@ def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Lines, and the full names that stand there: what is imported, and what is reached through an import."""
     nodes = list(ast.walk(tree))
     own = {n.name for n in nodes if isinstance(n, ast.FunctionDef)} | {n.arg for n in nodes if isinstance(n, ast.arg)}
-    builtin = {"__import__", "eval", "exec", "getattr", "vars"} - own
+    builtin = {"__import__", "eval", "exec", "getattr", "open", "vars"} - own
     known = {"__builtins__": "builtins"} | {name: f"builtins.{name}" for name in builtin}
     for node in nodes:
         if isinstance(node, ast.Import):

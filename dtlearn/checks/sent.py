@@ -18,11 +18,20 @@ _STORES = dict.fromkeys(
     ),
     _WHY,
 )
+# Other ways from one process to another.
+_MODULES = ("ctypes", "io", "mmap", "multiprocessing", "pathlib", "shelve", "shutil", "signal", "socket", "sqlite3")
+_MODULES += ("subprocess", "tempfile", "torch.multiprocessing")
+_OF_OS = ("open", "mkdir", "makedirs", "mkfifo", "pipe", "link", "symlink", "rename", "replace", "kill", "system")
+_FILES = ("builtins.open", "numpy.memmap", "numpy.load", "numpy.save", "torch.from_file", "torch.load", "torch.save")
+_OTHER_WAYS = dict.fromkeys(
+    (*_MODULES, *_FILES, *(f"{module}.{name}" for module in ("os", "posix") for name in _OF_OS)),
+    "ranks learn of each other through torch.distributed only, where it is counted",
+)
 
 
 def no_stores(source: str) -> Finding | None:
-    """A rule on an answer's text: it exchanges nothing through a store, which no record shows."""
-    return find_forbidden(source, _STORES)
+    """A rule on an answer's text: it exchanges nothing through a store, a file or a socket, which no record shows."""
+    return find_forbidden(source, _STORES | _OTHER_WAYS)
 
 
 def no_silent_rank(least_calls: Limit | None = None, least_bytes: Limit | None = None) -> Rule:

@@ -69,6 +69,7 @@ MEANINGS = {
     "DTL-VALUE-OVERFLOW": "a number that should be infinity, or the other way round",
     "DTL-VALUE-OWN-NORM": "a norm that is not the same on all ranks",
     "DTL-VALUE-OWN-OVERFLOW": "a decision by a rank's own gradients",
+    "DTL-VALUE-RANK-IGNORED": "a rank that is not asked",
     "DTL-VALUE-RATIO": "norm / max_norm where max_norm / norm is meant",
     "DTL-VALUE-REPLACED": "tensors replaced where they should be written into",
     "DTL-VALUE-RETURNED": "right gradients, and another norm than theirs",

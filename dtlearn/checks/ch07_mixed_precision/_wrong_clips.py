@@ -12,7 +12,7 @@ class Norms:
     """Of one step, unscaled: of each rank's shards, and of what is replicated.
 
     Attributes:
-        first: the scale of the first step.
+        first, first_limit: the scale of the first step, and its limit.
         absolute, largest: other norms of the model: the sum of the absolute values, and the largest of them.
     """
 
@@ -23,6 +23,7 @@ class Norms:
     first: float
     absolute: float
     largest: float
+    first_limit: float
 
     @property
     def all(self) -> float:
@@ -153,6 +154,9 @@ def wrong_ways(n: int) -> list[tuple[str, str, Way]]:
         "the gradients are divided by the scale of the first step in all steps: S is an argument, and it changes",
         lambda x, r: (m := x.all * x.scale / x.first, x.clip(m) / x.first, x.clip(m) / x.first),
     )
+    text = "max_norm of the first step is the limit in all steps: it is an argument, and it changes"
+    by_first: Way = lambda x, r: (x.all, f := min(1.0, x.first_limit / (x.all or 1.0)) / x.scale, f)  # noqa: E731
+    add("DTL-VALUE-ARGUMENT-IGNORED", text, by_first)
     add(
         "DTL-VALUE-STRETCHED",
         "gradients shorter than max_norm are made longer: multiply by max_norm / norm only if that is below 1",

@@ -15,9 +15,10 @@ UPDATES, ROWS, ELEMENTS = 5, 5, 10  # ELEMENTS: of the y of a micro-batch
 SCALE, GROWTH = 1024.0, 2  # the first scale, and after how many good steps in a row it doubles
 LR, MOMENTUM = 0.1, 0.5
 LARGEST = 65504.0  # of float16
-# Overflows: (update, rank, micro-batch, target), -1 for the last. The second target's gradient is too large only when
+# Overflows: (update, rank, micro-batch, target), -1 for the last. The first one comes after one good step: the count of
+# these begins anew. The second target's gradient is too large only when
 # it is scaled, and its loss is finite.
-OVERFLOWS = ((2, -1, 0, 3e38), (3, 0, -1, 1e4))
+OVERFLOWS = ((1, -1, 0, 3e38), (4, 0, -1, 1e4))
 SHAPES = {"0.weight": (8, 5), "0.bias": (8,), "2.weight": (2, 8), "2.bias": (2,)}
 Model = dict[str, torch.Tensor]
 
@@ -54,6 +55,7 @@ class Way:
         again: the gradients are divided by the scale once more.
         zeros: a step with gradients of zero where it should be skipped.
         stuck: every update is skipped.
+        counts_on: an overflow does not end the count of good steps.
         steps: "one" for all micro-batches, or one for "each" of them.
     """
 
@@ -66,6 +68,7 @@ class Way:
     again: bool = False
     zeros: bool = False
     stuck: bool = False
+    counts_on: bool = False
     steps: str = "one"
 
 
@@ -106,9 +109,9 @@ def play(given: Given, way: Way, old: float) -> list[list[dict[str, Any]]]:
                 step = {name: g * (0.0 if skips else 1.0) for name, g in step.items()}
                 moving[rank] = {name: MOMENTUM * v + step[name] for name, v in moving[rank].items()}
                 models[rank] = {name: w - LR * moving[rank][name] for name, w in models[rank].items()}
-            good_steps = 0 if skips else good_steps + 1
+            good_steps = good_steps + 1 if not skips else good_steps * way.counts_on
             scale, good_steps = (
-                (scale / 2, 0) if skips else (scale * 2, 0) if good_steps == GROWTH else (scale, good_steps)
+                (scale / 2, good_steps) if skips else (scale * 2, 0) if good_steps == GROWTH else (scale, good_steps)
             )
         for rank, model in enumerate(models):
             result = {"parameters": {name: w.float() for name, w in model.items()}, "scale": scale}
@@ -164,6 +167,10 @@ def wrong_ways(n: int, k: int, old: float) -> list[tuple[str, str, Way]]:
         "after an overflow the optimizer steps with zeros, and its momentum still moves the parameters: do not call it"
     )
     add("DTL-VALUE-NOT-SKIPPED", text, Way(zeros=True))
+    text = (
+        "after an overflow the scaler counts good steps on: scaler.update() begins anew, and update(new_scale) does not"
+    )
+    add("DTL-VALUE-COUNT-KEPT", text, Way(counts_on=True))
     if math.isinf(old):
         text = "every step is skipped, because infinities of the step before are still in (0 * inf is NaN): zero_grad()"
         add("DTL-VALUE-OLD", text, Way(stuck=True))

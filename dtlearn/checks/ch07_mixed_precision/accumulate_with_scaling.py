@@ -77,11 +77,12 @@ def on_rank(answer: Any, weights: Any, updates: Any, max_norm: float, numbers: A
         model(updates[0][0][0]).sum().backward()
     optimizer = torch.optim.SGD(model.parameters(), lr=numbers["lr"], momentum=numbers["momentum"])
     scaler = torch.amp.GradScaler("cpu", init_scale=numbers["scale"], growth_interval=numbers["growth"])
-    forward, backward, inner, times = [], [], [], []
+    forward, backward, inner, times, kept = [], [], [], [], []
     model.register_forward_pre_hook(lambda *_: forward.append(model.require_backward_grad_sync))
     model.register_forward_pre_hook(lambda *_: times.append(time.monotonic_ns()))
     module.register_forward_pre_hook(lambda *_: inner.append(True))
     module[2].bias.register_hook(lambda _: backward.append(model.require_backward_grad_sync))
+    module[2].bias.register_hook(lambda _: kept.append(len(forward) - len(backward)))
 
     def overflow(_: Any, args: Any, out: Any) -> None:
         out.register_hook(lambda g: torch.where(g.abs() > numbers["largest"], g * torch.inf, g))
@@ -94,10 +95,10 @@ def on_rank(answer: Any, weights: Any, updates: Any, max_norm: float, numbers: A
         begun = time.monotonic_ns()
         answer(model, [tuple(pair) for pair in micro_batches], scaler, optimizer, max_norm)
         values = {name: value.clone() for name, value in module.state_dict().items()}
-        passes = {"forward": list(forward), "backward": list(backward), "inner": len(inner)}
+        passes = {"forward": list(forward), "backward": list(backward), "inner": len(inner), "kept": list(kept)}
         early = [begun, times[-1] if times else begun]  # from then to then nothing may be sent
         notes.append({"parameters": values, "scale": scaler.get_scale(), "early": early, **passes})
-        for one in (forward, backward, inner, times):
+        for one in (forward, backward, inner, times, kept):
             one.clear()
     return notes
 
@@ -139,6 +140,12 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
                 return Finding("DTL-VALUE-DROPPED", f"{text}the step has to be skipped, on all ranks", rank)
             if found := find_wrong_passes(rank, k, note["forward"], note["backward"], note["inner"]):
                 return found
+            if any(note["kept"]):
+                text = (
+                    f"rank {rank} made forward passes before the backward pass of the micro-batch before: so several "
+                )
+                text += "are kept at once, in the memory that they were cut up to save"
+                return Finding("DTL-RULE-PASSES", text, rank)
         named.append(
             {t: {name: note[name] for name in ("parameters", "scale")} for t, note in zip(titles, notes, strict=True)}
         )
@@ -196,7 +203,15 @@ def sent_once(case: Case, given: Given, record: Record) -> Finding | None:
 
 def _is_readable(notes: Any) -> bool:
     """Whether this is what `on_rank` returns: a learner's process could send anything."""
-    keys = {"parameters": dict, "scale": float, "early": list, "forward": list, "backward": list, "inner": int}
+    keys = {
+        "parameters": dict,
+        "scale": float,
+        "early": list,
+        "forward": list,
+        "backward": list,
+        "inner": int,
+        "kept": list,
+    }
     return (
         isinstance(notes, list)
         and len(notes) == UPDATES

@@ -1,6 +1,6 @@
 """ch07.agree_on_overflow: several steps in a run, in which nobody, one rank or several have a value that is not finite.
 
-A rank that asks nobody cannot know what the others have: it would have to guess all steps.
+A rank that asks nobody cannot know what the others have: it would have to guess all steps, whose order is random.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _LARGEST = torch.finfo(torch.float32).max
 
 @dataclass(frozen=True)
 class _Step:
-    """Who has `value`, in which gradient of the list; `empty`: these ranks have no gradient at all."""
+    """Who has `value`, in which gradient; `empty`: these ranks have no gradient at all."""
 
     who: Callable[[int, int], bool] = lambda rank, n: False
     value: float = _INF
-    place: int = 0
+    place: int = 0  # 3 and more: of the further ones that `shapes` makes
     empty: Callable[[int, int], bool] = lambda rank, n: False
     fill: float = 1.0  # magnitude of all other values
-    peak: bool = False  # one of them is the largest number of float32
+    peak: bool = False  # two of them are the largest number of float32 and the smallest
 
 
 def _first(rank: int, n: int) -> bool:
@@ -61,6 +61,7 @@ _CASES: dict[str, dict[str, list[Any]]] = {
             _Step(),
             _Step(_last),
             _Step(_first, -_INF, 1),
+            _Step(_first, _INF, 2),
             _Step(),
             _Step(_middle, _NAN, 2),
             _Step(_first_two, _INF, 1),
@@ -84,17 +85,25 @@ _CASES: dict[str, dict[str, list[Any]]] = {
         ]
     },
     "ranks without gradients, and empty ones": {
-        "shapes": [(0, 3), (), (0,)],  # of further gradients
+        "shapes": [(0, 3), (), (0,), (2, 1, 2, 2)],  # of further gradients
         "steps": [
             _Step(_first, _INF, 2, empty=_last),
             _Step(_first, _NAN, 1, empty=_last),
             _Step(empty=_all),
             _Step(_last, -_INF, 1, empty=_first),
             _Step(_last, _NAN, empty=_first),
+            _Step(_last, _INF, 4),
+            _Step(_first, _NAN, 6),
             _Step(),
         ],
     },
 }
+
+
+def _steps(case: Case) -> list[_Step]:
+    """The first one, and the others in another order in every grading."""
+    first, *rest = case.params["steps"]
+    return [first, *(rest[k] for k in torch.randperm(len(rest), generator=case.generator(1)).tolist())]
 
 
 def inputs(case: Case) -> Given:
@@ -102,16 +111,18 @@ def inputs(case: Case) -> Given:
     given: Given = []
     for rank in range(n):
         steps: list[list[torch.Tensor | None]] = []
-        for step in case.params["steps"]:
+        for step in _steps(case):
             tensors = [torch.rand(shape, generator=g) * 0.3 + 0.7 for shape in ((2 + rank, 3), (4,), (rank + 3,))]
-            tensors = [t * step.fill for t in tensors]
+            tensors = [t * step.fill * sign for t, sign in zip(tensors, (1, -1, 1), strict=True)]
             if step.peak:
-                tensors[1][2] = _LARGEST
+                tensors[0][0, 1], tensors[1][2] = _LARGEST, -_LARGEST
+            shapes = case.params.get("shapes", [])
+            others = [torch.ones(shape) for shape in shapes]
             if step.who(rank, n):
-                values = tensors[step.place].view(-1)
+                values = [*tensors, *others][step.place].view(-1)
                 values[int(torch.randint(len(values), (), generator=g))] = step.value
-            others = [torch.ones(shape) for shape in case.params.get("shapes", [])]
-            gradients: list[torch.Tensor | None] = [*others, tensors[0], None, *tensors[1:], *others]
+            more = [torch.ones(shape) for shape in shapes]
+            gradients: list[torch.Tensor | None] = [*others, tensors[0], None, *tensors[1:], *more]
             if rank % 2:  # not all lists are of one length
                 gradients.append(torch.ones(3))
             if step.empty(rank, n) and not step.who(rank, n):
@@ -143,7 +154,7 @@ def _decisions(
 
 def _title(case: Case, given: Given, k: int) -> str:
     """What is special in a step, in words."""
-    step: _Step = case.params["steps"][k]
+    step = _steps(case)[k]
     n = case.world_size
     ranks = [str(rank) for rank in range(n) if step.who(rank, n)]
     text = "all gradients finite"
@@ -191,6 +202,11 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             "-inf is not noticed: a gradient overflows in both directions",
             lambda tensors, nan=sees_nan: not any(bool(((t == _INF) | (nan & t.isnan())).any()) for t in tensors),
         )
+    add(
+        "DTL-VALUE-MISSED-INF",
+        "infinity is not noticed in a tensor without dimensions, whose shape is (): it has one element",
+        lambda tensors: all(bool(t.isfinite().all()) for t in tensors if t.dim()),
+    )
     sums = (
         lambda tensors: all(math.isfinite(float(t.sum())) for t in tensors),
         lambda tensors: bool(torch.tensor([float(t.sum()) for t in tensors]).sum().isfinite()),
@@ -247,6 +263,9 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     for source in range(n):
         text = f"rank {source} alone decides for all: an overflow on another rank is not noticed"
         add("DTL-VALUE-ONE-DECIDES", text, agree=lambda own, r=source: [own[r]] * n)
+    for source in range(n if n > 2 else 0):
+        text = f"an overflow on rank {source} is not noticed, and on other ranks it is: all ranks have to be asked"
+        add("DTL-VALUE-RANK-IGNORED", text, agree=lambda own, r=source: [any(own[:r] + own[r + 1 :])] * n)
     so_far: list[bool] = []
     text = "after the first overflow every step is skipped: what is noted in one step must not decide the next"
     add("DTL-VALUE-ALWAYS", text, agree=lambda own: so_far.append(any(own)) or [any(so_far)] * n)  # type: ignore[func-returns-value]

@@ -25,17 +25,27 @@ _SCALES = (64.0, 16.0, 256.0)  # of the steps, in turn; powers of two: dividing 
 _KEYS = {"norm", "shards", "replicated", "moved"}
 _RTOL = 1e-4  # torch's clipping adds 1e-6 to the norm
 # Of each step: `limit`, max_norm as a multiple of the norm; `empty`: this rank has no shards, if there are others;
-# `overflow`: (rank, value, in what), rank -1 for the last one; `alone`: nothing is replicated; `zero`: so are all
-# gradients.
+# `overflow`: (rank, value, in what), rank -1 for the last one; `alone`: nothing is replicated; `times`: how long all
+# gradients are, 1 where it is left out.
 _CASES: dict[str, dict[str, list[dict[str, Any]]]] = {
-    "long and short gradients": {"steps": [{"limit": 0.5}, {"limit": 3.0}, {"limit": 0.25}]},
+    "long and short gradients": {
+        "steps": [
+            {"limit": 0.5},
+            {"limit": 3.0},
+            {"limit": 0.25},
+            {"limit": 0.5, "times": 1e5},
+            {"limit": 2.0, "times": 1e4},
+            {"limit": 0.3, "times": 0.02},
+        ]
+    },
     "parts that are missing": {
         "steps": [
             {"limit": 0.3, "empty": -1},
             {"limit": 0.5, "alone": True},
             {"limit": 0.6},
             {"limit": 0.4, "empty": 0},
-            {"limit": 0.7, "zero": True},
+            {"limit": 0.7, "times": 0.0},
+            {"limit": 0.5, "alone": True, "empty": -1},
         ]
     },
     "overflows": {
@@ -57,7 +67,7 @@ def inputs(case: Case) -> Given:
     given: Given = [{"steps": []} for _ in range(n)]
     for k, step in enumerate(case.params["steps"]):
         scale = _SCALES[k % len(_SCALES)]
-        size = 0.0 if step.get("zero") else scale
+        size = scale * step.get("times", 1.0)
         shared = [torch.randn(shape, generator=g) * size for shape in ((5,), (2, 2), (3,))]
         who, value, where = step.get("overflow", (None, 0.0, ""))
         if where == "replicated":
@@ -114,7 +124,8 @@ def _play(case: Case, given: Given, way: Way) -> list[dict[str, Any]]:
         lengths = [_length(own) / scale for own in lists]
         sizes = [g.abs() / scale for own in lists for g in own if g is not None]
         absolute, largest = sum(float(g.sum()) for g in sizes), max(float(g.max()) for g in sizes)
-        norms = Norms(lengths[:-1], lengths[-1], limit, scale, first, absolute, largest)
+        first_limit = given[0]["steps"][0]["max_norm"]
+        norms = Norms(lengths[:-1], lengths[-1], limit, scale, first, absolute, largest, first_limit)
         for rank, step in enumerate(steps):
             norm, *factors = way(norms, rank)
             left: list[Any] = [None, None]
@@ -132,7 +143,7 @@ def _title(case: Case, k: int) -> str:
     if where:
         rank = "every rank" if who is None else f"rank {who % case.world_size}"
         return f"step {k}, with {value} on {rank}"
-    if step.get("zero"):
+    if step.get("times") == 0:
         return f"step {k}, in which all gradients are zero"
     return f"step {k}, max_norm {step['limit']:g} times the norm"
 
@@ -163,12 +174,19 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     found = compare(_VALUES, case, given, right, named)
     if found and found.code == "DTL-VALUE":
         return _left_out(titles, given, named) or found
+    for title in titles if not found else ():
+        if len(norms := {one[title]["norm"] for one in named}) > 1:
+            text = f"in {title}, the norms of the ranks differ in their last digits ({min(norms)!r} and {max(norms)!r})"
+            text += (
+                ": so will the copies of what is replicated. Ranks that add up by themselves do it in the same order"
+            )
+            return Finding("DTL-VALUE-OWN-NORM", text, 0)
     return found
 
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised: what is special in it."""
-    zero = any(step.get("zero") for step in case.params["steps"])
+    zero = any(step.get("times") == 0 for step in case.params["steps"])
     return "a rank may have no shards, and the norm may be 0, as here" if zero else ""
 
 
