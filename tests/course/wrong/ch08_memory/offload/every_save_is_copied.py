@@ -1,0 +1,22 @@
+# expect: DTL-RULE-COPIED-AGAIN
+# says: again while they still lived
+
+import torch
+
+
+def offload(host, parameters, min_bytes):
+    stay = {p.untyped_storage() for p in parameters}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage in stay or storage.nbytes() < min_bytes:
+            return tensor
+        return host.put(storage), tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride()
+
+    def unpack(packed):
+        if isinstance(packed, torch.Tensor):
+            return packed
+        copy, dtype, *layout = packed
+        return torch.empty(0, dtype=dtype).set_(host.get(copy), *layout)
+
+    return pack, unpack

@@ -1,0 +1,26 @@
+# expect: DTL-VALUE-STALE-COPY
+# says: the copies of others stand in
+
+import torch
+
+
+def offload(host, parameters, min_bytes):
+    stay = {p.untyped_storage() for p in parameters}
+    copies = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage in stay or storage.nbytes() < min_bytes:
+            return tensor
+        key = storage.nbytes(), tensor.dtype
+        if key not in copies:
+            copies[key] = host.put(storage)
+        return copies[key], tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride()
+
+    def unpack(packed):
+        if isinstance(packed, torch.Tensor):
+            return packed
+        copy, dtype, *layout = packed
+        return torch.empty(0, dtype=dtype).set_(host.get(copy), *layout)
+
+    return pack, unpack
