@@ -15,7 +15,7 @@
 # you do not have.
 #
 # No GPU is needed: bytes are counted, and they are the same on a laptop. MB are $10^6$ bytes here and GB $10^9$;
-# section 12 says where this matters.
+# section 13 says where this matters.
 
 # %%
 # %load_ext dtlearn
@@ -208,7 +208,8 @@ rank_table(
 #
 # The gradient of the weight is a product of the layer's input and the gradient of its output. So the layer must keep
 # its **input**; but that is the batch, which is there anyway and is counted as such. The mean squared error behind it
-# keeps its own input, the output of the layer: 4 x 2 numbers, 32 bytes. The ledger agrees:
+# keeps its own input, the output of the layer: 4 x 2 numbers, 32 bytes. The ledger agrees. It prints the most that there
+# was of each category; the temporaries, which the table leaves out, are the loss, its gradient and that of the output.
 
 # %%
 layer = torch.nn.Sequential(torch.nn.Linear(3, 2))
@@ -279,7 +280,7 @@ rank_table(rows, caption=f"{config.num_parameters:,} parameters in fp32")
 #
 # With 16-bit weights the optimizer holds more: fp32 masters, too (chapter 7). Not every parameter counts in the same
 # way: a **frozen** one (`requires_grad=False`) has neither gradient nor state, and a **tied** one, such as an embedding
-# that is also the output layer, is one tensor with two names.
+# that is also the output layer, is one tensor with two names and counts once.
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -317,7 +318,7 @@ rank_table(
 # If one operation's result is the next one's input, and both keep it, it is still one storage and counts once.
 #
 # By hand, for the feed-forward part of a transformer block in 16 bits: $s$ tokens in each of $b$ sequences, $h$ numbers
-# for each token, and $4h$ between the two layers. A number takes 2 bytes, a mask of dropout 1 byte.
+# for each token, and $4h$ between the two layers. A number takes 2 bytes; a mask of dropout takes 1 byte per number.
 #
 # | kept | numbers | bytes |
 # |---|---|---|
@@ -396,8 +397,8 @@ rank_table(
 )
 
 # %% [markdown]
-# Only FlashAttention changes the order of magnitude: it removes the term with $s^2$. Tied embeddings change no
-# activation: they are one parameter less.
+# Only FlashAttention changes how the bytes grow with the sequence: it removes the term with $s^2$. Tied embeddings change
+# no activation: they are one parameter fewer.
 
 # %% [markdown]
 # ## 5. The peak, and who owns it
@@ -437,14 +438,16 @@ show(
 # | figure | what it counts |
 # |---|---|
 # | the ledger | bytes of the storages |
-# | `torch.cuda.memory_allocated()` | blocks in use: the same, but each rounded up to a multiple of 512 bytes |
+# | `torch.cuda.memory_allocated()` | blocks in use: each storage rounded up to a multiple of 512 bytes (a large one sometimes by up to 1 MiB), and what operations take for themselves |
 # | `torch.cuda.memory_reserved()` | all segments, with the blocks in them that are free |
-# | `nvidia-smi` | reserved, and what is no tensor: the CUDA context, libraries, NCCL's buffers |
+# | `nvidia-smi` | reserved, and what is not a tensor: the CUDA context, libraries, NCCL's buffers |
 #
-# If reserved is much larger than allocated, the free blocks lie between used ones, and none is large enough: the memory
-# is **fragmented**. That comes from sizes that change from step to step. `PYTORCH_ALLOC_CONF=expandable_segments:True`
-# lets segments grow, and helps (its older name, `PYTORCH_CUDA_ALLOC_CONF`, still works).
-# In the message of section 1, 2.70 GiB were reserved and not in use.
+# After a peak, reserved is larger than allocated: free blocks wait for the next step. That is how it should be. But if
+# an allocation fails although the free blocks together are larger than it, they lie between used ones and each is too
+# small: the memory is **fragmented**. That comes from sizes that change from step to step.
+# `PYTORCH_ALLOC_CONF=expandable_segments:True` lets segments grow, and helps (its older name, `PYTORCH_CUDA_ALLOC_CONF`,
+# still works). In the message of section 1, 2.70 GiB were reserved and not in use, and 512 MiB were asked for: that
+# memory was fragmented as well as full.
 #
 # ## 6. A leak
 #
@@ -758,8 +761,10 @@ show(
 # ### Selective recomputation
 #
 # Not all activations are worth the same. A matrix product takes many operations for each byte of its result, a norm or
-# GELU a few. So keep the results that are expensive to compute, and compute the cheap ones again. Here are the
-# operations of one block of the GPT, those first that cost most to compute again for each byte that they make:
+# GELU hardly any. So keep the results that are expensive to compute, and compute the cheap ones again. Here are the
+# operations of one block of the GPT, those first that cost most to compute again for each byte that they make. (A
+# multiplication with its addition counts as two. What is not a matrix product counts as one for each number of its
+# result: its time is that of reading and writing.)
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -785,10 +790,11 @@ dtlearn.show_source(selective.keep_only, docstring=False, summary="keep_only")
 dtlearn.show_source(variants.forward_selective, docstring=False)
 
 # %% [markdown]
-# How much it saves, and what it costs, stands in section 11. PyTorch's counterpart is
+# Section 11 shows how much it saves and what it costs. PyTorch's counterpart is
 # `torch.utils.checkpoint.create_selective_checkpoint_contexts`. Korthikanti et al. recompute the core of the attention
-# only, with its $5as/h$: that saves 70 % of the activations of GPT-3, and the time of a layer grew by 7 % in place of
-# 39 % with full recomputation (their table 4). With FlashAttention that part is gone already.
+# only, with its $5as/h$: that saves 70 % of the activations of GPT-3. On one layer of their model with 22 billion
+# parameters, forward and backward took 7 % longer, in place of 39 % with full recomputation (their table 4). With
+# FlashAttention that part is gone already.
 #
 # ## 8. Accumulation
 #
@@ -923,7 +929,9 @@ print(f"at most on the host: {offloaded.host.peak / 1e6:.2f} MB")
 # compared here.)
 #
 # The price is time: each byte crosses the link between host and GPU twice. A PCIe 4.0 link with 16 lanes moves at most
-# 32 GB/s in each direction. It pays off if the copies run beside the computation and take less time than it does.
+# 32 GB/s in each direction. Offload pays off if the copies run beside the computation and take less time than it does.
+# To run beside it they need **pinned** memory on the host, which the operating system does not move to disk: the GPU
+# copies from and to it by itself.
 #
 # ## 10. The optimizer in backward
 #
@@ -974,9 +982,10 @@ rank_table(
 )
 
 # %% [markdown]
-# What is lost is everything that needs all gradients at once: clipping by their global norm, loss scaling (chapter 7),
-# accumulation, and the average of DDP, which would come after the update. The package's `OptimizerInBackward` refuses
-# them with a reason.
+# What is lost is everything that has to happen between backward and the update: clipping by the global norm of all
+# gradients, loss scaling (chapter 7), accumulation, and the average of DDP. The package's `OptimizerInBackward` refuses
+# most of it with a reason. It cannot see PyTorch's DDP, which would average each gradient after the update: the
+# replicas would drift apart, without an error.
 #
 # ## 11. All of them
 #
@@ -1029,10 +1038,10 @@ show(
 # All six make the same update, up to rounding. With recomputation the peak is at the end of backward, where nearly all
 # gradients are there: so "checkpoint, optimizer in backward" gains more than either alone, as the next picture shows.
 #
-# What does it cost? In the second picture one unit is a forward pass of the whole model. Offload costs no computation;
-# its price is traffic between host and device, so its points stand apart. Two more things are not in it. Only matrix
-# products are counted, so what selective recomputation runs again, norms and GELU, is 0 here. And micro-batches make
-# matrix products smaller, which use a GPU less well.
+# What does it cost? In the next picture one unit is a forward pass of the whole model. Offload costs no computation;
+# its price is traffic between host and device, so its points stand apart. Two more costs are not in the picture. Only
+# matrix products are counted, so what selective recomputation runs again, norms and GELU, is 0 here. And micro-batches
+# make matrix products smaller, and small ones use a GPU less well.
 
 # %% jupyter={"source_hidden": true}
 apart = {name: "bytes to the host and back" for name in steps if "offload" in name}
@@ -1155,7 +1164,8 @@ gpt3.reveal(state / 1e12, weights=weights / 1e9)
 
 # %% [markdown]
 # **GB and GiB.** 1 GB is $10^9$ bytes, 1 GiB is $2^{30}$, which is 7.4 % more. ZeRO's paper counts in GB; PyTorch's
-# messages count in GiB; and the "80 GB" on a GPU's label are neither exactly:
+# messages count in GiB; and the "GB" on a GPU's label are sometimes nearly GiB, sometimes nearly GB, and sometimes less
+# than either:
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -1249,8 +1259,9 @@ rank_table(rows, caption="Sequences that fit on one GPU; -: not even one")
 
 # %% [markdown]
 # The 8 billion parameters of Llama 3 8B come to 128 GB before the first activation: no GPU of 80 GB holds them, with any
-# batch. From 70 billion on, nothing of this chapter helps on one GPU. (Left out are the CUDA context, NCCL's buffers
-# and fragmentation, a few GB. Gradients are counted as there all the time, as they are with accumulation or DDP. In the
+# batch. From 70 billion on, nothing in this chapter helps on one GPU. (Left out are the CUDA context, NCCL's buffers
+# and fragmentation, a few GB: so the single sequence of GPT-2 1.5B on an RTX 4090, with 0.05 GB to spare, would fail in
+# practice. Gradients are counted as if they were there all the time, as they are with accumulation or DDP. In the
 # widget, recomputation of attention scores changes nothing for Llama: FlashAttention does not keep them.)
 #
 # ## 14. Where the libraries do it
@@ -1259,7 +1270,7 @@ rank_table(rows, caption="Sequences that fit on one GPU; -: not even one")
 # |---|---|---|
 # | `MemoryLedger` | `torch.distributed._tools.mem_tracker.MemTracker`; on a GPU the memory snapshot | DeepSpeed's `see_memory_usage` |
 # | `checkpoint` | `torch.utils.checkpoint.checkpoint(..., use_reentrant=False)` | Megatron-LM `--recompute-granularity full`; Hugging Face `gradient_checkpointing_enable()` |
-# | `checkpoint_every` | `torch.utils.checkpoint.checkpoint_sequential` | Megatron-LM `--recompute-method uniform --recompute-num-layers k` |
+# | `checkpoint_every` | `torch.utils.checkpoint.checkpoint_sequential`, which is told the number of segments and does not recompute the last one | Megatron-LM `--recompute-method uniform --recompute-num-layers k` |
 # | `selective_checkpoint` | `create_selective_checkpoint_contexts` | Megatron-LM `--recompute-granularity selective`; torchtitan's selective mode |
 # | `plan_recomputation` | `torch.compile` with an activation memory budget | |
 # | `OffloadActivations` | `torch.autograd.graph.save_on_cpu` | torchtune's `OffloadActivations` |
@@ -1325,7 +1336,7 @@ for dropout in (0.1, 0.0):
         )
 
 # %% [markdown]
-# The loss is right to the last bit, and the gradients belong to another loss: the second pass drew other masks. Nothing
+# The loss is right to the last bit, and the gradients are not its gradients: the second pass drew other masks. Nothing
 # raises an error, and training goes on. How to find such a bug: compare the *gradients* of one
 # step with those of a plain step that starts from the same seed; then set dropout to 0. If they agree then, what differs
 # is random.
@@ -1335,8 +1346,8 @@ for dropout in (0.1, 0.0):
 #
 # ### A collective inside of a checkpoint
 #
-# The second pass repeats everything, so collectives in the segment are sent twice. That is right as long as **all** ranks
-# do so. Here only rank 0 has a checkpoint:
+# The second pass repeats everything, so collectives in the segment are called twice. That is right as long as **all**
+# ranks do so. Here only rank 0 has a checkpoint:
 
 
 # %%
@@ -1363,7 +1374,7 @@ dist.all_reduce(x.grad)
 # **"The model is what fills the GPU."** The parameters are 3.3 of 31.8 MB in section 2. Of Llama 3 8B on one GPU they are
 # 16 of 185 GB (section 13); gradients, state and activations are the rest.
 #
-# **"`empty_cache` frees memory."** It returns blocks that no tensor uses to the driver, for other processes. PyTorch
+# **"`empty_cache` frees memory."** It returns segments in which no tensor lies to the driver, for other processes. PyTorch
 # would have used them again itself, and before it raises an out-of-memory error it returns them anyway
 # ([documentation](https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management)). What tensors occupy stays.
 #
@@ -1446,7 +1457,7 @@ for set_to_none in (True, False):
 # | gradient accumulation, micro-batch | 梯度累积、微批次 | gradients of parts of a batch, added up |
 # | offload | 卸载 | tensors wait on the host |
 # | host, device | 主机、设备 | CPU and its memory; GPU and its memory |
-# | pinned memory | 锁页内存 | host memory that a GPU copies from without the CPU |
+# | pinned memory | 锁页内存 | host memory that is never moved to disk, so that a GPU can copy from and to it by itself |
 # | bucket | 桶 | gradients that are sent together |
 # | grouped-query attention, GQA | 分组查询注意力 | several query heads share a key and a value head |
 # | GB, GiB | 吉字节（10^9）、吉比字节（2^30） | decimal and binary units |
