@@ -15,14 +15,15 @@ import torch
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare, difference
 from dtlearn.runtime.record.record import Record
 
-_ROWS, _FEATURES, _LR, _SCALE = 4, 3, 0.1, 1024.0
+_ROWS, _FEATURES = 4, 3
 _HUGE = 1e4  # a target whose scaled gradient is too large for float16
 # `overflows`: {step: the ranks that have one}, -1 for the last; `limit`: max_norm as a multiple of the first norm;
+# `lr` is 0.1 and `scale` 1024 where they are left out;
 # `kinds`: {step: what overflows}, where it is not all parameters, to infinity. The model is still as it was then.
 _CASES: dict[str, dict[str, Any]] = {
     "an overflow on one rank": {"steps": 4, "overflows": {1: [-1]}, "gamma": 1.0, "limit": 1e6},
-    "long gradients": {"steps": 2, "overflows": {}, "gamma": 1.0, "limit": 0.5},
-    "the learning rate": {"steps": 4, "overflows": {1: range(4)}, "gamma": 0.5, "limit": 1e6},
+    "long gradients": {"steps": 2, "overflows": {}, "gamma": 1.0, "limit": 0.5, "lr": 0.2, "scale": 256.0},
+    "the learning rate": {"steps": 4, "overflows": {1: range(4)}, "gamma": 0.5, "limit": 1e6, "lr": 0.07},
     "other overflows": {
         "steps": 4,
         "overflows": {0: [-1], 1: [0], 2: [-1]},
@@ -30,7 +31,7 @@ _CASES: dict[str, dict[str, Any]] = {
         "gamma": 1.0,
         "limit": 1e6,
     },
-    "all together": {"steps": 6, "overflows": {1: [0], 3: [-1]}, "gamma": 0.7, "limit": 0.5},
+    "all together": {"steps": 6, "overflows": {1: [0], 3: [-1]}, "gamma": 0.7, "limit": 0.5, "scale": 512.0},
 }
 _SAYS = {
     "scaled": (
@@ -57,6 +58,8 @@ _SAYS = {
         "DTL-VALUE-FACTOR",
         "the gradients are added up over the ranks, and not divided by their number: asked for is the mean",
     ),
+    "lr": ("DTL-VALUE-ARGUMENT-IGNORED", "the learning rate is 0.1 at first, whatever lr is"),
+    "loss scale": ("DTL-VALUE-ARGUMENT-IGNORED", "the scale is 1024 at first, whatever the argument is"),
     "local": ("DTL-VALUE-NO-SYNC", "every rank steps with the gradient of its own batch: the mean is missing"),
 }
 
@@ -69,10 +72,11 @@ class _Run:
     schedule: str = ""
     scale: str = ""
     mean: str = ""
+    fixed: str = ""
 
     @property
     def wrong(self) -> list[str]:
-        return [name for name in (self.clip, self.schedule, self.scale, self.mean) if name]
+        return [name for name in (self.clip, self.schedule, self.scale, self.mean, self.fixed) if name]
 
 
 def inputs(case: Case) -> Given:
@@ -93,7 +97,8 @@ def inputs(case: Case) -> Given:
     norm = _length([torch.stack(column).mean(0) for column in zip(*first, strict=True)])
     for i in given:
         max_norm = case.params["limit"] * norm
-        i["numbers"] = {"lr": _LR, "gamma": case.params["gamma"], "max_norm": max_norm, "scale": _SCALE}
+        lr, scale = case.params.get("lr", 0.1), case.params.get("scale", 1024.0)
+        i["numbers"] = {"lr": lr, "gamma": case.params["gamma"], "max_norm": max_norm, "scale": scale}
     return given
 
 
@@ -136,7 +141,9 @@ def _clipped(gradient: list[torch.Tensor], limit: float) -> list[torch.Tensor]:
 
 def _play(case: Case, given: Given, run: _Run) -> list[dict[str, Any]]:
     models = [[i["weight"].double(), i["bias"].double()] for i in given]
-    limit, rate, scale, scales = given[0]["numbers"]["max_norm"], _LR, _SCALE, []
+    numbers, scales = given[0]["numbers"], list[float]()
+    limit, rate, scale = numbers["max_norm"], 0.1 if run.fixed == "lr" else numbers["lr"], numbers["scale"]
+    scale = first = 1024.0 if run.fixed == "loss scale" else scale
     for step in range(case.params["steps"]):
         batches = [i["batches"][step] for i in given]
         skips = step in case.params["overflows"]
@@ -158,7 +165,7 @@ def _play(case: Case, given: Given, run: _Run) -> list[dict[str, Any]]:
             rate *= case.params["gamma"]
         scale *= 2.0 if run.scale == "grows" and not skips else 1.0
         scales.append(scale)
-    scales = [_SCALE, *scales[:-1]] if run.scale == "late" else scales
+    scales = [first, *scales[:-1]] if run.scale == "late" else scales
     return [{"scales": scales, "parameters": [p.float() for p in model]} for model in models]
 
 
@@ -171,6 +178,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     runs += [_Run(clip=clip) for clip in ("never", "each")]
     runs += [_Run(schedule=moves) for moves in ("fixed", "inverted")]
     runs += [_Run(scale=scale) for scale in ("kept", "grows", "late")]
+    runs += [_Run(fixed=name) for name in ("lr", "loss scale")]
     runs += [_Run(clip="own"), _Run(mean="local"), _Run(mean="sum")] if case.world_size > 1 else []
     found = []
     for run in sorted(runs, key=lambda run: len(run.wrong)):
@@ -191,13 +199,13 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
             return Finding("DTL-VALUE-SHAPE", f"{text}skipped ones too", rank)
     bad = [r for r, one in enumerate(got) for p in one["parameters"] if not bool(torch.as_tensor(p).isfinite().all())]
     if bad and case.params["overflows"]:
-        return _not_skipped(case, got, bad[0])
+        return _not_skipped(case, given, got, bad[0])
     start = [given[0]["weight"], given[0]["bias"]]
     if not case.params["overflows"] and all(not difference(start, one["parameters"], 0, 0) for one in got):
         return Finding("DTL-VALUE-STALE", "the parameters are on every rank what they were: nothing was trained", 0)
     right = expected(case, given)
     found = compare(_VALUES, case, given, right, got)
-    missed = [step for step in case.params["overflows"] if not any(_halved(one["scales"], step) for one in got)]
+    missed = [step for step in case.params["overflows"] if not any(_halved(given, one["scales"], step) for one in got)]
     until = right[0]["scales"][: missed[0]] if missed else []
     seen = missed and all(list(one["scales"])[: missed[0]] == until for one in got)  # as halved as it should be before
     if found and found.code == "DTL-VALUE" and seen and not bad:
@@ -207,9 +215,9 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     return found
 
 
-def _not_skipped(case: Case, got: list[Any], rank: int) -> Finding:
+def _not_skipped(case: Case, given: Given, got: list[Any], rank: int) -> Finding:
     """Which step this rank took that it should have skipped."""
-    took = [[step for step in case.params["overflows"] if not _halved(one["scales"], step)] for one in got]
+    took = [[step for step in case.params["overflows"] if not _halved(given, one["scales"], step)] for one in got]
     step = next(iter(took[rank]), 0)
     owners = [who % case.world_size for who in case.params["overflows"][step]] if took[rank] else []
     kind = case.params.get("kinds", {}).get(step, "")
@@ -239,10 +247,10 @@ def _not_skipped(case: Case, got: list[Any], rank: int) -> Finding:
     return Finding("DTL-VALUE-NOT-SKIPPED", f"{text}: such a step has to be skipped", rank)
 
 
-def _halved(scales: Any, step: int) -> bool:
+def _halved(given: Given, scales: Any, step: int) -> bool:
     """Whether this list of scales says that the step was skipped."""
     try:
-        return bool(scales[step] < ([_SCALE, *scales][step]))
+        return bool(scales[step] < ([given[0]["numbers"]["scale"], *scales][step]))
     except (TypeError, IndexError):
         return False
 
