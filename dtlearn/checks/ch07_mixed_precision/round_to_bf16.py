@@ -272,6 +272,7 @@ _WAYS_TO_IT = [
     "torch.get_autocast_cpu_dtype",
     "torch.get_autocast_gpu_dtype",
     "torch.utils._python_dispatch",
+    "torch.utils._mode_utils",
     "torch._C",
     "ml_dtypes",
     "_thread",
