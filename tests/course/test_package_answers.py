@@ -107,6 +107,46 @@ def choose_k(num_layers, layer_bytes, input_bytes, free_bytes):
             fitting.append((num_layers - len(every_k.segments(num_layers, k)[-1]), peak, k))
     return min(fitting)[2] if fitting else None
 """,
+    "ch08.count_a_step": """\
+def count_a_step(widths, global_batch, num_ranks, *, optimizer, activation="ReLU", bias=True, dtype=torch.float32):
+    layers = []
+    for width_in, width_out in zip(widths, widths[1:]):
+        layers += [torch.nn.Linear(width_in, width_out, bias, dtype=dtype), getattr(torch.nn, activation)()]
+    model = torch.nn.Sequential(*layers[:-1])
+    make = torch.optim.Adam if optimizer == "Adam" else torch.optim.SGD
+    trainer = make(model.parameters(), **({"momentum": 0.9} if optimizer == "momentum" else {}))
+    x, y = (torch.zeros(global_batch // num_ranks, width, dtype=dtype) for width in (widths[0], widths[-1]))
+    record = memory.record_step(model, trainer, (x, y), torch.nn.functional.mse_loss)
+    ends = {"activations": record.phases[0].stop, "gradients": record.phases[1].stop}
+    names = ("parameters", "gradients", "optimizer state", "activations")
+    return {name: record.live(name)[ends.get(name, 0)] for name in names}
+""",
+    "ch08.adam_state": """\
+def adam_state(named_parameters, groups, convention):
+    every = [p for _, p in named_parameters]
+    in_groups = {p for group in groups for p in group["params"]}
+    made = dict.fromkeys(("parameters", "gradients", "optimizer state"), 0)
+    for is_half, name in ((True, f"mixed {convention}"), (False, "fp32 Adam")):
+        own = [p for p in every if (p.element_size() == 2) == is_half]
+        state = memory.arithmetic.training_state.training_state_of(own, name)
+        stepped = memory.arithmetic.training_state.training_state_of([p for p in own if p in in_groups], name)
+        for key in made:
+            made[key] += (stepped if key == "optimizer state" else state)[key]
+    return made
+""",
+    "ch08.activation_bytes": """\
+def activation_bytes(batch, length, hidden, heads, *, kv_heads=None, dropout=True, keep_scores=True, dtype=None):
+    dtype = dtype or torch.float16
+    sizes = memory.BlockSizes(batch, length, hidden, heads, kv_heads=kv_heads or 0)
+    scale = max(1, dtype.itemsize // 4)  # the package has no float64
+    table = memory.block_activations(sizes, memory.BlockKind(dropout=dropout, element_bytes=min(4, dtype.itemsize)))
+    made = {"norms": 0, "attention": 0, "feed_forward": 0}
+    for term in table:
+        if term.formula != "4sb" and (keep_scores or "abs" not in term.formula):
+            part = term.module.partition(".")[0]
+            made["norms" if part.endswith("norm") else part] += term.bytes * (1 if term.dtype == "mask" else scale)
+    return made
+""",
 }
 NAIVE = {
     "ch02.broadcast": (
