@@ -5,7 +5,7 @@
 They differ in the gradients of the 16-bit parameters. A real model also has float32 parameters beside the
 16-bit ones, frozen and tied ones, and parameters that no optimizer trains.
 
-**Given** `named_parameters`, a list of pairs (name, parameter), where a tied parameter stands under each
+**Given** `named_parameters`, a list of pairs (name, parameter), where a tied parameter is listed under each
 of its names; `groups`, the optimizer's list of dicts, each with a list of parameters as `"params"`; and
 `convention`, 16, 18 or 20.
 

@@ -2,7 +2,7 @@
 """Count the bytes of a training step before it runs.
 
 A multilayer perceptron is trained with data parallelism: linear layers from one width to the next, an
-activation function between each two of them, and the mean squared error of the outputs. Count what **one
+activation function between every two of them, and the mean squared error of the outputs. Count what **one
 rank** holds, to the byte.
 
 **Given** `widths`, from the inputs to the outputs; `global_batch`, the samples of a step on all
@@ -26,9 +26,9 @@ An operation keeps the tensors that its gradients are computed from:
 | GELU | its input |
 | mean squared error | outputs and targets |
 
-An activation is a tensor that the forward pass makes and that something keeps. So the weights are
-none, and neither are the batch's inputs and targets, which are there before. A tensor that two operations
-keep is in memory once.
+An activation is a tensor that the forward pass makes and that something keeps. So the weights are not
+activations, and neither are the batch's inputs and targets, which were there before. A tensor that two
+operations keep is in memory once.
 
 Momentum is a tensor like the parameter, with its dtype. Adam keeps two of these, and for each parameter
 tensor (a weight or a bias) the number of steps as a float32 number. DDP's buckets are the gradients here

@@ -332,7 +332,7 @@ rank_table(
 longer = dtlearn.predict.choice(
     "A block with 16 heads, h = 1,024, whose attention keeps its scores: for each head a "
     "matrix of s x s. It is trained on sequences of 4,096 tokens in place of 2,048. "
-    "The number of sequences stays. What do the activations grow by?",
+    "The number of sequences stays. By what factor do the activations grow?",
     {"A": "2 times", "B": "between 3 and 4 times", "C": "4 times"},
     id="ch08.longer",
 )
@@ -411,7 +411,7 @@ print(peak_words(records[0]))
 show(
     module_map(
         records[0],
-        title="The blocks hold nearly all of it, and activations most of each block",
+        title="The blocks hold most of it, and activations most of each block",
         label="the step of section 2, rank 0",
     ),
     alt="A map of the bytes at the peak. Four large rectangles are the blocks, each about a "
@@ -438,7 +438,7 @@ show(
 # | figure | what it counts |
 # |---|---|
 # | the ledger | bytes of the storages |
-# | `torch.cuda.memory_allocated()` | blocks in use: each storage rounded up to a multiple of 512 bytes (a large one sometimes by up to 1 MiB), and what operations take for themselves |
+# | `torch.cuda.memory_allocated()` | blocks in use: each storage rounded up to a multiple of 512 bytes (a large one sometimes by up to 1 MiB), and workspaces of operations |
 # | `torch.cuda.memory_reserved()` | all segments, with the blocks in them that are free |
 # | `nvidia-smi` | reserved, and what is not a tensor: the CUDA context, libraries, NCCL's buffers |
 #
@@ -503,7 +503,7 @@ show(
     held_after_steps(
         held,
         title="A leak adds the same bytes every time",
-        label="validation loss of a GPT, 8 x 64 tokens, bytes made since the first epoch",
+        label="each step is a validation of a GPT with 8 x 64 tokens; bytes made since the first began",
     ),
     alt="Bytes after each of six validations. With log.append(loss) they rise by 17.6 MB each "
     "time, in a straight line. With no_grad and item() they stay at 0.",
@@ -585,7 +585,8 @@ print(
 #
 # So they have to come back when backward needs them. **Recomputation** (also: activation checkpointing, gradient
 # checkpointing) keeps only the *input* of a segment of layers. When backward comes to the segment, its forward pass runs
-# a second time, now with a graph, and its backward pass at once after that.
+# a second time, now with a graph, and its backward pass right after that. If every layer is in such a segment, the
+# recomputation is **full**.
 
 # %% jupyter={"source_hidden": true}
 show(
@@ -755,8 +756,9 @@ show(
 # layers at the peak, $Lc/k + kA$ bytes, and the best $k$ is near $\sqrt{Lc/A}$. For 16 blocks of our GPT that is 1, so a
 # checkpoint around every block is best.
 #
-# The time is the same for all $k$: one more forward pass. If the budget allows it, recompute **some** of the blocks only;
-# `plan_recomputation` finds the cheapest set for a budget.
+# The time is the same for all $k$ if every segment is recomputed, as here: one more forward pass. (The last one need not
+# be: backward begins with it.) If the budget allows it, recompute **some** of the blocks only; `plan_recomputation`
+# finds the cheapest set for a budget.
 #
 # ### Selective recomputation
 #
@@ -1023,7 +1025,7 @@ shown = (
 show(
     step_memories(
         {name: steps[name] for name in (*shown, "selective", "offload")},
-        title="Recomputation and offload move the peak to where the gradients are",
+        title="Full recomputation and offload move the peak to where the gradients are",
         label="GPT with 0.8 million parameters, 8 x 64 tokens, AdamW, fp32",
     ),
     alt="Six small pictures of a step with one scale. Plain has one hill of activations, 28.5 "
@@ -1035,7 +1037,7 @@ show(
 )
 
 # %% [markdown]
-# All six make the same update, up to rounding. With recomputation the peak is at the end of backward, where nearly all
+# All six make the same update, up to rounding. With full recomputation the peak is late in backward, where nearly all
 # gradients are there: so "checkpoint, optimizer in backward" gains more than either alone, as the next picture shows.
 #
 # What does it cost? In the next picture one unit is a forward pass of the whole model. Offload costs no computation;
@@ -1164,8 +1166,7 @@ gpt3.reveal(state / 1e12, weights=weights / 1e9)
 
 # %% [markdown]
 # **GB and GiB.** 1 GB is $10^9$ bytes, 1 GiB is $2^{30}$, which is 7.4 % more. ZeRO's paper counts in GB; PyTorch's
-# messages count in GiB; and the "GB" on a GPU's label are sometimes nearly GiB, sometimes nearly GB, and sometimes less
-# than either:
+# messages count in GiB; and the "GB" on a GPU's label are sometimes nearly GiB and sometimes nearly GB:
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -1182,7 +1183,7 @@ rank_table(
 )
 
 # %% [markdown]
-# Is our arithmetic right? It gives the figures that papers print:
+# Is our arithmetic right? It gives the two figures of GPT-3 that many texts have, and those that papers print:
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -1211,12 +1212,12 @@ def draw_fit(model, gpu, batch, length, precision):
     kinds = {"nothing": "none", "attention scores": "selective", "every block": "full"}
     sizes, card = published.MODELS[model], published.GPUS[gpu]
     found = {
-        f"{what} again": fits.what_fits(
+        f"{what} recomputed": fits.what_fits(
             sizes, card, batch, precision, kind, length=length
         )
         for what, kind in kinds.items()
     }
-    label = f"{batch} x {length:,} tokens, {precision}; rows: what is computed again in backward"
+    label = f"{batch} x {length:,} tokens, {precision}"
     return fit_bars(found, model, gpu, label)
 
 
@@ -1374,8 +1375,8 @@ dist.all_reduce(x.grad)
 # **"The model is what fills the GPU."** The parameters are 3.3 of 31.8 MB in section 2. Of Llama 3 8B on one GPU they are
 # 16 of 185 GB (section 13); gradients, state and activations are the rest.
 #
-# **"`empty_cache` frees memory."** It returns segments in which no tensor lies to the driver, for other processes. PyTorch
-# would have used them again itself, and before it raises an out-of-memory error it returns them anyway
+# **"`empty_cache` frees memory."** It gives segments that hold no tensor back to the driver, for other processes. PyTorch
+# would have used them again itself, and before it raises an out-of-memory error it gives them back anyway
 # ([documentation](https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management)). What tensors occupy stays.
 #
 # **"`zero_grad` frees it."** That depends on `set_to_none`, which is the default since torch 2.0:

@@ -19,9 +19,9 @@ size, a the number of heads. Each operation keeps what its gradients are compute
 | feed_forward | linear layer, 4h to h | its input |
 | feed_forward | dropout | a mask |
 
-After either dropout with h features, the block's input of that point is added, which keeps nothing. A
-mask has one byte per element. All other tensors have `dtype`. Weights are no activations, and the mean and
-variance of the norms are left out.
+After each of the two dropouts with h features a residual is added, which keeps nothing. A mask has one
+byte per element. All other tensors have `dtype`. Weights are not activations, and the mean and variance
+of the norms are left out.
 
 **Given** `batch`, `length`, `hidden` and `heads`; `kv_heads`, the heads of key and of value: with fewer
 than `heads`, as in grouped-query attention, several query heads share one without a copy; None means

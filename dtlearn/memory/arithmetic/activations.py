@@ -1,7 +1,7 @@
 """What autograd keeps of a forward pass for the backward pass, tensor by tensor.
 
 Two tables. `paper_block` is a block of Megatron's in 16 bits, as in Korthikanti et al., "Reducing Activation
-Recomputation in Large Transformer Models", 2205.05198, section 4: it adds up to sbh (34 + 5as/h), equation 2.
+Recomputation in Large Transformer Models", 2205.05198, section 4: it adds up to sbh (34 + 5as/h).
 `gpt_activations` is `dtlearn.models.GPT` in fp32, exactly as it is written; the memory ledger counts the same bytes.
 
 The reason for a row is always a rule of calculus. A product keeps its factors: a linear layer its input (and its

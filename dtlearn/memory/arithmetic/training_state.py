@@ -60,7 +60,7 @@ CONVENTIONS = {
         Convention("fp32 SGD", 4, 4, 0, 0, "torch.optim.SGD"),
         Convention("fp32 SGD with momentum", 4, 4, 0, 4, "torch.optim.SGD"),
         Convention(
-            "fp32 Adam", 4, 4, 0, 8, "torch.optim.Adam, AdamW; with torch.autocast too: its casts are temporary"
+            "fp32 Adam", 4, 4, 0, 8, "torch.optim.Adam, AdamW; torch.autocast adds its 16-bit weights, until backward"
         ),
         Convention("mixed 16", 2, 2, 4, 8, "ZeRO, 1910.02054, section 3.1: gradients in 16 bits"),
         Convention("mixed 18", 2, 4, 4, 8, "Megatron-LM, bf16, and Hugging Face's documentation: fp32 gradients only"),

@@ -4,7 +4,7 @@ Only the input of each segment is kept: L / k tensors. When backward comes to a 
 are there again. Few, long segments keep few inputs and need much at once; many, short ones the other way round.
 
 Where a layer keeps no more than its input, as in a chain of cheap operations, the least is at k = sqrt(L): memory grows
-with the root of the depth (Chen et al., 1604.06174, section 4.2). Where it keeps A bytes and its input is only c of
+with the root of the depth (Chen et al., 1604.06174, section 4). Where it keeps A bytes and its input is only c of
 them, it is at k = sqrt(L c / A): a block of our GPT keeps 16 times its input, so that k = 1 is best up to 32
 blocks, and k = 2 at 96.
 """

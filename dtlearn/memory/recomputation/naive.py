@@ -29,7 +29,7 @@ def naive_checkpoint(function: Callable[..., torch.Tensor], *inputs: torch.Tenso
     """The output of `function`, whose activations are computed again in backward.
 
     It forgets what the function depends on besides its inputs. The second pass draws other random numbers, so that
-    dropout drops other elements than in the first: the gradients belong to another loss, and nothing says so. And it
+    dropout drops other elements than in the first: the gradients are not those of the loss, and nothing says so. And it
     runs outside of the autocast block of the first. It takes tensors only, at least one of which has to require a
     gradient, and gives one.
 

@@ -1,6 +1,6 @@
 """Selective recomputation: results that are expensive to compute are kept, cheap ones are computed again.
 
-A matrix product takes many operations per byte of its result, a norm or an activation function a few. So keeping the
+A matrix product takes many operations per byte of its result, a norm or an activation function hardly any. So keeping the
 products and computing the rest again saves memory for little time. Korthikanti et al., 2205.05198, section 5, do the
 same by a checkpoint around the core of attention alone; FlashAttention does that inside its kernel.
 
