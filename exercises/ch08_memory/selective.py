@@ -2,7 +2,7 @@
 """Choose which results of a block to keep, and which to compute again.
 
 Selective recomputation keeps some results of a block from forward to backward; others are computed
-again in backward. Which, is a matter of bytes and FLOPs.
+again in backward. Which ones is a question of bytes and FLOPs (floating-point operations).
 
 **Given** `operations`, a list in the order of the forward pass, at most 10 of them, and `budget`, the
 bytes that results may take between forward and backward. An operation is a dictionary:

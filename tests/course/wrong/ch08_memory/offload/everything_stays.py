@@ -12,7 +12,7 @@ def offload(host, parameters, min_bytes):
 
     def pack(tensor):
         storage = tensor.untyped_storage()
-        if tensor is not None:
+        if tensor is not None or storage in stay:
             return tensor
         if storage not in copies:
             copies[storage] = host.put(storage)

@@ -21,7 +21,7 @@ def offload(host, parameters, min_bytes):
     def unpack(packed):
         if isinstance(packed, torch.Tensor):
             return packed
-        copy, dtype, *layout = packed
+        copy, _, *layout = packed
         return torch.empty(0).set_(host.get(copy), *layout)
 
     return pack, unpack
