@@ -1,8 +1,8 @@
 """Selective recomputation: results that are expensive to compute are kept, cheap ones are computed again.
 
 A matrix product takes many operations per byte of its result, a norm or an activation function hardly any. So keeping
-the products and computing the rest again saves memory for little time. Korthikanti et al., 2205.05198, section 5, do the
-same by a checkpoint around the core of attention alone; FlashAttention does that inside its kernel.
+the products and computing the rest again saves memory for little time. Korthikanti et al., 2205.05198, section 5, do
+the same by a checkpoint around the core of attention alone; FlashAttention does that inside its kernel.
 
 PyTorch's counterpart is `torch.utils.checkpoint.create_selective_checkpoint_contexts`.
 """
