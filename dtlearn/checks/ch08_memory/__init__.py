@@ -44,6 +44,7 @@ MEANINGS = {
     "DTL-VALUE-INPUTS": "what was there before counted with what is new",
     "DTL-VALUE-K-ANYWAY": "a segment length although none fits",
     "DTL-VALUE-K-LARGEST": "the longest segments that fit, though others recompute less",
+    "DTL-VALUE-K-LAST": "the last segment counted as recomputed",
     "DTL-VALUE-K-LOWEST": "the lowest peak, though the budget allows to recompute less",
     "DTL-VALUE-K-NONE": "no segment length although one fits",
     "DTL-VALUE-K-ROOT": "the root of the number of layers",

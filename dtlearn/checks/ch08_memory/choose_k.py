@@ -6,7 +6,7 @@ What a wrong answer leads to is computed with another peak, another budget or an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -56,14 +56,21 @@ def choices(job: Job, sizes: Sizes = lengths, peak: Peak = peak_of) -> list[Choi
 
 # Of the rank with the least room, each number of layers with each: "fits", exactly; "less", by one byte; "between".
 _SLACKS = ("fits", "less", "between", "fits", "less")
+# "tie": of 10 layers k = 2 and k = 4 recompute as many and fit, and the longer segments have the lower peak.
 # "lots": for all activations; "nothing"; "least": exactly for the lowest peak; "below": one byte less.
 _CASES: dict[str, dict[str, Any]] = {
-    "room for some of the layers": {"layers": (12, 24, 10, 7, 16, 13, 30), "slacks": _SLACKS},
+    "room for some of the layers": {"layers": (12, 24, 10, 7, 16, 13, 30), "slacks": _SLACKS, "ties": True},
     "one layer, many layers, and no room": {
         "layers": (2, 1, 10, 36),
         "slacks": ("between", "lots", "nothing", "least", "below", "fits", "less"),
     },
 }
+
+
+def _jobs(params: Mapping[str, Any]) -> list[tuple[int, int, str]]:
+    """Of each job: its layers, a number, and its slack."""
+    also = [(10, 2, "tie"), (10, 2, "tie"), (11, 1, "lots")] if params.get("ties") else []
+    return [(layers, at, slack) for layers in params["layers"] for at, slack in enumerate(params["slacks"])] + also
 
 
 def inputs(case: Case) -> Given:
@@ -73,19 +80,20 @@ def inputs(case: Case) -> Given:
         return int(torch.randint(low, high, (), generator=g))
 
     given: Given = [{"jobs": []} for _ in range(case.world_size)]
-    for num_layers in case.params["layers"]:
-        for at, slack in enumerate(case.params["slacks"]):
-            layer = number(10**9, 3 * 10**9) | 1
-            inside = layer * number(12, 18) // 20 if at % 3 == 2 else layer // number(3, 34)
-            job = {"num_layers": num_layers, "layer_bytes": layer, "input_bytes": inside}
-            peaks = sorted(choice.peak for choice in choices(job))
-            peak = peaks[number(len(peaks) // 4, max(len(peaks) - 1, 1))]
-            least = {"lots": 2 * peaks[-1], "nothing": peaks[0] // 2, "least": peaks[0], "below": peaks[0] - 1}
-            room = (least | {"fits": peak, "less": peak - 1, "between": peak + layer // 7})[slack]
-            who = number(0, case.world_size)
-            for rank in range(case.world_size):
-                more = 0 if rank == who else number(layer, layer * num_layers + 1)
-                given[rank]["jobs"].append({**job, "free_bytes": room + more})
+    for num_layers, at, slack in _jobs(case.params):
+        layer = number(10**9, 3 * 10**9) | 1
+        inside = layer * number(12, 18) // 20 if at % 3 == 2 else layer // number(3, 34)
+        inside = 3 * layer // 4 if slack == "tie" else inside
+        job = {"num_layers": num_layers, "layer_bytes": layer, "input_bytes": inside}
+        peaks = sorted(choice.peak for choice in choices(job))
+        peak = peaks[number(len(peaks) // 4, max(len(peaks) - 1, 1))]
+        least = {"lots": 2 * peaks[-1], "nothing": peaks[0] // 2, "least": peaks[0], "below": peaks[0] - 1}
+        least |= {"tie": number(5 * layer, 11 * layer // 2)}
+        room = (least | {"fits": peak, "less": peak - 1, "between": peak + layer // 7})[slack]
+        who = number(0, case.world_size)
+        for rank in range(case.world_size):
+            more = 0 if rank == who else number(layer, layer * num_layers + 1)
+            given[rank]["jobs"].append({**job, "free_bytes": room + more})
     return given
 
 
@@ -147,12 +155,16 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         *((f"rank {r}'s room decides for all: the smallest counts", _of(r)) for r in range(case.world_size)),
     ):
         add("BUDGET", text, room=lambda rooms, rank, room=room: room(rooms))
-    add("FLOAT32", "the free bytes are rounded to a float32, which has 24 digits: one byte decides", room=_float32)
+    text = "the free bytes are rounded to a float32, which has 24 digits: one byte decides"
+    add("FLOAT32", text, room=_float32)
+    add("FLOAT32", text, room=_float32, fits=lambda p, r: torch.tensor(float(p)).item() <= r)  # a tensor rounds both
     largest = "the largest k that fits is chosen: with another k the last segment is longer, and fewer layers are "
     add("K-LARGEST", f"{largest}recomputed", pick=lambda fitting, n: fitting[-1])
     add("K-LARGEST", "the smallest k that fits is chosen, not the one that recomputes least", pick=lambda f, n: f[0])
     text = "the k with the lowest peak is chosen: the budget allows to recompute fewer layers"
     add("K-LOWEST", text, pick=lambda fitting, n: min(fitting, key=lambda c: c.peak))
+    text = "all layers count as recomputed, but with one segment: the last segment is not recomputed, whatever k is"
+    add("K-LAST", text, pick=lambda fitting, n: min(fitting, key=lambda c: (c.again > 0, c.peak)))
     several = "of the k that recompute the fewest layers, the one with the lowest peak is asked, and "
     text = f"{several}one with the fewest segments is chosen"
     add("K-TIE", text, pick=lambda f, n: min(f, key=lambda c: (len(lengths(n, c.k)), c.peak)))
@@ -262,6 +274,6 @@ CHECK = replace(
     expected=None,
     verify=verify,
     rules=[no_silent_rank(least_calls=lambda case, given: len(given[0]["jobs"]))],
-    calls=lambda case: len(case.params["layers"]) * len(case.params["slacks"]),
+    calls=lambda case: len(_jobs(case.params)),
     reads=[no_stores],
 )
