@@ -142,7 +142,7 @@ record_step(model, optimizer, my_batch(), next_token_loss)
 # %% jupyter={"source_hidden": true}
 largest.reveal()
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 show(
     step_memory(
         records[0],
@@ -219,6 +219,11 @@ record = record_step(layer, optimizer, batch, torch.nn.functional.mse_loss)
 {category: max(line) for category, line in record.timeline().items() if any(line)}
 
 # %% [markdown]
+# **Exercise 1.** Count a step of an MLP.
+
+# %% exercise="ch08.count_a_step"
+
+# %% [markdown]
 # How does the ledger see all this? Two means of PyTorch do most of it. A `TorchDispatchMode` is called for every operation,
 # with what goes in and what comes out. The ledger looks up the *storage* of each tensor, so that a view, a tied weight or
 # a change in place is no new memory, and is told when the storage is gone. And `saved_tensors_hooks` are called for every
@@ -282,6 +287,11 @@ rank_table(rows, caption=f"{config.num_parameters:,} parameters in fp32")
 # way: a **frozen** one (`requires_grad=False`) has neither gradient nor state, and a **tied** one, such as an embedding
 # that is also the output layer, is one tensor with two names and counts once.
 
+# %% [markdown]
+# **Exercise 2.** The training state of a model, under each convention.
+
+# %% exercise="ch08.adam_state"
+
 # %% jupyter={"source_hidden": true}
 rank_table(
     [
@@ -336,6 +346,11 @@ longer = dtlearn.predict.choice(
     {"A": "2 times", "B": "between 3 and 4 times", "C": "4 times"},
     id="ch08.longer",
 )
+
+# %% [markdown]
+# **Exercise 3.** All terms of a block.
+
+# %% exercise="ch08.activation_bytes"
 
 # %% [markdown]
 # All terms of a block, as in Korthikanti et al. (2022, arXiv 2205.05198), for 16 bits, with dropout, and with attention
@@ -414,14 +429,15 @@ show(
         title="The blocks hold most of it, and activations most of each block",
         label="the step of section 2, rank 0",
     ),
-    alt="A map of the bytes at the peak. Four large rectangles are the blocks, each about a "
-    "quarter; in each of them activations take more than half, the optimizer's state a "
-    "quarter, parameters an eighth. The last block has temporaries and the first gradients. "
-    "Embedding and head are small.",
+    alt="A map of the bytes at the peak. Four large rectangles are the blocks, each somewhat "
+    "more than a fifth; in three of them activations take nearly two thirds, the optimizer's "
+    "state a quarter, parameters an eighth. The last block has temporaries and the first "
+    "gradients, too. On the right are DDP's buckets, which belong to no module, with 11 "
+    "percent. Embedding and head are small.",
 )
 
 # %% [markdown]
-# The peak is early in backward. All activations of the blocks are still there; the matrix product of the last block's
+# The buckets of DDP belong to no module. The peak is early in backward. All activations of the blocks are still there; the matrix product of the last block's
 # second feed-forward layer has just made the gradient of its input, which is four times as wide as the hidden size. The
 # **owner** of the peak is the largest storage that was made in the phase of the peak: the ledger gives its module, its
 # operation and the line of the forward pass that it belongs to.
@@ -528,7 +544,13 @@ rank_table(
 )
 
 # %% [markdown]
-# Four kinds of leak, each in a training step, and what each adds:
+# **Exercise 4.** Find the leaks of a training loop.
+
+# %% exercise="ch08.find_the_leak"
+
+# %% [markdown]
+# Four kinds of leak, each in a training step, and what each adds. (A view that is kept, such as one row of the outputs,
+# keeps the whole storage.)
 
 # %% jupyter={"source_hidden": true}
 rows = []
@@ -612,6 +634,12 @@ extra_time = dtlearn.predict(
 # %% jupyter={"source_hidden": true}
 forward, backward = 1, 2
 extra_time.reveal(round(100 * forward / (forward + backward)))
+
+# %% [markdown]
+# **Exercise 5.** A checkpoint of your own. The second pass has to be the *same* as the first, also in what the function
+# draws at random.
+
+# %% exercise="ch08.checkpoint"
 
 # %% [markdown]
 # The package's version is an autograd function, too. Its first pass runs without a graph; `current_surroundings` notes
@@ -707,6 +735,12 @@ best = dtlearn.predict.choice(
     id="ch08.best",
 )
 
+# %% [markdown]
+# **Exercise 6.** The best k for a budget, the same on all ranks. There the last segment is not recomputed, because
+# backward begins with it (`torch.utils.checkpoint.checkpoint_sequential` does so, too).
+
+# %% exercise="ch08.choose_k"
+
 
 # %%
 def activations_at_peak(layers, make_input, k):
@@ -782,6 +816,11 @@ rank_table(
     ],
     caption="One block: h = 64, 8 x 64 tokens, fp32",
 )
+
+# %% [markdown]
+# **Exercise 7.** Which results of a block to keep, for a budget.
+
+# %% exercise="ch08.selective"
 
 # %% [markdown]
 # The package's `selective_checkpoint` asks a policy about every operation of the first pass. What the policy wants is
@@ -882,6 +921,11 @@ rank_table(
 # | backward of $Wx$ | | | $W$, $x$ again |
 #
 # $W$ is a parameter: it stays on the device anyway, and a copy of it would cost time and save nothing.
+
+# %% [markdown]
+# **Exercise 8.** Saved tensors that wait elsewhere.
+
+# %% exercise="ch08.offload"
 
 # %% [markdown]
 # The package's `OffloadActivations` is such a pair of hooks. A CPU has no second memory, so here the host is *emulated*:
@@ -1209,13 +1253,15 @@ rank_table(
 # %% jupyter={"source_hidden": true}
 def draw_fit(model, gpu, batch, length, precision):
     """What fits, for each kind of recomputation."""
-    kinds = {"nothing": "none", "attention scores": "selective", "every block": "full"}
+    kinds = {
+        "no recomputation": "none",
+        "attention recomputed": "selective",
+        "blocks recomputed": "full",
+    }
     sizes, card = published.MODELS[model], published.GPUS[gpu]
     found = {
-        f"{what} recomputed": fits.what_fits(
-            sizes, card, batch, precision, kind, length=length
-        )
-        for what, kind in kinds.items()
+        name: fits.what_fits(sizes, card, batch, precision, kind, length=length)
+        for name, kind in kinds.items()
     }
     label = f"{batch} x {length:,} tokens, {precision}"
     return fit_bars(found, model, gpu, label)
@@ -1223,7 +1269,10 @@ def draw_fit(model, gpu, batch, length, precision):
 
 def whole(text):
     """A whole number that somebody typed."""
-    return int(parse_quantity(text))
+    number = parse_quantity(text)
+    if number != int(number):
+        raise ValueError(f"{text} is not a whole number")
+    return int(number)
 
 
 slider_panel(
@@ -1333,14 +1382,14 @@ for dropout in (0.1, 0.0):
         off = ((gradient - plain[1]).norm() / plain[1].norm()).item()
         same = "the same loss" if loss.item() == plain[0] else "another loss"
         print(
-            f"dropout {dropout}, {run.__name__}: {same}, gradients off by {100 * off:.0f} %"
+            f"dropout {dropout}, {run.__name__}: {same}, gradients off by {round(off, -1):.0f} %"
         )
 
 # %% [markdown]
-# The loss is right to the last bit, and the gradients are not its gradients: the second pass drew other masks. Nothing
-# raises an error, and training goes on. How to find such a bug: compare the *gradients* of one
-# step with those of a plain step that starts from the same seed; then set dropout to 0. If they agree then, what differs
-# is random.
+# (The percentages are rounded to tens.) The loss is right to the last bit, and the gradients are not its gradients: the
+# second pass drew other masks. Nothing raises an error, and training goes on. How to find such a bug: compare the
+# *gradients* of one step with those of a plain step that starts from the same seed; then set dropout to 0. If they agree
+# then, what differs is random.
 #
 # PyTorch's `checkpoint(..., preserve_rng_state=False)` does the same, on purpose: restoring the state takes time, and a
 # function without dropout does not need it.

@@ -109,5 +109,6 @@ def _names(ax: Axes, points: Mapping[str, tuple[float, float]], front: list[str]
         start, height = _free_place(x, y, _LETTER * len(name), taken)
         taken.append((start, start + _LETTER * len(name), height))
         color = INK if name in front else MUTED
-        options: dict[str, Any] = {"textcoords": "axes fraction", "va": "center", "size": 9, "zorder": 2}
-        ax.annotate(name, (points[name][0], points[name][1] / MB), (start, height), color=color, bbox=plate, **options)
+        end, side = (start, "left") if start > x else (x - 1.4 * _POINT, "right")  # the end that is at the point
+        options: dict[str, Any] = {"textcoords": "axes fraction", "ha": side, "va": "center", "size": 9, "zorder": 2}
+        ax.annotate(name, (points[name][0], points[name][1] / MB), (end, height), color=color, bbox=plate, **options)
