@@ -437,9 +437,9 @@ show(
 )
 
 # %% [markdown]
-# The buckets of DDP belong to no module. The peak is early in backward. All activations of the blocks are still there; the matrix product of the last block's
-# second feed-forward layer has just made the gradient of its input, which is four times as wide as the hidden size. The
-# **owner** of the peak is the largest storage that was made in the phase of the peak: the ledger gives its module, its
+# (DDP's buckets belong to no module.) The peak is early in backward. All activations of the blocks are still there; the
+# matrix product of the last block's second feed-forward layer has just made the gradient of its input, which is four
+# times as wide as the hidden size. The **owner** of the peak is the largest storage that was made in the phase of the peak: the ledger gives its module, its
 # operation and the line of the forward pass that it belongs to.
 #
 # ### What you see on a GPU

@@ -99,7 +99,7 @@ def _free_place(x: float, y: float, width: float, taken: Sequence[tuple[float, f
 
 
 def _names(ax: Axes, points: Mapping[str, tuple[float, float]], front: list[str]) -> None:
-    """Each name to the right of its point, as near as other names and points allow."""
+    """Each name to the right of its point, as near as other names and points allow; a line joins those that are apart."""
     (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
     places = {name: ((x - left) / (right - left), (n / MB - low) / (high - low)) for name, (x, n) in points.items()}
     # Left end, right end and height of what is there, as shares of the axes: points, then names.
@@ -111,4 +111,7 @@ def _names(ax: Axes, points: Mapping[str, tuple[float, float]], front: list[str]
         color = INK if name in front else MUTED
         end, side = (start, "left") if start > x else (x - 1.4 * _POINT, "right")  # the end that is at the point
         options: dict[str, Any] = {"textcoords": "axes fraction", "ha": side, "va": "center", "size": 9, "zorder": 2}
+        if abs(height - y) > 0.6 * _LINE:  # nearer to another point perhaps
+            middle = (0.0 if side == "left" else 1.0, 0.5)
+            options["arrowprops"] = {"arrowstyle": "-", "color": MUTED, "lw": 0.8, "relpos": middle, "shrinkB": 4}
         ax.annotate(name, (points[name][0], points[name][1] / MB), (end, height), color=color, bbox=plate, **options)
