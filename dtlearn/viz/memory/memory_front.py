@@ -99,7 +99,7 @@ def _free_place(x: float, y: float, width: float, taken: Sequence[tuple[float, f
 
 
 def _names(ax: Axes, points: Mapping[str, tuple[float, float]], front: list[str]) -> None:
-    """Each name to the right of its point, as near as other names and points allow; a line joins those that are apart."""
+    """Each name to the right of its point, as near as others allow; a line joins them if they are apart."""
     (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
     places = {name: ((x - left) / (right - left), (n / MB - low) / (high - low)) for name, (x, n) in points.items()}
     # Left end, right end and height of what is there, as shares of the axes: points, then names.
