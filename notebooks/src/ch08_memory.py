@@ -1379,7 +1379,7 @@ for dropout in (0.1, 0.0):
         if run is None:
             plain = loss.item(), gradient
             continue
-        off = ((gradient - plain[1]).norm() / plain[1].norm()).item()
+        off = 100 * ((gradient - plain[1]).norm() / plain[1].norm()).item()
         same = "the same loss" if loss.item() == plain[0] else "another loss"
         print(
             f"dropout {dropout}, {run.__name__}: {same}, gradients off by {round(off, -1):.0f} %"
