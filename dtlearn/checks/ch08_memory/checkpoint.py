@@ -1,7 +1,7 @@
 """ch08.checkpoint: a chain of segments, each in a checkpoint, beside the same chain without.
 
-The segments belong to the check: they note when they run, and which random numbers they draw. What is right is computed
-for all ranks in one graph, without a checkpoint.
+The segments belong to the check: they note when they run, which random numbers they draw, and of which run backward
+gets what was saved, wherever it was kept. What is right is computed for all ranks in one graph, without a checkpoint.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dtlearn.memory.recomputation.checkpoint import checkpoint
 from dtlearn.runtime.record.record import Record
 
 from ..own_work import find_forbidden
+from ._whole_chain import whole
 
 _SEGMENTS, _WIDTH, _HIDDEN = 3, 8, 64
 _STATE = 6_000  # bytes; the state of a random generator has 5,056
@@ -39,14 +40,17 @@ def inputs(case: Case) -> Given:
         made |= {"down": torch.randn(_SEGMENTS, _WIDTH, _HIDDEN, generator=g) / 3}
         made |= {"up": torch.randn(_SEGMENTS, _HIDDEN, _WIDTH, generator=g) / 8}
         made |= {"bias": torch.randn(5, _HIDDEN, generator=g), "index": torch.randint(5, (rows,), generator=g)}
+        made |= {"gain": torch.randn(_HIDDEN, generator=g) / 3}
         kinds = {kind: bool(case.params.get(kind)) for kind in _KINDS}
         given.append({**made, "seed": int(torch.randint(10**6, (), generator=g)), "kinds": kinds})
     return given
 
 
 def on_rank(
-    answer: Any, x: Any, down: Any, up: Any, bias: Any, index: Any, seed: int, kinds: Any, ledger: Any = None
+    answer: Any, x: Any, down: Any, up: Any, bias: Any, index: Any, gain: Any, seed: int, kinds: Any, ledger: Any = None
 ) -> Any:
+    import sys
+
     from dtlearn.memory.ledger.storage_ledger import StorageLedger
 
     class Sum(torch.autograd.Function):
@@ -59,8 +63,22 @@ def on_rank(
 
         backward = forward
 
+    class Run(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, h: Any, late: bool) -> Any:
+            ctx.save_for_backward(torch.full_like(h, late))
+            return h.view_as(h)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            used.add(bool(ctx.saved_tensors[0].all()))
+            return gradient, None
+
+    used: set[bool] = set()
+    doors: set[str] = set()
     x = x.clone().requires_grad_(kinds["leaf"])
     bias = bias.clone().requires_grad_(False)
+    gain = gain.clone().requires_grad_()
     parameters = [(torch.nn.Parameter(a.clone()), torch.nn.Parameter(b.clone())) for a, b in zip(down, up, strict=True)]
     when, runs, drawn = ["forward"], [[0, 0] for _ in parameters], [[0.0, 0.0] for _ in parameters]
 
@@ -68,21 +86,26 @@ def on_rank(
         def run(x: Any, *others: Any) -> Any:
             late = when[0] != "forward"
             runs[i][late] += 1
+            frame: Any = sys._getframe()
+            while frame:  # whoever calls, by whatever name
+                doors.update({"torch.utils.checkpoint"} & {frame.f_globals.get("__name__")})
+                frame = frame.f_back
             h = torch.nn.functional.gelu(x @ parameters[i][0])
             if others:
-                rows, table, scale, nothing = others
-                h = scale * (h + table[rows]) if nothing is None else h
+                rows, table, scale, nothing, factor = others
+                h = scale * (h + table[rows]) * factor if nothing is None else h
             if kinds["dropout"]:
                 mask = (torch.rand(h.shape) < 0.7).float()
                 drawn[i][late] = (mask * torch.arange(mask.numel()).view(mask.shape)).double().sum().item()
                 h = h * mask
+            h = Run.apply(h, late)
             y = x + Sum.apply(h @ parameters[i][1])
             return (y, h.sum(1), y.argmax(1)) if kinds["several"] else y
 
         return run
 
     torch.manual_seed(seed)
-    others = (index, bias, 0.5, None) if kinds["others"] else ()
+    others = (index, bias, 0.5, None, gain.exp()) if kinds["others"] else ()
     with ledger or StorageLedger() as counted:
         y, aside = x, []
         for i in range(len(parameters)):
@@ -100,15 +123,16 @@ def on_rank(
         note = {"y": y.detach().clone(), "labels": [rest[1].clone() for rest in aside], "held": held}
         note |= {"between": between, "graph": y.requires_grad}
         if not y.requires_grad:
-            return {**note, "runs": runs}
+            return {**note, "runs": runs, "doors": [*doors]}
         loss = y.square().mean() + (aside[0][0].mean() if aside else 0)  # the other results are not used
         del result, y, aside
         rest = None
         when[0] = "backward"
         loss.backward()
         del loss, rest
-        note |= {"drawn": drawn, "after": torch.rand(3), "runs": [list(r) for r in runs]}
-        known = [note["y"], *note["labels"], note["between"], note["after"], x.grad]
+        note |= {"drawn": [list(d) for d in drawn], "after": torch.rand(3), "runs": [list(r) for r in runs]}
+        note |= {"used": sorted(used), "doors": [*doors], "gain": gain.grad}
+        known = [note["y"], *note["labels"], note["between"], note["after"], x.grad, gain.grad]
         known += [p.grad for pair in parameters for p in pair]
         note |= {"left": counted.now - sum(t.nbytes for t in known if t is not None)}
         note |= {"gradients": [[p.grad for p in pair] for pair in parameters], "x": x.grad}
@@ -122,45 +146,6 @@ def on_rank(
             result = answer(segment(0), x.detach(), *others)
         note |= {"frozen": (result[0] if kinds["several"] else result).requires_grad}
     return note
-
-
-def whole(given: Given, aside: bool = True) -> list[dict[str, Any]]:
-    """By rank, values and gradients without a checkpoint: the chains of all ranks are one graph.
-
-    `aside`: the loss has more than the last result in it.
-    """
-    kinds, loss = given[0]["kinds"], torch.zeros(())
-    made = [torch.Generator().manual_seed(i["seed"]) for i in given]
-    leaves = [{name: i[name].clone().requires_grad_() for name in ("x", "down", "up")} for i in given]
-    ys, labels = [leaf["x"] for leaf in leaves], [[] for _ in given]  # type: list[torch.Tensor], list[list[Any]]
-    drawn: list[list[float]] = [[] for _ in given]
-    for s in range(_SEGMENTS):
-        parts = []
-        for r, i in enumerate(given):
-            h = torch.nn.functional.gelu(ys[r] @ leaves[r]["down"][s])
-            if kinds["others"]:
-                h = 0.5 * (h + i["bias"][i["index"]])
-            if kinds["dropout"]:
-                mask = (torch.rand(h.shape, generator=made[r]) < 0.7).float()
-                drawn[r].append((mask * torch.arange(mask.numel()).view(mask.shape)).double().sum().item())
-                h = h * mask
-            if kinds["several"] and aside and s == 0:
-                loss = loss + h.sum(1).mean()
-            parts.append(h @ leaves[r]["up"][s])
-        total = sum(parts)
-        ys = [y + (total if kinds["collective"] else part) for y, part in zip(ys, parts, strict=True)]
-        for r, y in enumerate(ys):
-            labels[r] += [y.argmax(1)] * kinds["several"]
-    (loss + sum(y.square().mean() for y in ys)).backward()
-    found = []
-    for r, leaf in enumerate(leaves):
-        gradients = [[leaf["down"].grad[s], leaf["up"].grad[s]] for s in range(_SEGMENTS)]  # type: ignore[index]
-        random = {"between": torch.rand(3, generator=made[r]), "after": torch.rand(3, generator=made[r])}
-        x = leaf["x"].grad if kinds["leaf"] else None
-        found.append(
-            {"y": ys[r].detach(), "labels": labels[r], "drawn": drawn[r], "gradients": gradients, "x": x, **random}
-        )
-    return found
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
@@ -183,6 +168,12 @@ def _judged(right: dict[str, Any], one: dict[str, Any], i: dict[str, Any]) -> tu
     if "type" in one:
         wanted = "a tuple" if i["kinds"]["several"] else "a tensor"
         return "DTL-VALUE-TYPE", f"the function returns {wanted}, and checkpoint {one['type']}"
+    if one["doors"]:
+        return "DTL-RULE-NAME", f"the function is called by {one['doors'][0]}: {_TORCHS}"
+    firsts = [a for a, _ in one.get("drawn", ())]
+    if i["kinds"]["dropout"] and any(abs(a - b) > 0.5 for a, b in zip(right["drawn"], firsts, strict=False)):
+        text = "the first run draws other random numbers than a run without a checkpoint: the random generator was "
+        return "DTL-VALUE-GENERATOR", f"{text}set, or moved on, before it"
     if _off(right["y"], one["y"]) or _off(right["labels"], one["labels"]):
         return "DTL-VALUE", "checkpoint does not return what the function returns"
     if not one["graph"]:
@@ -194,6 +185,9 @@ def _judged(right: dict[str, Any], one: dict[str, Any], i: dict[str, Any]) -> tu
         return "DTL-VALUE-GENERATOR", text
     if found := _runs(one, i):
         return found
+    if one["used"] != [True]:
+        text = "the function runs again, and backward goes through what the first run kept all the same, in whatever "
+        return "DTL-RULE-KEPT", f"{text}memory: NumPy's and that of other threads count too. Use the second run's"
     if i["kinds"]["dropout"] and any(abs(a - b[1]) > 0.5 for a, b in zip(right["drawn"], one["drawn"], strict=True)):
         text = "the second run draws other random numbers than the first: dropout drops other elements, and the "
         return "DTL-VALUE-REDRAWN", f"{text}gradients belong to another loss"
@@ -208,7 +202,7 @@ def _judged(right: dict[str, Any], one: dict[str, Any], i: dict[str, Any]) -> tu
     if one["frozen"]:
         text = "under torch.no_grad() the result requires a gradient"
         return "DTL-VALUE-NOT-FROZEN", text
-    if one["left"] > 2 * i["x"].nbytes:  # the last collective may still hold its tensor
+    if one["left"] > 512 + 2 * i["x"].nbytes * i["kinds"]["collective"]:  # whose last call may still hold its tensor
         text = f"after backward {one['left']:,} bytes are still held that are no gradients: what ctx "
         return "DTL-RULE-NOT-FREED", f"{text}or a hook has as an attribute lives on"
     return None
@@ -259,9 +253,13 @@ def _gradients(right: dict[str, Any], one: dict[str, Any]) -> tuple[str, str] | 
     if right["x"] is not None and one["x"] is None:
         text = "the gradient of the first segment's input is None: return it from backward, in the input's place"
         return "DTL-VALUE-INPUT-GRADIENT", text
+    if right["gain"] is not None and one["gain"] is None:
+        text = "the last input requires a gradient and gets none: each input that is a tensor may, not only the first"
+        return "DTL-VALUE-INPUT-GRADIENT", text
     for name, a, b in (
         *((f"segment {s}'s parameters", w, g) for s, (w, g) in enumerate(zip(whole, got, strict=True))),
         ("x", right["x"], one["x"]),
+        ("the last input", right["gain"], one["gain"]),
     ):
         if a is None and b is not None:
             return "DTL-VALUE-INPUT-GRADIENT", "an input that requires no gradient has one"
@@ -280,7 +278,8 @@ def payload(case: Case, given: Given) -> int:
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised: what is special in it."""
     texts = {
-        "others": "the inputs are a float tensor with a gradient, an integer one, a float one without, a number, None",
+        "others": "the inputs are a float tensor with a gradient, an integer one, a float one without, a number, None, "
+        "and another float tensor with a gradient that was computed before and goes into all segments",
         "several": "the function returns three tensors; one is not used in the loss, one is of integers",
         "collective": "the function contains an all_reduce, which all ranks call again in backward",
     }
@@ -288,11 +287,13 @@ def why(case: Case, given: Given, record: Record) -> str:
     return next((text for kind, text in texts.items() if case.params.get(kind)), chain)
 
 
+_TORCHS = "it is torch's answer. Write your own here"
+
+
 def without_torchs(source: str) -> Finding | None:
     """A rule on the text: no checkpoint of torch."""
-    why = "it is torch's answer. Write your own here"
     places = ("utils.checkpoint", "distributed.algorithms._checkpoint", "distributed._composable")
-    return find_forbidden(source, {f"torch.{place}": why for place in places})
+    return find_forbidden(source, {f"torch.{place}": _TORCHS for place in places})
 
 
 CHECK = Check(
