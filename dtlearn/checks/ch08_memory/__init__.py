@@ -54,6 +54,7 @@ MEANINGS = {
     "DTL-VALUE-KEPT-TWICE": "one name several times in a list",
     "DTL-VALUE-KV-HEADS": "heads of key and value counted otherwise",
     "DTL-VALUE-LAYER-LEFT-OUT": "a layer left out",
+    "DTL-VALUE-LAYOUT": "another dtype, shape or strides than before",
     "DTL-VALUE-MASK": "masks of dropout counted otherwise",
     "DTL-VALUE-MASTER": "masters counted otherwise",
     "DTL-VALUE-MASTER-PLACE": "masters in another category",

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE
-# says: though the right storages were copied
+# expect: DTL-VALUE-LAYOUT
+# says: the strides
 
 import weakref
 
