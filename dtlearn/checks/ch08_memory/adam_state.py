@@ -107,8 +107,8 @@ def on_rank(answer: Any, parameters: Any, groups: Any, convention: Any) -> Any:
     for one in parameters:
         tensor = torch.zeros(one["shape"], dtype=getattr(torch, one["dtype"]))
         made.append(torch.nn.Parameter(tensor, requires_grad="frozen" not in one["kind"]))
-    named = [(f"layers.{k}.weight", parameter) for k, parameter in enumerate(made)]
-    named += [(f"tied.{k}.weight", made[k]) for k, one in enumerate(parameters) if "tied" in one["kind"]]
+    tied = [made[k] for k, one in enumerate(parameters) if "tied" in one["kind"]]
+    named = [(f"layers.{k}.weight", parameter) for k, parameter in enumerate([*tied[::-1], *made])]  # no name tells
     return answer(named, [{"params": [made[k] for k in group], "lr": 0.1} for group in groups], convention)
 
 
