@@ -138,6 +138,8 @@ def inputs(case: Case) -> Given:
         depth = int(torch.randint(3, 6, (), generator=g))
         # Odd widths, all different: no mistake is hidden by a factor that two of them share.
         widths = (2 * torch.randperm(20, generator=g)[:depth] + 5).tolist()
+        if case.params["shared"]:
+            widths.insert(1, widths[1])  # two layers of one width are two
         ranks = int(torch.randint(2, 6, (), generator=g)) if case.params["shared"] else 1
         batch = ranks * int(torch.randint(5, 40, (), generator=g))
         chosen = {name: value for name, value in zip(_OPTIONS, options, strict=True) if value is not None}
