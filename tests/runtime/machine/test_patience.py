@@ -103,9 +103,12 @@ def test_a_process_that_cannot_get_a_processor_has_time_and_one_that_sleeps_has_
         _, polite, asleep = (program.pid for program in programs)
         before = {pid: patience._queued(pid) for pid in (polite, asleep)}
         begun = time.monotonic()
-        time.sleep(2.0)
-        seconds = time.monotonic() - begun
-        waited = {pid: (patience._queued(pid) - before[pid]) / seconds for pid in (polite, asleep)}
+        waited = {polite: 0.0}
+        # The system adds a wait up when it ends: on a busy machine that takes longer than two seconds.
+        while waited[polite] <= 0.5 and time.monotonic() < begun + 30:
+            time.sleep(2.0)
+            seconds = time.monotonic() - begun
+            waited = {pid: (patience._queued(pid) - before[pid]) / seconds for pid in (polite, asleep)}
         assert waited[polite] > 0.5
         assert waited[asleep] < 0.1
     finally:
