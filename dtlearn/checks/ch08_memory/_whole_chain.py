@@ -39,7 +39,7 @@ def whole(given: Given, aside: bool = True) -> list[dict[str, Any]]:
     (loss + sum(y.square().mean() for y in ys)).backward()
     found = []
     for r, leaf in enumerate(leaves):
-        gradients = [[leaf["down"].grad[s], leaf["up"].grad[s]] for s in range(len(given[0]["down"]))]  # type: ignore[index]
+        gradients = [[leaf["down"].grad[s], leaf["up"].grad[s]] for s in range(len(given[0]["down"]))]
         random = {"between": torch.rand(3, generator=made[r]), "after": torch.rand(3, generator=made[r])}
         x = leaf["x"].grad if kinds["leaf"] else None
         random |= {"gain": leaf["gain"].grad}

@@ -12,8 +12,8 @@ from dtlearn.grading import Case, Check, Finding, Given, compare, rules
 from dtlearn.runtime.record.record import Record
 
 # Of each parameter: 16 bits ("b": bfloat16, "h": float16) or float32 ("f"), then any of "frozen", "tied" (a second name
-# for the same object), "no group", "twice" (in its group),
-# "both" (in both groups), "alike" (of the shape of the one before).
+# for the same object), "no group", "twice" (in the groups), "alike" (of the shape
+# of the one before).
 _MODELS: dict[str, list[str]] = {
     "norms in float32": ["b", "f", "f", "h"],
     "frozen": ["f", "b frozen", "b", "h", "f frozen"],
@@ -21,7 +21,7 @@ _MODELS: dict[str, list[str]] = {
     "in no group": ["b", "b no group", "f", "f no group"],
     "all together": [
         *("h tied twice", "b frozen tied", "f frozen no group", "f tied no group", "b frozen no group", "h no group"),
-        *("f both", "b alike"),
+        *("f twice", "b alike"),
     ],
 }
 _CONVENTIONS = (16, 18, 20, 18)  # of the ranks
@@ -92,7 +92,7 @@ def inputs(case: Case) -> Given:
     g = case.generator()
     given: Given = []
     for rank in range(case.world_size):
-        parameters, groups = [], [list[int](), list[int]()]
+        parameters, groups = list[dict[str, Any]](), [list[int](), list[int]()]
         for k, kind in enumerate(case.params["model"]):
             shape = [2 * int(n) + 3 for n in torch.randint(0, 30, (1 + k % 2,), generator=g)]
             shape = parameters[-1]["shape"] if "alike" in kind else shape
@@ -100,7 +100,6 @@ def inputs(case: Case) -> Given:
             parameters.append({"shape": shape, "dtype": dtype, "kind": kind})
             if "no group" not in kind:
                 groups[k % 2] += [k] * (1 + ("twice" in kind))
-                groups[1 - k % 2] += [k] * ("both" in kind)
         given.append({"parameters": parameters, "groups": groups, "convention": _CONVENTIONS[rank]})
     return given
 
@@ -135,7 +134,7 @@ def count(i: dict[str, Any], mistakes: frozenset[str] = frozenset()) -> Counts:
         if ("tied" in kind and is_wrong("tied dropped")) or (not is_half and is_wrong("float32 dropped")):
             continue
         times = 2 if "tied" in kind and is_wrong("tied twice") else 1
-        times_in_group = 2 if {"twice", "both"} & {*kind.split()} and is_wrong("group twice") else times
+        times_in_group = 2 if "twice" in kind and is_wrong("group twice") else times
         has_gradient = "frozen" not in kind
         unit = 0 if is_wrong("elements") else 1
         weight, gradient = (

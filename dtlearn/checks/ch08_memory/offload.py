@@ -49,7 +49,7 @@ def on_rank(answer: Any, x: Any, weights: Any, index: Any, table: Any, seed: int
     own = {p.untyped_storage()._cdata for p in parameters}
     seen: dict[int, Any] = {}
     puts = {"new": 0, "new bytes": 0, "parameter": 0, "small": 0, "again": 0, "gets": 0}
-    held_there, forgets, layouts = [0], [False], set()
+    held_there, forgets, layouts = [0], [False], set[str]()
 
     class Copy:
         data: Any
