@@ -51,8 +51,10 @@ _WITH_A_TEXT = (*_IMPORTS, "sys.modules", "builtins.getattr")
 _UNREADABLE = (
     *("importlib.util", "importlib.machinery", "runpy", "builtins.eval", "builtins.exec", "dtlearn.*"),
     *("pickle.load", "pickle.loads", "pickle.Unpickler"),  # they import what the pickle names
+    *("pydoc", "subprocess", "os.system", "os.popen", "__builtins__"),  # the last as a text: globals()["__builtins__"]
 )
 _WHY_READABLE = "what you use has to stand in your text; import it with `import` or `from ... import`"
+_WHEREVER = ("builtins", "importlib", "os", "pkgutil", "pydoc", "runpy", "subprocess", "sys")  # os.sys is sys
 _GUARDED = ("dtlearn", "importlib", "pkgutil", "builtins", "sys")  # getattr of these with a text only
 
 
@@ -70,7 +72,7 @@ def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, alias.name
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for alias in node.names:
-                full = known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                full = known[alias.asname or alias.name] = _inside(node.module, alias.name)
                 if full not in _WITH_A_TEXT:  # it matters what it is called with
                     yield node.lineno, full
     for node in nodes:
@@ -84,6 +86,8 @@ def _names(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 def _reached(node: ast.expr, known: Mapping[str, str], is_read: bool) -> Iterator[str]:
     """The names that one expression reaches; those of its parts are not among them. `is_read`: with the whole."""
+    if isinstance(node, ast.Constant) and node.value == "__builtins__":
+        yield "__builtins__"
     full = "" if is_read else _full(node, known)
     if full and full not in ("builtins.getattr", "builtins.vars"):
         yield full
@@ -101,10 +105,10 @@ def _full(node: ast.expr, known: Mapping[str, str]) -> str:
         return known.get(node.id, "")
     if isinstance(node, ast.Attribute):
         owner, name = _full(node.value, known), node.attr
-        return owner if name == "__dict__" else owner and f"{owner}.{name}"
+        return owner if name == "__dict__" else _inside(owner, name)
     if isinstance(node, ast.Subscript):  # sys.modules["x"], vars(x)["y"], x.__dict__["y"]
         owner, name = _full(node.value, known), _text(node.slice)
-        return owner and name and (name if owner == "sys.modules" else f"{owner}.{name}")
+        return name if owner == "sys.modules" else _inside(owner, name)
     if isinstance(node, ast.Call) and node.args:
         function, first = _full(node.func, known), _text(node.args[0])
         if function in _IMPORTS and first and not first.startswith("."):
@@ -112,10 +116,15 @@ def _full(node: ast.expr, known: Mapping[str, str]) -> str:
             return first.partition(".")[0] if outermost else first.replace(":", ".")
         if function == "builtins.getattr" and len(node.args) > 1:
             owner, name = _full(node.args[0], known), _text(node.args[1])
-            return owner and name and f"{owner}.{name}"
+            return _inside(owner, name)
         if function == "builtins.vars":
             return _full(node.args[0], known)
     return ""
+
+
+def _inside(owner: str, name: str) -> str:
+    """The full name of a name in a module; a module that another one imported, torch.importlib, has its own name."""
+    return name if owner and name in _WHEREVER else owner and name and f"{owner}.{name}"
 
 
 def _read_with(node: ast.AST, known: Mapping[str, str]) -> list[ast.expr]:

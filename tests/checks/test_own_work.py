@@ -30,6 +30,8 @@ FORBIDDEN = {"dtlearn.collectives": "it is the answer", "torch.distributed.send_
         "import dtlearn\nvars(dtlearn)['collectives'].all_reduce(x)",
         "import dtlearn\ndtlearn.__dict__['collectives'].all_reduce(x)",
         "import torch\ngetattr(torch.distributed, 'send_object_list')([x], 1)",
+        "import torch\ntorch.importlib.import_module('dtlearn.collectives').all_reduce(x)",
+        "import os\nos.sys.modules['dtlearn.collectives'].all_reduce(x)",
     ],
 )
 def test_a_forbidden_name_is_found_by_whatever_way_it_comes(source):
@@ -58,6 +60,16 @@ def test_a_forbidden_name_is_found_by_whatever_way_it_comes(source):
         "exec(text)",
         "import pickle\npickle.loads(data)",
         "from dtlearn import *",
+        "import pydoc\npydoc.locate('dtlearn.collectives').all_reduce(x)",
+        "from pydoc import locate\nlocate('dtlearn.' + name)",
+        "import torch\ntorch.importlib.import_module(name)",
+        "from torch import importlib\nimportlib.import_module(name)",
+        "import os\nos.sys.modules[name]",
+        "import os\ngetattr(os, 'sys').modules[name]",
+        "globals()['__builtins__']['__import__'](name)",
+        "globals().get('__builtins__')",
+        "import subprocess\nsubprocess.run(['python', '-c', 'import dtlearn.collectives'])",
+        "import os\nos.popen(command)",
     ],
 )
 def test_a_name_that_cannot_be_read_is_found(source):
@@ -83,6 +95,8 @@ def test_a_name_that_cannot_be_read_is_found(source):
         "model.eval()",
         "def exec(x):\n    return x\nexec(1)",
         "import dtlearn\ngetattr(dtlearn, 'phase')('mine')",
+        "import os\nimport torch\nos.environ['RANK'], os.sys.stdout, torch.sys.maxsize, torch.os.getpid()",
+        "import torch\nglobals()[name] = torch.backends.opt_einsum.sys",
     ],
 )
 def test_other_names_are_free(source):

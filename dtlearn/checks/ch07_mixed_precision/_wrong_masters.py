@@ -38,6 +38,10 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "DTL-VALUE-ZEROED",
         "a gradient that is None became zeros: the momentum still moves the weight; the master's must be None too",
     ),
+    "none for zeros": (
+        "DTL-VALUE-LEFT-OUT",
+        "a gradient of zeros is taken for None: the momentum still moves the weight, as in torch's optimizers",
+    ),
     "added up": (
         "DTL-VALUE-ADDED-UP",
         "the masters' gradients are added up over the steps: each step has the gradients of this step only",
@@ -121,6 +125,7 @@ class Masters:
         elif weight.grad is not None:
             gradient = weight.grad.to(master.dtype)
             gradient = gradient + old if self._is == "added up" and old is not None else gradient
+            gradient = None if self._is == "none for zeros" and not gradient.any() else gradient
         elif self._is == "zeros":
             gradient = torch.zeros_like(master)
         else:

@@ -53,6 +53,11 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "a step is skipped in which every gradient is finite: a sum or a norm of large values is too large for "
         "float32, and no size is an overflow; look at each value",
     ),
+    "bound": (
+        "DTL-VALUE-FALSE-ALARM",
+        "a step is skipped in which every gradient is finite: no size is an overflow, not even 3.4e38, which is close "
+        "to the largest float32 number; ask of each value whether it is finite",
+    ),
     "first group": (
         "DTL-VALUE-ONE-GROUP",
         "only the first parameter group is divided by S and looked at: optimizer.param_groups may have several",
@@ -77,6 +82,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "the scale grows by 1 / backoff_factor: multiply it by growth_factor",
     ),
     "no growth": ("DTL-VALUE-NO-GROWTH", "the scale never grows"),
+    "ceiling": ("DTL-VALUE-NO-GROWTH", "the scale does not grow above 65,536: it has no upper limit"),
     "count kept after overflow": (
         "DTL-VALUE-COUNT-KEPT",
         "the count of good steps is not set to 0 after an overflow: growth_interval steps in a row are asked for",
@@ -152,6 +158,8 @@ class Scaler:
             return bool(gradient.isnan().any())
         if self._is == "minus inf missed":
             return bool((gradient.isposinf() | gradient.isnan()).any())
+        if self._is == "bound":
+            return not bool((gradient.abs() < 3e38).all())  # NaN is not smaller
         return not bool((gradient.sum() if self._is == "sums" else gradient).isfinite().all())
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -178,6 +186,7 @@ class Scaler:
             )
             if grows:
                 self._scale *= 1.0 if self._is == "no growth" else self._growth
+                self._scale = min(self._scale, 65536.0) if self._is == "ceiling" else self._scale
                 self._count = self._count if self._is in ("grows in every step", "grows once") else 0
         self._unscaled = self._is == "unscaled once"
         self._overflow &= self._is == "skips for ever"

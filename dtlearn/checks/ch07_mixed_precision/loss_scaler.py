@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -18,14 +19,23 @@ from ._wrong_scalers import MISTAKES, Scaler
 _WEIGHTS = 5
 # Steps, one letter each: "." all is well; "*": infinity in the gradient of the first weight and NaN in that of the
 # second; "+", "-", "n": infinity, minus infinity or NaN in the first; "2": infinity in the second; "?": infinity in
-# both if S >= 4,096; "N": NaN in both; "L": large, finite gradients of a third weight.
+# both if S >= 4,096; "N": NaN in both; "L": large, finite gradients of a third weight, whose sum is no float32 number,
+# nor is the square of one; "M": gradients near the largest float32 number, 3.403e38, and minus that.
+# `two`: a second scaler is used in turn with the first, for the same steps backwards.
 _CASES: dict[str, dict[str, Any]] = {
-    "no overflow": {"steps": ".......", "growth_interval": 3},
+    "no overflow": {"steps": "..........", "init_scale": 16384.0, "growth_interval": 3},
     "one overflow": {"steps": "..*......", "init_scale": 1024.0, "growth_interval": 4},
-    "infinity, minus infinity and NaN": {"steps": "+.-.n.2.....", "init_scale": 4096.0, "growth_interval": 3},
+    "infinity, minus infinity and NaN": {"steps": "+.-.n.2.....", "growth_interval": 3},
     "a scale that finds its place": {"steps": "??????????????", "init_scale": 1024.0, "growth_interval": 3},
-    "unscaled and clipped": {"steps": "....*...N.", "init_scale": 256.0, "growth_interval": 3, "clipped": True},
+    "unscaled and clipped": {
+        "steps": "....*...N.",
+        "init_scale": 256.0,
+        "growth_interval": 3,
+        "clipped": True,
+        "two": True,
+    },
     "large, finite gradients": {"steps": "..LNNN.", "init_scale": 2.0, "growth_interval": 9},
+    "a gradient near the largest number": {"steps": "..M...", "init_scale": 1.0, "growth_interval": 9},
     "other factors, and a float16 loss": {
         "steps": "..N......",
         "init_scale": 1024.0,
@@ -35,6 +45,7 @@ _CASES: dict[str, dict[str, Any]] = {
         "half": True,
     },
 }
+_THIRD = {"L": [1.2e38] * 3, "M": [3.4e38, -3.4e38, 0.0]}
 _LARGE = {"-": -60_000.0, "n": math.nan, "N": math.nan, "?": 2000.0}
 
 
@@ -46,7 +57,7 @@ def inputs(case: Case) -> Given:
         g = case.generator(rank)
         data = 0.5 + torch.rand(len(params["steps"]), 2, _WEIGHTS, generator=g)
         for step, kind in enumerate(params["steps"]):
-            if kind not in ".L":
+            if kind not in ".LM":
                 at = (step + rank) % _WEIGHTS
                 which = [0, 1] if kind in "?N" else [1] if kind == "2" else [0]
                 data[step, which, at] = _LARGE.get(kind, 60_000.0)
@@ -54,14 +65,18 @@ def inputs(case: Case) -> Given:
         if params.get("clipped"):
             data[::2] *= 0.2  # short enough not to be clipped
         weights = torch.randn(2, _WEIGHTS, generator=g)
-        # The sum of three of these is no float32 number, and neither is the square of one.
-        large = [[1.2e38 if kind == "L" else 0.0] * 3 for kind in params["steps"]] if "L" in params["steps"] else None
-        job = {"clipped": params.get("clipped", False), "half": params.get("half", False), "options": options}
-        given.append({"weights": weights, "data": data, "large": large, **job})
+        third = [_THIRD.get(kind, [0.0] * 3) for kind in params["steps"]]
+        large = third if any(map(any, third)) else None
+        job = {name: params.get(name, False) for name in ("clipped", "half", "two")}
+        given.append({"weights": weights, "data": data, "large": large, "options": options, **job})
     return given
 
 
-def on_rank(answer: Any, weights: Any, data: Any, large: Any, clipped: bool, half: bool, options: Any) -> Any:
+def on_rank(
+    answer: Any, weights: Any, data: Any, large: Any, clipped: bool, half: bool, two: bool, options: Any
+) -> Any:
+    from itertools import zip_longest
+
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Watch(TorchDispatchMode):
@@ -73,8 +88,8 @@ def on_rank(answer: Any, weights: Any, data: Any, large: Any, clipped: bool, hal
             Watch.seen |= "_amp_" in str(op)
             return op(*args, **(kwargs or {}))
 
-    def train(scaler: Any) -> tuple[list[Any], int]:
-        """What is noted in each step, and the first step in which a gradient lies in other memory afterwards."""
+    def train(scaler: Any, data: Any, run: list[Any], moved: list[int]) -> Iterator[None]:
+        """Notes each step, and those after which a gradient lies in other memory; stops before step() and update()."""
         first, second, third, unused = (
             torch.nn.Parameter(w) for w in (*weights.clone(), torch.zeros(3), torch.ones(1))
         )
@@ -83,7 +98,6 @@ def on_rank(answer: Any, weights: Any, data: Any, large: Any, clipped: bool, hal
         optimizer = torch.optim.SGD(groups, lr=0.25, momentum=0.5)
         calls: list[int] = []
         optimizer.register_step_post_hook(lambda *_: calls.append(1))
-        run, other = [], 0
         for step, (x, y) in enumerate(data):
             calls.clear()
             optimizer.zero_grad()
@@ -97,25 +111,36 @@ def on_rank(answer: Any, weights: Any, data: Any, large: Any, clipped: bool, hal
             if clipped:
                 scaler.unscale_(optimizer)
                 torch.nn.utils.clip_grad_norm_([first, second], 0.02)
+            yield
             scaler.step(optimizer)
             if any(p.grad is not None and p.grad.data_ptr() != g.data_ptr() for p, g in gradients.items()):
-                other = other or step + 1
+                moved.append(step + 1)
+            yield
             scaler.update()
             now = [parameter.detach().clone() for parameter in (first, second, third)]
             run.append({"loss": scaled.detach(), "calls": len(calls), "scale": scaler.get_scale(), "weights": now})
-        return run, other
+
+    def in_turn(data: list[Any]) -> tuple[list[list[Any]], list[int]]:
+        """With a scaler for each of these: what is noted of each."""
+        runs: list[list[Any]] = [[] for _ in data]
+        moved: list[int] = []
+        made = [train(answer(**options), own, run, moved) for own, run in zip(data, runs, strict=True)]
+        for _ in zip_longest(*made):
+            pass
+        return runs, moved
 
     with Watch():
-        scaler = answer(**options)
         methods = ("scale", "unscale_", "step", "update", "get_scale")
+        scaler = answer(**options)
         missing = [name for name in methods if not hasattr(scaler, name)]
-        run, other = ([], 0) if missing else train(scaler)
-    return {"missing": missing, "run": run, "other memory": other, "used": Watch.seen}
+        (run,), moved = ([[]], []) if missing else in_turn([data])
+        beside = in_turn([data, data.flip(0)])[0] if two and not missing else []
+    return {"missing": missing, "run": run, "beside": beside, "moved": moved, "used": Watch.seen}
 
 
 def trained(i: dict[str, Any], mistake: str = "") -> list[dict[str, Any]]:
     """What `on_rank` notes with our own scaler, with a mistake in it or none."""
-    run: list[dict[str, Any]] = on_rank(lambda **options: Scaler(mistake, **options), **i)["run"]
+    run: list[dict[str, Any]] = on_rank(lambda **options: Scaler(mistake, **options), **i | {"two": False})["run"]
     return run
 
 
@@ -130,10 +155,14 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
             return Finding("DTL-VALUE-TYPE", text, rank)
     right, runs = [trained(i) for i in given], [_plain(result["run"]) for result in got]
     if _alike(right, runs):
-        for rank, result in enumerate(got):
-            if step := result["other memory"]:
-                text = f"the gradients lie in other memory after step {step}: divide them in place (/= or div_), as "
-                return Finding("DTL-VALUE-REPLACED", f"{text}others may hold them (DDP's buckets)", rank)
+        for rank, (result, i) in enumerate(zip(got, given, strict=True)):
+            if result["moved"]:
+                text = f"the gradients lie in other memory after step {result['moved'][0]}: divide them in place (/= or"
+                return Finding("DTL-VALUE-REPLACED", f"{text} div_), as others may hold them (DDP's buckets)", rank)
+            both = [right[rank], trained(i | {"data": i["data"].flip(0)})]
+            if i["two"] and not _alike(both, [_plain(run) for run in result["beside"]]):
+                text = "one scaler is right alone, and wrong beside a second one: what belongs to a scaler must not be "
+                return Finding("DTL-VALUE-SHARED", f"{text}shared, in a dict of the module or of the class", rank)
         return None
     for rank, run in enumerate(runs):
         for step in run:

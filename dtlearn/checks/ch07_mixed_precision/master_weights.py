@@ -20,7 +20,8 @@ _BF16, _FP16, _FP32 = "bfloat16", "float16", "float32"
 # Weights begin between `at` and twice that. Between 1 and 2 bfloat16 numbers are 1/128 apart, and float16 numbers
 # between 8 and 16. `missing`: weight -> steps in which it has no gradient; `first`: the gradient of the first element
 # is so many times as large; `tiny`: the first update is just below half a step of bfloat16, all others together are
-# above the rest; but for the first two elements.
+# above the rest; but for the first two elements. `zero`: weight -> steps in which its gradient is all zeros. `objects`:
+# so many objects share the weights, the first has every second of them, and they step in turn.
 _CASES: dict[str, dict[str, Any]] = {
     "SGD, large updates": {
         "dtypes": [_BF16, _FP16],
@@ -57,6 +58,7 @@ _CASES: dict[str, dict[str, Any]] = {
         "at": [1, 2],
         "optimizer": "SGD",
         "options": {"lr": 0.02, "momentum": 0.9, "weight_decay": 0.3},
+        "zero": {0: [2, 3]},
     },
     "gradients that are None": {
         "dtypes": [_BF16, _FP16, _BF16],
@@ -76,6 +78,13 @@ _CASES: dict[str, dict[str, Any]] = {
         "at": [1, 8],
         "optimizer": "its own",
         "options": {"rate": 0.02, "slower": 0.5},
+    },
+    "two objects, which step in turn": {
+        "dtypes": [_BF16, _BF16, _FP16, _FP16],
+        "at": [1, 1, 8, 8],
+        "optimizer": "SGD",
+        "options": {"lr": 0.05, "momentum": 0.5},
+        "objects": 2,
     },
 }
 
@@ -97,16 +106,19 @@ def inputs(case: Case) -> Given:
         ]
         for gradient in (gradient for of_step in gradients for gradient in of_step if gradient is not None):
             gradient[0] *= params.get("first", 1.0)
+        for k, steps in params.get("zero", {}).items():
+            for step in steps:
+                gradients[step][k] = torch.zeros(5, dtype=kinds[k])
         for step, (tiny, *_) in enumerate(gradients if params.get("tiny") else []):
             assert tiny is not None
             tiny[2:] = -255 / 256 if step == 0 else tiny[2:] * 2.0**-10
             tiny[0], tiny[1] = -2.0, -77 / 256  # what moves without masters too, and what moves with a few bits more
-        job = {"optimizer": params["optimizer"], "options": params["options"]}
+        job = {name: params[name] for name in ("optimizer", "options")} | {"objects": params.get("objects", 1)}
         given.append({"weights": weights, "gradients": gradients, **job})
     return given
 
 
-def on_rank(answer: Any, weights: Any, gradients: Any, optimizer: Any, options: Any) -> Any:
+def on_rank(answer: Any, weights: Any, gradients: Any, optimizer: Any, options: Any, objects: int) -> Any:
     class Signs(torch.optim.Optimizer):
         """Moves by the sign of a gradient, and less in every step: rate, rate * slower, ..."""
 
@@ -122,21 +134,29 @@ def on_rank(answer: Any, weights: Any, gradients: Any, optimizer: Any, options: 
                         self.state[parameter]["made"] = made + 1
                         parameter -= group["rate"] * group["slower"] ** made * parameter.grad.sign()
 
-    parameters = [torch.nn.Parameter(weight.clone()) for weight in weights]
-    places = [parameter.data_ptr() for parameter in parameters]
-    made = answer(list(parameters), getattr(torch.optim, optimizer, Signs), **options)
-    if not callable(getattr(made, "step", None)):
-        return {"type": type(made).__name__, "run": [], "moved": []}
-    run, moved = [], []
-    for step, of_step in enumerate(gradients, 1):
-        for parameter, gradient in zip(parameters, of_step, strict=True):
-            parameter.grad = None if gradient is None else gradient.clone()
-        made.step()
-        run.append([parameter.detach().clone() for parameter in parameters])
-        moved += [[k, step] for k, parameter in enumerate(parameters) if parameter.data_ptr() != places[k]]
-        if any(after.dtype != weight.dtype for after, weight in zip(run[-1], weights, strict=True)):
-            break  # torch would refuse the next gradient
-    return {"type": "", "run": run, "moved": moved}
+    def train(made_of: list[list[int]]) -> dict[str, Any]:
+        """With one object for each of these lists of weights."""
+        parameters = [torch.nn.Parameter(weight.clone()) for weight in weights]
+        places = [parameter.data_ptr() for parameter in parameters]
+        kind = getattr(torch.optim, optimizer, Signs)
+        made = [answer([parameters[k] for k in own], kind, **options) for own in made_of]
+        if not all(callable(getattr(one, "step", None)) for one in made):
+            return {"type": type(made[0]).__name__, "run": [], "moved": []}
+        run, moved = [], []
+        for step, of_step in enumerate(gradients, 1):
+            for parameter, gradient in zip(parameters, of_step, strict=True):
+                parameter.grad = None if gradient is None else gradient.clone()
+            for one in made:
+                one.step()
+            run.append([parameter.detach().clone() for parameter in parameters])
+            moved += [[k, step] for k, parameter in enumerate(parameters) if parameter.data_ptr() != places[k]]
+            if any(after.dtype != weight.dtype for after, weight in zip(run[-1], weights, strict=True)):
+                break  # torch would refuse the next gradient
+        return {"type": "", "run": run, "moved": moved}
+
+    made_of = [list(range(k, len(weights), objects)) for k in range(objects)]
+    alone = train(made_of[:1])["run"] if objects > 1 else []
+    return train(made_of) | {"alone": [of_step[::objects] for of_step in alone]}
 
 
 def trained(i: dict[str, Any], mistake: str = "", own: bool = False) -> Run:
@@ -162,6 +182,10 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     right, runs = [trained(i) for i in given], [result["run"] for result in got]
     if _alike(right, runs):
         return None
+    first = [[of_step[:: i["objects"]] for of_step in run] for run, i in zip(right, given, strict=True)]
+    if given[0]["objects"] > 1 and _alike(first, [result["alone"] for result in got]):
+        text = "one object is right alone, and wrong beside a second one: what belongs to an object must not be shared"
+        return Finding("DTL-VALUE-SHARED", f"{text}, in a list of the module or of the class")
     for (mistake, (code, text)), own in product(MISTAKES.items(), (False, True)):
         made = [trained(i, mistake, own) for i in given]
         if not _alike(made, right) and _alike(made, runs):
