@@ -83,7 +83,7 @@ _CASES: dict[str, dict[str, Any]] = {
         "dtypes": [_BF16, _BF16, _FP16, _FP16],
         "at": [1, 1, 8, 8],
         "optimizer": "SGD",
-        "options": {"lr": 0.05, "momentum": 0.5},
+        "options": {"lr": 0.05, "momentum": 0.5, "weight_decay": 0.3},
         "objects": 2,
     },
 }
