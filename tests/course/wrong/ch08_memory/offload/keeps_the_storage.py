@@ -1,5 +1,5 @@
 # expect: DTL-RULE-HELD
-# says: something still keeps what was copied
+# says: have to be (without offload
 
 import torch
 
