@@ -117,9 +117,10 @@ def on_rank(answer: Any, x: Any, weights: Any, index: Any, table: Any, seed: int
             before = ledger.now
             with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
                 loss = loss_of(one.clone(), places.clone())
-            note = {"held": ledger.now - before, "packed": dict(puts), "there": held_there[0]}
+            note: dict[str, Any] = {"held": ledger.now - before, "packed": dict(puts), "there": held_there[0]}
             loss.backward()
-            note |= {"loss": loss.item(), "gradients": [p.grad.clone() for p in parameters], "gets": puts["gets"]}
+            gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
+            note |= {"loss": loss.item(), "gradients": gradients, "gets": puts["gets"]}
             note |= {"layouts": sorted(layouts)}
             del loss
             gc.collect()
