@@ -78,7 +78,8 @@ class Source:
         self.on = False
         self._control.close()
         if self._process is not None:
-            self._process.wait(10)
+            self._process.kill()  # it may be loading still
+            self._process.wait()
 
     def start(self, popen: subprocess.Popen, options: dict) -> bool:
         """Have a copy made in place of a new interpreter. False: it has to be a new interpreter."""
