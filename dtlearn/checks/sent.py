@@ -19,8 +19,8 @@ _STORES = dict.fromkeys(
     _WHY,
 )
 # Other ways from one process to another.
-_MODULES = ("ctypes", "io", "mmap", "multiprocessing", "pathlib", "shelve", "shutil", "signal", "socket", "sqlite3")
-_MODULES += ("subprocess", "tempfile", "torch.multiprocessing")
+_MODULES: tuple[str, ...] = ("ctypes", "io", "mmap", "multiprocessing", "pathlib", "shelve", "shutil", "signal")
+_MODULES += ("socket", "sqlite3", "subprocess", "tempfile", "torch.multiprocessing")
 _OF_OS = ("open", "mkdir", "makedirs", "mkfifo", "pipe", "link", "symlink", "rename", "replace", "kill", "system")
 _FILES = ("builtins.open", "numpy.memmap", "numpy.load", "numpy.save", "torch.from_file", "torch.load", "torch.save")
 _OTHER_WAYS = dict.fromkeys(
