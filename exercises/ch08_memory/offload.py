@@ -26,7 +26,8 @@ loss.backward()
   counts as large: as long as it is there, so is all of the storage.
 - Storages of parameters never go to the host: they stay on the device anyway. A transposed weight is a
   view of the weight.
-- Often several operations save one tensor, or views of it. While a storage lives, it is copied once.
+- Often several operations save one tensor, or views of it. As long as its copy is there, a storage is not copied
+  again; in the next step it is.
 - `unpack` returns a tensor with the values, shape, strides and dtype of the one that was packed.
 - Nothing keeps an activation on the device, and after `backward()` nothing keeps a copy on the host.
 
@@ -36,10 +37,11 @@ loss.backward()
 |---|---|---|
 | `x` | x's storage | what `unpack` needs to make x again |
 | `x.t()` | nothing: x was copied | the same for x.t(), with the same copy |
-| `weight.t()` | nothing | the tensor itself |
-| a tensor of 40 bytes | nothing | the tensor itself |
+| `weight.t()` | nothing | the tensor, detached |
+| a tensor of 40 bytes | nothing | the tensor, detached |
 
-When x is gone, its address may belong to another tensor soon. That one is copied, too.
+Detached, as PyTorch's documentation asks: a node that keeps its own result, with its graph, keeps itself
+alive. When x is gone, its address may belong to another tensor soon. That one is copied, too.
 
 **Rules**: no communication. Do not use `torch.autograd.graph.save_on_cpu`.
 """

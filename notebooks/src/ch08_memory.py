@@ -11,8 +11,8 @@
 # | **B. Holding fewer**, sections 7 to 15 | recomputation, accumulation, offload, what fits on which GPU | 60 minutes | 4, 70 minutes |
 #
 # After sitting A you can say before a run how many bytes each rank will hold, and when; a ledger agrees to the byte.
-# After sitting B you know five ways to hold fewer bytes, what each of them costs, and whether a model fits on a GPU that
-# you do not have.
+# After sitting B you know five ways to hold fewer bytes (full and selective recomputation, accumulation, offload, an
+# optimizer in backward), what each of them costs, and whether a model fits on a GPU that you do not have.
 #
 # No GPU is needed: bytes are counted, and they are the same on a laptop. MB are $10^6$ bytes here and GB $10^9$;
 # section 13 says where this matters.
@@ -208,8 +208,10 @@ rank_table(
 #
 # The gradient of the weight is a product of the layer's input and the gradient of its output. So the layer must keep
 # its **input**; but that is the batch, which is there anyway and is counted as such. The mean squared error behind it
-# keeps its own input, the output of the layer: 4 x 2 numbers, 32 bytes. The ledger agrees. It prints the most that there
-# was of each category; the temporaries, which the table leaves out, are the loss, its gradient and that of the output.
+# keeps its own input, the output of the layer: 4 x 2 numbers, 32 bytes. The ledger agrees. It prints the most that
+# there was of each category. The table leaves out the 68 bytes of temporaries: the loss, its gradient (4 bytes) and the
+# gradient of the output (32). On a CPU the loss, one number, takes 32 bytes: `mse_loss` makes it in a storage for all
+# eight squares.
 
 # %%
 layer = torch.nn.Sequential(torch.nn.Linear(3, 2))
@@ -840,7 +842,8 @@ dtlearn.show_source(variants.forward_selective, docstring=False)
 # ## 8. Accumulation
 #
 # Chapter 3 split a batch into $k$ micro-batches, and communicated once. The reason to do so is memory: only the
-# activations of one micro-batch are there at a time.
+# activations of one micro-batch are there at a time. From here to section 11 one process runs each step, without DDP:
+# the plain one has its peak at 28.5 MB.
 
 # %%
 micro = dtlearn.predict.choice(
@@ -1246,8 +1249,8 @@ rank_table(
 # %% [markdown]
 # ### What fits
 #
-# One GPU, one model: which batch fits? The bars are parameters, gradients, optimizer state and activations; the line is
-# what the GPU has.
+# One GPU, one model: which batch fits? The bars are parameters, gradients, optimizer state, activations and temporaries
+# (the logits and their softmax, which the loss needs for a moment); the line is what the GPU has.
 
 
 # %% jupyter={"source_hidden": true}
