@@ -25,7 +25,7 @@ _ATTENTION = (
 )
 _CASES: dict[str, dict[str, Any]] = {
     "blocks of a transformer": {"blocks": (_MLP, _GATED, _ATTENTION)},
-    "made-up graphs": {"random": (6, 8, 9, 10)},
+    "made-up graphs": {"random": (6, 8, 9, 10), "one for two": True},
 }
 _SHARES = (0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0)
 
@@ -36,7 +36,9 @@ def inputs(case: Case) -> Given:
         g = case.generator(rank)
         jobs = []
         graphs = [_block(rows, g) for rows in case.params.get("blocks", ())]
-        for operations in graphs + [_graph(count, g) for count in case.params.get("random", ())]:
+        graphs += [_graph(count, g) for count in case.params.get("random", ())]
+        graphs += [_one_for_two(g)] if case.params.get("one for two") else []
+        for operations in graphs:
             total = sum(o["bytes"] for o in operations if o["saved"])
             budgets = [int(total * share) for share in _SHARES]
             best = _best(operations, int(total * 0.6))
@@ -67,6 +69,14 @@ def _graph(count: int, g: torch.Generator) -> list[Operation]:
         operation = {"name": f"op{i}", "bytes": _number(500, 4_000, g), "flops": _number(100, 9_000, g)}
         made.append({**operation, "inputs": read, "saved": _number(0, 4, g) > 0})
     return made
+
+
+def _one_for_two(g: torch.Generator) -> list[Operation]:
+    """One result has the FLOPs of two others, and more bytes: with a budget of 0.65 of all it fits, or these two."""
+    flops = _number(1_000, 9_000, g), _number(1_000, 9_000, g)
+    rows = [("both", _number(3_000, 3_200, g), sum(flops))]
+    rows += [(name, _number(1_000, 1_300, g), one) for name, one in zip(("first", "second"), flops, strict=True)]
+    return [{"name": n, "bytes": size, "flops": f, "inputs": [], "saved": True} for n, size, f in rows]
 
 
 def on_rank(answer: Any, jobs: Any) -> Any:
