@@ -57,6 +57,7 @@ def choices(job: Job, sizes: Sizes = lengths, peak: Peak = peak_of) -> list[Choi
 # Of the rank with the least room, each number of layers with each: "fits", exactly; "less", by one byte; "between".
 _SLACKS = ("fits", "less", "between", "fits", "less")
 # "tie": of 10 layers k = 2 and k = 4 recompute as many and fit, and the longer segments have the lower peak.
+# "alone": of the two only k = 4 fits, exactly; here too large a peak, the smaller k and a rounded room differ.
 # "lots": for all activations; "nothing"; "least": exactly for the lowest peak; "below": one byte less.
 _CASES: dict[str, dict[str, Any]] = {
     "room for some of the layers": {"layers": (12, 24, 10, 7, 16, 13, 30), "slacks": _SLACKS, "ties": True},
@@ -69,7 +70,7 @@ _CASES: dict[str, dict[str, Any]] = {
 
 def _jobs(params: Mapping[str, Any]) -> list[tuple[int, int, str]]:
     """Of each job: its layers, a number, and its slack."""
-    also = [(10, 2, "tie"), (10, 2, "tie"), (11, 1, "lots")] if params.get("ties") else []
+    also = [(10, 2, "tie"), (10, 2, "tie"), (10, 2, "alone"), (11, 1, "lots")] if params.get("ties") else []
     return [(layers, at, slack) for layers in params["layers"] for at, slack in enumerate(params["slacks"])] + also
 
 
@@ -83,12 +84,14 @@ def inputs(case: Case) -> Given:
     for num_layers, at, slack in _jobs(case.params):
         layer = number(10**9, 3 * 10**9) | 1
         inside = layer * number(12, 18) // 20 if at % 3 == 2 else layer // number(3, 34)
-        inside = 3 * layer // 4 if slack == "tie" else inside
+        inside = 3 * layer // 4 if slack in ("tie", "alone") else inside
+        while slack == "alone" and (inside + 4 * layer) % 1024 < 800:  # a float32 is rounded up to a multiple of 512
+            layer, inside = layer + 2, 3 * (layer + 2) // 4
         job = {"num_layers": num_layers, "layer_bytes": layer, "input_bytes": inside}
         peaks = sorted(choice.peak for choice in choices(job))
         peak = peaks[number(len(peaks) // 4, max(len(peaks) - 1, 1))]
         least = {"lots": 2 * peaks[-1], "nothing": peaks[0] // 2, "least": peaks[0], "below": peaks[0] - 1}
-        least |= {"tie": number(5 * layer, 11 * layer // 2)}
+        least |= {"tie": number(5 * layer, 11 * layer // 2), "alone": inside + 4 * layer}
         room = (least | {"fits": peak, "less": peak - 1, "between": peak + layer // 7})[slack]
         who = number(0, case.world_size)
         for rank in range(case.world_size):
@@ -155,7 +158,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         *((f"rank {r}'s room decides for all: the smallest counts", _of(r)) for r in range(case.world_size)),
     ):
         add("BUDGET", text, room=lambda rooms, rank, room=room: room(rooms))
-    text = "the free bytes are rounded to a float32, which has 24 digits: one byte decides"
+    text = "the free bytes are rounded to a float32, which has 24 binary digits: one byte decides"
     add("FLOAT32", text, room=_float32)
     add("FLOAT32", text, room=_float32, fits=lambda p, r: torch.tensor(float(p)).item() <= r)  # a tensor rounds both
     largest = "the largest k that fits is chosen: with another k the last segment is longer, and fewer layers are "
@@ -165,11 +168,6 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     add("K-LOWEST", text, pick=lambda fitting, n: min(fitting, key=lambda c: c.peak))
     text = "all layers count as recomputed, but with one segment: the last segment is not recomputed, whatever k is"
     add("K-LAST", text, pick=lambda fitting, n: min(fitting, key=lambda c: (c.again > 0, c.peak)))
-    several = "of the k that recompute the fewest layers, the one with the lowest peak is asked, and "
-    text = f"{several}one with the fewest segments is chosen"
-    add("K-TIE", text, pick=lambda f, n: min(f, key=lambda c: (len(lengths(n, c.k)), c.peak)))
-    add("K-TIE", text, pick=lambda f, n: min(f, key=lambda c: (c.again, -c.k)))
-    add("K-TIE", f"{several}the smallest is chosen", pick=lambda f, n: min(f, key=lambda c: (c.again, c.k)))
     for what, fit in (("wherever it fits", lambda p, r: p <= r), ("whatever the budget is", lambda p, r: True)):
         for rounded in (math.floor, round, math.ceil):
             add("K-ROOT", f"the root of the number of layers is returned {what}", pick=_root(rounded), fits=fit)
@@ -179,6 +177,11 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     add("SHORT-FIRST", "the first segment is the shorter one: it is the last", sizes=lambda n, k: lengths(n, k)[::-1])
     for text, peak in _PEAKS.items():
         add("PEAK", text, peak=peak)
+    several = "of the k that recompute the fewest layers, the one with the lowest peak is asked, and "
+    text = f"{several}one with the fewest segments is chosen"
+    add("K-TIE", text, pick=lambda f, n: min(f, key=lambda c: (len(lengths(n, c.k)), c.peak)))
+    add("K-TIE", text, pick=lambda f, n: min(f, key=lambda c: (c.again, -c.k)))
+    add("K-TIE", f"{several}the smallest is chosen", pick=lambda f, n: min(f, key=lambda c: (c.again, c.k)))
     for text, result in (
         ("the number of recomputed layers is returned", lambda c: c and c.again),
         ("the peak is returned", lambda c: c and c.peak),
