@@ -71,6 +71,11 @@ SAYS: dict[str, tuple[str, str]] = {
         "DTL-VALUE-KEEP-SCORES",
         "the mask of the softmax's dropout is counted with keep_scores=False: it has s times s elements per head, too",
     ),
+    "scores subtracted": (
+        "DTL-VALUE-KEEP-SCORES",
+        "two tensors like the scores and a mask are subtracted for keep_scores=False: with dropout=False there is one "
+        "tensor, and no mask",
+    ),
     "query and key gone": (
         "DTL-VALUE-KEEP-SCORES",
         "query and key are left out with keep_scores=False: the scores are computed again from them",
@@ -148,12 +153,15 @@ def count(i: dict[str, Any], mistakes: frozenset[str] = frozenset()) -> Counts:
     copies = 2 if dropout or is_wrong("scores twice without dropout") else 1
     copies += is_wrong("scores three times") - (is_wrong("scores once") and copies == 2)
     copies = copies if kept and not is_wrong("no scores") else 0
+    # 5as/h of the formula goes, where as much was never counted.
+    too_few = is_wrong("scores subtracted") and not kept and not dropout
     masked = dropout or is_wrong("masks without dropout")
     mask = item if is_wrong("masks in dtype") else 1 / 8 if is_wrong("masks of bits") else 1
     mask *= masked and not is_wrong("no masks")
     score_mask = mask * (
         (kept or is_wrong("mask kept")) and not is_wrong("no mask of scores") and not is_wrong("no scores")
     )
+    copies, score_mask = (copies - 1, score_mask - 1) if too_few else (copies, score_mask)
     last_mask = mask * (kept or not is_wrong("all masks gone")) * (not is_wrong("no mask at the end"))
     query = (kv_heads if is_wrong("query is grouped") else heads) * feature
     others = 1 if is_wrong("one value") else 2
