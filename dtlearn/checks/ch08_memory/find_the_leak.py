@@ -14,10 +14,11 @@ from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare
 from dtlearn.runtime.record.record import Record
 
 _CASES: dict[str, dict[str, Any]] = {
-    "8 steps": {"steps": 8, "widths": (6, 48, 5), "rows": 32, "validation": 40},
-    "7 steps of large batches": {"steps": 7, "widths": (9, 24, 12), "rows": 90, "validation": 20},
+    "8 steps": {"steps": 8, "widths": (6, 48, 5), "rows": 32, "validation": 40, "lr": 0.04},
+    "7 steps of large batches": {"steps": 7, "widths": (9, 24, 12), "rows": 90, "validation": 20, "lr": 0.07},
 }
-_LR, _MOMENTUM, _KEEP = 0.05, 0.9, 0.9
+_MOMENTUM, _KEEP = 0.9, 0.9
+_RATES = (0.001, 0.01, 0.05, 0.1, *(params["lr"] for params in _CASES.values()))  # that may stand in an answer
 _FIRST = 2  # the step from which on memory may not grow
 _SENT = ("communication", "gradients")  # categories of the ledger
 _SLACK = 64  # bytes per step beside a row of samples: three numbers, as tensors or not
@@ -27,6 +28,7 @@ _SAYS = {
     "sum": ("DTL-VALUE-FACTOR", "the gradients are added up over the ranks, and not divided by their number"),
     "untrained": ("DTL-VALUE-STALE", "the model is not trained: its parameters stay what they were"),
     "no momentum": ("DTL-VALUE-OPTIONS", "the optimizer has lost its momentum"),
+    "fixed lr": ("DTL-VALUE-ARGUMENT-IGNORED", "the learning rate is a fixed number, whatever lr is"),
     "before": ("DTL-VALUE-SMOOTHED", "the validation loss is that of the model before the step; it belongs after it"),
     "not smoothed": ("DTL-VALUE-SMOOTHED", "smoothed has the validation losses themselves, not their moving average"),
     "begins": ("DTL-VALUE-SMOOTHED", "the moving average begins at the first validation loss; it begins at 0"),
@@ -52,7 +54,7 @@ def inputs(case: Case) -> Given:
             "weights": weights,
             "batches": [pair(p["rows"]) for _ in range(p["steps"])],
             "validation": pair(p["validation"]),
-            "lr": _LR,
+            "lr": p["lr"],
             "first": _FIRST,
         }
         for _ in range(case.world_size)
@@ -145,8 +147,9 @@ def _forward(weights: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
     return (x.double() @ weights[0].T + weights[1]).tanh() @ weights[2].T + weights[3]
 
 
-def _play(case: Case, given: Given, wrong: str = "") -> list[dict[str, Any]]:
-    """The loop in float64, with one mistake of `_SAYS` or none."""
+def _play(case: Case, given: Given, wrong: str = "", lr: float | None = None) -> list[dict[str, Any]]:
+    """The loop in float64, with one mistake of `_SAYS` or none; `lr`: another than the case's."""
+    lr = case.params["lr"] if lr is None else lr
     models = [[w.double().requires_grad_() for w in i["weights"]] for i in given]
     moments = [[torch.zeros_like(w) for w in model] for model in models]
     made: list[dict[str, Any]] = [{"losses": [], "smoothed": [], "samples": []} for _ in given]
@@ -170,7 +173,7 @@ def _play(case: Case, given: Given, wrong: str = "") -> list[dict[str, Any]]:
             for k, gradient in enumerate(own):
                 moments[rank][k] = (0.0 if wrong == "no momentum" else _MOMENTUM) * moments[rank][k] + gradient
                 if wrong != "untrained":
-                    model[k].data -= _LR * moments[rank][k]
+                    model[k].data -= lr * moments[rank][k]
             value = before[rank] if wrong == "before" else losses[rank] if wrong == "training" else validation(rank)
             last = one["smoothed"][-1] if one["smoothed"] else value if wrong == "begins" else 0.0
             one["smoothed"].append(value if wrong == "not smoothed" else _KEEP * last + (1 - _KEEP) * value)
@@ -189,7 +192,9 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 def mistakes(case: Case, given: Given) -> list[Mistake]:
     wrong = [name for name in _SAYS if case.world_size > 1 or name not in ("local", "sum")]
-    return [Mistake(*_SAYS[name], _play(case, given, name)) for name in wrong]
+    rates = [lr for lr in _RATES if lr != case.params["lr"]]
+    fixed = [Mistake(*_SAYS["fixed lr"], _play(case, given, lr=lr)) for lr in rates]
+    return [Mistake(*_SAYS[name], _play(case, given, name)) for name in wrong if name != "fixed lr"] + fixed
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
