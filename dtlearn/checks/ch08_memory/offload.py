@@ -222,7 +222,8 @@ def _judged(one: dict[str, Any], best: dict[str, Any], without: dict[str, Any], 
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised: what is special in it."""
-    return "saved are float32, bfloat16, integer and bool tensors, some of them transposed or views"
+    saved = "saved are float32, bfloat16, integer and bool tensors, some of them transposed or views"
+    return f"{saved}; a new storage may have the address of one that is gone"
 
 
 def without_torchs(source: str) -> Finding | None:
