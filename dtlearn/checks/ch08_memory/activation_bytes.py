@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from dtlearn.checks.ch08_memory._counts import Counts, find_mistakes
-from dtlearn.grading import Case, Check, Finding, Given, compare, rules
-from dtlearn.runtime.record.record import Record
+from dtlearn.checks.ch08_memory._counts import Counts, verified
+from dtlearn.grading import Case, Check, Given, rules
 
 # One entry per rank: the options that are given; "grouped" is a number of kv_heads.
 _CASES: dict[str, dict[str, Any]] = {
@@ -187,17 +186,6 @@ def expected(case: Case, given: Given) -> list[Counts]:
     return [count(i) for i in given]
 
 
-def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """Compares; numbers that are wrong by the mistakes that explain them on every rank."""
-    right = expected(case, given)
-    found = compare(_VALUES, case, given, right, got)
-    if found is None or any(not isinstance(g, dict) or set(g) != set(right[0]) for g in got):
-        return found
-    if any(type(value) not in (int, float) for g in got for value in g.values()):
-        return found
-    return find_mistakes(count, SAYS, given, got) or found
-
-
 def told(case: Case, given: Given, rank: int) -> str:
     sizes, options = given[rank]["sizes"], given[rank]["options"]
     named = [f"{name}={f'torch.{v}' if name == 'dtype' else v}" for name, v in options.items()]
@@ -205,4 +193,4 @@ def told(case: Case, given: Given, rank: int) -> str:
 
 
 _VALUES = Check(on_rank, inputs, expected, cases=_CASES, told=told, rtol=0.0, atol=0.0)
-CHECK = replace(_VALUES, expected=None, verify=verify, rules=[rules.most_messages("0")])
+CHECK = replace(_VALUES, expected=None, verify=verified(_VALUES, count, SAYS), rules=[rules.most_messages("0")])
