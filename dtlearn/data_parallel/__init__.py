@@ -2,10 +2,12 @@
 
 It runs on the ranks; only the plans and models (`buckets`, `overlap_model`, `samples.sampler`, `large_batch`) are pure
 functions, for any process. Chapter 3 reads these files in this order: `samples/sampler`, `naive`, `buckets`,
-`backward_hooks`, `bucketed`, then `ddp` with `reducer`, `comm_hooks`, `unused_parameters` and `join`; then
-`samples/token_mean`, `sync_batch_norm`, `samples/evaluation`, `large_batch/` and `overlap_model`. `dtlearn.train` puts
-them together.
+`bucketed`, then `ddp` with `reducer`, `comm_hooks`, `unused_parameters` and `join`; then `samples/token_mean`,
+`sync_batch_norm`, `samples/evaluation`, `large_batch/` and `overlap_model`. Which backward pass is going on, and that
+copies begin as one, is in `dtlearn.models.wrapping`. `dtlearn.train` puts them together.
 """
+
+from dtlearn.models.wrapping import broadcast_module, broadcast_tensors
 
 from .bucketed import BucketedDataParallel
 from .buckets import Bucket, plan_buckets, validate_buckets
@@ -17,7 +19,6 @@ from .large_batch.lars import LARS
 from .large_batch.learning_rate import WarmupThenCosine, WarmupThenSteps, linear_scaled_lr, sqrt_scaled_lr
 from .large_batch.noise_scale import LocalNorm, NoiseScale, estimate_across_ranks, noise_estimate
 from .naive import NaiveDataParallel, average_gradients
-from .replicas import broadcast_module, broadcast_tensors
 from .samples.evaluation import Means, evaluate, evaluate_locally, gather_predictions, mean_of_means, predict
 from .samples.metrics import Metrics
 from .samples.resumable import ResumableSampler

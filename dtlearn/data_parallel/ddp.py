@@ -18,8 +18,8 @@ from dtlearn.data_parallel.buckets import MIB, Bucket, describe, plan_buckets
 from dtlearn.data_parallel.comm_hooks import Hook
 from dtlearn.data_parallel.join import Join
 from dtlearn.data_parallel.reducer import Reducer
-from dtlearn.data_parallel.replicas import broadcast_module, broadcast_tensors, require_same_model
 from dtlearn.data_parallel.unused_parameters import unused_parameters
+from dtlearn.models.wrapping.replicas import broadcast_module, broadcast_tensors, require_same_model
 
 
 class DistributedDataParallel(nn.Module):

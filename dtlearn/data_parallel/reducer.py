@@ -1,6 +1,6 @@
 """The heart of `DistributedDataParallel`: gradients are collected into buckets, which leave while backward goes on.
 
-When a parameter's gradient is complete (`backward_hooks.py` says when), it is copied into its place in its bucket. A
+When a parameter's gradient is complete (`BackwardPass` says when), it is copied into its place in its bucket. A
 bucket that is full is launched: an all-reduce that nobody waits for yet. When backward has ended, all are waited for
 and the means are copied back. Buckets are launched in the order of the plan, on every rank, whatever becomes ready
 first: a collective pairs the k-th call of each rank, not calls of the same bucket.
@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.data_parallel.backward_hooks import BackwardPass
 from dtlearn.data_parallel.buckets import Bucket, describe, validate_buckets
 from dtlearn.data_parallel.comm_hooks import GradBucket, Hook
+from dtlearn.models.wrapping.backward_hooks import BackwardPass
 
 
 class _Slot:

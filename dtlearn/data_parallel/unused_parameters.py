@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import nn
+
+from dtlearn.models.wrapping.outputs import tensors_in
 
 
 def parameters_used(outputs: Any) -> set[int]:
@@ -34,16 +34,3 @@ def unused_parameters(outputs: Any, parameters: Sequence[nn.Parameter]) -> list[
     """Numbers of the parameters that `outputs` do not depend on."""
     used = parameters_used(outputs)
     return [number for number, parameter in enumerate(parameters) if id(parameter) not in used]
-
-
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """All tensors that require a gradient in a nest of containers."""
-    if isinstance(value, torch.Tensor):
-        return [value] if value.requires_grad else []
-    if is_dataclass(value) and not isinstance(value, type):
-        value = [getattr(value, field.name) for field in fields(value)]
-    elif isinstance(value, Mapping):
-        value = list(value.values())
-    elif not isinstance(value, (list, tuple)):
-        return []
-    return [tensor for item in value for tensor in tensors_in(item)]

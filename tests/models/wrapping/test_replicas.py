@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.data_parallel.replicas import broadcast_module, broadcast_tensors, by_dtype, require_same_model
+from dtlearn.models.wrapping.replicas import broadcast_module, broadcast_tensors, by_dtype, require_same_model
 from dtlearn.runtime import run_ranks
 from tests.data_parallel.runs import message_of
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dtlearn.data_parallel.unused_parameters import tensors_in
+from .outputs import tensors_in
 
 
 class BackwardPass:

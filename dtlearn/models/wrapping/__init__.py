@@ -1,0 +1,18 @@
+"""What a wrapper of a model needs, whatever it does with the gradients; data parallelism and ZeRO stand on it.
+
+It runs on the ranks. `replicas` makes the copies begin as one, `backward_hooks` tells which backward pass is going on,
+and `outputs` finds the tensors in what a model returned, where a backward pass enters it.
+"""
+
+from .backward_hooks import BackwardPass
+from .outputs import tensors_in
+from .replicas import broadcast_module, broadcast_tensors, by_dtype, require_same_model
+
+__all__ = [
+    "BackwardPass",
+    "broadcast_module",
+    "broadcast_tensors",
+    "by_dtype",
+    "require_same_model",
+    "tensors_in",
+]
