@@ -59,37 +59,55 @@ def checkpoint(
     # Autograd records a function only if one of its inputs requires a gradient, and parameters are
     # not among them.
     anchor = torch.empty(0, requires_grad=True)
-    results = _Recompute.apply(call, preserve_rng_state, anchor, *tensors)
+    results = Recompute.apply(call, preserve_rng_state, anchor, *tensors)
     return call.restored(results)
 
 
-class _Recompute(torch.autograd.Function):
+class Recompute(torch.autograd.Function):
+    """A call that autograd sees as one operation: it saves the tensors among the arguments, and nothing inside."""
+
     @staticmethod
-    def forward(ctx: Any, call: _Call, preserve_rng_state: bool, anchor: torch.Tensor, *tensors: torch.Tensor) -> Any:
+    def forward(
+        ctx: Any,
+        call: _Call,
+        preserve_rng_state: bool,
+        anchor: torch.Tensor,
+        *tensors: torch.Tensor,
+    ) -> Any:
+        """The results of the call, one after the other; in here autograd records nothing."""
         ctx.call = call
         ctx.surroundings = current_surroundings(tensors, preserve_rng_state)
         ctx.save_for_backward(*tensors)
-        ctx.set_materialize_grads(False)  # a result that the loss does not need has the gradient None
+        ctx.set_materialize_grads(False)  # None for a result that the loss does not need
         return call(tensors)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[Any, ...]:
-        if not torch.autograd._is_checkpoint_valid():  # the engine was asked for some gradients only
-            raise RuntimeError(
-                "a checkpoint adds to the .grad of parameters, so it works with loss.backward() only, not with "
-                "torch.autograd.grad() and not with backward(inputs=...)"
-            )
-        inputs = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in ctx.saved_tensors]
+        """The gradients of forward's arguments. Those of parameters are added to their .grad."""
+        _require_plain_backward()
+        inputs = [x.detach().requires_grad_(x.requires_grad) for x in ctx.saved_tensors]
         with torch.enable_grad(), ctx.surroundings.restored():
             results = ctx.call(inputs)
-        needed = [i for i, gradient in enumerate(gradients) if gradient is not None and results[i].requires_grad]
         # Of the results their places in the graph are enough: their memory is then free for gradients.
-        edges = [get_gradient_edge(results[i]) for i in needed]
+        needed = [
+            (get_gradient_edge(result), gradient)
+            for result, gradient in zip(results, gradients, strict=True)
+            if gradient is not None and result.requires_grad
+        ]
         del results
-        if edges:
-            torch.autograd.backward(edges, [gradients[i] for i in needed])
+        if needed:
+            places, of_results = zip(*needed, strict=True)
+            torch.autograd.backward(places, of_results)
         return None, None, None, *(tensor.grad for tensor in inputs)
+
+
+def _require_plain_backward() -> None:
+    if not torch.autograd._is_checkpoint_valid():  # the engine was asked for some gradients only
+        raise RuntimeError(
+            "a checkpoint adds to the .grad of parameters, so it works with loss.backward() only, not with "
+            "torch.autograd.grad() and not with backward(inputs=...)"
+        )
 
 
 class _Call:

@@ -12,6 +12,8 @@ from dtlearn.viz.memory.categories import MB
 from dtlearn.viz.style import INK, MUTED, headline, legend_below, new_figure, style
 
 OTHERWISE = "#D55E00"
+# Of a variant apart: so wide that a variant of the same cost and bytes is seen inside of it.
+_APART: dict[str, Any] = {"marker": "D", "color": OTHERWISE, "mfc": "none", "ms": 11, "ls": "none"}
 # Width of a letter, height of a line and half the width of a point, as shares of the axes.
 _LETTER, _LINE, _POINT = 0.0095, 0.055, 0.011
 
@@ -65,20 +67,21 @@ def memory_front(
             xs, ys, where="post", color="#0072B2", lw=1.4, label="front: no other variant needs less of both", zorder=2
         )
         for name, (x, nbytes) in points.items():
-            full, marker = ("#0072B2" if name in front else "white"), ("D" if name in apart else "o")
-            color = OTHERWISE if name in apart else "#0072B2"
-            ax.plot(x, nbytes / MB, marker, ms=8, color=color, mfc=full, zorder=3)
+            if name in apart:
+                ax.plot(x, nbytes / MB, **_APART, zorder=4)
+            else:
+                ax.plot(
+                    x, nbytes / MB, "o", ms=8, color="#0072B2", mfc="#0072B2" if name in front else "white", zorder=3
+                )
         wide = max(costs) - min(costs) or 1
         letters = max(len(name) for name, (x, _) in points.items() if x > max(costs) - wide / 2)
         ax.set_xlim(min(costs) - 0.05 * wide, max(costs) + (0.08 + _LETTER * letters * 1.3) * wide)
         ax.set_ylim(0, 1.15 * max(heights) / MB or 1)
         _names(ax, points, front)
-        hollow: dict[str, Any] = {"mfc": "white", "ls": "none", "ms": 8}
-        ax.plot(
-            [], [], "o", color="#0072B2", label="another variant needs no more of either, and less of one", **hollow
-        )
+        beaten = "another variant needs no more of either, and less of one"
+        ax.plot([], [], "o", color="#0072B2", mfc="white", ls="none", ms=8, label=beaten)
         for how in dict.fromkeys(apart.values()):
-            ax.plot([], [], "D", color=OTHERWISE, label=f"costs something else: {how}", **hollow)
+            ax.plot([], [], **_APART, label=f"costs something else: {how}")
         ax.set(xlabel=cost, ylabel="peak (MB = 10⁶ bytes)")
         ax.grid()
         headline(ax, title, label)

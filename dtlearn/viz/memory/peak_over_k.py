@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -10,11 +11,12 @@ from matplotlib.ticker import MaxNLocator
 from dtlearn.viz.memory.categories import MB
 from dtlearn.viz.style import INK, LINE_LOOKS, headline, legend_below, new_figure, style
 
+_RING: dict[str, Any] = {"marker": "o", "ms": 15, "mfc": "none", "mec": INK, "mew": 1.2, "ls": "none"}
 Peaks = Mapping[str, Mapping[int, float]]
 
 
 def peak_over_k(formula: Peaks, measured: Peaks, title: str = "The peak over k", label: str = "") -> Figure:
-    """Draw the bytes at the peak over k; where it is lowest has rings, and stands in the legend.
+    """Draw the bytes at the peak over k; where it is lowest has a ring, and stands in the legend.
 
     Args:
         formula: {model: {k: bytes}}.
@@ -40,10 +42,11 @@ def peak_over_k(formula: Peaks, measured: Peaks, title: str = "The peak over k",
             words = f"k = {best[0]}" if len(best) == 1 else f"k = {best[0]} to {best[-1]}"
             xs, ys = zip(*((k, n / MB) for k, n in sorted(by_k.items())), strict=True)
             ax.plot(xs, ys, color=color, ls=dashes, lw=1.6, label=f"{name}: lowest at {words}")
-            ax.plot(best, [by_k[k] / MB for k in best], "o", ms=15, mfc="none", mec=INK, mew=1.2, ls="none", zorder=3)
+            ax.plot(best, [by_k[k] / MB for k in best], **_RING, zorder=3)
             if seen := sorted(measured.get(name, {}).items()):
                 xs, ys = zip(*((k, n / MB) for k, n in seen), strict=True)
                 ax.plot(xs, ys, marker, color=color, mec="white", ms=7, ls="none", label=f"{name}, measured", zorder=4)
+        ax.plot([], [], label="ring: a k with the lowest peak", **_RING)
         ax.set_ylim(0, 1.1 * max(nbytes for _, nbytes in points) / MB)
         ax.xaxis.set_major_locator(MaxNLocator(12, integer=True))
         ax.set(xlabel="k, layers of a segment", ylabel="activations at the peak (MB)")

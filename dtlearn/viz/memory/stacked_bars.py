@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -14,6 +14,7 @@ from dtlearn.viz.style import ALARM, INK, headline, legend_below, new_figure, st
 
 _UNITS = {"MB": 1e6, "GB": 1e9, "TB": 1e12}
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))
+_LETTER = 0.0115  # width of a letter, as a share of the axes
 _VISIBLE = 0.0005  # of the longest bar: what is less has no place in the legend
 _PLATE = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
 Bars = Mapping[str, Mapping[str, float]]
@@ -57,6 +58,7 @@ def stacked_bars(
     size, longest = _UNITS[unit], max([*sums.values(), *capacity.values()]) / _UNITS[unit] or 1
     known = in_order({c for parts in bars.values() for c in parts})
     seen = [c for c in known if max(parts.get(c, 0) for parts in bars.values()) > _VISIBLE * longest * size]
+    right = longest * (1.16 + 0.011 * max(map(len, notes.values()), default=0))
     with style():
         fig = new_figure(height=1.6 + 0.42 * len(bars))
         ax = fig.add_subplot()
@@ -69,10 +71,10 @@ def stacked_bars(
             over = bool(capacity) and sums[name] > max(capacity.values())
             words = " ".join(filter(None, (_number(sums[name] / size), unit, notes.get(name, ""))))
             color = ALARM if over else INK
-            ax.text(at + 0.012 * longest, row, words, va="center", size=9, color=color, bbox=_PLATE, zorder=4)
+            start = _beside(at, _LETTER * len(words) * right, [nbytes / size for nbytes in capacity.values()])
+            ax.text(start + 0.012 * longest, row, words, va="center", size=9, color=color, bbox=_PLATE, zorder=4)
         lines = _lines(ax, {name: nbytes / size for name, nbytes in capacity.items()})
-        most = max(map(len, notes.values()), default=0)
-        ax.set_xlim(0, longest * (1.16 + 0.011 * most))
+        ax.set_xlim(0, right)
         ax.set_ylim(len(bars) - 0.4, -0.6)
         ax.set_yticks(range(len(bars)), list(bars))
         ax.tick_params(axis="y", length=0)
@@ -85,6 +87,14 @@ def stacked_bars(
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def _beside(end: float, width: float, lines: Iterable[float]) -> float:
+    """Where words of this width begin: at the end of a bar, or at the last line that would go through them."""
+    for line in sorted(lines):
+        if end <= line <= end + width:
+            end = line
+    return end
 
 
 def _power(size: float) -> str:

@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from dtlearn.memory.ledger.record import MemoryRecord
 
 _COLUMNS = 3  # of small pictures in a row
+_PLATE = {
+    "boxstyle": "round,pad=0.15",
+    "facecolor": "white",
+    "edgecolor": "none",
+    "alpha": 0.85,
+}  # under words on lines
 
 
 def step_memory(record: MemoryRecord, title: str = "Memory over one step", label: str = "") -> Figure:
@@ -74,7 +80,8 @@ def step_memories(
             share = "" if record is next(iter(records.values())) else f", {100 * peak.bytes / first:.0f} %"
             above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "size": 9}
             ax.annotate(name, (0, 1), (0, 3), weight="bold", **above)
-            ax.annotate(f"{peak.bytes / MB:.1f} MB{share}", (1, 1), (0, -2), ha="right", va="top", **above)
+            words = f"{peak.bytes / MB:.1f} MB{share}"
+            ax.annotate(words, (1, 1), (0, -2), ha="right", va="top", bbox=_PLATE, zorder=4, **above)
             ax.set_ylim(0, 1.25 * highest)
             ax.set_xticks([])
         for ax in list(axes.flat)[len(records) :]:
@@ -162,6 +169,6 @@ def _peak(ax: Axes, record: MemoryRecord) -> None:
         va="bottom",
         size=9,
         color=ALARM,
-        bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
+        bbox=_PLATE,
         arrowprops={"arrowstyle": "-|>", "color": ALARM, "lw": 1},
     )

@@ -11,7 +11,7 @@ from dtlearn.data_parallel.ddp import DistributedDataParallel
 from dtlearn.data_parallel.naive import NaiveDataParallel
 from dtlearn.memory.arithmetic.activations import gpt_block, table_bytes
 from dtlearn.memory.ledger.storage_ledger import StorageLedger
-from dtlearn.memory.recomputation.checkpoint import _Recompute, checkpoint
+from dtlearn.memory.recomputation.checkpoint import Recompute, checkpoint
 from dtlearn.memory.recomputation.naive import naive_checkpoint
 from dtlearn.models import GPT, GPTConfig, next_token_loss
 from dtlearn.runtime import run_ranks
@@ -84,7 +84,7 @@ def test_a_checkpoint_that_forgets_the_random_state_is_noticed():
 
 def test_a_checkpoint_that_keeps_the_activations_is_noticed(monkeypatch):
     """Sabotage: its first pass runs with a graph, which it holds on to."""
-    forward = _Recompute.forward
+    forward = Recompute.forward
 
     def keeps(ctx, call, *rest):
         with torch.enable_grad():
@@ -92,7 +92,7 @@ def test_a_checkpoint_that_keeps_the_activations_is_noticed(monkeypatch):
         return forward(ctx, call, *rest)
 
     good = train(checkpoint)
-    monkeypatch.setattr(_Recompute, "forward", staticmethod(keeps))
+    monkeypatch.setattr(Recompute, "forward", staticmethod(keeps))
     bad = train(checkpoint)
     assert same(good[1], bad[1])  # the gradients do not show it
     assert bad[2] > 3 * good[2] and bad[3] > 1.1 * good[3]

@@ -40,6 +40,14 @@ def test_a_variant_that_pays_otherwise_is_drawn_and_not_compared():
     assert "costs something else: bytes over a link" in [text.get_text() for text in fig.legends[0].get_texts()]
 
 
+def test_a_variant_apart_leaves_another_one_in_the_same_place_to_be_seen():
+    fig = memory_front({**POINTS, "full, offload": POINTS["full"]}, apart={"full, offload": "bytes over a link"})
+    there = [line for line in fig.axes[0].lines if line.get_xydata().tolist() == [[1.0, 20.0]]]
+    circle, diamond = sorted(there, key=lambda line: line.get_zorder())
+    assert (circle.get_marker(), diamond.get_marker()) == ("o", "D")
+    assert diamond.get_markerfacecolor() == "none" and diamond.get_markersize() > circle.get_markersize()
+
+
 @pytest.mark.parametrize(
     ("points", "apart"),
     [({}, {}), ({"a": (-0.1, 1)}, {}), ({"a": (1, -1)}, {}), ({"a": (1, 1)}, {"a": "x"}), (POINTS, {"b": "x"})],

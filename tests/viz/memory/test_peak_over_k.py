@@ -13,6 +13,9 @@ def test_lines_by_formula_points_from_runs_and_the_lowest_in_the_legend():
     assert "chain: lowest at k = 2 to 3" in lines
     points = lines["GPT, measured"]
     assert list(points.get_ydata()) == [6.1] and points.get_linestyle() == "None"
+    ring = lines["ring: a k with the lowest peak"]
+    rings = [line for line in fig.axes[0].lines if line.get_markersize() == ring.get_markersize()]
+    assert [list(line.get_xdata()) for line in rings] == [[1], [2, 3], []], "the last one is the legend's"
     assert fig.axes[0].get_ylim()[0] == 0 and "MB" in fig.axes[0].get_ylabel()
 
 

@@ -21,6 +21,15 @@ def test_bars_are_stacked_from_parameters_up_and_end_with_their_sum():
     ]
 
 
+def test_no_line_goes_through_words():
+    def place(bar, capacity):
+        ax = stacked_bars({"a": {"parameters": bar}, "long": {"parameters": 185e9}}, {"GPU": capacity}).axes[0]
+        return ax.texts[0].get_position()[0]
+
+    assert place(143e9, 60e9) < 150.8 < place(143e9, 150.8e9), "moved behind the line"
+    assert place(50e9, 60e9) > 60 and place(50e9, 150.8e9) < 60, "a line farther off moves nothing"
+
+
 def test_what_is_too_small_to_see_is_not_in_the_legend():
     fig = stacked_bars({"a": {"parameters": 1e9, "temporaries": 4.0}})
     assert [text.get_text() for text in fig.legends[0].get_texts()] == ["parameters"]
