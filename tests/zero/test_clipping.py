@@ -1,0 +1,179 @@
+"""Clipping over ranks: torch's on the whole gradient; and what is found if a rank counts too much, or only its own."""
+
+import math
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from dtlearn.runtime import run_ranks
+from dtlearn.zero.clipping import clip_by_local_norm_, clip_grad_norm_, global_norm
+from tests.zero.flat_pieces import pieces, put_together, whole
+
+LIMITS = {"clipped": 1.5, "left": 100.0}
+BIAS = (20.0, -10.0)
+
+
+def own_pieces(dtype=torch.float64):
+    return pieces(whole(dtype=dtype), dist.get_world_size(), dist.get_rank())
+
+
+def replicated_bias():
+    bias = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+    bias.grad = torch.tensor(BIAS, dtype=torch.float64)
+    return bias
+
+
+def gradients(own):
+    return {name: piece.grad for name, piece in own.items() if piece.grad is not None}
+
+
+def with_padding(own):
+    """Sabotage: the shard with its padding in place of the pieces; what lies there is whatever memory had."""
+    size = -(-sum(p.numel() for p in whole().values()) // dist.get_world_size())
+    flat = torch.full((size,), 7.0, dtype=torch.float64)
+    grads = torch.cat([p.grad if p.grad is not None else torch.zeros_like(p) for p in own.values()])
+    flat[: len(grads)] = grads
+    shard = nn.Parameter(torch.zeros_like(flat))
+    shard.grad = flat
+    return shard
+
+
+def every_case():
+    """(norm, gradients) by case, of this rank."""
+    rank, found = dist.get_rank(), {}
+    for name, limit in LIMITS.items():
+        own = own_pieces()
+        found[name] = clip_grad_norm_((p for p in own.values()), limit), gradients(own)
+    own, bias = own_pieces(), replicated_bias()
+    norm = clip_grad_norm_([bias, *own.values()], 2.0, replicated=[bias])
+    found["replicated"] = norm, gradients(own) | {"bias": bias.grad}
+    own = own_pieces()
+    found["tied"] = clip_grad_norm_([*own.values(), own["c"], own["a"]], 1.5), gradients(own)
+    # sabotage
+    own, bias = own_pieces(), replicated_bias()
+    found["bias on every rank"] = global_norm([bias, *own.values()]), {}
+    found["padding"] = global_norm([with_padding(own_pieces())]), {}
+    own = own_pieces()
+    found["own norm"] = clip_by_local_norm_(own.values(), 1.5), gradients(own)
+    own = own_pieces()
+    found["torch's"] = nn.utils.clip_grad_norm_(own.values(), 1.5), gradients(own)
+    # bad values
+    broken = own_pieces()
+    if rank == dist.get_world_size() - 1:
+        broken["a" if rank == 0 else "c"].grad[-1] = math.inf
+    found["infinite"] = clip_grad_norm_(list(broken.values())[::-1], 1.0), {}
+    try:
+        clip_grad_norm_(broken.values(), 1.0, error_if_nonfinite=True)
+    except RuntimeError as error:
+        found["error"] = str(error), {}
+    found["nothing"] = global_norm([]), {}
+    found["in float32"] = global_norm(own_pieces(torch.bfloat16).values()), {}
+    return found
+
+
+def reference(limit, more=()):
+    parameters = whole()
+    norm = nn.utils.clip_grad_norm_([*parameters.values(), *more], limit)
+    return norm, {name: p.grad for name, p in parameters.items() if p.grad is not None}
+
+
+def distance(per_rank, case, limit, more=()):
+    norm, exact = reference(limit, more)
+    apart = [abs(found[case][0] - norm).item() for found in per_rank]
+    together = put_together([{n: g for n, g in found[case][1].items() if n != "bias"} for found in per_rank])
+    apart += [(together[name] - grad).abs().max().item() for name, grad in exact.items() if grad.numel()]
+    return max(apart)
+
+
+@pytest.fixture(scope="module")
+def results():
+    """{number of ranks: (what every rank found, the record)}"""
+    runs = {size: run_ranks(every_case, size, device="cpu", record=True) for size in (1, 2, 3, 4)}
+    return {size: (list(run.values), run.record) for size, run in runs.items()}
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_pieces_are_clipped_as_the_whole(results, size):
+    per_rank, _ = results[size]
+    assert distance(per_rank, "clipped", LIMITS["clipped"]) < 1e-12
+    assert distance(per_rank, "left", LIMITS["left"]) < 1e-12
+    assert distance(per_rank, "tied", 1.5) < 1e-12
+    bias = replicated_bias()
+    assert distance(per_rank, "replicated", 2.0, [bias]) < 1e-12
+    for found in per_rank:
+        assert torch.equal(found["clipped"][0], per_rank[0]["clipped"][0])  # to the last bit: one decision
+        assert (found["replicated"][1]["bias"] - bias.grad).abs().max() < 1e-12
+        assert found["nothing"][0].item() == 0.0
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_a_norm_of_the_rank_alone_is_found(results, size):
+    per_rank, _ = results[size]
+    assert distance(per_rank, "own norm", 1.5) > 0.05
+    assert distance(per_rank, "torch's", 1.5) == pytest.approx(distance(per_rank, "own norm", 1.5), abs=1e-12)
+    # Not only too long: turned.
+    _, exact = reference(1.5)
+    clipped = put_together([found["own norm"][1] for found in per_rank])
+    a, b = (torch.cat([g.flatten() for g in grads.values()]) for grads in (clipped, exact))
+    assert torch.cosine_similarity(a, b, dim=0) < 0.995
+    assert 1.5 * 1.1 < a.norm() <= 1.5 * math.sqrt(size) + 1e-9
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_a_parameter_counted_on_every_rank_and_padding_are_found(results, size):
+    per_rank, _ = results[size]
+    norm = reference(2.0, [replicated_bias()])[0]
+    assert abs(per_rank[0]["bias on every rank"][0] - norm) > 1
+    assert sum(parameter.numel() for parameter in whole().values()) % size  # so there is padding
+    assert abs(per_rank[0]["padding"][0] - reference(1.5)[0]) > 0.5
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_one_number_is_sent(results, size):
+    _, record = results[size]
+    for rank in range(size):
+        calls = [call.nbytes for call in record.select(rank=rank)]
+        # float64, then of no pieces and of 16-bit ones: their squares are added in float32
+        assert calls == [8] * (len(calls) - 2) + [4, 4]
+        assert len(calls) == 10
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_a_value_that_is_not_finite_is_the_business_of_all_ranks(results, size):
+    for found in results[size][0]:
+        assert found["infinite"][0].isinf()
+        assert "the norm of the gradients of all ranks is" in found["error"][0]
+
+
+def test_16_bit_gradients_are_added_up_in_float32(results):
+    exact = torch.cat([p.grad.flatten().float() for p in whole(dtype=torch.bfloat16).values() if p.grad is not None])
+    for size in (1, 2, 3, 4):
+        for found in results[size][0]:
+            norm = found["in float32"][0]
+            assert norm.dtype == torch.float32 and norm.item() == pytest.approx(exact.norm().item(), rel=1e-6)
+
+
+def test_a_limit_must_be_positive():
+    for wrong in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="max_norm must be positive"):
+            clip_grad_norm_([], wrong)
+
+
+def hybrid():
+    """2 x 2 ranks: two shards, each on two ranks, with the same gradients."""
+    shard_groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    group = shard_groups[dist.get_rank() // 2]
+    own = pieces(whole(), 2, dist.get_rank(group))
+    wrong = global_norm(own.values())
+    return clip_grad_norm_(own.values(), 1.5, group=group), gradients(own), wrong
+
+
+def test_hybrid_sharding_counts_each_element_once():
+    exact, _ = reference(1.5)
+    per_rank = [{"hybrid": (norm, own), "wrong": wrong} for norm, own, wrong in run_ranks(hybrid, 4, device="cpu")]
+    for replica in (per_rank[:2], per_rank[2:]):
+        assert distance(replica, "hybrid", 1.5) < 1e-12
+    for found in per_rank:
+        assert found["wrong"].item() == pytest.approx(math.sqrt(2) * exact.item(), rel=1e-9)
