@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from dtlearn.mixed_precision.casting.policy import POLICIES
@@ -102,8 +102,19 @@ class autocast(TorchFunctionMode, ContextDecorator):
             return func(*args, **kwargs)
         fixed = {"16 bits": self.dtype, "fp32": torch.float32}
         dtype = fixed[rule] if rule in fixed else widest((args, kwargs), self.dtype)
-        args, kwargs = tree_map_only(torch.Tensor, lambda tensor: self.cast(tensor, dtype), (args, kwargs))
-        return func(*args, **kwargs)
+        return func(
+            *(self.cast_in(arg, dtype) for arg in args),
+            **{name: self.cast_in(arg, dtype) for name, arg in kwargs.items()},
+        )
+
+    def cast_in(self, arg: Any, dtype: torch.dtype) -> Any:
+        """An argument with its tensors cast: it is one, or a list or tuple of them, as `torch.cat` takes, or has none.
+
+        `tree_map_only` of `torch.utils._pytree` does this too, and takes longer than the cast of a small tensor.
+        """
+        if isinstance(arg, torch.Tensor):
+            return self.cast(arg, dtype)
+        return [self.cast_in(each, dtype) for each in arg] if isinstance(arg, list | tuple) else arg
 
     def cast(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """The tensor in that format; itself, if it is of integers or float64. A weight's 16-bit cast is kept."""

@@ -77,6 +77,16 @@ def test_a_result_keeps_the_format_of_out():
             assert torch.mm(torch.ones(2, 2), torch.ones(2, 2), out=out).dtype is torch.float32
 
 
+def test_tensors_are_found_wherever_an_operation_takes_them():
+    x = torch.ones(2, 2)
+    for block in (torchs, ours):
+        with block(torch.bfloat16):
+            assert F.linear(input=x, weight=x, bias=None).dtype is torch.bfloat16
+            assert torch.einsum("ij,jk,kl->il", [x, x, x]).dtype is torch.bfloat16
+            assert torch.cat(tensors=(x.bfloat16(), x), dim=0).dtype is torch.float32
+            assert F.conv2d(x.view(1, 1, 2, 2), x.view(1, 1, 2, 2), stride=(1, 1)).dtype is torch.bfloat16
+
+
 def train(block, steps=5, device="cpu"):
     """Losses of a GPT, its last gradients, and the formats in the last forward pass."""
     torch.manual_seed(0)

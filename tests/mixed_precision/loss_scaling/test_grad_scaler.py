@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision import MasterWeights
 from dtlearn.mixed_precision.loss_scaling.grad_scaler import GradScaler, all_finite, next_scale
 from dtlearn.models import GPT, GPTConfig, next_token_loss
@@ -274,6 +275,13 @@ def test_all_finite():
     assert all_finite([torch.full((2,), 3e38), torch.tensor([1e300], dtype=torch.float64), torch.ones(1).bfloat16()])
     for bad in (math.inf, -math.inf, math.nan):
         assert not all_finite([torch.ones(3), torch.tensor([1.0, bad, 0.0]).half()])
+
+
+def test_finite_gradients_are_looked_at_without_a_copy_of_them():
+    gradients = [torch.ones(1000), torch.ones(50, 20)]
+    with StorageLedger() as ledger:
+        assert all_finite(gradients)
+    assert 0 < ledger.peak < 100  # a norm of each
 
 
 # Agreement.
