@@ -30,6 +30,11 @@ from dtlearn.viz.speedup import speedup
 from dtlearn.viz.table import Table, rank_table
 from dtlearn.viz.timeline import timeline
 from dtlearn.viz.traffic import bytes_per_rank
+from dtlearn.viz.zero.bytes_over_ranks import bytes_over_ranks
+from dtlearn.viz.zero.stage_fit import stage_fit
+from dtlearn.viz.zero.stage_memory import stage_memory
+from dtlearn.viz.zero.traffic_by_stage import sent_by_operation, traffic_by_stage
+from dtlearn.viz.zero.unit_timeline import UnitRun, unit_timeline
 
 __all__ = [
     "Curve",
@@ -37,7 +42,9 @@ __all__ = [
     "Picture",
     "StoreEvent",
     "Table",
+    "UnitRun",
     "bucket_timeline",
+    "bytes_over_ranks",
     "bytes_per_rank",
     "collective_figure",
     "collective_steps",
@@ -66,12 +73,17 @@ __all__ = [
     "sample_words",
     "save_svg",
     "scaling",
+    "sent_by_operation",
     "show",
     "small_updates",
     "speedup",
     "stacked_bars",
+    "stage_fit",
+    "stage_memory",
     "step_memories",
     "step_memory",
     "step_timeline",
     "timeline",
+    "traffic_by_stage",
+    "unit_timeline",
 ]

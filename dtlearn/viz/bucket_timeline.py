@@ -27,7 +27,7 @@ from dtlearn.viz.style import (
     style,
 )
 from dtlearn.viz.units import format_seconds
-from dtlearn.viz.waits import CallKey, data_starts
+from dtlearn.viz.waits import moving_starts
 
 # Within a rank's lane of height 1, its middle at 0: top and height of each strip.
 _COMPUTE, _MARKS, _COMMUNICATE = (-0.42, 0.30), -0.06, (-0.02, 0.26)
@@ -96,7 +96,7 @@ class _Panel:
         self.steps = [step for rank in range(self.num_ranks) for step in recorded_steps(record, rank)]
         self.first = min((step.begin for step in self.steps), default=0)
         self.last = max((step.end for step in self.steps), default=0)
-        self.moving = _moving(record, self.steps)
+        self.moving = moving_starts(record, self.steps)
         self.colors = phase_colors(record)
         self.ops = {event.op for step in self.steps for event in step.events}
         self.launches = any(event.asynchronous for step in self.steps for event in step.events)
@@ -198,21 +198,6 @@ class _Panel:
         longest = max(waits, key=lambda w: w[1] - w[0], default=step.exposed[-1])
         middle = min(max(self._x(sum(longest) / 2), half), self.right - half)
         self.ax.text(middle, step.rank + _WORDS, text, ha="center", va="center", size=9, color=ALARM, weight="bold")
-
-
-def _moving(record: Record, steps: list[RecordedStep]) -> dict[CallKey, int]:
-    """When the data of each call began to move, in ns, as far as it can be told; see `bucket_timeline`."""
-    starts = data_starts(record)
-    one_at_a_time = "emulated link" in record.label
-    found: dict[CallKey, int] = {}
-    for step in steps:
-        free = 0
-        for event in step.events:
-            end = arrival(event)
-            begin = max(event.start_ns, starts[event.rank, event.seq] or 0, free if one_at_a_time else 0)
-            found[event.rank, event.seq] = begin if end is None else min(begin, end)
-            free = max(free, end or 0)
-    return found
 
 
 def _computing(step: RecordedStep) -> dict[str, list[Interval]]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -99,6 +100,22 @@ def op_style(op: str) -> OpStyle:
     return _STYLES[family]
 
 
+def rank_color(rank: int) -> str:
+    """The colour of a rank; from the seventh on the same six again, paler."""
+    color = RANK_COLORS[rank % len(RANK_COLORS)]
+    if rank < len(RANK_COLORS):
+        return color
+    red, green, blue = (0.55 + 0.45 * part for part in to_rgb(color))
+    return to_hex((red, green, blue))
+
+
+def ink_on(color: str) -> str:
+    """The colour of text on a face of that colour."""
+    red, green, blue = to_rgb(color)
+    # On all but the blue, dark ink has the higher contrast.
+    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.35 else INK
+
+
 @contextmanager
 def style() -> Iterator[None]:
     """The house settings, for making a figure and for writing it; the caller's settings come back."""
@@ -135,6 +152,13 @@ def headline(ax: Axes, title: str, label: str = "", corner: Axes | None = None) 
             size=9,
             bbox={"boxstyle": "round,pad=0.3", "facecolor": "#fff4d6", "edgecolor": "#8a6d00"},
         )
+
+
+def headline_above(fig: Figure, title: str, label: str) -> None:
+    """Title and label over all axes of a figure; `headline` stands over one."""
+    fig.suptitle(f"{title}\n", x=0.01, ha="left", size=12, weight="bold")  # its second, empty line is the label's
+    line = 17 / 72 / fig.get_figheight()
+    fig.text(0.01, 0.98 - line, label, ha="left", va="top", size=9, color=MUTED).set_in_layout(False)
 
 
 def op_patch(op: str) -> Patch:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dtlearn.runtime.record.event import Event
 from dtlearn.runtime.record.operations import operation_of
 from dtlearn.runtime.record.record import Record
+from dtlearn.runtime.record.training_steps import RecordedStep, arrival
 
 CallKey = tuple[int, int]  # (rank, seq): names one call of a record
 
@@ -46,6 +47,25 @@ def data_starts(record: Record) -> dict[CallKey, int | None]:
         else:
             starts[event.rank, event.seq] = max([event.start_ns] + [e.start_ns for e in there if enough])
     return starts
+
+
+def moving_starts(record: Record, steps: list[RecordedStep]) -> dict[CallKey, int]:
+    """When the data of each call began to move, in ns, as far as it can be told.
+
+    Not before all ranks had launched it; on an emulated link, whose ports send one thing at a time, not before its turn
+    had come.
+    """
+    starts = data_starts(record)
+    one_at_a_time = "emulated link" in record.label
+    found: dict[CallKey, int] = {}
+    for step in steps:
+        free = 0
+        for event in step.events:
+            end = arrival(event)
+            begin = max(event.start_ns, starts[event.rank, event.seq] or 0, free if one_at_a_time else 0)
+            found[event.rank, event.seq] = begin if end is None else min(begin, end)
+            free = max(free, end or 0)
+    return found
 
 
 def _waited_for(event: Event, members: list[Event]) -> list[Event]:

@@ -10,12 +10,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from dtlearn.runtime.words import counted
-from dtlearn.viz.style import ALARM, GRID, INK, MUTED, RANK_COLORS, headline, legend_below, new_figure, style
+from dtlearn.viz.style import (
+    ALARM,
+    GRID,
+    INK,
+    MUTED,
+    RANK_COLORS,
+    headline,
+    ink_on,
+    legend_below,
+    new_figure,
+    rank_color,
+    style,
+)
 
 Epoch = Sequence[Sequence[int]]  # of each rank, the samples that it saw, in order
 
@@ -126,20 +137,6 @@ def _sightings(epoch: Epoch, num_samples: int) -> list[list[int]]:
     return seen_by
 
 
-def _color(rank: int) -> str:
-    color = RANK_COLORS[rank % len(RANK_COLORS)]
-    if rank < len(RANK_COLORS):
-        return color
-    red, green, blue = (0.55 + 0.45 * part for part in to_rgb(color))
-    return to_hex((red, green, blue))
-
-
-def _ink_on(color: str) -> str:
-    red, green, blue = to_rgb(color)
-    # On all but the blue, dark ink has the higher contrast.
-    return "white" if 0.299 * red + 0.587 * green + 0.114 * blue < 0.35 else INK
-
-
 def _draw_cell(ax: Axes, sample: int, y: int, ranks: Sequence[int], numbered: bool) -> None:
     width = 0.9 if numbered else 1.0  # many thin columns look better without gaps
     x, top = sample - width / 2, y - _CELL / 2
@@ -148,7 +145,7 @@ def _draw_cell(ax: Axes, sample: int, y: int, ranks: Sequence[int], numbered: bo
         return
     height = _CELL / len(ranks)
     for time, rank in enumerate(ranks):
-        color, begin = _color(rank), top + time * height
+        color, begin = rank_color(rank), top + time * height
         # A hatch has the colour of the edge; without a line the edge itself is not drawn.
         hatch: dict[str, Any] = {"hatch": _HATCH, "ec": "white", "gid": "again"} if time else {"gid": "first"}
         ax.add_patch(Rectangle((x, begin), width, height, fc=color, lw=0, **hatch))
@@ -160,7 +157,7 @@ def _draw_cell(ax: Axes, sample: int, y: int, ranks: Sequence[int], numbered: bo
                 ha="center",
                 va="center_baseline",
                 size=8,
-                color=_ink_on(color),
+                color=ink_on(color),
                 bbox={"boxstyle": "round,pad=0.12", "fc": color, "lw": 0} if time else None,
             )
 
@@ -175,7 +172,7 @@ def _row_words(seen_by: Sequence[Sequence[int]]) -> str:
 
 
 def _legend(num_ranks: int, dealt: Sequence[Sequence[Sequence[int]]]) -> list[Patch]:
-    handles = [Patch(facecolor=_color(r), lw=0, label=f"rank {r}") for r in range(num_ranks)]
+    handles = [Patch(facecolor=rank_color(r), lw=0, label=f"rank {r}") for r in range(num_ranks)]
     if any(len(ranks) > 1 for seen_by in dealt for ranks in seen_by):
         handles.append(Patch(facecolor=GRID, edgecolor=INK, hatch=_HATCH, lw=0, label="seen again (padding)"))
     if any(not ranks for seen_by in dealt for ranks in seen_by):

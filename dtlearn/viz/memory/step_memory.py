@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dtlearn.viz.memory.categories import LOOKS, MB, in_order, patch
-from dtlearn.viz.style import ALARM, INK, MUTED, headline, legend_below, new_figure, style
+from dtlearn.viz.memory.categories import MB, in_order, patch
+from dtlearn.viz.memory.stack import draw_phases, draw_stack
+from dtlearn.viz.style import ALARM, MUTED, headline, headline_above, legend_below, new_figure, style
 
 if TYPE_CHECKING:
     from dtlearn.memory.ledger.record import MemoryRecord
@@ -39,11 +40,11 @@ def step_memory(record: MemoryRecord, title: str = "Memory over one step", label
         fig = new_figure(height=4.8)
         ax = fig.add_subplot()
         highest = record.peak.bytes / MB
-        seen = _stack(ax, record)
+        seen = draw_stack(ax, record)
         ax.set_ylim(0, 1.5 * highest)
         ax.set_xlabel("allocations and releases, one after the other (not time)")
         ax.set_ylabel("bytes alive (MB = 10⁶ bytes)")
-        _phases(ax, record, names=True)
+        draw_phases(ax, record, names=True)
         _peak(ax, record)
         headline(ax, title, label)
         legend_below(fig, [patch(category) for category in reversed(seen)], columns=4)
@@ -72,8 +73,8 @@ def step_memories(
         highest = max(record.peak.bytes for record in records.values()) / MB
         seen = set[str]()
         for ax, (name, record) in zip(axes.flat, records.items(), strict=False):
-            seen |= set(_stack(ax, record))
-            _phases(ax, record, names=False)
+            seen |= set(draw_stack(ax, record))
+            draw_phases(ax, record, names=False)
             ax.axhline(first / MB, color=MUTED, lw=0.9, ls=(0, (4, 2)), zorder=3)
             peak = record.peak
             ax.plot(peak.at, peak.bytes / MB, "v", color=ALARM, ms=7, mec="white", zorder=4)
@@ -89,7 +90,7 @@ def step_memories(
         for row in axes:
             row[0].set_ylabel("alive (MB)")
         words = "triangle: the peak; dashed line: the first one's peak; dotted lines: phases"
-        _headline(fig, title, "; ".join(filter(None, (label, words))))
+        headline_above(fig, title, "; ".join(filter(None, (label, words))))
         legend_below(fig, [patch(category) for category in reversed(in_order(seen))], columns=4)
     return fig
 
@@ -107,50 +108,10 @@ def peak_words(record: MemoryRecord) -> str:
     )
 
 
-def _headline(fig: Figure, title: str, label: str) -> None:
-    """Title and label over all axes; `headline` stands over one."""
-    fig.suptitle(f"{title}\n", x=0.01, ha="left", size=12, weight="bold")  # its second, empty line is the label's
-    line = 17 / 72 / fig.get_figheight()
-    fig.text(0.01, 0.98 - line, label, ha="left", va="top", size=9, color=MUTED).set_in_layout(False)
-
-
 def _check(records: Mapping[str, MemoryRecord]) -> None:
     empty = [name for name, record in records.items() if not record.allocations or not max(record.live(), default=0)]
     if not records or empty:
         raise ValueError(f"a picture of memory needs a record with bytes alive; got {empty or 'no record'}")
-
-
-def _stack(ax: Axes, record: MemoryRecord) -> list[str]:
-    """Fill the axes with the categories that ever have bytes, and return them from the bottom up."""
-    lines = record.timeline()
-    seen = in_order(category for category, line in lines.items() if max(line, default=0))
-    below = [0.0] * len(record.live())
-    for category in seen:
-        above = [b + value / MB for b, value in zip(below, lines[category], strict=True)]
-        look, kept = LOOKS[category], _changes(below, above)
-        low, high = ([line[tick] for tick in kept] for line in (below, above))
-        ax.fill_between(kept, low, high, step="post", fc=look.color, ec="white", hatch=look.hatch, lw=0)
-        below = above
-    kept = _changes(below)
-    ax.step(kept, [below[tick] for tick in kept], where="post", color=INK, lw=0.8)
-    ax.set_xlim(0, len(below) - 1)
-    return seen
-
-
-def _changes(*lines: Sequence[float]) -> list[int]:
-    """The ticks at which one of the lines changes, the first and the last: a stair needs no other points."""
-    columns = list(zip(*lines, strict=True))
-    last = len(columns) - 1
-    return [tick for tick in range(last + 1) if tick in (0, last) or columns[tick] != columns[tick - 1]]
-
-
-def _phases(ax: Axes, record: MemoryRecord, names: bool) -> None:
-    for number, phase in enumerate(record.phases):
-        if number:
-            ax.axvline(phase.start, color=INK, lw=0.9, ls=(0, (1, 2)), zorder=3)
-        if names:
-            middle = (phase.start + phase.stop) / 2
-            ax.text(middle, 0.985, phase.name, transform=ax.get_xaxis_transform(), ha="center", va="top", size=9)
 
 
 def _peak(ax: Axes, record: MemoryRecord) -> None:

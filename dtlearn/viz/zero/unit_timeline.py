@@ -1,0 +1,200 @@
+"""A step of ZeRO 3 on one rank: when each unit's weights are gathered, used and released, and what the rank waits for.
+
+Three strips, on one time axis: what the rank computes, what its link carries, and how many bytes of gathered weights it
+holds. The calls come from the recorder; which unit they belong to, and when its weights are released, from the units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
+
+from dtlearn.runtime.record.intervals import union
+from dtlearn.runtime.record.record import Record
+from dtlearn.runtime.record.training_steps import RecordedStep, arrival, recorded_steps
+from dtlearn.viz.memory.categories import LOOKS, MB
+from dtlearn.viz.style import ALARM, INK, LANE, WIDTH, headline, legend_below, new_figure, op_patch, op_style, style
+from dtlearn.viz.units import format_seconds
+from dtlearn.viz.waits import moving_starts
+
+_GREYS = {"forward": "#c5cad1", "backward": "#8b929c", "step": "#3f444b"}
+_COMPUTE, _LINK, _HELD = (0.0, 0.62), (0.78, 0.62), (1.62, 0.9)  # top and height of each strip; down is positive
+_HEIGHT = 2.65
+_INCHES_PER_CHARACTER = 0.075
+_AXES_INCHES = WIDTH * 0.86
+
+
+class UnitEvent(Protocol):
+    """What happened to a unit: its gather "launched", "ready" (waited for), "done" (computed), "freed", "reduced"."""
+
+    ns: int
+    unit: str
+    what: str
+
+
+@dataclass(frozen=True)
+class UnitRun:
+    """A recorded step of one rank.
+
+    Attributes:
+        record: of the run, with calls and phases.
+        events: of this rank's units, in order.
+        sizes: bytes of each unit's gathered weights.
+        rank: whose events these are.
+    """
+
+    record: Record
+    events: Sequence[UnitEvent]
+    sizes: Mapping[str, int]
+    rank: int = 0
+
+
+def unit_timeline(runs: Mapping[str, UnitRun], title: str = "Gather, compute, release", number: int = -1) -> Figure:
+    """Draw one training step of each run, below each other on one time axis.
+
+    Args:
+        runs: by name. Their times should be comparable: the same model, ranks and link.
+        title: what the figure is about.
+        number: which of the recorded steps to draw.
+
+    Raises:
+        ValueError: no run, one without that step, or one whose units gathered and reduced another number of times than
+            the rank called all-gather and reduce-scatter.
+    """
+    if not runs:
+        raise ValueError("there is no run to draw")
+    panels = {name: _Panel(name, run, number) for name, run in runs.items()}
+    right = max(panel.x(panel.step.end) for panel in panels.values()) * 1.01
+    with style():
+        fig = new_figure(height=1.5 + 1.75 * len(panels))
+        all_axes = fig.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
+        most = max(panel.most_held for panel in panels.values())
+        for panel, ax in zip(panels.values(), all_axes, strict=True):
+            panel.draw(ax, right, most)
+        all_axes[-1].set_xlabel("time since the step began (ms)")
+        labels = "; ".join(sorted({panel.run.record.label for panel in panels.values()} - {""}))
+        headline(all_axes[0], title, f"run: {labels}" if labels else "")
+        legend_below(fig, _legend(list(panels.values())), columns=4)
+    return fig
+
+
+class _Panel:
+    """One run on one pair of axes. Times are in ms since its step began."""
+
+    def __init__(self, name: str, run: UnitRun, number: int) -> None:
+        self.name, self.run = name, run
+        steps = recorded_steps(run.record, run.rank)
+        if not steps or not -len(steps) <= number < len(steps):
+            raise ValueError(f"the record of {name!r} has {len(steps)} training steps, so there is no step {number}")
+        self.step: RecordedStep = steps[number]
+        self.moving = moving_starts(run.record, [s for r in range(run.record.world_size) for s in self._steps(r)])
+        self.events = [e for e in run.events if self.step.begin <= e.ns <= self.step.end]
+        self.gathers, self.reduces = (
+            self._calls("all_gather", "launched"),
+            self._calls("reduce_scatter", "reduced"),
+        )
+        self.held = self._held()
+        self.most_held = max((n for _, n in self.held), default=0)
+
+    def _steps(self, rank: int) -> list[RecordedStep]:
+        return recorded_steps(self.run.record, rank)
+
+    def _calls(self, op: str, what: str) -> list[tuple[Any, str]]:
+        """Each of the rank's calls of this operation in this step, with the unit that made it."""
+        calls = [e for e in self.step.events if e.op.startswith(op)]
+        units = [e.unit for e in self.events if e.what == what]
+        if len(calls) != len(units):
+            raise ValueError(f"{self.name!r}: {len(calls)} calls of {op}, and {len(units)} units {what} one")
+        return list(zip(calls, units, strict=True))
+
+    def _held(self) -> list[tuple[int, int]]:
+        """Bytes of gathered weights from each moment on."""
+        held, stair = 0, [(self.step.begin, 0)]
+        for event in self.events:
+            held += {"launched": 1, "freed": -1}.get(event.what, 0) * self.run.sizes.get(event.unit, 0)
+            stair.append((event.ns, held))
+        return [*stair, (self.step.end, held)]
+
+    def x(self, ns: float) -> float:
+        return (ns - self.step.begin) / 1e6
+
+    def draw(self, ax: Axes, right: float, most: int) -> None:
+        self.ax, self.right = ax, right
+        for top, height in (_COMPUTE, _LINK, _HELD):
+            ax.axhspan(top, top + height, color=LANE, linewidth=0, zorder=0)
+        self._computation()
+        for call, unit in (*self.gathers, *self.reduces):
+            end, look = arrival(call), op_style(call.op)
+            begin = self.moving[call.rank, call.seq]
+            self._box(begin, self.step.end if end is None else end, _LINK, unit, look.color, look.hatch)
+        self._exposed()
+        top, height = _HELD
+        if most:
+            xs = [self.x(ns) for ns, _ in self.held]
+            ys = [top + height - 0.86 * height * n / most for _, n in self.held]
+            color = LOOKS["parameters"].color
+            ax.fill_between(xs, ys, top + height, step="post", fc=color, alpha=0.75, lw=0)
+            words = f"at most {self.most_held / MB:.2f} MB"
+            ax.text(0.995 * right, top + 0.1, words, ha="right", va="top", size=9, color=color, weight="bold")
+        ax.set_xlim(0, right)
+        ax.set_ylim(_HEIGHT, -0.3)
+        middles = [top + height / 2 for top, height in (_COMPUTE, _LINK, _HELD)]
+        ax.set_yticks(middles, ["computes", "link", "gathered"])
+        ax.tick_params(axis="y", length=0)
+        ax.spines["left"].set_visible(False)
+        ax.grid(axis="x")
+        ax.set_ylabel(self.name, weight="bold", size=11)
+
+    def _box(
+        self, begin: float, end: float, strip: tuple[float, float], name: str, color: str, hatch: str = ""
+    ) -> None:
+        a, b = self.x(begin), self.x(end)
+        width = max(b - a, 0.0012 * self.right)
+        edge = 0.7 if width > 0.006 * self.right else 0
+        look: dict[str, Any] = {"fc": color, "hatch": hatch, "ec": "white", "lw": edge}
+        self.ax.add_patch(Rectangle((a, strip[0]), width, strip[1], **look))
+        if width / self.right * _AXES_INCHES > (len(name) + 0.5) * _INCHES_PER_CHARACTER:
+            plate = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.85}
+            middle = (a + width / 2, strip[0] + strip[1] / 2)
+            self.ax.text(*middle, name, ha="center", va="center", size=8, color=INK, bbox=plate)
+
+    def _computation(self) -> None:
+        """Phases below, units on top of them: a unit inside another covers it."""
+        for span in self.step.spans:
+            if span.phase in _GREYS and span.end_ns is not None:
+                a, b = self.x(span.start_ns), self.x(span.end_ns)
+                rest = Rectangle((a, _COMPUTE[0]), b - a, _COMPUTE[1], fc=_GREYS[span.phase], alpha=0.45, lw=0)
+                self.ax.add_patch(rest)
+        backward = min((s.start_ns for s in self.step.spans if s.phase == "backward"), default=self.step.end)
+        began: dict[str, int] = {}
+        passes = []
+        for event in self.events:
+            if event.what == "ready":
+                began[event.unit] = event.ns
+            elif event.what == "done" and event.unit in began:
+                passes.append((began.pop(event.unit), event.ns, event.unit))
+        for begin, end, unit in sorted(passes):
+            self._box(begin, end, _COMPUTE, unit, _GREYS["backward" if begin >= backward else "forward"])
+
+    def _exposed(self) -> None:
+        """A line over what the rank only waits for, and its sum."""
+        for a, b in union(self.step.exposed, gap=0.003 * self.right * 1e6):
+            ends = [self.x(a), self.x(b)]
+            self.ax.plot(ends, [-0.09, -0.09], color=ALARM, lw=3, solid_capstyle="butt", gid="exposed")
+        words = f"{format_seconds(self.step.exposed_seconds)} exposed"
+        self.ax.text(0, -0.16, words, ha="left", va="bottom", size=9, color=ALARM, weight="bold")
+
+
+def _legend(panels: list[_Panel]) -> list[Patch | Line2D]:
+    phases = dict.fromkeys(s.phase for panel in panels for s in panel.step.spans if s.phase in _GREYS)
+    handles: list[Patch | Line2D] = [Patch(facecolor=_GREYS[phase], label=phase) for phase in phases]
+    handles += [op_patch(op) for op in ("all_gather", "reduce_scatter")]
+    handles.append(Patch(facecolor=LOOKS["parameters"].color, alpha=0.75, label="gathered weights (bytes)"))
+    handles.append(Line2D([], [], color=ALARM, lw=3, label="exposed: the rank only waits"))
+    return handles

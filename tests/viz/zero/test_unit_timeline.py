@@ -1,0 +1,38 @@
+from dataclasses import replace
+
+import pytest
+
+from dtlearn.viz.zero.unit_timeline import unit_timeline
+from tests.viz.zero.records import MS, unit_run
+
+
+def test_units_are_named_and_what_is_exposed_and_held_is_said():
+    fig = unit_timeline({"no prefetch": unit_run()}, "t")
+    ax = fig.axes[0]
+    words = [text.get_text() for text in ax.texts]
+    assert words.count("u") == 5, "two gathers, one reduction, two passes"
+    assert "12 ms exposed" in words and "at most 3.00 MB" in words
+    waits = [tuple(line.get_xdata()) for line in ax.lines if line.get_gid() == "exposed"]
+    assert waits == [(0, 4), (6, 10), (12, 16)]
+    assert "emulated link" in words
+    assert ax.get_ylabel() == "no prefetch"
+
+
+def test_several_runs_share_the_axis_and_the_scale_of_bytes():
+    run = unit_run()
+    fig = unit_timeline({"one": run, "twice the bytes": replace(run, sizes={"u": 6_000_000})})
+    first, second = fig.axes
+    assert first.get_xlim() == second.get_xlim()
+    tops = [ax.collections[0].get_paths()[0].vertices[:, 1].min() for ax in (first, second)]
+    assert tops[0] > tops[1], "down is positive: fewer bytes, a lower hill"
+
+
+def test_bad_input_is_refused():
+    run = unit_run()
+    with pytest.raises(ValueError, match="no run to draw"):
+        unit_timeline({})
+    with pytest.raises(ValueError, match="has 1 training steps, so there is no step 3"):
+        unit_timeline({"a": run}, number=3)
+    fewer = [event for event in run.events if event.ns != 6 * MS]
+    with pytest.raises(ValueError, match="'a': 2 calls of all_gather, and 1 units launched one"):
+        unit_timeline({"a": replace(run, events=fewer)})
