@@ -1,0 +1,4 @@
+"""ZeRO's stages: 1 divides the optimizer's state among the ranks, 2 the gradients too, 3 the parameters too.
+
+`flat_parameters`, what stages 1 and 2 stand on; then `naive` and `zero1`.
+"""

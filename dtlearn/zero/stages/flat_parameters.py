@@ -1,0 +1,204 @@
+"""A model's parameters as views of flat buffers, of which this rank owns a shard: what stages 1 and 2 stand on.
+
+Sources: ZeRO, 1910.02054, sections 5.1 and 5.2; the flat buffers of DeepSpeed's stages 1 and 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ..partition.flat import plan_flat
+from ..partition.partition import Bucket, Partition
+from ..partition.whole_tensors import plan_whole_tensors
+
+Layout = Literal["flat", "whole tensors"]
+Cost = Callable[[torch.Size], float]
+
+
+class FlatParameters:
+    """Parameters that lie in buckets (see `partition`), and this rank's shard of each.
+
+    The parameters stay the objects they were, with the values they had; their memory moves into the buffers. Move the
+    model to its device and dtype before: later they would leave the buffers, which is an error at the next `gather`.
+
+    An optimizer is built over `pieces`: one `nn.Parameter` for each parameter, the part of it in this rank's shard, in
+    the same memory. It is a vector, or, in the layout "whole tensors", has the parameter's shape. Where this rank owns
+    nothing it is empty, so that groups, names and numbers are the same on all ranks.
+
+    **Communication**: with n bytes in all buffers, `gather` is one all-gather for each bucket and sends n (N-1)/N in
+    all; `reduce` of all buckets is one reduce-scatter for each, and sends n (N-1)/N too. Building sends nothing: ranks
+    begin with the same parameters, as DDP or `broadcast_module` leaves them.
+    **Memory**: none but the parameters and the padding. While it is built, one bucket more; in `reduce`, one bucket of
+    gradients, and a shard that is its result.
+
+    Args:
+        params: parameters that are trained; each once, on all ranks in the same order.
+        group: ranks that divide them; None: all.
+        cap: elements that close a bucket; None: one bucket for each dtype and device. Only for the flat layout.
+        layout: "flat", cut anywhere, or "whole tensors", each on one rank.
+        cost: of the update of a tensor of this shape; whole tensors are balanced by it. None: elements.
+
+    Attributes:
+        group, rank, num_ranks: the group, this rank in it, and N.
+        parameters: in their order.
+        partition: who owns what, by the parameters' places in `parameters`.
+        buffers: of each bucket, (N * shard,).
+        shards: of each bucket this rank's part, (shard,), in the same memory.
+        pieces: of each parameter this rank's part.
+
+    Raises:
+        ValueError: this rank is not in the group; a parameter comes twice, or is frozen, sparse or without memory.
+        TypeError: a parameter is no floating-point tensor.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[nn.Parameter],
+        *,
+        group: dist.ProcessGroup | None = None,
+        cap: int | None = None,
+        layout: Layout = "flat",
+        cost: Cost | None = None,
+    ) -> None:
+        self.group, self.rank, self.num_ranks = group, dist.get_rank(group), dist.get_world_size(group)
+        if self.rank < 0:
+            raise ValueError("this rank is not in the group: build it on the group's ranks only")
+        if layout not in ("flat", "whole tensors"):
+            raise ValueError(f"layout must be 'flat' or 'whole tensors', got {layout!r}")
+        self.layout, self.cap, self.cost = layout, cap, cost
+        self.parameters: list[nn.Parameter] = []
+        self.pieces: list[nn.Parameter] = []
+        self.buffers: list[torch.Tensor] = []
+        self.shards: list[torch.Tensor] = []
+        self._additions: list[int] = []  # of each parameter: which call of `add` brought it
+        self.add(params)
+
+    def add(self, params: Iterable[nn.Parameter]) -> None:
+        """Take in more parameters, in buckets of their own. All ranks call it, with the same ones."""
+        params = list(params)
+        check_parameters(params, self.parameters)
+        addition = len(self.buffers)
+        self.parameters += params
+        self._additions += [addition] * len(params)
+        self.partition = self._plan()
+        self.pieces += [nn.Parameter(p.new_empty(0)) for p in params]
+        for bucket in self.partition.buckets[len(self.buffers) :]:
+            self._rebase(bucket)
+
+    def _plan(self) -> Partition:
+        """The buckets that were there before come out as they were: additions are never mixed."""
+        sizes = [p.numel() for p in self.parameters]
+        kinds = [(a, p.dtype, p.device) for a, p in zip(self._additions, self.parameters, strict=True)]
+        if self.layout == "flat":
+            return plan_flat(sizes, self.num_ranks, self.cap, kinds=kinds)
+        costs = None if self.cost is None else [self.cost(p.shape) for p in self.parameters]
+        return plan_whole_tensors(sizes, self.num_ranks, costs=costs, kinds=kinds)
+
+    @torch.no_grad()
+    def _rebase(self, bucket: Bucket) -> None:
+        """Move a bucket's parameters into one new buffer, and make the pieces of this rank."""
+        buffer = self.parameters[bucket.parameters[0]].new_zeros(bucket.numel)
+        for parameter, view in self._views(bucket, buffer):
+            parameter.data = view.copy_(parameter)  # the old memory is free
+        shard = buffer[self.rank * bucket.shard :][: bucket.shard]
+        for piece in bucket.slices(self.rank):
+            values = shard[piece.offset :][: piece.numel]
+            if self.layout == "whole tensors":
+                values = values.view_as(self.parameters[piece.parameter])
+            self.pieces[piece.parameter] = nn.Parameter(values)
+        self.buffers.append(buffer)
+        self.shards.append(shard)
+
+    def _views(self, bucket: Bucket, buffer: torch.Tensor) -> Iterable[tuple[nn.Parameter, torch.Tensor]]:
+        for number, size, offset in zip(bucket.parameters, bucket.sizes, bucket.offsets, strict=True):
+            parameter = self.parameters[number]
+            yield parameter, buffer[offset:][:size].view(parameter.shape)
+
+    @torch.no_grad()
+    def gather(self) -> None:
+        """Fetch the other ranks' shards: all parameters have their values afterwards.
+
+        Raises:
+            RuntimeError: parameters have left the buffers.
+        """
+        self.require_in_buffers()
+        for buffer, shard in zip(self.buffers, self.shards, strict=True):
+            dist.all_gather_into_tensor(buffer, shard, group=self.group)  # in place: the shard is in the buffer
+        for parameter in self.parameters:
+            torch.autograd.graph.increment_version(parameter)  # a backward pass with the old values is an error
+
+    @torch.no_grad()
+    def reduce(self, b: int, grads: Sequence[torch.Tensor | None]) -> torch.Tensor:
+        """Average the gradients of bucket `b` over the ranks, and keep this rank's shard of the result.
+
+        Args:
+            b: number of the bucket; all ranks reduce their buckets in the same order.
+            grads: of its parameters, as `partition.buckets[b].parameters` names them; None counts as zeros.
+
+        Returns:
+            The shard of the mean, (shard,).
+        """
+        shard = torch.empty_like(self.shards[b])
+        dist.reduce_scatter_tensor(shard, self.flatten(b, grads), group=self.group)
+        return shard
+
+    @torch.no_grad()
+    def flatten(self, b: int, grads: Sequence[torch.Tensor | None]) -> torch.Tensor:
+        """This rank's gradients of bucket `b`, divided by N, as they lie in the buffer; (N * shard,), a new tensor."""
+        flat = torch.zeros_like(self.buffers[b])
+        for (_, view), grad in zip(self._views(self.partition.buckets[b], flat), grads, strict=True):
+            if grad is not None:
+                torch.div(grad, self.num_ranks, out=view)  # before the sum, which could overflow in float16
+        return flat
+
+    def set_gradients(self, b: int, shard: torch.Tensor) -> None:
+        """Give the pieces in bucket `b` their gradients: views of a shard of gradients, (shard,)."""
+        for piece in self.partition.buckets[b].slices(self.rank):
+            own = self.pieces[piece.parameter]
+            own.grad = shard[piece.offset :][: piece.numel].view_as(own)
+
+    def require_in_buffers(self) -> None:
+        """Check that the parameters are still views of the buffers.
+
+        Raises:
+            RuntimeError: one is not.
+        """
+        for bucket, buffer in zip(self.partition.buckets, self.buffers, strict=True):
+            for number, offset, size in zip(bucket.parameters, bucket.offsets, bucket.sizes, strict=True):
+                parameter = self.parameters[number]
+                address = buffer.data_ptr() + offset * buffer.element_size()
+                if size and (parameter.data_ptr() != address or parameter.dtype != buffer.dtype):
+                    raise RuntimeError(
+                        f"parameter {number}, {tuple(parameter.shape)}, has left the flat buffer that it was put "
+                        "into: the model was moved or cast afterwards, or another optimizer took it over. Build "
+                        "the optimizer last, and only one"
+                    )
+
+
+def check_parameters(params: Sequence[nn.Parameter], known: Sequence[nn.Parameter] = ()) -> None:
+    """Check that these can lie in flat buffers, beside the known ones.
+
+    Raises:
+        ValueError, TypeError: as `FlatParameters`.
+    """
+    seen = set(map(id, known))
+    for number, parameter in enumerate(params):
+        if not isinstance(parameter, torch.Tensor) or not parameter.is_floating_point():
+            what = parameter.dtype if isinstance(parameter, torch.Tensor) else type(parameter).__name__
+            raise TypeError(f"parameter {number} is {what}: only floating-point tensors can be trained")
+        if id(parameter) in seen:
+            raise ValueError(
+                f"parameter {number}, {tuple(parameter.shape)}, comes twice: a tied parameter is given once, as "
+                "model.parameters() does"
+            )
+        if not parameter.requires_grad or parameter.layout != torch.strided or parameter.is_meta:
+            raise ValueError(
+                f"parameter {number} is frozen, sparse or on the meta device: only what is trained, dense and has "
+                "memory lies in flat buffers"
+            )
+        seen.add(id(parameter))
