@@ -31,6 +31,7 @@ from dtlearn.viz.table import Table, rank_table
 from dtlearn.viz.timeline import timeline
 from dtlearn.viz.traffic import bytes_per_rank
 from dtlearn.viz.zero.bytes_over_ranks import bytes_over_ranks
+from dtlearn.viz.zero.shard_map import shard_map, shard_words
 from dtlearn.viz.zero.stage_fit import stage_fit
 from dtlearn.viz.zero.stage_memory import stage_memory
 from dtlearn.viz.zero.traffic_by_stage import sent_by_operation, traffic_by_stage
@@ -74,6 +75,8 @@ __all__ = [
     "save_svg",
     "scaling",
     "sent_by_operation",
+    "shard_map",
+    "shard_words",
     "show",
     "small_updates",
     "speedup",

@@ -7,7 +7,7 @@ holds. The calls come from the recorder; which unit they belong to, and when its
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from matplotlib.axes import Axes
@@ -47,12 +47,14 @@ class UnitRun:
         events: of this rank's units, in order.
         sizes: bytes of each unit's gathered weights.
         rank: whose events these are.
+        names: what to call the units, where their own names are long or empty.
     """
 
     record: Record
     events: Sequence[UnitEvent]
     sizes: Mapping[str, int]
     rank: int = 0
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def unit_timeline(runs: Mapping[str, UnitRun], title: str = "Gather, compute, release", number: int = -1) -> Figure:
@@ -121,6 +123,9 @@ class _Panel:
             stair.append((event.ns, held))
         return [*stair, (self.step.end, held)]
 
+    def _named(self, unit: str) -> str:
+        return self.run.names.get(unit, unit)
+
     def x(self, ns: float) -> float:
         return (ns - self.step.begin) / 1e6
 
@@ -132,7 +137,7 @@ class _Panel:
         for call, unit in (*self.gathers, *self.reduces):
             end, look = arrival(call), op_style(call.op)
             begin = self.moving[call.rank, call.seq]
-            self._box(begin, self.step.end if end is None else end, _LINK, unit, look.color, look.hatch)
+            self._box(begin, self.step.end if end is None else end, _LINK, self._named(unit), look.color, look.hatch)
         self._exposed()
         top, height = _HELD
         if most:
@@ -180,7 +185,7 @@ class _Panel:
             elif event.what == "done" and event.unit in began:
                 passes.append((began.pop(event.unit), event.ns, event.unit))
         for begin, end, unit in sorted(passes):
-            self._box(begin, end, _COMPUTE, unit, _GREYS["backward" if begin >= backward else "forward"])
+            self._box(begin, end, _COMPUTE, self._named(unit), _GREYS["backward" if begin >= backward else "forward"])
 
     def _exposed(self) -> None:
         """A line over what the rank only waits for, and its sum."""

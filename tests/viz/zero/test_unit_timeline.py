@@ -27,6 +27,11 @@ def test_several_runs_share_the_axis_and_the_scale_of_bytes():
     assert tops[0] > tops[1], "down is positive: fewer bytes, a lower hill"
 
 
+def test_units_can_have_other_names():
+    words = [text.get_text() for text in unit_timeline({"a": replace(unit_run(), names={"u": "2"})}).axes[0].texts]
+    assert words.count("2") == 5 and "u" not in words
+
+
 def test_bad_input_is_refused():
     run = unit_run()
     with pytest.raises(ValueError, match="no run to draw"):
