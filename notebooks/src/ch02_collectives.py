@@ -399,7 +399,9 @@ print(f"received {theirs.item()}")
 # `irecv`, and starts up to three receives in advance, so that additions overlap with messages.)
 
 # %%
-dtlearn.show_source(execute_batched, docstring=False)
+dtlearn.show_source(
+    execute_batched, docstring=False, summary="The package's own: a plan in batches"
+)
 
 # %% [markdown]
 # This is the end of the first sitting.

@@ -638,7 +638,9 @@ show(
 # The package's plan, for an MLP of six layers and a cap of 2 MiB:
 
 # %%
-dtlearn.show_source(buckets.plan_buckets, docstring=False)
+dtlearn.show_source(
+    buckets.plan_buckets, docstring=False, summary="The package's own: plan_buckets"
+)
 
 # %%
 model = MLP((512,) * 7)

@@ -20,6 +20,7 @@
 # %%
 # %load_ext dtlearn
 import contextlib
+import inspect
 from functools import partial
 
 import torch
@@ -41,8 +42,9 @@ from dtlearn.memory import (
 )
 from dtlearn.memory.arithmetic import activations, block_variants, fits, published
 from dtlearn.memory.recomputation import selective, surroundings
+from dtlearn.memory.recomputation.checkpoint import Recompute
 from dtlearn.memory.saving import accumulation, leaks, offload, variants
-from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
+from dtlearn.models import GPT, GPTConfig, gpt, load_corpus, next_token_loss
 from dtlearn.notebook.panels import Slider, slider_panel
 from dtlearn.viz import (
     fit_bars,
@@ -226,10 +228,11 @@ record = record_step(layer, optimizer, batch, torch.nn.functional.mse_loss)
 # %% exercise="ch08.count_a_step"
 
 # %% [markdown]
-# How does the ledger see all this? Two means of PyTorch do most of it. A `TorchDispatchMode` is called for every operation,
-# with what goes in and what comes out. The ledger looks up the *storage* of each tensor, so that a view, a tied weight or
-# a change in place is no new memory, and is told when the storage is gone. And `saved_tensors_hooks` are called for every
-# tensor that autograd keeps. This is `record_step`:
+# How does the ledger see all this? It uses two of PyTorch's mechanisms. A `TorchDispatchMode` is called for every
+# operation, with its inputs and its results. The ledger looks up the *storage* of each tensor: a view, a tied weight or
+# the result of an in-place operation is no new memory. When a storage is released, the ledger is told.
+# `saved_tensors_hooks` are called for every tensor that autograd keeps for backward: these are the activations. This is
+# `record_step`:
 
 # %%
 dtlearn.show_source(memory.record_step, docstring=False)
@@ -395,8 +398,12 @@ counted = {max(record.live("activations")) for record in records}
 print(f"by formula {formula:,} bytes, at most kept on each of the 4 ranks {counted}")
 
 # %% [markdown]
-# To the byte. (Ours has no attention scores: PyTorch runs **FlashAttention**, which computes them block by block, and
-# again in backward.) Newer blocks differ from the table in other ways, too. Each change alone, for the block above:
+# To the byte. Why is it 17.6 MB, and 16.8 MB in the table of section 2? These 17.6 MB are the most of the whole step:
+# they are there at the end of forward. The table has what is there at the peak, which comes a little later. By then
+# backward has gone through the loss and the head, and has released what they had kept, 0.8 MB.
+#
+# Our GPT has no attention scores: PyTorch runs **FlashAttention**, which computes them block by block, and again in
+# backward. Newer blocks differ from the table in other ways, too. Each change alone, for the block above:
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -414,8 +421,7 @@ rank_table(
 )
 
 # %% [markdown]
-# Only FlashAttention changes how the bytes grow with the sequence: it removes the term with $s^2$. Tied embeddings change
-# no activation: they are one parameter fewer.
+# Only FlashAttention changes how the bytes grow with the sequence: it removes the term with $s^2$.
 
 # %% [markdown]
 # ## 5. The peak, and who owns it
@@ -423,8 +429,18 @@ rank_table(
 # A job runs out of memory at one moment: at the peak. So ask of it three things: *when* it is, *what category* it is
 # made of, and *which module* holds it.
 
+
 # %% jupyter={"source_hidden": true}
+def code_of(line):
+    """The code of a line of the GPT, which the ledger calls "file:line"."""
+    number = int(line.rpartition(":")[2])
+    code = inspect.getsource(gpt).splitlines()[number - 1]
+    return code.partition("  #")[0].strip()
+
+
 print(peak_words(records[0]))
+owner = records[0].peak.owner
+print(f"the line is {owner.line}: {code_of(owner.line)}")
 show(
     module_map(
         records[0],
@@ -441,8 +457,8 @@ show(
 # %% [markdown]
 # (DDP's buckets belong to no module.) The peak is early in backward. All activations of the blocks are still there; the
 # matrix product of the last block's second feed-forward layer has just made the gradient of its input, which is four
-# times as wide as the hidden size. The **owner** of the peak is the largest storage that was made in the phase of the peak: the ledger gives its module, its
-# operation and the line of the forward pass that it belongs to.
+# times as wide as the hidden size. The **owner** of the peak is the largest storage that was made in the phase of the
+# peak. The ledger gives its module, its operation and the line of the forward pass that it belongs to.
 #
 # ### What you see on a GPU
 #
@@ -475,7 +491,7 @@ show(
 # %%
 kept_loss = dtlearn.predict.choice(
     "A training loop does `losses.append(loss)` after `loss.backward()` and "
-    "`optimizer.step()`. What do the bytes of its tensors grow by, per step?",
+    "`optimizer.step()`. By how much does the memory of all tensors grow in each step?",
     {
         "A": "by all activations of a step",
         "B": "by 4 bytes, the loss itself",
@@ -529,7 +545,7 @@ show(
 
 # %% [markdown]
 # So look for a straight line. The ledger also says which lines made what stays, here the first three. It cannot say who
-# keeps it: that you have to find in the loop.
+# keeps it: that you have to find in the loop, which has the leak, and not in these lines.
 
 # %% jupyter={"source_hidden": true}
 torch.manual_seed(0)
@@ -539,13 +555,21 @@ leaking = partial(
 by_line = leaks.growth_by_line(leaking, num_steps=2, warm=1)
 rank_table(
     [
-        {"line": line, "MB more per validation": f"{grown / 1e6:.2f}"}
+        {
+            "line": line,
+            "its code": code_of(line),
+            "MB more per validation": f"{grown / 1e6:.2f}",
+        }
         for line, grown in list(by_line.items())[:3]
     ],
     caption="The lines of the forward pass that made most of what stays",
 )
 
 # %% [markdown]
+# On several ranks there is one more object to think of. `dist.all_reduce(flat, async_op=True)` returns a `Work` (chapter
+# 3), and that object keeps `flat` alive as long as it lives itself, also after `wait()`. In the ledger such bytes are
+# communication: `max(record.live("communication"))` is one buffer in a sound loop, and rises with every step in a leak.
+#
 # **Exercise 4.** Find the leaks of a training loop.
 
 # %% exercise="ch08.find_the_leak"
@@ -604,8 +628,8 @@ print(
 )
 
 # %% [markdown]
-# The activations are gone, and nothing raises an error; but the blocks and the embeddings get no gradient, and only the
-# head trains. Backward needs the activations.
+# The activations of the blocks are gone (the 0.8 MB are those of head and loss), and nothing raises an error. But the
+# blocks and the embeddings get no gradient, and only the head trains. Backward needs the activations.
 #
 # So they have to come back when backward needs them. **Recomputation** (also: activation checkpointing, gradient
 # checkpointing) keeps only the *input* of a segment of layers. When backward comes to the segment, its forward pass runs
@@ -627,8 +651,8 @@ show(
 
 # %%
 extra_time = dtlearn.predict(
-    "A backward pass computes about twice as much as a forward pass. What does a step with "
-    "full recomputation compute more than a plain one, in percent?",
+    "A backward pass computes about twice as much as a forward pass. How much more does a "
+    "step with full recomputation compute than a plain one, in percent?",
     unit="percent",
     id="ch08.extra_time",
 )
@@ -638,18 +662,59 @@ forward, backward = 1, 2
 extra_time.reveal(round(100 * forward / (forward + backward)))
 
 # %% [markdown]
+# ### An operation with a backward of its own
+#
+# A checkpoint has to run code of its own when backward comes to it. For that PyTorch has `torch.autograd.Function`: a
+# class with two static methods, which autograd treats as one operation.
+#
+# - `forward(ctx, *inputs)` computes the result. Autograd records nothing inside it. What backward will need goes into
+#   `ctx`: tensors with `ctx.save_for_backward(...)`, anything else as an attribute.
+# - `backward(ctx, *gradients)` gets one gradient for each result. It returns one for each input of `forward`, in the same
+#   order, and `None` for an input that has no gradient, such as a number or a function. Autograd records nothing in here
+#   either; within `with torch.enable_grad():` it does.
+#
+# The operation is called with `.apply(...)`. Its `backward` runs only if one of the *tensors given to `apply`* requires a
+# gradient. An example, $y = x^n$:
+
+
+# %%
+class Power(torch.autograd.Function):
+    """x to the power of n, a number."""
+
+    @staticmethod
+    def forward(ctx, x, n):
+        ctx.save_for_backward(x)
+        ctx.n = n
+        return x**n
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * ctx.n * x ** (ctx.n - 1), None  # of x, of n
+
+
+x = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+Power.apply(x, 3).sum().backward()
+x.grad
+
+# %% [markdown]
 # **Exercise 5.** A checkpoint of your own. The second pass has to be the *same* as the first, also in what the function
 # draws at random.
 
 # %% exercise="ch08.checkpoint"
 
 # %% [markdown]
-# The package's version is an autograd function, too. Its first pass runs without a graph; `current_surroundings` notes
-# the state of the random number generators and of autocast, and the second pass runs in the same:
+# The package's version is a `torch.autograd.Function`, too, named `Recompute`. `forward` runs the function, so nothing
+# is recorded. `current_surroundings` notes the state of the random number generators and of autocast; the second pass, in
+# `backward`, runs in the same. (`call` is the function with those of its arguments that are no tensors.)
 
 # %%
 dtlearn.show_source(
     memory.checkpoint, docstring=False, summary="dtlearn.memory.checkpoint"
+)
+dtlearn.show_source(Recompute.forward, docstring=False, summary="forward: the first pass")
+dtlearn.show_source(
+    Recompute.backward, docstring=False, summary="backward: the second pass"
 )
 dtlearn.show_source(
     surroundings.Surroundings.restored,
@@ -800,9 +865,9 @@ show(
 #
 # Not all activations are worth the same. A matrix product takes many operations for each byte of its result, a norm or
 # GELU hardly any. So keep the results that are expensive to compute, and compute the cheap ones again. Here are the
-# operations of one block of the GPT, those first that cost most to compute again for each byte that they make. (A
-# multiplication with its addition counts as two. What is not a matrix product counts as one for each number of its
-# result: its time is that of reading and writing.)
+# operations of one block of the GPT, sorted by what it costs to compute a byte of their results again, the most expensive
+# first. (A multiplication with its addition counts as two. What is not a matrix product counts as one for each number of
+# its result: its time is that of reading and writing.)
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -842,8 +907,8 @@ dtlearn.show_source(variants.forward_selective, docstring=False)
 # ## 8. Accumulation
 #
 # Chapter 3 split a batch into $k$ micro-batches, and communicated once. The reason to do so is memory: only the
-# activations of one micro-batch are there at a time. From here to section 11 one process runs each step, without DDP:
-# the plain one has its peak at 28.5 MB.
+# activations of one micro-batch are there at a time. From here to section 11 one process runs each step, without DDP
+# and its buckets: the plain step has its peak at 28.5 MB, not at 31.8 MB.
 
 # %%
 micro = dtlearn.predict.choice(
@@ -947,14 +1012,15 @@ from torch.autograd.graph import save_on_cpu
 
 
 def step_with(context):
-    """Gradients of a step whose forward pass runs in this context, and what the ledger counted."""
+    """Gradients of a step whose forward pass runs in this context, and the most of two categories."""
     with MemoryLedger(model, inputs=batch) as ledger:
         with context:
             loss = next_token_loss(model(batch[0]), batch[1])
         loss.backward()
     gradients = torch.cat([p.grad.flatten() for p in model.parameters()])
     model.zero_grad()
-    return gradients, max(ledger.record().live("activations"))
+    most = ledger.record().live
+    return gradients, [max(most(c)) / 1e6 for c in ("activations", "temporaries")]
 
 
 torch.manual_seed(0)
@@ -967,15 +1033,16 @@ print(
     torch.equal(plain, ours),
     torch.equal(plain, theirs),
 )
-print(
-    f"activations on the device: {kept / 1e6:.2f} MB, with offload {kept_with_ours / 1e6:.2f} MB"
-)
+print("at most on the device, in MB:")
+for what, (held, short_lived) in (("plain", kept), ("with offload", kept_with_ours)):
+    print(f"  {what}: activations {held:.2f}, temporaries {short_lived:.2f}")
 print(f"at most on the host: {offloaded.host.peak / 1e6:.2f} MB")
 
 # %% [markdown]
-# More is on the host than was on the device: a tensor that three operations save is copied three times. (PyTorch's
-# `save_on_cpu` does the same, and copies the parameters as well. On a CPU it moves nothing, so only its gradients are
-# compared here.)
+# The activations are gone from the device. A tensor that comes back is used by one operation of backward and released:
+# the ledger counts it as a temporary. On the host more bytes wait than were on the device: a tensor that three operations
+# save is copied three times. (PyTorch's `save_on_cpu` does the same, and copies the parameters as well. On a CPU it moves
+# nothing, so only its gradients are compared here.)
 #
 # The price is time: each byte crosses the link between host and GPU twice. A PCIe 4.0 link with 16 lanes moves at most
 # 32 GB/s in each direction. Offload pays off if the copies run beside the computation and take less time than it does.
@@ -990,7 +1057,8 @@ print(f"at most on the host: {offloaded.host.peak / 1e6:.2f} MB")
 # %%
 in_backward = dtlearn.predict(
     "fp32, Adam, an optimizer that steps inside backward and frees each gradient at once: "
-    "how many bytes per parameter are there at the end of backward?",
+    "how many bytes of parameters, gradients and optimizer state are there at the end of "
+    "backward, for each parameter?",
     unit="bytes",
     id="ch08.in_backward",
 )
@@ -1085,7 +1153,9 @@ show(
 
 # %% [markdown]
 # All six make the same update, up to rounding. With full recomputation the peak is late in backward, where nearly all
-# gradients are there: so "checkpoint, optimizer in backward" gains more than either alone, as the next picture shows.
+# gradients are there. So "checkpoint, optimizer in backward" gains more than either alone, as the next picture shows; and
+# "checkpoint and offload" gains nothing over the checkpoint. At its peak the first block is computed again, and by then
+# the inputs of all later blocks, which offload sends to the host, are gone anyway.
 #
 # What does it cost? In the next picture one unit is a forward pass of the whole model. Offload costs no computation;
 # its price is traffic between host and device, so its points stand apart. Two more costs are not in the picture. Only
@@ -1113,17 +1183,20 @@ show(
 # %% [markdown]
 # ## 12. What DDP adds
 #
-# DDP sends gradients in **buckets** (chapter 3), and buckets are memory. What do they cost?
+# DDP sends gradients in **buckets** (chapter 3), and buckets are memory: the 3.3 MB of communication in section 2, as many
+# bytes as all gradients. Each gradient is made by backward and then copied into its bucket, which stays for the whole
+# training. With `gradient_as_bucket_view=True` DDP makes the gradient a view of its place in the bucket after that copy,
+# and releases the tensor that backward made.
 
 # %%
 buckets = dtlearn.predict.choice(
-    "A model with P bytes of gradients, torch's DDP with its default options. How many bytes "
-    "do its buckets add on each rank?",
+    "The step of section 2, now with `gradient_as_bucket_view=True`. Where does each rank "
+    "hold 3.3 MB less than with DDP's default?",
     {
-        "A": "0: the gradients are sent from where they lie",
-        "B": "25 MiB, the size of a bucket",
-        "C": "P",
-        "D": "P divided by the number of ranks",
+        "A": "at the peak and after backward",
+        "B": "at the peak, but not after backward",
+        "C": "after backward, but not at the peak",
+        "D": "at neither: the buckets have the same size as before",
     },
     id="ch08.buckets",
 )
@@ -1148,7 +1221,14 @@ for n, group in groups.items():
 modes
 
 # %% jupyter={"source_hidden": true}
-buckets.reveal()
+buckets.reveal(
+    **{
+        f"{when}_{'views' if views else 'default'}": n / 1e6
+        for views in (False, True)
+        for after, peak in [modes[0][4, views]]
+        for when, n in (("after", sum(after.values())), ("peak", peak))
+    }
+)
 
 # %% jupyter={"source_hidden": true}
 names = {
@@ -1186,9 +1266,9 @@ rank_table(
 )
 
 # %% [markdown]
-# With bucket views the gradients *are* the buckets: after backward the second copy is gone. At the peak of this step it
-# makes no difference. The peak is early in backward, and there the buckets are in both cases, before most of the
-# gradients have come.
+# With bucket views the gradients lie in the buckets: after backward the second copy is gone. At the peak of this step the
+# difference is 0.07 MB. The peak is early in backward: the buckets are there in both cases, and of the gradients only 0.33
+# MB have been made. The newest one, 0.26 MB, has not been copied into its bucket yet in either case.
 #
 # No row becomes smaller with more ranks. Each rank has a whole copy of the parameters, the gradients and the state. That
 # is what option D of the first prediction meant, and what chapter 9 changes.
@@ -1250,7 +1330,8 @@ rank_table(
 # ### What fits
 #
 # One GPU, one model: which batch fits? The bars are parameters, gradients, optimizer state, activations and temporaries
-# (the logits and their softmax, which the loss needs for a moment); the line is what the GPU has.
+# (mostly the gradients of the logits and of their log-softmax, in fp32); the line is what the GPU has. "Precision" is one
+# of section 3's conventions.
 
 
 # %% jupyter={"source_hidden": true}
@@ -1425,7 +1506,7 @@ dist.all_reduce(x.grad)
 # ### Myths
 #
 # **"The model is what fills the GPU."** The parameters are 3.3 of 31.8 MB in section 2. Of Llama 3 8B on one GPU they are
-# 16 of 185 GB (section 13); gradients, state and activations are the rest.
+# 16 of 185 GB (section 13). Gradients, optimizer state and activations are 161 GB, and temporaries at the peak 8 GB.
 #
 # **"`empty_cache` frees memory."** It gives segments that hold no tensor back to the driver, for other processes. PyTorch
 # would have used them again itself, and before it raises an out-of-memory error it gives them back anyway
