@@ -1,7 +1,8 @@
 """Layer 3: ZeRO. Optimizer state, gradients and parameters are divided over the ranks, and each is kept once.
 
 `partition/`: who owns what, as data for any process. `stages/`, on the ranks: stage 1, 2 and 3, with naive versions
-beside them. For all stages: `clipping`, by the norm over all ranks, and `precision`.
+beside them. For all stages: `clipping`, by the norm over all ranks; `precision`; `state_dicts/`, what each rank saves,
+and how other ranks and other stages load it.
 """
 
 from .clipping import clip_by_local_norm_, clip_grad_norm_, global_norm
@@ -11,19 +12,34 @@ from .partition.per_parameter import plan_per_parameter
 from .partition.whole_tensors import plan_whole_tensors
 from .precision import MixedPrecisionPolicy
 from .stages.flat_parameters import FlatParameters
+from .state_dicts.reads import Read, plan_reads
+from .state_dicts.reshard import reshard
+from .state_dicts.sharded import ShardedParameters, ShardedState, load_sharded_state_dict, sharded_state_dict
+from .state_dicts.whole import consolidate, consolidated_state_dict, model_state_dict, optimizer_state_dict
 
 __all__ = [
     "Bucket",
     "FlatParameters",
     "MixedPrecisionPolicy",
     "Partition",
+    "Read",
     "Row",
+    "ShardedParameters",
+    "ShardedState",
     "Slice",
     "clip_by_local_norm_",
     "clip_grad_norm_",
+    "consolidate",
+    "consolidated_state_dict",
     "global_norm",
+    "load_sharded_state_dict",
+    "model_state_dict",
+    "optimizer_state_dict",
     "plan_flat",
     "plan_per_parameter",
+    "plan_reads",
     "plan_whole_tensors",
+    "reshard",
+    "sharded_state_dict",
     "validate_partition",
 ]

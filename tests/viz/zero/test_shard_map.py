@@ -1,8 +1,8 @@
 import pytest
-from dtlearn.zero.partition.flat import plan_flat
-from dtlearn.zero.partition.per_parameter import plan_per_parameter
 
 from dtlearn.viz.zero.shard_map import shard_map, shard_words
+from dtlearn.zero.partition.flat import plan_flat
+from dtlearn.zero.partition.per_parameter import plan_per_parameter
 
 NAMES = ["w", "b"]
 FLAT = plan_flat([6, 3], 2)
