@@ -219,9 +219,11 @@ def main(control_fd: int) -> None:
     import torch
 
     from ..recording.dispatch import KERNELS
+    from ..recording.phases import PHASES
     from ..recording.python_calls import read_signatures
 
     KERNELS.install()
+    PHASES.install()
     read_signatures()
     # One matmul now: lazily built tables are then shared by all ranks instead of built in each.
     torch.ones(2, 2) @ torch.ones(2, 2)

@@ -44,11 +44,20 @@ class Phases:
 
     def attach(self, log: PhaseLog) -> None:
         """Note phases from now on. Call it on the thread that runs the learner's code."""
+        self.forget()
+        self.install()
+        self._log, self._main = log, self._stack.phases
+
+    def install(self) -> None:
+        """Put in place what notes phases once a log is attached.
+
+        Do it before a fork: a change of `Module` writes to the classes of all modules, 600 pages of memory.
+        """
+        if self._undo:
+            return
         import torch
         from torch.optim import optimizer
 
-        self.detach()
-        self._log, self._main = log, self._stack.phases
         self._replace(torch.nn.Module, "__call__", "forward", within=("forward", "backward"))
         self._replace(torch.autograd, "backward", "backward")
         self._replace(torch.autograd, "grad", "backward")
@@ -57,7 +66,7 @@ class Phases:
         self._undo += [before.remove, after.remove]
 
     def detach(self) -> None:
-        """Note no more phases."""
+        """Note no more phases; torch's functions are its own again."""
         self.forget()
         self._log = None
         while self._undo:
@@ -122,7 +131,7 @@ class Phases:
         @functools.wraps(original)
         def call(*args: Any, **kwargs: Any) -> Any:
             # The compiler must see nothing of ours. Every module of a model passes here: keep it short.
-            if is_compiling() or ((phases := stack.phases) and phases[-1][0] in within):
+            if self._log is None or is_compiling() or ((phases := stack.phases) and phases[-1][0] in within):
                 return original(*args, **kwargs)
             height = self._begin(phase)
             try:
