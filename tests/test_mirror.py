@@ -56,6 +56,7 @@ ABOUT = {
     "layers": "the order of imports",
     "mirror": "this file",
     "notebook_devices": "chapters on a machine with GPUs",
+    "quick_start": "how all tests are collected",
     "size": "lines and files",
     "warm_starts": "how tests with several workers start agents and judges",
 }

@@ -22,7 +22,7 @@ from seconds_by_part import chapters, read, table
 
 ROOT = Path(__file__).resolve().parent.parent
 # The answers that are left out here are run by `make test-all`.
-ALL = ["tests", "notebooks", "--nbval", "--nbval-current-env", "-m", "not every_answer"]
+ALL = ["tests", "notebooks", "--nbval", "--nbval-current-env", "-m", "not every_answer", "-p", "tests.quick_start"]
 # Two more than there are processors: a worker waits half of its time, and three kept 1.6 of two processors busy.
 # tests/conftest.py puts long files first, so that all workers end at nearly the same time.
 AT_ONCE = min((os.cpu_count() or 1) + 2, 8)

@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
-from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -95,6 +94,8 @@ def step_of_gpt():
 
 
 def test_it_agrees_with_torchs_tracker():
+    from torch.distributed._tools.mem_tracker import MemTracker  # 1 s; every worker imports this file, one runs it
+
     step, model, optimizer, tokens = step_of_gpt()
     step()
     tracker = MemTracker()
