@@ -77,6 +77,7 @@ def test_the_scaler_has_the_trajectory_of_torchs():
         for i in given:
             run = loss_scaler.on_rank(lambda **options: torch.amp.GradScaler("cpu", **options), **i)
             assert run["used"] and not difference(loss_scaler.trained(i), run["run"], 1e-6, 0), case.name
+            assert run["grows_after"] == (2000 if i["by_default"] else 0)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

@@ -25,6 +25,7 @@ MEANINGS = {
     "DTL-VALUE-ARGUMENT-IGNORED": "an argument that is ignored, and a fixed number in its place",
     "DTL-VALUE-AVERAGED": "an average over the ranks where a sum is meant",
     "DTL-VALUE-BIAS": "another bias than 2^(exponent bits - 1) - 1",
+    "DTL-VALUE-BY-VALUE": "each value clipped by itself where the norm of all is meant",
     "DTL-VALUE-CLIP": "gradients clipped at the wrong time, or not at all",
     "DTL-VALUE-CLIP-SCALED": "gradients clipped while they were still scaled",
     "DTL-VALUE-CONVERTED": "numbers converted where their bits are meant",

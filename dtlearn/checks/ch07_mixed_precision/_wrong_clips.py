@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+
 
 @dataclass(frozen=True)
 class Norms:
@@ -44,8 +46,9 @@ class Norms:
 
 
 # What a rank makes of a step: the norm that it returns, and what its shards' and the replicated gradients are
-# multiplied by.
-Way = Callable[[Norms, int], tuple[float, float, float]]
+# multiplied by, or a function that they are given to.
+Change = float | Callable[[torch.Tensor], torch.Tensor]
+Way = Callable[[Norms, int], tuple[float, Change, Change]]
 
 
 def _alike(norm: Callable[[Norms, int], float]) -> Way:
@@ -75,9 +78,22 @@ def _scaled_in_part(norm: Callable[[Norms], float], shards: bool, replicated: bo
     return way
 
 
+def _by_value(x: Norms, r: int) -> tuple[float, Change, Change]:
+    """Each value is limited, and not the norm."""
+
+    def limited(gradient: torch.Tensor) -> torch.Tensor:
+        return (gradient / x.scale).clamp(-x.limit, x.limit)
+
+    return x.all, limited, limited
+
+
 def _counts_beside_shards(of_rank: int) -> Way:
     """What is replicated counts on this rank, and only where it has shards."""
     return _alike(lambda x, r: x.all if x.shards[of_rank] else math.hypot(*x.shards))
+
+
+def changed(gradient: torch.Tensor, by: Change) -> torch.Tensor:
+    return by(gradient) if callable(by) else gradient * by
 
 
 right_way: Way = _alike(lambda x, r: x.all)
@@ -165,6 +181,8 @@ def wrong_ways(n: int) -> list[tuple[str, str, Way]]:
     text = "norm / max_norm is multiplied by, in place of max_norm / norm: short gradients are shortened, long ones not"
     add("DTL-VALUE-RATIO", text, _same(lambda x: x.all, lambda x: min(1.0, x.all / x.limit) / x.scale))
     add("DTL-VALUE-CLIP", "long gradients are not clipped", _same(lambda x: x.all, lambda x: 1 / x.scale))
+    text = "each value is clipped to max_norm by itself, which changes the gradient's direction: clip its norm"
+    add("DTL-VALUE-BY-VALUE", text, _by_value)
     text = "what is replicated is not clipped: it counts in the norm, and is shortened with all the rest"
     add("DTL-VALUE-CLIP", text, lambda x, r: (x.all, x.clip(x.all) / x.scale, 1 / x.scale))
     text = "the norm is the sum of the squares: its root is missing"

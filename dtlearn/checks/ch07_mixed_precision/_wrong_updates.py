@@ -48,7 +48,8 @@ class Way:
     Attributes:
         factor: what each micro-batch's gradient is multiplied by, by (its number, k, n).
         scaled: whether its loss is multiplied by the scale, by (its number, k).
-        clip: "unscaled"; "scaled": before unscaling; "each": each parameter by itself; "never".
+        clip: "unscaled"; "scaled": before unscaling; "each": each parameter by itself; "values": each value;
+            "largest": the largest value in place of the norm; "never".
         old: what is left of the old gradients, as a multiple of them.
         shared: whether the gradients are averaged over the ranks.
         left_out: micro-batches that overflow do not count, and nothing is skipped.
@@ -125,7 +126,10 @@ def _clipped(step: Model, way: Way, limit: float, scale: float) -> Model:
 
     if way.clip == "each":
         return {name: g * factor(float(g.norm())) for name, g in step.items()}
-    whole = 1.0 if way.clip == "never" else factor(length_of(step))
+    if way.clip == "values":
+        return {name: g.clamp(-limit, limit) for name, g in step.items()}
+    largest = max(float(g.abs().max()) for g in step.values())
+    whole = 1.0 if way.clip == "never" else factor(largest if way.clip == "largest" else length_of(step))
     return {name: g * whole for name, g in step.items()}
 
 
@@ -160,6 +164,12 @@ def wrong_ways(n: int, k: int, old: float) -> list[tuple[str, str, Way]]:
     add("DTL-VALUE-FACTOR", text, Way(factor=lambda i, k, n: ELEMENTS / k))
     text = "each parameter is clipped by itself: max_norm is for the gradient of all together"
     add("DTL-VALUE-CLIP", text, Way(clip="each"))
+    text = "each value is clipped to max_norm by itself, which changes the gradient's direction: clip its norm"
+    add("DTL-VALUE-BY-VALUE", text, Way(clip="values"))
+    text = (
+        "the gradient is clipped by its largest absolute value: the norm is the square root of the sum of all squares"
+    )
+    add("DTL-VALUE-OTHER-NORM", text, Way(clip="largest"))
     add("DTL-VALUE-CLIP", "gradients longer than max_norm are not clipped, or too late", Way(clip="never"))
     text = "the gradients of the step before are still in: begin with zero_grad"
     add("DTL-VALUE-OLD", text, Way(old=1.0), Way(old=1 / n))

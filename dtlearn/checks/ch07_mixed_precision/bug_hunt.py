@@ -45,11 +45,29 @@ _SAYS = {
         "each rank shortens its own gradient, and the mean of these points elsewhere: average first, then clip",
     ),
     "each": ("DTL-VALUE-CLIP", "each parameter is clipped by itself: max_norm is for the gradient of all together"),
+    "values": (
+        "DTL-VALUE-BY-VALUE",
+        "each value is clipped to max_norm by itself, which changes the gradient's direction: clip its norm",
+    ),
+    "largest": (
+        "DTL-VALUE-OTHER-NORM",
+        "the gradient is clipped by its largest absolute value: the norm is the square root of the sum of all squares",
+    ),
     "always": (
         "DTL-VALUE-SCHEDULE",
         "the learning rate is lowered after a skipped step, too: the schedule moves only when a step was taken",
     ),
     "fixed": ("DTL-VALUE-SCHEDULE", "the learning rate is never lowered: the schedule moves with each step taken"),
+    "early": (
+        "DTL-VALUE-SCHEDULE",
+        "the learning rate is lowered before the step, so the first one is made with lr * gamma: optimizer.step(), "
+        "then scheduler.step()",
+    ),
+    "first": (
+        "DTL-VALUE-SCHEDULE",
+        "the learning rate is lowered before each step, and in skipped ones too: scheduler.step() comes after "
+        "optimizer.step(), and only if that was called",
+    ),
     "late": ("DTL-VALUE-SCALE", "the scales are one step late: each is to be that after its step"),
     "grows": ("DTL-VALUE-SCALE", "the scale is doubled after a step that is taken: it stays as it is"),
     "inverted": ("DTL-VALUE-SCHEDULE", "the learning rate is lowered after skipped steps only, and not after others"),
@@ -147,6 +165,7 @@ def _play(case: Case, given: Given, run: _Run) -> list[dict[str, Any]]:
     for step in range(case.params["steps"]):
         batches = [i["batches"][step] for i in given]
         skips = step in case.params["overflows"]
+        rate *= numbers["gamma"] if run.schedule == "first" or (run.schedule == "early" and not skips) else 1.0
         if not skips:
             own = [_gradient(m, *batch) for m, batch in zip(models, batches, strict=True)]
             own = [_clipped(g, limit) for g in own] if run.clip == "own" else own
@@ -156,6 +175,10 @@ def _play(case: Case, given: Given, run: _Run) -> list[dict[str, Any]]:
                 gradient = [g * len(given) for g in gradient] if run.mean == "sum" else gradient
                 if run.clip == "each":
                     gradient = [_clipped([g], limit)[0] for g in gradient]
+                elif run.clip == "values":
+                    gradient = [g.clamp(-limit, limit) for g in gradient]
+                elif run.clip == "largest":
+                    gradient = [g * min(1.0, limit / max(float(h.abs().max()) for h in gradient)) for g in gradient]
                 elif run.clip in ("", "scaled"):
                     gradient = _clipped(gradient, limit / (scale if run.clip else 1.0))
                 models[rank] = [p - rate * g for p, g in zip(model, gradient, strict=True)]
@@ -175,8 +198,8 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 def mistakes(case: Case, given: Given) -> list[Mistake]:
     runs = [_Run(clip=clip, schedule=moves) for clip, moves in product(("", "scaled"), ("", "always"))]
-    runs += [_Run(clip=clip) for clip in ("never", "each")]
-    runs += [_Run(schedule=moves) for moves in ("fixed", "inverted")]
+    runs += [_Run(clip=clip) for clip in ("never", "each", "values", "largest")]
+    runs += [_Run(schedule=moves) for moves in ("fixed", "inverted", "early", "first")]
     runs += [_Run(scale=scale) for scale in ("kept", "grows", "late")]
     runs += [_Run(fixed=name) for name in ("lr", "loss scale")]
     runs += [_Run(clip="own"), _Run(mean="local"), _Run(mean="sum")] if case.world_size > 1 else []

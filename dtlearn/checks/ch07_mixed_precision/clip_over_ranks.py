@@ -19,7 +19,7 @@ from dtlearn.runtime.words import ranks_text
 from ..own_work import find_forbidden
 from ..sent import no_silent_rank, no_stores
 from . import TORCH_SCALERS
-from ._wrong_clips import Norms, Way, right_way, wrong_ways
+from ._wrong_clips import Norms, Way, changed, right_way, wrong_ways
 
 _SCALES = (64.0, 16.0, 256.0)  # of the steps, in turn; powers of two: dividing by them rounds nothing
 _KEYS = {"norm", "shards", "replicated", "moved"}
@@ -131,7 +131,7 @@ def _play(case: Case, given: Given, way: Way) -> list[dict[str, Any]]:
             left: list[Any] = [None, None]
             if math.isfinite(norms.all):
                 both = step["shards"], step["replicated"]
-                left = [[g if g is None else g * f for g in own] for own, f in zip(both, factors, strict=True)]
+                left = [[g if g is None else changed(g, f) for g in own] for own, f in zip(both, factors, strict=True)]
             result = {"norm": norm if math.isfinite(norms.all) else None, "shards": left[0], "replicated": left[1]}
             played[rank][_title(case, k)] = result
     return played

@@ -21,7 +21,8 @@ _WEIGHTS = 5
 # second; "+", "-", "n": infinity, minus infinity or NaN in the first; "2": infinity in the second; "?": infinity in
 # both if S >= 4,096; "N": NaN in both; "L": large, finite gradients of a third weight, whose sum is no float32 number,
 # nor is the square of one; "M": gradients near the largest float32 number, 3.403e38, and minus that.
-# `two`: a second scaler is used in turn with the first, for the same steps backwards.
+# `two`: a second scaler is used in turn with the first, for the same steps backwards. `by_default`: it is also counted
+# after how many good steps a scaler grows that was given no interval; without backward passes, as the steps are many.
 _CASES: dict[str, dict[str, Any]] = {
     "no overflow": {"steps": "..........", "init_scale": 16384.0, "growth_interval": 3},
     "one overflow": {"steps": "..*......", "init_scale": 1024.0, "growth_interval": 4},
@@ -44,7 +45,9 @@ _CASES: dict[str, dict[str, Any]] = {
         "backoff_factor": 0.125,
         "half": True,
     },
+    "no arguments": {"steps": "..", "by_default": True},
 }
+_INTERVAL = 2000  # the default
 _THIRD = {"L": [1.2e38] * 3, "M": [3.4e38, -3.4e38, 0.0]}
 _LARGE = {"-": -60_000.0, "n": math.nan, "N": math.nan, "?": 2000.0}
 
@@ -67,13 +70,21 @@ def inputs(case: Case) -> Given:
         weights = torch.randn(2, _WEIGHTS, generator=g)
         third = [_THIRD.get(kind, [0.0] * 3) for kind in params["steps"]]
         large = third if any(map(any, third)) else None
-        job = {name: params.get(name, False) for name in ("clipped", "half", "two")}
+        job = {name: params.get(name, False) for name in ("clipped", "half", "two", "by_default")}
         given.append({"weights": weights, "data": data, "large": large, "options": options, **job})
     return given
 
 
 def on_rank(
-    answer: Any, weights: Any, data: Any, large: Any, clipped: bool, half: bool, two: bool, options: Any
+    answer: Any,
+    weights: Any,
+    data: Any,
+    large: Any,
+    clipped: bool,
+    half: bool,
+    two: bool,
+    by_default: bool,
+    options: Any,
 ) -> Any:
     from itertools import zip_longest
 
@@ -129,18 +140,35 @@ def on_rank(
             pass
         return runs, moved
 
+    def first_growth() -> int:
+        """After how many good steps a scaler without arguments has another scale; 0: not within 2,001."""
+        scaler, still = answer(), torch.nn.Parameter(torch.zeros(1))
+        optimizer = torch.optim.SGD([still])
+        still.grad, loss, first = torch.zeros(1), torch.ones(()), scaler.get_scale()
+        for step in range(2001):
+            scaler.scale(loss)
+            scaler.step(optimizer)
+            scaler.update()
+            if scaler.get_scale() != first:
+                return step + 1
+        return 0
+
     with Watch():
         methods = ("scale", "unscale_", "step", "update", "get_scale")
         scaler = answer(**options)
         missing = [name for name in methods if not hasattr(scaler, name)]
         (run,), moved = ([[]], []) if missing else in_turn([data])
         beside = in_turn([data, data.flip(0)])[0] if two and not missing else []
-    return {"missing": missing, "run": run, "beside": beside, "moved": moved, "used": Watch.seen}
+    grows_after = first_growth() if by_default and not missing else 0
+    notes = {"beside": beside, "moved": moved, "grows_after": grows_after}
+    return {"missing": missing, "run": run, "used": Watch.seen, **notes}
 
 
 def trained(i: dict[str, Any], mistake: str = "") -> list[dict[str, Any]]:
     """What `on_rank` notes with our own scaler, with a mistake in it or none."""
-    run: list[dict[str, Any]] = on_rank(lambda **options: Scaler(mistake, **options), **i | {"two": False})["run"]
+    run: list[dict[str, Any]] = on_rank(
+        lambda **options: Scaler(mistake, **options), **i | {"two": False, "by_default": False}
+    )["run"]
     return run
 
 
@@ -163,6 +191,12 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
             if i["two"] and not _alike(both, [_plain(run) for run in result["beside"]]):
                 text = "one scaler is right alone, and wrong beside a second one: what belongs to a scaler must not be "
                 return Finding("DTL-VALUE-SHARED", f"{text}shared, in a dict of the module or of the class", rank)
+            if i["by_default"] and result["grows_after"] != _INTERVAL:
+                did = f"grows after {n:,} good steps" if (n := result["grows_after"]) else "does not grow after 2,001"
+                text = (
+                    f"without a growth_interval the scale {did}, and should after {_INTERVAL:,}: its default is wrong"
+                )
+                return Finding("DTL-VALUE-INTERVAL", text, rank)
         return None
     for rank, run in enumerate(runs):
         for step in run:

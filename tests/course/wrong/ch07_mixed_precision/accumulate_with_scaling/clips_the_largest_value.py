@@ -1,0 +1,18 @@
+# expect: DTL-VALUE-OTHER-NORM
+# says: by its largest absolute value
+
+from torch.nn.functional import mse_loss
+from torch.nn.utils import clip_grad_norm_
+
+
+def accumulate_with_scaling(model, micro_batches, scaler, optimizer, max_norm):
+    optimizer.zero_grad()
+    with model.no_sync():
+        for x, y in micro_batches[:-1]:
+            scaler.scale(mse_loss(model(x), y) / len(micro_batches)).backward()
+    x, y = micro_batches[-1]
+    scaler.scale(mse_loss(model(x), y) / len(micro_batches)).backward()
+    scaler.unscale_(optimizer)
+    clip_grad_norm_(model.parameters(), max_norm, norm_type=float("inf"))
+    scaler.step(optimizer)
+    scaler.update()

@@ -1,0 +1,35 @@
+# expect: DTL-VALUE-BY-VALUE
+# says: each value is clipped to max_norm by itself
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import mse_loss
+from torch.nn.utils import clip_grad_value_
+from torch.optim.lr_scheduler import ExponentialLR
+
+
+def bug_hunt(model, batches, lr, gamma, max_norm, scale):
+    parameters = list(model.parameters())
+    optimizer = torch.optim.SGD(parameters, lr=lr)
+    scheduler = ExponentialLR(optimizer, gamma)
+    scales = []
+    for x, y in batches:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16):
+            out = model(x)
+        loss = mse_loss(out.float(), y)
+        (loss * scale).backward()
+        for p in parameters:
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+        overflow = not all(p.grad.isfinite().all() for p in parameters)
+        for p in parameters:
+            p.grad /= scale
+        clip_grad_value_(parameters, max_norm)
+        if overflow:
+            scale /= 2
+        else:
+            optimizer.step()
+            scheduler.step()
+        scales.append(scale)
+    return scales
