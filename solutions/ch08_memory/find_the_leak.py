@@ -14,12 +14,14 @@ each step; `validation`, a pair `(x, y)` of this rank; and `lr`.
   begins at 0
 - `"samples"`: a tensor (steps, outputs), the output for the first sample of each batch
 
-The model is trained in place. A memory ledger runs on each rank. From the third step on,
+The model is trained in place. A memory ledger runs on each rank, and what your variables hold outside of
+tensors is added up. From the third step on,
 
 | | per step |
 |---|---|
 | bytes of tensors that stay | at most 64, and one row of `samples` |
 | graphs of autograd that stay | none |
+| bytes of Python objects and NumPy arrays that stay | at most 3,000 |
 
 To try the program, copy `as_found` with the imports above it into a `%%ranks` cell, and add:
 

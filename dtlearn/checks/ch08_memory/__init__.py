@@ -10,6 +10,7 @@ MEANINGS = {
     "DTL-RULE-HOST-NOT-FREED": "copies on the host that are held after backward",
     "DTL-RULE-KEPT": "activations that are kept where they should be computed again",
     "DTL-RULE-MEMORY-GRAPH": "a graph of autograd that is kept from step to step",
+    "DTL-RULE-MEMORY-OUTSIDE": "Python objects or NumPy arrays that are kept from step to step",
     "DTL-RULE-MEMORY-VIEW": "a view that keeps the memory of a whole tensor",
     "DTL-RULE-MEMORY-WORK": "works of asynchronous calls kept with their tensors",
     "DTL-RULE-NOT-FREED": "memory that is held after backward",

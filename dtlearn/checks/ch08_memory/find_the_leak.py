@@ -1,6 +1,7 @@
 """ch08.find_the_leak: a loop's values, played in the judge in float64; what stays from step to step, by the ledger.
 
-The ledger sees tensors. Graphs of autograd are counted by a token that each forward pass leaves in its graph.
+The ledger sees tensors. Graphs of autograd are counted by a token that each forward pass leaves in its graph. Of
+Python objects and NumPy arrays the sizes are added up of all that the answer's variables lead to.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from dtlearn.runtime.record.record import Record
 
 _CASES: dict[str, dict[str, Any]] = {
     "8 steps": {"steps": 8, "widths": (6, 48, 5), "rows": 32, "validation": 40, "lr": 0.04},
-    "7 steps of large batches": {"steps": 7, "widths": (9, 24, 12), "rows": 90, "validation": 20, "lr": 0.07},
+    "7 steps of large batches": {"steps": 7, "widths": (9, 24, 12), "rows": 400, "validation": 20, "lr": 0.07},
 }
 _MOMENTUM, _KEEP = 0.9, 0.9
 _RATES = (0.001, 0.01, 0.05, 0.1, *(params["lr"] for params in _CASES.values()))  # that may stand in an answer
 _FIRST = 2  # the step from which on memory may not grow
 _SENT = ("communication", "gradients")  # categories of the ledger
 _SLACK = 64  # bytes per step beside a row of samples: three numbers, as tensors or not
+_OUTSIDE = "outside torch"  # a category of ours
+_SLACK_OUTSIDE = 3_000  # bytes per step: many numbers in lists, which have 32 bytes each, and no batch of outputs
 
 _SAYS = {
     "local": ("DTL-VALUE-NO-SYNC", "every rank trains with the gradients of its own batches: the mean is missing"),
@@ -66,9 +69,12 @@ def on_rank(answer: Any, weights: Any, batches: Any, validation: Any, lr: Any, f
     import os
     import sys
     import time
+    import types
     import weakref
     from collections import Counter
     from itertools import pairwise
+
+    import numpy as np
 
     from dtlearn.memory.ledger.ledger import MemoryLedger
 
@@ -86,6 +92,7 @@ def on_rank(answer: Any, weights: Any, batches: Any, validation: Any, lr: Any, f
         def backward(ctx: Any, gradient: Any) -> Any:
             return gradient, None
 
+    own = sys.modules["exercise"].__file__
     tokens: list[Any] = []
     seen: list[Any] = []
     lines: dict[str, list[str]] = {"training": [], "validation": []}
@@ -100,7 +107,43 @@ def on_rank(answer: Any, weights: Any, batches: Any, validation: Any, lr: Any, f
         parameter.data.copy_(weight)
     places = {x.data_ptr(): step for step, (x, _) in enumerate(batches)}
 
-    def look() -> None:
+    def is_apart(one: Any) -> bool:
+        """No data of the answer."""
+        if isinstance(one, types.FunctionType):
+            return one.__code__.co_filename != own
+        if isinstance(one, type):
+            return one.__module__ != "exercise"
+        apart = torch.UntypedStorage, types.ModuleType, types.CodeType, types.FrameType
+        return isinstance(one, apart) or type(one).__module__.startswith("dtlearn")
+
+    def outside_torch(frame: Any) -> Counter[tuple[str, str]]:
+        """Bytes of Python objects and NumPy arrays, by the variable that leads to them."""
+        made: Counter[tuple[str, str]] = Counter()
+        variables: list[tuple[str, Any]] = []
+        while frame:
+            if frame.f_code.co_filename == own:
+                variables += (copy := frame.f_locals).items()
+                if frame.f_code.co_flags & 1 and isinstance(copy, dict):  # a function's, and before Python 3.13
+                    copy.clear()  # the frame would keep it, with all tensors
+            frame = frame.f_back
+        variables += vars(sys.modules["exercise"]).items()
+        met = set[int]()
+        for name, value in variables:
+            waiting = [value]
+            while waiting:
+                one = waiting.pop()
+                if id(one) in met or is_apart(one):
+                    continue
+                met.add(id(one))
+                if isinstance(one, torch.Tensor):  # the ledger counts it
+                    waiting += vars(one).values()
+                    continue
+                made["outside torch", name] += sys.getsizeof(one, 0)
+                waiting += gc.get_referents(one)
+                waiting += [one.base] if isinstance(one, np.ndarray) else []  # a view keeps the whole array
+        return made
+
+    def look(frame: Any) -> None:
         gc.collect()
         for _ in range(20):  # a thread of gloo lets go of what was sent when it gets a processor
             stays: Counter[tuple[str, str]] = Counter()
@@ -111,18 +154,19 @@ def on_rank(answer: Any, weights: Any, batches: Any, validation: Any, lr: Any, f
                 break
             time.sleep(0.01)
         alive = [number for number, token in tokens if token() is not None]
-        seen.append({"stays": stays, "graphs": {"training": sum(n >= 0 for n in alive), "validation": alive.count(-1)}})
+        graphs = {"training": sum(n >= 0 for n in alive), "validation": alive.count(-1)}
+        seen.append({"stays": stays, "outside": outside_torch(frame), "graphs": graphs})
 
     def before(module: Any, args: Any) -> None:
         """Which line calls the model, as the ledger names it; and what is there before this step."""
         frame, step = sys._getframe(1), places.get(args[0].data_ptr(), -1)
-        while frame.f_back and frame.f_code.co_filename != sys.modules["exercise"].__file__:
+        while frame.f_back and frame.f_code.co_filename != own:
             frame = frame.f_back
         lines["training" if step >= 0 else "validation"].append(
             f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
         )
         if step >= first:
-            look()
+            look(frame)
 
     model.register_forward_pre_hook(before)
     model.register_forward_hook(lambda module, args, out: Mark.apply(out, places.get(args[0].data_ptr(), -1)))
@@ -130,7 +174,7 @@ def on_rank(answer: Any, weights: Any, batches: Any, validation: Any, lr: Any, f
         result = answer(model, [tuple(pair) for pair in batches], tuple(validation), lr)
     if isinstance(result, dict):
         result = {name: one.detach() if isinstance(one, torch.Tensor) else one for name, one in result.items()}
-    stays = [look["stays"] for look in seen]
+    stays = [look["stays"] + look["outside"] for look in seen]
     keys = sorted(set().union(*stays))
     grown = [[*key, [now[key] - before[key] for before, now in pairwise(stays)]] for key in keys]
     graphs = {}
@@ -213,25 +257,25 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     if found := compare(_VALUES, case, given, right, values):
         return found
     wanted = case.params["steps"] - _FIRST
-    row = 4 * case.params["widths"][-1]
     for rank, one in enumerate(got):
         if one["passes"] < wanted:
             text = (
                 f"rank {rank} called the model for {one['passes']} of the last {wanted} batches: each step has to call "
             )
             return Finding("DTL-RULE-PASSES", f"{text}it, with the batch's x", rank)
-        if leaks := _leaks(one, row):
+        if leaks := _leaks(one, 4 * case.params["widths"][-1]):
             also = "".join(f". Also, {text}" for _, text in leaks[1:])
             return Finding(leaks[0][0], f"memory grows in every step on rank {rank}: {leaks[0][1]}{also}", rank)
     return None
 
 
 def _leaks(one: dict[str, Any], row: int) -> list[tuple[str, str]]:
-    """What grows on a rank: codes and sentences, the most bytes first."""
+    """What grows on a rank: codes and sentences, the most bytes first. `row`: bytes of a row of samples."""
     graphs = [name for name, number in one["graphs"].items() if number > 0]
     grown = [(category, line, _per_step(category, more)) for category, line, more in one["grown"]]
     sent = [g for g in grown if g[0] in _SENT and g[2] > 0]
-    rest = [g for g in grown if g[0] not in _SENT and g[2] > 0]
+    outside = [g for g in grown if g[0] == _OUTSIDE and g[2] > 0]
+    rest = [g for g in grown if g[0] not in (*_SENT, _OUTSIDE) and g[2] > 0]
     # With a graph much stays: then a view is what stays of a pass that is in none.
     apart = [line for line in one["lines"]["training"] if line not in one["lines"]["validation"]]
     viewed = [g for g in rest if not graphs or ("training" not in graphs and g[1] in apart)]
@@ -251,6 +295,12 @@ def _leaks(one: dict[str, Any], row: int) -> list[tuple[str, str]]:
         text = f"{_bytes(viewed):,.0f} bytes a step stay{_lines(viewed)}, and no graph; a row of samples has {row}: a "
         text += "view such as a row keeps the memory of the whole tensor, clone() makes one with its own"
         leaks.append((_bytes(viewed), "DTL-RULE-MEMORY-VIEW", text))
+    if (size := _bytes(outside)) > _SLACK_OUTSIDE:
+        names = " and ".join(name for _, name, more in outside if more > size / 10)
+        text = f"{size:,.0f} bytes a step of Python objects and NumPy arrays stay in {names}; at most "
+        text += f"{_SLACK_OUTSIDE:,} may. Keep a copy of the first row of a batch's outputs: in NumPy, too, a row is a "
+        text += "view of the whole array"
+        leaks.append((size, "DTL-RULE-MEMORY-OUTSIDE", text))
     return [(code, text) for _, code, text in sorted(leaks, key=lambda leak: -leak[0])]
 
 
