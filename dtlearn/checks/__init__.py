@@ -13,6 +13,9 @@ import pkgutil
 
 
 def meanings() -> dict[str, str]:
-    """Codes that only one chapter's exercises use, and what they mean: `MEANINGS` of each chapter's package."""
+    """Codes that only the chapters' exercises use, and what they mean: `MEANINGS` of each chapter's package.
+
+    Several chapters may have a code, with the same words.
+    """
     chapters = [importlib.import_module(f"{__name__}.{chapter.name}") for chapter in pkgutil.iter_modules(__path__)]
     return {code: words for chapter in chapters for code, words in getattr(chapter, "MEANINGS", {}).items()}

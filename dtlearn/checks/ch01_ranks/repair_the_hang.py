@@ -120,12 +120,12 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             [running] * n,
         ),
         Mistake(
-            "DTL-VALUE-REPEATED",
+            "DTL-VALUE-TWICE",
             "a rank without a batch added an old one again: it counts twice; such a rank must add zero",
             [_sums(padded)] * n,
         ),
         Mistake(
-            "DTL-VALUE-REPEATED",
+            "DTL-VALUE-TWICE",
             "a rank without a batch began its list again: batches count twice; such a rank must add zero",
             [_sums(circled)] * n,
         ),
@@ -150,7 +150,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             for own in (own_sums, [_sums([b]) for b in lists])
         ),
         Mistake(
-            "DTL-VALUE-REPEATED",
+            "DTL-VALUE-TWICE",
             "a rank without a batch added the total of the step before: the tensor still held it; such a rank must "
             "add zero",
             [_with_old_totals(lists, most)] * n,

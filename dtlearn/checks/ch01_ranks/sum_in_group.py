@@ -74,13 +74,13 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
             [torch.zeros_like(i["x"]) for i in given],
         ),
         Mistake(
-            "DTL-VALUE-REPEATED",
+            "DTL-VALUE-TWICE",
             "each rank's own x counts twice, and that of the group's first rank is missing: the list that all_gather "
             "fills begins with the first rank of the group, not with one's own",
             [right[r] - heads[r] + given[r]["x"] for r in ranks],
         ),
         Mistake(
-            "DTL-VALUE-REPEATED",
+            "DTL-VALUE-TWICE",
             "each rank's own x counts twice: it is in the sum over the group already",
             [right[r] + given[r]["x"] for r in ranks],
         ),

@@ -55,7 +55,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "no weight is trained in a step in which one gradient is None: only that one is left out",
     ),
     "float32 left out": ("DTL-VALUE-LEFT-OUT", "the float32 weight never changes: it is trained like the others"),
-    "two steps": ("DTL-VALUE-TWICE", "two steps of the optimizer in each step()"),
+    "two steps": ("DTL-VALUE-DONE-TWICE", "two steps of the optimizer in each step()"),
     "options": ("DTL-VALUE-OPTIONS", "the options are ignored: the optimizer has its default learning rate"),
     "first option": ("DTL-VALUE-OPTIONS", "only the learning rate reaches the optimizer: it gets all options"),
     "plain SGD": ("DTL-VALUE-OPTIONS", "plain SGD, whatever optimizer_class and the options are"),

@@ -59,7 +59,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
         "to the largest float32 number; ask of each value whether it is finite",
     ),
     "first group": (
-        "DTL-VALUE-ONE-GROUP",
+        "DTL-VALUE-FIRST-GROUP",
         "only the first parameter group is divided by S and looked at: optimizer.param_groups may have several",
     ),
     "skips for ever": (
@@ -68,9 +68,12 @@ MISTAKES: dict[str, tuple[str, str]] = {
     ),
     "floor": ("DTL-VALUE-NO-BACKOFF", "the scale is not lowered below 1: it has no lower limit"),
     "no backoff": ("DTL-VALUE-NO-BACKOFF", "the scale is not lowered after an overflow"),
-    "backoff twice": ("DTL-VALUE-TWICE", "the scale is lowered twice after an overflow, in step() and in update()"),
+    "backoff twice": (
+        "DTL-VALUE-DONE-TWICE",
+        "the scale is lowered twice after an overflow, in step() and in update()",
+    ),
     "updates in step": (
-        "DTL-VALUE-TWICE",
+        "DTL-VALUE-DONE-TWICE",
         "a step is counted twice: step() does what update() does as well",
     ),
     "divides by growth": (

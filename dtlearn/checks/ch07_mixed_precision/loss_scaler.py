@@ -233,7 +233,7 @@ def _first_difference(case: Case, right: list[Any], runs: list[Any]) -> Finding 
                 ought = "taken once" if a["calls"] else "skipped"
                 did = ["skipped", "taken"][b["calls"]] if b["calls"] < 2 else f"taken {b['calls']} times"
                 text = f"step {number + 1} should be {ought} and was {did} (overflow: {overflow})"
-                code = "DTL-VALUE-TWICE" if b["calls"] > 1 else ""
+                code = "DTL-VALUE-DONE-TWICE" if b["calls"] > 1 else ""
                 code = code or ("DTL-VALUE-SKIPPED" if a["calls"] else "DTL-VALUE-NOT-SKIPPED")
                 return Finding(code, text, rank)
             if found := difference(a["scale"], b["scale"], 1e-5, 0, f"get_scale() after step {number + 1}"):

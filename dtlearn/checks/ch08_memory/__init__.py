@@ -28,7 +28,7 @@ MEANINGS = {
     "DTL-VALUE-DIVISORS": "segments that must be equally long",
     "DTL-VALUE-DROPOUT": "a block without dropout counted otherwise",
     "DTL-VALUE-ELEMENTS": "elements or bits in place of bytes",
-    "DTL-VALUE-FIRST-GROUP": "the first parameter group counted for all",
+    "DTL-VALUE-FIRST-GROUP": "the first parameter group taken for all",
     "DTL-VALUE-FLOAT32": "bytes rounded to what a float32 can hold",
     "DTL-VALUE-FLOAT32-PARAMETERS": "float32 parameters counted like those of 16 bits, or the other way round",
     "DTL-VALUE-FLOPS": "operations counted in place of their FLOPs",

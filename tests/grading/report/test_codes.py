@@ -1,9 +1,12 @@
+import importlib
+import pkgutil
 import re
 from pathlib import Path
 
 import dtlearn
+from dtlearn import checks
 from dtlearn.checks import meanings
-from dtlearn.grading.report.codes import category, meaning
+from dtlearn.grading.report.codes import _MEANINGS, category, meaning
 
 
 def test_every_code_of_the_package_has_a_meaning():
@@ -13,6 +16,16 @@ def test_every_code_of_the_package_has_a_meaning():
     }
     assert len(codes) > 30
     assert [c for c in sorted(codes) if meaning(c, meanings()) == "a fault"] == []
+
+
+def test_no_code_has_two_meanings():
+    chapters = [
+        importlib.import_module(f"dtlearn.checks.{module.name}") for module in pkgutil.iter_modules(checks.__path__)
+    ]
+    tables = [_MEANINGS, *(chapter.MEANINGS for chapter in chapters if hasattr(chapter, "MEANINGS"))]
+    pairs = {pair for table in tables for pair in table.items()}
+    codes = [code for code, _ in pairs]
+    assert len(tables) > 4 and sorted(c for c in set(codes) if codes.count(c) > 1) == []
 
 
 def test_unknown_codes_have_that_of_their_family():

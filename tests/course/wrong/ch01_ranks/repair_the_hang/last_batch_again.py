@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-REPEATED
+# expect: DTL-VALUE-TWICE
 # says: added an old one again
 
 import torch

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-REPEATED
+# expect: DTL-VALUE-TWICE
 # says: the total of the step before
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-REPEATED
+# expect: DTL-VALUE-TWICE
 # says: own x counts twice
 import torch.distributed as dist
 

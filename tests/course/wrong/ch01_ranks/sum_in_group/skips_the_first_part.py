@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-REPEATED
+# expect: DTL-VALUE-TWICE
 # says: that of the group's first rank is missing
 import torch
 import torch.distributed as dist

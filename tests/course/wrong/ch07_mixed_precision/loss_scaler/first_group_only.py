@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-ONE-GROUP
+# expect: DTL-VALUE-FIRST-GROUP
 # says: only the first parameter group
 
 
