@@ -12,6 +12,9 @@ from .partition.per_parameter import plan_per_parameter
 from .partition.whole_tensors import plan_whole_tensors
 from .precision import MixedPrecisionPolicy
 from .stages.flat_parameters import FlatParameters
+from .stages.naive_zero3 import NaiveFullyShardedDataParallel
+from .stages.unit import UnitEvent
+from .stages.zero3 import FullyShardedDataParallel
 from .state_dicts.reads import Read, plan_reads
 from .state_dicts.reshard import reshard
 from .state_dicts.sharded import ShardedParameters, ShardedState, load_sharded_state_dict, sharded_state_dict
@@ -20,13 +23,16 @@ from .state_dicts.whole import consolidate, consolidated_state_dict, model_state
 __all__ = [
     "Bucket",
     "FlatParameters",
+    "FullyShardedDataParallel",
     "MixedPrecisionPolicy",
+    "NaiveFullyShardedDataParallel",
     "Partition",
     "Read",
     "Row",
     "ShardedParameters",
     "ShardedState",
     "Slice",
+    "UnitEvent",
     "clip_by_local_norm_",
     "clip_grad_norm_",
     "consolidate",

@@ -1,0 +1,120 @@
+"""The memory of a bucket: what is there, what is freed, and what comes back."""
+
+from itertools import chain
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from dtlearn.runtime import run_ranks
+from dtlearn.zero.partition.flat import plan_flat
+from dtlearn.zero.precision import MixedPrecisionPolicy
+from dtlearn.zero.stages.sharded_bucket import ShardedBucket
+
+SIZES = (3, 5, 0, 2)  # 10 elements: with 3 ranks 2 of padding, with 4 ranks an empty piece for most
+
+
+def joined(lists):
+    return list(chain.from_iterable(lists))
+
+
+def parameters(first):
+    return [nn.Parameter(torch.arange(float(first), first + size), size != 2) for size in SIZES]
+
+
+def one_bucket(**options):
+    rank, num_ranks = dist.get_rank(), dist.get_world_size()
+    (bucket,) = plan_flat(SIZES, num_ranks).buckets
+    return ShardedBucket(bucket, parameters(100 * rank), **options)
+
+
+def life():
+    """Everything that a bucket does, once; returns what it holds."""
+    rank, num_ranks = dist.get_rank(), dist.get_world_size()
+    sharded = one_bucket()
+    found = {
+        "pieces": [piece.tolist() for piece in sharded.pieces],
+        "memory": [sharded.full.untyped_storage().nbytes()],
+    }
+    sharded.launch_gather()
+    sharded.wait()
+    first, *_ = sharded.parameters
+    y = first * first  # autograd keeps the parameter
+    found["gathered"] = [parameter.tolist() for parameter in sharded.parameters]
+    found["memory"].append(sharded.full.untyped_storage().nbytes())
+    sharded.free()
+    found["memory"].append(sharded.full.untyped_storage().nbytes())
+    sharded.launch_gather()
+    sharded.free()  # while it is under way
+    sharded.launch_gather()
+    sharded.wait()
+    sharded.begin_gradients()
+    (y * (rank + 1)).sum().backward()
+    sharded.begin_gradients()  # once more: nothing is lost
+    sharded.launch_reduce().finish()
+    found["gradient"] = [None if piece.grad is None else piece.grad.tolist() for piece in sharded.pieces]
+    found["full gradients"] = [parameter.grad for parameter in sharded.parameters]
+    sharded.shard += 1
+    copy = sharded.gather_copy()
+    found["copy"] = copy[: sum(SIZES)].tolist()
+    sharded.set_from(copy * 2)
+    found["owned"] = torch.equal(sharded.shard, copy.view(num_ranks, -1)[rank] * 2)
+    found["frozen"] = [p.requires_grad for p in sharded.parameters] == [p.requires_grad for p in sharded.pieces]
+    return found
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+def test_what_was_freed_comes_back(world_size):
+    values = [list(map(float, range(size))) for size in SIZES]
+    padded = 4 * -(-10 // world_size) * world_size
+    results = run_ranks(life, world_size, device="cpu")
+    for number, whole in enumerate(values):
+        assert joined(result["pieces"][number] for result in results) == whole  # rank 0's values, each once
+    mean = sum(range(1, world_size + 1)) / world_size
+    gradients = [result["gradient"][0] for result in results]
+    assert joined(g for g in gradients if g is not None) == [2 * x * mean for x in values[0]]
+    for result in results:
+        assert result["gathered"] == values and result["memory"] == [0, padded, 0]
+        assert result["full gradients"] == [None] * 4
+        assert result["copy"] == [x + 1 for x in joined(values)]
+        assert result["owned"] and result["frozen"]
+
+
+def in_bfloat16():
+    sharded = one_bucket(policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
+    sharded.launch_gather()
+    sharded.wait()
+    sharded.begin_gradients()
+    first = sharded.parameters[0]
+    (first * 3).sum().backward()
+    sharded.launch_reduce().finish()
+    gradients = [piece.grad for piece in sharded.pieces if piece.grad is not None]
+    integers = ShardedBucket(
+        plan_flat([2], 2).buckets[0],
+        [nn.Parameter(torch.tensor([1, 2]), requires_grad=False)],
+        policy=MixedPrecisionPolicy(torch.bfloat16),
+    )
+    integers.begin_gradients()
+    return first.dtype, {g.dtype for g in gradients}, sharded.shard.dtype, integers.full.dtype, integers.launch_reduce()
+
+
+def test_what_is_gathered_can_have_16_bits():
+    for first, gradients, shard, integers, reduction in run_ranks(in_bfloat16, 2, device="cpu"):
+        assert first == torch.bfloat16 and gradients == {torch.float32} and shard == torch.float32
+        assert integers == torch.int64 and reduction is None
+
+
+def failed():
+    """A backward pass that failed: what it left is dropped."""
+    sharded = one_bucket()
+    sharded.launch_gather()
+    sharded.wait()
+    sharded.begin_gradients()
+    sharded.parameters[0].sum().backward()
+    sharded.drop_gradients()
+    return [p.grad for p in sharded.parameters], sharded.launch_reduce(), [p.grad for p in sharded.pieces]
+
+
+def test_gradients_can_be_dropped():
+    assert run_ranks(failed, 1, device="cpu")[0] == ([None] * 4, None, [None] * 4)
