@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ..messages import all_gather, reduce_scatter
 from ..partition.partition import Bucket
 from ..precision import MixedPrecisionPolicy
 
@@ -101,7 +102,7 @@ class ShardedBucket:
         """Give `full` its memory, and let it be filled. Not again before `free`."""
         self.full.untyped_storage().resize_(self._nbytes)
         self._sent = self.policy.to_gather(self.shard)
-        self._work = dist.all_gather_into_tensor(self.full, self._sent, group=self.group, async_op=True)
+        self._work = all_gather(self.full, self._sent, group=self.group, async_op=True)
 
     def wait(self) -> None:
         """The parameters have their values when this returns."""
@@ -119,7 +120,7 @@ class ShardedBucket:
     def gather_copy(self) -> torch.Tensor:
         """All values in new memory, (bucket.numel,)."""
         copy = self.shard.new_empty(self.bucket.numel)
-        dist.all_gather_into_tensor(copy, self.shard, group=self.group)
+        all_gather(copy, self.shard, group=self.group)
         return copy
 
     def set_from(self, copy: torch.Tensor) -> None:
@@ -172,7 +173,7 @@ class Reduction:
     def __init__(self, owner: ShardedBucket, gradient: torch.Tensor) -> None:
         self._owner, self._gradient = owner, gradient
         self._reduced = gradient.new_empty(owner.bucket.shard)
-        self._work: Any = dist.reduce_scatter_tensor(self._reduced, gradient, group=owner.group, async_op=True)
+        self._work: Any = reduce_scatter(self._reduced, gradient, group=owner.group, async_op=True)
 
     def finish(self) -> None:
         """Wait for it, free the full gradients, and give the pieces theirs."""
