@@ -2,10 +2,12 @@
 
 `partition/`: who owns what, as data for any process. `stages/`, on the ranks: stage 1, 2 and 3, with naive versions
 beside them. For all stages: `clipping`, by the norm over all ranks; `precision`; `state_dicts/`, what each rank saves,
-and how other ranks and other stages load it.
+and how other ranks and other stages load it; `offload/`: optimizer state in host memory, and updates there.
 """
 
 from .clipping import clip_by_local_norm_, clip_grad_norm_, global_norm
+from .offload.host import Host
+from .offload.optimizer import OffloadedOptimizer, offloaded
 from .partition.flat import plan_flat
 from .partition.partition import Bucket, Partition, Row, Slice, validate_partition
 from .partition.per_parameter import plan_per_parameter
@@ -24,8 +26,10 @@ __all__ = [
     "Bucket",
     "FlatParameters",
     "FullyShardedDataParallel",
+    "Host",
     "MixedPrecisionPolicy",
     "NaiveFullyShardedDataParallel",
+    "OffloadedOptimizer",
     "Partition",
     "Read",
     "Row",
@@ -40,6 +44,7 @@ __all__ = [
     "global_norm",
     "load_sharded_state_dict",
     "model_state_dict",
+    "offloaded",
     "optimizer_state_dict",
     "plan_flat",
     "plan_per_parameter",

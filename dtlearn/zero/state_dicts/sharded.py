@@ -178,10 +178,12 @@ def load_sharded_state_dict(
     """
     require_same_cut(state, sharded)
     if optimizer is not None:
-        _load_optimizer(state, sharded, optimizer)
+        _require_same_groups(state, sharded, optimizer)
     with torch.no_grad():
         for name, piece in zip(sharded.names, sharded.pieces, strict=True):
             piece.copy_(state["values"][name].view(piece.shape))
+    if optimizer is not None:  # afterwards: it may have masters that follow the values
+        _load_optimizer(state, sharded, optimizer)
     sharded.loaded()
 
 
@@ -230,8 +232,7 @@ def require_same_parameters(state: ShardedState, sharded: ShardedParameters) -> 
             raise ValueError(f"{name} is {tuple(shape)} here and {tuple(saved[name]['shape'])} in the state")
 
 
-def _load_optimizer(state: ShardedState, sharded: ShardedParameters, optimizer: torch.optim.Optimizer) -> None:
-    """By the optimizer's own `load_state_dict`, where pieces have numbers in the order of the groups."""
+def _require_same_groups(state: ShardedState, sharded: ShardedParameters, optimizer: torch.optim.Optimizer) -> None:
     groups = [[name for name, _ in named] for named in sharded.named_groups(optimizer)]
     saved = [list(group["params"]) for group in state["groups"]]
     if groups != saved:
@@ -239,8 +240,12 @@ def _load_optimizer(state: ShardedState, sharded: ShardedParameters, optimizer: 
             f"the optimizer's groups are {_shortened(groups)}; in the state they are {_shortened(saved)}: make the "
             "same groups, from the same parameters in the same order"
         )
+
+
+def _load_optimizer(state: ShardedState, sharded: ShardedParameters, optimizer: torch.optim.Optimizer) -> None:
+    """By the optimizer's own `load_state_dict`, where pieces have numbers in the order of the groups."""
     shapes = {name: piece.shape for name, piece in zip(sharded.names, sharded.pieces, strict=True)}
-    numbers = {name: number for number, name in enumerate(name for group in groups for name in group)}
+    numbers = {name: number for number, name in enumerate(n for group in state["groups"] for n in group["params"])}
     loaded = {
         number: {key: value.clone().view(shapes[name]) for key, value in state["sharded_state"][name].items()}
         | {key: _copied(value) for key, value in state["replicated_state"][name].items()}
