@@ -3,6 +3,7 @@
 All run in float64 if not said otherwise: what differs by more than rounding is then a bug, also after Adam.
 """
 
+import functools
 import time
 import warnings
 
@@ -166,17 +167,24 @@ def train(wrapped, optimizer, batches, loss_fn, group=None, set_to_none=True):
     return steps
 
 
+SIZE = 12  # of a batch: 1, 2, 3 and 4 ranks share it evenly
+
+
+@functools.cache
+def reference(name, optimizer, steps):
+    """Snapshots of the single-process run after each step; each process makes it once, for all wrappers."""
+    run = train_reference(MODELS[name], OPTIMIZERS[optimizer], data(name, steps, SIZE), loss_of(name))
+    return [
+        {**{f"{name}.grad": value for name, value in step.gradients.items()}, **step.parameters} for step in run.steps
+    ]
+
+
 def distance_to_reference(name, wrap, optimizer, steps=3, group=None, set_to_none=True):
     """How far a wrapped model's gradients and parameters are from the single-process run, at most."""
-    size = 12  # 1, 2, 3 and 4 ranks share it evenly
-    batches, loss_fn = data(name, steps, size), loss_of(name)
-    reference = train_reference(MODELS[name], OPTIMIZERS[optimizer], batches, loss_fn)
+    theirs = reference(name, optimizer, steps)
     wrapped = wrap(seeded_by_rank(MODELS[name], group))
-    mine = train(wrapped, OPTIMIZERS[optimizer](wrapped.parameters()), batches, loss_fn, group, set_to_none)
-    theirs = [
-        {**{f"{name}.grad": value for name, value in step.gradients.items()}, **step.parameters}
-        for step in reference.steps
-    ]
+    make = OPTIMIZERS[optimizer]
+    mine = train(wrapped, make(wrapped.parameters()), data(name, steps, SIZE), loss_of(name), group, set_to_none)
     return distance(mine, theirs)
 
 

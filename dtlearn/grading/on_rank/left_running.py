@@ -11,11 +11,22 @@ import threading
 import time
 from pathlib import Path
 
+from ...runtime.machine.patience import TO_SAY_THE_SAME, Patience
 from ...runtime.machine.processes import children, start_time
 
 
 def left_running(before: set[threading.Thread]) -> list[str]:
-    """Threads that were not there before, and processes that this one has started, in words."""
+    """Threads that were not there before, and processes that this one has started, in words.
+
+    What has been told to end (a DataLoader's worker, say) may need a processor for that, and gets a moment.
+    """
+    patience = Patience(TO_SAY_THE_SAME, children(os.getpid()))
+    while (left := _running(before)) and not patience.over():
+        time.sleep(0.01)
+    return left
+
+
+def _running(before: set[threading.Thread]) -> list[str]:
     threads = [t for t in threading.enumerate() if t not in before and t.is_alive()]
     commands = [command for pid in children(os.getpid()) if (command := _command(pid))]
     # Python's own bookkeeper of shared memory stays until this process ends.

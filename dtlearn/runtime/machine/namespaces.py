@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import json
 import os
 import socket
@@ -174,6 +175,7 @@ def _set_attributes(path: str, add: int, remove: int, recursive: bool = False) -
     _check(_libc().syscall(*call, ctypes.c_size_t(len(attributes))), "read-only files (they need Linux 5.12)")
 
 
+@functools.cache
 def _libc() -> Any:
     return ctypes.CDLL(None, use_errno=True)
 

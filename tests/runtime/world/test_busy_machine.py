@@ -37,9 +37,16 @@ LIMIT = 120.0  # seconds; the watch ends these cells long before
 
 
 @contextlib.contextmanager
-def busy(programs):
-    """So many endless loops, each in a session of its own: Linux shares processors among sessions first."""
+def busy(programs, cores=None):
+    """So many endless loops, each in a session of its own: Linux shares processors among sessions first.
+
+    Args:
+        cores: on which they run; None: on all.
+    """
     loops = [subprocess.Popen([sys.executable, "-c", "while 1: 1"], start_new_session=True) for _ in range(programs)]
+    if cores:
+        for loop in loops:
+            os.sched_setaffinity(loop.pid, cores)
     try:
         yield
     finally:
@@ -49,8 +56,9 @@ def busy(programs):
 
 
 @contextlib.contextmanager
-def on_one_core(world):
-    """This process and the ranks, and what they start, share one core: the others are left to other tests."""
+def on_one_busy_core(world):
+    """This process and the ranks, and what they start, share one core, with four loops, where the system can do that:
+    the other cores are left to other tests. Elsewhere there are four loops for each core."""
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
 
     def pin(to):
@@ -60,10 +68,12 @@ def on_one_core(world):
                 with contextlib.suppress(ProcessLookupError):  # it has ended
                     os.sched_setaffinity(thread.id, to)
 
-    if cores:
-        pin({min(cores)})
+    one = {min(cores)} if cores else None
+    if one:
+        pin(one)
     try:
-        yield
+        with busy(4 if one else 4 * num_cores(), one):
+            yield
     finally:
         if cores:
             pin(cores)
@@ -82,7 +92,7 @@ def hang(world, code, mark):
 @pytest.mark.timeout(300)
 def test_no_rank_is_lost_to_a_deadlock_on_a_busy_machine(make_world):
     world = make_world(4)
-    with on_one_core(world), busy(4 * num_cores()):
+    with on_one_busy_core(world):
         for mark, code in enumerate(HANGS.values()):
             error, _ = hang(world, code, mark)
             assert error.lost == ()
@@ -94,7 +104,7 @@ def test_no_rank_is_lost_to_a_deadlock_on_a_busy_machine(make_world):
 @pytest.mark.timeout(300)
 def test_a_rank_that_will_never_answer_is_given_up_on_in_bounded_time_also_there(make_world):
     world = make_world(2)
-    with on_one_core(world), busy(4 * num_cores()):
+    with on_one_busy_core(world):
         begun = time.monotonic()
         with pytest.raises(RanksTimeout) as caught:
             world.execute(NEVER_ANSWERS, timeout=3.0, sink=Sink())  # in which even here rank 1 comes to its line
