@@ -142,16 +142,18 @@ class Delay:
 
         def real_part_ended(real: Any) -> None:
             try:
-                value = real.value()
+                value = real.wait()
             except Exception as error:  # of whatever type: who waits gets it
                 future.set_exception(error)
                 return
             end = 0 if self._called_off.is_set() else self._clock.end(ticket)
             self._timer.at(end, lambda: future.set_result(value))
 
-        work.get_future().add_done_callback(real_part_ended)
-        # A Work in C++: whoever holds it may outlive any Python object of ours.
-        works: Any = torch._C._distributed_c10d
+        try:
+            work.get_future().add_done_callback(real_part_ended)
+        except RuntimeError:  # gloo's reduce-scatter has none
+            threading.Thread(target=real_part_ended, args=(work,), daemon=True).start()
+        works: Any = torch._C._distributed_c10d  # a Work in C++: who holds it may outlive any Python object of ours
         return works._create_work_from_future(future)
 
 

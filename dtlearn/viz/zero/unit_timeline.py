@@ -45,7 +45,7 @@ class UnitRun:
     Attributes:
         record: of the run, with calls and phases.
         events: of this rank's units, in order.
-        sizes: bytes of each unit's gathered weights.
+        sizes: bytes of each unit's gathered weights; other units, which have no weights of their own, are not drawn.
         rank: whose events these are.
         names: what to call the units, where their own names are long or empty.
     """
@@ -96,7 +96,8 @@ class _Panel:
             raise ValueError(f"the record of {name!r} has {len(steps)} training steps, so there is no step {number}")
         self.step: RecordedStep = steps[number]
         self.moving = moving_starts(run.record, [s for r in range(run.record.world_size) for s in self._steps(r)])
-        self.events = [e for e in run.events if self.step.begin <= e.ns <= self.step.end]
+        inside = (e for e in run.events if self.step.begin <= e.ns <= self.step.end)
+        self.events = [e for e in inside if e.unit in run.sizes]
         self.gathers, self.reduces = (
             self._calls("all_gather", "launched"),
             self._calls("reduce_scatter", "reduced"),
@@ -119,7 +120,7 @@ class _Panel:
         """Bytes of gathered weights from each moment on."""
         held, stair = 0, [(self.step.begin, 0)]
         for event in self.events:
-            held += {"launched": 1, "freed": -1}.get(event.what, 0) * self.run.sizes.get(event.unit, 0)
+            held += {"launched": 1, "freed": -1}.get(event.what, 0) * self.run.sizes[event.unit]
             stair.append((event.ns, held))
         return [*stair, (self.step.end, held)]
 

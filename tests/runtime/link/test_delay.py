@@ -256,6 +256,27 @@ def test_fully_shard_dtensor_and_functional_collectives_are_delayed():
         assert on_time(function, T)
 
 
+def test_a_reduce_scatter_that_nobody_waits_for_yet_moves_on():
+    def body():
+        whole, part = torch.arange(float(MIB)), torch.zeros(MIB // 2)
+        begun = time.monotonic()
+        work = dist.reduce_scatter_tensor(part, whole, async_op=True)  # gloo's Work of it has no future
+        launched = time.monotonic() - begun
+        time.sleep(2 * scatter)
+        work.wait()
+        first = MIB // 2 * dist.get_rank()
+        return launched, time.monotonic() - begun, torch.equal(part, 2 * whole[first : first + MIB // 2])
+
+    scatter = LINK.seconds("reduce_scatter_tensor", 4 * MIB, 2)
+    run = run_ranks(body, 2, link=LINK, record=True)
+    for launched, together, right in run.values:
+        assert launched < scatter / 2 and right
+        assert on_time(together, 2 * scatter)
+    for event in run.record:
+        assert event.arrived_ns - event.start_ns >= scatter * 1e9
+        assert event.arrived_ns < event.wait_ns, "it arrived while the rank slept"
+
+
 def test_ranks_that_do_not_take_part_are_not_slowed():
     def body():
         pair = dist.new_group([0, 1])

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -30,6 +31,13 @@ def test_several_runs_share_the_axis_and_the_scale_of_bytes():
 def test_units_can_have_other_names():
     words = [text.get_text() for text in unit_timeline({"a": replace(unit_run(), names={"u": "2"})}).axes[0].texts]
     assert words.count("2") == 5 and "u" not in words
+
+
+def test_a_unit_without_weights_is_not_drawn():
+    run = unit_run()
+    root = [SimpleNamespace(ns=0, unit="root", what="launched"), SimpleNamespace(ns=0, unit="root", what="ready")]
+    words = [text.get_text() for text in unit_timeline({"a": replace(run, events=[*root, *run.events])}).axes[0].texts]
+    assert "root" not in words and words.count("u") == 5
 
 
 def test_bad_input_is_refused():
