@@ -1,5 +1,6 @@
 """What the checks of chapter 7 expect is what torch does."""
 
+import functools
 from types import SimpleNamespace
 
 import pytest
@@ -52,19 +53,23 @@ def test_the_rounding_is_that_of_torchs_cast():
             assert bool(((cast == wanted) | (x.isnan() & right.isnan())).all()), case.name
 
 
+@functools.cache
+def trained(module, *mistake):
+    """What training comes to with a mistake, or none, for each rank of each case; several tests look at it."""
+    return [[module.trained(i, *mistake) for i in given] for _, given in cases(module)]
+
+
 @pytest.mark.parametrize("mistake", master_weights.MISTAKES)
 def test_each_mistake_with_masters_shows_in_some_case(mistake):
-    runs = [
-        (master_weights.trained(i), master_weights.trained(i, mistake)) for _, g in cases(master_weights) for i in g
-    ]
-    assert not all(master_weights._alike([right], [wrong]) for right, wrong in runs)
+    runs = zip(trained(master_weights), trained(master_weights, mistake), strict=True)
+    assert not all(master_weights._alike([a], [b]) for right, wrong in runs for a, b in zip(right, wrong, strict=True))
 
 
 def test_no_case_gives_a_mistake_with_masters_another_name():
     """What shows in several cases is told in each: a second name would send the learner looking for a second bug."""
-    for case, given in cases(master_weights):
-        right = [master_weights.trained(i) for i in given]
-        made = {mistake: [master_weights.trained(i, mistake) for i in given] for mistake in master_weights.MISTAKES}
+    for number, (case, _) in enumerate(cases(master_weights)):
+        right = trained(master_weights)[number]
+        made = {mistake: trained(master_weights, mistake)[number] for mistake in master_weights.MISTAKES}
         shows = [mistake for mistake, run in made.items() if not master_weights._alike(run, right)]
         for mistake in shows:
             told = next(one for one in shows if master_weights._alike(made[one], made[mistake]))
@@ -82,14 +87,14 @@ def test_the_scaler_has_the_trajectory_of_torchs():
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_each_mistake_of_a_scaler_shows_in_some_case(mistake):
-    runs = [(loss_scaler.trained(i), loss_scaler.trained(i, mistake)) for _, given in cases(loss_scaler) for i in given]
-    assert any(difference(right, wrong, 1e-5, 1e-7) for right, wrong in runs)
+    runs = zip(trained(loss_scaler), trained(loss_scaler, mistake), strict=True)
+    assert any(difference(a, b, 1e-5, 1e-7) for right, wrong in runs for a, b in zip(right, wrong, strict=True))
 
 
 def test_no_case_gives_a_mistake_of_a_scaler_another_name():
-    for case, given in cases(loss_scaler):
-        right = [loss_scaler.trained(i) for i in given]
-        made = {mistake: [loss_scaler.trained(i, mistake) for i in given] for mistake in MISTAKES}
+    for number, (case, _) in enumerate(cases(loss_scaler)):
+        right = trained(loss_scaler)[number]
+        made = {mistake: trained(loss_scaler, mistake)[number] for mistake in MISTAKES}
         shows = [mistake for mistake, run in made.items() if not loss_scaler._alike(run, right)]
         for mistake in shows:
             told = next(one for one in shows if loss_scaler._alike(made[one], made[mistake]))

@@ -124,23 +124,33 @@ World(2).execute({BUSY!r}, sink=Sink())
 """
 
 
+@contextlib.contextmanager
+def program():
+    """HEAD, which would never end by itself: it is killed however the test ends."""
+    with subprocess.Popen([sys.executable, "-c", HEAD], stdout=subprocess.PIPE, text=True) as head:
+        try:
+            yield head
+        finally:
+            head.kill()
+
+
 def test_kills_of_the_program_itself(temp_root):
-    heads = [subprocess.Popen([sys.executable, "-c", HEAD], stdout=subprocess.PIPE, text=True) for _ in HEADS]
-    agents = [int(head.stdout.readline()) for head in heads]
-    for head, agent, seconds in zip(heads, agents, HEADS, strict=True):
-        assert head.stdout.readline() == "now\n"
-        time.sleep(seconds)
-        below = {agent, *descendants(agent)}
-        head.kill()
-        head.wait()
-        head.stdout.close()
-        assert all_gone(below), f"killed after {seconds} s"
+    with contextlib.ExitStack() as stack:
+        heads = [stack.enter_context(program()) for _ in HEADS]
+        agents = [int(head.stdout.readline()) for head in heads]
+        for head, agent, seconds in zip(heads, agents, HEADS, strict=True):
+            assert head.stdout.readline() == "now\n"
+            time.sleep(seconds)
+            below = {agent, *descendants(agent)}
+            head.kill()
+            head.wait()
+            assert all_gone(below), f"killed after {seconds} s"
     # The agent deletes the folders in its last moment.
     assert not list(temp_root.glob("dtlearn-*"))
 
 
 def test_when_program_and_agent_are_killed_at_once_only_a_folder_stays_and_the_next_start_deletes_it(temp_root):
-    with subprocess.Popen([sys.executable, "-c", HEAD], stdout=subprocess.PIPE, text=True) as head:
+    with program() as head:
         agent = int(head.stdout.readline())
         assert head.stdout.readline() == "now\n"
         deadline = time.monotonic() + 20
