@@ -539,7 +539,7 @@ show(
 # that anything is wrong.
 #
 # The next picture shows what dynamic scaling does. It is the same fp16 run, with a scale that starts much too high, at
-# 2^32, and doubles after 8 good steps instead of 2,000.
+# $2^{32}$, and doubles after 8 good steps instead of 2,000.
 
 # %%
 run = loss_curves.train_curve("fp16", 40, init_scale=2.0**32, growth_interval=8)
@@ -711,7 +711,7 @@ dtlearn.show_source(clipping.global_norm, docstring=False, summary="The package'
 # again after it.
 #
 # Here are gradients of a GPT for 384 ranks, averaged in each way. A row is a size of the gradients (all multiplied by
-# 2^-12, 1 or 2^16) and a format to add in. An entry is the relative error of the mean, against fp64; where elements of
+# $2^{-12}$, 1 or $2^{16}$) and a format to add in. An entry is the relative error of the mean, against fp64; where elements of
 # the mean became 0, infinite or NaN, it says how many. (Simulated in one process, with the additions in the order of a
 # ring.)
 
@@ -1089,9 +1089,9 @@ rank_table(
 #
 # | | weights, masters | loss scale | gradients reduced in | ranks agree on an overflow |
 # |---|---|---|---|---|
-# | `torch.amp` with DDP | fp32 weights, cast per operation | `GradScaler`: 2^16, growth after 2,000 steps | fp32 | no need: the mean is infinite or NaN on all |
+# | `torch.amp` with DDP | fp32 weights, cast per operation | `GradScaler`: $2^{16}$, growth after 2,000 steps | fp32 | no need: the mean is infinite or NaN on all |
 # | FSDP2, `MixedPrecisionPolicy` | fp32 shards, gathered in `param_dtype` | torch's `GradScaler` | `reduce_dtype`; if none, that of the gradients | yes: the gradients are DTensors |
-# | Megatron-LM | 16-bit weights, fp32 masters | `--initial-loss-scale` 2^32, `--loss-scale-window` 1,000, `--hysteresis` 2; none for bf16 | fp32 if the weights are bf16 (`--accumulate-allreduce-grads-in-fp32`) | MAX over the model-parallel ranks, or over all (distributed optimizer) |
+# | Megatron-LM | 16-bit weights, fp32 masters | `--initial-loss-scale` $2^{32}$, `--loss-scale-window` 1,000, `--hysteresis` 2; none for bf16 | fp32 if the weights are bf16 (`--accumulate-allreduce-grads-in-fp32`) | MAX over the model-parallel ranks, or over all (distributed optimizer) |
 # | DeepSpeed | 16-bit weights, fp32 masters | `initial_scale_power` 16, `loss_scale_window` 1,000, `hysteresis` 2 | `communication_data_type` | MAX over the ranks |
 #
 # The **window** is torch's growth interval: so many good steps in a row, and the scale grows. **Hysteresis** 2 means
@@ -1168,7 +1168,7 @@ print("after 4 steps the fp32 weights agree within 1e-6:", apart < 1e-6)
 # does not take small updates (section 3).
 #
 # **"Loss scaling is for large losses."** It is for small gradients. In section 4 the loss is below 5, and the gradients
-# vanish because they are at most 2^-25; a larger loss would help.
+# vanish because they are at most $2^{-25}$; a larger loss would help.
 #
 # **"Mixed precision trains in fp32 on some nodes and in half precision on others, and aggregates them later."** Every
 # rank computes in both formats, operation by operation (section 8). If ranks used different formats, replicas would not

@@ -1330,8 +1330,8 @@ rank_table(
 # ### What fits
 #
 # One GPU, one model: which batch fits? The bars are parameters, gradients, optimizer state, activations and temporaries
-# (mostly the gradients of the logits and of their log-softmax, in fp32); the line is what the GPU has. "Precision" is one
-# of section 3's conventions.
+# (mostly the gradients of the logits and of their log-softmax, in fp32). The line is what the GPU has. The precisions are
+# the conventions of section 3.
 
 
 # %% jupyter={"source_hidden": true}
@@ -1361,7 +1361,7 @@ def whole(text):
 
 slider_panel(
     draw_fit,
-    alt="Three bars of bytes against the memory of one GPU. Llama 3 8B on an H200, one "
+    alt="Three bars of bytes against the memory of one GPU. At first Llama 3 8B on an H200, one "
     "sequence of 8,192 tokens, 16 bytes per parameter: 185 GB without recomputation and with "
     "recomputation of attention scores, 143 GB if every block is recomputed. The GPU has "
     "150.8 GB. In every bar the optimizer's state is 96 GB, parameters and gradients 16 each.",
@@ -1539,7 +1539,7 @@ for set_to_none in (True, False):
 #
 # ### Check yourself
 #
-# <details><summary>A job dies in the first `optimizer.step()`, after a forward and a backward pass that went well. Why
+# <details><summary>A job dies in the first <code>optimizer.step()</code>, after a forward and a backward pass that went well. Why
 # there?</summary>
 #
 # The state of Adam is made in the first step: 8 bytes per fp32 parameter that were not there before.
@@ -1565,7 +1565,7 @@ for set_to_none in (True, False):
 # optimizer in backward are about activations. The state has to be sharded (chapter 9).
 # </details>
 #
-# <details><summary>A colleague offloads all saved tensors with `save_on_cpu`, parameters too. What is lost?</summary>
+# <details><summary>A colleague offloads all saved tensors with <code>save_on_cpu</code>, parameters too. What is lost?</summary>
 #
 # Time: parameters are on the device anyway, so their copies save nothing and cross the link twice for each use.
 # </details>
@@ -1594,6 +1594,6 @@ for set_to_none in (True, False):
 # | pinned memory | 锁页内存 | host memory that is never moved to disk, so that a GPU can copy from and to it by itself |
 # | bucket | 桶 | gradients that are sent together |
 # | grouped-query attention, GQA | 分组查询注意力 | several query heads share a key and a value head |
-# | GB, GiB | 吉字节（10^9）、吉比字节（2^30） | decimal and binary units |
+# | GB, GiB | 吉字节（$10^9$）、吉比字节（$2^{30}$） | decimal and binary units |
 #
 # Next: chapter 9 shards what every rank now holds a copy of.

@@ -36,7 +36,7 @@ def reduction_error(
     with style():
         fig = new_figure(height=4.2)
         ax = fig.add_subplot()
-        sizes = range(11, 0, -2)  # smaller points stand before larger ones, which they may lie on
+        sizes = (14, 11, 7, 5, 3)  # of points: each is seen around a later one that lies on it
         for (name, by_ranks), (color, dashes, marker), size in zip(simulated.items(), LINE_LOOKS, sizes, strict=False):
             points = sorted(by_ranks.items())
             ax.plot(*zip(*points, strict=True), color=color, ls=dashes, lw=1.8, label=f"{name}, simulated")

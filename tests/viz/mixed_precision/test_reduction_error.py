@@ -17,6 +17,13 @@ def test_lines_are_simulated_and_points_measured():
     assert [tick.get_text() for tick in fig.axes[0].get_xticklabels()] == ["2", "8"]
 
 
+def test_a_point_is_seen_around_a_later_one_that_lies_on_it():
+    same = {name: {2: 0.001} for name in ("ring", "tree", "halving-doubling")}
+    points = [line for line in reduction_error(same, same).axes[0].lines if line.get_linestyle() == "None"]
+    widths = [line.get_markersize() * (2**0.5 if line.get_marker() == "D" else 1) for line in points]
+    assert len(widths) == 3 and widths == sorted(widths, reverse=True)
+
+
 @pytest.mark.parametrize(
     ("simulated", "measured"),
     [({}, {}), (SIMULATED, {"star": {2: 0.1}}), ({"ring": {2: 0.0}}, {}), ({str(n): {2: 0.1} for n in range(6)}, {})],
