@@ -14,8 +14,10 @@ from .partition.per_parameter import plan_per_parameter
 from .partition.whole_tensors import plan_whole_tensors
 from .precision import MixedPrecisionPolicy
 from .stages.flat_parameters import FlatParameters
+from .stages.naive import NaiveZeroRedundancyOptimizer
 from .stages.naive_zero3 import NaiveFullyShardedDataParallel
 from .stages.unit import UnitEvent
+from .stages.zero1 import ZeroRedundancyOptimizer
 from .stages.zero3 import FullyShardedDataParallel
 from .state_dicts.reads import Read, plan_reads
 from .state_dicts.reshard import reshard
@@ -29,6 +31,7 @@ __all__ = [
     "Host",
     "MixedPrecisionPolicy",
     "NaiveFullyShardedDataParallel",
+    "NaiveZeroRedundancyOptimizer",
     "OffloadedOptimizer",
     "Partition",
     "Read",
@@ -37,6 +40,7 @@ __all__ = [
     "ShardedState",
     "Slice",
     "UnitEvent",
+    "ZeroRedundancyOptimizer",
     "clip_by_local_norm_",
     "clip_grad_norm_",
     "consolidate",

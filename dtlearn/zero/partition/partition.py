@@ -7,7 +7,7 @@ rank r owns shard r. What is left of the buffer is *padding*. The part of one pa
                        | rank 0    | rank 1    |      rank 0 owns w[0:5], rank 1 owns w[5:6] and b[0:3]
 
 Ways of dividing differ in the parameters of a bucket, in their offsets, and in the length of a shard, and in nothing
-else; so one collective call serves them all: `all_gather_into_tensor` from the shards into the buffer.
+else; so the same two collectives serve them all: an all-gather of the shards, a reduce-scatter into them.
 """
 
 from __future__ import annotations

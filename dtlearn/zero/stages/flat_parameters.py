@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ..messages import all_gather, reduce_scatter
 from ..partition.flat import plan_flat
 from ..partition.partition import Bucket, Partition
 from ..partition.whole_tensors import plan_whole_tensors
@@ -128,7 +129,7 @@ class FlatParameters:
         """
         self.require_in_buffers()
         for buffer, shard in zip(self.buffers, self.shards, strict=True):
-            dist.all_gather_into_tensor(buffer, shard, group=self.group)  # in place: the shard is in the buffer
+            all_gather(buffer, shard, group=self.group)  # in place: the shard is in the buffer
         for parameter in self.parameters:
             torch.autograd.graph.increment_version(parameter)  # a backward pass with the old values is an error
 
@@ -144,7 +145,7 @@ class FlatParameters:
             The shard of the mean, (shard,).
         """
         shard = torch.empty_like(self.shards[b])
-        dist.reduce_scatter_tensor(shard, self.flatten(b, grads), group=self.group)
+        reduce_scatter(shard, self.flatten(b, grads), group=self.group)
         return shard
 
     @torch.no_grad()

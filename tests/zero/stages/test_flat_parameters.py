@@ -8,6 +8,7 @@ from torch import nn
 from dtlearn.memory import StorageLedger
 from dtlearn.runtime import run_ranks
 from dtlearn.zero import FlatParameters
+from dtlearn.zero.stages import flat_parameters
 from tests.data_parallel.runs import message_of, settled
 
 LAYOUTS = {
@@ -125,14 +126,14 @@ def left_out(monkey_patch):
 
 
 def no_gather():
-    dist.all_gather_into_tensor = lambda *args, **options: None
+    flat_parameters.all_gather = lambda *args, **options: None
 
 
 def no_sum():
     def keeps_its_own(shard, full, group):
         shard.copy_(full[dist.get_rank() * len(shard) :][: len(shard)])
 
-    dist.reduce_scatter_tensor = keeps_its_own
+    flat_parameters.reduce_scatter = keeps_its_own
 
 
 def not_divided():

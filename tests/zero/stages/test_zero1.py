@@ -1,0 +1,425 @@
+"""Stage 1: the run of one process and of torch's, with torch's protocol, bytes and memory by formula."""
+
+import copy
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from dtlearn.memory import record_step
+from dtlearn.mixed_precision import GradScaler
+from dtlearn.models import MLP
+from dtlearn.runtime import run_ranks
+from dtlearn.zero import FlatParameters, ZeroRedundancyOptimizer, clip_grad_norm_, plan_whole_tensors
+from dtlearn.zero.stages import flat_parameters
+from tests.data_parallel.runs import MODELS, data, loss_of, message_of
+from tests.zero.stages.runs import MODES, OPTIMIZERS, TOLERANCE, distance, reference, sharded, train, wrapped
+
+# Every optimizer in the two main modes; every mode with AdamW; models with their peculiarities.
+CASES = [("mlp", optimizer, mode) for optimizer in OPTIMIZERS for mode in ("averaged", "local")]
+CASES += [("mlp", "adamw", mode) for mode in MODES if mode not in ("averaged", "local")]
+CASES += [(name, "adamw", mode) for name in ("tied", "frozen", "twice") for mode in ("averaged, buckets", "local")]
+CASES += [("types", "momentum", "averaged, buckets"), ("types", "momentum", "local, whole tensors")]
+
+
+def distances(cases):
+    references = {case[:2]: reference(*case[:2]) for case in cases}
+    return {case: distance(sharded(*case), references[case[:2]]) for case in cases}
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4])
+def test_parity_with_one_process(num_ranks):
+    cases = CASES if num_ranks in (2, 4) else [case for case in CASES if case[2] != "torch's"]  # slow to import
+    for of_rank in run_ranks(distances, num_ranks, cases, device="cpu", timeout=120.0):
+        for case, worst in of_rank.items():
+            assert worst < (1e-6 if case[0] == "types" else TOLERANCE), case  # float32 in the middle
+
+
+def left_out(sabotage, mode):
+    sabotage()  # SGD: Adam divides a factor of the gradients out again
+    return distance(sharded("mlp", "momentum", mode), reference("mlp", "momentum"))
+
+
+def no_gather():
+    flat_parameters.all_gather = lambda *args, **options: None
+
+
+def no_reduction():
+    def keeps_its_own(shard, full, group):
+        shard.copy_(full[dist.get_rank() * len(shard) :][: len(shard)])
+
+    flat_parameters.reduce_scatter = keeps_its_own
+
+
+def not_divided():
+    flatten = FlatParameters.flatten
+    FlatParameters.flatten = lambda self, b, grads: flatten(self, b, grads) * self.num_ranks
+
+
+def gradients_of_another_shard():
+    set_gradients = FlatParameters.set_gradients
+    FlatParameters.set_gradients = lambda self, b, shard: set_gradients(self, b, shard.roll(1))
+
+
+def nobody_averages():
+    """ "averaged" without DDP: each shard is moved by the gradients of one rank's batch."""
+    MODES["local"] = (ZeroRedundancyOptimizer, {"gradients": "averaged"}, False)
+
+
+def one_bucket_left_out():
+    ZeroRedundancyOptimizer.shard_gradients, shard = (
+        lambda self: (self.mark_reduced(1), shard(self)),
+        ZeroRedundancyOptimizer.shard_gradients,
+    )
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "mode"),
+    [
+        (no_gather, "averaged"),
+        (no_reduction, "local"),
+        (not_divided, "local"),
+        (gradients_of_another_shard, "local"),
+        (nobody_averages, "local"),
+        (one_bucket_left_out, "local, buckets"),
+    ],
+)
+def test_without_it_the_parity_fails(sabotage, mode):
+    assert max(run_ranks(left_out, 2, sabotage, mode, device="cpu")) > 1e-4
+
+
+# torch's protocol. Each function runs on the ranks, and returns what it found by name.
+
+
+def two_groups(parameters):
+    """Own rates and decay, for the layers of an MLP."""
+    first, *rest = list(parameters)
+    return [{"params": [first], "lr": 0.1}, {"params": rest[:3], "weight_decay": 0.0}]
+
+
+def with_everything(make, model, group_of_rest, steps=4):
+    """Groups with rates of their own, a scheduler, a group that comes later, and closures."""
+    parameters = list(model.module.parameters())
+    optimizer = make(two_groups(parameters))
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+    rank, size = group_of_rest
+    for step, (inputs, targets) in enumerate(data("mlp", steps, 12)):
+        if step == 2:
+            optimizer.add_param_group({"params": parameters[4:], "lr": 0.05})
+            scheduler.base_lrs.append(0.05)
+
+        def closure(inputs=inputs, targets=targets):
+            optimizer.zero_grad()
+            loss = loss_of("mlp")(model(inputs[rank::size]), targets[rank::size])
+            loss.backward()
+            return loss
+
+        assert optimizer.step(closure).dim() == 0
+        scheduler.step()
+    return [p.detach().clone() for p in parameters], [group["lr"] for group in optimizer.param_groups]
+
+
+def protocol():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    alone = wrapped("mlp", averages=False)
+    results = {}
+    expected, rates = with_everything(lambda groups: torch.optim.AdamW(groups, lr=0.02), alone, (0, 1))
+    for gradients in ("averaged", "local"):
+        model = wrapped("mlp", averages=gradients == "averaged")
+        mine, own_rates = with_everything(
+            lambda groups, g=gradients: ZeroRedundancyOptimizer(groups, torch.optim.AdamW, gradients=g, lr=0.02),
+            model,
+            (rank, size),
+        )
+        worst = max((a - b).abs().max().item() for a, b in zip(mine, expected, strict=True))
+        results[f"everything, {gradients}"] = worst < TOLERANCE and own_rates == rates
+    model = wrapped("frozen")
+    optimizer = ZeroRedundancyOptimizer(model.module.named_parameters(), torch.optim.Adam, lr=0.1)
+    names = [name for name, _ in model.module.named_parameters()]
+    results["names"] = optimizer.param_groups[0]["param_names"] == names
+    results["pieces"] = [id(p) for p in optimizer.param_groups[0]["params"]] == [id(p) for p in optimizer.pieces]
+    results["frozen ones have no piece"] = all(
+        not piece.numel()
+        for piece, p in zip(optimizer.pieces, optimizer.parameters, strict=True)
+        if not p.requires_grad
+    )
+    calls = []
+    optimizer.register_step_post_hook(lambda *_: calls.append(1))
+    train(model, optimizer, data("mlp", 2, 12), loss_of("mlp"))
+    results["hooks"] = calls == [1, 1] and all(piece.grad is None for piece in optimizer.pieces)
+    results["full gradients stay"] = all(p.grad is not None for p in model.parameters() if p.requires_grad)
+    optimizer.zero_grad(set_to_none=False)
+    results["zeros"] = not any(p.grad.any() for p in model.parameters() if p.requires_grad)
+    optimizer.zero_grad()
+    results["none"] = all(p.grad is None for p in model.parameters())
+    return results
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3])
+def test_groups_schedulers_closures_names_and_hooks(num_ranks):
+    for results in run_ranks(protocol, num_ranks, device="cpu"):
+        assert all(results.values()), results
+
+
+def closure_twice():
+    """An optimizer that calls its closure twice, between which it moves the weights: the model must see that."""
+
+    class Extragradient(torch.optim.SGD):
+        def step(self, closure):
+            before = [p.detach().clone() for group in self.param_groups for p in group["params"]]
+            loss = closure()
+            super().step()
+            closure()
+            with torch.no_grad():
+                for p, value in zip((p for group in self.param_groups for p in group["params"]), before, strict=True):
+                    p.copy_(value)
+            super().step()
+            return loss
+
+    def run(make, model, rank, size):
+        optimizer = make(model.module.parameters(), Extragradient, lr=0.1)
+        for inputs, targets in data("mlp", 2, 12):
+
+            def closure(inputs=inputs, targets=targets):
+                optimizer.zero_grad()
+                loss = loss_of("mlp")(model(inputs[rank::size]), targets[rank::size])
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)
+        return [p.detach().clone() for p in model.module.parameters()]
+
+    plain = run(lambda p, cls, **options: cls(p, **options), wrapped("mlp", averages=False), 0, 1)
+    mine = run(ZeroRedundancyOptimizer, wrapped("mlp"), dist.get_rank(), dist.get_world_size())
+    return max((a - b).abs().max().item() for a, b in zip(mine, plain, strict=True))
+
+
+def test_a_closure_that_is_called_twice_sees_what_moved():
+    assert max(run_ranks(closure_twice, 2, device="cpu")) < TOLERANCE
+
+
+# State: saved on some ranks, loaded on others, and by the plain optimizer.
+
+
+def part_of_a_run(name, optimizer, mode, first, last, saved=None, to=0):
+    """Steps `first` to `last`, with parameters and state from before; what they are after."""
+    make, own_options, averages = MODES[mode]
+    optimizer_class, options = OPTIMIZERS[optimizer]
+    model = wrapped(name, averages)
+    if saved is not None:
+        model.module.load_state_dict(saved[0])
+        options = {**options, "lr": 9.0}  # the state's own rate counts
+    made = make(model.module.parameters(), optimizer_class, **own_options, **options)
+    if saved is not None:
+        made.load_state_dict(saved[1])
+    train(model, made, data(name, 4, 12)[first:last], loss_of(name))
+    made.consolidate_state_dict(to)
+    state = made.state_dict() if dist.get_rank() == to else message_of(made.state_dict)
+    return {key: value.clone() for key, value in model.module.state_dict().items()}, state
+
+
+RESUMED = [
+    ("mlp", "adamw", "averaged"),
+    ("mlp", "momentum", "local, whole tensors"),
+    ("twice", "adamw", "local, buckets"),
+    ("frozen", "adamw", "local"),
+]
+
+
+def parts_of_runs(first, last, all_saved=None, to=0):
+    return [
+        part_of_a_run(*case, first, last, saved, to)
+        for case, saved in zip(RESUMED, all_saved or [None] * len(RESUMED), strict=True)
+    ]
+
+
+def test_a_state_goes_from_4_ranks_to_3_to_1_and_to_the_plain_optimizer():
+    saved = run_ranks(parts_of_runs, 4, 0, 2, device="cpu")
+    assert all("this rank has a shard of the state only" in part[1] for part in saved[1])
+    saved = run_ranks(parts_of_runs, 3, 2, 3, saved[0], 2, device="cpu")[2]
+    for case, (parameters, state) in zip(RESUMED, saved, strict=True):
+        assert distance([parameters], reference(*case[:2], 4)[2:3]) < TOLERANCE, case
+        assert len(state["state"]) == sum(p.requires_grad and p.numel() > 0 for p in MODELS[case[0]]().parameters())
+        model, (optimizer_class, options) = MODELS[case[0]](), OPTIMIZERS[case[1]]
+        model.load_state_dict(parameters)
+        plain = optimizer_class(model.parameters(), **{**options, "lr": 9.0})
+        plain.load_state_dict(copy.deepcopy(state))  # the plain one would go on in these tensors
+        inputs, targets = data(case[0], 4, 12)[3]
+        loss_of(case[0])(model(inputs), targets).backward()
+        plain.step()
+        assert distance([dict(model.named_parameters())], reference(*case[:2], 4)[3:]) < TOLERANCE, case
+    resumed = run_ranks(parts_of_runs, 1, 3, 4, saved, device="cpu")[0]
+    for case, (parameters, _) in zip(RESUMED, resumed, strict=True):
+        assert distance([parameters], reference(*case[:2], 4)[3:]) < TOLERANCE, case
+
+
+# With the loss scaler and clipping; bytes and memory; what is refused.
+
+
+def scaled_and_clipped():
+    """One rank's gradients overflow in a step: all skip it. The others are clipped by the norm over all shards."""
+    torch.manual_seed(0)
+    runs = []
+    for mode in ("plain", "averaged", "local"):
+        model = wrapped("mlp", averages=mode == "averaged")
+        rank, size = (0, 1) if mode == "plain" else (dist.get_rank(), dist.get_world_size())
+        scaler = GradScaler(init_scale=2.0**10, group=None if mode == "plain" else dist.group.WORLD)
+        parameters = model.module.parameters()
+        optimizer = (
+            torch.optim.AdamW(parameters, lr=0.01)
+            if mode == "plain"
+            else ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, gradients=mode, lr=0.01)
+        )
+        for step, (inputs, targets) in enumerate(data("mlp", 4, 12)):
+            optimizer.zero_grad()
+            loss = loss_of("mlp")(model(inputs[rank::size]), targets[rank::size])
+            scaler.scale(loss * (torch.inf if step == 1 and rank == size - 1 else 1)).backward()
+            if mode == "plain":
+                scaler.unscale_(optimizer)
+                norm = nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            else:
+                optimizer.shard_gradients()
+                scaler.unscale_(optimizer)
+                norm = clip_grad_norm_(optimizer.pieces, 0.1)
+            scaler.step(optimizer)
+            scaler.update()
+        runs.append(([p.detach().clone() for p in model.parameters()], norm.item(), scaler.get_scale()))
+    (plain, norm, scale), *others = runs
+    return [
+        (max((a - b).abs().max().item() for a, b in zip(plain, mine, strict=True)), abs(norm - n), scale == s == 2.0**9)
+        for mine, n, s in others
+    ]
+
+
+def test_with_a_scaler_and_clipping():
+    for of_rank in run_ranks(scaled_and_clipped, 3, device="cpu"):
+        for worst, of_norm, scales in of_rank:
+            assert worst < 1e-7 and of_norm < 1e-6 and scales  # the norm's factor is float32
+
+
+def memory_and_calls(gradients, cap):
+    torch.manual_seed(0)
+    model = MLP((10, 20, 3))  # 283 parameters
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, gradients=gradients, cap=cap, lr=0.1)
+    batch = torch.randn(4, 10), torch.randint(3, (4,))
+    record = record_step(model, optimizer, batch, nn.functional.cross_entropy)
+    before_zero_grad = record.phases[-1].start
+    live = {name: record.live(name)[before_zero_grad] for name in ("parameters", "gradients", "optimizer state")}
+    own = optimizer.flat.partition
+    return live, own.numel, own.owned(dist.get_rank()), sum(p.numel() > 0 for p in optimizer.pieces)
+
+
+@pytest.mark.parametrize(("gradients", "cap"), [("averaged", None), ("local", 100)])
+def test_memory_is_the_formula_to_the_byte_and_so_are_the_calls(gradients, cap):
+    result = run_ranks(memory_and_calls, 3, gradients, cap, device="cpu", record=True)
+    for rank, (live, elements, owned, num_pieces) in enumerate(result):
+        assert live == {
+            "parameters": 4 * elements,  # whole, and the padding
+            "gradients": 4 * 283,  # whole
+            "optimizer state": 8 * owned + 4 * num_pieces,  # two moments, and a count of steps each
+        }
+        shards = [4 * -(-n // 3) for n in ([283] if cap is None else [200, 83])]
+        step = [("reduce_scatter_tensor", 3 * shard) for shard in shards] * (gradients == "local")
+        step += [("all_gather_into_tensor", shard) for shard in shards]
+        assert [(event.op, event.nbytes) for event in result.record.select(rank=rank)] == step * 2  # two steps
+
+
+def torchs_partition(sizes):
+    from torch.distributed.optim import ZeroRedundancyOptimizer as Torchs
+
+    parameters = [nn.Parameter(torch.zeros(size)) for size in sizes]
+    numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
+    of_ranks = Torchs(parameters, torch.optim.SGD, lr=0.1)._partition_parameters()
+    return [[numbers[id(p)] for p in groups[0]["params"]] for groups in of_ranks]
+
+
+def test_whole_tensors_are_divided_as_torch_divides_them():
+    sizes = [12, 3, 40, 7, 7, 1, 8, 22]
+    partition = plan_whole_tensors(sizes, 3)
+    assert [[p.parameter for p in partition.slices(rank)] for rank in range(3)] == run_ranks(
+        torchs_partition, 3, sizes, device="cpu"
+    )[0]
+
+
+def in_a_subgroup():
+    group = dist.new_group([1, 2])
+    if dist.get_rank() == 0:
+        return 0.0
+    return max(
+        distance(sharded("mlp", "adamw", mode, group=group), reference("mlp", "adamw"))
+        for mode in ("averaged", "local", "naive")
+    )
+
+
+def test_in_a_group():
+    assert max(run_ranks(in_a_subgroup, 3, device="cpu")) < TOLERANCE
+
+
+def refused():
+    def make(params=None, optimizer_class=torch.optim.Adam, **options):
+        return ZeroRedundancyOptimizer(
+            nn.Linear(4, 4).parameters() if params is None else params, optimizer_class, **{"lr": 0.1, **options}
+        )
+
+    def step_of_a_shard(other):
+        optimizer = make()
+        for parameter in optimizer.parameters:
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        make(other).load_state_dict(optimizer.optim.state_dict())
+
+    def unfrozen():
+        layer = nn.Linear(4, 4)
+        layer.bias.requires_grad_(False)
+        optimizer = make(layer.parameters())
+        layer.bias.requires_grad_(True).grad = torch.ones(4)
+        optimizer.step()
+
+    def sparse():
+        table = nn.Embedding(4, 4, sparse=True)
+        optimizer = make(table.parameters())
+        table(torch.tensor([1])).sum().backward()
+        optimizer.step()
+
+    def not_consolidated_since():
+        optimizer = make()
+        optimizer.consolidate_state_dict()
+        optimizer.step()
+        optimizer.state_dict()
+
+    layer = nn.Linear(4, 4)
+    return [
+        message_of(lambda: make(gradients="summed")),
+        message_of(lambda: make(optimizer_class=torch.optim.LBFGS)),
+        message_of(lambda: make(optimizer_class=torch.optim.Muon)),
+        message_of(lambda: make([{"params": [layer.weight]}, {"params": [layer.bias, layer.weight]}])),
+        message_of(lambda: make(layer.parameters()).add_param_group({"params": layer.weight})),
+        message_of(lambda: make().load_state_dict(torch.optim.Adam([layer.weight]).state_dict())),
+        message_of(lambda: step_of_a_shard(nn.Linear(4, 4).parameters())),
+        message_of(unfrozen),
+        message_of(sparse),
+        message_of(not_consolidated_since),
+        message_of(lambda: make([])),
+        message_of(lambda: make(lr=-1.0)),
+    ]
+
+
+def test_what_is_refused():
+    expected = [
+        "ValueError: gradients must be 'averaged' or 'local', got 'summed'",
+        "ValueError: LBFGS looks at all parameters together: its state cannot be divided",
+        "ValueError: Muon looks at whole matrices, and a flat shard may end inside one: take layout='whole tensors'",
+        "ValueError: some parameters appear in more than one parameter group",
+        "ValueError: parameter 0, (4, 4), comes twice",
+        "ValueError: this state is of 1 parameters, and the optimizer has 2: build it over the same model",
+        "and the parameter (4, 4): this is the state of a shard, of this or another number of ranks",
+        "RuntimeError: parameter 1, (4,), was frozen when the optimizer was built: it has no place in a shard",
+        "RuntimeError: parameter 0, (4, 4), has a sparse gradient",
+        "RuntimeError: this rank has a shard of the state only. Call consolidate_state_dict(to=...) on all ranks",
+        "ValueError: optimizer got an empty parameter list",
+        "ValueError: Invalid learning rate: -1.0",
+    ]
+    for messages in run_ranks(refused, 2, device="cpu"):
+        for message, part in zip(messages, expected, strict=True):
+            assert part in message
