@@ -30,6 +30,8 @@ from .roles import Roles, Use, category
 from .saved import watch_saved_tensors
 from .storage_ledger import Storage, StorageLedger, tensors_in
 
+HOST = "host"  # the device of what was offloaded where there is no accelerator
+OFFLOADED = Use.PARAMETER | Use.GRADIENT | Use.STATE
 DETACH = torch.ops.aten.detach.default  # very frequent, and it makes nothing
 
 
@@ -95,6 +97,9 @@ class MemoryLedger(StorageLedger):
     Master weights in the optimizer's groups are optimizer state, as in the ZeRO paper (1910.02054). Activations are
     what autograd keeps of a forward pass, also inside a checkpoint or an offload, where the hooks of those decide what
     is kept. Communication is what an operation of `torch.distributed` sends or receives and what is nothing else.
+
+    On a CPU, parameters, gradients and optimizer state that lie in memory of NumPy stand for what is in the memory of
+    the host beside an accelerator: their device is "host", and `record().on("cpu")` is without them.
 
     It sees DDP whether it was built before or is built inside. It works through torch's hooks and changes no result,
     but slows every operation by some tens of microseconds. Functions of `torch.func` refuse to run inside, as they do
@@ -192,6 +197,8 @@ class MemoryLedger(StorageLedger):
             self._add(storage, None)
         entry: Entry = self._storages[storage._cdata].entry
         entry.uses |= use
+        if use & OFFLOADED and not storage.resizable() and not storage.is_shared():
+            entry.device = HOST  # NumPy's memory
         if owner is not None:
             entry.owner = owner if entry.owner is None else common_module(entry.owner, owner)
         return entry

@@ -41,7 +41,7 @@ class Allocation:
         phase: innermost phase in which it was made; "" in none.
         made, gone: ticks of the clock. It lives after tick `made` (0: it was there before) and no longer after tick
             `gone` (None: it lives at the end).
-        device: where it is, as "cpu" or "cuda:0".
+        device: where it is, as "cpu" or "cuda:0"; "host": beside the CPU, where that stands for a device.
     """
 
     bytes: int

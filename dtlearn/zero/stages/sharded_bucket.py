@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ..messages import all_gather, reduce_scatter
+from ..offload.host import Host
 from ..partition.partition import Bucket
 from ..precision import MixedPrecisionPolicy
 
@@ -40,6 +41,7 @@ class ShardedBucket:
         parameters: as `bucket.parameters` names them. They lose their meaning: `pieces` and `parameters` replace them.
         group: ranks that divide the bucket; None: all.
         policy: dtypes of what is gathered and of what is reduced.
+        offload: the shard and its gradients are on this host; None: on the device.
 
     Attributes:
         shard: (bucket.shard,), this rank's.
@@ -56,8 +58,9 @@ class ShardedBucket:
         *,
         group: dist.ProcessGroup | None = None,
         policy: MixedPrecisionPolicy = _AS_IT_IS,
+        offload: Host | None = None,
     ) -> None:
-        self.bucket, self.group, self.divisor = bucket, group, bucket.num_ranks
+        self.bucket, self.group, self.divisor, self.offload = bucket, group, bucket.num_ranks, offload
         self.policy = policy if parameters[0].is_floating_point() else _AS_IT_IS
         rank = dist.get_rank(group)
         with torch.no_grad():
@@ -65,7 +68,8 @@ class ShardedBucket:
             for parameter, offset in zip(parameters, bucket.offsets, strict=True):
                 flat[offset:][: parameter.numel()] = parameter.reshape(-1)
             self._make_equal(flat)
-            self.shard = flat[rank * bucket.shard :][: bucket.shard].clone()
+            shard = flat[rank * bucket.shard :][: bucket.shard]
+            self.shard = shard.clone() if offload is None else offload.download(shard)
         self.pieces = [nn.Parameter(self.shard[:0], p.requires_grad) for p in parameters]
         self._offsets = {}  # of the pieces that are not empty, in the shard
         for piece in bucket.slices(rank):
@@ -101,7 +105,7 @@ class ShardedBucket:
     def launch_gather(self) -> None:
         """Give `full` its memory, and let it be filled. Not again before `free`."""
         self.full.untyped_storage().resize_(self._nbytes)
-        self._sent = self.policy.to_gather(self.shard)
+        self._sent = self.policy.to_gather(self._on_device())
         self._work = all_gather(self.full, self._sent, group=self.group, async_op=True)
 
     def wait(self) -> None:
@@ -109,7 +113,7 @@ class ShardedBucket:
         if self._work is not None:
             self._work.wait()
             self._work = None
-            if self._sent.dtype != self.shard.dtype:  # a rounded copy
+            if self._sent.data_ptr() != self.shard.data_ptr():  # a rounded copy, or one of the host's shard
                 self._sent.untyped_storage().resize_(0)
 
     def free(self) -> None:
@@ -119,13 +123,21 @@ class ShardedBucket:
 
     def gather_copy(self) -> torch.Tensor:
         """All values in new memory, (bucket.numel,)."""
-        copy = self.shard.new_empty(self.bucket.numel)
-        all_gather(copy, self.shard, group=self.group)
+        shard = self._on_device()
+        copy = shard.new_empty(self.bucket.numel)
+        all_gather(copy, shard, group=self.group)
         return copy
 
     def set_from(self, copy: torch.Tensor) -> None:
         """Take this rank's shard from all values, (bucket.numel,)."""
-        self.shard.copy_(copy.view(-1, self.bucket.shard)[dist.get_rank(self.group)])
+        own = copy.view(-1, self.bucket.shard)[dist.get_rank(self.group)]
+        self.shard.copy_(own if self.offload is None else self.offload.download(own))
+
+    def _on_device(self) -> torch.Tensor:
+        """The shard, or a copy of it if it is on the host."""
+        if self.offload is None:
+            return self.shard
+        return self.offload.upload(self.shard, into=torch.empty_like(self.shard, device=self.full.device))
 
     # All gradients
 
@@ -161,6 +173,8 @@ class ShardedBucket:
     def _hand_out(self, reduced: torch.Tensor) -> None:
         """Add the gradients of the shard, reduced over the ranks, to those of its pieces."""
         mean = self.policy.to_shard(reduced, self.shard, self.divisor)
+        if self.offload is not None:
+            mean = self.offload.download(mean)
         for place, offset in self._offsets.items():
             piece = self.pieces[place]
             gradient = mean[offset:][: piece.numel()]

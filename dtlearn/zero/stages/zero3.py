@@ -20,6 +20,7 @@ from torch import nn
 
 from dtlearn.models.wrapping import broadcast_tensors, require_same_model
 
+from ..offload.host import Host
 from ..precision import MixedPrecisionPolicy
 from .division import shard_units
 from .prefetch import Prefetcher
@@ -58,6 +59,8 @@ class FullyShardedDataParallel(nn.Module):
             backward pass. None: as True, but keep those of the root, which backward needs first; FSDP2's default.
         prefetch: units that are gathered ahead of the one that computes.
         policy: dtypes; None: those of the parameters.
+        offload: shards and their gradients are on this host, and each gather and each reduction copies a shard; build
+            the optimizer by `offloaded(...)(..., host=offload)`. None: they are on the model's device.
 
     Attributes:
         module: the model.
@@ -80,6 +83,7 @@ class FullyShardedDataParallel(nn.Module):
         reshard_after_forward: bool | None = True,
         prefetch: int = 1,
         policy: MixedPrecisionPolicy | None = None,
+        offload: Host | None = None,
     ) -> None:
         super().__init__()
         require_same_model(module, group=group)
@@ -88,8 +92,8 @@ class FullyShardedDataParallel(nn.Module):
         weakref.finalize(self, refuse_optimizers_of(parameters.values()).remove)
         self.names, self.shapes = list(parameters), [parameter.shape for parameter in parameters.values()]
         self.module = module
-        self._policy = policy or MixedPrecisionPolicy()
-        make_bucket = partial(ShardedBucket, group=group, policy=self._policy)
+        self._policy, self._offload = policy or MixedPrecisionPolicy(), offload
+        make_bucket = partial(ShardedBucket, group=group, policy=self._policy, offload=offload)
         self.units, self.partition = shard_units(module, units, dist.get_world_size(group), make_bucket)
         self.pieces = list(module.parameters())
         self._addresses = {piece: piece.data_ptr() for piece in self.pieces}
@@ -165,6 +169,8 @@ class FullyShardedDataParallel(nn.Module):
             self._after_backward(unit)
             unit.free()  # it may have been gathered and not used
         self._finish_reductions()
+        if self._offload is not None:
+            self._offload.finish()  # who reads the gradients now finds them there
         self._backward_runs = False
 
     def _finish_reductions(self) -> None:

@@ -2,15 +2,22 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
+from dtlearn.memory.ledger.ledger import MemoryLedger
 from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.mixed_precision import MasterWeights
+from dtlearn.runtime import run_ranks
 from dtlearn.zero.offload.host import Host
 from dtlearn.zero.offload.optimizer import OffloadedOptimizer, offloaded
 from dtlearn.zero.partition.flat import plan_flat
+from dtlearn.zero.stages.zero3 import FullyShardedDataParallel
 from dtlearn.zero.state_dicts.reshard import reshard
 from dtlearn.zero.state_dicts.sharded import ShardedParameters, load_sharded_state_dict, sharded_state_dict
+from tests.data_parallel.runs import distance
+from tests.zero.stages import sharded_training
+from tests.zero.stages.sharded_training import TOLERANCE, UNITS, reference, seeded_by_rank
 
 OPTIMIZERS = {
     "SGD": (torch.optim.SGD, {"lr": 0.1}),
@@ -201,6 +208,63 @@ def test_what_cannot_be_trained_is_refused():
     optimizer, fewer = offloaded(torch.optim.Adam)(some_pieces(), lr=0.1), torch.optim.Adam(some_pieces()[:2])
     with pytest.raises(ValueError, match="doesn't match the size"):
         optimizer.load_state_dict(fewer.state_dict())
+
+
+# Stage 3, with shards on the host.
+
+CASES = [("mlp", "freed"), ("tied", "kept"), ("frozen", "freed"), ("types", "freed")]
+WAYS = {"freed": {}, "kept": {"reshard_after_forward": False}}
+
+
+def sharded(name, way, host):
+    options = {"units": UNITS[name], **WAYS[way], "offload": host}
+    return FullyShardedDataParallel(seeded_by_rank(name), **options)
+
+
+def stage_3():
+    """The distance to the single-process run, by case; and of "mlp" what lies and moves where."""
+    found = {}
+    for name, way in CASES:
+        host = Host()
+        wrapped = sharded(name, way, host)
+        optimizer = offloaded(torch.optim.AdamW)(wrapped.parameters(), host=host, lr=0.01, weight_decay=0.1)
+        assert all(host.holds(piece) for piece in wrapped.pieces)
+        found[name, way] = distance(sharded_training.train(wrapped, optimizer, name), reference(name, "adamw"))
+    return found, bytes_of_a_step()
+
+
+def bytes_of_a_step():
+    host = Host()
+    wrapped = sharded("mlp", "freed", host)
+    optimizer = offloaded(torch.optim.Adam)(wrapped.parameters(), host=host, lr=0.01)
+    inputs = torch.ones(2, 6, dtype=torch.float64)
+    shards, owned = 8 * wrapped.partition.shard, 8 * wrapped.partition.owned(dist.get_rank())
+    found = {"shards": shards, "owned": owned}
+    for _ in range(2):
+        moved = host.to_device, host.to_host
+        with MemoryLedger(wrapped, optimizer, inputs=inputs) as ledger, ledger.phase("all"):
+            wrapped(inputs).sum().backward()
+            optimizer.step()
+            found["host in the step"] = host.now
+            optimizer.zero_grad()
+        found["up"], found["down"] = host.to_device - moved[0], host.to_host - moved[1]
+    record = ledger.record()
+    found["device"] = {category: peak for category, peak in record.on("cpu").peak.by_category.items() if peak}
+    found["on the host"] = sum(a.bytes for a in record.on("host").allocations if a.made == 0)
+    found["host"] = host.now
+    found["pieces"] = sum(1 for piece in wrapped.pieces if optimizer.state.get(piece))
+    return found
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_stage_3_with_shards_on_the_host(world_size):
+    for found, moved in run_ranks(stage_3, world_size, device="cpu"):
+        assert all(away < (1e-5 if "types" in case else TOLERANCE) for case, away in found.items()), found
+        shards, steps = moved["shards"], 4 * moved["pieces"]
+        assert moved["up"] == 2 * shards and moved["down"] == shards  # gathered twice, reduced once
+        assert moved["host"] == shards + 2 * moved["owned"] + steps == moved["on the host"]
+        assert moved["host in the step"] == moved["host"] + shards
+        assert not {"parameters", "gradients", "optimizer state"} & moved["device"].keys(), moved
 
 
 @pytest.mark.gpu
