@@ -567,8 +567,9 @@ rank_table(
 
 # %% [markdown]
 # On several ranks there is one more object to think of. `dist.all_reduce(flat, async_op=True)` returns a `Work` (chapter
-# 3), and that object keeps `flat` alive as long as it lives itself, also after `wait()`. In the ledger such bytes are
-# communication: `max(record.live("communication"))` is one buffer in a sound loop, and rises with every step in a leak.
+# 3), and that object keeps `flat` alive as long as it lives itself, also after `wait()`. In the ledger `flat` counts as
+# communication, or as gradients if the gradients are views of it. In a sound loop the most of that category stays the
+# same; in a leak it rises with every step.
 #
 # **Exercise 4.** Find the leaks of a training loop.
 
