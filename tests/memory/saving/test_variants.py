@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from dtlearn.memory.saving.variants import (
     PLAIN,
@@ -89,6 +90,17 @@ def test_only_recomputation_computes_more(results):
             assert 0.9 < result.extra_forward < 1.0  # all but the head
         else:
             assert result.extra_forward == 0.0  # selective: no matrix product is computed again
+
+
+@pytest.mark.parametrize("name", [PLAIN, "checkpoint every 2 blocks"])
+def test_operations_are_those_of_torchs_counter(name):
+    torch.manual_seed(0)
+    model = GPT(SMALL.config)
+    with FlopCounterMode(display=False) as counter:
+        variant_step(
+            VARIANTS[name], model, VARIANTS[name].optimizer(model), (torch.zeros(8, 16, dtype=torch.long),) * 2
+        )
+    assert count_operations(VARIANTS[name], SMALL) == counter.get_total_flops()
 
 
 def test_only_offload_needs_the_host(results):
