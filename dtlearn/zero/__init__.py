@@ -15,9 +15,11 @@ from .partition.whole_tensors import plan_whole_tensors
 from .precision import MixedPrecisionPolicy
 from .stages.flat_parameters import FlatParameters
 from .stages.naive import NaiveZeroRedundancyOptimizer
+from .stages.naive_zero2 import NaiveShardedGradients
 from .stages.naive_zero3 import NaiveFullyShardedDataParallel
 from .stages.unit import UnitEvent
 from .stages.zero1 import ZeroRedundancyOptimizer
+from .stages.zero2 import ShardedGradients
 from .stages.zero3 import FullyShardedDataParallel
 from .state_dicts.reads import Read, plan_reads
 from .state_dicts.reshard import reshard
@@ -31,11 +33,13 @@ __all__ = [
     "Host",
     "MixedPrecisionPolicy",
     "NaiveFullyShardedDataParallel",
+    "NaiveShardedGradients",
     "NaiveZeroRedundancyOptimizer",
     "OffloadedOptimizer",
     "Partition",
     "Read",
     "Row",
+    "ShardedGradients",
     "ShardedParameters",
     "ShardedState",
     "Slice",

@@ -6,15 +6,15 @@ block is the usual unit. Parameters that lie in no such module belong to the roo
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from .sharded_bucket import Reduction, ShardedBucket
+from .unit_hooks import guard_forward
 
 
 class UnitEvent(NamedTuple):
@@ -63,7 +63,7 @@ class Unit:
         self._copies: list[torch.Tensor] = []
         self._shows_pieces = True
         for module in {slot.module: None for slot in slots}:
-            self._guard(module)
+            guard_forward(module, self._require_gathered)
         self.show(False)
 
     def launch(self) -> None:
@@ -139,18 +139,10 @@ class Unit:
         if self.events is not None:
             self.events.append(UnitEvent(time.monotonic_ns(), self.name, what))
 
-    def _guard(self, module: nn.Module) -> None:
-        """Let the module's `forward` fail in words where it would find pieces."""
-        forward = module.forward
-
-        @functools.wraps(forward)
-        def guarded(*inputs: Any, **kwargs: Any) -> Any:
-            if self._shows_pieces:
-                raise RuntimeError(
-                    f"the parameters of {type(module).__name__} are in shards here. They are gathered by a call of the "
-                    "model, model(...): not by model.forward(...), and not by a call of a part of it. To look at them "
-                    "or to use a part, open model.full_params()"
-                )
-            return forward(*inputs, **kwargs)
-
-        module.forward = guarded
+    def _require_gathered(self, module: nn.Module) -> None:
+        if self._shows_pieces:
+            raise RuntimeError(
+                f"the parameters of {type(module).__name__} are in shards here. They are gathered by a call of the "
+                "model, model(...): not by model.forward(...), and not by a call of a part of it. To look at them or "
+                "to use a part, open model.full_params()"
+            )

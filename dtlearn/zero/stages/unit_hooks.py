@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
@@ -69,6 +70,18 @@ def outputs_to_watch(outputs: Any, name: str) -> list[torch.Tensor]:
             "lists, tuples, dictionaries or dataclasses of them"
         )
     return tensors
+
+
+def guard_forward(module: nn.Module, check: Callable[[nn.Module], None]) -> None:
+    """Call `check(module)` before each run of the module's `forward`, however it is called; hooks miss `forward()`."""
+    forward = module.forward
+
+    @functools.wraps(forward)
+    def guarded(*inputs: Any, **kwargs: Any) -> Any:
+        check(module)
+        return forward(*inputs, **kwargs)
+
+    module.forward = guarded
 
 
 def refuse_optimizers_of(parameters: Iterable[nn.Parameter]) -> RemovableHandle:

@@ -33,13 +33,13 @@ def seeded_by_rank(name, group=None):
     return MODELS[name]()
 
 
-def full_gradients(wrapped, group=None):
+def full_gradients(names, shapes, pieces, group=None):
     """The mean gradients by name, put together from the shards, where any rank has one."""
-    mine = [piece.grad for piece in wrapped.pieces]
+    mine = [piece.grad for piece in pieces]
     everyone = [mine] * dist.get_world_size(group)
     dist.all_gather_object(everyone, mine, group=group)
     found = {}
-    for name, shape, *parts in zip(wrapped.names, wrapped.shapes, *everyone, strict=True):
+    for name, shape, *parts in zip(names, shapes, *everyone, strict=True):
         there = [part for part in parts if part is not None]
         if there or not shape.numel():
             found[f"{name}.grad"] = torch.cat([torch.empty(0, dtype=torch.float64), *there]).view(shape)
@@ -53,7 +53,7 @@ def train(wrapped, optimizer, name, group=None, rank=None, size=None, gradients=
     for inputs, targets in batches_of(name):
         optimizer.zero_grad()
         loss_fn(wrapped(inputs[rank::size]), targets[rank::size]).backward()
-        found = full_gradients(wrapped, group) if gradients else {}
+        found = full_gradients(wrapped.names, wrapped.shapes, wrapped.pieces, group) if gradients else {}
         optimizer.step()
         with wrapped.full_params():
             steps.append({**found, **snapshot_parameters(wrapped.module)})
