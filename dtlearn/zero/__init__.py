@@ -21,6 +21,7 @@ from .stages.unit import UnitEvent
 from .stages.zero1 import ZeroRedundancyOptimizer
 from .stages.zero2 import ShardedGradients
 from .stages.zero3 import FullyShardedDataParallel
+from .state_dicts.of_stages import pieces_of_stage1, pieces_of_stage3
 from .state_dicts.reads import Read, plan_reads
 from .state_dicts.reshard import reshard
 from .state_dicts.sharded import ShardedParameters, ShardedState, load_sharded_state_dict, sharded_state_dict
@@ -54,6 +55,8 @@ __all__ = [
     "model_state_dict",
     "offloaded",
     "optimizer_state_dict",
+    "pieces_of_stage1",
+    "pieces_of_stage3",
     "plan_flat",
     "plan_per_parameter",
     "plan_reads",

@@ -90,7 +90,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         self._consolidated: dict[str, Any] | None = None
         self._take(groups)
         self.optim = optimizer_class(self._with_pieces(groups), **defaults)
-        self._share()
+        self.show_inner()
 
     def _take(self, groups: list[dict[str, Any]]) -> None:
         """Put the parameters of these groups into buckets, and cut the pieces."""
@@ -225,7 +225,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         owners = self._owners() if self.flat.layout == "flat" else None
         self.optim.load_state_dict(own_part(state_dict, self.parameters, self.pieces, owners, self.flat.rank))
         self._consolidated = None
-        self._share()
+        self.show_inner()
 
     def _owners(self) -> list[tuple[Any, ...]]:
         """The slices of each of `parameters`; of a frozen one, none."""
@@ -250,7 +250,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         for piece in self.pieces:
             piece.grad = None
 
-    def _share(self) -> None:
+    def show_inner(self) -> None:
         """Show the inner optimizer's groups and state as this one's; it has new ones when a state is loaded."""
         inner = self.optim
         self.__setstate__({"defaults": inner.defaults, "state": inner.state, "param_groups": inner.param_groups})

@@ -10,7 +10,7 @@ and size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -61,9 +61,8 @@ class ShardedParameters:
         partition: who has which elements, by number.
         rank: of this rank among those of the partition.
         stage: 1, 2 or 3; 0: `pieces` are the whole parameters.
-        loaded: called when the pieces have new values. Stages 1 and 2 gather the parameters: all ranks load.
-        not_sharded: names of parameters that every rank has whole, such as frozen ones in stages 1 and 2: they are
-            not saved, and not missed in a state that has them.
+        loaded: called when pieces and optimizer have new values. Stages 1 and 2 gather the parameters there: all ranks
+            load.
     """
 
     names: Sequence[str]
@@ -73,11 +72,10 @@ class ShardedParameters:
     rank: int
     stage: int
     loaded: Callable[[], None] = field(default=lambda: None)
-    not_sharded: Collection[str] = ()
 
     @classmethod
     def of_module(cls, module: nn.Module) -> ShardedParameters:
-        """A model that is not sharded, as stage 0 on one rank: frozen parameters too."""
+        """A model that is not sharded, as stage 0 on one rank; see `of_stages` for the others."""
         named = dict(module.named_parameters())
         pieces = list(named.values())
         partition = plan_flat([piece.numel() for piece in pieces], 1)
@@ -225,8 +223,8 @@ def require_same_parameters(state: ShardedState, sharded: ShardedParameters) -> 
     saved = state["pieces"]
     if missing := [name for name in sharded.names if name not in saved]:
         raise ValueError(f"the state has no {missing[0]}: it is of another model, or some layers were added since")
-    if left := [name for name in saved if name not in {*sharded.names, *sharded.not_sharded}]:
-        raise ValueError(f"the state has {left[0]}, which is no sharded parameter here: it is of another model")
+    if left := [name for name in saved if name not in set(sharded.names)]:
+        raise ValueError(f"the state has {left[0]}, which this model does not have")
     for name, shape in zip(sharded.names, sharded.shapes, strict=True):
         if list(saved[name]["shape"]) != list(shape):
             raise ValueError(f"{name} is {tuple(shape)} here and {tuple(saved[name]['shape'])} in the state")

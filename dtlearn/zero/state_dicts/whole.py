@@ -19,7 +19,7 @@ from .sharded import ShardedParameters, ShardedState, sharded_state_dict
 
 
 def consolidate(states: Sequence[ShardedState]) -> ShardedState:
-    """The whole state from the states of all ranks.
+    """The whole state from the states of all ranks. Frozen parameters of stages 1 and 2 are not in it.
 
     **Communication**: none.
     **Memory**: a copy of everything: with Adam in float32, 12Ψ bytes.
@@ -29,10 +29,13 @@ def consolidate(states: Sequence[ShardedState]) -> ShardedState:
     """
     if not states:
         raise ValueError("consolidate() needs the states of all ranks that saved; got none")
-    shapes = {name: piece["shape"] for name, piece in states[0]["pieces"].items()}
-    partition = plan_flat([torch.Size(shape).numel() for shape in shapes.values()], 1)
+    pieces = [state["pieces"] for state in states]
+    saved = {n for of_rank in pieces for n, piece in of_rank.items() if piece["start"] < piece["stop"]}
+    shapes = {name: piece["shape"] for name, piece in pieces[0].items()}
+    sizes = [torch.Size(shape).numel() if name in saved else 0 for name, shape in shapes.items()]
     nothing = [nn.Parameter(torch.empty(0)) for _ in shapes]  # only names and places are looked at
-    return reshard(states, ShardedParameters(list(shapes), list(shapes.values()), nothing, partition, 0, 0))
+    to = ShardedParameters(list(shapes), list(shapes.values()), nothing, plan_flat(sizes, 1), rank=0, stage=0)
+    return reshard(states, to)
 
 
 def consolidated_state_dict(
@@ -68,13 +71,17 @@ def consolidated_state_dict(
 
 
 def model_state_dict(whole: ShardedState) -> dict[str, torch.Tensor]:
-    """The parameters with their shapes, as `model.state_dict()` names them; buffers are not among them.
+    """The parameters with their shapes, as `model.state_dict()` names them; neither buffers nor what nobody saved.
 
     Raises:
         ValueError: it is the state of one rank of several.
     """
     _require_whole(whole)
-    return {name: whole["values"][name].view(piece["shape"]) for name, piece in whole["pieces"].items()}
+    return {
+        name: whole["values"][name].view(piece["shape"])
+        for name, piece in whole["pieces"].items()
+        if torch.Size(piece["shape"]).numel() == piece["stop"]
+    }
 
 
 def optimizer_state_dict(whole: ShardedState) -> dict[str, Any]:

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from dtlearn.memory.ledger.storage_ledger import StorageLedger
-from dtlearn.zero.partition.flat import plan_flat
 from dtlearn.zero.state_dicts.reshard import reshard
-from dtlearn.zero.state_dicts.sharded import ShardedParameters, load_sharded_state_dict, sharded_state_dict
+from dtlearn.zero.state_dicts.sharded import load_sharded_state_dict, sharded_state_dict
 from dtlearn.zero.state_dicts.whole import consolidate, model_state_dict
 from tests.zero.state_dicts.ranks_in_one_process import LAYOUTS, OPTIMIZERS, Rank, plain, ranks, trained
 
@@ -125,13 +124,3 @@ def without_moment(saved, rank):
 def test_states_that_do_not_belong_together_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         reshard(change(states(trained(4))), Rank(2, 0).sharded)
-
-
-def test_frozen_parameters_of_stage_3_are_left_out_where_they_are_whole():
-    saved = states(trained(2))
-    rank = Rank(3, 1)
-    own = rank.sharded
-    names, shapes = own.names[:4], own.shapes[:4]
-    partition = plan_flat([torch.Size(shape).numel() for shape in shapes], 3)
-    fewer = ShardedParameters(names, shapes, rank.pieces[:4], partition, 1, 1, not_sharded=["idle.weight"])
-    assert list(reshard(saved, fewer)["values"]) == list(names)

@@ -130,7 +130,7 @@ def with_piece(name, **values):
             r"has elements 0 to 1 of norm.scale, .* 0 to 0: the buckets or units were",
         ),
         (without("norm.scale"), "the state has no norm.scale: it is of another model"),
-        (with_piece("head", shape=[3], start=0, stop=3), "has head, which is no sharded parameter here"),
+        (with_piece("head", shape=[3], start=0, stop=3), "the state has head, which this model does not have"),
         (with_piece("norm.scale", shape=[2]), r"norm.scale is \(1,\) here and \(2,\) in the state"),
         (changed(groups=[]), r"groups are \[.*; in the state they are \[\]: make the same groups"),
         (lambda state: {"state": {}, "param_groups": []}, r"sharded_state_dict\(\) makes one"),
