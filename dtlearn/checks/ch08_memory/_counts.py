@@ -6,7 +6,8 @@ every rank are told.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Mapping
 from itertools import combinations
 from typing import Any
 
@@ -54,16 +55,19 @@ def find_mistakes(count: Count, says: Says, given: list[dict[str, Any]], got: li
     if not wrong:
         return None
     rank = next(rank for rank, g in enumerate(got) if any(g[key] != right[rank][key] for key in wrong))
-    sets = [frozenset(), *_sets(says)]
-    made = {mistakes: [count(i, mistakes) for i in given] for mistakes in sets}
+    counts = functools.cache(lambda mistakes: [count(i, mistakes) for i in given])
     told: list[tuple[str, str]] = []
     rest = wrong
     while rest:
-        explained = {m: [key for key in rest if _fits(key, counts, got)] for m, counts in made.items()}
-        # The fewest mistakes first, then those that explain most; Python's max takes the first of equals.
-        best = max(
-            (m for m in sets if rest[0] in explained[m]), key=lambda m: (-len(m), len(explained[m])), default=None
-        )
+        explained: dict[frozenset[str], list[str]] = {}
+        for size in range(3):  # the fewest mistakes first: pairs are many, and only tried where no single one explains
+            sets = map(frozenset, combinations(says, size))
+            explained = {m: [key for key in rest if _fits(key, counts(m), got)] for m in sets}
+            if any(rest[0] in keys for keys in explained.values()):
+                break
+        # Those that explain most; Python's max takes the first of equals.
+        fitting = [m for m, keys in explained.items() if rest[0] in keys]
+        best = max(fitting, key=lambda m: len(explained[m]), default=None)
         keys = rest[:1] if best is None else explained[best]
         if best is None:
             told.append(_unexplained(rest[0], right, got, rank))
@@ -74,11 +78,6 @@ def find_mistakes(count: Count, says: Says, given: list[dict[str, Any]], got: li
         rest = [key for key in rest if key not in keys]
     told.sort(key=lambda one: one[0] == "DTL-VALUE")  # a mistake that has a name comes first
     return Finding(told[0][0], ". Also, ".join(text for _, text in told), rank)
-
-
-def _sets(says: Says) -> Iterator[frozenset[str]]:
-    for size in (1, 2):
-        yield from map(frozenset, combinations(says, size))
 
 
 def _fits(key: str, counts: list[Counts], got: list[Counts]) -> bool:
