@@ -147,6 +147,25 @@ def activation_bytes(batch, length, hidden, heads, *, kv_heads=None, dropout=Tru
             made["norms" if part.endswith("norm") else part] += term.bytes * (1 if term.dtype == "mask" else scale)
     return made
 """,
+    "ch09.flat_shards": """\
+def flat_shards(tensors, num_ranks):
+    plan = zero.plan_flat([t.numel() for t in tensors], num_ranks, kinds=[t.dtype for t in tensors])
+    if len(plan.buckets) > 1:
+        raise ValueError("several dtypes")
+    (bucket,) = plan.buckets
+    buffer = torch.zeros(bucket.numel, dtype=tensors[0].dtype)
+    for tensor, offset in zip(tensors, bucket.offsets):
+        buffer[offset:][: tensor.numel()] = tensor.flatten()
+
+    def restore(shards):
+        made = [torch.empty_like(t).flatten() for t in tensors]
+        for rank, shard in enumerate(shards):
+            for piece in plan.slices(rank):
+                made[piece.parameter][piece.start : piece.stop] = shard[piece.offset :][: piece.numel]
+        return [m.view(t.shape) for m, t in zip(made, tensors)]
+
+    return list(buffer.view(num_ranks, -1)), restore
+""",
 }
 NAIVE = {
     "ch02.broadcast": (
@@ -162,7 +181,7 @@ def judged(id, source):
     head = "import torch\nimport torch.distributed as dist\nfrom dtlearn import collectives\n"
     head += "import dtlearn.data_parallel.buckets\n"
     head += "import dtlearn.data_parallel.samples.sampler, dtlearn.data_parallel.samples.token_mean\n"
-    head += "from dtlearn import data_parallel, memory, mixed_precision\n"
+    head += "from dtlearn import data_parallel, memory, mixed_precision, zero\n"
     head += "from dtlearn.memory.recomputation import every_k\n\n\n"
     answer = Answer(head + source, "exercises/answer.py", exercise.name)
     check = replace(find_check(COURSE, exercise), reads=())  # a learner may not hand them in
