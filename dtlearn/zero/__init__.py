@@ -5,6 +5,9 @@ beside them. For all stages: `clipping`, by the norm over all ranks; `precision`
 and how other ranks and other stages load it; `offload/`: optimizer state in host memory, and updates there.
 """
 
+from .arithmetic.published import ZERO_OFFLOAD_TABLE_1, ZERO_TABLE_1
+from .arithmetic.state_bytes import gathered_elements, state_bytes
+from .arithmetic.traffic import Calls, num_messages, sent_bytes, step_traffic
 from .clipping import clip_by_local_norm_, clip_grad_norm_, global_norm
 from .offload.host import Host
 from .offload.optimizer import OffloadedOptimizer, offloaded
@@ -28,7 +31,10 @@ from .state_dicts.sharded import ShardedParameters, ShardedState, load_sharded_s
 from .state_dicts.whole import consolidate, consolidated_state_dict, model_state_dict, optimizer_state_dict
 
 __all__ = [
+    "ZERO_OFFLOAD_TABLE_1",
+    "ZERO_TABLE_1",
     "Bucket",
+    "Calls",
     "FlatParameters",
     "FullyShardedDataParallel",
     "Host",
@@ -50,9 +56,11 @@ __all__ = [
     "clip_grad_norm_",
     "consolidate",
     "consolidated_state_dict",
+    "gathered_elements",
     "global_norm",
     "load_sharded_state_dict",
     "model_state_dict",
+    "num_messages",
     "offloaded",
     "optimizer_state_dict",
     "pieces_of_stage1",
@@ -62,6 +70,9 @@ __all__ = [
     "plan_reads",
     "plan_whole_tensors",
     "reshard",
+    "sent_bytes",
     "sharded_state_dict",
+    "state_bytes",
+    "step_traffic",
     "validate_partition",
 ]
