@@ -15,5 +15,6 @@ NAMES = (
     "chapters.data_parallel",
     "chapters.mixed_precision",
     "chapters.memory",
+    "chapters.zero",
 )
 BENCHES: dict[str, Bench] = {n.partition(".")[2]: import_module(f".{n}", __package__).BENCH for n in NAMES}
