@@ -13,6 +13,7 @@ Source: FSDP, 2304.11277, section 3.2, and the flat parameters of PyTorch's FSDP
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -111,14 +112,15 @@ class ShardedBucket:
     def wait(self) -> None:
         """The parameters have their values when this returns."""
         if self._work is not None:
-            self._work.wait()
-            self._work = None
+            work, self._work = self._work, None
+            work.wait()
             if self._sent.data_ptr() != self.shard.data_ptr():  # a rounded copy, or one of the host's shard
                 self._sent.untyped_storage().resize_(0)
 
     def free(self) -> None:
         """Give the memory of `full` back."""
-        self.wait()  # an operation that is under way would write into memory that is no longer there
+        with suppress(RuntimeError):  # its values are not wanted; but it would write into memory that is gone
+            self.wait()
         self.full.untyped_storage().resize_(0)
 
     def gather_copy(self) -> torch.Tensor:
@@ -178,7 +180,8 @@ class ShardedBucket:
         for place, offset in self._offsets.items():
             piece = self.pieces[place]
             gradient = mean[offset:][: piece.numel()]
-            piece.grad = gradient if piece.grad is None else piece.grad.add_(gradient)
+            if piece.requires_grad:  # it may have been frozen since
+                piece.grad = gradient if piece.grad is None else piece.grad.add_(gradient)
 
 
 class Reduction:

@@ -181,12 +181,6 @@ class FullyShardedDataParallel(nn.Module):
     # Between passes
 
     def _pass_begins(self) -> None:
-        for name, parameter in self.module.named_parameters():
-            if self._addresses.get(parameter) != parameter.data_ptr():
-                raise RuntimeError(
-                    f"{name} has come or was moved since the model was sharded, and no rank would gather it: change "
-                    "the model, its dtype and its device before it is sharded"
-                )
         if self._backward_runs:  # an error has ended the last backward pass
             self._finish_reductions()
             self._backward_runs = False
@@ -195,6 +189,12 @@ class FullyShardedDataParallel(nn.Module):
                 unit.in_backward = False
                 unit.drop_gradients()
             unit.free()
+        for name, parameter in self.module.named_parameters():
+            if self._addresses.get(parameter) != parameter.data_ptr():
+                raise RuntimeError(
+                    f"{name} has come or was moved since the model was sharded, and no rank would gather it: change "
+                    "the model, its dtype and its device before it is sharded"
+                )
         self._prefetcher.forward_begins()
 
     @contextmanager
