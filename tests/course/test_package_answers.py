@@ -166,6 +166,22 @@ def flat_shards(tensors, num_ranks):
 
     return list(buffer.view(num_ranks, -1)), restore
 """,
+    "ch09.zero1_step": """\
+def zero1_step(flat, groups, optimizer_class, *, group=None):
+    parameters = [torch.nn.Parameter(flat[one["start"] : one["stop"]]) for one in groups]
+    others = [{k: v for k, v in one.items() if k not in ("start", "stop")} for one in groups]
+    own = [{"params": [p], **options} for p, options in zip(parameters, others)]
+    optimizer = zero.ZeroRedundancyOptimizer(own, optimizer_class, process_group=group, gradients="local")
+    (flat.data,) = optimizer.flat.buffers
+
+    def step(gradient):
+        for p, one in zip(parameters, groups):
+            p.grad = gradient[one["start"] : one["stop"]].clone()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+""",
 }
 NAIVE = {
     "ch02.broadcast": (

@@ -26,16 +26,28 @@ READS = [
 ]
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {
+    "DTL-RULE-OPTIMIZER": "an optimizer that was built not at all, or several times",
+    "DTL-RULE-WHOLE-KEPT": "something of full length that is kept between steps",
+    "DTL-RULE-WHOLE-STATE": "an optimizer's state that is not divided over the ranks",
+    "DTL-VALUE-ADDED-UP": "gradients added up over steps",
     "DTL-VALUE-DEALT-OUT": "elements dealt out in turn where contiguous shards are meant",
     "DTL-VALUE-ELEMENTS-LOST": "elements that are in no shard",
+    "DTL-VALUE-FIRST-GROUP": "the first parameter group taken for all",
     "DTL-VALUE-FLAT-DTYPE": "a flat buffer of another dtype than its tensors",
+    "DTL-VALUE-GROUP-IGNORED": "all ranks where those of a group are meant",
     "DTL-VALUE-MEMORY-ORDER": "elements in the order of memory where that of rows is meant",
     "DTL-VALUE-MIXED-DTYPES": "several dtypes in one flat buffer",
+    "DTL-VALUE-NOT-COPIED": "weights that were updated and not copied back",
+    "DTL-VALUE-NOT-GATHERED": "shards that did not reach the other ranks",
+    "DTL-VALUE-NOT-MEAN": "a sum over the ranks, divided by another number than theirs",
     "DTL-VALUE-OLD-VALUES": "values from before the shards were changed",
+    "DTL-VALUE-OPTIONS-LOST": "options that did not reach the optimizer",
     "DTL-VALUE-OTHER-ELEMENTS": "other elements in a shard than its own",
+    "DTL-VALUE-OWN-GRADIENT": "a shard updated by one rank's own gradient",
     "DTL-VALUE-PADDING-KEPT": "padding that came back as part of a tensor",
     "DTL-VALUE-RESTORED-ELEMENTS": "tensors made of other elements of a flat buffer than their own",
     "DTL-VALUE-SHARD-LENGTH": "shards that are longer or shorter than needed",
     "DTL-VALUE-SHARD-PADDING": "padding in another place, of another length or with other values",
+    "DTL-VALUE-STATE-LOST": "an optimizer's state that is not kept from step to step",
     "DTL-VALUE-UNEVEN-SHARDS": "shards of different lengths",
 }

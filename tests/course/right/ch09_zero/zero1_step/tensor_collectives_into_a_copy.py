@@ -1,0 +1,30 @@
+import torch
+import torch.distributed as dist
+
+
+def zero1_step(flat, groups, optimizer_class, *, group=None):
+    num_ranks, rank = dist.get_world_size(group), dist.get_rank(group)
+    length = len(flat) // num_ranks
+    first = rank * length
+    shard = flat[first : first + length]
+    places, param_groups = [], []
+    for one in groups:
+        options = dict(one)
+        start, stop = (min(max(options.pop(name) - first, 0), length) for name in ("start", "stop"))
+        piece = torch.nn.Parameter(shard[start:stop])
+        places.append((piece, start, stop))
+        param_groups.append({"params": [piece], **options})
+    optimizer = optimizer_class(param_groups)
+
+    def step(gradient):
+        mean = torch.empty_like(shard)
+        work = dist.reduce_scatter_tensor(mean, gradient / num_ranks, group=group, async_op=True)
+        work.wait()
+        for piece, start, stop in places:
+            piece.grad = mean[start:stop]
+        optimizer.step()
+        whole = torch.empty_like(flat)
+        dist.all_gather_into_tensor(whole, shard, group=group)
+        flat.copy_(whole)
+
+    return step

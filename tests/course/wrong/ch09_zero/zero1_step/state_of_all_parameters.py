@@ -1,0 +1,32 @@
+# expect: DTL-RULE-WHOLE-STATE
+# says: so its state is not divided
+
+import torch
+import torch.distributed as dist
+
+
+def zero1_step(flat, groups, optimizer_class, *, group=None):
+    num_ranks, rank = dist.get_world_size(group), dist.get_rank(group)
+    length = len(flat) // num_ranks
+    first = rank * length
+    shard = flat[first : first + length]
+    places, param_groups = [], []
+    for one in groups:
+        options = dict(one)
+        start, stop = (options.pop(name) for name in ("start", "stop"))
+        piece = torch.nn.Parameter(flat[start:stop])
+        places.append((piece, start, stop))
+        param_groups.append({"params": [piece], **options})
+    optimizer = optimizer_class(param_groups)
+
+    def step(gradient):
+        mean = torch.zeros_like(flat)
+        own = mean[first : first + length]
+        dist.reduce_scatter(own, list(gradient.chunk(num_ranks)), group=group)
+        own /= num_ranks
+        for piece, start, stop in places:
+            piece.grad = mean[start:stop]
+        optimizer.step()
+        dist.all_gather(list(flat.chunk(num_ranks)), shard, group=group)
+
+    return step
