@@ -1,14 +1,17 @@
 """Layer 3: ZeRO. Optimizer state, gradients and parameters are divided over the ranks, and each is kept once.
 
-`partition/`: who owns what, as data for any process. `stages/`, on the ranks: stage 1, 2 and 3, with naive versions
-beside them. For all stages: `clipping`, by the norm over all ranks; `precision`; `state_dicts/`, what each rank saves,
-and how other ranks and other stages load it; `offload/`: optimizer state in host memory, and updates there.
+For any process: `partition/`, who owns what, as data; `arithmetic/`, bytes stored and sent, by formula. On the ranks:
+`stages/`, stage 1, 2 and 3, with naive versions beside them; `layerwise/`, optimizers that look at whole layers. For
+all stages: `clipping`, by the norm over all ranks; `precision`; `state_dicts/`, what each rank saves, and how other
+ranks and other stages load it; `offload/`: optimizer state in host memory, and updates there.
 """
 
 from .arithmetic.published import ZERO_OFFLOAD_TABLE_1, ZERO_TABLE_1
 from .arithmetic.state_bytes import gathered_elements, state_bytes
 from .arithmetic.traffic import Calls, num_messages, sent_bytes, step_traffic
 from .clipping import clip_by_local_norm_, clip_grad_norm_, global_norm
+from .layerwise.lamb import ShardedLAMB, ShardwiseLAMB
+from .layerwise.muon import cost_of_ranks, newton_schulz, newton_schulz_flops, sharded_muon
 from .offload.host import Host
 from .offload.optimizer import OffloadedOptimizer, offloaded
 from .partition.flat import plan_flat
@@ -47,8 +50,10 @@ __all__ = [
     "Read",
     "Row",
     "ShardedGradients",
+    "ShardedLAMB",
     "ShardedParameters",
     "ShardedState",
+    "ShardwiseLAMB",
     "Slice",
     "UnitEvent",
     "ZeroRedundancyOptimizer",
@@ -56,10 +61,13 @@ __all__ = [
     "clip_grad_norm_",
     "consolidate",
     "consolidated_state_dict",
+    "cost_of_ranks",
     "gathered_elements",
     "global_norm",
     "load_sharded_state_dict",
     "model_state_dict",
+    "newton_schulz",
+    "newton_schulz_flops",
     "num_messages",
     "offloaded",
     "optimizer_state_dict",
@@ -71,6 +79,7 @@ __all__ = [
     "plan_whole_tensors",
     "reshard",
     "sent_bytes",
+    "sharded_muon",
     "sharded_state_dict",
     "state_bytes",
     "step_traffic",

@@ -87,7 +87,7 @@ class FlatParameters:
         self.parameters += params
         self._additions += [addition] * len(params)
         self.partition = self._plan()
-        self.pieces += [nn.Parameter(p.new_empty(0)) for p in params]
+        self.pieces += [nn.Parameter(self.nothing_of(p)) for p in params]
         for bucket in self.partition.buckets[len(self.buffers) :]:
             self._rebase(bucket)
 
@@ -114,6 +114,11 @@ class FlatParameters:
             self.pieces[piece.parameter] = nn.Parameter(values)
         self.buffers.append(buffer)
         self.shards.append(shard)
+
+    def nothing_of(self, parameter: torch.Tensor) -> torch.Tensor:
+        """A piece without elements: a vector, or, of whole tensors, with as many dimensions as they have."""
+        rows = parameter.shape[1:] if self.layout == "whole tensors" else ()
+        return parameter.new_empty(0, *rows)
 
     def _views(self, bucket: Bucket, buffer: torch.Tensor) -> Iterable[tuple[nn.Parameter, torch.Tensor]]:
         for number, size, offset in zip(bucket.parameters, bucket.sizes, bucket.offsets, strict=True):

@@ -98,7 +98,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         check_parameters([p for p in params if p.requires_grad], self.parameters)
         self.flat.add(p for p in params if p.requires_grad)
         place = {id(parameter): number for number, parameter in enumerate(self.flat.parameters)}
-        nothing = [nn.Parameter(p.new_empty(0), requires_grad=False) for p in params]
+        nothing = [nn.Parameter(self.flat.nothing_of(p), requires_grad=False) for p in params]
         pairs = zip(params, nothing, strict=True)
         self.pieces += [self.flat.pieces[place[id(p)]] if id(p) in place else empty for p, empty in pairs]
         self.parameters += params
