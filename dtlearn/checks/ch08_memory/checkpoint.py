@@ -155,8 +155,8 @@ def on_rank(
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
     for rank, (right, one, i) in enumerate(zip(whole(given), got, given, strict=True)):
         found = _judged(right, one, i)
-        plain = found is not None and found[0] == "DTL-VALUE"
-        if plain and not _off(whole(given, aside=False)[rank]["gradients"], one["gradients"]):
+        is_plain = found is not None and found[0] == "DTL-VALUE"
+        if is_plain and not _off(whole(given, aside=False)[rank]["gradients"], one["gradients"]):
             text = "the gradients of one result only are there: backward has to begin at all results that have one"
             found = "DTL-VALUE-ONE-RESULT", text
         if found:
@@ -201,8 +201,7 @@ def _judged(right: dict[str, Any], one: dict[str, Any], i: dict[str, Any]) -> tu
         text = f"the requires_grad of an input was changed: {', '.join(one['changed'])}"
         return "DTL-VALUE-INPUT-CHANGED", f"{text}. Set it on a detached copy"
     if one["frozen"]:
-        text = "under torch.no_grad() the result requires a gradient"
-        return "DTL-VALUE-NOT-FROZEN", text
+        return "DTL-VALUE-NOT-FROZEN", "under torch.no_grad() the result requires a gradient"
     if one["left"] > 512 + 2 * i["x"].nbytes * i["kinds"]["collective"]:  # whose last call may still hold its tensor
         text = f"after backward {one['left']:,} bytes are still held that are no gradients: what ctx "
         return "DTL-RULE-NOT-FREED", f"{text}or a hook has as an attribute lives on"
@@ -274,8 +273,7 @@ _PEAKS: dict[tuple[str, int], int] = {}  # by case and rows, which decide
 
 def payload(case: Case, given: Given) -> int:
     """The peak of a good answer: the package's, on one rank of the judge; the ledger's own sizes are the same there."""
-    key = case.name, len(given[0]["x"])
-    if key not in _PEAKS:
+    if (key := (case.name, len(given[0]["x"]))) not in _PEAKS:
         with torch.random.fork_rng(), StorageLedger() as ledger:
             on_rank(checkpoint, **given[0])
         _PEAKS[key] = ledger.peak
