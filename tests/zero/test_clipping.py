@@ -6,10 +6,19 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 
+from dtlearn.models import max_difference, snapshot_parameters
 from dtlearn.runtime import run_ranks
 from dtlearn.zero.clipping import clip_by_local_norm_, clip_grad_norm_, global_norm
+from dtlearn.zero.offload.host import Host
+from dtlearn.zero.offload.optimizer import offloaded
+from dtlearn.zero.stages.zero1 import ZeroRedundancyOptimizer
+from dtlearn.zero.stages.zero2 import ShardedGradients
+from dtlearn.zero.stages.zero3 import FullyShardedDataParallel
+from tests.data_parallel.runs import MODELS, loss_of
 from tests.zero.flat_pieces import pieces, put_together, whole
+from tests.zero.stages.sharded_training import UNITS, batches_of
 
 LIMITS = {"clipped": 1.5, "left": 100.0}
 BIAS = (20.0, -10.0)
@@ -177,3 +186,110 @@ def test_hybrid_sharding_counts_each_element_once():
         assert distance(replica, "hybrid", 1.5) < 1e-12
     for found in per_rank:
         assert found["wrong"].item() == pytest.approx(math.sqrt(2) * exact.item(), rel=1e-9)
+
+
+# In training, in each stage: the single-process run with torch's clipping, and `fully_shard` with it.
+
+SHORT = 0.05  # gradients are longer in every step
+
+
+def steps(name, model, optimizer, clip, group=None):
+    rank, size = (0, 1) if group == "one process" else (dist.get_rank(group), dist.get_world_size(group))
+    norms = []
+    for inputs, targets in batches_of(name):
+        optimizer.zero_grad()
+        loss_of(name)(model(inputs[rank::size]), targets[rank::size]).backward()
+        norms.append(float(clip()))
+        optimizer.step()
+    return norms
+
+
+def model_of(name):
+    torch.manual_seed(0)
+    return MODELS[name]()
+
+
+def stage_1(name, clip):
+    model = model_of(name)
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, gradients="local", lr=0.5)
+
+    def clipped():
+        optimizer.shard_gradients()
+        return clip(optimizer.pieces, SHORT)
+
+    return steps(name, model, optimizer, clipped), snapshot_parameters(model)
+
+
+def stage_2(name, clip):
+    model = model_of(name)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = ZeroRedundancyOptimizer(trained, torch.optim.SGD, gradients="local", cap=100, lr=0.5)
+    norms = steps(name, ShardedGradients(model, optimizer), optimizer, lambda: clip(optimizer.pieces, SHORT))
+    return norms, snapshot_parameters(model)
+
+
+def stage_3(name, clip):
+    model = FullyShardedDataParallel(model_of(name), units=UNITS[name])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    norms = steps(name, model, optimizer, lambda: clip(model.parameters(), SHORT))
+    with model.full_params():
+        return norms, snapshot_parameters(model.module)
+
+
+def stage_3_on_the_host(name, clip):
+    host = Host()
+    model = FullyShardedDataParallel(model_of(name), units=UNITS[name], offload=host)
+    optimizer = offloaded(torch.optim.SGD)(model.parameters(), host=host, lr=0.5)
+    norms = steps(name, model, optimizer, lambda: clip(model.parameters(), SHORT))
+    with model.full_params():
+        return norms, snapshot_parameters(model.module)
+
+
+def torchs(name, clip):
+    model = model_of(name)
+    for module in model.modules():
+        if isinstance(module, UNITS[name]) and module is not model:
+            fully_shard(module)
+    fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+
+    def clipped():
+        return nn.utils.clip_grad_norm_(model.parameters(), SHORT).full_tensor()
+
+    norms = steps(name, model, optimizer, clipped)
+    return norms, {n: p.detach().full_tensor() for n, p in model.named_parameters()}
+
+
+STAGES = {"1": stage_1, "2": stage_2, "3": stage_3, "3, host": stage_3_on_the_host, "torch": torchs}
+
+
+def clipped_training():
+    """(how far norms are from the single-process run, and parameters), by model, stage and way of clipping."""
+    found = {}
+    for name in ("tied", "frozen"):
+        model = model_of(name)
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.5)
+        exact = steps(
+            name, model, optimizer, lambda m=model: nn.utils.clip_grad_norm_(m.parameters(), SHORT), "one process"
+        )
+        assert min(exact) > SHORT
+        for stage, train in STAGES.items():
+            for clip in (clip_grad_norm_, clip_by_local_norm_):
+                if clip is clip_grad_norm_ or (name == "tied" and stage != "torch"):
+                    norms, parameters = train(name, clip)
+                    apart = max(abs(a - b) for a, b in zip(norms, exact, strict=True))
+                    found[name, stage, clip.__name__] = apart, distance_of(parameters, model)
+    return found
+
+
+def distance_of(parameters, model):
+    return max_difference(parameters, snapshot_parameters(model)).value
+
+
+def test_clipped_training_in_each_stage_and_with_its_own_norm():
+    for found in run_ranks(clipped_training, 3, device="cpu", timeout=110):
+        for (_, stage, clip), (norms, parameters) in found.items():
+            if clip == "clip_grad_norm_":
+                assert max(norms, parameters) < 1e-10, (stage, norms, parameters)
+            else:  # sabotage
+                assert min(norms, parameters) > 1e-3, (stage, norms, parameters)
