@@ -1,7 +1,4 @@
-"""What a rank notes of an answer beside its value: the memory that it used, and what it left running.
-
-Runs on the ranks.
-"""
+"""Runs on the ranks: what an answer left running when it had returned."""
 
 from __future__ import annotations
 
@@ -16,11 +13,8 @@ from ...runtime.machine.processes import children, start_time
 
 
 def left_running(before: set[threading.Thread]) -> list[str]:
-    """Threads that were not there before, and processes that this one has started, in words.
-
-    What has been told to end (a DataLoader's worker, say) may need a processor for that, and gets a moment.
-    """
-    patience = Patience(TO_SAY_THE_SAME, children(os.getpid()))
+    """Threads that were not there before, and processes that this one has started, in words."""
+    patience = Patience(TO_SAY_THE_SAME, children(os.getpid()))  # to end: a DataLoader's workers have been told to
     while (left := _running(before)) and not patience.over():
         time.sleep(0.01)
     return left

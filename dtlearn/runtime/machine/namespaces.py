@@ -15,7 +15,6 @@ import socket
 import struct
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 2, 4, 24
 _PR_SET_TIMERSLACK, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 29, 36, 38
@@ -175,9 +174,7 @@ def _set_attributes(path: str, add: int, remove: int, recursive: bool = False) -
     _check(_libc().syscall(*call, ctypes.c_size_t(len(attributes))), "read-only files (they need Linux 5.12)")
 
 
-@functools.cache
-def _libc() -> Any:
-    return ctypes.CDLL(None, use_errno=True)
+_libc = functools.cache(functools.partial(ctypes.CDLL, None, use_errno=True))
 
 
 def _check(result: int, what: str) -> None:

@@ -49,10 +49,7 @@ class Phases:
         self._log, self._main = log, self._stack.phases
 
     def install(self) -> None:
-        """Put in place what notes phases once a log is attached.
-
-        Do it before a fork: a change of `Module` writes to the classes of all modules, 600 pages of memory.
-        """
+        """Before a fork: a change of `Module` writes to the classes of all modules, 600 pages. Does nothing yet."""
         if self._undo:
             return
         import torch
