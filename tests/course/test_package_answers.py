@@ -182,6 +182,22 @@ def zero1_step(flat, groups, optimizer_class, *, group=None):
 
     return step
 """,
+    "ch09.plan": """\
+def plan(units, num_ranks, accumulation, memory_gb, activation_bytes):
+    partition = zero.plan_flat(units, num_ranks, kinds=list(range(len(units))))
+    padded, shard = [bucket.numel for bucket in partition.buckets], partition.shard
+    two = max([x + y for x, y in zip(padded, padded[1:])] or padded)
+    made = {"smallest": None}
+    for stage, passes in enumerate((2, 2, accumulation + 1, 3 * accumulation)):
+        weights, gradients, optimizer = (shard if stage >= divided else partition.numel for divided in (3, 2, 1))
+        temporary = 2 * (max(padded) * (stage > 1) + two * (stage > 2))
+        held = {"weights": 2 * weights, "gradients": 2 * gradients, "optimizer": 12 * optimizer}
+        made[stage] = held | {"temporary": temporary, "sent": passes * 2 * (partition.numel - shard)}
+        room = memory_gb * 10**9 - activation_bytes
+        if made["smallest"] is None and sum(held.values()) + temporary <= room:
+            made["smallest"] = stage
+    return made
+""",
 }
 NAIVE = {
     "ch02.broadcast": (

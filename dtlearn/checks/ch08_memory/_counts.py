@@ -101,4 +101,5 @@ def _unexplained(key: str, right: list[Counts], got: list[Counts], rank: int) ->
 
 
 def _and(keys: list[str]) -> str:
+    keys = [*keys[:3], f"{len(keys) - 3} more"] if len(keys) > 4 else keys
     return " and ".join(filter(None, [", ".join(keys[:-1]), keys[-1]]))
