@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
-from ..partition.partition import Partition
+from ..partition.partition import Bucket, Partition
 
 
 class Convention(Protocol):
@@ -63,21 +63,27 @@ def state_bytes(
     Raises:
         ValueError: another stage or rank.
     """
-    if stage not in (0, 1, 2, 3) or not 0 <= rank < partition.num_ranks:
-        raise ValueError(f"expected a stage from 0 to 3 and a rank below {partition.num_ranks}, got {stage} and {rank}")
+    n = partition.num_ranks
+    if stage not in (0, 1, 2, 3) or not 0 <= rank < n:
+        raise ValueError(f"stage must be 0 to 3, and rank below {n}; got {stage} and {rank}")
     trained = range(len(partition.sizes)) if trained is None else trained
-    pieces = [piece.numel for piece in partition.slices(rank) if piece.parameter in trained]
     whole = [partition.sizes[number] for number in trained]
-    buckets = [bucket for bucket in partition.buckets if any(number in trained for number in bucket.parameters)]
-    updated = whole if stage == 0 else pieces
+    pieces = [piece.numel for piece in partition.slices(rank) if piece.parameter in trained]
     weights = {0: sum(partition.sizes), 3: partition.shard}.get(stage, partition.numel)
-    gradients = sum(whole) if stage < 2 else sum(bucket.shard for bucket in buckets)
+    shards = sum(bucket.shard for bucket in trained_buckets(partition, trained))
+    gradients = sum(whole) if stage < 2 else shards
+    updated = whole if stage == 0 else pieces
     return {
         "parameters": convention.weight * weights,
         "gradients": convention.gradient * gradients,
         "optimizer state": convention.optimizer_state * sum(updated) + per_tensor * len(updated),
         "communication": convention.weight * gathered,
     }
+
+
+def trained_buckets(partition: Partition, trained: Collection[int]) -> list[Bucket]:
+    """The buckets with a parameter that is trained: those that have gradients."""
+    return [b for b in partition.buckets if any(number in trained for number in b.parameters)]
 
 
 def gathered_elements(
@@ -98,7 +104,8 @@ def gathered_elements(
         ValueError: there is no unit, or a negative `prefetch`.
     """
     if not units or prefetch < 0:
-        raise ValueError(f"expected a unit at least and a prefetch of 0 or more, got {len(units)} and {prefetch}")
+        raise ValueError(f"expected a unit and a prefetch of 0 or more, got {units} and {prefetch}")
     root, *others = [sum(partition.buckets[b].numel for b in unit) for unit in units]
-    windows = [others if kept else others[first : first + 1 + prefetch] for first in range(len(others))]
+    at_once = len(others) if kept else 1 + prefetch
+    windows = [others[first : first + at_once] for first in range(len(others))]
     return root + max(map(sum, windows), default=0)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Literal, NamedTuple
 
 from ..partition.partition import Partition
+from .state_bytes import trained_buckets
 
 # Of a tensor's bytes, what each of n ranks sends, and in how many messages; both in a ring.
 SENT: dict[str, Callable[[int], float]] = {
@@ -83,11 +84,11 @@ def step_traffic(
         kept: in stage 3: buckets that stay gathered from forward to backward; all of them with
             reshard_after_forward=False.
         trained: numbers of the parameters that have gradients; None: all. Others are gathered in stage 3 only.
-        replicas: in stages 2 and 3, groups that each have the model once: hybrid sharding averages the shards over
-            them.
+        replicas: groups that each have the model once: hybrid sharding averages the shards over them.
 
     Returns:
-        Calls by bucket, in the order of the operations.
+        Calls by bucket, an operation after the other. Stage 3's gathers are those of the forward pass, then those of
+        the backward pass.
 
     Raises:
         ValueError: another stage, or no backward pass or replica.
@@ -99,26 +100,24 @@ def step_traffic(
         )
     n, reductions = partition.num_ranks, 1 if no_sync or stage == 1 else accumulation
     trained = range(len(partition.sizes)) if trained is None else trained
-    own = [b for b in partition.buckets if any(number in trained for number in b.parameters)]
-    whole = [element_bytes * sum(bucket.sizes) for bucket in own]
-    full = [element_bytes * bucket.numel for bucket in own]
-    shards = [element_bytes * bucket.shard for bucket in own]
-    all_reduces = [Calls("all_reduce", nbytes, n, reductions) for nbytes in whole]
-    reduce_scatters = [Calls("reduce_scatter", nbytes, n, reductions) for nbytes in full]
-    over_replicas = [Calls("all_reduce", nbytes, replicas, reductions) for nbytes in shards if replicas > 1]
-    updates = [Calls("all_gather", nbytes, n) for nbytes in full]
+    own = trained_buckets(partition, trained)
+
+    def calls(op: str, sizes: Iterable[int], num_ranks: int = n, times: int = 1) -> list[Calls]:
+        return [Calls(op, element_bytes * size, num_ranks, times) for size in sizes]
+
+    all_reduces = calls("all_reduce", (sum(b.sizes) for b in own), times=reductions)
+    reduce_scatters = calls("reduce_scatter", (b.numel for b in own), times=reductions)
     if stage == 0:
         return all_reduces
-    if stage == 1:
-        return [*(all_reduces if gradients == "averaged" else reduce_scatters), *updates]
-    if stage == 2:
-        return [*reduce_scatters, *over_replicas, *updates]
-    passes = [accumulation * (1 if bucket.index in kept else 2) for bucket in partition.buckets]
-    gathers = [
-        Calls("all_gather", element_bytes * bucket.numel, n, times)
-        for bucket, times in zip(partition.buckets, passes, strict=True)
-    ]
-    return [*gathers, *reduce_scatters, *over_replicas]
+    if stage == 1 and gradients == "averaged":
+        return all_reduces + calls("all_gather", (b.numel for b in own))
+    if replicas > 1:
+        reduce_scatters += calls("all_reduce", (b.shard for b in own), replicas, reductions)
+    if stage < 3:
+        return reduce_scatters + calls("all_gather", (b.numel for b in own))
+    freed = [b.numel for b in partition.buckets if b.index not in kept]
+    gathers = calls("all_gather", (b.numel for b in partition.buckets), times=accumulation)
+    return gathers + calls("all_gather", freed, times=accumulation) + reduce_scatters
 
 
 def sent_bytes(calls: Iterable[Calls]) -> float:

@@ -19,7 +19,8 @@ def plan_flat(
 ) -> Partition:
     """Put parameters into buckets in their order, and pad each bucket to a multiple of `num_ranks`.
 
-    A bucket is closed as soon as it holds `cap` elements or more, so it can be larger than that by one parameter.
+    A bucket is closed as soon as it holds `cap` elements or more, so it can be larger than that by
+    one parameter.
 
     Args:
         sizes: elements of each parameter, in the order of `model.parameters()`.
@@ -31,12 +32,12 @@ def plan_flat(
         The partition. Each bucket has fewer than N elements of padding, at its end.
 
     Raises:
-        ValueError: fewer than one rank, a negative size, a cap below 1, or as many kinds as there are not parameters.
+        ValueError: fewer than one rank, a negative size, a cap below 1, or another number of kinds.
     """
     check_sizes(sizes, num_ranks)
     kinds = [None] * len(sizes) if kinds is None else kinds
     if len(kinds) != len(sizes) or (cap is not None and cap < 1):
-        raise ValueError(f"expected {len(sizes)} kinds and a cap of 1 or more, got {len(kinds)} and {cap}")
+        raise ValueError(f"expected {len(sizes)} kinds, and a cap above 0; got {kinds} and {cap}")
     open_buckets, members = dict[Hashable, list[int]](), list[list[int]]()
     for number, kind in enumerate(kinds):
         if kind not in open_buckets:
@@ -52,4 +53,5 @@ def plan_flat(
 def _bucket(index: int, numbers: list[int], sizes: Sequence[int], num_ranks: int) -> Bucket:
     own = tuple(sizes[number] for number in numbers)
     offsets = tuple(accumulate(own, initial=0))[:-1]
-    return Bucket(index, tuple(numbers), own, offsets, -(-sum(own) // num_ranks), num_ranks)  # the shard rounded up
+    shard = -(-sum(own) // num_ranks)  # rounded up
+    return Bucket(index, tuple(numbers), own, offsets, shard, num_ranks)

@@ -135,8 +135,8 @@ class FlatParameters:
         self.require_in_buffers()
         for buffer, shard in zip(self.buffers, self.shards, strict=True):
             all_gather(buffer, shard, group=self.group)  # in place: the shard is in the buffer
-        for parameter in self.parameters:
-            torch.autograd.graph.increment_version(parameter)  # a backward pass with the old values is an error
+        for parameter in self.parameters:  # so that a backward pass with the old values is an error
+            torch.autograd.graph.increment_version(parameter)
 
     @torch.no_grad()
     def reduce(self, b: int, grads: Sequence[torch.Tensor | None]) -> torch.Tensor:
@@ -144,7 +144,8 @@ class FlatParameters:
 
         Args:
             b: number of the bucket; all ranks reduce their buckets in the same order.
-            grads: of its parameters, as `partition.buckets[b].parameters` names them; None counts as zeros.
+            grads: of its parameters, in the order of `partition.buckets[b].parameters`; None counts
+                as zeros.
 
         Returns:
             The shard of the mean, (shard,).
@@ -155,9 +156,10 @@ class FlatParameters:
 
     @torch.no_grad()
     def flatten(self, b: int, grads: Sequence[torch.Tensor | None]) -> torch.Tensor:
-        """This rank's gradients of bucket `b`, divided by N, as they lie in the buffer; (N * shard,), a new tensor."""
+        """This rank's gradients of bucket `b`, divided by N, in a buffer like it, (N * shard,)."""
         flat = torch.zeros_like(self.buffers[b])
-        for (_, view), grad in zip(self._views(self.partition.buckets[b], flat), grads, strict=True):
+        views = self._views(self.partition.buckets[b], flat)
+        for (_, view), grad in zip(views, grads, strict=True):
             if grad is not None:
                 torch.div(grad, self.num_ranks, out=view)  # before the sum, which could overflow in float16
         return flat

@@ -62,7 +62,7 @@ class NaiveZeroRedundancyOptimizer(torch.optim.Optimizer):
         """Update what this rank owns; then every parameter is sent by its owner."""
         assert self.optim is not None
         for group, own in zip(self.param_groups, self.optim.param_groups, strict=True):
-            own.update({**group, "params": own["params"]})  # a scheduler may have changed the rates
+            own.update({**group, "params": own["params"]})  # a scheduler may have changed rates
         loss = self.optim.step(closure)
         for parameter, owner in self.owners.items():
             root = owner if self.group is None else dist.get_global_rank(self.group, owner)

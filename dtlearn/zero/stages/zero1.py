@@ -109,7 +109,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def shard_gradients(self) -> None:
-        """Give the pieces their gradients, averaged over the ranks; buckets that have theirs already are left alone.
+        """Give the pieces their gradients, averaged over the ranks, where they have none yet.
 
         All ranks call it, after the last backward pass of a step; `step` does, if nobody did.
 
@@ -128,10 +128,11 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
 
     def _take_averaged(self, b: int) -> None:
         """All of the mean is here: a piece's gradient is a view of its part of it."""
-        for own in self.flat.partition.buckets[b].slices(self.flat.rank):
-            gradient, piece = self.flat.parameters[own.parameter].grad, self.flat.pieces[own.parameter]
-            part = None if gradient is None else gradient.reshape(-1)[own.start : own.stop]
-            piece.grad = None if part is None else part.view_as(piece)
+        flat = self.flat
+        for own in flat.partition.buckets[b].slices(flat.rank):
+            gradient, piece = flat.parameters[own.parameter].grad, flat.pieces[own.parameter]
+            if gradient is not None:
+                piece.grad = gradient.reshape(-1)[own.start : own.stop].view_as(piece)
 
     def mark_reduced(self, b: int) -> None:
         """The pieces in bucket `b` have the gradients of this step: `flat.set_gradients` was called, by stage 2 say."""

@@ -79,7 +79,7 @@ def test_what_is_gathered():
 
 @pytest.mark.parametrize(("stage", "rank"), [(4, 0), (1, 2), (1, -1)])
 def test_bad_input(stage, rank):
-    with pytest.raises(ValueError, match="expected a stage from 0 to 3 and a rank below 2"):
+    with pytest.raises(ValueError, match="stage must be 0 to 3, and rank below 2"):
         state_bytes(plan_flat([4], 2), stage, ADAM, rank=rank)
-    with pytest.raises(ValueError, match="expected a unit at least and a prefetch of 0 or more"):
+    with pytest.raises(ValueError, match="expected a unit and a prefetch of 0 or more"):
         gathered_elements(plan_flat([4], 2), [], 1)
