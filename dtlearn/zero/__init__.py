@@ -20,6 +20,7 @@ from .partition.per_parameter import plan_per_parameter
 from .partition.whole_tensors import plan_whole_tensors
 from .precision import MixedPrecisionPolicy
 from .stages.flat_parameters import FlatParameters
+from .stages.hybrid import HybridShardedDataParallel
 from .stages.naive import NaiveZeroRedundancyOptimizer
 from .stages.naive_zero2 import NaiveShardedGradients
 from .stages.naive_zero3 import NaiveFullyShardedDataParallel
@@ -41,6 +42,7 @@ __all__ = [
     "FlatParameters",
     "FullyShardedDataParallel",
     "Host",
+    "HybridShardedDataParallel",
     "MixedPrecisionPolicy",
     "NaiveFullyShardedDataParallel",
     "NaiveShardedGradients",

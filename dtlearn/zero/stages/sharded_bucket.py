@@ -172,7 +172,12 @@ class ShardedBucket:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def _hand_out(self, reduced: torch.Tensor) -> None:
+    def scattered(self, reduced: torch.Tensor) -> Reduction | None:
+        """Called when the gradients of the shard are added up. Returns what is to be finished yet."""
+        self.hand_out(reduced)
+        return None
+
+    def hand_out(self, reduced: torch.Tensor) -> None:
         """Add the gradients of the shard, reduced over the ranks, to those of its pieces."""
         mean = self.policy.to_shard(reduced, self.shard, self.divisor)
         if self.offload is not None:
@@ -192,8 +197,8 @@ class Reduction:
         self._reduced = gradient.new_empty(owner.bucket.shard)
         self._work: Any = reduce_scatter(self._reduced, gradient, group=owner.group, async_op=True)
 
-    def finish(self) -> None:
-        """Wait for it, free the full gradients, and give the pieces theirs."""
+    def finish(self) -> Reduction | None:
+        """Wait for it, free the full gradients, and give the pieces theirs. Returns what is to be finished yet."""
         self._work.wait()
         self._gradient.untyped_storage().resize_(0)  # now, not when the backend lets go of it
-        self._owner._hand_out(self._reduced)
+        return self._owner.scattered(self._reduced)

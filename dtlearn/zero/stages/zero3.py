@@ -21,6 +21,7 @@ from torch import nn
 from dtlearn.models.wrapping import broadcast_tensors, require_same_model
 
 from ..offload.host import Host
+from ..partition.partition import Bucket
 from ..precision import MixedPrecisionPolicy
 from .division import shard_units
 from .prefetch import Prefetcher
@@ -93,7 +94,7 @@ class FullyShardedDataParallel(nn.Module):
         self.names, self.shapes = list(parameters), [parameter.shape for parameter in parameters.values()]
         self.module = module
         self._policy, self._offload = policy or MixedPrecisionPolicy(), offload
-        make_bucket = partial(ShardedBucket, group=group, policy=self._policy, offload=offload)
+        make_bucket = partial(self._make_bucket, group=group, policy=self._policy, offload=offload)
         self.units, self.partition = shard_units(module, units, dist.get_world_size(group), make_bucket)
         self.pieces = list(module.parameters())
         self._addresses = {piece: piece.data_ptr() for piece in self.pieces}
@@ -105,6 +106,9 @@ class FullyShardedDataParallel(nn.Module):
         for unit in self.units:
             unit.module.register_forward_pre_hook(partial(self._before_forward, unit), prepend=True, with_kwargs=True)
             unit.module.register_forward_hook(partial(self._after_forward, unit), always_call=True)
+
+    def _make_bucket(self, bucket: Bucket, parameters: Sequence[nn.Parameter], **options: Any) -> ShardedBucket:
+        return ShardedBucket(bucket, parameters, **options)
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         return self.module(*inputs, **kwargs)
@@ -159,8 +163,8 @@ class FullyShardedDataParallel(nn.Module):
             unit.in_backward = False
             unit.note("done")
             if unit.sync:
-                self._finish_reductions()  # one at a time: each holds all gradients of a unit
-                self._reductions = unit.launch_reduce()
+                self._advance_reductions()  # one at a time: each holds all gradients of a unit
+                self._reductions += unit.launch_reduce()
             unit.free()
 
     def _backward_ends(self) -> None:
@@ -174,9 +178,12 @@ class FullyShardedDataParallel(nn.Module):
         self._backward_runs = False
 
     def _finish_reductions(self) -> None:
-        for reduction in self._reductions:
-            reduction.finish()
-        self._reductions = []
+        while self._reductions:
+            self._advance_reductions()
+
+    def _advance_reductions(self) -> None:
+        following = [reduction.finish() for reduction in self._reductions]
+        self._reductions = [reduction for reduction in following if reduction is not None]
 
     # Between passes
 

@@ -69,14 +69,14 @@ def reference(name, optimizer, gradients=True):
     ]
 
 
-def torchs(name, optimizer):
+def torchs(name, optimizer, mesh=None):
     """Parameters after each step with `fully_shard`, on this rank's part of each batch."""
     torch.manual_seed(0)
     model = MODELS[name]()
     for module in model.modules():
         if isinstance(module, UNITS[name]) and module is not model:
-            fully_shard(module)
-    fully_shard(model)
+            fully_shard(module, mesh=mesh)
+    fully_shard(model, mesh=mesh)
     made = OPTIMIZERS[optimizer](model.parameters())
     rank, size, steps = dist.get_rank(), dist.get_world_size(), []
     for inputs, targets in batches_of(name):

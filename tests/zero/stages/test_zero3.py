@@ -196,8 +196,8 @@ class OldWeights(NeverFreed):
 
 
 class NotDivided(ShardedBucket):
-    def _hand_out(self, reduced):
-        super()._hand_out(reduced * self.divisor)
+    def hand_out(self, reduced):
+        super().hand_out(reduced * self.divisor)
 
 
 class NotReduced(ShardedBucket):
@@ -206,7 +206,7 @@ class NotReduced(ShardedBucket):
     def launch_reduce(self):
         reduction = super().launch_reduce()
         own = reduction._gradient.clone().view(-1, self.bucket.shard)[dist.get_rank()] * self.divisor
-        reduction.finish = lambda: (reduction._work.wait(), self._hand_out(own))
+        reduction.finish = lambda: reduction._work.wait() and self.hand_out(own)
         return reduction
 
 

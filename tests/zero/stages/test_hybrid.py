@@ -1,0 +1,157 @@
+"""Hybrid sharding: the single-process run and `fully_shard` on a mesh; what is sent in which group."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+
+from dtlearn.memory.ledger.ledger import MemoryLedger
+from dtlearn.models import MLP
+from dtlearn.models.gpt import Block
+from dtlearn.runtime import run_ranks
+from dtlearn.zero.stages import hybrid
+from dtlearn.zero.stages.hybrid import HybridShardedDataParallel, ReplicatedBucket
+from tests.data_parallel.runs import distance, loss_of, message_of, mlp
+from tests.zero.stages.sharded_training import (
+    OPTIMIZERS,
+    TOLERANCE,
+    UNITS,
+    batches_of,
+    reference,
+    seeded_by_rank,
+    torchs,
+    train,
+)
+
+
+def mesh_of(replicas, shard_size):
+    return init_device_mesh("cpu", (replicas, shard_size), mesh_dim_names=("replicate", "shard"))
+
+
+def groups_of(mesh):
+    return {"shard_group": mesh.get_group("shard"), "replicate_group": mesh.get_group("replicate")}
+
+
+def trained(name, optimizer, mesh, **options):
+    groups = groups_of(mesh)
+    wrapped = HybridShardedDataParallel(seeded_by_rank(name), units=UNITS[name], **groups, **options)
+    made = OPTIMIZERS[optimizer](wrapped.parameters())
+    return train(wrapped, made, name, groups["shard_group"], dist.get_rank(), dist.get_world_size())
+
+
+def parity(shard_size):
+    size = dist.get_world_size()
+    mesh = mesh_of(size // shard_size, shard_size)
+    found = {
+        (name, optimizer): distance(trained(name, optimizer, mesh, **options), reference(name, optimizer))
+        for name, optimizer, options in (
+            ("mlp", "momentum", {}),
+            ("frozen", "adamw", {"prefetch": 0}),
+            ("gpt", "adamw", {"reshard_after_forward": False}),
+        )
+    }
+    if shard_size == 2:
+        mine = [{k: v for k, v in step.items() if not k.endswith(".grad")} for step in trained("tied", "adamw", mesh)]
+        found["torch"] = distance(mine, torchs("tied", "adamw", mesh))
+    return found
+
+
+@pytest.mark.parametrize(("world_size", "shard_size"), [(4, 2), (4, 1), (3, 3), (2, 1)])
+def test_it_is_the_single_process_run_and_torchs(world_size, shard_size):
+    for found in run_ranks(parity, world_size, shard_size, device="cpu", timeout=110):
+        assert not {case: away for case, away in found.items() if not away < TOLERANCE}
+
+
+# What a step sends and holds.
+
+
+def one_step():
+    mesh = mesh_of(2, 2)
+    model = MLP((16, 16, 16, 16))
+    wrapped = HybridShardedDataParallel(model, units=[nn.Linear], **groups_of(mesh))
+    with MemoryLedger(wrapped) as ledger:
+        wrapped(torch.ones(1, 16)).sum().backward()
+    last = {category: live[-1] for category, live in ledger.record().timeline().items()}
+    return last, [str(sorted(dist.get_process_group_ranks(g))) for g in groups_of(mesh).values()]
+
+
+def test_bytes_and_memory_are_those_of_the_docstring():
+    layers, n = 3, 3 * (16 * 16 + 16) * 4
+    result = run_ranks(one_step, 4, device="cpu", record=True)
+    for rank, (last, (row, column)) in enumerate(result):
+        assert (row, column) == (["[0, 1]", "[2, 3]"][rank // 2], ["[0, 2]", "[1, 3]"][rank % 2])
+        assert last["parameters"] == last["gradients"] == n // 2 and last["communication"] == 0
+        mine = result.record.select(rank=rank)
+        in_row, in_column = (mine.select(group=ranks.strip("[]").replace(" ", "")) for ranks in (row, column))
+        gathered, scattered = in_row.select(op="all_gather_into_tensor"), in_row.select(op="reduce_scatter_tensor")
+        averaged = in_column.select(op="all_reduce")
+        assert (len(gathered), len(scattered), len(averaged)) == (2 * layers, layers, layers)
+        assert (gathered.nbytes(), scattered.nbytes(), averaged.nbytes()) == (n, n, n // 2)
+        assert not in_column.select(op="all_gather_into_tensor") and not in_row.select(op="all_reduce")
+
+
+# Sabotage and errors.
+
+
+class NotReplicated(ReplicatedBucket):
+    """The all-reduce is left out."""
+
+    def scattered(self, reduced):
+        self.hand_out(reduced * 2)
+
+
+class WrongDivisor(ReplicatedBucket):
+    """Divided by the ranks of the shard group only."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.divisor = self.bucket.num_ranks
+
+
+class RowsBeginApart(ReplicatedBucket):
+    """Rank 0 of each row has its own beginning."""
+
+    def _make_equal(self, flat):
+        super(ReplicatedBucket, self)._make_equal(flat)
+
+
+def sabotaged():
+    mesh, found = mesh_of(2, 2), {}
+    for bucket in (ReplicatedBucket, NotReplicated, WrongDivisor, RowsBeginApart):
+        hybrid.ReplicatedBucket = bucket
+        found[bucket.__name__] = distance(trained("mlp", "momentum", mesh), reference("mlp", "momentum"))
+    world = init_device_mesh("cpu", (4,))
+    same = {"shard_group": world.get_group(0), "replicate_group": mesh.get_group(0)}
+    found["groups"] = message_of(lambda: HybridShardedDataParallel(mlp(), **same))
+    return found
+
+
+def test_sabotage_is_found():
+    results = run_ranks(sabotaged, 4, device="cpu")
+    for found in results:
+        assert "have to share this rank and no other; they share" in found.pop("groups")
+        assert found.pop("ReplicatedBucket") < TOLERANCE
+    for name in results[0]:
+        assert max(found[name] for found in results) > 1e-3, name
+
+
+def test_gradients_wait_for_each_other():
+    """`no_sync` and a second backward pass: the all-reduces come after all reduce-scatters."""
+    for found in run_ranks(accumulated, 4, device="cpu"):
+        assert found < TOLERANCE
+
+
+def accumulated():
+    mesh = mesh_of(2, 2)
+    wrapped = HybridShardedDataParallel(seeded_by_rank("gpt"), units=[Block], **groups_of(mesh))
+    plain = HybridShardedDataParallel(seeded_by_rank("gpt"), units=[Block], **groups_of(mesh))
+    (inputs, targets), *_ = batches_of("gpt")
+    part = slice(dist.get_rank(), None, 4)
+    with wrapped.no_sync():
+        loss_of("gpt")(wrapped(inputs[part]), targets[part]).backward()
+    loss_of("gpt")(wrapped(inputs[part]), targets[part]).backward()
+    for _ in range(2):
+        loss_of("gpt")(plain(inputs[part]), targets[part]).backward()
+    pairs = zip(wrapped.pieces, plain.pieces, strict=True)
+    return max(float((a.grad - b.grad).abs().max()) for a, b in pairs if a.grad is not None)
