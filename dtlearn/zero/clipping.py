@@ -35,8 +35,9 @@ def clip_grad_norm_(
 ) -> torch.Tensor:
     """Scale the gradients of all ranks down to `max_norm`, if together they are longer.
 
-    Call it when the pieces have their reduced gradients, after `scaler.unscale_(optimizer)` if there
-    is a loss scaler, and before `optimizer.step()`.
+    Call it when the pieces have their reduced gradients: in stage 1 after `shard_gradients()`, in
+    stages 2 and 3 after `backward()`; after `scaler.unscale_(optimizer)`, if there is a loss scaler;
+    before `optimizer.step()`.
 
     **Communication**: one all-reduce (sum) of 4 bytes over `group`; 8 if a piece is float64.
     **Memory**: 4 bytes per piece, while the norm is computed.
@@ -47,7 +48,7 @@ def clip_grad_norm_(
         max_norm: of the gradients of all ranks, as one vector.
         group: ranks whose pieces make up the model once; None: all ranks. Under hybrid sharding it
             is the shard group.
-        replicated: those of `pieces` that are whole parameters, with the same gradient on every rank.
+        replicated: those of `pieces` that are whole parameters, with one gradient on all ranks.
         error_if_nonfinite: a norm that is infinite or NaN is an error.
 
     Returns:
@@ -63,8 +64,9 @@ def clip_grad_norm_(
     norm = global_norm(pieces, group=group, replicated=replicated)
     if error_if_nonfinite and not norm.isfinite():
         raise RuntimeError(
-            f"the norm of the gradients of all ranks is {norm.item()}: a step that a loss scaler is to "
-            "skip, or a loss that is not finite on some rank. Leave error_if_nonfinite=False with a scaler"
+            f"the norm of the gradients of all ranks is {norm.item()}: a step that a loss scaler is "
+            "to skip, or a loss that is not finite on some rank. Leave error_if_nonfinite=False with a "
+            "scaler"
         )
     _scale(pieces, max_norm, norm)
     return norm
@@ -77,18 +79,19 @@ def global_norm(
     group: dist.ProcessGroup | None = None,
     replicated: Collection[torch.Tensor] = (),
 ) -> torch.Tensor:
-    """The Euclidean norm of the gradients of all ranks, each element counted once, (), float32 or float64.
+    """The Euclidean norm of the gradients of all ranks, (), float32 or float64: each element once.
 
     **Communication**, **Memory** and arguments: as `clip_grad_norm_`.
     """
     pieces = list(pieces)
-    if dist.get_rank(group) > 0:
-        counted_elsewhere = {id(piece) for piece in replicated}  # by identity: `in` would compare values
-        pieces_counted = [piece for piece in pieces if id(piece) not in counted_elsewhere]
-    else:
-        pieces_counted = pieces
-    square = local_norm(pieces_counted, like=pieces).square()
-    dist.all_reduce(square, group=group)  # also from a rank that has nothing: the others wait for it
+    counted = pieces
+    if dist.get_rank(group) > 0:  # by identity: `in` would compare values
+        counted_on_first = {id(piece) for piece in replicated}
+        counted = [piece for piece in pieces if id(piece) not in counted_on_first]
+    square = local_norm(counted, like=pieces).square()
+    if dist.get_backend(group) == "nccl":
+        square = square.cuda()  # of pieces on the host
+    dist.all_reduce(square, group=group)  # by ranks that have nothing, too: the others wait
     return square.sqrt()
 
 
@@ -105,19 +108,22 @@ def local_norm(pieces: Iterable[torch.Tensor], *, like: Iterable[torch.Tensor] =
     pieces = list({id(piece): piece for piece in pieces}.values())
     known = [*pieces, *like]
     device = known[0].device if known else torch.device("cpu")
-    # From the pieces, not from the gradients: a rank without gradients must send as many bytes as the others.
-    dtype = torch.float64 if any(piece.dtype == torch.float64 for piece in known) else torch.float32
-    gradients = [piece.grad for piece in pieces if piece.grad is not None and piece.grad.numel()]
+    # By the pieces, not by the gradients: a rank that has none must send as many bytes as the others.
+    dtype = torch.float64 if any(p.dtype == torch.float64 for p in known) else torch.float32
+    gradients = [p.grad for p in pieces if p.grad is not None and p.grad.numel()]
     norms = [torch.linalg.vector_norm(gradient, dtype=dtype).to(device) for gradient in gradients]
-    return torch.linalg.vector_norm(torch.stack(norms)) if norms else torch.zeros((), dtype=dtype, device=device)
+    if not norms:
+        return torch.zeros((), dtype=dtype, device=device)
+    norm: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    return norm
 
 
 @torch.no_grad()
 def clip_by_local_norm_(pieces: Iterable[torch.Tensor], max_norm: float) -> torch.Tensor:
-    """The naive way: each rank clips by the norm of what it has, as `torch.nn.utils.clip_grad_norm_` on pieces.
+    """The naive way: each rank clips by the norm of what it has, as torch's does on pieces.
 
-    Every rank has another factor, so that the gradient is turned, not only shortened; and the whole is
-    up to sqrt(N) times as long as `max_norm`. There is no error.
+    Every rank has another factor, so that the gradient is turned, not only shortened; and the whole
+    is up to sqrt(N) times as long as `max_norm`. There is no error.
 
     **Communication**: none. **Memory**: 4 bytes per piece.
 

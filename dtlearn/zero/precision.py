@@ -63,7 +63,7 @@ class MixedPrecisionPolicy:
         return shard.detach().to(self.gather_dtype(shard.dtype))
 
     def to_reduce(self, gradient: torch.Tensor, num_ranks: int) -> torch.Tensor:
-        """A flat gradient (N * n,) as ranks add it up: in `reduce_dtype`, divided as far as it must be.
+        """A flat gradient (N * n,) as ranks add it up: in `reduce_dtype`, divided as it must be.
 
         The gradient itself is changed if it has that format already.
         """
@@ -73,7 +73,7 @@ class MixedPrecisionPolicy:
         return gradient.div_(before) if before != 1 else gradient
 
     def to_shard(self, reduced: torch.Tensor, shard: torch.Tensor, num_ranks: int) -> torch.Tensor:
-        """The sum over ranks (n,) as the gradient of the shard: in the shard's format, divided to a mean."""
+        """The sum over ranks (n,) as the shard's gradient: the mean, in the shard's format."""
         _, after = divisors(num_ranks, reduced.dtype)
         reduced = reduced.to(shard.dtype)
         return reduced.div_(after) if after != 1 else reduced
@@ -90,11 +90,11 @@ class MixedPrecisionPolicy:
 
 
 def divisors(num_ranks: int, dtype: torch.dtype) -> tuple[float, float]:
-    """By what a gradient is divided before and after the sum over N ranks, together N, as PyTorch does.
+    """By what a gradient is divided before and after the sum over N ranks; together N. As PyTorch.
 
-    Before the sum a rank divides all of its gradient, after it only its own 1 / N. float32 and bfloat16
-    have the range for that. In float16 the sum of N gradients may overflow, and a gradient divided by N
-    may become 0: so about sqrt(N) before, the rest after it.
+    Before the sum a rank divides all of its gradient, after it only its own 1 / N. float32 and
+    bfloat16 have the range for that. In float16 the sum of N gradients may overflow, and a gradient
+    divided by N may become 0: so about sqrt(N) before, the rest after it.
 
     Examples:
         float32 and 4 ranks: 1, 4. float16 and 2, 3, 4, 8 ranks: 2, 1; 2, 1.5; 2, 2; 4, 2.

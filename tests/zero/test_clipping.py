@@ -24,8 +24,8 @@ LIMITS = {"clipped": 1.5, "left": 100.0}
 BIAS = (20.0, -10.0)
 
 
-def own_pieces(dtype=torch.float64):
-    return pieces(whole(dtype=dtype), dist.get_world_size(), dist.get_rank())
+def own_pieces(group, dtype=torch.float64):
+    return pieces(whole(dtype=dtype), dist.get_world_size(group), dist.get_rank(group))
 
 
 def replicated_bias():
@@ -38,9 +38,9 @@ def gradients(own):
     return {name: piece.grad for name, piece in own.items() if piece.grad is not None}
 
 
-def with_padding(own):
+def with_padding(own, group):
     """Sabotage: the shard with its padding in place of the pieces; what lies there is whatever memory had."""
-    size = -(-sum(p.numel() for p in whole().values()) // dist.get_world_size())
+    size = -(-sum(p.numel() for p in whole().values()) // dist.get_world_size(group))
     flat = torch.full((size,), 7.0, dtype=torch.float64)
     grads = torch.cat([p.grad if p.grad is not None else torch.zeros_like(p) for p in own.values()])
     flat[: len(grads)] = grads
@@ -49,37 +49,43 @@ def with_padding(own):
     return shard
 
 
-def every_case():
+def every_case(group):
     """(norm, gradients) by case, of this rank."""
-    rank, found = dist.get_rank(), {}
+    rank, size, found = dist.get_rank(group), dist.get_world_size(group), {}
     for name, limit in LIMITS.items():
-        own = own_pieces()
-        found[name] = clip_grad_norm_((p for p in own.values()), limit), gradients(own)
-    own, bias = own_pieces(), replicated_bias()
-    norm = clip_grad_norm_([bias, *own.values()], 2.0, replicated=[bias])
+        own = own_pieces(group)
+        found[name] = clip_grad_norm_((p for p in own.values()), limit, group=group), gradients(own)
+    own, bias = own_pieces(group), replicated_bias()
+    norm = clip_grad_norm_([bias, *own.values()], 2.0, replicated=[bias], group=group)
     found["replicated"] = norm, gradients(own) | {"bias": bias.grad}
-    own = own_pieces()
-    found["tied"] = clip_grad_norm_([*own.values(), own["c"], own["a"]], 1.5), gradients(own)
+    own = own_pieces(group)
+    found["tied"] = clip_grad_norm_([*own.values(), own["c"], own["a"]], 1.5, group=group), gradients(own)
     # sabotage
-    own, bias = own_pieces(), replicated_bias()
-    found["bias on every rank"] = global_norm([bias, *own.values()]), {}
-    found["padding"] = global_norm([with_padding(own_pieces())]), {}
-    own = own_pieces()
+    own, bias = own_pieces(group), replicated_bias()
+    found["bias on every rank"] = global_norm([bias, *own.values()], group=group), {}
+    found["padding"] = global_norm([with_padding(own_pieces(group), group)], group=group), {}
+    own = own_pieces(group)
     found["own norm"] = clip_by_local_norm_(own.values(), 1.5), gradients(own)
-    own = own_pieces()
+    own = own_pieces(group)
     found["torch's"] = nn.utils.clip_grad_norm_(own.values(), 1.5), gradients(own)
     # bad values
-    broken = own_pieces()
-    if rank == dist.get_world_size() - 1:
+    broken = own_pieces(group)
+    if rank == size - 1:
         broken["a" if rank == 0 else "c"].grad[-1] = math.inf
-    found["infinite"] = clip_grad_norm_(list(broken.values())[::-1], 1.0), {}
+    found["infinite"] = clip_grad_norm_(list(broken.values())[::-1], 1.0, group=group), {}
     try:
-        clip_grad_norm_(broken.values(), 1.0, error_if_nonfinite=True)
+        clip_grad_norm_(broken.values(), 1.0, group=group, error_if_nonfinite=True)
     except RuntimeError as error:
         found["error"] = str(error), {}
-    found["nothing"] = global_norm([]), {}
-    found["in float32"] = global_norm(own_pieces(torch.bfloat16).values()), {}
+    found["nothing"] = global_norm([], group=group), {}
+    found["in float32"] = global_norm(own_pieces(group, torch.bfloat16).values(), group=group), {}
     return found
+
+
+def every_size():
+    """What `every_case` finds in groups of 1, 2, 3 and 4 ranks, by their number."""
+    groups = {size: dist.new_group(list(range(size))) for size in (1, 2, 3, 4)}
+    return {size: every_case(group) for size, group in groups.items() if dist.get_rank() < size}
 
 
 def reference(limit, more=()):
@@ -99,8 +105,8 @@ def distance(per_rank, case, limit, more=()):
 @pytest.fixture(scope="module")
 def results():
     """{number of ranks: (what every rank found, the record)}"""
-    runs = {size: run_ranks(every_case, size, device="cpu", record=True) for size in (1, 2, 3, 4)}
-    return {size: (list(run.values), run.record) for size, run in runs.items()}
+    run = run_ranks(every_size, 4, device="cpu", record=True)
+    return {size: ([run[rank][size] for rank in range(size)], run.record) for size in (1, 2, 3, 4)}
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -142,11 +148,11 @@ def test_a_parameter_counted_on_every_rank_and_padding_are_found(results, size):
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_one_number_is_sent(results, size):
     _, record = results[size]
+    group = ",".join(map(str, range(size)))
     for rank in range(size):
-        calls = [call.nbytes for call in record.select(rank=rank)]
+        calls = [call.nbytes for call in record.select(rank=rank, op="all_reduce") if call.group == group]
         # float64, then of no pieces and of 16-bit ones: their squares are added in float32
-        assert calls == [8] * (len(calls) - 2) + [4, 4]
-        assert len(calls) == 10
+        assert calls == [8] * 8 + [4, 4]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

@@ -69,7 +69,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         """Move the gradients to the host, update there, and move the new values to the device.
 
         Args:
-            closure: computes the loss and its gradients anew; called once, before anything is moved.
+            closure: computes the loss and its gradients; called once, before anything is moved.
 
         Returns:
             The closure's value; None without one.

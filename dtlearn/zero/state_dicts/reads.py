@@ -37,7 +37,7 @@ def plan_reads(saved: Sequence[Pieces], wanted: Pieces) -> dict[str, list[Read]]
     """For each wanted piece, what to read, in the order of its elements; nothing for an empty one.
 
     Args:
-        saved: the pieces of each saved state; of all of them, also those from which nothing will be read.
+        saved: the pieces of each saved state, also of those from which nothing will be read.
         wanted: the pieces of the rank that loads.
 
     Raises:
