@@ -61,7 +61,7 @@ ABOUT = {
     "notebook_devices": "chapters on a machine with GPUs",
     "quick_start": "how all tests are collected",
     "size": "lines and files",
-    "warm_starts": "how tests with several workers start agents and judges",
+    "warm_starts": "how tests with several workers start agents, judges and kernels",
 }
 
 

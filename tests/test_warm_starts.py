@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from dtlearn.runtime.machine.helper_process import _BOOT
 from tests import warm_starts
+from tests.notebook.kernel import Notebook
 
 ROOT = Path(__file__).resolve().parents[1]
 # A judge in place of the real one: says what it finds, to its standard output, and ends with the exit code 7.
@@ -99,6 +101,16 @@ def test_an_agent_is_known_by_its_number_and_command_and_can_be_killed(source):
 
 def command_of(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+def test_a_kernel_is_warm_and_does_not_wait_for_its_source(source, tmp_path):
+    notebook = Notebook(tmp_path)
+    assert notebook.value("'torch' in __import__('sys').modules"), "this was no warm start"
+    kernel = psutil.Process(notebook.pid)
+    assert kernel.ppid() == os.getpid()
+    # A kernel that ends waits for the processes of its group: its source is not one of them.
+    assert [os.getpgid(child.pid) == os.getpgid(kernel.pid) for child in kernel.children()] == [False]
+    notebook.close()
 
 
 def test_without_its_source_a_start_is_real(source, monkeypatch):

@@ -1,17 +1,17 @@
-"""Warm starts: agents and judges that tests start are forked from a process that has torch loaded.
+"""Warm starts: agents, judges and kernels that tests start are forked from a process that has torch loaded.
 
 They are new interpreters that load torch: 2 to 4 s of processor time each, and the tests start dozens. In a run with
 several workers (pytest-xdist) each worker has one process that loads everything once, the source. `subprocess.Popen`
 asks it for a copy where it would start one of these interpreters:
 
     worker +- source (waits)
-           +- agent or judge: a copy of the source, made as a child of the worker (CLONE_PARENT)
-                  +- a judge has a source of its own (waits), a copy too
-                  +- agent of the judge: a copy of that
+           +- agent, judge or kernel: a copy of the source, made as a child of the worker (CLONE_PARENT)
+                  +- a judge or kernel has a source of its own (waits), a copy too
+                  +- agent of the judge, agent and judge of the kernel: copies of that
 
 So who starts a process is its parent, as ever: process ids, signals, exit codes and what dies with whom are those of a
 real start. Command line, environment, folder, open files and session are, too. All other commands are really started
-(and what they start: the agents of notebooks' kernels, of nodes and of programs), and so is everything where a test's
+(and what they start: the agents of chapters' kernels, of nodes and of programs), and so is everything where a test's
 file says `REAL_STARTS = True`, where pytest runs without workers, and on systems but Linux.
 """
 
@@ -45,6 +45,7 @@ LOADED = (
     "torch._dynamo",
 )
 HELPER = re.compile(r"import signal, sys; .*from dtlearn\.(runtime\.agent|grading\.judge_process)\.server import main;")
+KERNEL = "ipykernel_launcher"
 # Variables that decide how these modules are loaded: where one differs, the start is a real one.
 MATTER = re.compile(r"(PYTHON|OMP_|MKL_|OPENBLAS_|KMP_|GLIBC_|MALLOC_|LD_|TORCH|PYTORCH|CUDA_|NCCL_|GLOO_|LC_|LANG)")
 FOLDER = Path(__file__).resolve().parent
@@ -111,9 +112,10 @@ class Source:
         if any(options.get(name, value) != value for name, value in usual.items()) or args[0] != sys.executable:
             return None
         helper = HELPER.match(args[3]) if args[1:3] == ["-P", "-c"] else None
-        if helper is None:
+        # Chapters are run in real kernels; those of tests.notebook.kernel are known by their own profile.
+        if helper is None and not (args[1:3] == ["-m", KERNEL] and "IPYTHONDIR" in environment):
             return None
-        is_agent = helper[1] == "runtime.agent"
+        is_agent = helper is not None and helper[1] == "runtime.agent"
         try:
             folder = os.fspath(options["cwd"] or os.getcwd())
         except FileNotFoundError:
@@ -195,8 +197,12 @@ def main(descriptor: int, environment: str) -> tuple[types.CodeType, dict]:
     while control is not None:
         request, fds = serve(control)
         control = become(request, fds, control, of_agents)
-    _, _, _, text, *arguments = request["args"]
-    sys.argv = ["-c", *arguments]
+    if request["args"][1] == "-m":
+        sys.argv = request["args"][2:]
+        text = f"import runpy; runpy.run_module({KERNEL!r}, run_name='__main__', alter_sys=True)"
+    else:
+        _, _, _, text, *arguments = request["args"]
+        sys.argv = ["-c", *arguments]
     sys.modules["__main__"] = main_module = types.ModuleType("__main__")
     return compile(text, "<string>", "exec"), main_module.__dict__
 
@@ -257,6 +263,7 @@ def become(request: dict, fds: list[int], control: socket.socket, of_agents: dic
     if request["nested"]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork() == 0:
+            os.setsid()  # a kernel's end waits for the processes of its group
             with open(os.devnull, "r+b", buffering=0) as null:
                 for number in (0, 1, 2):
                     os.dup2(null.fileno(), number)
