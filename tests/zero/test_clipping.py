@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from dtlearn.models import max_difference, snapshot_parameters
@@ -13,9 +14,13 @@ from dtlearn.runtime import run_ranks
 from dtlearn.zero.clipping import clip_by_local_norm_, clip_grad_norm_, global_norm
 from dtlearn.zero.offload.host import Host
 from dtlearn.zero.offload.optimizer import offloaded
+from dtlearn.zero.stages.hybrid import HybridShardedDataParallel
 from dtlearn.zero.stages.zero1 import ZeroRedundancyOptimizer
 from dtlearn.zero.stages.zero2 import ShardedGradients
 from dtlearn.zero.stages.zero3 import FullyShardedDataParallel
+from dtlearn.zero.state_dicts.of_stages import pieces_of_stage3
+from dtlearn.zero.state_dicts.sharded import sharded_state_dict
+from dtlearn.zero.state_dicts.whole import consolidate, model_state_dict
 from tests.data_parallel.runs import MODELS, loss_of
 from tests.zero.flat_pieces import pieces, put_together, whole
 from tests.zero.stages.sharded_training import UNITS, batches_of
@@ -176,24 +181,6 @@ def test_a_limit_must_be_positive():
             clip_grad_norm_([], wrong)
 
 
-def hybrid():
-    """2 x 2 ranks: two shards, each on two ranks, with the same gradients."""
-    shard_groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
-    group = shard_groups[dist.get_rank() // 2]
-    own = pieces(whole(), 2, dist.get_rank(group))
-    wrong = global_norm(own.values())
-    return clip_grad_norm_(own.values(), 1.5, group=group), gradients(own), wrong
-
-
-def test_hybrid_sharding_counts_each_element_once():
-    exact, _ = reference(1.5)
-    per_rank = [{"hybrid": (norm, own), "wrong": wrong} for norm, own, wrong in run_ranks(hybrid, 4, device="cpu")]
-    for replica in (per_rank[:2], per_rank[2:]):
-        assert distance(replica, "hybrid", 1.5) < 1e-12
-    for found in per_rank:
-        assert found["wrong"].item() == pytest.approx(math.sqrt(2) * exact.item(), rel=1e-9)
-
-
 # In training, in each stage: the single-process run with torch's clipping, and `fully_shard` with it.
 
 SHORT = 0.05  # gradients are longer in every step
@@ -266,10 +253,30 @@ def torchs(name, clip):
     return norms, {n: p.detach().full_tensor() for n, p in model.named_parameters()}
 
 
+def hybrid(name, clip, offload=None):
+    """Two shard groups of two ranks: the norm is that over the shard group."""
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))
+    groups = {f"{axis}_group": mesh.get_group(axis) for axis in ("replicate", "shard")}
+    model = HybridShardedDataParallel(model_of(name), units=UNITS[name], offload=offload, **groups)
+    make = offloaded(torch.optim.SGD) if offload else torch.optim.SGD
+    optimizer = make(model.parameters(), lr=0.5, **({"host": offload} if offload else {}))
+    group = groups["shard_group"] if clip is clip_grad_norm_ else None
+    norms = steps(name, model, optimizer, lambda: clip_grad_norm_(model.parameters(), SHORT, group=group))
+    state = sharded_state_dict(pieces_of_stage3(model, group=groups["shard_group"]))
+    states = [state, state]
+    dist.all_gather_object(states, state, group=groups["shard_group"])
+    return norms, model_state_dict(consolidate(states))
+
+
+def hybrid_on_the_host(name, clip):
+    return hybrid(name, clip, Host())
+
+
 STAGES = {"1": stage_1, "2": stage_2, "3": stage_3, "3, host": stage_3_on_the_host, "torch": torchs}
+HYBRID = {"hybrid": hybrid, "hybrid, host": hybrid_on_the_host}
 
 
-def clipped_training():
+def clipped_training(stages):
     """(how far norms are from the single-process run, and parameters), by model, stage and way of clipping."""
     found = {}
     for name in ("tied", "frozen"):
@@ -279,7 +286,7 @@ def clipped_training():
             name, model, optimizer, lambda m=model: nn.utils.clip_grad_norm_(m.parameters(), SHORT), "one process"
         )
         assert min(exact) > SHORT
-        for stage, train in STAGES.items():
+        for stage, train in stages.items():
             for clip in (clip_grad_norm_, clip_by_local_norm_):
                 if clip is clip_grad_norm_ or (name == "tied" and stage != "torch"):
                     norms, parameters = train(name, clip)
@@ -292,8 +299,11 @@ def distance_of(parameters, model):
     return max_difference(parameters, snapshot_parameters(model)).value
 
 
-def test_clipped_training_in_each_stage_and_with_its_own_norm():
-    for found in run_ranks(clipped_training, 3, device="cpu", timeout=110):
+@pytest.mark.parametrize(("world_size", "stages"), [(3, STAGES), (4, HYBRID)])
+def test_clipped_training_in_each_stage_and_with_a_wrong_norm(world_size, stages):
+    """The wrong one: the rank's own; under hybrid sharding, that over all ranks."""
+    for found in run_ranks(clipped_training, world_size, stages, device="cpu", timeout=110):
+        assert len(found) == 3 * len(stages) - ("torch" in stages)
         for (_, stage, clip), (norms, parameters) in found.items():
             if clip == "clip_grad_norm_":
                 assert max(norms, parameters) < 1e-10, (stage, norms, parameters)

@@ -182,6 +182,8 @@ class ShardedBucket:
         mean = self.policy.to_shard(reduced, self.shard, self.divisor)
         if self.offload is not None:
             mean = self.offload.download(mean)
+            if any(piece.grad is not None for piece in self.pieces):
+                self.offload.finish()  # the host adds it up now
         for place, offset in self._offsets.items():
             piece = self.pieces[place]
             gradient = mean[offset:][: piece.numel()]
