@@ -16,6 +16,7 @@ Cell ids come from the slug and the cell's number, and no metadata is volatile: 
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import re
 import sys
@@ -34,7 +35,7 @@ from traitlets.config import Config
 
 from dtlearn.course import load_course
 from dtlearn.grading.learner.grade_file import stub_text
-from dtlearn.grading.learner.stubs import task_of, to_cell
+from dtlearn.grading.learner.stubs import to_cell
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL_TIMEOUT = 120  # seconds
@@ -108,7 +109,7 @@ def exercise_cells(path: Path, cell: NotebookNode, exercise: str) -> tuple[str, 
         raise BuildError(f"{where}: {error}") from None
     if stub is None:
         raise BuildError(f"{where}: it has no file in solutions/")
-    return task_of(stub), to_cell(stub, exercise)
+    return ast.get_docstring(ast.parse(stub)) or "", to_cell(stub, exercise)
 
 
 def metadata(slug: str) -> NotebookNode:

@@ -153,8 +153,3 @@ _judges = OnePerProcess(Judge)
 def get_judge() -> Judge:
     """This process's judge, started if there is none or it died. It may still be loading; a request waits for it."""
     return _judges.get()
-
-
-def close_judge() -> None:
-    """End this process's judge, if it has one."""
-    _judges.end()

@@ -44,11 +44,6 @@ def to_cell(file: str, exercise: str) -> str:
     return f"%%exercise {exercise}\n{text}"
 
 
-def task_of(file: str) -> str:
-    """The task, in Markdown: the docstring at the top of a stub or solution."""
-    return ast.get_docstring(ast.parse(file)) or ""
-
-
 def without_task(file: str) -> str:
     """A file without the docstring at its top, even if the rest of it is no Python yet."""
     return _TASK.sub(r"\g<first>", file, count=1)

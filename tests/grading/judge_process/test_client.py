@@ -29,7 +29,7 @@ def root(tmp_path_factory):
 @pytest.fixture(scope="module", autouse=True)
 def the_end():
     yield
-    client.close_judge()
+    client._judges.end()
 
 
 def marked() -> set[int]:
@@ -151,7 +151,7 @@ def test_a_dead_judge_is_told_and_replaced(root):
 
 def test_it_can_be_stopped_while_it_loads(root, monkeypatch):
     monkeypatch.setattr(client, "_PATIENCE", 20.0)
-    client.close_judge()
+    client._judges.end()
     steps = client.get_judge().grade(root, ID, source=RIGHT)
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):

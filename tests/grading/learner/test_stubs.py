@@ -1,6 +1,6 @@
 import pytest
 
-from dtlearn.grading.learner.stubs import same_text, stub_of, task_of, to_cell, to_file, with_task, without_task
+from dtlearn.grading.learner.stubs import same_text, stub_of, to_cell, to_file, with_task, without_task
 
 SOLUTION = '''\
 """Average a tensor over the ranks.
@@ -111,7 +111,6 @@ def test_the_cell_has_no_task_and_the_file_gets_it_back():
     assert graded.splitlines()[1:] == body.splitlines(), "a line has one number in the cell and in what is graded"
     assert with_task(graded, STUB) == STUB and without_task(STUB) == graded
     assert same_text(graded, STUB)
-    assert task_of(STUB) == "Average a tensor over the ranks.\n\nThe task."
 
 
 @pytest.mark.parametrize(
