@@ -198,6 +198,16 @@ def plan(units, num_ranks, accumulation, memory_gb, activation_bytes):
             made["smallest"] = stage
     return made
 """,
+    "ch09.global_norm": """\
+def global_norm(shards, used, replicated, max_norm, group=None):
+    made = {}
+    for shard, n in zip(shards, used):
+        if shard.grad is not None:
+            made[id(shard)] = torch.nn.Parameter(torch.zeros(n))
+            made[id(shard)].grad = shard.grad[:n]
+    pieces = [*made.values(), *{id(p): p for p in replicated}.values()]
+    return zero.clip_grad_norm_(pieces, max_norm, group=group, replicated=replicated).item()
+""",
 }
 NAIVE = {
     "ch02.broadcast": (
