@@ -26,6 +26,8 @@ READS = [
 ]
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {
+    "DTL-RULE-GRADIENTS-KEPT": "full gradients that are still there after their reduction",
+    "DTL-RULE-LATE-BINDING": "hooks that all read the last value of a loop's variable",
     "DTL-RULE-OPTIMIZER": "an optimizer that was built not at all, or several times",
     "DTL-RULE-WHOLE-KEPT": "something of full length that is kept between steps",
     "DTL-RULE-WHOLE-STATE": "an optimizer's state that is not divided over the ranks",
@@ -44,6 +46,7 @@ MEANINGS = {
     "DTL-VALUE-GROUP-IGNORED": "all ranks where those of a group are meant",
     "DTL-VALUE-LARGEST-STAGE": "another stage than the smallest that fits",
     "DTL-VALUE-MEMORY-ORDER": "elements in the order of memory where that of rows is meant",
+    "DTL-VALUE-MISPAIRED": "gradients of different parameters added up",
     "DTL-VALUE-MIXED-DTYPES": "several dtypes in one flat buffer",
     "DTL-VALUE-NO-EPSILON": "max_norm / norm where torch adds 1e-6 to the norm",
     "DTL-VALUE-NO-PADDING": "padding left out of a count",
@@ -59,6 +62,7 @@ MEANINGS = {
     "DTL-VALUE-OWN-GRADIENT": "a shard updated by one rank's own gradient",
     "DTL-VALUE-PADDED-AT-ONCE": "one padding for all buffers where each has its own",
     "DTL-VALUE-PADDING-KEPT": "padding that came back as part of a tensor",
+    "DTL-VALUE-PARAMETERS": "parameters changed where gradients were meant",
     "DTL-VALUE-RESTORED-ELEMENTS": "tensors made of other elements of a flat buffer than their own",
     "DTL-VALUE-SENT-COUNTED": "bytes that are sent counted as memory",
     "DTL-VALUE-SHARD-LENGTH": "shards that are longer or shorter than needed",
