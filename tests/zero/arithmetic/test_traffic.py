@@ -23,10 +23,9 @@ def all_steps():
     return partitions
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
-def test_the_record_has_the_same_calls(num_ranks):
-    result = run_ranks(all_steps, num_ranks, device="cpu", record=True)
-    for rank in range(num_ranks):
+def test_the_record_has_the_same_calls():
+    result = run_ranks(all_steps, 3, device="cpu", record=True)
+    for rank in range(3):
         recorded = calls_between_barriers(result.record, rank)
         for step, partition, calls in zip(STEPS, result[rank], recorded, strict=True):
             stage, accumulation, no_sync = step

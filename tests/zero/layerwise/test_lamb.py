@@ -42,12 +42,12 @@ def distances():
     return runs
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
 def test_parity_and_without_the_sum_over_ranks_none(num_ranks):
     for of_rank in run_ranks(distances, num_ranks, device="cpu"):
         for (name, mode), worst in of_rank.items():
             if name in ("shardwise", "cut") and num_ranks > 1:
-                assert worst > 1e-3, (name, mode)  # 0.003 to 0.009 with 2 to 4 ranks
+                assert worst > 1e-3, (name, mode)  # 0.003 with 2 ranks, 0.006 with 3
                 assert worst == of_rank["cut", mode]  # shardwise is LAMB that knows of no ranks
             else:
                 assert worst < TOLERANCE, (name, mode)

@@ -35,7 +35,7 @@ def distances():
     return worst
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
 def test_parity(num_ranks):
     """Rounded to bfloat16 the gradients of one process and of N are the same, but where rounding is a close call."""
     assert max(max(worst) for worst in run_ranks(distances, num_ranks, device="cpu")) < 1e-10

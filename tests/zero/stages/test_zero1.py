@@ -13,7 +13,7 @@ from dtlearn.models import MLP
 from dtlearn.runtime import run_ranks
 from dtlearn.zero import FlatParameters, ZeroRedundancyOptimizer, clip_grad_norm_, plan_whole_tensors
 from dtlearn.zero.stages import flat_parameters
-from tests.data_parallel.runs import MODELS, data, loss_of, message_of
+from tests.data_parallel.runs import MODELS, data, loss_of, message_of, seeded_by_rank
 from tests.zero.stages.runs import MODES, OPTIMIZERS, TOLERANCE, distance, reference, sharded, train, wrapped
 
 # Every optimizer in the two main modes; every mode with AdamW; models with their peculiarities.
@@ -36,57 +36,62 @@ def test_parity_with_one_process(num_ranks):
             assert worst < (1e-6 if case[0] == "types" else TOLERANCE), case  # float32 in the middle
 
 
-def left_out(sabotage, mode):
-    sabotage()  # SGD: Adam divides a factor of the gradients out again
-    return distance(sharded("mlp", "momentum", mode), reference("mlp", "momentum"))
+def no_gather(patch):
+    patch.setattr(flat_parameters, "all_gather", lambda *args, **options: None)
 
 
-def no_gather():
-    flat_parameters.all_gather = lambda *args, **options: None
-
-
-def no_reduction():
+def no_reduction(patch):
     def keeps_its_own(shard, full, group):
         shard.copy_(full[dist.get_rank() * len(shard) :][: len(shard)])
 
-    flat_parameters.reduce_scatter = keeps_its_own
+    patch.setattr(flat_parameters, "reduce_scatter", keeps_its_own)
 
 
-def not_divided():
+def not_divided(patch):
     flatten = FlatParameters.flatten
-    FlatParameters.flatten = lambda self, b, grads: flatten(self, b, grads) * self.num_ranks
+    patch.setattr(FlatParameters, "flatten", lambda self, b, grads: flatten(self, b, grads) * self.num_ranks)
 
 
-def gradients_of_another_shard():
+def gradients_of_another_shard(patch):
     set_gradients = FlatParameters.set_gradients
-    FlatParameters.set_gradients = lambda self, b, shard: set_gradients(self, b, shard.roll(1))
+    patch.setattr(FlatParameters, "set_gradients", lambda self, b, shard: set_gradients(self, b, shard.roll(1)))
 
 
-def nobody_averages():
+def nobody_averages(patch):
     """ "averaged" without DDP: each shard is moved by the gradients of one rank's batch."""
-    MODES["local"] = (ZeroRedundancyOptimizer, {"gradients": "averaged"}, False)
+    patch.setitem(MODES, "local", (ZeroRedundancyOptimizer, {"gradients": "averaged"}, False))
 
 
-def one_bucket_left_out():
-    ZeroRedundancyOptimizer.shard_gradients, shard = (
-        lambda self: (self.mark_reduced(1), shard(self)),
-        ZeroRedundancyOptimizer.shard_gradients,
-    )
+def one_bucket_left_out(patch):
+    shard = ZeroRedundancyOptimizer.shard_gradients
+    patch.setattr(ZeroRedundancyOptimizer, "shard_gradients", lambda self: (self.mark_reduced(1), shard(self)))
 
 
-@pytest.mark.parametrize(
-    ("sabotage", "mode"),
-    [
-        (no_gather, "averaged"),
-        (no_reduction, "local"),
-        (not_divided, "local"),
-        (gradients_of_another_shard, "local"),
-        (nobody_averages, "local"),
-        (one_bucket_left_out, "local, buckets"),
-    ],
-)
-def test_without_it_the_parity_fails(sabotage, mode):
-    assert max(run_ranks(left_out, 2, sabotage, mode, device="cpu")) > 1e-4
+SABOTAGES = {
+    no_gather: "averaged",
+    no_reduction: "local",
+    not_divided: "local",
+    gradients_of_another_shard: "local",
+    nobody_averages: "local",
+    one_bucket_left_out: "local, buckets",
+}
+
+
+def sabotaged():
+    """With SGD: Adam divides a factor of the gradients out again."""
+    expected, distances = reference("mlp", "momentum"), {}
+    for sabotage, mode in SABOTAGES.items():
+        with pytest.MonkeyPatch.context() as patch:
+            sabotage(patch)
+            distances[sabotage.__name__] = distance(sharded("mlp", "momentum", mode), expected)
+    return distances, distance(sharded("mlp", "momentum", "local, buckets"), expected)
+
+
+def test_without_it_the_parity_fails():
+    ranks = run_ranks(sabotaged, 2, device="cpu").values
+    assert all(intact < TOLERANCE for _, intact in ranks)
+    for sabotage in SABOTAGES:
+        assert max(distances[sabotage.__name__] for distances, _ in ranks) > 1e-4, sabotage.__name__
 
 
 # torch's protocol. Each function runs on the ranks, and returns what it found by name.
@@ -156,9 +161,8 @@ def protocol():
     return results
 
 
-@pytest.mark.parametrize("num_ranks", [2, 3])
-def test_groups_schedulers_closures_names_and_hooks(num_ranks):
-    for results in run_ranks(protocol, num_ranks, device="cpu"):
+def test_groups_schedulers_closures_names_and_hooks():
+    for results in run_ranks(protocol, 3, device="cpu"):
         assert all(results.values()), results
 
 
@@ -346,14 +350,39 @@ def in_a_subgroup():
     group = dist.new_group([1, 2])
     if dist.get_rank() == 0:
         return 0.0
+    expected = reference("mlp", "adamw")
     return max(
-        distance(sharded("mlp", "adamw", mode, group=group), reference("mlp", "adamw"))
-        for mode in ("averaged", "local", "naive")
+        distance(sharded("mlp", "adamw", mode, group=group), expected) for mode in ("averaged", "local", "naive")
     )
 
 
 def test_in_a_group():
     assert max(run_ranks(in_a_subgroup, 3, device="cpu")) < TOLERANCE
+
+
+def under_torchs_ddp():
+    """Built before DDP and after it; with gradients that are views of DDP's buckets, and with micro-batches."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    expected, worst = reference("mlp", "adamw"), 0.0
+    optimizer_class, options = OPTIMIZERS["adamw"]
+    for optimizer_first in (True, False):
+        model = seeded_by_rank(MODELS["mlp"])
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class, **options) if optimizer_first else None
+        ddp = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+        optimizer = optimizer or ZeroRedundancyOptimizer(ddp.parameters(), optimizer_class, **options)
+        for (inputs, targets), after in zip(data("mlp", 3, 12), expected, strict=True):
+            optimizer.zero_grad()
+            micro_batches = [slice(rank, 6, size), slice(6 + rank, 12, size)]
+            with ddp.no_sync():
+                (loss_of("mlp")(ddp(inputs[micro_batches[0]]), targets[micro_batches[0]]) / 2).backward()
+            (loss_of("mlp")(ddp(inputs[micro_batches[1]]), targets[micro_batches[1]]) / 2).backward()
+            optimizer.step()
+            worst = max(worst, distance([dict(model.named_parameters())], [after]))
+    return worst
+
+
+def test_under_torchs_ddp():
+    assert max(run_ranks(under_torchs_ddp, 3, device="cpu")) < TOLERANCE
 
 
 def refused():
