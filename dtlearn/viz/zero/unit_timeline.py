@@ -28,6 +28,7 @@ _COMPUTE, _LINK, _HELD = (0.0, 0.62), (0.78, 0.62), (1.62, 0.9)  # top and heigh
 _HEIGHT = 2.65
 _INCHES_PER_CHARACTER = 0.075
 _AXES_INCHES = WIDTH * 0.86
+_PLATE = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.85}
 
 
 class UnitEvent(Protocol):
@@ -57,21 +58,20 @@ class UnitRun:
     names: Mapping[str, str] = field(default_factory=dict)
 
 
-def unit_timeline(runs: Mapping[str, UnitRun], title: str = "Gather, compute, release", number: int = -1) -> Figure:
-    """Draw one training step of each run, below each other on one time axis.
+def unit_timeline(runs: Mapping[str, UnitRun], title: str = "Gather, compute, release") -> Figure:
+    """Draw the fastest recorded training step of each run, below each other on one time axis.
 
     Args:
         runs: by name. Their times should be comparable: the same model, ranks and link.
         title: what the figure is about.
-        number: which of the recorded steps to draw.
 
     Raises:
-        ValueError: no run, one without that step, or one whose units gathered and reduced another number of times than
-            the rank called all-gather and reduce-scatter.
+        ValueError: no run, one without a training step, or one whose units gathered and reduced another number of
+            times than the rank called all-gather and reduce-scatter.
     """
     if not runs:
         raise ValueError("there is no run to draw")
-    panels = {name: _Panel(name, run, number) for name, run in runs.items()}
+    panels = {name: _Panel(name, run) for name, run in runs.items()}
     right = max(panel.x(panel.step.end) for panel in panels.values()) * 1.01
     with style():
         fig = new_figure(height=1.5 + 1.75 * len(panels))
@@ -89,12 +89,12 @@ def unit_timeline(runs: Mapping[str, UnitRun], title: str = "Gather, compute, re
 class _Panel:
     """One run on one pair of axes. Times are in ms since its step began."""
 
-    def __init__(self, name: str, run: UnitRun, number: int) -> None:
+    def __init__(self, name: str, run: UnitRun) -> None:
         self.name, self.run = name, run
         steps = recorded_steps(run.record, run.rank)
-        if not steps or not -len(steps) <= number < len(steps):
-            raise ValueError(f"the record of {name!r} has {len(steps)} training steps, so there is no step {number}")
-        self.step: RecordedStep = steps[number]
+        if not steps:
+            raise ValueError(f"the record of {name!r} holds no training step: record a forward and a backward pass")
+        self.step: RecordedStep = min(steps, key=lambda step: step.seconds)
         self.moving = moving_starts(run.record, [s for r in range(run.record.world_size) for s in self._steps(r)])
         inside = (e for e in run.events if self.step.begin <= e.ns <= self.step.end)
         self.events = [e for e in inside if e.unit in run.sizes]
@@ -147,7 +147,8 @@ class _Panel:
             color = LOOKS["parameters"].color
             ax.fill_between(xs, ys, top + height, step="post", fc=color, alpha=0.75, lw=0)
             words = f"at most {self.most_held / MB:.2f} MB"
-            ax.text(0.995 * right, top + 0.1, words, ha="right", va="top", size=9, color=color, weight="bold")
+            at = (0.995 * right, top + 0.1)
+            ax.text(*at, words, ha="right", va="top", size=9, color=color, weight="bold", bbox=_PLATE)
         ax.set_xlim(0, right)
         ax.set_ylim(_HEIGHT, -0.3)
         middles = [top + height / 2 for top, height in (_COMPUTE, _LINK, _HELD)]
@@ -166,9 +167,8 @@ class _Panel:
         look: dict[str, Any] = {"fc": color, "hatch": hatch, "ec": "white", "lw": edge}
         self.ax.add_patch(Rectangle((a, strip[0]), width, strip[1], **look))
         if width / self.right * _AXES_INCHES > (len(name) + 0.5) * _INCHES_PER_CHARACTER:
-            plate = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.85}
             middle = (a + width / 2, strip[0] + strip[1] / 2)
-            self.ax.text(*middle, name, ha="center", va="center", size=8, color=INK, bbox=plate)
+            self.ax.text(*middle, name, ha="center", va="center", size=8, color=INK, bbox=_PLATE)
 
     def _computation(self) -> None:
         """Phases below, units on top of them: a unit inside another covers it."""

@@ -15,7 +15,11 @@ from .partition import Bucket, Partition, check_sizes
 
 
 def plan_flat(
-    sizes: Sequence[int], num_ranks: int, cap: int | None = None, *, kinds: Sequence[Hashable] | None = None
+    sizes: Sequence[int],
+    num_ranks: int,
+    cap: int | None = None,
+    *,
+    kinds: Sequence[Hashable] | None = None,
 ) -> Partition:
     """Put parameters into buckets in their order, and pad each bucket to a multiple of `num_ranks`.
 

@@ -119,7 +119,7 @@ class ShardedBucket:
 
     def free(self) -> None:
         """Give the memory of `full` back."""
-        with suppress(RuntimeError):  # its values are not wanted; but it would write into memory that is gone
+        with suppress(RuntimeError):  # no values are wanted, but it would write into freed memory
             self.wait()
         self.full.untyped_storage().resize_(0)
 

@@ -97,8 +97,9 @@ class ShardedGradients(nn.Module):
         missing = self._missing[self._bucket_of[number]]
         if number not in missing:
             raise RuntimeError(
-                f"parameter {number} got a second gradient in one backward pass, and its bucket may have been sent: "
-                "checkpointing with use_reentrant=True does that to a layer that is used twice. Use use_reentrant=False"
+                f"parameter {number} got a second gradient in one backward pass, and its bucket may "
+                "have been sent: checkpointing with use_reentrant=True does that to a layer that is "
+                "used twice. Use use_reentrant=False"
             )
         missing.remove(number)
         while self._next < len(self._order) and not self._missing[self._order[self._next].index]:
