@@ -26,8 +26,10 @@ READS = [
 ]
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {
+    "DTL-RULE-GATHERED-KEPT": "full weights or gradients that are kept after their use",
     "DTL-RULE-GRADIENTS-KEPT": "full gradients that are still there after their reduction",
     "DTL-RULE-LATE-BINDING": "hooks that all read the last value of a loop's variable",
+    "DTL-RULE-NOT-REGATHERED": "weights that were kept where they should be gathered again",
     "DTL-RULE-OPTIMIZER": "an optimizer that was built not at all, or several times",
     "DTL-RULE-READS": "elements that are read needlessly, several times, or past the file",
     "DTL-RULE-WHOLE-KEPT": "something of full length that is kept between steps",
@@ -51,6 +53,7 @@ MEANINGS = {
     "DTL-VALUE-MISPAIRED": "gradients of different parameters added up",
     "DTL-VALUE-MIXED-DTYPES": "several dtypes in one flat buffer",
     "DTL-VALUE-NO-EPSILON": "max_norm / norm where torch adds 1e-6 to the norm",
+    "DTL-VALUE-NO-GRADIENTS": "parameters without gradients",
     "DTL-VALUE-NO-PADDING": "padding left out of a count",
     "DTL-VALUE-NORM-PADDING": "padding counted in a norm",
     "DTL-VALUE-NOT-COPIED": "weights that were updated and not copied back",

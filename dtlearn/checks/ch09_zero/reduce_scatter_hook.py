@@ -204,7 +204,7 @@ def _mistakes(case: Case, given: Given) -> list[Mistake]:
     ]
     if world != n:
         text = "the sum over the group is divided by the number of all ranks, not of those in group"
-        ways.append(("NOT-MEAN", text, {"divisor": lambda n: world}))
+        ways.insert(0, ("NOT-MEAN", text, {"divisor": lambda n: world}))
     return [Mistake(f"DTL-VALUE-{code}", text, _shards(given, grads, **way)) for code, text, way in ways]
 
 

@@ -1,0 +1,33 @@
+# expect: DTL-RULE-GATHERED-KEPT
+# says: at its end
+
+import torch
+import torch.distributed as dist
+
+kept = []
+
+
+def gather_and_free(compute, shard, x, *, group=None):
+    n = dist.get_world_size(group)
+    full = torch.empty(n * len(shard), requires_grad=torch.is_grad_enabled())
+    storage = full.untyped_storage()
+    nbytes = storage.nbytes()
+
+    def gather(*_):
+        storage.resize_(nbytes)
+        dist.all_gather(list(full.data.chunk(n)), shard.detach(), group=group)
+
+    def reduce(_):
+        gradient, full.grad = full.grad, None
+        mean = torch.empty(len(shard))
+        dist.reduce_scatter(mean, list((gradient / n).chunk(n)), group=group)
+        shard.grad = mean
+
+    kept.append(full)
+    gather()
+    y = compute(full, x)
+    storage.resize_(0)
+    if y.requires_grad:
+        y.register_hook(gather)
+        full.register_post_accumulate_grad_hook(reduce)
+    return y

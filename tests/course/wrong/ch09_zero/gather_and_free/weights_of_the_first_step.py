@@ -1,0 +1,33 @@
+# expect: DTL-VALUE-STALE
+# says: from the second step on
+
+import torch
+import torch.distributed as dist
+
+first = {}
+
+
+def gather_and_free(compute, shard, x, *, group=None):
+    n = dist.get_world_size(group)
+    full = torch.empty(n * len(shard), requires_grad=torch.is_grad_enabled())
+    storage = full.untyped_storage()
+    nbytes = storage.nbytes()
+
+    def gather(*_):
+        storage.resize_(nbytes)
+        dist.all_gather(list(full.data.chunk(n)), first.setdefault(id(shard), shard.detach().clone()), group=group)
+
+    def reduce(_):
+        storage.resize_(0)
+        gradient, full.grad = full.grad, None
+        mean = torch.empty(len(shard))
+        dist.reduce_scatter(mean, list((gradient / n).chunk(n)), group=group)
+        shard.grad = mean
+
+    gather()
+    y = compute(full, x)
+    storage.resize_(0)
+    if y.requires_grad:
+        y.register_hook(gather)
+        full.register_post_accumulate_grad_hook(reduce)
+    return y
