@@ -6,7 +6,6 @@ Everything is in float64: what differs by more than rounding is a bug, also afte
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.fsdp import fully_shard
 
 from dtlearn.models import snapshot_parameters, train_reference
 from dtlearn.models.gpt import Block
@@ -71,6 +70,8 @@ def reference(name, optimizer, gradients=True):
 
 def torchs(name, optimizer, mesh=None):
     """Parameters after each step with `fully_shard`, on this rank's part of each batch."""
+    from torch.distributed.fsdp import fully_shard  # takes as long as a run: only ranks that need it import it
+
     torch.manual_seed(0)
     model = MODELS[name]()
     for module in model.modules():
@@ -85,3 +86,14 @@ def torchs(name, optimizer, mesh=None):
         made.step()
         steps.append({name: p.detach().full_tensor().clone() for name, p in model.named_parameters()})
     return steps
+
+
+def split_at_barriers(events):
+    """The events of one rank before each barrier, as lists."""
+    parts = [[]]
+    for event in events:
+        if event.op == "barrier":
+            parts.append([])
+        else:
+            parts[-1].append(event)
+    return parts[:-1]

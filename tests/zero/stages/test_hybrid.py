@@ -40,26 +40,50 @@ def trained(name, optimizer, mesh, **options):
     return train(wrapped, made, name, groups["shard_group"], dist.get_rank(), dist.get_world_size())
 
 
-def parity(shard_size):
-    size = dist.get_world_size()
-    mesh = mesh_of(size // shard_size, shard_size)
-    found = {
-        (name, optimizer): distance(trained(name, optimizer, mesh, **options), reference(name, optimizer))
+def parity():
+    """The distance to the single-process run, and of PyTorch's from ours, by ranks in a shard group and case."""
+    found = {}
+    for shard_size in (1, 2, 4):
+        mesh = mesh_of(4 // shard_size, shard_size)
         for name, optimizer, options in (
             ("mlp", "momentum", {}),
             ("frozen", "adamw", {"prefetch": 0}),
             ("gpt", "adamw", {"reshard_after_forward": False}),
-        )
-    }
-    if shard_size == 2:
-        mine = [{k: v for k, v in step.items() if not k.endswith(".grad")} for step in trained("tied", "adamw", mesh)]
-        found["torch"] = distance(mine, torchs("tied", "adamw", mesh))
+        ):
+            mine = trained(name, optimizer, mesh, **options)
+            found[shard_size, name] = distance(mine, reference(name, optimizer))
+    mesh = mesh_of(2, 2)
+    mine = [{k: v for k, v in step.items() if not k.endswith(".grad")} for step in trained("tied", "adamw", mesh)]
+    found["torch's"] = distance(mine, torchs("tied", "adamw", mesh))
+    found["accumulated"] = accumulated(mesh)
     return found
 
 
-@pytest.mark.parametrize(("world_size", "shard_size"), [(4, 2), (4, 1), (3, 3), (2, 1)])
-def test_it_is_the_single_process_run_and_torchs(world_size, shard_size):
-    for found in run_ranks(parity, world_size, shard_size, device="cpu", timeout=110):
+def accumulated(mesh):
+    """How far apart gradients are after two micro-batches in `no_sync` and reduced each."""
+    wrapped, plain = (
+        HybridShardedDataParallel(seeded_by_rank("gpt"), units=[Block], **groups_of(mesh)) for _ in range(2)
+    )
+    (inputs, targets), *_ = batches_of("gpt")
+    part = slice(dist.get_rank(), None, 4)
+    with wrapped.no_sync():
+        loss_of("gpt")(wrapped(inputs[part]), targets[part]).backward()
+    loss_of("gpt")(wrapped(inputs[part]), targets[part]).backward()
+    for _ in range(2):
+        loss_of("gpt")(plain(inputs[part]), targets[part]).backward()
+    pairs = zip(wrapped.pieces, plain.pieces, strict=True)
+    return max(float((a.grad - b.grad).abs().max()) for a, b in pairs if a.grad is not None)
+
+
+@pytest.fixture(scope="module")
+def on_four():
+    """Of each rank: `parity` and `sabotaged`."""
+    return run_ranks(lambda: (parity(), sabotaged()), 4, device="cpu", timeout=110).values
+
+
+def test_it_is_the_single_process_run_and_torchs(on_four):
+    for found, _ in on_four:
+        assert len(found) == 11
         assert not {case: away for case, away in found.items() if not away < TOLERANCE}
 
 
@@ -121,37 +145,17 @@ def sabotaged():
     for bucket in (ReplicatedBucket, NotReplicated, WrongDivisor, RowsBeginApart):
         hybrid.ReplicatedBucket = bucket
         found[bucket.__name__] = distance(trained("mlp", "momentum", mesh), reference("mlp", "momentum"))
+    hybrid.ReplicatedBucket = ReplicatedBucket
     world = init_device_mesh("cpu", (4,))
     same = {"shard_group": world.get_group(0), "replicate_group": mesh.get_group(0)}
     found["groups"] = message_of(lambda: HybridShardedDataParallel(mlp(), **same))
     return found
 
 
-def test_sabotage_is_found():
-    results = run_ranks(sabotaged, 4, device="cpu")
+def test_sabotage_is_found(on_four):
+    results = [found for _, found in on_four]
     for found in results:
         assert "have to share this rank and no other; they share" in found.pop("groups")
         assert found.pop("ReplicatedBucket") < TOLERANCE
     for name in results[0]:
         assert max(found[name] for found in results) > 1e-3, name
-
-
-def test_gradients_wait_for_each_other():
-    """`no_sync` and a second backward pass: the all-reduces come after all reduce-scatters."""
-    for found in run_ranks(accumulated, 4, device="cpu"):
-        assert found < TOLERANCE
-
-
-def accumulated():
-    mesh = mesh_of(2, 2)
-    wrapped = HybridShardedDataParallel(seeded_by_rank("gpt"), units=[Block], **groups_of(mesh))
-    plain = HybridShardedDataParallel(seeded_by_rank("gpt"), units=[Block], **groups_of(mesh))
-    (inputs, targets), *_ = batches_of("gpt")
-    part = slice(dist.get_rank(), None, 4)
-    with wrapped.no_sync():
-        loss_of("gpt")(wrapped(inputs[part]), targets[part]).backward()
-    loss_of("gpt")(wrapped(inputs[part]), targets[part]).backward()
-    for _ in range(2):
-        loss_of("gpt")(plain(inputs[part]), targets[part]).backward()
-    pairs = zip(wrapped.pieces, plain.pieces, strict=True)
-    return max(float((a.grad - b.grad).abs().max()) for a, b in pairs if a.grad is not None)
