@@ -229,6 +229,24 @@ def reshard(saved, num_ranks, rank):
             made[unit][key] = torch.cat([*parts, torch.zeros(bucket.shard - length)])
     return made
 """,
+    "ch09.prefetch": """\
+def prefetch(units, depth, x):
+    ahead = zero.stages.prefetch.Prefetcher(range(len(units)), depth)
+    ahead.forward_begins()
+    gathered = {}
+
+    def use(place, x):
+        for other in (place, *ahead.next_in_forward(place)):
+            if other not in gathered:
+                gathered[other] = units[other].gather()
+        weight = gathered[place].wait()
+        gathered[place] = None
+        return x if units[place].skipped else units[place].compute(weight, x)
+
+    for place in range(len(units)):
+        x = use(place, x)
+    return x
+""",
 }
 NAIVE = {
     "ch02.broadcast": (
