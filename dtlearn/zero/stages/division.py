@@ -1,4 +1,7 @@
-"""How a model is divided into units, and each unit's parameters into buckets and shards."""
+"""How a model is divided into units, and each unit's parameters into buckets and shards.
+
+Large units are few messages and much memory: a model that is one unit gathers everything at once.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A unit of stage 3: the module whose parameters are gathered, used and freed together.
 
-Large units are few messages and much memory; a model that is one unit gathers everything at once. A transformer's
-block is the usual unit. Parameters that lie in no such module belong to the root unit, the model itself.
+The usual unit is a transformer's block. The root unit, the model, has the parameters that lie in no other unit.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from dtlearn.models.wrapping.module_hooks import guard_forward
+
 from .sharded_bucket import Reduction, ShardedBucket
-from .unit_hooks import guard_forward
 
 
 class UnitEvent(NamedTuple):

@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from dtlearn.models.wrapping import BackwardPass, broadcast_module, require_same_model
+from dtlearn.models.wrapping.module_hooks import guard_forward, in_backward_pass
 
 from ..messages import reduce_scatter
-from .unit_hooks import guard_forward, in_backward_pass
 from .zero1 import ZeroRedundancyOptimizer
 
 

@@ -19,6 +19,12 @@ import torch.distributed as dist
 from torch import nn
 
 from dtlearn.models.wrapping import broadcast_tensors, require_same_model
+from dtlearn.models.wrapping.module_hooks import (
+    in_backward_pass,
+    outputs_to_watch,
+    refuse_optimizers_of,
+    watch_inputs,
+)
 
 from ..offload.host import Host
 from ..partition.partition import Bucket
@@ -27,7 +33,6 @@ from .division import shard_units
 from .prefetch import Prefetcher
 from .sharded_bucket import Reduction, ShardedBucket
 from .unit import Unit, UnitEvent
-from .unit_hooks import in_backward_pass, outputs_to_watch, refuse_optimizers_of, watch_inputs
 
 
 class FullyShardedDataParallel(nn.Module):

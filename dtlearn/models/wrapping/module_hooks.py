@@ -1,4 +1,4 @@
-"""Where a unit's computation begins and ends: hooks on what goes into it and on what comes out."""
+"""Where the computation of a module begins and ends: hooks on what goes into it and on what comes out of it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
-from dtlearn.models.wrapping import tensors_in
+from .outputs import tensors_in
 
 _CONTAINERS = (torch.Tensor, Mapping, list, tuple, int, float, str, type(None))  # what `tensors_in` can look into
 
@@ -26,7 +26,7 @@ def in_backward_pass() -> bool:
 def watch_inputs(inputs: Any, kwargs: Any, left: Callable[[], None]) -> tuple[Any, Any]:
     """Have `left` called when a backward pass has computed the gradients of all inputs that require one.
 
-    What else the inputs are used for does not count: the unit gets views of them for itself. Tensors inside lists and
+    What else the inputs are used for does not count: the module gets views of them for itself. Tensors inside lists and
     other containers are not watched.
 
     Args:
@@ -58,7 +58,7 @@ def watch_inputs(inputs: Any, kwargs: Any, left: Callable[[], None]) -> tuple[An
 
 
 def outputs_to_watch(outputs: Any, name: str) -> list[torch.Tensor]:
-    """The tensors through which a backward pass enters a unit.
+    """The tensors through which a backward pass enters a module.
 
     Raises:
         TypeError: there are none that can be found. Backward would compute with parameters that are not there.
@@ -66,7 +66,7 @@ def outputs_to_watch(outputs: Any, name: str) -> list[torch.Tensor]:
     tensors = [tensor for tensor in tensors_in(outputs) if tensor.grad_fn is not None]
     if not tensors and not isinstance(outputs, _CONTAINERS) and not is_dataclass(outputs):
         raise TypeError(
-            f"{name} returned a {type(outputs).__name__}, in which no tensor can be found: units return tensors, or "
+            f"{name} returned a {type(outputs).__name__}, in which no tensor can be found: return tensors, or "
             "lists, tuples, dictionaries or dataclasses of them"
         )
     return tensors
