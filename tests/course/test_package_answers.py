@@ -247,6 +247,21 @@ def prefetch(units, depth, x):
         x = use(place, x)
     return x
 """,
+    "ch09.bug_hunt": """\
+def bug_hunt(model, batches, lr, max_norm):
+    named = list(model.named_parameters())
+    optimizer = zero.ZeroRedundancyOptimizer(named, torch.optim.SGD, gradients="local", lr=lr, momentum=0.9)
+    for x, y in batches:
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(x), y).backward()
+        optimizer.shard_gradients()
+        zero.clip_grad_norm_(optimizer.pieces, max_norm)
+        optimizer.step()
+    states = [None] * dist.get_world_size()
+    dist.all_gather_object(states, zero.sharded_state_dict(*zero.pieces_of_stage1(model, optimizer)))
+    whole = zero.consolidate(states)
+    return torch.cat([whole["sharded_state"][name]["momentum_buffer"] for name, _ in named])
+""",
 }
 NAIVE = {
     "ch02.broadcast": (

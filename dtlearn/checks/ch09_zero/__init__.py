@@ -84,6 +84,7 @@ MEANINGS = {
     "DTL-VALUE-SHARD-PADDING": "padding in another place, of another length or with other values",
     "DTL-VALUE-STAGE": "something divided in another stage than its own",
     "DTL-VALUE-STATE-LOST": "an optimizer's state that is not kept from step to step",
+    "DTL-VALUE-STATE-OF-ONE": "the optimizer's state of one rank where that of all is meant",
     "DTL-VALUE-TEMPORARY": "whole units that are there for a while, counted otherwise",
     "DTL-VALUE-TIED-TWICE": "tied parameters counted twice",
     "DTL-VALUE-TIGHT": "a choice of exactly the budget taken for too large",
