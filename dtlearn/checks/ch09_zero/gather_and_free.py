@@ -10,7 +10,7 @@ from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compar
 from dtlearn.runtime.record.record import Record
 
 from ..sent import no_stores
-from ._traffic import most_sent
+from ..traffic import most_sent
 
 _UNITS, _WIDTH, _ROWS, _RATE = 6, 32, 2, 0.5
 _ELEMENTS = _WIDTH * _WIDTH + _WIDTH + 7  # of a unit, with 7 that are not used

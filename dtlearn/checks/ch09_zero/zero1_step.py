@@ -14,7 +14,7 @@ from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compar
 from dtlearn.runtime.record.record import Record
 
 from ..sent import no_silent_rank, no_stores
-from ._traffic import most_sent
+from ..traffic import most_sent
 from ._wrong_steps import RIGHT, WAYS, play
 
 _STEPS = 3

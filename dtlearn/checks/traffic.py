@@ -1,4 +1,4 @@
-"""Bytes that a rank sends by ring algorithms: what chapter 9's budgets count.
+"""Bytes that a rank sends by ring algorithms, where a budget has to tell collectives apart.
 
 The payload of an all-reduce and that of a reduce-scatter are alike; what they send is not.
 """
