@@ -167,9 +167,9 @@ rank_table(
 needed.reveal()
 
 # %% [markdown]
-# (DDP's gradients are views of its buckets, so the ledger calls their memory communication.) On 4 ranks nothing is
-# smaller than on 2, and the digests say that all copies are equal: three of the four are redundant. Rajbhandari et al.
-# (2019, arXiv 1910.02054) remove this redundancy step by step, and call that **ZeRO**, the zero redundancy optimizer:
+# On 4 ranks nothing is smaller than on 2, and the digests say that all copies are equal: three of the four are
+# redundant. Rajbhandari et al. (2019, arXiv 1910.02054) remove this redundancy step by step, and call that **ZeRO**,
+# the zero redundancy optimizer:
 #
 # | | divided by N | what is left on each rank, 16 bits and Adam |
 # |---|---|---|
@@ -250,27 +250,17 @@ show(
 # Adam updates each element on its own. To update element $i$ it needs the gradient $i$ and the two moments $i$, nothing
 # else. So one rank can do it for all, and the other ranks need no moments of this element.
 #
-# A naive version: DDP averages the gradients as always; each rank has an optimizer over *all* parameters, updates those
-# that it owns, and broadcasts them, one after the other.
+# A naive version: DDP averages the gradients as always. Parameter i belongs to rank i mod N, which has an optimizer for
+# its parameters alone. After the step each parameter is broadcast by its owner, one after the other. (The first loop
+# passes on the rates, which a scheduler may have changed.)
 
 # %%
 dtlearn.show_source(zero.NaiveZeroRedundancyOptimizer.step, docstring=False)
 
-# %% [markdown]
-# The real stage 1 does two things better. The optimizer is built over the rank's pieces, so there is no state for
-# anything else. And the all-reduce is split. An all-reduce is a reduce-scatter and an all-gather (chapter 2), and
-# between them stands what we want: after the reduce-scatter each rank has the mean gradients of its shard.
-#
-# | | rank 0 | rank 1 | sent by each rank |
-# |---|---|---|---|
-# | after backward | own gradients of w0 w1 w2 w3 | own gradients of w0 w1 w2 w3 | |
-# | reduce-scatter | mean gradients of w0 w1 | mean gradients of w2 w3 | $Ψ(N-1)/N$ elements |
-# | update | new w0 w1 | new w2 w3 | |
-# | all-gather | w0 w1 w2 w3 | w0 w1 w2 w3 | $Ψ(N-1)/N$ elements |
-
 # %%
 stage1_sends = dtlearn.predict.choice(
-    "How many bytes does a rank send in a step of stage 1, done like this, beside DDP with a ring all-reduce?",
+    "Stage 1 as well as possible: each rank gets what it needs for the parameters that it updates, and in the end all "
+    "ranks have all new parameters. How many bytes does a rank send, beside DDP with a ring all-reduce?",
     {
         "A": "half as many: each rank reduces only its own shard",
         "B": "as many",
@@ -278,6 +268,18 @@ stage1_sends = dtlearn.predict.choice(
     },
     id="ch09.stage1_sends",
 )
+
+# %% [markdown]
+# The real stage 1 does two things better. It divides elements, not tensors, so every rank has the same share. And it
+# splits the all-reduce. An all-reduce is a reduce-scatter and an all-gather (chapter 2), and between them stands what
+# we want: after the reduce-scatter each rank has the mean gradients of its shard.
+#
+# | | rank 0 | rank 1 |
+# |---|---|---|
+# | after backward | own gradients of w0 w1 w2 w3 | own gradients of w0 w1 w2 w3 |
+# | reduce-scatter | mean gradients of w0 w1 | mean gradients of w2 w3 |
+# | update | new w0 w1 | new w2 w3 |
+# | all-gather | w0 w1 w2 w3 | w0 w1 w2 w3 |
 
 # %% [markdown]
 # **Exercise 2.** A step of ZeRO 1.
@@ -298,8 +300,8 @@ dtlearn.show_source(
 )
 
 # %% [markdown]
-# Measured on the ranks, with every byte recorded. The gradients are local when `step()` is called, since there is no
-# DDP around the model, and the optimizer is told so:
+# Measured on the ranks. The gradients are local when `step()` is called, since there is no DDP around the model, and
+# the optimizer is told so:
 
 
 # %%
@@ -357,7 +359,7 @@ rank_table(
 #
 # ## 5. The sources' example
 #
-# Here is the example for `ZeroRedundancyOptimizer` that stands in the notes behind this course and in a [PyTorch
+# Here is the example for `ZeroRedundancyOptimizer` that stands in one of the texts behind this course and in a [PyTorch
 # recipe](https://docs.pytorch.org/tutorials/recipes/zero_redundancy_optimizer.html): 20 linear layers, 2 ranks, Adam,
 # one step, and the peak of the memory printed four times, with ZeRO and without. Ours has layers of 500 x 500 in place
 # of 2000 x 2000, and the ledger's peak in place of `torch.cuda.max_memory_allocated`.
@@ -524,19 +526,23 @@ model = zero.ShardedGradients(model, optimizer)
 record = record_step(model, optimizer, my_batch(), next_token_loss)
 record, difference(model.parameters()), digest(model.parameters())
 
+
 # %% jupyter={"source_hidden": true}
+def most_at_once(record):
+    """The most bytes of gradients, and of buckets that are being sent."""
+    lines = record.live("gradients"), record.live("communication")
+    return max(map(sum, zip(*lines, strict=True)))
+
+
 rank_table(
     [
         {
             "stage": stage,
             **{f"{c}, MB": f"{after_backward(record)[c] / 1e6:.2f}" for c in STATE[:3]},
-            "most MB of full gradients at once": f"{max(record.live(kind)) / 1e6:.2f}",
+            "most MB of gradients and buckets at once": f"{most_at_once(record) / 1e6:.2f}",
             "difference from one process": f"{off:.0e}",
         }
-        for stage, kind, (record, off, _) in (
-            (1, "gradients", stage_1[0]),
-            (2, "communication", stage_2[0]),
-        )
+        for stage, (record, off, _) in ((1, stage_1[0]), (2, stage_2[0]))
     ],
     caption="Rank 0 of 4",
 )
@@ -597,9 +603,7 @@ for way, (stage, later) in WAYS.items():
     model, optimizer = stage_of(stage)
     with MemoryLedger(model, optimizer) as ledger, dtlearn.phase(way):
         accumulate(model, optimizer, parts, later or model.no_sync)
-    after = ledger.record()
-    lines = after.live("gradients"), after.live("communication")
-    accumulated_bytes[way] = max(map(sum, zip(*lines, strict=True)))
+    accumulated_bytes[way] = ledger.record()
 accumulated_bytes
 
 # %% jupyter={"source_hidden": true}
@@ -615,12 +619,16 @@ rank_table(
         {
             "4 micro-batches": way,
             "MB sent": f"{sent[way] / 1e6:.2f}",
-            "most MB of gradients at once": f"{most / 1e6:.2f}",
+            "most MB of gradients and buckets at once": f"{most_at_once(record) / 1e6:.2f}",
         }
-        for way, most in accumulated_bytes[0].items()
+        for way, record in accumulated_bytes[0].items()
     ],
-    caption="A step of rank 0 of 4; with the buffer of a bucket that is being sent",
+    caption="A step of rank 0 of 4",
 )
+
+# %% [markdown]
+# So with accumulation stage 2 pays, either in bytes or in memory. Stage 1 holds all gradients in any case, and in its
+# step a shard of their means as well. What stage 2 saves with `no_sync()` is that shard and little more.
 
 # %% [markdown]
 # **A good place for a break.** If you shut down the kernel, come back with Run > Run All Above Selected Cell.
@@ -652,6 +660,10 @@ stage3_sends = dtlearn.predict(
     id="ch09.stage3_sends",
 )
 
+# %% [markdown]
+# **Exercise 4.** A unit that is gathered, used and freed, under a budget of memory.
+
+# %% exercise="ch09.gather_and_free"
 
 # %% [markdown]
 # Now the package's code. A **bucket** holds the weights of a unit. `full` is a tensor for the whole bucket, of which
@@ -760,8 +772,10 @@ show(
 # %% [markdown]
 # From left to right: stage 0 holds $4Ψ$ bytes of parameters, $4Ψ$ of gradients and $8Ψ$ of state. Stage 1 has a quarter
 # of the state, stage 2 a quarter of the gradients as well, stage 3 a quarter of everything. The bars are the formula of
-# `dtlearn.zero`, with padding, at the end of backward; the ledger has the same number of bytes. What remains above the
-# bars are activations: no stage divides them.
+# `dtlearn.zero`, with padding, at the end of backward; the ledger has the same number of bytes. (Dotted lines:
+# backward, the optimizer's step and `zero_grad` begin.) What rises above the bars before are activations, which no
+# stage divides, and in stage 3 the gathered units and the gradients of two units, as communication. Stage 1 has its
+# peak in the step, where the shards of the mean gradients are added to the gradients.
 #
 # And the price:
 
@@ -776,7 +790,7 @@ show(
         },
         ("Ψ(N-1)/N", share),
         title="Stages 1 and 2 send what DDP sends, stage 3 half as much again",
-        label="one step of rank 0 of 4, recorded; each collective as in a ring",
+        label="one step of rank 0 of 4, recorded; each collective as in a ring; Ψ here: 4 bytes for each parameter",
     ),
     alt="Four bars of MB sent by rank 0. Stages 0, 1 and 2: 9.76 MB, which is 2 Ψ(N-1)/N, as all-reduce "
     "in stage 0, and half reduce-scatter and half all-gather in stages 1 and 2. Stage 3: 14.65 MB, 3 "
@@ -873,6 +887,10 @@ ahead = dtlearn.predict.choice(
     id="ch09.ahead",
 )
 
+# %% [markdown]
+# **Exercise 5.** Prefetch, seen in the record.
+
+# %% exercise="ch09.prefetch"
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 show(
@@ -953,7 +971,7 @@ rank_table(
 )
 
 # %% [markdown]
-# Two things are wrong. The result is too long: up to $\\sqrt{N}$ times the limit. And it points in another direction,
+# Two things are wrong. The result is too long: up to $\sqrt{N}$ times the limit. And it points in another direction,
 # because each shard was scaled by a factor of its own. Nothing raises an error.
 
 # %% [markdown]
@@ -1077,6 +1095,10 @@ rank_table(
 )
 
 # %% [markdown]
+# With the hybrid the weights stay inside a row. The only collectives with ranks of both rows are the all-reduces of the
+# shards of gradients: a rank sends 3.25 MB in them, in place of 14.65, and holds twice the state.
+
+# %% [markdown]
 # **Offload** moves what is left to the memory of the host. The state of the optimizer is used once in a step, and not
 # by the matrix products: it can lie on the host, and the host can do the update (ZeRO-Offload, Ren et al. 2021, arXiv
 # 2101.06840). Per step and parameter a gradient of 2 bytes goes down and a weight of 2 bytes comes up. Parameters can
@@ -1123,6 +1145,10 @@ rank_table(
 )
 
 # %% [markdown]
+# (In fp32 a gradient and a weight have 4 bytes.) With the parameters on the host each shard goes to the device twice in
+# a step, once for each gather.
+
+# %% [markdown]
 # ## 12. State dicts
 #
 # A checkpoint of a job with stage 3 has two forms. **Sharded**: each rank writes what it has, with a description of
@@ -1140,6 +1166,10 @@ rank_table(
 # Shards do not fit shards: rank 0 reads all of the first file and two elements of the second. The padding is not data,
 # and another number of ranks has another padding.
 
+# %% [markdown]
+# **Exercise 7.** A state that was saved at 4 ranks, loaded at 2.
+
+# %% exercise="ch09.reshard"
 
 # %% [markdown]
 # In the package a saved state knows its pieces by the name of the parameter and by the elements, not by a place in a
@@ -1685,6 +1715,10 @@ rank_table(
     caption="Three steps of AdamW on 4 ranks. Equal digests: equal to the last bit",
 )
 
+# %% [markdown]
+# **Exercise 9.** Find planted bugs, as they were in real projects.
+
+# %% exercise="ch09.bug_hunt"
 
 # %% [markdown]
 # ## 18. Myths
