@@ -1,4 +1,4 @@
-"""Warm starts: agents, judges and kernels that tests start are forked from a process that has torch loaded.
+"""Warm starts: agents, judges, kernels and nodes of labs are forked, in tests, from a process that has torch loaded.
 
 They are new interpreters that load torch: 2 to 4 s of processor time each, and the tests start dozens. In a run with
 several workers (pytest-xdist) each worker has one process that loads everything once, the source. `subprocess.Popen`
@@ -10,9 +10,10 @@ asks it for a copy where it would start one of these interpreters:
                   +- agent of the judge, agent and judge of the kernel: copies of that
 
 So who starts a process is its parent, as ever: process ids, signals, exit codes and what dies with whom are those of a
-real start. Command line, environment, folder, open files and session are, too. All other commands are really started
-(and what they start: the agents of chapters' kernels, of nodes and of programs), and so is everything where a test's
-file says `REAL_STARTS = True`, where pytest runs without workers, and on systems but Linux.
+real start. Command line, environment, folder, open files and session are, too, and the namespaces of a host: a node
+that `ssh` starts there (tests/runtime/hosts.py) is the child of a copy that enters them. All other commands are really
+started (and what they start: the agents of programs), and so is everything where a test's file says
+`REAL_STARTS = True`, where pytest runs without workers, and on systems but Linux.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import inspect
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -43,12 +45,17 @@ LOADED = (
     "dtlearn.grading.on_rank.run_answer",
     "pytest",
     "torch._dynamo",
+    "dtlearn.cli",
+    "dtlearn.runtime.lab.node.node",
 )
 HELPER = re.compile(r"import signal, sys; .*from dtlearn\.(runtime\.agent|grading\.judge_process)\.server import main;")
 KERNEL = "ipykernel_launcher"
+# `ssh` to a host of tests/runtime/hosts.py, whose fixture sets this variable: what all names of namespaces begin with.
+HOSTS = "DTLEARN_TEST_HOSTS"
 # Variables that decide how these modules are loaded: where one differs, the start is a real one.
 MATTER = re.compile(r"(PYTHON|OMP_|MKL_|OPENBLAS_|KMP_|GLIBC_|MALLOC_|LD_|TORCH|PYTORCH|CUDA_|NCCL_|GLOO_|LC_|LANG)")
 FOLDER = Path(__file__).resolve().parent
+ROOT = str(FOLDER.parent)
 # No frame of ours stands below those of a copy's program: stacks are shown to learners.
 PROGRAM = (
     "import sys; sys.path.append({folder!r}); from warm_starts import main; exec(*main(int(sys.argv[1]), sys.argv[2]))"
@@ -109,29 +116,36 @@ class Source:
         environment = dict(os.environ if environment is None else environment)
         usual = {"executable": None, "preexec_fn": None, "close_fds": True, "shell": False, "umask": -1}
         usual |= {"gid": None, "gids": None, "uid": None, "process_group": -1}
-        if any(options.get(name, value) != value for name, value in usual.items()) or args[0] != sys.executable:
+        if any(options.get(name, value) != value for name, value in usual.items()):
+            return None
+        host, args = on_host(args, environment)
+        if args[0] != sys.executable:
             return None
         helper = HELPER.match(args[3]) if args[1:3] == ["-P", "-c"] else None
         # Chapters are run in real kernels; those of tests.notebook.kernel are known by their own profile.
-        if helper is None and not (args[1:3] == ["-m", KERNEL] and "IPYTHONDIR" in environment):
+        kernel = args[1:3] == ["-m", KERNEL] and "IPYTHONDIR" in environment
+        if helper is None and not kernel and args[1:4] != NODE:
             return None
         is_agent = helper is not None and helper[1] == "runtime.agent"
         try:
             folder = os.fspath(options["cwd"] or os.getcwd())
         except FileNotFoundError:
             return None
-        differs = which_matter(environment).items() ^ self._environment.items()
+        differs = (which_matter(environment).items() ^ self._environment.items()) - {("PYTHONPATH", ROOT)}
         if differs != (self._of_agents.items() if is_agent else set()):
             return None
         return {
+            "command": list(options["args"]),
             "args": args,
             "env": environment,
             "cwd": folder,
             "session": options["start_new_session"],
             "nested": not is_agent,
+            "host": host,
         }
 
 
+NODE = ["-m", "dtlearn", "node"]
 PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 current: Source | None = None  # of this process
 
@@ -143,6 +157,14 @@ def source_pid() -> int:
 
 def which_matter(environment: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if MATTER.match(name)}
+
+
+def on_host(args: list[str], environment: dict[str, str]) -> tuple[list[str] | None, list[str]]:
+    """(prefix of the hosts, name of the host), and what `ssh` is to run there; (None, `args`) if that is not asked."""
+    prefix = environment.get(HOSTS)
+    if prefix is None or args[0] != "ssh" or not os.path.exists(f"/run/netns/{prefix}{args[-2]}"):
+        return None, args
+    return [prefix, args[-2]], shlex.split(args[-1])
 
 
 def _start(self, *args, **kwargs):
@@ -199,7 +221,9 @@ def main(descriptor: int, environment: str) -> tuple[types.CodeType, dict]:
         control = become(request, fds, control, of_agents)
     if request["args"][1] == "-m":
         sys.argv = request["args"][2:]
-        text = f"import runpy; runpy.run_module({KERNEL!r}, run_name='__main__', alter_sys=True)"
+        if sys.argv[0] != KERNEL:  # which removes it
+            sys.path.insert(0, os.getcwd())
+        text = f"import runpy; runpy.run_module({request['args'][2]!r}, run_name='__main__', alter_sys=True)"
     else:
         _, _, _, text, *arguments = request["args"]
         sys.argv = ["-c", *arguments]
@@ -251,19 +275,27 @@ def become(request: dict, fds: list[int], control: socket.socket, of_agents: dic
         os.chdir(request["cwd"])
         os.environ.clear()
         os.environ.update(request["env"])
+        if os.environ.get("PYTHONPATH") == ROOT and ROOT not in sys.path[:-1]:
+            sys.path.insert(0, ROOT)
         tempfile.tempdir = None
-        show_command(request["args"])
+        show_command(request["command"])
         # As with a real start, it is a leader of its session before anybody hears of it.
         os.write(answer, str(os.getpid()).encode())
     except BaseException:
         os.write(answer, b"no")
         os._exit(70)
     os.close(answer)
+    if request["host"]:
+        from tests.runtime.hosts import enter
+
+        enter(*request["host"])
+        show_command(request["args"])
     source = None
     if request["nested"]:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork() == 0:
             os.setsid()  # a kernel's end waits for the processes of its group
+            show_command([sys.executable, "(source of warm starts)"])
             with open(os.devnull, "r+b", buffering=0) as null:
                 for number in (0, 1, 2):
                     os.dup2(null.fileno(), number)

@@ -1,8 +1,12 @@
 """Machines for the tests of labs: network namespaces on one bridge, each with an address and a host name of its own."""
 
 import contextlib
+import ctypes
 import os
+import platform
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +21,10 @@ host=$1; shift
 [ -e /run/netns/{prefix}$host ] || {{ echo "ssh: Could not resolve hostname $host" >&2; exit 255; }}
 exec ip netns exec {prefix}$host unshare --uts --time --monotonic 1000 --fork sh -c "hostname $host; exec $*"
 """
+
+
+_CLONE_NEWTIME, _CLONE_NEWNS, _CLONE_NEWUTS, _CLONE_NEWNET = 0x80, 0x20000, 0x4000000, 0x40000000
+_MS_REC, _MS_SLAVE, _MNT_DETACH = 0x4000, 0x80000, 2
 
 
 def ip(*args: str) -> None:
@@ -95,6 +103,36 @@ class Hosts:
         return found[0]
 
 
+def enter(prefix: str, name: str) -> None:
+    """Do what `_SSH` does, in a process that runs: it goes on as a child of what it was, on the host of that name.
+
+    What it was waits, and ends as the child does.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def call(function, *arguments) -> None:
+        if function(*arguments):
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), function.__name__)
+
+    space = os.open(f"/run/netns/{prefix}{name}", os.O_RDONLY)
+    call(libc.setns, space, _CLONE_NEWNET)
+    os.close(space)
+    call(libc.unshare, _CLONE_NEWNS | _CLONE_NEWUTS | _CLONE_NEWTIME)
+    call(libc.mount, b"none", b"/", None, ctypes.c_ulong(_MS_REC | _MS_SLAVE), None)
+    call(libc.umount2, b"/sys", _MNT_DETACH)  # it shows the interfaces of the namespace that mounts it
+    call(libc.mount, name.encode(), b"/sys", b"sysfs", ctypes.c_ulong(0), None)
+    Path("/proc/self/timens_offsets").write_text("monotonic 1000 0\n")
+    socket.sethostname(name)
+    platform._uname_cache = None
+    if (pid := os.fork()) == 0:
+        return
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
 def write_lab(folder: Path, hosts: Hosts, head: str = "", nodes: str = "", start: str = "ssh", slots: int = 2) -> Path:
     """A lab.toml of the two hosts; `head` and `nodes` add lines to their tables."""
     parts = [f'[head]\naddress = "{hosts.head}"\nport = "47600-47700"\nwait = 300\n{head}\n']
@@ -128,6 +166,7 @@ def hosts(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{made.folder}{os.pathsep}{os.environ['PATH']}")
         patch.setenv("PYTHONPATH", str(Path(__file__).resolve().parents[2]))
+        patch.setenv("DTLEARN_TEST_HOSTS", made.prefix)  # for tests/warm_starts.py
         try:
             made.make()
             yield made
