@@ -27,7 +27,10 @@ def _jobs(g: torch.Generator) -> list[dict[str, Any]]:
         tensors = []
         for place, shape in enumerate(shapes):
             dtype = dtypes[place % len(dtypes)] if dtypes else torch.float32
-            tensors.append((torch.randn(shape, generator=g, dtype=torch.float64) * 50).to(dtype))
+            if dtype is torch.int64:  # as no other dtype holds them
+                tensors.append(torch.randint(-(2**60), 2**60, shape, generator=g))
+            else:
+                tensors.append((torch.randn(shape, generator=g, dtype=torch.float64) * 50).to(dtype))
         return {"tensors": tensors, "num_ranks": num_ranks, "turned": turned, "fails": len(set(dtypes)) > 1}
 
     a, b, c = (int(torch.randint(2, 5, (), generator=g)) for _ in range(3))
@@ -41,7 +44,9 @@ def _jobs(g: torch.Generator) -> list[dict[str, Any]]:
         job([(a, c), (b,), ()], 5, torch.float64),
         job([(b, a), (c, 3)], 2, torch.bfloat16),
         job([(a,), (b, 2)], 3, torch.int64),
-        job([(a, b), (c,), (3,)], 3, torch.float32, torch.float64, torch.float32),
+        job([(2 * a + 1, 2)], 4),
+        job([(a, b), (c,), (3,)], 3, torch.float32, torch.float32, torch.float64),
+        job([(0,), (a, b), (c,)], 3, torch.float64, torch.float32, torch.float32),
         job([(a, b), (c,)], 2, torch.bfloat16, torch.float16),
     ]
     first, *rest = found
@@ -50,6 +55,7 @@ def _jobs(g: torch.Generator) -> list[dict[str, Any]]:
 
 def on_rank(answer: Any, jobs: Any) -> Any:
     notes: list[Any] = []
+    late: list[Any] = []
     for job in jobs:
         tensors = job["tensors"]
         if job["turned"] >= 0:
@@ -61,10 +67,14 @@ def on_rank(answer: Any, jobs: Any) -> Any:
                 raise
             notes.append({"raised": type(error).__name__})
             continue
-        note = {"raised": "", "shards": [s.clone() for s in shards]}
-        # Other values, and padding that is no longer zero.
-        note["restored"] = [t.clone() for t in restore([3 - s for s in shards])] if not job["fails"] else []
-        notes.append(note)
+        notes.append({"raised": "", "shards": [s.clone() for s in shards], "restored": [], "again": []})
+        late += [] if job["fails"] else [(notes[-1], shards, restore)]
+    # Each restores after all others were made, and twice: other values, and padding that is no longer zero.
+    for note, shards, restore in reversed(late):
+        note["restored"] = [t.clone() for t in restore([3 - s for s in note["shards"]])]
+        note["after"] = [s.clone() for s in shards]
+    for note, _, restore in late:
+        note["again"] = [t.clone() for t in restore([5 - s for s in note["shards"]])]
     return notes
 
 
@@ -238,8 +248,8 @@ def _one(job: dict[str, Any], have: Any) -> tuple[str, str]:
         flat, want = torch.cat(have), torch.cat(right)
         if own and torch.equal(flat[:-own], want[:-own]):
             return "SHARD-PADDING", f"{where}: the padding is {flat[-own:].tolist()}; it should be zeros"
-    if not difference(right, have, 1e-2, 1e-2):
-        return "FLAT-DTYPE", f"{where}: the elements are rounded, as if they had been of another dtype on the way"
+        if not difference([s.double() for s in right], [s.double() for s in have], 1e-2, 1e-2):
+            return "FLAT-DTYPE", f"{where}: the elements are rounded, as if they had been of another dtype on the way"
     found = difference(right, have, 0, 0, "shards")
     assert found is not None
     return found.code.removeprefix("DTL-VALUE").removeprefix("-") or "OTHER-ELEMENTS", f"{where}: {found.text}"
@@ -252,6 +262,11 @@ def _restored(job: dict[str, Any], note: dict[str, Any]) -> tuple[str, str] | No
     tensors, have, where = job["tensors"], note["restored"], f"restore, {_of(job)}"
     want = [3 - t for t in tensors]
     found = difference(want, have, 0, 0, "restored")
+    if found is None and not _same(note["shards"], note["after"]):
+        return "SHARDS-CHANGED", f"{where}: it changed the shards that had been returned; they belong to the caller"
+    if found is None and not _same([5 - t for t in tensors], note["again"]):
+        text = "the first call was right, and a second one, with other shards, was not: what it needs was used up or "
+        return "RESTORED-ONCE", f"{where}: {text}changed"
     if found is None:
         return None
     if _same(tensors, have):
@@ -273,7 +288,8 @@ def _restored(job: dict[str, Any], note: dict[str, Any]) -> tuple[str, str] | No
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised: what is special in it."""
-    return "a tensor may be () in shape, have no elements or not be contiguous, and N may be larger than their number"
+    text = "a tensor may be () in shape, have no elements or not be contiguous, and N may be larger than their number; "
+    return f"{text}restore() is called when flat_shards() has been called again for others, and more than once"
 
 
 CHECK = Check(on_rank, inputs, None, verify=verify, why=why, rules=[rules.most_messages("0")])
