@@ -113,6 +113,10 @@ def _order(job: dict[str, Any], events: list[Any]) -> tuple[str, str] | None:
     """The first thing that is not in order, with its code."""
     depth, skipped, count = job["depth"], job["skipped"], len(job["skipped"])
     launched, waited, computed = 0, set[int](), set[int]()
+    never = {*range(count)} - {event[1] for event in events if event[0] == "gather"}
+    if never and all(skipped[place] for place in never):
+        text = f"unit {min(never)} is never gathered on this rank, which skips it: all ranks launch the same gathers, "
+        return "DTL-RULE-GATHERS", f"{text}also those that are skipped"
     passed = 0  # units that have computed, or were waited for and skipped
     for event in events:
         what, place = event[:2]
