@@ -1,4 +1,8 @@
-"""ch09.gather_and_free: two steps of a chain of units and a pass without gradients; what is held, sent and computed."""
+"""ch09.gather_and_free: steps of a chain of units and a pass without gradients; what is held, sent and computed.
+
+In the third step the shards are doubled between forward and backward. An answer that gathers again has other gradients
+then; one that kept the weights, where the ledger does not look, has the same.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,10 @@ from dtlearn.runtime.record.record import Record
 from ..sent import no_stores
 from ..traffic import most_sent
 
-_UNITS, _WIDTH, _ROWS, _RATE = 6, 32, 2, 0.5
+_UNITS, _WIDTH, _ROWS, _RATE = 6, 32, 2, 0.02
 _ELEMENTS = _WIDTH * _WIDTH + _WIDTH + 7  # of a unit, with 7 that are not used
-_PASSES = ("the first step", "the second step", "the pass under no_grad")
+_PASSES = ("the first step", "the second step", "the third step", "the pass under no_grad")
+_STEPS = _PASSES[:3]
 
 
 def _num_ranks(world_size: int) -> int:
@@ -65,7 +70,7 @@ def on_rank(answer: Any, shards: Any, x: Any, pairs: bool) -> Any:
     for number, rows in enumerate(x):
         for shard in own:
             shard.grad = None
-        with StorageLedger() as ledger, torch.set_grad_enabled(number < 2):
+        with StorageLedger() as ledger, torch.set_grad_enabled(number < 3):
             leaf = rows.clone().requires_grad_(number == 1)
             y, begun = leaf, time.monotonic_ns()
             for shard in own:
@@ -73,9 +78,11 @@ def on_rank(answer: Any, shards: Any, x: Any, pairs: bool) -> Any:
             note: dict[str, Any] = {"y": y.detach().clone(), "between": held(whole // 2 + 3 * len(own) * rows.nbytes)}
             turned = time.monotonic_ns()
             note["needs"] = bool(y.requires_grad)
-            if number < 2 and y.requires_grad:
+            for shard in own if number == 2 else ():
+                shard.data.mul_(2)
+            if number < 3 and y.requires_grad:
                 y.square().sum().backward()
-            gradients = [None if s.grad is None else s.grad.clone() for s in own] if number < 2 else []
+            gradients = [None if s.grad is None else s.grad.clone() for s in own] if number < 3 else []
             del y
             note |= {"after": held(whole // 2 + 3 * whole * len(own) // dist.get_world_size(group))}  # type: ignore[name-defined] # noqa: F821
         note |= {"peak": ledger.peak, "gradients": gradients, "times": [begun, turned, time.monotonic_ns()]}
@@ -83,13 +90,17 @@ def on_rank(answer: Any, shards: Any, x: Any, pairs: bool) -> Any:
         notes.append(note)
         with torch.no_grad():
             for shard, gradient in zip(own, gradients):  # noqa: B905
-                if gradient is not None and gradient.shape == shard.shape:
-                    shard.sub_(0.5 * gradient)
+                if number == 2:
+                    shard.div_(2)
+                elif gradient is not None and gradient.shape == shard.shape:
+                    shard.sub_(0.02 * gradient)
     return notes
 
 
-def _play(given: Given, divisor: int | None = None, alone: bool = False, stale: bool = False) -> list[dict[str, Any]]:
-    """By rank, what each pass leads to, as messages name it."""
+def _play(
+    given: Given, divisor: int | None = None, alone: bool = False, stale: bool = False, tampered: bool = False
+) -> list[dict[str, Any]]:
+    """By rank, what each pass leads to, as messages name it; `tampered`: and the third step's gradients."""
     world = len(given)
     n = _num_ranks(world)
     found: list[dict[str, Any]] = [{} for _ in given]
@@ -112,8 +123,8 @@ def _play(given: Given, divisor: int | None = None, alone: bool = False, stale: 
                 whole = grads[place] if alone else total
                 shards = whole.view(_UNITS, n, -1)[:, place].float()
                 named = {f"shard.grad of unit {u}": s for u, s in enumerate(shards)}
-                found[rank][title] |= named if number < 2 else {}
-            weights = weights - _RATE * total
+                found[rank][title] |= named if number < (3 if tampered else 2) else {}
+            weights = weights - _RATE * total * (number < 2)
     return found
 
 
@@ -142,7 +153,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         text = f"line {all_ranks.line} of rank {all_ranks.rank} calls {all_ranks.op} for all ranks: with `group`, the "
         return Finding("DTL-VALUE-GROUP-IGNORED", f"{text}shards and N are those of its ranks", all_ranks.rank)
     for rank, notes in enumerate(got):
-        for title, note in zip(_PASSES[:2], notes, strict=False):
+        for title, note in zip(_STEPS, notes, strict=False):
             if not note["needs"] or all(g is None for g in note["gradients"]):
                 what = "the output does not require a gradient" if not note["needs"] else "no shard has a gradient"
                 text = f"rank {rank}, {title}: {what}: backward() from the output is to set shard.grad"
@@ -152,7 +163,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         own: dict[str, Any] = {}
         for title, note in zip(_PASSES, notes, strict=True):
             gradients = {f"shard.grad of unit {u}": g for u, g in enumerate(note["gradients"])}
-            own[title] = {"y": note["y"], "x.grad": note["x"], **gradients}
+            own[title] = {"y": note["y"], "x.grad": note["x"], **(gradients if title != _STEPS[2] else {})}
         named.append(own)
     if found := compare(_VALUES, case, given, _right(case, given), named):
         first = [{_PASSES[0]: one[_PASSES[0]]} for one in _play(given, alone=True)]
@@ -160,7 +171,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
             text = "shard.grad is of each rank's own gradient: the gradients of other ranks are missing in it"
             return Finding("DTL-VALUE-OWN-GRADIENT", text, 0)
         return found
-    return _memory(case, got) or _regathered(case, got, record)
+    return _memory(case, got) or _regathered(case, given, got, record)
 
 
 def _memory(case: Case, got: list[Any]) -> Finding | None:
@@ -176,7 +187,7 @@ def _memory(case: Case, got: list[Any]) -> Finding | None:
                 )
                 text += f"the activations of all {_UNITS} at most {activations:,}: autograd or a list still has weights"
                 return Finding("DTL-RULE-GATHERED-KEPT", text, rank)
-            grads = 2 * whole * _UNITS // n if title in _PASSES[:2] else 0  # and the check's own copies of them
+            grads = 2 * whole * _UNITS // n if title in _STEPS else 0  # and the check's own copies of them
             if note["after"] > whole // 2 + grads + activations:
                 text = f"{where}: at its end {note['after']:,} bytes are held, and the gradients of the shards are "
                 text += (
@@ -192,21 +203,29 @@ def _memory(case: Case, got: list[Any]) -> Finding | None:
     return None
 
 
-def _regathered(case: Case, got: list[Any], record: Record) -> Finding | None:
+def _regathered(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
     """Weights that come from somewhere else in backward, where the ledger does not look."""
     for rank, notes in enumerate(got):
         gathers = [e for e in record.select(rank=rank) if e.op.startswith("all_gather")]
-        for title, note in zip(_PASSES[:2], notes, strict=False):
+        for title, note in zip(_STEPS, notes, strict=False):
             begun, turned, done = note["times"]
             forward = sum(begun <= e.start_ns < turned for e in gathers)
             backward = sum(turned <= e.start_ns < done for e in gathers)
-            needed = _UNITS - (title == _PASSES[0])  # x needs no gradient there: the first unit's weights are not read
+            needed = _UNITS - (title != _PASSES[1])  # x needs no gradient there: the first unit's weights are not read
             if forward < _UNITS or backward < needed:
                 text = (
                     f"rank {rank}, {title}: {forward} all-gathers in forward and {backward} in backward, for {_UNITS} "
                 )
                 text += "units: the weights were kept somewhere, if not in tensors. Gather each unit in both"
                 return Finding("DTL-RULE-NOT-REGATHERED", text, rank)
+    for rank, (kept, notes) in enumerate(zip(_play(given, tampered=True), got, strict=True)):
+        right = [kept[_STEPS[2]][f"shard.grad of unit {u}"] for u in range(_UNITS)]
+        if not difference(right, notes[2]["gradients"], 1e-3, 1e-4):
+            text = f"rank {rank}, {_STEPS[2]}: the shards had changed after forward, and backward computed with the "
+            text += (
+                "weights of before, which were kept somewhere, if not in tensors: what was gathered again is not used"
+            )
+            return Finding("DTL-RULE-NOT-REGATHERED", text, rank)
     return None
 
 
@@ -217,7 +236,7 @@ def why(case: Case, given: Given, record: Record) -> str:
 
 def _sent(case: Case, given: Given) -> float:
     n = _num_ranks(case.world_size)
-    return 7.0 * _UNITS * 4 * -(-_ELEMENTS // n) * (n - 1)  # 3 in each step, 1 under no_grad
+    return 10.0 * _UNITS * 4 * -(-_ELEMENTS // n) * (n - 1)  # 3 in each step, 1 under no_grad
 
 
 _ONLY = rules.only("all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor")

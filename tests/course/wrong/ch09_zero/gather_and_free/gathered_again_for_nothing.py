@@ -1,0 +1,38 @@
+# expect: DTL-RULE-NOT-REGATHERED
+# says: what was gathered again is not used
+
+import torch
+import torch.distributed as dist
+
+
+def gather_and_free(compute, shard, x, *, group=None):
+    n = dist.get_world_size(group)
+    full = torch.empty(n * len(shard), requires_grad=torch.is_grad_enabled())
+    storage = full.untyped_storage()
+    nbytes = storage.nbytes()
+
+    def gather(*_):
+        storage.resize_(nbytes)
+        dist.all_gather(list(full.data.chunk(n)), shard.detach(), group=group)
+        copies.append(full.tolist())
+
+    def restore(*_):
+        storage.resize_(nbytes)
+        dist.all_gather(list(full.data.chunk(n)), shard.detach(), group=group)
+        full.data.copy_(torch.tensor(copies.pop()))
+
+    def reduce(_):
+        storage.resize_(0)
+        gradient, full.grad = full.grad, None
+        mean = torch.empty(len(shard))
+        dist.reduce_scatter(mean, list((gradient / n).chunk(n)), group=group)
+        shard.grad = mean
+
+    copies = []
+    gather()
+    y = compute(full, x)
+    storage.resize_(0)
+    if y.requires_grad:
+        y.register_hook(restore)
+        full.register_post_accumulate_grad_hook(reduce)
+    return y
