@@ -122,8 +122,8 @@ def local_norm(pieces: Iterable[torch.Tensor], *, like: Iterable[torch.Tensor] =
 def clip_by_local_norm_(pieces: Iterable[torch.Tensor], max_norm: float) -> torch.Tensor:
     """The naive way: each rank clips by the norm of what it has, as torch's does on pieces.
 
-    Every rank has another factor, so that the gradient is turned, not only shortened; and the whole
-    is up to sqrt(N) times as long as `max_norm`. There is no error.
+    Each rank scales by a factor of its own, so the gradient changes its direction, not only its length; and
+    the norm of the whole is up to sqrt(N) times `max_norm`. There is no error.
 
     **Communication**: none. **Memory**: 4 bytes per piece.
 

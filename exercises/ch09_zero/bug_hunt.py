@@ -24,7 +24,7 @@ padding, in the order of `model.parameters()`, **on every rank**. The model is t
 
 On any number of ranks it should do what one process would do with all data: SGD with momentum 0.9,
 whose gradient is the mean over all ranks' batches, scaled down to norm `max_norm` if it is longer.
-At the end the models of all ranks are what the last step has made of them. No rank has more of the
+At the end all ranks have the same model, the one after the last step. No rank has more of the
 optimizer's state than its shard while it trains.
 """
 

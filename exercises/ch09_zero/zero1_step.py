@@ -32,7 +32,7 @@ all ranks: those of one process that has the mean of the gradients over the rank
 | own shard after the update | `[3, 3]` | `[3, 0]` |
 | `flat` afterwards | `[3, 3, 3, 0]` | `[3, 3, 3, 0]` |
 
-**Rules**: in each step a rank sends no more than 2n (N-1)/N bytes, where n is the size of `flat`.
+**Rules**: in each step a rank sends no more than 2n (N-1)/N bytes, where `flat` has n bytes.
 Between steps it holds nothing of full length besides `flat`. Gradients stay as they are.
 
 **Tools**: `dist.reduce_scatter_tensor(output, input, group=group)` and

@@ -7,7 +7,7 @@ one length. A cut can go through a parameter.
 **Given** `tensors`, a list of one or more tensors of any shapes (also `()`, and shapes without
 elements; some are not contiguous), and `num_ranks`, N.
 
-**Return** two things:
+**Return** a tuple of two:
 
 1. `shards`, a list of N vectors of one length, the smallest that suffices. Shard r is what rank r
    owns.
@@ -23,9 +23,7 @@ them, raise a `ValueError`: a flat buffer has one.
 |---|---|
 | `tensors` | `[[1, 2], [3, 4]]`, `[5, 6, 7]` |
 | `shards` | `[1, 2, 3]`, `[4, 5, 6]`, `[7, 0, 0]` |
-| `restore([10, 20, 30], [40, 50, 60], [70, 8, 9])` | `[[10, 20], [30, 40]]`, `[50, 60, 70]` |
-
-(`restore` is given the three vectors in one list.)
+| `restore([[10, 20, 30], [40, 50, 60], [70, 8, 9]])` | `[[10, 20], [30, 40]]`, `[50, 60, 70]` |
 
 **Rules**: no communication. `tensors` stay as they are.
 """

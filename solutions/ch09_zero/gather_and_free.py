@@ -25,7 +25,7 @@ pass.
 | while v computes forward | those of v | |
 | between forward and backward | none | |
 | while v computes backward | those of v | those of v |
-| after backward | none | none: half of u's, v's and w's |
+| after backward | none | none; in `shard.grad`, half of u's, of v's and of w's |
 
 **Rules**
 
@@ -37,8 +37,8 @@ pass.
 `reduce_scatter_tensor`. `t.untyped_storage().resize_(0)` frees the memory of a tensor that others
 still refer to; `resize_(nbytes)` gives it new memory, and what is written to `t.data` then is no
 change to autograd. `y.register_hook(f)` calls `f` with the gradient of `y` before the backward of
-what made `y`; `t.register_post_accumulate_grad_hook(f)` calls `f(t)` when `t.grad` is complete. Or
-write an autograd function that computes again.
+what made `y`; `t.register_post_accumulate_grad_hook(f)` calls `f(t)` when `t.grad` is complete.
+Another way: a `torch.autograd.Function` whose backward runs `compute` again.
 """
 
 from collections.abc import Callable

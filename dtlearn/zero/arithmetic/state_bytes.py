@@ -1,4 +1,4 @@
-"""Bytes that one rank stores, by stage: what lies there between backward and the optimizer's next step.
+"""Bytes that one rank stores, by stage: what it holds between backward and the optimizer's step.
 
 With Ψ parameters on N ranks, and w, g and s bytes for the weight, the gradient and the optimizer's state of each:
 
@@ -91,8 +91,8 @@ def gathered_elements(
 ) -> int:
     """The most elements that stage 3 has gathered at a time.
 
-    The root is gathered as long as the model computes. Beside it there are the unit in use and `prefetch` more. What
-    the backward pass has beside them are full gradients: of the root, of this unit, and of one whose are being reduced.
+    The root is gathered as long as the model computes. Beside it there are the unit in use and `prefetch` more. The
+    backward pass also holds full gradients: of the root, of the unit in use, and of one whose reduction is under way.
 
     Args:
         partition: of all parameters.

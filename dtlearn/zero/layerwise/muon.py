@@ -1,10 +1,11 @@
 """Muon on shards: its update needs a whole matrix, so each matrix belongs to one rank, and the work is balanced.
 
-Muon replaces the momentum of a matrix by the nearest orthogonal matrix, almost, with Newton-Schulz iterations: products
-of the matrix with itself. Of rows that lie on another rank, nothing can be left out.
+Muon replaces the momentum of a matrix by a nearly orthogonal one with the same singular vectors, computed by
+Newton-Schulz iterations: products of the matrix with itself. They need all of its rows, also those of other ranks.
 
-Those products are more work than Adam's, which is why dividing them pays: without ZeRO all N ranks orthogonalize the
-same matrices. Their cost is no multiple of the number of elements: a tall matrix has many elements and few FLOPs.
+Those products take far more FLOPs than Adam's update, so dividing them saves time: without ZeRO all N ranks
+orthogonalize the same matrices. Their cost is not proportional to the number of elements: a long, narrow matrix takes
+fewer FLOPs for each of them than a square one.
 
 Sources: Jordan et al., "Muon: An optimizer for hidden layers in neural networks", kellerjordan.github.io/posts/muon,
 2024; Liu et al., "Muon is Scalable for LLM Training", 2502.16982; `torch.optim.Muon`.
@@ -92,7 +93,7 @@ def sharded_muon(
 
 
 def cost_of_ranks(partition: Partition, costs: Sequence[float]) -> list[float]:
-    """What each rank has to do, if each parameter costs what `costs` says, and a part of one its share.
+    """The cost of each rank's work, if a parameter costs what `costs` says, and a piece of it its share of that.
 
     The step takes as long as the busiest rank: sum / (N * max) of it is the share of the ranks' time that is used.
 

@@ -3,9 +3,9 @@
 No cut goes through a parameter, as an optimizer needs that looks at a whole matrix. One large parameter, such as an
 embedding, makes its owner the rank with the most to store, however many ranks there are.
 
-Source: PyTorch's `ZeroRedundancyOptimizer` sorts by size and gives each parameter to the rank with the fewest elements.
-Graham,
-"Bounds on multiprocessing timing anomalies", 1969: the largest load is then at most 4/3 of the best possible.
+Sources: PyTorch's `ZeroRedundancyOptimizer`, which sorts by size and gives each parameter to the rank with the fewest
+elements; Graham, "Bounds on multiprocessing timing anomalies", 1969: the largest load is then at most 4/3 of the best
+possible.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Stage 2 as one writes it first: when backward is over, gradients are reduced to shards, bucket by bucket.
 
-After backward each rank has 1/N of the gradients, as in stage 2. But at its end it had all of them, and that is where
-memory is needed; and nobody computes while gradients travel.
+After backward each rank has 1/N of the gradients, as in stage 2. But at the end of backward it had all of them, so the
+peak is that of stage 1; and no rank computes while gradients are sent.
 """
 
 from __future__ import annotations

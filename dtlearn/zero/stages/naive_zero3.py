@@ -1,7 +1,7 @@
 """Stage 3 as one writes it first: all parameters are gathered before the forward pass and freed after backward.
 
-Between steps each rank has 1/N of everything. Within a step it has everything: nothing is saved where the memory is
-needed, and nobody computes while parameters or gradients travel.
+Between steps each rank has 1/N of everything. Within a step it has all parameters and all gradients, so the
+peak is that of stage 1; and no rank computes while parameters or gradients are sent.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Which units are gathered before they are used: those that came next in the last pass.
 
-A model does not say in which order its modules run; the order is what was seen. The first forward pass expects the
-order of registration. A wrong guess costs a gather that comes too early and memory, and changes no result; but every
-rank has to guess alike, since all have to gather the same units in the same order. They do, if they all run the same
-modules.
+A model does not say in which order its modules run, so the order is that of the last pass; the first forward pass
+expects the order of registration. A wrong guess gathers a unit too early, which takes memory and changes no result. But
+all ranks have to guess alike, since all have to gather the same units in the same order. They do, if they all run the
+same modules.
 """
 
 from __future__ import annotations

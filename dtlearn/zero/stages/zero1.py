@@ -3,7 +3,7 @@
 Adam keeps 8 bytes for each fp32 parameter, twice the parameter itself, and all N replicas keep the same 8 bytes. But
 an element's update needs the gradient and the state of that element only: so one rank does it, for all.
 
-Sources: ZeRO, 1910.02054, sections 5.1 and 7.1; `torch.distributed.optim.ZeroRedundancyOptimizer`, for the interface.
+Sources: ZeRO, 1910.02054, sections 5.1 and 7.2; `torch.distributed.optim.ZeroRedundancyOptimizer`, for the interface.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ZeRO stage 2: stage 1, and a hook. Gradients are reduced to shards while backward goes on, and then freed.
 
 Stage 1 keeps all gradients until `step`, and needs 1/N of them. Here, as soon as the gradients of a bucket are
-complete, they leave in a reduce-scatter, and what stays is this rank's shard of their mean.
+complete, they are reduce-scattered and freed, and this rank keeps its shard of their mean.
 
 Source: ZeRO, 1910.02054, section 5.2; the reduce-scatter in hooks of DeepSpeed's stage 2.
 """
@@ -28,8 +28,8 @@ class ShardedGradients(nn.Module):
         optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, gradients="local", lr=1e-3)
         model = ShardedGradients(model, optimizer)
 
-    The training loop stays as it is. Buckets are those of the optimizer (its `cap`): the last one is sent first, for
-    backward comes to it first. Rank 0's parameters and buffers are everyone's at the beginning.
+    The training loop stays as it is. Buckets are those of the optimizer (its `cap`): the last one is sent first, as
+    backward reaches it first. All ranks begin with rank 0's parameters and buffers.
 
     **Communication** (n bytes of trained parameters, padded; each rank sends (N-1)/N of what is named): once, an
     all-gather of 16 bytes and a broadcast of parameters and buffers; in each backward pass outside `no_sync()`

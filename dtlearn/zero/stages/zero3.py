@@ -39,7 +39,7 @@ class FullyShardedDataParallel(nn.Module):
     """A model whose parameters every rank has in shards; after `backward()` the shards have the mean gradients.
 
     Wrap the model when it is on its device, and build the optimizer afterwards, over `parameters()`: those are the
-    pieces, vectors under the parameters' names. Rank 0's values are everyone's at the beginning.
+    pieces, vectors under the parameters' names. All ranks begin with rank 0's values.
 
     **Communication** (n bytes of parameters, padded bucket by bucket; each rank sends (N-1)/N of what is named):
         once: all-gather of 16 bytes; broadcast of n bytes, a call for each bucket, and of the buffers
