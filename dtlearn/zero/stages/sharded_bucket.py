@@ -151,6 +151,7 @@ class ShardedBucket:
             for parameter, view in zip(self.parameters, self._gradient_views, strict=True):
                 parameter.grad = view
 
+    @torch.no_grad()
     def launch_reduce(self) -> Reduction | None:
         """Begin to average the gradients over the ranks. None: nothing is trained here."""
         gradient, self._gradient = self._gradient, None
@@ -177,6 +178,7 @@ class ShardedBucket:
         self.hand_out(reduced)
         return None
 
+    @torch.no_grad()
     def hand_out(self, reduced: torch.Tensor) -> None:
         """Add the gradients of the shard, reduced over the ranks, to those of its pieces."""
         mean = self.policy.to_shard(reduced, self.shard, self.divisor)

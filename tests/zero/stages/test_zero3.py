@@ -160,6 +160,23 @@ def test_memory_is_that_of_the_docstring(world_size, cases):
             assert abs(state - 2 * shards) <= 4 * 71  # a count of steps for each piece; none for padding
 
 
+def naive_step():
+    model = NaiveFullyShardedDataParallel(GPT(CONFIG))
+    return record_step(model, torch.optim.Adam(model.parameters()), tokens(dist.get_rank()), next_token_loss)
+
+
+def test_the_naive_version_has_everything_at_once():
+    n = 4 * sum(p.numel() for p in GPT(CONFIG).parameters())  # which 2 divides
+    result = run_ranks(naive_step, 2, device="cpu", record=True)
+    for record in result:
+        live = record.timeline()
+        # Shards of parameters, all parameters, all gradients, and the shard that they are reduced to
+        state = [sum(bytes) for bytes in zip(live["parameters"], live["gradients"], live["communication"], strict=True)]
+        assert max(state) == n // 2 + 2 * n + n // 2 and state[-1] == n // 2
+    steps, calls = 2, result.record.counts()
+    assert [calls[0, op] for op in ("all_gather_into_tensor", "reduce_scatter_tensor")] == [steps, steps]
+
+
 # Options, gathers in a step, micro-batches.
 STEPS = [({}, 2, 1), ({"reshard_after_forward": None}, 2, 1), ({"reshard_after_forward": False}, 1, 1), ({}, 2, 3)]
 
@@ -333,6 +350,7 @@ def as_one_process(make, backwards, units, **options):
             if each is plain:
                 for parameter in plain.parameters():
                     if parameter.grad is not None:
+                        parameter.grad = parameter.grad.detach()
                         dist.all_reduce(parameter.grad)
                         parameter.grad /= dist.get_world_size()
             optimizer.step()
@@ -376,6 +394,7 @@ LIVES = {
     "a unit left out": lambda model, step: total(model(mine(step), "02" if step else "01")).backward(),
     "gradient of the input": lambda model, step: total(model(mine(step).requires_grad_())).backward(),
     "reduced each time": lambda model, step: [total(model(mine(2 * step + m))).backward() for m in range(2)],
+    "create_graph": lambda model, step: total(model(mine(step))).backward(create_graph=True),
     "no_sync": accumulate,
     "forward in no_sync": forward_in_no_sync,
     "two forwards": two_forwards,
@@ -400,7 +419,7 @@ def lives():
 
 def test_it_is_used_as_a_model_is(on_two):
     for found in (result["lives"] for result in on_two):
-        assert len(found) == 18
+        assert len(found) == 19
         assert not {case: away for case, away in found.items() if not away < TOLERANCE}
 
 
