@@ -206,3 +206,7 @@ class Reduction:
         self._work.wait()
         self._gradient.untyped_storage().resize_(0)  # now, not when the backend lets go of it
         return self._owner.scattered(self._reduced)
+
+    def drop(self) -> None:
+        """Wait for it, and forget what it brought: the backward pass has failed."""
+        self._work.wait()

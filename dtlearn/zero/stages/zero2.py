@@ -88,7 +88,7 @@ class ShardedGradients(nn.Module):
 
     def backward_begins(self, unused: Sequence[int]) -> None:
         """Called before the first gradient."""
-        self._finish()  # an error may have ended the last pass
+        self._finish(keep=False)  # an error has ended the last pass, if anything is under way
         self._missing = [set(bucket.parameters) for bucket in self.optimizer.flat.partition.buckets]
         self._next = 0
 
@@ -118,14 +118,15 @@ class ShardedGradients(nn.Module):
         work = reduce_scatter(shard, gradient, group=flat.group, async_op=True)
         self._under_way = (work, b, gradient, shard)
 
-    def _finish(self) -> None:
-        """Wait for the bucket that is under way."""
+    def _finish(self, keep: bool = True) -> None:
+        """Wait for the bucket that is under way, and keep what it brings, or not."""
         if not self._under_way:
             return
         (work, b, gradient, shard), self._under_way = self._under_way, ()
         work.wait()
         gradient.untyped_storage().resize_(0)  # now, not when the backend lets go of it
-        add_gradients(self.optimizer, b, shard)
+        if keep:
+            add_gradients(self.optimizer, b, shard)
 
     def backward_ends(self) -> None:
         """Called after the last gradient. Buckets with gradients that did not come are sent now."""

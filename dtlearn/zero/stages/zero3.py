@@ -194,8 +194,9 @@ class FullyShardedDataParallel(nn.Module):
 
     def _pass_begins(self) -> None:
         if self._backward_runs:  # an error has ended the last backward pass
-            self._finish_reductions()
-            self._backward_runs = False
+            for reduction in self._reductions:
+                reduction.drop()
+            self._reductions, self._backward_runs = [], False
         for unit in self.units:
             if unit.in_backward:
                 unit.in_backward = False

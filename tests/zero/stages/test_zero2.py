@@ -246,6 +246,10 @@ class Checkpointed(nn.Module):
         return self.last(x)
 
 
+def fail(*_):
+    raise ArithmeticError("planted")
+
+
 def around_it():
     rank, x = dist.get_rank(), torch.ones(2, 6, dtype=torch.float64) * (dist.get_rank() + 1)
     found = {}
@@ -278,6 +282,17 @@ def around_it():
     found["bare forward"] = message_of(lambda: wrapped.module.forward(x))
     with torch.no_grad():
         found["no_grad"] = torch.equal(wrapped.module(x), wrapped(x))
+    gradients = []
+    for fails in (True, False, False):  # what a backward pass left that failed is not added to the next one
+        wrapped.optimizer.zero_grad()
+        hook = wrapped.module.layers[0].register_full_backward_hook(fail) if fails else None
+        message = message_of(lambda: wrapped(x * 1).square().sum().backward())
+        found["fails"] = found.get("fails", message)
+        gradients.append([piece.grad for piece in wrapped.optimizer.flat.pieces])
+        if hook is not None:
+            hook.remove()
+    found["nothing left"] = all(a is None or torch.equal(a, b) for a, b in zip(*gradients[1:], strict=True))
+    wrapped.optimizer.zero_grad()
     with wrapped.no_sync():
         wrapped.forward(x).sum().backward()
     found["not reduced"] = message_of(wrapped.optimizer.step)
@@ -290,6 +305,7 @@ def test_it_is_used_as_a_model_is(on_two):
     for _, _, found in on_two:
         assert found["checkpoint", False] < TOLERANCE > found["checkpoint", True]
         assert "got a second gradient in one backward pass" in found["twice"]
+        assert "planted" in found["fails"] and found["nothing left"]
         assert found["unused"] == "abc" and found["no_grad"] and found["step"] == ""
         assert "build it with gradients='local'" in found["averaged"]
         assert "the optimizer has 6 parameters that are not trained in this model" in found["more"]

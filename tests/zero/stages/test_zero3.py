@@ -19,11 +19,12 @@ from dtlearn.zero.stages import zero3
 from dtlearn.zero.stages.naive_zero3 import NaiveFullyShardedDataParallel
 from dtlearn.zero.stages.sharded_bucket import ShardedBucket
 from dtlearn.zero.stages.zero3 import FullyShardedDataParallel
-from tests.data_parallel.runs import distance, message_of, mlp
+from tests.data_parallel.runs import MODELS, distance, message_of, mlp
 from tests.zero.stages.sharded_training import (
     OPTIMIZERS,
     TOLERANCE,
     UNITS,
+    batches_of,
     reference,
     seeded_by_rank,
     split_at_barriers,
@@ -333,7 +334,8 @@ def mine(step=0):
 
 
 def total(outputs):
-    return (outputs["out"][0] if isinstance(outputs, dict) else outputs).square().mean()
+    outputs = outputs["out"][0] if isinstance(outputs, dict) else outputs
+    return (outputs + torch.linspace(0, 1, 6, dtype=outputs.dtype)).pow(3).mean()
 
 
 def as_one_process(make, backwards, units, **options):
@@ -424,7 +426,7 @@ def test_it_is_used_as_a_model_is(on_two):
 
 
 def around_it():
-    found, x = {}, torch.ones(2, 6, dtype=torch.float64)
+    found, x = {}, mine()
     model = FullyShardedDataParallel(Blocks().double(), units=[Part], prefetch=1)
     optimizer, events = torch.optim.SGD(model.parameters(), lr=0.1), model.record_events()
     total(model(x)).backward()
@@ -450,9 +452,12 @@ def around_it():
     found["forward fails"] = message_of(lambda: model(x[:, :3]))
     found["backward fails"] = message_of(lambda: model(Fails.apply(x.clone().requires_grad_()), "0").sum().backward())
     found["unit backward fails"] = message_of(lambda: fails_between(model, x))
-    optimizer.zero_grad()
-    total(model(x)).backward()
-    found["works"] = sum(piece.grad is not None for piece in model.pieces)
+    gradients = []
+    for _ in range(2):
+        optimizer.zero_grad()
+        total(model(x)).backward()
+        gradients.append([piece.grad for piece in model.pieces if piece.grad is not None])
+    found["works"], found["nothing left"] = len(gradients[0]), all(map(torch.equal, *gradients))
     old = mlp()
     before = torch.optim.SGD(old.parameters(), lr=0.1)
     FullyShardedDataParallel(old)
@@ -516,7 +521,8 @@ def test_it_shows_what_happens_and_says_what_is_wrong(on_two):
         assert found["a unit, called"] == ""
         for name in ("bare forward", "a part", "a part of a part", "a unit"):
             assert "are in shards here. They are gathered by a call of the model, model(...)" in found[name]
-        assert "mat1 and mat2" in found["forward fails"] and found["works"] == (3, 9)[rank]
+        assert "mat1 and mat2" in found["forward fails"]
+        assert found["works"] == (3, 9)[rank] and found["nothing left"]
         assert "planted" in found["backward fails"] and "planted" in found["unit backward fails"]
         assert "this optimizer was built before the model was sharded" in found["built before"]
         assert "extra.weight has come or was moved since the model was sharded" in found["added"]
@@ -557,3 +563,27 @@ def test_all_or_a_part_of_four_ranks_are_a_group():
     for found, away, error in run_ranks(on_four, 4, device="cpu", timeout=110):
         assert len(found) == 4 and not too_far(found)
         assert away < TOLERANCE and "ValueError: this rank is not in the group" in error
+
+
+def on_one_gpu():
+    import dtlearn
+
+    device = dtlearn.device()
+    torch.manual_seed(0)
+    model, away = MODELS["gpt"]().to(device), []
+    model = FullyShardedDataParallel(model, units=UNITS["gpt"])
+    optimizer = OPTIMIZERS["adamw"](model.parameters())
+    for (inputs, targets), expected in zip(batches_of("gpt"), reference("gpt", "adamw"), strict=True):
+        optimizer.zero_grad()
+        next_token_loss(model(inputs.to(device)), targets.to(device)).backward()
+        optimizer.step()
+        with model.full_params():
+            found = snapshot_parameters(model.module)
+        away.append(max_difference(found, {name: expected[name] for name in found}).value)
+    return dist.get_backend(), max(away), sum(b.full.untyped_storage().nbytes() for u in model.units for b in u.buckets)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu():
+    backend, away, kept = run_ranks(on_one_gpu, 1, device="cuda")[0]
+    assert backend == "nccl" and away < TOLERANCE and kept == 0
