@@ -6,6 +6,7 @@ What a wrong answer leads to is counted with its mistakes.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -49,6 +50,23 @@ _SAYS = {
         "DTL-VALUE-NOT-NEIGHBOURS",
         "the weights of the first two units are counted: another pair of neighbours needs more",
     ),
+    "in a circle": (
+        "DTL-VALUE-NOT-NEIGHBOURS",
+        "the weights of the last unit and the first are counted: no unit follows the last",
+    ),
+    "with the largest": (
+        "DTL-VALUE-NOT-NEIGHBOURS",
+        "the largest unit's weights and its larger neighbour's are counted: another pair may need more together",
+    ),
+    "raw pairs": (
+        "DTL-VALUE-NOT-NEIGHBOURS",
+        "the pair with most parameters is counted: with padding, another pair needs more",
+    ),
+    "last two": (
+        "DTL-VALUE-NOT-NEIGHBOURS",
+        "the weights of the last two units are counted: another pair of neighbours needs more",
+    ),
+    "no unit alone": ("DTL-VALUE-TEMPORARY", "of a model of one unit, its weights are counted otherwise: once"),
     "all gathered": ("DTL-VALUE-TEMPORARY", "the weights of all units are counted as gathered: two are, at a time"),
     "two gradients": ("DTL-VALUE-TEMPORARY", "the whole gradients of two units are counted: one is there at a time"),
     "whole sent": ("DTL-VALUE-TRAFFIC", "all bytes of a buffer are sent: a rank sends (N - 1)/N of them"),
@@ -93,7 +111,7 @@ def inputs(case: Case) -> Given:
     return [
         {
             "jobs": [
-                job(sizes(130, 202, 201, 90, 200), 64, 1, 3),
+                job(sizes(260, 40, 190, 200, 90), 64, 1, 3),
                 job(sizes(400, 120, 130, 120), 8, 4, 1),
                 job(sizes(700, 90, 100, 600), 16, number(2, 6), 2),
                 job(sizes(50, 300, 60), 6, 3, 0),
@@ -102,6 +120,7 @@ def inputs(case: Case) -> Given:
                 job([number(3, 9) * 8 + 5], 8, 2, 0),
                 job(sizes(40, 50), 1, 2, 0),
                 job([3, 2, 5, 1], 16, 1, 0),
+                job([16, 16, 1, 9, 17], 8, 1, 0),  # more parameters in the first two, more with padding in the last
             ]
         }
     ] * case.world_size
@@ -132,6 +151,17 @@ def count(job: Job, mistakes: frozenset[str] = frozenset()) -> Counts:
         gathered = sum(sorted(shards)[-2:]) * n
     elif wrong("first two"):
         gathered = pairs[0] * n
+    elif wrong("in a circle") and len(units) > 2:
+        gathered = max(*pairs, shards[0] + shards[-1]) * n
+    elif wrong("with the largest") and len(units) > 1:
+        gathered = max(x + y for x, y in pairwise(shards) if max(shards) in (x, y)) * n
+    elif wrong("raw pairs") and len(units) > 1:
+        raw = [x + y for x, y in pairwise(units)]
+        gathered = pairs[raw.index(max(raw))] * n
+    elif wrong("last two"):
+        gathered = pairs[-1] * n
+    elif wrong("no unit alone") and len(units) == 1:
+        gathered = 0
     elif wrong("all gathered"):
         gathered = whole
     gathered = 0 if wrong("no weights") or wrong("nothing temporary") else gathered
@@ -239,7 +269,10 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
             flat.append({f"{key} of stage {s}": round(one[s][key], 2) for s in range(4) for key in _KEYS})
         if found := find_mistakes(count, _SAYS, jobs, flat):
             k = next(k for k, (job, f) in enumerate(zip(jobs, flat, strict=True)) if f != count(job))
-            return Finding(found.code, f"{told(jobs[k])}: {found.text}", rank)
+            # There, what is counted for a job stands where others have a rank's.
+            of_job = lambda m: "" if int(m[1]) == k else f" with {told(jobs[int(m[1])])}"  # noqa: E731
+            text = re.sub(r" on rank (\d+)", of_job, found.text)
+            return Finding(found.code, f"{told(jobs[k])}: {text.replace(' on every rank', ' everywhere')}", rank)
         if found := _fitting(jobs, [one["smallest"] for one in plans]):
             return found
     return None
@@ -248,11 +281,12 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
 def _fitting(jobs: list[Job], got: list[Any]) -> Finding | None:
     """Which stage fits, all bytes being right."""
 
-    def made(fits: Fits, also_sent: bool = False) -> list[int | None]:
+    def made(fits: Fits, also_sent: int = 0, also_temporary: int = 1) -> list[int | None]:
         found = []
         for job in jobs:
             counts = count(job)
             totals = [_held(counts, s) + counts[f"sent of stage {s}"] * also_sent for s in range(4)]
+            totals = [t - counts[f"temporary of stage {s}"] * (1 - also_temporary) for s, t in enumerate(totals)]
             found.append(fits(totals, job["memory_gb"], job["activation_bytes"]))
         return found
 
@@ -266,7 +300,9 @@ def _fitting(jobs: list[Job], got: list[Any]) -> Finding | None:
     for code, why, fits in _FITS:
         if made(fits) == got:
             return Finding(code, f"{text} ({where}): {why}", 0)
-    if made(_smallest, also_sent=True) == got:
+    if made(_smallest, also_temporary=0) == got:
+        return Finding("DTL-VALUE-TEMPORARY", f"{text} ({where}): what is temporary needs memory too", 0)
+    if made(_smallest, also_sent=1) == got:
         return Finding("DTL-VALUE-SENT-COUNTED", f"{text} ({where}): what is sent takes no room here, and is added", 0)
     return Finding("DTL-VALUE", f"{text} ({where})", 0)
 
