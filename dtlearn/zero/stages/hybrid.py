@@ -6,7 +6,7 @@
 Parameters are gathered within a row, usually the ranks of one machine, over its fast links. Between machines only the
 gradients of a shard are sent, 1/S of all. The price is memory: a row has the whole state, S ranks in place of all N.
 
-Sources: MiCS, 2205.00119; FSDP, 2304.11277, section 3.2.2; `fully_shard` on a mesh of two dimensions (HSDP).
+Sources: MiCS, 2205.00119; FSDP, 2304.11277, section 3.2; `fully_shard` on a mesh of two dimensions (HSDP).
 """
 
 from __future__ import annotations
