@@ -253,6 +253,16 @@ def told(job: Job) -> str:
     return f"units of {units} parameters, N = {job['num_ranks']}, A = {job['accumulation']}"
 
 
+def _with_jobs(text: str, jobs: list[Job], told_already: int) -> str:
+    """A text of `find_mistakes`, which was given jobs in place of ranks, with jobs."""
+
+    def name(found: re.Match[str]) -> str:
+        job = int(found[1])
+        return "" if job == told_already else f" with {told(jobs[job])}"
+
+    return re.sub(r" on rank (\d+)", name, text).replace(" on every rank", " everywhere")
+
+
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
     jobs = given[0]["jobs"]
     for rank, made in enumerate(got):
@@ -269,10 +279,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
             flat.append({f"{key} of stage {s}": round(one[s][key], 2) for s in range(4) for key in _KEYS})
         if found := find_mistakes(count, _SAYS, jobs, flat):
             k = next(k for k, (job, f) in enumerate(zip(jobs, flat, strict=True)) if f != count(job))
-            # There, what is counted for a job stands where others have a rank's.
-            of_job = lambda m: "" if int(m[1]) == k else f" with {told(jobs[int(m[1])])}"  # noqa: E731
-            text = re.sub(r" on rank (\d+)", of_job, found.text)
-            return Finding(found.code, f"{told(jobs[k])}: {text.replace(' on every rank', ' everywhere')}", rank)
+            return Finding(found.code, f"{told(jobs[k])}: {_with_jobs(found.text, jobs, k)}", rank)
         if found := _fitting(jobs, [one["smallest"] for one in plans]):
             return found
     return None
