@@ -62,10 +62,6 @@ _SAYS = {
         "DTL-VALUE-NOT-NEIGHBOURS",
         "the pair with most parameters is counted: with padding, another pair needs more",
     ),
-    "last two": (
-        "DTL-VALUE-NOT-NEIGHBOURS",
-        "the weights of the last two units are counted: another pair of neighbours needs more",
-    ),
     "no unit alone": ("DTL-VALUE-TEMPORARY", "of a model of one unit, its weights are counted otherwise: once"),
     "all gathered": ("DTL-VALUE-TEMPORARY", "the weights of all units are counted as gathered: two are, at a time"),
     "two gradients": ("DTL-VALUE-TEMPORARY", "the whole gradients of two units are counted: one is there at a time"),
@@ -158,8 +154,6 @@ def count(job: Job, mistakes: frozenset[str] = frozenset()) -> Counts:
     elif wrong("raw pairs") and len(units) > 1:
         raw = [x + y for x, y in pairwise(units)]
         gathered = pairs[raw.index(max(raw))] * n
-    elif wrong("last two"):
-        gathered = pairs[-1] * n
     elif wrong("no unit alone") and len(units) == 1:
         gathered = 0
     elif wrong("all gathered"):
