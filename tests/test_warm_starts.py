@@ -2,17 +2,24 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
 import pytest
 
+from dtlearn.runtime.errors import RankError
+from dtlearn.runtime.launch import launch_script
 from dtlearn.runtime.machine.helper_process import _BOOT
 from tests import warm_starts
 from tests.notebook.kernel import Notebook
+from tests.runtime.conftest import Shown
+from tests.runtime.hosts import hosts  # noqa: F401 - a fixture
+from tests.warm_starts import MAY_BE_WARM
 
 ROOT = Path(__file__).resolve().parents[1]
 # A judge in place of the real one: says what it finds, to its standard output, and ends with the exit code 7.
@@ -124,3 +131,66 @@ def test_without_its_source_a_start_is_real(source, monkeypatch):
     assert agent.hello()["pid"] == agent.pid and not made.on
     agent.end()
     made.close()
+
+
+WHERE = (
+    MAY_BE_WARM
+    + """
+import json, os, socket, sys, time
+print(json.dumps({
+    "torch": "torch" in sys.modules, "argv": sys.argv, "name": socket.gethostname(), "path": sys.path[:2],
+    "interfaces": [name for _, name in socket.if_nameindex() if name in ("lo", "eth0") or name.startswith("dt")],
+    "sys": sorted(name for name in os.listdir("/sys/class/net") if name in ("lo", "eth0") or name.startswith("dt")),
+    "clock": round((time.monotonic() - float(sys.argv[1])) / 100),
+}))
+sys.exit(int(sys.argv[2]))
+"""
+)
+
+
+@pytest.mark.parametrize("way", ["ssh", "by hand"])
+def test_on_a_host_a_copy_finds_what_a_real_start_finds(source, hosts, monkeypatch, way):  # noqa: F811
+    said = {}
+    for warm in (True, False):
+        monkeypatch.setattr(source, "on", warm)
+        line = shlex.join([sys.executable, "-c", WHERE, str(time.monotonic()), "7"])
+        at_hand = ["ip", "netns", "exec", f"{hosts.prefix}alpha", "sh", "-c", f"exec {line}"]
+        command = ["ssh", "-o", "BatchMode=yes", "alpha", line] if way == "ssh" else at_hand
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 7, done.stderr
+        said[warm] = json.loads(done.stdout)
+        assert said[warm].pop("torch") == warm
+        del said[warm]["argv"][1]
+    assert said[True] == said[False]
+    there = said[True]
+    assert (there["name"] == "alpha", there["clock"]) == ((True, 10) if way == "ssh" else (False, 0))
+    assert sorted(there["interfaces"]) == there["sys"] == ["eth0", "lo"]
+
+
+SCRIPT = """
+import os, sys
+loaded = "torch" in sys.modules
+import torch.distributed as dist
+dist.init_process_group("gloo")
+dist.barrier()
+names = [__name__, os.path.basename(__file__), os.path.basename(sys.path[0])]
+print(loaded, sys.argv[1:], names, flush=True)
+print("no newline", end="")
+if dist.get_rank() == 1:
+    raise ValueError("on purpose")
+"""
+
+
+def test_a_script_and_its_launcher_say_what_they_say_when_really_started(source, monkeypatch, tmp_path):
+    said = {}
+    for warm in (True, False):
+        monkeypatch.setattr(source, "on", warm)
+        shown, path = Shown(), tmp_path / "the script.py"
+        with pytest.raises(RankError) as error:
+            launch_script(SCRIPT, 2, path=path, args=["two words"], timeout=120, sink=shown)
+        lines = [(rank, message["content"]["name"], message["content"]["text"]) for rank, message in shown.messages]
+        lines = [line for line in lines if line[2][0] != "["]  # of torch itself, with a time
+        assert str(warm) in "".join(text for _, _, text in lines)
+        said[warm] = sorted((rank, name, text.replace(str(warm), "")) for rank, name, text in lines), str(error.value)
+    assert said[True] == said[False]
+    assert "rank 1 failed first" in said[True][1] and 'the script.py", line 11, in <module>' in said[True][1]

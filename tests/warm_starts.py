@@ -8,12 +8,13 @@ asks it for a copy where it would start one of these interpreters:
            +- agent, judge or kernel: a copy of the source, made as a child of the worker (CLONE_PARENT)
                   +- a judge or kernel has a source of its own (waits), a copy too
                   +- agent of the judge, agent and judge of the kernel: copies of that
+                  +- torchrun, for a script of the kernel or of a lab's node, and its processes: copies too
 
 So who starts a process is its parent, as ever: process ids, signals, exit codes and what dies with whom are those of a
 real start. Command line, environment, folder, open files and session are, too, and the namespaces of a host: a node
 that `ssh` starts there (tests/runtime/hosts.py) is the child of a copy that enters them. All other commands are really
-started (and what they start: the agents of programs), and so is everything where a test's file says
-`REAL_STARTS = True`, where pytest runs without workers, and on systems but Linux.
+started (and what they start: accelerate's scripts, the agents of programs), and so is everything where a test's file
+says `REAL_STARTS = True`, where pytest runs without workers, and on systems but Linux.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import contextlib
 import ctypes
 import fcntl
 import inspect
+import io
 import json
 import os
 import re
@@ -50,10 +52,21 @@ LOADED = (
 )
 HELPER = re.compile(r"import signal, sys; .*from dtlearn\.(runtime\.agent|grading\.judge_process)\.server import main;")
 KERNEL = "ipykernel_launcher"
+MODULES = {
+    KERNEL: "kernel",
+    "dtlearn.runtime.machine.run_guarded": "guard",
+    "torch.distributed.run": "launcher",
+}
+SCRIPT_VARIABLES = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}  # those of dtlearn.runtime.launch
+MAY_BE_WARM = "# may be warm\n"  # what the text of a test's own program begins with
 # `ssh` to a host of tests/runtime/hosts.py, whose fixture sets this variable: what all names of namespaces begin with.
 HOSTS = "DTLEARN_TEST_HOSTS"
 # Variables that decide how these modules are loaded: where one differs, the start is a real one.
-MATTER = re.compile(r"(PYTHON|OMP_|MKL_|OPENBLAS_|KMP_|GLIBC_|MALLOC_|LD_|TORCH|PYTORCH|CUDA_|NCCL_|GLOO_|LC_|LANG)")
+# (Those of sockets are looked at when a group is made.)
+MATTER = re.compile(
+    r"(?!\w+_SOCKET_IFNAME)"
+    r"(PYTHON|OMP_|MKL_|OPENBLAS_|KMP_|GLIBC_|MALLOC_|LD_|TORCH(?!ELASTIC_|_NCCL_)|PYTORCH|CUDA_|NCCL_|GLOO_|LC_|LANG)"
+)
 FOLDER = Path(__file__).resolve().parent
 ROOT = str(FOLDER.parent)
 # No frame of ours stands below those of a copy's program: stacks are shown to learners.
@@ -73,10 +86,11 @@ class Source:
 
     Attributes:
         on: whether starts are warm now.
+        of_scripts: whether this process is a launcher, whose scripts may be copies too.
     """
 
     def __init__(self, control: socket.socket, of_agents: dict[str, str], process: subprocess.Popen | None) -> None:
-        self.on = True
+        self.on, self.of_scripts = True, False
         self._control, self._of_agents, self._process = control, of_agents, process
         self._lock = threading.Lock()
         self._environment = which_matter(dict(os.environ))
@@ -119,20 +133,17 @@ class Source:
         if any(options.get(name, value) != value for name, value in usual.items()):
             return None
         host, args = on_host(args, environment)
-        if args[0] != sys.executable:
+        kind = kind_of(args, environment, self.of_scripts)
+        if kind is None:
             return None
-        helper = HELPER.match(args[3]) if args[1:3] == ["-P", "-c"] else None
-        # Chapters are run in real kernels; those of tests.notebook.kernel are known by their own profile.
-        kernel = args[1:3] == ["-m", KERNEL] and "IPYTHONDIR" in environment
-        if helper is None and not kernel and args[1:4] != NODE:
-            return None
-        is_agent = helper is not None and helper[1] == "runtime.agent"
         try:
             folder = os.fspath(options["cwd"] or os.getcwd())
         except FileNotFoundError:
             return None
         differs = (which_matter(environment).items() ^ self._environment.items()) - {("PYTHONPATH", ROOT)}
-        if differs != (self._of_agents.items() if is_agent else set()):
+        if kind == "guard":
+            differs = differs - SCRIPT_VARIABLES.items()
+        if differs != (self._of_agents.items() if kind == "agent" else set()):
             return None
         return {
             "command": list(options["args"]),
@@ -140,12 +151,11 @@ class Source:
             "env": environment,
             "cwd": folder,
             "session": options["start_new_session"],
-            "nested": not is_agent,
+            "kind": kind,
             "host": host,
         }
 
 
-NODE = ["-m", "dtlearn", "node"]
 PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
 current: Source | None = None  # of this process
 
@@ -155,16 +165,37 @@ def source_pid() -> int:
     return current._process.pid if current and current._process else 0
 
 
+def kind_of(args: list[str], environment: dict[str, str], of_scripts: bool) -> str | None:
+    """What a command starts; None if that is to be started really. `of_scripts`: it is a launcher that asks."""
+    if args[0] != sys.executable:
+        return None
+    if args[1:3] == ["-P", "-c"] and (helper := HELPER.match(args[3])):
+        return "agent" if helper[1] == "runtime.agent" else "judge"
+    if args[1] == "-m":
+        # Chapters are run in real kernels; those of tests.notebook.kernel are known by their own profile.
+        if args[2] == KERNEL and "IPYTHONDIR" not in environment:
+            return None
+        return "node" if args[2:4] == ["dtlearn", "node"] else MODULES.get(args[2])
+    if args[1] == "-c":
+        return "program" if args[2].startswith(MAY_BE_WARM) else None
+    return "script" if of_scripts and args[1 + (args[1] == "-u")].endswith(".py") else None
+
+
 def which_matter(environment: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if MATTER.match(name)}
 
 
 def on_host(args: list[str], environment: dict[str, str]) -> tuple[list[str] | None, list[str]]:
-    """(prefix of the hosts, name of the host), and what `ssh` is to run there; (None, `args`) if that is not asked."""
+    """What a command runs on a host, and the arguments of `enter` in tests/runtime/hosts.py; (None, `args`) if none."""
     prefix = environment.get(HOSTS)
-    if prefix is None or args[0] != "ssh" or not os.path.exists(f"/run/netns/{prefix}{args[-2]}"):
+    if prefix is None:
         return None, args
-    return [prefix, args[-2]], shlex.split(args[-1])
+    if args[0] == "ssh" and os.path.exists(f"/run/netns/{prefix}{args[-2]}"):
+        return [prefix + args[-2], args[-2]], shlex.split(args[-1])
+    by_hand = ["ip", "netns", "exec", args[3], "sh", "-c"] if len(args) == 7 else []
+    if args[:-1] == by_hand and args[3].startswith(prefix) and args[-1].startswith("exec "):
+        return [args[3], ""], shlex.split(args[-1])[1:]
+    return None, args
 
 
 def _start(self, *args, **kwargs):
@@ -219,16 +250,43 @@ def main(descriptor: int, environment: str) -> tuple[types.CodeType, dict]:
     while control is not None:
         request, fds = serve(control)
         control = become(request, fds, control, of_agents)
-    if request["args"][1] == "-m":
-        sys.argv = request["args"][2:]
+    return program(request["args"][1:])
+
+
+def program(arguments: list[str]) -> tuple[types.CodeType, dict]:
+    """What an interpreter with these arguments runs, and its `__main__`."""
+    first, *sys.argv = arguments
+    sys.modules["__main__"] = main_module = types.ModuleType("__main__")
+    if first == "-m":
         if sys.argv[0] != KERNEL:  # which removes it
             sys.path.insert(0, os.getcwd())
-        text = f"import runpy; runpy.run_module({request['args'][2]!r}, run_name='__main__', alter_sys=True)"
-    else:
-        _, _, _, text, *arguments = request["args"]
-        sys.argv = ["-c", *arguments]
-    sys.modules["__main__"] = main_module = types.ModuleType("__main__")
-    return compile(text, "<string>", "exec"), main_module.__dict__
+        text = f"import runpy; runpy.run_module({sys.argv[0]!r}, run_name='__main__', alter_sys=True)"
+        return compile(text, "<string>", "exec"), main_module.__dict__
+    if first == "-P":  # and "-c"
+        sys.argv = ["-c", *sys.argv[2:]]
+        return compile(arguments[2], "<string>", "exec"), main_module.__dict__
+    if first == "-c":
+        sys.argv[0] = "-c"
+        sys.path.insert(0, "")
+        return compile(arguments[1], "<string>", "exec"), main_module.__dict__
+    sys.argv = arguments[first == "-u" :]
+    script = Path(sys.argv[0])
+    sys.path.insert(0, str(script.resolve().parent))
+    main_module.__file__ = sys.argv[0]
+    # Learners see the traceback of a script that fails: without the frame of PROGRAM.
+    sys.excepthook = lambda kind, error, stack: sys.__excepthook__(kind, error.with_traceback(stack.tb_next), None)
+    return compile(script.read_bytes(), sys.argv[0], "exec"), main_module.__dict__
+
+
+def unbuffer() -> None:
+    """Standard output and error as those of `python -u`."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        old = getattr(sys, name)
+        raw = io.FileIO(number, "w", closefd=False)
+        raw.name = f"<{name}>"
+        new = io.TextIOWrapper(raw, encoding=old.encoding, errors=old.errors, write_through=True)
+        setattr(sys, name, new)
+        setattr(sys, f"__{name}__", new)
 
 
 def serve(control: socket.socket) -> tuple[dict, list[int]]:
@@ -291,7 +349,7 @@ def become(request: dict, fds: list[int], control: socket.socket, of_agents: dic
         enter(*request["host"])
         show_command(request["args"])
     source = None
-    if request["nested"]:
+    if request["kind"] not in ("agent", "script"):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork() == 0:
             os.setsid()  # a kernel's end waits for the processes of its group
@@ -303,11 +361,15 @@ def become(request: dict, fds: list[int], control: socket.socket, of_agents: dic
             return theirs
         theirs.close()
         source = Source(ours, of_agents, None)
+        source.of_scripts = request["kind"] in ("guard", "launcher")
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if "PYTHONUNBUFFERED" in os.environ or request["args"][1] == "-u":
+        unbuffer()
     if source is not None:
         import torch
 
-        torch.set_num_threads(len(os.sched_getaffinity(0)))  # as where OMP_NUM_THREADS is not set
+        # As where OMP_NUM_THREADS is not set, if it is not.
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", len(os.sched_getaffinity(0)))))
         use(source)
     return None
 

@@ -103,10 +103,11 @@ class Hosts:
         return found[0]
 
 
-def enter(prefix: str, name: str) -> None:
-    """Do what `_SSH` does, in a process that runs: it goes on as a child of what it was, on the host of that name.
+def enter(space: str, name: str) -> None:
+    """Do, in a process that runs, what `_SSH` does: it goes on in that network namespace, on the host of that name.
 
-    What it was waits, and ends as the child does.
+    It goes on as a child of what it was, which waits, and ends as the child does. With no name: what `Hosts.run` does;
+    it stays the same process.
     """
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -114,13 +115,16 @@ def enter(prefix: str, name: str) -> None:
         if function(*arguments):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), function.__name__)
 
-    space = os.open(f"/run/netns/{prefix}{name}", os.O_RDONLY)
-    call(libc.setns, space, _CLONE_NEWNET)
-    os.close(space)
-    call(libc.unshare, _CLONE_NEWNS | _CLONE_NEWUTS | _CLONE_NEWTIME)
+    descriptor = os.open(f"/run/netns/{space}", os.O_RDONLY)
+    call(libc.setns, descriptor, _CLONE_NEWNET)
+    os.close(descriptor)
+    call(libc.unshare, _CLONE_NEWNS)
     call(libc.mount, b"none", b"/", None, ctypes.c_ulong(_MS_REC | _MS_SLAVE), None)
     call(libc.umount2, b"/sys", _MNT_DETACH)  # it shows the interfaces of the namespace that mounts it
-    call(libc.mount, name.encode(), b"/sys", b"sysfs", ctypes.c_ulong(0), None)
+    call(libc.mount, space.encode(), b"/sys", b"sysfs", ctypes.c_ulong(0), None)
+    if not name:
+        return
+    call(libc.unshare, _CLONE_NEWUTS | _CLONE_NEWTIME)
     Path("/proc/self/timens_offsets").write_text("monotonic 1000 0\n")
     socket.sethostname(name)
     platform._uname_cache = None

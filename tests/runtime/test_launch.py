@@ -14,6 +14,7 @@ from dtlearn.runtime.launch import _failure, launch_command, launch_script
 
 from .conftest import Shown
 
+REAL_STARTS = True  # how launchers and scripts start is the question
 MEET = """\
 import os, sys
 import torch, torch.distributed as dist

@@ -18,6 +18,7 @@ from dtlearn.runtime.lab.config import read_lab
 from dtlearn.runtime.lab.head.agent import LabAgent
 from dtlearn.runtime.lab.head.launch import launch_on_lab
 from tests.runtime.hosts import NAMES, hosts, write_lab  # noqa: F401 - a fixture
+from tests.warm_starts import MAY_BE_WARM
 
 from ...conftest import WORLDS, Shown, living, wait_until
 
@@ -327,7 +328,8 @@ if sys.argv[2] == "killed":
 def test_nothing_is_left_on_any_host_when_the_head_is_gone(hosts, tmp_path, temp_root, how):  # noqa: F811
     path = write_lab(tmp_path, hosts, slots=1)
     before, folders = living(), set(temp_root.glob("dtlearn-*"))
-    head = subprocess.Popen([sys.executable, "-c", HEAD, str(path), how], stdout=subprocess.PIPE, text=True)
+    program = HEAD if how == "killed" else MAY_BE_WARM + HEAD  # one that is really started, and its nodes too
+    head = subprocess.Popen([sys.executable, "-c", program, str(path), how], stdout=subprocess.PIPE, text=True)
     said = head.stdout.readline()
     while said.startswith("waiting for"):  # a busy machine
         said = head.stdout.readline()
