@@ -29,17 +29,21 @@ from dtlearn.runtime.errors import RanksDisagree
 from dtlearn.runtime.link.link import Link
 from dtlearn.runtime.rendezvous import record_rendezvous
 from dtlearn.viz import (
+    UnitRun,
     bucket_timeline,
     collective_steps,
     gradient_histograms,
     rendezvous,
     sample_grid,
     save_svg,
+    shard_map,
     step_memory,
     step_timeline,
     timeline,
+    unit_timeline,
 )
 from dtlearn.viz.network import circle, placed_figure
+from dtlearn.zero import FullyShardedDataParallel, UnitEvent, plan_flat, plan_per_parameter, plan_whole_tensors
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "images"
@@ -66,7 +70,6 @@ def hang() -> Figure:
 
 def _all_but_one() -> None:
     import torch
-    import torch.distributed as dist
 
     if dist.get_rank() != 1:
         dist.all_reduce(torch.ones(1))
@@ -130,6 +133,41 @@ def memory_of_a_step() -> Figure:
     return step_memory(record, title="Activations rise through forward, and the peak is early in backward", label=label)
 
 
+def who_owns_what() -> Figure:
+    layers = {"A.weight": (6, 4), "A.bias": (6,), "B.weight": (3, 6), "B.bias": (3,)}
+    numels = [torch.Size(shape).numel() for shape in layers.values()]
+    partitions = {
+        "flat": plan_flat(numels, 4),
+        "per parameter, by rows": plan_per_parameter(list(layers.values()), 4),
+        "whole tensors, the largest first": plan_whole_tensors(numels, 4),
+    }
+    label = "two linear layers, 4 to 6 and 6 to 3 features, on 4 ranks"
+    return shard_map(partitions, list(layers), "The same 51 elements, divided in three ways", label)
+
+
+def gathered_units() -> Figure:
+    options = {"device": "cpu", "record": True, "link": Link.named("1 Gb/s")}
+    names = {f"{number}.0": str(number + 1) for number in range(4)}
+    runs = {}
+    for name, prefetch in (("no prefetch", 0), ("prefetch 1", 1)):
+        run = run_ranks(_train_units, 2, prefetch, **options)
+        runs[name] = UnitRun(run.record, run.values[0], dict.fromkeys(names, 4 * 769 * 768), names=names)
+    return unit_timeline(runs, "Prefetch hides gathers behind computation, for the memory of one more unit")
+
+
+def _train_units(prefetch: int) -> list[UnitEvent]:
+    """Six steps of a chain of four linear layers, each a unit of stage 3; what happened to the units."""
+    layers = [torch.nn.Sequential(torch.nn.Linear(768, 768), torch.nn.ReLU()) for _ in range(4)]
+    model = FullyShardedDataParallel(torch.nn.Sequential(*layers), units=(torch.nn.Linear,), prefetch=prefetch)
+    events = model.record_events()
+    optimizer, x = torch.optim.SGD(model.parameters(), lr=0.01), torch.randn(256, 768)
+    for _ in range(6):
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return events
+
+
 # Name -> what draws it, and what it shows in words.
 IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
     "ch01_ranks/training_steps": (
@@ -172,6 +210,18 @@ IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
         "Recorded bytes of a training step of a GPT, stacked by category: parameters, optimizer state and buckets of "
         "DDP all the time; activations rise through forward and fall through backward, while gradients grow. The peak "
         "is early in backward, with the operation and the line that made the largest storage there.",
+    ),
+    "ch09_zero/shard_map": (
+        who_owns_what,
+        "Who owns which of 51 elements of two layers on four ranks, in three maps: flat with one element of padding, "
+        "by the rows of each parameter, where the last rank owns nothing, and as whole tensors, where the first rank "
+        "owns nearly half.",
+    ),
+    "ch09_zero/unit_timeline": (
+        gathered_units,
+        "Recorded training steps of ZeRO's stage 3 on an emulated link of 1 Gb/s: what a rank computes, what its link "
+        "carries, and how many bytes of weights are gathered. Without prefetch each of four units waits for its "
+        "all-gather; with prefetch the next unit's runs meanwhile, and two units are gathered at once.",
     ),
 }
 

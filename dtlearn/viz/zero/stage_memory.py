@@ -58,9 +58,8 @@ def stage_memory(
             _formula(ax, record, formulas[name], moment)
             peak = record.peak
             ax.plot(peak.at, peak.bytes / MB, "v", color=ALARM, ms=7, mec="white", zorder=4)
-            ax.annotate(
-                f"peak {peak.bytes / MB:.1f}", (0, 1), (2, -2), va="top", color=ALARM, size=9, **_in_fractions()
-            )
+            words = f"peak {peak.bytes / MB:.1f} MB"
+            ax.annotate(words, (1, 1), (-4, 4), ha="right", color=ALARM, size=9, **_in_fractions())
             ax.annotate(name, (0, 1), (0, 4), weight="bold", size=10, **_in_fractions())
             ax.set_xlim(0, _END * record.clock)
             ax.set_ylim(0, 1.16 * highest)
@@ -69,13 +68,15 @@ def stage_memory(
             ax.set_axis_off()
         for row in axes:
             row[0].set_ylabel("bytes alive (MB = 10⁶ bytes)")
-        words = "each step from left to right, allocation by allocation (not time)"
+        words = "from left to right the allocations and releases of a step (not time)"
         headline_above(fig, title, "; ".join(filter(None, (label, words))))
+        phases = ", ".join(dict.fromkeys(phase.name for record in records.values() for phase in record.phases))
         lines = [
+            Line2D([], [], color=INK, lw=0.9, ls=(0, (1, 2)), label=f"phases: {phases}"),
             Line2D([], [], color=ALARM, marker="v", mec="white", ms=7, ls="none", label="peak"),
             Line2D([], [], color=INK, lw=1.2, ls=(0, (4, 2)), label=f"end of {moment}; the bar: by formula"),
         ]
-        legend_below(fig, [*(patch(category) for category in reversed(in_order(seen))), *lines], columns=4)
+        legend_below(fig, [*(patch(category) for category in reversed(in_order(seen))), *lines], columns=3)
     return fig
 
 

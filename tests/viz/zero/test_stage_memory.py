@@ -13,7 +13,7 @@ def test_record_and_formula_stand_side_by_side_on_one_scale():
     first, second = fig.axes
     assert first.get_ylim() == second.get_ylim()
     words = [{text.get_text() for text in ax.texts} for ax in (first, second)]
-    assert words == [{"stage 1", "peak 7.0", "4.0"}, {"stage 2", "peak 6.0", "3.0"}]
+    assert words == [{"stage 1", "peak 7.0 MB", "4.0"}, {"stage 2", "peak 6.0 MB", "3.0"}]
     heights = [[bar.get_height() for bar in ax.patches] for ax in (first, second)]
     assert heights == [[2, 2], [2, 1]], "the formula's bars in MB"
 
