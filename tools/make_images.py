@@ -70,6 +70,7 @@ def hang() -> Figure:
 
 def _all_but_one() -> None:
     import torch
+    import torch.distributed as dist
 
     if dist.get_rank() != 1:
         dist.all_reduce(torch.ones(1))
