@@ -10,6 +10,8 @@ import pytest
 
 from dtlearn.runtime.machine.processes import descendants
 
+REAL_STARTS = True  # how soon a guard ends is the question
+
 # A command, its child in a session of its own, and a grandchild that has lost its parent; prints their numbers.
 FAMILY = """
 import os, subprocess, sys, time
