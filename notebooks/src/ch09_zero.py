@@ -136,7 +136,7 @@ STATE = ("parameters", "gradients", "optimizer state", "communication")
 
 
 def after_backward(record):
-    """Bytes that lie there at the end of the backward pass, without activations, by category."""
+    """Bytes that are held at the end of the backward pass, without activations, by category."""
     stop = next(phase.stop for phase in record.phases if phase.name == "backward")
     lines = record.timeline()
     return {category: lines[category][stop] for category in STATE}
@@ -171,12 +171,12 @@ needed.reveal()
 # redundant. Rajbhandari et al. (2019, arXiv 1910.02054) remove this redundancy step by step, and call that **ZeRO**,
 # the zero redundancy optimizer:
 #
-# | | divided by N | what is left on each rank, 16 bits and Adam |
-# |---|---|---|
-# | **stage 0** | nothing: that is DDP | $16Ψ$ |
-# | **stage 1** | the optimizer's state | $4Ψ + 12Ψ/N$ |
-# | **stage 2** | and the gradients | $2Ψ + 14Ψ/N$ |
-# | **stage 3** | and the parameters | $16Ψ/N$ |
+# | | divided by N | bytes on each rank, 16 bits and Adam | in the paper |
+# |---|---|---|---|
+# | **stage 0** | nothing: that is DDP | $16Ψ$ | baseline |
+# | **stage 1** | the optimizer's state | $4Ψ + 12Ψ/N$ | $P_{os}$ |
+# | **stage 2** | and the gradients | $2Ψ + 14Ψ/N$ | $P_{os+g}$ |
+# | **stage 3** | and the parameters | $16Ψ/N$ | $P_{os+g+p}$ |
 #
 # All stages are data parallelism: every rank computes the whole model on samples of its own, and the update is the one
 # that DDP makes. Only the place of storage differs.
@@ -184,7 +184,7 @@ needed.reveal()
 # ## 3. Partitions
 #
 # To divide something, one has to say who owns what. By hand: a weight of 6 elements and a bias of 4, on 4 ranks. Write
-# them one after the other into a **flat buffer**, fill it with zeros until N divides its length, and cut:
+# them one after the other into a **flat buffer**, pad it with zeros to a multiple of N, and cut:
 #
 # | rank 0's **shard** | rank 1's shard | rank 2's shard | rank 3's shard |
 # |---|---|---|---|
@@ -239,7 +239,7 @@ show(
 # | | cut | who does it | good | bad |
 # |---|---|---|---|---|
 # | **flat** | anywhere | DeepSpeed's stages 1 and 2, Megatron-LM's distributed optimizer, FSDP1 | equal shards, one message for many parameters | a piece is a vector that has lost its rows |
-# | **per parameter** | between rows (dimension 0) | `fully_shard` (FSDP2) | a piece is a matrix of some rows; options and state dicts are simple | few rows: some ranks own nothing |
+# | **per parameter** | between rows (dimension 0) | `fully_shard` (FSDP2) | a piece is a matrix of some rows; options and state dicts are simple | few rows: some ranks own nothing; pieces are copied to and from a buffer for each message |
 # | **whole tensors** | nowhere | `ZeroRedundancyOptimizer` | an optimizer that needs whole matrices works | one large tensor, and its owner has the most to store |
 #
 # In the third map the padding is ours: we send equal shards. PyTorch broadcasts each tensor from its owner and needs
@@ -259,8 +259,9 @@ dtlearn.show_source(zero.NaiveZeroRedundancyOptimizer.step, docstring=False)
 
 # %%
 stage1_sends = dtlearn.predict.choice(
-    "Stage 1 as well as possible: each rank gets what it needs for the parameters that it updates, and in the end all "
-    "ranks have all new parameters. How many bytes does a rank send, beside DDP with a ring all-reduce?",
+    "Suppose that stage 1 sends no more than it must: each rank gets the gradients of the parameters that it updates, and "
+    "in the end all ranks have all new parameters. How many bytes does a rank send, compared with DDP and a ring "
+    "all-reduce?",
     {
         "A": "half as many: each rank reduces only its own shard",
         "B": "as many",
@@ -355,7 +356,8 @@ rank_table(
 
 # %% [markdown]
 # The state is a quarter of what it was, and the parameters on all ranks are equal to the last bit: each element was
-# computed once, and copied. (The difference from one process is rounding: the gradients are summed in another order.)
+# computed once, and copied. (The difference from one process is rounding: the gradients are summed in another order.
+# Adam divides by their size, so that rounding shows where a gradient is tiny.)
 #
 # ## 5. The sources' example
 #
@@ -428,15 +430,15 @@ rank_table(
             "by formula": term,
             "without ZeRO, MB": f"{plain / 1e6:.2f}",
             "with ZeRO, MB": f"{sharded / 1e6:.2f}",
-            "2000 x 2000, by formula, MB": f"{factor * 320.16:,.0f}",
+            "2000 x 2000, by formula, MB": by_formula,
             "printed in the recipe, MB": printed,
         }
-        for moment, term, plain, sharded, factor, printed in zip(
+        for moment, term, plain, sharded, by_formula, printed in zip(
             moments,
             terms,
             peaks,
             with_zero,
-            (1, 2, 3, 5),
+            ("320", "640", "960", "1601, with ZeRO 1281"),
             ("335", "656", "992", "1697, with ZeRO 1361"),
             strict=True,
         )
@@ -451,9 +453,11 @@ rank_table(
 # - **3P.** The gradients themselves; with `gradient_as_bucket_view=True` this line would stay at 2P. (The activations
 #   of 20 samples are small.)
 # - **5P or 4P.** Adam's two moments are made in the first step: 2P, or half of that on each of 2 ranks. What the ledger
-#   has beyond that are temporaries of one update.
+#   shows beyond that are temporaries of one update.
 # - On the GPU of the recipe the allocator gives each weight of 16.00 MB a block of 16 MiB, 16.78 MB: 20 of them are
 #   335.5 MB. The same rounding makes the gradients 336 MB and the state 671.
+# - The recipe says that ZeRO halves the peak memory of `step()`. That holds for what the step adds, 369 MB in place of
+#   705. The peak itself falls by a fifth.
 #
 # Two more things are worth knowing about this example. Both ranks call `torch.manual_seed(0)` and then draw their
 # samples, so both train on the *same* samples, and the second rank adds nothing. And what it prints as "params sum" is
@@ -507,7 +511,8 @@ rank_table(
 # %% exercise="ch09.reduce_scatter_hook"
 
 # %% [markdown]
-# The package's version is `ShardedGradients`: stage 1's optimizer, and a wrapper of the model with hooks.
+# The package's version is `ShardedGradients`: stage 1's optimizer, and a wrapper of the model with hooks. Buckets are
+# launched in one order on all ranks: a bucket that is complete waits for those before it.
 
 # %%
 dtlearn.show_source(
@@ -641,7 +646,8 @@ rank_table(
 # only while that layer computes. **Stage 3** keeps shards of them. A **unit** of the model, usually a transformer
 # block, is **gathered** just before it computes: all ranks send their shards, and each has the whole weights for a
 # moment. Right after it the gathered weights are **freed**. In backward they are gathered a second time, because the
-# gradients of a layer depend on its weights, too.
+# gradient of a layer's input is computed from its weights. (PyTorch's implementation, FSDP, is described by Zhao et al.
+# 2023, arXiv 2304.11277.)
 #
 # By hand, for two units:
 #
@@ -670,8 +676,12 @@ stage3_sends = dtlearn.predict(
 # the weights are views. It exists all the time, but its *storage* has memory only while the unit is gathered:
 
 # %%
-dtlearn.show_source(ShardedBucket.launch_gather, docstring=False)
-dtlearn.show_source(ShardedBucket.free, docstring=False)
+dtlearn.show_source(
+    ShardedBucket.launch_gather,
+    docstring=False,
+    summary="ShardedBucket.launch_gather",
+)
+dtlearn.show_source(ShardedBucket.free, docstring=False, summary="ShardedBucket.free")
 
 # %% [markdown]
 # Why resize the storage, and not simply delete the tensor? Autograd has saved the weights for backward, so a reference
@@ -823,10 +833,11 @@ rank_table(
 # ## 9. Prefetch
 #
 # A gather before each unit means that each unit waits for the link. Here is a step of two ranks on an emulated link,
-# without overlap of any kind in forward. The model is a chain of four equal units.
+# without overlap of any kind in forward. The model is a chain of four equal units. (The fastest of several steps is
+# drawn. On a busy machine computations and messages take longer than they should, and some gathers stay exposed.)
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-WIDTH, BATCH, STEPS = 768, 256, 6
+WIDTH, BATCH, STEPS = 512, 640, 12
 UNITS = {
     f"{number}.0": str(number + 1) for number in range(4)
 }  # the modules, and what to call them
@@ -869,7 +880,7 @@ show(
     alt="A step on rank 0 with three strips: what it computes, what the link carries, and how many "
     "bytes of weights are gathered. In forward, all-gather and computation of units 1 to 4 take turns. "
     "In backward, from unit 4 to 1, an all-gather, the computation, and a reduce-scatter of the "
-    "gradients. The rank only waits during each all-gather. One unit is gathered at a time, 2.36 MB.",
+    "gradients. The rank only waits during each all-gather. One unit is gathered at a time, 1.05 MB.",
 )
 
 # %% [markdown]
@@ -900,17 +911,19 @@ show(
     ),
     alt="The same step twice on one time axis, without and with prefetch. With prefetch the all-gather "
     "of the next unit runs while a unit computes, less time is exposed, and two units are gathered at "
-    "once, 4.72 MB in place of 2.36.",
+    "once, 2.10 MB in place of 1.05.",
 )
 
 # %% jupyter={"source_hidden": true}
 ahead.reveal()
 
 # %% [markdown]
-# What is still exposed: the first gather of each pass, before which there is nothing to compute, and the last
-# reduce-scatter. How much prefetch helps depends on the ratio of computation to communication of a unit; with more
-# tokens per rank the same gather is easier to hide. The order in which units will run is not known to the wrapper: ours
-# expects that of the last forward pass, in the first one that of registration, and in backward the reverse.
+# What is still exposed: the first gather of each pass, before which there is nothing to compute; the last
+# reduce-scatter; and what a gather takes longer than the computation beside it. Here a gather takes at least 4.2 ms
+# (each rank sends half of 1.05 MB at 1 Gb/s), and in backward it shares the link with the reduce-scatters. With more
+# tokens per rank the computation takes longer and the gather does not, so it is easier to hide. The order in which
+# units will run is not known to the wrapper: ours expects that of the last forward pass, in the first one that of
+# registration, and in backward the reverse.
 
 # %%
 dtlearn.show_source(
@@ -1027,8 +1040,8 @@ rank_table(
 # ## 11. Hybrid sharding and offload
 #
 # Stage 3 over all ranks gathers every unit from every rank, also over the slow links between nodes. **Hybrid sharding**
-# (HSDP) shards inside a group of ranks with fast links, usually a node, and replicates over the groups. The ranks form
-# a mesh:
+# (HSDP; MiCS, Zhang et al. 2022, arXiv 2205.00119; FSDP's paper, section 3.2.2) shards inside a group of ranks with
+# fast links, usually a node, and replicates over the groups. The ranks form a mesh:
 #
 # | | shard group | | replicate group |
 # |---|---|---|---|
@@ -1038,8 +1051,8 @@ rank_table(
 # | rank 3 | {2, 3} | shard 1 | {1, 3} |
 #
 # Parameters are gathered inside a row of the mesh. Gradients are reduce-scattered there, and then each shard is
-# all-reduced over the column, with the ranks that have the same shard. The long way carries $1/S$ of the gradients,
-# with S ranks in a shard group, and no weights. The price is memory: $16Ψ/S$ in place of $16Ψ/N$.
+# all-reduced over the column, with the ranks that have the same shard. Between the groups $1/S$ of the
+# gradients is sent, with S ranks in a shard group, and no weights. The price is memory: $16Ψ/S$ in place of $16Ψ/N$.
 
 # %%
 # %%ranks --record meshes -o hybrid
@@ -1177,7 +1190,6 @@ rank_table(
 
 # %%
 dtlearn.show_source(zero.plan_reads, docstring=False, summary="dtlearn.zero.plan_reads")
-dtlearn.show_source(zero.reshard, docstring=False, summary="dtlearn.zero.reshard")
 
 # %% [markdown]
 # Save stage 3 on 4 ranks, go on with 2 of them, and compare with 4 that were never interrupted. The batch of the step
@@ -1220,8 +1232,9 @@ pieces = [
     [state["pieces"]["blocks.0.feed_forward.up.weight"] for _, state in run]
     for run in (first_half, at_two)
 ]
-for run in pieces:
+for when, run in zip(("saved by 4 ranks", "after resharding to 2"), pieces, strict=True):
     print(
+        f"blocks.0.feed_forward.up.weight, {when}:",
         *(f"rank {r}: {p['start']:,} to {p['stop']:,}" for r, p in enumerate(run)),
         sep="; ",
     )
@@ -1229,7 +1242,7 @@ for run in pieces:
 # %% [markdown]
 # ## 13. Optimizer parallelism
 #
-# Texts on training strategies have a chapter "optimizer parallelism", and mean different things by it. Where it is a
+# Texts on training strategies often list "optimizer parallelism", and mean different things by it. Where it is a
 # form of parallelism at all, it is what this chapter does: the optimizer's state and its work are divided over the
 # ranks. (One of the sources of this course explains it by "asynchronous optimizers such as AdaGrad or Adam". These are
 # not asynchronous; asynchrony is a matter of how gradients reach the parameters, chapter 4.)
@@ -1238,12 +1251,14 @@ for run in pieces:
 # Some optimizers look at a whole layer.
 #
 # **LAMB** (You et al. 2019, arXiv 1904.00962; chapter 3) scales the update of each layer by a **trust ratio**, the norm
-# of its weights over the norm of its update. If a layer lies on two ranks, each rank's ratio is one of a piece. The
-# norms have to be those of the layer: squares are summed over the ranks, for all layers in one small all-reduce.
+# of its weights over the norm of its update. If a layer lies on two ranks, each rank alone would compute the ratio of
+# its piece. The norms have to be those of the layer: squares are summed over the ranks, for all layers in one small
+# all-reduce.
 #
-# **Muon** (Jordan et al. 2024) replaces the momentum of a matrix by the nearest orthogonal matrix, found by a few
-# matrix products (Newton-Schulz iterations). From a piece nothing of that can be computed. So matrices are assigned to
-# ranks **whole**, balanced by what they cost; each rank updates its own, and sends the results.
+# **Muon** ([Jordan et al. 2024](https://kellerjordan.github.io/posts/muon/)) replaces the momentum of a matrix by a
+# nearly orthogonal one with the same singular vectors, computed by a few matrix products (Newton-Schulz iterations).
+# None of that can be computed from a piece. So matrices are assigned to ranks **whole**, balanced by what they cost;
+# each rank updates its own, and sends the results.
 
 # %%
 # %%ranks -o layerwise
@@ -1289,6 +1304,13 @@ muon = two_steps(alone, torch.optim.Muon(matrices(alone), lr=1e-2), everything)
 optimizer = zero.sharded_muon(matrices(model), **local)
 after = two_steps(model, optimizer, my_batch())
 layerwise["sharded_muon"] = (change(after, muon) / change(muon, start)).item()
+rounded = fresh_model()
+for matrix in matrices(rounded):  # about one unit in the last place of fp32
+    matrix.register_hook(lambda g: g * (1 + 1e-7 * torch.randn_like(g)))
+after = two_steps(rounded, torch.optim.Muon(matrices(rounded), lr=1e-2), everything)
+layerwise["torch.optim.Muon, gradients changed by 1e-7"] = (
+    change(after, muon) / change(muon, start)
+).item()
 layerwise
 
 # %% jupyter={"source_hidden": true}
@@ -1303,16 +1325,17 @@ rank_table(
             ("ShardedLAMB", "LAMB"),
             ("ShardwiseLAMB", "LAMB"),
             ("sharded_muon", "torch.optim.Muon"),
+            ("torch.optim.Muon, gradients changed by 1e-7", "torch.optim.Muon"),
         )
     ],
-    caption="Two steps on 4 ranks, and on one process with the samples of all. Change: how far the parameters moved",
+    caption="Two steps on 4 ranks (last row: on one process), and on one process with the samples of all. Change: how far the parameters moved",
 )
 
 # %% [markdown]
 # `ShardwiseLAMB` is the naive one, with ratios of pieces. It trains, and its result depends on where the cuts lie; with
 # one bucket on 4 ranks only three parameters are cut, and it is off nevertheless. The right one differs by rounding. So
-# does Muon: PyTorch computes its iterations in bf16, and there a change in the sixth digit of a gradient moves the
-# result by a few percent.
+# does Muon: PyTorch computes its iterations in bf16, and there a change in the seventh digit of the gradients moves the
+# result as far (last row).
 #
 # What a matrix costs its owner is not its number of elements. With $k$ the smaller and $l$ the larger dimension, a
 # Newton-Schulz iteration takes $4k^2l + 2k^3$ operations. Here are the matrices of a model with wide and square ones,
@@ -1341,9 +1364,10 @@ rank_table(
 # %% [markdown]
 # ## 14. Mixed precision
 #
-# In chapter 7 an optimizer kept fp32 **master weights** beside the 16-bit weights that forward and backward use. With
-# shards the masters come for free: the shard *is* the master, in fp32, and what is gathered is a 16-bit copy of it. So
-# $4Ψ/N$ bytes of masters are all that is kept, and the gathers send half as many bytes. Three things are chosen:
+# In chapter 7 an optimizer kept fp32 **master weights** beside the 16-bit weights that forward and backward use. In
+# stage 3 no second copy is needed: the shard *is* the master, in fp32, and what is gathered is a 16-bit copy of it,
+# which is freed. So a rank keeps $4Ψ/N$ bytes of weights, and the gathers send half as many bytes as in fp32. (With
+# fp32 gradients and moments that is $16Ψ/N$ again: $4 + 4 + 8$ in place of $2 + 2 + 12$.) Three things are chosen:
 #
 # | | choice | why |
 # |---|---|---|
@@ -1386,7 +1410,7 @@ rank_table(
         for name, (step, loss, _) in precisions[0].items()
         for by_op in [sent_by_operation(part(precision, name))]
     ],
-    caption="Stage 3, rank 0 of 4; what lies there at the end of backward, and what is sent in a step",
+    caption="Stage 3, rank 0 of 4: held at the end of backward, and sent in a step",
 )
 
 # %% [markdown]
@@ -1423,8 +1447,8 @@ rank_table(
 )
 
 # %% [markdown]
-# The losses are right, and the model takes the memory of stage 2 or more. How to find it: look at the bytes *between*
-# steps. They are $16Ψ/N$ in stage 3, and nothing that was gathered is among them. In practice the cause is a
+# The update is right, and the peak is above that of stage 2. How to find it: look at the bytes *between* steps. They
+# are at most $16Ψ/N$ in stage 3, and nothing that was gathered is among them. In practice the cause is a
 # `full_params()`, `unshard()` or `summon_full_params` that was not closed, `reshard_after_forward=False`, or a model
 # that is a single unit, so that everything is gathered at once.
 #
@@ -1456,9 +1480,10 @@ with torch.no_grad():
     loss = next_token_loss(model(x), y)
 
 # %% [markdown]
-# The watch names the rank that made no such call, what the others wait for, and on which line. In training it would be
-# worse: rank 1 would go on to its backward pass, and its all-gather of one block would meet that of another. All blocks
-# have the same size, so nothing fails; rank 1 computes with the weights of the wrong block.
+# The watch names the rank that made no such call, what the others wait for, and on which line. A rank that skips a
+# block in the *middle* is worse: its gather of the next block meets the others' gather of the one that it skips. All
+# blocks have the same size, so nothing fails at that point: every rank puts shards of two blocks together, and computes
+# with them. It ends later, when two calls meet that differ in kind or in size.
 #
 # So with stage 3 all ranks run the same units in the same order. A layer that is skipped is skipped by all, which takes
 # a common seed. The same goes for experts that get no token on some rank, and for an image encoder when a rank's batch
@@ -1495,8 +1520,8 @@ needs = [
 fits.reveal(one=needs[1], two=needs[2], three=needs[3])
 
 # %% [markdown]
-# Stages 1 and 2 have a **floor**: what they do not divide stays, $4Ψ$ and $2Ψ$ bytes, however many ranks there are.
-# Only stage 3 falls without end. The points are printed in table 1 of the ZeRO paper:
+# Stages 1 and 2 have a **floor**: what they do not divide remains, $4Ψ$ and $2Ψ$ bytes, however many ranks there
+# are. Only stage 3 keeps falling. The points are printed in table 1 of the ZeRO paper:
 
 # %% jupyter={"source_hidden": true}
 table_1 = [row for row in zero.ZERO_TABLE_1 if row.parameters == 7_500_000_000]
@@ -1519,7 +1544,7 @@ show(
     alt="GB on each rank over 1 to 1,024 ranks. All three lines begin at 120 GB. Stage 1 falls to "
     "30 GB and stage 2 to 15 GB, and both are level from about 64 ranks on. Stage 3 falls along "
     "a straight line to 0.12 GB. The printed points lie on the lines. An A100 has 42.9 GB: stage 1 "
-    "is below it from 16 ranks on, stages 2 and 3 from 4. An H100 has 85.5 GB.",
+    "is below it from 8 ranks on, stages 2 and 3 from 4. An H100 has 85.5 GB.",
 )
 
 # %% jupyter={"source_hidden": true}
@@ -1615,7 +1640,7 @@ for name in ("Llama 3 8B", "Llama 3 70B", "Llama 3 405B"):
             zero_stage=3,
             num_gpus=gpus,
         )
-        row[f"{gpus:,} GPUs"] = str(most) if most else "-"
+        row["1 GPU" if gpus == 1 else f"{gpus:,} GPUs"] = str(most) if most else "-"
     rows.append(row)
 rank_table(
     rows, caption="Sequences of 8,192 tokens on each H100 of 80 GB; -: not even one"
@@ -1637,20 +1662,22 @@ rank_table(
 # | `units=(Block,)` | one call of `fully_shard` for each unit, the inner ones first, the model last | submodules, found by themselves |
 # | cut | dimension 0 of each parameter, `DTensor` | each parameter as a vector (stage 3); flat buffers (stages 1 and 2) |
 # | `prefetch=1` | the next unit in backward by itself; `set_modules_to_forward_prefetch` | `stage3_prefetch_bucket_size` |
-# | `reshard_after_forward` | the same name | `stage3_max_live_parameters`, `stage3_param_persistence_threshold` |
+# | `reshard_after_forward` | the same name | `stage3_max_reuse_distance`, `stage3_max_live_parameters` |
+# | | `reshard_after_forward=8`: keep shards over 8 ranks from forward to backward | `zero_hpz_partition_size` (ZeRO++, 2306.10209) |
 # | `no_sync()` | `set_requires_gradient_sync(False)` | stage 1 only: with stages 2 and 3 it raises an error |
-# | `HybridShardedDataParallel` | a 2-D `DeviceMesh` | `mics_shard_size`; ZeRO++'s `zero_hpz_partition_size` |
+# | `HybridShardedDataParallel` | a 2-D `DeviceMesh` | `mics_shard_size` |
 # | `policy=MixedPrecisionPolicy(...)` | `mp_policy=MixedPrecisionPolicy(...)` | `"bf16"`, `"fp16"` |
 # | `offload=Host()`, `offloaded(...)` | `offload_policy=CPUOffloadPolicy()` | `offload_param`, `offload_optimizer` |
 # | `clip_grad_norm_` | `torch.nn.utils.clip_grad_norm_`: right for DTensors, wrong for shards that are plain tensors | `"gradient_clipping"` |
-# | `full_params()` | `model.unshard()` | `deepspeed.zero.GatheredParameters` |
+# | `full_params()` | `full_tensor()` of each parameter (`unshard()` gathers one unit, not those inside it) | `deepspeed.zero.GatheredParameters` |
 # | `consolidated_state_dict` | `get_model_state_dict` with `full_state_dict=True` | `zero_to_fp32.py` |
 # | a model too large to build whole | `torch.device("meta")`, then `to_empty` | `deepspeed.zero.Init` |
 #
 # ([fully_shard](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html), [DeepSpeed's
 # configuration](https://www.deepspeed.ai/docs/config-json/); chapter 15 runs DeepSpeed.)
 #
-# Parity: three steps of AdamW with PyTorch's classes and with ours, from the same model on the same samples.
+# Parity: three steps of AdamW with PyTorch's classes and with ours, from the same model on the same samples. Where the
+# cuts differ, gradients are added up in another order, and the last bits differ:
 
 # %%
 # %%ranks -o beside
@@ -1724,8 +1751,8 @@ rank_table(
 # ## 18. Myths
 #
 # **"ZeRO trains models of any size."** It divides the state, not the activations, and at least one unit is gathered
-# whole. Section 16: on 64 GPUs of 80 GB not one sequence of Llama 3 405B fits, although its state in stage 3 falls as
-# $1/N$. The batch is a limit, too: each rank needs a sample of its own, so more ranks mean a larger global batch
+# whole. Section 16: on 4,096 GPUs Llama 3 405B has 1.6 GB of state on each, and still no more than one sequence fits.
+# The batch is a limit, too: each rank needs a sample of its own, so more ranks mean a larger global batch
 # (chapter 3).
 #
 # **"ZeRO is model parallelism."** No rank computes a part of a layer or a part of the layers; each computes the whole
@@ -1733,12 +1760,11 @@ rank_table(
 #
 # **"ZeRO reduces memory and communication."** Memory. Stages 1 and 2 send as much as DDP (section 8).
 #
-# **"Stage 3 costs three times the communication."** $3Ψ$ in place of $2Ψ$: one and a half times. The three is that of
-# elements sent, beside two.
+# **"Stage 3 costs three times the communication."** $3Ψ$ elements in place of $2Ψ$: one and a half times.
 #
 # **"Stage 2 is always better than stage 1."** Not with accumulation: section 7, 2.5 times as many bytes for 4
-# micro-batches, or the gradients of stage 1. Pipelines have many micro-batches in each step (chapter 10); that is why
-# they are combined with stage 1.
+# micro-batches, or the gradients of stage 1. Pipelines have many micro-batches in each step (chapter 10); DeepSpeed's
+# pipeline engine refuses stages 2 and 3.
 #
 # **"`clip_grad_norm_` just works."** With DDP it does, with `fully_shard` too, because a DTensor knows that it is
 # sharded. On shards that are plain tensors it takes the norm of this rank's part (section 10).
@@ -1759,13 +1785,13 @@ rank_table(
 # try?</summary>
 #
 # Hybrid sharding: shard inside a node and replicate across nodes. Then no weights cross the slow links. It costs
-# memory: 1/8 of the state on each GPU in place of 1/128. Before that, look whether the gathers are prefetched at all.
+# memory: 1/8 of the state on each GPU in place of 1/128. Before that, check whether the gathers are prefetched at all.
 # </details>
 #
 # <details><summary>`model.forward(x)` in place of `model(x)` with stage 3: what happens?</summary>
 #
-# Hooks run in `__call__`, so nothing is gathered. The package says so in an error; `fully_shard` would compute with
-# shards and fail with shapes or types that do not fit.
+# Hooks run in `__call__`, so this unit is not gathered. The package says so in an error. With `fully_shard` an
+# operation on one of its own parameters fails: "got mixed torch.Tensor and DTensor".
 # </details>
 #
 # <details><summary>An optimizer was built before the model was sharded. What does it update?</summary>
@@ -1777,7 +1803,7 @@ rank_table(
 # <details><summary>A checkpoint of 8 ranks is loaded by 8 ranks of a job whose units are other classes. Does rank 3
 # get what rank 3 saved?</summary>
 #
-# No. The buckets are others, and so are the shards. That is why a saved piece says which elements of which parameter it
+# No. The buckets differ, and so do the shards. That is why a saved piece says which elements of which parameter it
 # is.
 # </details>
 #
@@ -1798,8 +1824,8 @@ rank_table(
 # | partition | 划分 | who owns which elements |
 # | flat buffer, padding | 扁平缓冲区、填充 | parameters one after the other; zeros that make shards equal |
 # | unit | 分片单元 | a module that is gathered, used and freed as one |
-# | gather, free; unshard, reshard | 聚合、释放 | make the whole weights for use; give their memory back |
-# | reduce-scatter | 规约散射 | each rank gets the sum of its shard |
+# | gather, free; unshard, reshard | 收集、释放 | assemble the whole weights for use; give their memory back |
+# | reduce-scatter | 归约分发 | each rank gets the sum of its shard |
 # | prefetch | 预取 | gather the next unit while this one computes |
 # | exposed communication | 暴露的通信 | what computation does not hide |
 # | global norm | 全局范数 | the norm of the gradients of all ranks as one vector |
