@@ -20,7 +20,6 @@ _RING: dict[str, Callable[[int], float]] = {
     "reduce_scatter_tensor": lambda n: (n - 1) / n,
     "all_to_all": lambda n: (n - 1) / n,
     "all_to_all_single": lambda n: (n - 1) / n,
-    "scatter": lambda n: (n - 1) / n,
     "all_gather": lambda n: n - 1,
     "all_gather_into_tensor": lambda n: n - 1,
     "all_gather_object": lambda n: n - 1,
@@ -30,8 +29,19 @@ _RING: dict[str, Callable[[int], float]] = {
 
 
 def bytes_sent(event: Event, world_size: int) -> float:
-    """What one call makes its rank send: (N-1)/N of the payload in a reduce-scatter, twice that in an all-reduce."""
-    num_ranks = world_size if event.group == "world" else event.group.count(",") + 1
+    """What one call makes its rank send: (N-1)/N of the payload in a reduce-scatter, twice that in an all-reduce.
+
+    A broadcast, and a reduce, go along the ring from rank to rank: the last one of it sends nothing.
+    """
+    members = list(range(world_size)) if event.group == "world" else [int(rank) for rank in event.group.split(",")]
+    num_ranks, is_root = len(members), event.peer == event.rank
+    if event.op == "broadcast" and event.peer in members:
+        before_root = members[members.index(event.peer) - 1]
+        return 0 if event.rank == before_root else event.nbytes
+    if event.op in ("reduce", "gather"):
+        return 0 if is_root else event.nbytes
+    if event.op == "scatter":
+        return event.nbytes * (num_ranks - 1) / num_ranks if is_root else 0
     times: float = _RING.get(event.op, lambda n: 1)(num_ranks)
     return event.nbytes * times
 

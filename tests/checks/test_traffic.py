@@ -8,8 +8,8 @@ from dtlearn.runtime.record.event import Event
 from dtlearn.runtime.record.record import Record
 
 
-def call(op, nbytes, rank=0, group="world"):
-    return Event(rank, 0, op, group, 0, nbytes, "float32", (nbytes // 4,), None, {}, 0, 1, False, "answer.py", 1)
+def call(op, nbytes, rank=0, group="world", peer=None):
+    return Event(rank, 0, op, group, 0, nbytes, "float32", (nbytes // 4,), peer, {}, 0, 1, False, "answer.py", 1)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,14 @@ def call(op, nbytes, rank=0, group="world"):
 )
 def test_an_all_reduce_sends_what_its_halves_send(op, nbytes, group, sent):
     assert bytes_sent(call(op, nbytes, group=group), 4) == sent
+
+
+@pytest.mark.parametrize(
+    ("op", "sent"),
+    [("broadcast", [400, 0, 400]), ("reduce", [400, 400, 0]), ("gather", [400, 400, 0]), ("scatter", [0, 0, 800 / 3])],
+)
+def test_with_a_root_one_rank_or_all_others_send_nothing(op, sent):
+    assert [bytes_sent(call(op, 400, rank, "1,3,5", peer=5), 6) for rank in (1, 3, 5)] == sent
 
 
 def test_more_than_the_budget_is_found_with_what_was_called():

@@ -13,6 +13,7 @@ import torch
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare
 from dtlearn.runtime.record.record import Record
 
+from ..rounded import rounded
 from ..sent import no_silent_rank, no_stores
 from ..traffic import most_sent
 from ._wrong_steps import RIGHT, WAYS, play
@@ -36,16 +37,16 @@ def inputs(case: Case) -> Given:
     for name, members in kinds:
         size = len(members[0]) if members else n
         length = n * (20 + int(torch.randint(9, (), generator=g)))  # so that it can be cut for all ranks, too
-        padding = 1 + int(torch.randint(size - 1, (), generator=g))
+        padding = 0 if members and name == "SGD" else 1 + int(torch.randint(size - 1, (), generator=g))
         cuts = [0, int(torch.randint(5, 15, (), generator=g)), length // 2 + 3][: len(options[name])]
         stops = [*cuts[1:], length - padding]
         groups = [{"start": a, "stop": b, **o} for a, b, o in zip(cuts, stops, options[name], strict=True)]
         flat = torch.randn(length, generator=g)
-        flat[-padding:] = 0
+        flat[length - padding :] = 0
         for rank in range(n):
             gradients = [torch.randn(length, generator=g) * (1 + rank) for _ in range(_STEPS)]
             for gradient in gradients:
-                gradient[-padding:] = 0
+                gradient[length - padding :] = 0
             job = {"flat": flat, "groups": groups, "gradients": gradients, "optimizer": name, "members": members}
             job["most"] = (_STATE[name] + 2) * 4 * (length // size) + 64  # bytes between the steps, beside flat
             jobs[rank].append(job)
@@ -54,9 +55,41 @@ def inputs(case: Case) -> Given:
 
 def on_rank(answer: Any, jobs: Any) -> Any:
     import gc
+    import sys
     import time
+    import types
+    import weakref
 
     from dtlearn.memory.ledger.storage_ledger import StorageLedger
+
+    own = sys.modules["exercise"]
+
+    def outside(step: Any) -> tuple[int, str]:
+        """Of what the answer keeps outside torch the largest: how many numbers, or 4 bytes; and its type."""
+        largest, met, waiting = (
+            (0, ""),
+            set[int](),
+            [step, *(v for name, v in vars(own).items() if name != "__builtins__")],
+        )
+        while waiting:
+            one = waiting.pop()
+            apart = isinstance(one, type | types.ModuleType | types.CodeType | types.FrameType)
+            if id(one) in met or apart or (isinstance(one, types.FunctionType) and one.__globals__ is not vars(own)):
+                continue
+            met.add(id(one))
+            if isinstance(one, torch.Tensor):  # the ledger counts it, unless its memory is NumPy's
+                lent = not one.untyped_storage().resizable()
+                largest = max(largest, (lent * one.untyped_storage().nbytes() // 4, "numpy.ndarray"))
+                waiting += vars(one).values()
+                continue
+            size = len(one) if isinstance(one, list | tuple | set) else getattr(one, "nbytes", 0) // 4
+            size = len(one) // 4 if isinstance(one, bytes | bytearray) else size
+            largest = max(largest, (size, type(one).__name__))
+            if isinstance(one, types.FunctionType):  # not its globals, which have the builtins
+                waiting += [*(one.__closure__ or ()), one.__defaults__, one.__kwdefaults__, one.__dict__]
+            elif not type(one).__module__.startswith("torch"):
+                waiting += gc.get_referents(one)
+        return largest
 
     notes: list[Any] = []
     for job in jobs:
@@ -78,7 +111,11 @@ def on_rank(answer: Any, jobs: Any) -> Any:
             known = flat.nbytes
             step = answer(flat, [dict(one) for one in job["groups"]], Noted, group=group)
             for gradient in job["gradients"]:
-                step(gradient)
+                lent = gradient.clone()  # freed here, unless the answer keeps it; what it changes is changed above
+                step(lent)
+                gradient.copy_(lent)
+                memory = weakref.ref(lent.untyped_storage())
+                del lent
                 after.append(flat.clone())
                 known += flat.nbytes
             for tried in range(8):  # an asynchronous call lets go of its tensors a little later
@@ -91,7 +128,9 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         states = [t for one in built for s in one.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
         over = [sum(p.numel() for own in one.param_groups for p in own["params"]) for one in built]
         state = sum(t.numel() for t in states if t.dim())
-        notes.append({"flat": after, "over": over, "state": state, "held": held, "place": dist.get_rank(group)})  # type: ignore[name-defined] # noqa: F821
+        place = dist.get_rank(group)  # type: ignore[name-defined] # noqa: F821
+        own_notes = {"flat": after, "over": over, "state": state, "held": held, "lent": memory() is not None}
+        notes.append({**own_notes, "outside": outside(step), "place": place})
     return notes
 
 
@@ -103,6 +142,7 @@ def _shard(job: dict[str, Any], world_size: int) -> tuple[int, int]:
 
 def _title(job: dict[str, Any], world_size: int) -> str:
     where = " in pairs of ranks" if job["members"] else ""
+    where += "" if job["groups"][-1]["stop"] < len(job["flat"]) else ", without padding"
     return f"{job['optimizer']} with {len(job['groups'])} groups{where}"
 
 
@@ -135,18 +175,28 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
             if wrong := _optimizer(_title(job, case.world_size), job, note, _shard(job, case.world_size)[1]):
                 return Finding(*wrong, rank)
     named = _named(given, case.world_size, [[note["flat"] for note in notes] for notes in got])
-    if found := compare(_VALUES, case, given, expected(case, given), named):
-        return found
+    right = expected(case, given)
+    if found := compare(_VALUES, case, given, right, named):
+        is_half = any(event.dtype in ("bfloat16", "float16") for event in record)
+        return rounded(found, right, named) if is_half else found
     for rank, (i, notes) in enumerate(zip(given, got, strict=True)):
         for job, note in zip(i["jobs"], notes, strict=True):
             title, elements = _title(job, case.world_size), _shard(job, case.world_size)[1]
             if few := _too_few(title, job, note, elements):
                 return Finding(*few, rank)
+            if note["outside"][0] >= 0.75 * len(job["flat"]):
+                text = (
+                    f"{title}: between the steps rank {rank} keeps an object of type {note['outside'][1]} with as many "
+                )
+                text += f"numbers as flat, {len(job['flat'])}: a shard has {elements}"
+                return Finding("DTL-RULE-WHOLE-KEPT", text, rank)
             shard = 4 * elements
             if note["held"] > job["most"]:
                 text = f"{title}: between the steps rank {rank} holds {note['held']:,} bytes "
                 text += f"besides flat, which has {4 * len(job['flat']):,}; state and gradient of its shard are "
-                text += f"{(_STATE[job['optimizer']] + 1) * shard:,}: something of full length is kept"
+                text += f"{(_STATE[job['optimizer']] + 1) * shard:,}: "
+                text += "the gradient that it was given" if note["lent"] else "something of full length"
+                text += " is kept"
                 return Finding("DTL-RULE-WHOLE-KEPT", text, rank)
     return None
 
