@@ -837,7 +837,7 @@ rank_table(
 # drawn. On a busy machine computations and messages take longer than they should, and some gathers stay exposed.)
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-WIDTH, BATCH, STEPS = 512, 640, 12
+WIDTH, BATCH, STEPS = 512, 640, 30
 UNITS = {
     f"{number}.0": str(number + 1) for number in range(4)
 }  # the modules, and what to call them
