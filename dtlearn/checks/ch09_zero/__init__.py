@@ -53,6 +53,7 @@ MEANINGS = {
     "DTL-VALUE-FITS-ANYWAY": "a stage although none fits",
     "DTL-VALUE-FLAT-DTYPE": "a flat buffer of another dtype than its tensors",
     "DTL-VALUE-GIB": "2**30 bytes where 10**9 are meant",
+    "DTL-VALUE-GRADIENT-MADE": "a gradient where there was none",
     "DTL-VALUE-GROUP-IGNORED": "all ranks where those of a group are meant",
     "DTL-VALUE-LARGEST-STAGE": "another stage than the smallest that fits",
     "DTL-VALUE-MEMORY-ORDER": "elements in the order of memory where that of rows is meant",

@@ -18,10 +18,11 @@ from dtlearn.runtime.record.record import Record
 from ..sent import no_silent_rank, no_stores
 from ._wrong_norms import WAYS, Part, Way, right_way, squares_of
 
-_KEYS = {"norm", "shards", "replicated", "moved"}
+_KEYS = {"norm", "shards", "replicated", "moved", "made"}
 # Of each step: `limit`, max_norm as a multiple of the norm; `padding`: what is in it; `empty`: a rank without shards;
-# `tied`, `tied_whole`: a shard, or a replicated parameter, that stands twice in its list; `alone`: nothing is
-# replicated; `all`: all ranks are one group; `times`: how long the gradients are; `bad`: (rank, value, in what).
+# `tied`, `tied_whole`: a shard, or a replicated parameter, that stands twice in its list; `alike`: two shards have
+# equal gradients; `alone`: nothing is replicated; `all`: all ranks are one group; `times`: how long the gradients are;
+# `bad`: (rank, value, in what).
 _STEPS: list[dict[str, Any]] = [
     {"limit": 0.5, "all": True, "padding": 0.0},
     {"limit": 3.0, "padding": 0.0},
@@ -29,7 +30,7 @@ _STEPS: list[dict[str, Any]] = [
     {"limit": 0.6, "all": True, "padding": math.nan},
     {"limit": 0.3, "tied": True},
     {"limit": 0.35, "tied_whole": True, "all": True},
-    {"limit": 0.7, "empty": 0},
+    {"limit": 0.98, "empty": 0},
     {"limit": 0.5, "empty": -1, "alone": True, "all": True},
     {"limit": 0.5, "times": 1e-5, "all": True},
     {"limit": 0.25, "times": 1e5},
@@ -37,6 +38,7 @@ _STEPS: list[dict[str, Any]] = [
     {"limit": 0.5, "bad": (-1, math.inf, "shards")},
     {"limit": 0.5, "bad": (0, math.nan, "shards"), "all": True},
     {"limit": 2.0, "bad": (0, -math.inf, "replicated")},
+    {"limit": 0.55, "alike": True, "all": True},
     {"limit": 0.45, "padding": math.inf, "tied": True, "all": True},
 ]
 
@@ -58,23 +60,32 @@ def _groups(n: int) -> list[list[int]]:
 def _add(given: Given, step: dict[str, Any], ranks: list[int], g: torch.Generator, size: float) -> None:
     """A step of the ranks that have one model."""
     whole = [None if step.get("alone") else torch.randn(shape, generator=g) * size for shape in ((3,), (2, 2))]
+
+    def place_of(end: int) -> int:
+        return int(torch.randint(end, (), generator=g))
+
     who, value, where = step.get("bad", (0, 0.0, ""))
     if where == "replicated" and whole[1] is not None:
         whole[1][1, 0] = value
     for place, rank in enumerate(ranks):
-        used = [4, 0 if place == len(ranks) - 1 else 3, 2]
-        shards: list[Any] = [torch.randn(k, generator=g) * size * (1 + place) for k in (5, 3, 2)]
+        used = [4, 0 if place == len(ranks) - 1 else 3, 3]
+        shards: list[Any] = [torch.randn(k, generator=g) * size * (1 + place) for k in (5, 3, 4)]
         if where == "shards" and place == who % len(ranks):
             shards[0][2] = value
+        if "alike" in step:
+            shards[2][:3] = shards[1]
         for shard, k in zip(shards, used, strict=True):
             shard[k:] = step.get("padding", 7.0) * (size or 1.0)
         order = [*torch.randperm(3, generator=g).tolist(), 3]
         if len(ranks) > 1 and "empty" in step and place == step["empty"] % len(ranks):
             order = []
-        order += order[:1] if step.get("tied") else []
+        if order and step.get("tied"):
+            order.insert(place_of(len(order) + 1), (0, 2)[place_of(2)])
         one = {"shards": [*shards, None], "used": [*used, 1], "order": order, "whole": [*whole, None]}
-        more = [1] if step.get("tied_whole") else []
-        given[rank]["steps"].append({**one, "whole_order": [1, 2, 0, *more], "all": bool(step.get("all"))})
+        whole_order = [1, 2, 0]
+        if step.get("tied_whole"):
+            whole_order.insert(place_of(4), place_of(2))
+        given[rank]["steps"].append({**one, "whole_order": whole_order, "all": bool(step.get("all"))})
     squares = [squares_of(given[rank]["steps"][-1]) for rank in ranks]
     norm = math.sqrt(sum(s.own for s in squares) + squares[0].whole)
     for rank in ranks:
@@ -104,10 +115,11 @@ def on_rank(answer: Any, groups: Any, steps: Any) -> Any:
             None if step["all"] else own,
         )
         moved = any(not bool((p == 1).all()) for p in (*shards, *whole))
+        made = [p.grad for p in (shards[3], whole[2]) if p.grad is not None]
         listed = sorted({*step["order"]} - {3})
         left = {str(i): None if shards[i].grad is None else shards[i].grad[: step["used"][i]] for i in listed}
         kept = [None if p.grad is None else p.grad for p in whole]
-        notes.append({"norm": norm, "shards": left, "replicated": kept, "moved": moved})
+        notes.append({"norm": norm, "shards": left, "replicated": kept, "moved": moved, "made": len(made)})
     return notes
 
 
@@ -139,7 +151,12 @@ def _play(case: Case, given: Given, way: Way) -> list[dict[str, Any]]:
 
 def _title(case: Case, k: int) -> str:
     step, text = _STEPS[k], f"step {k}, max_norm {_STEPS[k]['limit']:g} times the norm"
-    names = {"empty": "a rank without shards", "tied": "a tied shard", "tied_whole": "a tied replicated parameter"}
+    names = {
+        "alike": "two shards with equal gradients",
+        "empty": "a rank without shards",
+        "tied": "a tied shard",
+        "tied_whole": "a tied replicated parameter",
+    }
     text += "".join(f", {name}" for key, name in names.items() if key in step)
     if "bad" in step:
         text = f"step {k}, with {step['bad'][1]} in {step['bad'][2]} of one rank"
@@ -167,6 +184,9 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         if any(note["moved"] for note in notes):
             text = f"rank {rank} changed a parameter itself: only its `.grad` is scaled, and the optimizer steps later"
             return Finding("DTL-VALUE-PARAMETERS", text, rank)
+        if any(note["made"] for note in notes):
+            text = f"rank {rank} gave a parameter a .grad that had None: the optimizer leaves out what has none, and "
+            return Finding("DTL-VALUE-GRADIENT-MADE", f"{text}decays, or moves by its momentum, what has zeros", rank)
         one = {}
         for title, note in zip(titles, notes, strict=True):
             want = right[rank][title]["norm"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Finding, Given, difference, rules
+from dtlearn.grading import Case, Check, Finding, Given, Stress, difference, rules
 from dtlearn.runtime.record.record import Record
 
 from ..sent import no_stores
@@ -33,7 +33,8 @@ def inputs(case: Case) -> Given:
         *((4, 2, rank) for rank in range(2)),
         *((4, 3, rank) for rank in range(3)),
         *((2, 4, rank) for rank in range(4)),
-        (4, 1, 0),
+        (7, 1, 0),
+        (9, 2, 1),
         (1, 3, 1),
         (3, 3, 2),
         (6, 5, 4),
@@ -244,8 +245,9 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
                     return Finding("DTL-RULE-READS", f"{told(job)}: {found}", rank)
             continue
         k = wrong[0]
-        for code, text, way in _WAYS:
-            if all(not difference(way(job), one, 0, 0) for job, one in zip(jobs, made, strict=True)):
+        # A way that explains all jobs goes before one that explains those that are wrong.
+        for code, text, way, which in [(*w, range(len(jobs))) for w in _WAYS] + [(*w, wrong) for w in _WAYS]:
+            if all(not difference(way(jobs[i]), made[i], 0, 0) for i in which):
                 return Finding(f"DTL-VALUE-{code}", f"{told(jobs[k])}: {text}", rank)
         found_one = difference(want[k], made[k], 0, 0)
         assert found_one is not None
@@ -278,4 +280,13 @@ def why(case: Case, given: Given, record: Record) -> str:
     return "N may be larger or smaller than S, and a rank may have nothing but padding"
 
 
-CHECK = Check(on_rank, inputs, None, verify=verify, why=why, rules=[rules.most_messages("0")], reads=[no_stores])
+CHECK = Check(
+    on_rank,
+    inputs,
+    None,
+    verify=verify,
+    why=why,
+    rules=[rules.most_messages("0")],
+    reads=[no_stores],
+    stress=Stress(poison=True),  # padding of torch.empty
+)
