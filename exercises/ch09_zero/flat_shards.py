@@ -12,8 +12,9 @@ elements; some are not contiguous), and `num_ranks`, N.
 
 1. `shards`, a list of N vectors of one length, the smallest that suffices. Shard r is what rank r
    owns.
-2. `restore`, a function. Given N vectors of that length, which may have other values by then, it
-   returns the list of tensors that they hold, in the old shapes and without the padding.
+2. `restore`, a function, which is called any number of times. Given N vectors of that length, which
+   may have other values by then, it returns the list of tensors that they hold, in the old shapes and
+   without the padding.
 
 Shards and restored tensors have the dtype of `tensors`. If there is more than one dtype among
 them, raise a `ValueError`: a flat buffer has one.

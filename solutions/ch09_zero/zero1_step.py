@@ -8,7 +8,7 @@ the bytes sent stay the same.
 **Given**
 
 - `flat`, all parameters in one vector, the same on all ranks. Its length is a multiple of N, the
-  number of ranks in `group`; rank r's shard is the r-th of N equal parts. There is padding at the
+  number of ranks in `group`; rank r's shard is the r-th of N equal parts. There may be padding at the
   end.
 - `groups`, a list of dicts such as `{"start": 0, "stop": 8, "lr": 0.1}`: elements 0 to 7 of `flat`
   are trained with these options. The groups cover all but the padding. A cut between shards can
