@@ -54,10 +54,16 @@ def _of_a_step(calls: list[Event], step: Any, buckets: list[list[int]]) -> tuple
     made = [_during(c.start_ns, step) for c in calls]
     if made != right:
         return _places(made, right, complete, arrivals, buckets)
-    for k, call in enumerate(calls[:-1]):
-        at_once = call.wait_ns is not None and _during(call.wait_ns, step) == made[k] != _NEVER
-        if at_once and made[k + 1] != made[k]:
-            text = f"bucket {k} is waited for in the hook that launches it, and backward stands still until then: wait "
+    for k, call in enumerate(calls):
+        until = made[k + 1] if k + 1 < len(calls) else _NEVER
+        if call.wait_ns is None:  # not seen, as by a future: the values tell
+            continue
+        if k + 1 < len(calls) and call.wait_ns > calls[k + 1].start_ns:
+            text = f"bucket {k} is not waited for before the next is launched: one is under way at most"
+            return "DTL-RULE-SCHEDULE", text
+        if (waited := _during(call.wait_ns, step)) < until:
+            where = "the hook that launches it" if waited == made[k] else "a hook that launches nothing"
+            text = f"bucket {k} is waited for in {where}, and backward stands still until then: wait "
             return "DTL-RULE-SCHEDULE", f"{text}just before the next bucket is launched"
     return None
 

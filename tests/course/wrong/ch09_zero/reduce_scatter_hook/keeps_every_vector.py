@@ -1,5 +1,5 @@
-# expect: DTL-RULE-GRADIENTS-KEPT
-# says: of buckets that were launched before are still there
+# expect: DTL-RULE-SCHEDULE
+# says: is not waited for before the next is launched
 
 import torch
 import torch.distributed as dist
