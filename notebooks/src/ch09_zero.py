@@ -72,7 +72,7 @@ world
 
 # %%
 needed = dtlearn.predict.choice(
-    "Which of the three does a GPU have to *read*, whole, in its own forward and backward pass?",
+    "Which of the three does a GPU have to read, whole, in its own forward and backward pass?",
     {
         "A": "the 16-bit weights",
         "B": "the weights and the gradients",
@@ -270,10 +270,13 @@ stage1_sends = dtlearn.predict.choice(
     id="ch09.stage1_sends",
 )
 
+# %% jupyter={"source_hidden": true}
+stage1_sends.reveal()
+
 # %% [markdown]
 # The real stage 1 does two things better. It divides elements, not tensors, so every rank has the same share. And it
 # splits the all-reduce. An all-reduce is a reduce-scatter and an all-gather (chapter 2), and between them stands what
-# we want: after the reduce-scatter each rank has the mean gradients of its shard.
+# we want: after the reduce-scatter each rank has the mean gradients of its shard. (Section 8 counts the bytes.)
 #
 # | | rank 0 | rank 1 |
 # |---|---|---|
@@ -332,9 +335,6 @@ optimizer = zero.ZeroRedundancyOptimizer(
 )
 record = record_step(model, optimizer, my_batch(), next_token_loss)
 record, difference(model.parameters()), digest(model.parameters())
-
-# %% jupyter={"source_hidden": true}
-stage1_sends.reveal()
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -399,8 +399,8 @@ def example(use_zero, width=500):
 # %%
 P = 4 * 20 * (500 * 500 + 500)
 spared = dtlearn.predict(
-    f"The parameters take P = {P / 1e6:.2f} MB. By how many MB is the last peak, after "
-    "`optimizer.step()`, lower with ZeRO on 2 ranks?",
+    f"The parameters take P = {P / 1e6:.2f} MB. By about how many MB is the last peak, "
+    "after `optimizer.step()`, lower with ZeRO on 2 ranks? (One MB more or less does not matter.)",
     unit="MB",
     id="ch09.spared",
 )
@@ -453,7 +453,9 @@ rank_table(
 # - **3P.** The gradients themselves; with `gradient_as_bucket_view=True` this line would stay at 2P. (The activations
 #   of 20 samples are small.)
 # - **5P or 4P.** Adam's two moments are made in the first step: 2P, or half of that on each of 2 ranks. What the ledger
-#   shows beyond that are temporaries of one update.
+#   shows beyond that are temporaries of one update, 1.00 MB each: two at most without ZeRO, and three with it.
+#   PyTorch's class sorts the tensors by size, so the weights come one after the other, and Adam's loop still holds the
+#   denominator of the last weight while it computes that of the next. With Adam alone a small bias comes between them.
 # - On the GPU of the recipe the allocator gives each weight of 16.00 MB a block of 16 MiB, 16.78 MB: 20 of them are
 #   335.5 MB. The same rounding makes the gradients 336 MB and the state 671.
 # - The recipe says that ZeRO halves the peak memory of `step()`. That holds for what the step adds, 369 MB in place of
@@ -667,36 +669,8 @@ stage3_sends = dtlearn.predict(
 )
 
 # %% [markdown]
-# **Exercise 4.** A unit that is gathered, used and freed, under a budget of memory.
-
-# %% exercise="ch09.gather_and_free"
-
-# %% [markdown]
-# Now the package's code. A **bucket** holds the weights of a unit. `full` is a tensor for the whole bucket, of which
-# the weights are views. It exists all the time, but its *storage* has memory only while the unit is gathered:
-
-# %%
-dtlearn.show_source(
-    ShardedBucket.launch_gather,
-    docstring=False,
-    summary="ShardedBucket.launch_gather",
-)
-dtlearn.show_source(ShardedBucket.free, docstring=False, summary="ShardedBucket.free")
-
-# %% [markdown]
-# Why resize the storage, and not simply delete the tensor? Autograd has saved the weights for backward, so a reference
-# would keep them alive. Their storage can be emptied under that reference, and when backward comes to the unit and the
-# storage is filled again, what autograd saved has its values back. Between the two moments nobody may read it.
-#
-# What calls these methods are hooks of `FullyShardedDataParallel`: before and after the forward pass of each unit, and
-# where its backward pass begins and ends.
-
-# %%
-dtlearn.show_source(Unit.use, docstring=False, summary="Unit.use")
-dtlearn.show_source(Unit.free, docstring=False, summary="Unit.free")
-
-# %% [markdown]
-# All stages on 4 ranks, with the same model and the same samples:
+# All stages on 4 ranks, with the same model and the same samples. Stage 3 is `FullyShardedDataParallel`, and each block
+# is a unit:
 
 # %%
 # %%ranks --setup
@@ -828,6 +802,38 @@ rank_table(
 
 # %% [markdown]
 # All four stages make the same update, up to rounding.
+#
+# How are weights freed that backward needs again? Autograd saves them in the forward pass, and this reference keeps them
+# alive, even if the unit drops its own. Two things help: the memory under a tensor can be given back while references
+# to the tensor remain, and a function can compute its forward pass again in backward (chapter 8).
+
+# %% [markdown]
+# **Exercise 4.** A unit whose full weights are there only while it computes.
+
+# %% exercise="ch09.gather_and_free"
+
+# %% [markdown]
+# Now the package's code. A **bucket** holds the weights of a unit. `full` is a tensor for the whole bucket, of which
+# the weights are views. It exists all the time, but its *storage* has memory only while the unit is gathered:
+
+# %%
+dtlearn.show_source(
+    ShardedBucket.launch_gather,
+    docstring=False,
+    summary="ShardedBucket.launch_gather",
+)
+dtlearn.show_source(ShardedBucket.free, docstring=False, summary="ShardedBucket.free")
+
+# %% [markdown]
+# When backward comes to the unit and the storage is filled again, what autograd saved has its values back. Between the
+# two moments nobody may read it.
+#
+# What calls these methods are hooks of `FullyShardedDataParallel`: before and after the forward pass of each unit, and
+# where its backward pass begins and ends.
+
+# %%
+dtlearn.show_source(Unit.use, docstring=False, summary="Unit.use")
+dtlearn.show_source(Unit.free, docstring=False, summary="Unit.free")
 
 # %% [markdown]
 # ## 9. Prefetch
@@ -898,10 +904,8 @@ ahead = dtlearn.predict.choice(
     id="ch09.ahead",
 )
 
-# %% [markdown]
-# **Exercise 5.** Prefetch, seen in the record.
-
-# %% exercise="ch09.prefetch"
+# %% jupyter={"source_hidden": true}
+ahead.reveal()
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 show(
@@ -914,16 +918,25 @@ show(
     "once, 2.10 MB in place of 1.05.",
 )
 
-# %% jupyter={"source_hidden": true}
-ahead.reveal()
-
 # %% [markdown]
 # What is still exposed: the first gather of each pass, before which there is nothing to compute; the last
 # reduce-scatter; and what a gather takes longer than the computation beside it. Here a gather takes at least 4.2 ms
 # (each rank sends half of 1.05 MB at 1 Gb/s), and in backward it shares the link with the reduce-scatters. With more
-# tokens per rank the computation takes longer and the gather does not, so it is easier to hide. The order in which
-# units will run is not known to the wrapper: ours expects that of the last forward pass, in the first one that of
-# registration, and in backward the reverse.
+# tokens per rank the computation takes longer and the gather does not, so it is easier to hide.
+#
+# In the figure as it is stored, about half of the exposed time is gone, yet the step is hardly shorter. The machine was
+# busy with other work: with prefetch most computations took longer than without, and before the last unit of the forward
+# pass is a gap in which the rank neither computed nor waited for a message. To compare steps, run the chapter on an
+# idle machine.
+
+# %% [markdown]
+# **Exercise 5.** Gather the next units while this one computes.
+
+# %% exercise="ch09.prefetch"
+
+# %% [markdown]
+# The order in which units will run is not known to the wrapper: ours expects that of the last forward pass, in the
+# first one that of registration, and in backward the reverse.
 
 # %%
 dtlearn.show_source(
@@ -1492,7 +1505,8 @@ with torch.no_grad():
 # %% [markdown]
 # ## 16. Models that you do not have
 #
-# All formulas of this chapter are in `dtlearn.zero`, as functions that need no ranks. First a decision:
+# All formulas of this chapter are in `dtlearn.zero`, as functions that need no ranks. (A GPU counts with what its driver
+# reports: an H100 is sold with "80 GB", and has 81,559 MiB, which are 85.5 GB.) First a decision:
 
 # %%
 fits = dtlearn.predict.choice(
