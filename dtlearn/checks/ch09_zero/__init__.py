@@ -19,6 +19,8 @@ _TORCHS = dict.fromkeys(
     _WHY_OWN,
 )
 
+# Before what an exercise knows of a run that raised: it is not what the exception says, and may not be its cause.
+MAY_HELP = "this stopped the run. It may help: "
 # Rules on the text of every answer.
 READS = [
     forbids("dtlearn.zero", "dtlearn.models.wrapping", "dtlearn.data_parallel", "dtlearn.mixed_precision"),
