@@ -15,6 +15,7 @@ from dtlearn.runtime.record.record import Record
 
 from ..sent import no_stores
 from ..traffic import most_sent
+from . import MAY_HELP
 
 _UNITS, _WIDTH, _ROWS, _RATE = 6, 32, 2, 0.02
 _ELEMENTS = _WIDTH * _WIDTH + _WIDTH + 7  # of a unit, with 7 that are not used
@@ -158,6 +159,14 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
                 what = "the output does not require a gradient" if not note["needs"] else "no shard has a gradient"
                 text = f"rank {rank}, {title}: {what}: backward() from the output is to set shard.grad"
                 return Finding("DTL-VALUE-NO-GRADIENTS", text, rank)
+            there = [g is not None and bool(g.any()) for g in note["gradients"]]
+            if there[-1] and not any(there[:-1]):
+                is_none = all(g is None for g in note["gradients"][:-1])
+                text = f"rank {rank}, {title}: the last unit has its shard.grad, and that of each unit before it is "
+                text += (
+                    f"{None if is_none else 0}: x, the output of the unit before, gets no gradient from your function"
+                )
+                return Finding("DTL-VALUE-NO-GRADIENTS", text, rank)
     named = []
     for notes in got:
         own: dict[str, Any] = {}
@@ -231,7 +240,7 @@ def _regathered(case: Case, given: Given, got: list[Any], record: Record) -> Fin
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised: what is special in it."""
-    return "units follow one another, then comes backward(); the last pass is under torch.no_grad()"
+    return f"{MAY_HELP}units follow one another, then comes backward(); the last pass is under torch.no_grad()"
 
 
 def _sent(case: Case, given: Given) -> float:
