@@ -45,6 +45,7 @@ MEANINGS = {
     "DTL-VALUE-ACCUMULATION": "passes of the network counted once a step or for each micro-batch, the other way round",
     "DTL-VALUE-ACTIVATIONS": "activations left out",
     "DTL-VALUE-ADDED-UP": "gradients added up over steps",
+    "DTL-VALUE-AS-FOUND": "a program with bugs, handed in as it was found",
     "DTL-VALUE-BYTES-EACH": "another number of bytes for each parameter",
     "DTL-VALUE-CLIPPED-TWICE": "a gradient that is scaled twice",
     "DTL-VALUE-DEALT-OUT": "elements dealt out in turn where contiguous shards are meant",

@@ -1,7 +1,6 @@
-# expect: DTL-VALUE-OWN-NORM
-# says: the norm of that shard alone
-# says: after the last step
-# says: shard of rank 0 only
+# expect: DTL-VALUE-AS-FOUND
+# says: all 3 trainings
+# says: In the first, whose gradients are shorter than max_norm, the ranks have different parameters
 
 import torch
 import torch.distributed as dist
