@@ -1802,7 +1802,7 @@ rank_table(
 # memory: 1/8 of the state on each GPU in place of 1/128. Before that, check whether the gathers are prefetched at all.
 # </details>
 #
-# <details><summary>`model.forward(x)` in place of `model(x)` with stage 3: what happens?</summary>
+# <details><summary><code>model.forward(x)</code> in place of <code>model(x)</code> with stage 3: what happens?</summary>
 #
 # Hooks run in `__call__`, so this unit is not gathered. The package says so in an error. With `fully_shard` an
 # operation on one of its own parameters fails: "got mixed torch.Tensor and DTensor".
