@@ -18,6 +18,12 @@ def find_wrong_launches(record: Record, got: list[Any], buckets: list[list[int]]
         for number, step in enumerate(steps):
             ended = steps[number + 1]["span"][0] if number + 1 < len(steps) else float("inf")
             calls = [e for e in events if step["span"][0] <= e.start_ns < ended]
+            if number and not calls:
+                text = (
+                    f"rank {rank}, step {number + 1}: none of the {len(buckets)} buckets was launched, and in the step "
+                )
+                text += "before all were: finish() has to start over, with what is missing and what was launched"
+                return Finding("DTL-RULE-MESSAGES", text, rank)
             if wrong := _of_a_step(calls, step, buckets):
                 code, text = wrong
                 if step["shared"] and "launched" in text:
@@ -48,8 +54,6 @@ def _of_a_step(calls: list[Event], step: Any, buckets: list[list[int]]) -> tuple
         text = f"{len(calls)} of {len(buckets)} buckets were launched"
         if max(right) == _NEVER:
             text += ": a parameter got no gradient, and what backward does not complete is launched in finish()"
-        elif not calls:
-            text += ": what is missing, and what was launched, must start over in finish()"
         return "DTL-RULE-MESSAGES", text
     made = [_during(c.start_ns, step) for c in calls]
     if made != right:

@@ -14,6 +14,7 @@ import torch
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare, rules
 from dtlearn.runtime.record.record import Record
 
+from . import MAY_HELP
 from ._launches import find_wrong_launches
 
 _LAYERS, _INSIDE, _ROWS = 5, 22, 2
@@ -202,7 +203,12 @@ def _mistakes(case: Case, given: Given) -> list[Mistake]:
         arrivals = [p for layer in reversed(given[rank]["orders"][step]) for p in (2 * layer + 1, 2 * layer)]
         return sorted(bucket, key=lambda p: arrivals.index(p) if p in arrivals else len(arrivals))
 
+    def moved_up(rank: int, step: int, bucket: list[int]) -> list[int]:
+        return sorted(bucket, key=lambda p: grads[rank][step][p] is None)
+
+    text = "where a parameter has no gradient, those after it in the bucket move up, to where its zeros should be"
     ways: list[tuple[str, str, dict[str, Any]]] = [
+        ("MISPAIRED", text, {"arrange": moved_up}),
         ("NOT-MEAN", "the gradients are added up over the ranks, and not divided by N", {"divisor": lambda n: 1}),
         ("NOT-MEAN", "the gradients are divided by N twice", {"divisor": lambda n: n * n}),
         ("NOT-MEAN", "the sum is divided by the number of buckets, 5", {"divisor": lambda n: len(_BUCKETS)}),
@@ -299,18 +305,11 @@ def _memory(case: Case, got: list[Any]) -> Finding | None:
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised: what is special in it."""
-    return "in some steps a parameter gets no gradient, and N does not divide all buckets"
+    return f"{MAY_HELP}in some steps a parameter gets no gradient, and N does not divide all buckets"
 
 
 _WHY = "A rank needs its shard of the mean only."
 _ONLY = rules.only("reduce_scatter", "reduce_scatter_tensor", why=_WHY)
 _STRESS = Stress(poison=True)
 _VALUES = Check(on_rank, inputs, _right, mistakes=_mistakes, rtol=1e-4, atol=1e-5, stress=_STRESS)
-CHECK = Check(
-    on_rank,
-    inputs,
-    None,
-    verify=verify,
-    why=why,
-    stress=_STRESS,
-)
+CHECK = Check(on_rank, inputs, None, verify=verify, why=why, stress=_STRESS)

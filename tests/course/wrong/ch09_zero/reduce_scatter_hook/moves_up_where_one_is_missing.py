@@ -1,0 +1,51 @@
+# expect: DTL-VALUE-MISPAIRED
+# says: where a parameter has no gradient, those after it in the bucket move up
+
+import torch.distributed as dist
+
+
+class Reducer:
+    def __init__(self, buckets, group):
+        self.buckets, self.group = buckets, group
+        self.missing = [len(bucket) for bucket in buckets]
+        self.shards, self.under_way = [], None
+        for number, bucket in enumerate(buckets):
+            for p in bucket:
+                p.register_post_accumulate_grad_hook(lambda p, number=number: self.arrived(p, number))
+
+    def arrived(self, p, number):
+        self.missing[number] -= 1
+        while len(self.shards) < len(self.buckets) and self.missing[len(self.shards)] == 0:
+            self.launch()
+
+    def launch(self):
+        self.wait()
+        n, bucket = dist.get_world_size(self.group), self.buckets[len(self.shards)]
+        size = sum(p.numel() for p in bucket)
+        flat, start = bucket[0].new_zeros(size + -size % n), 0
+        for p in bucket:
+            if p.grad is not None:
+                flat[start : start + p.numel()] = p.grad.flatten() / n
+                start += p.numel()
+                p.grad = None
+        shard = flat.new_empty(len(flat) // n)
+        work = dist.reduce_scatter(shard, list(flat.chunk(n)), group=self.group, async_op=True)
+        self.shards.append(shard)
+        self.under_way = work, flat
+
+    def wait(self):
+        if self.under_way:
+            self.under_way[0].wait()
+        self.under_way = None
+
+    def finish(self):
+        while len(self.shards) < len(self.buckets):
+            self.launch()
+        self.wait()
+        shards, self.shards = self.shards, []
+        self.missing = [len(bucket) for bucket in self.buckets]
+        return shards
+
+
+def reduce_scatter_hook(buckets, *, group=None):
+    return Reducer(buckets, group)
