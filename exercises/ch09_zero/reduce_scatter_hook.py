@@ -38,7 +38,8 @@ a. Parameter b has one element, a has two.
   complete is launched in `finish()`.
 - A bucket's `.grad` are `None` from its launch on.
 - One bucket is under way at most: wait for it just before you launch the next, and let go of its
-  vector. Do not wait earlier: backward goes on meanwhile.
+  vector. Do not wait earlier: backward goes on meanwhile. The next vector may be filled
+  before that wait.
 
 **Tools**: `p.register_post_accumulate_grad_hook(f)` calls `f(p)` each time that `p.grad` is
 complete. `dist.reduce_scatter_tensor(output, input, group=group, async_op=True)`, which torch 2.13

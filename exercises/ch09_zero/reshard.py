@@ -10,8 +10,9 @@ lay just so. Now N ranks go on, and each wants its shards of the same vectors, p
 - `saved.num_ranks`: S;
 - `saved.units`: a dict from the name of each unit to its number of elements, without padding;
 - `saved.read(r, unit, key, start, stop)`: reads elements `start` to `stop` of the vector that rank r saved
-  for this unit and key. They count from the beginning of that rank's shard. The keys are `"values"`,
-  `"exp_avg"` and `"exp_avg_sq"`; a range that goes beyond the shard is an error;
+  for this unit and key, and returns them as a new float32 vector of `stop - start` elements. They count
+  from the beginning of that rank's shard. The keys are `"values"`, `"exp_avg"` and `"exp_avg_sq"`; a range
+  that goes beyond the shard is an error;
 - `saved.step(r, unit)`: the number of steps that rank r's Adam counted for this unit. It is the same on
   all ranks that have elements of the unit. **Where a rank had padding only, Adam never stepped, and it is 0.**
 

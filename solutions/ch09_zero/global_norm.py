@@ -13,8 +13,9 @@ what `torch.nn.utils.clip_grad_norm_` makes of it on one process that has all of
 - `max_norm`; and `group`, the ranks that have one model between them, or `None` for all ranks.
   Other groups have other models.
 
-A `.grad` may be `None`. A rank may have no shards. Two layers may share a parameter: then **one shard
-stands twice in the list**, and is one part of the gradient all the same; so it is in `replicated`.
+A `.grad` may be `None`. A rank may have no shards. Two layers may share a parameter: then **the same
+object stands twice in `shards`**, and is one part of the gradient all the same. The same holds for
+`replicated`.
 
 **Return** the norm before clipping, as a float, the same on all ranks of the group: the square root of
 the sum of the squares of all elements of the gradient, each counted once. Afterwards the gradients of
