@@ -14,6 +14,8 @@ import torch
 from dtlearn.grading import Case, Check, Finding, Given, difference, rules
 from dtlearn.runtime.record.record import Record
 
+from . import MAY_HELP
+
 Shards = list[torch.Tensor]
 Way = Callable[[list[torch.Tensor], int], Shards]
 
@@ -289,7 +291,9 @@ def _restored(job: dict[str, Any], note: dict[str, Any]) -> tuple[str, str] | No
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised: what is special in it."""
     text = "a tensor may be () in shape, have no elements or not be contiguous, and N may be larger than their number; "
-    return f"{text}restore() is called when flat_shards() has been called again for others, and more than once"
+    return (
+        f"{MAY_HELP}{text}restore() is called when flat_shards() has been called again for others, and more than once"
+    )
 
 
 CHECK = Check(on_rank, inputs, None, verify=verify, why=why, rules=[rules.most_messages("0")])

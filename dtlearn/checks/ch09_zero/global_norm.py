@@ -16,6 +16,7 @@ from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare
 from dtlearn.runtime.record.record import Record
 
 from ..sent import no_silent_rank, no_stores
+from . import MAY_HELP
 from ._wrong_norms import WAYS, Part, Way, right_way, squares_of
 
 _KEYS = {"norm", "shards", "replicated", "moved", "made"}
@@ -231,7 +232,7 @@ def _unequal(titles: list[str], given: Given, named: list[Any]) -> Finding | Non
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised: what is special in it."""
-    return "a rank may have no shards, a .grad may be None, and the norm may be 0"
+    return f"{MAY_HELP}a rank may have no shards, a .grad may be None, and the norm may be 0"
 
 
 _VALUES = Check(on_rank, inputs, expected, mistakes=mistakes, rtol=2e-5, atol=1e-9)

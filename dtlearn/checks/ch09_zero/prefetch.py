@@ -15,6 +15,7 @@ from dtlearn.grading import Case, Check, Finding, Given, difference
 from dtlearn.runtime.record.record import Record
 
 from ..sent import no_stores
+from . import MAY_HELP
 
 # Units, depth, and of which kind the skipped ones are: none, others on each rank, or all of this rank's.
 _JOBS = ((5, 1, ""), (4, 0, ""), (7, 2, ""), (6, 1, "some"), (3, 5, ""), (8, 3, "some"), (1, 1, ""), (4, 1, "all"))
@@ -170,7 +171,7 @@ _FREE = "let no variable refer to it any more, or to what gather() returned (del
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run whose calls do not fit together: what is special in it."""
-    return "a unit that this rank skips is gathered all the same" if case.world_size > 1 else ""
+    return f"{MAY_HELP}a unit that this rank skips is gathered all the same" if case.world_size > 1 else ""
 
 
 CHECK = Check(on_rank, inputs, None, verify=verify, why=why, calls=lambda case: len(_JOBS), reads=[no_stores])

@@ -15,6 +15,7 @@ from dtlearn.grading import Case, Check, Finding, Given, Stress, difference, rul
 from dtlearn.runtime.record.record import Record
 
 from ..sent import no_stores
+from . import MAY_HELP
 
 _KEYS = ("values", "exp_avg", "exp_avg_sq")
 Job = dict[str, Any]
@@ -277,7 +278,7 @@ def _reads(job: Job, reads: list[list[Any]]) -> str:
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised: what is special in it."""
-    return "N may be larger or smaller than S, and a rank may have nothing but padding"
+    return f"{MAY_HELP}N may be larger or smaller than S, and a rank may have nothing but padding"
 
 
 CHECK = Check(
