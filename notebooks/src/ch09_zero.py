@@ -415,7 +415,7 @@ runs = {
 (peaks, whole_sum), (with_zero, zero_sum) = (runs[z].values[0] for z in (False, True))
 spared.reveal((peaks[-1] - with_zero[-1]) / 1e6, state=P / 1e6)
 
-# %% jupyter={"source_hidden": true}
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 moments = (
     "creating the local model",
     "creating DDP",
@@ -449,7 +449,8 @@ rank_table(
 # %% [markdown]
 # Line by line:
 #
-# - **P, then 2P.** The model, and DDP's buckets, which are as large as all gradients together.
+# - **P, then 2P.** The model, and DDP's buckets, which are as large as all gradients together. (DDP begins with a
+#   broadcast of rank 0's parameters, from a copy of P. If it is freed only after the buckets are there, 3P are printed.)
 # - **3P.** The gradients themselves; with `gradient_as_bucket_view=True` this line would stay at 2P. (The activations
 #   of 20 samples are small.)
 # - **5P or 4P.** Adam's two moments are made in the first step: 2P, or half of that on each of 2 ranks. What the ledger
@@ -924,10 +925,8 @@ show(
 # (each rank sends half of 1.05 MB at 1 Gb/s), and in backward it shares the link with the reduce-scatters. With more
 # tokens per rank the computation takes longer and the gather does not, so it is easier to hide.
 #
-# In the figure as it is stored, about half of the exposed time is gone, yet the step is hardly shorter. The machine was
-# busy with other work: with prefetch most computations took longer than without, and before the last unit of the forward
-# pass is a gap in which the rank neither computed nor waited for a message. To compare steps, run the chapter on an
-# idle machine.
+# The step becomes shorter too, but by less than the exposed time: computations and messages share the processors of this
+# machine, and some computations take longer. On a busy machine other programs do the same.
 
 # %% [markdown]
 # **Exercise 5.** Gather the next units while this one computes.
