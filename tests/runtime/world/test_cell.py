@@ -160,14 +160,18 @@ def test_a_rank_that_waits_for_a_busy_one_is_freed_at_the_time_limit(cell, works
 def test_a_stuck_backward_of_ddp_is_freed_and_not_blamed_on_the_code(cell, world, works):
     for limit in (LIMIT, 10 * LIMIT, 60 * LIMIT):  # on a busy machine the first is over before all ranks are there
         cell("model = torch.nn.Linear(2, 2)\nwrapped = torch.nn.parallel.DistributedDataParallel(model)", timeout=60)
-        with pytest.raises(RanksTimeout) as caught:
+        with pytest.raises((RanksTimeout, RanksDisagree)) as caught:
             cell("loss = wrapped(torch.ones(1, 2)).sum()\nif rank > 0:\n    loss.backward()", timeout=limit)
         text = str(caught.value)
-        if "rank 0 returned" in text and all(f"rank {r} is running, at line 3" in text for r in (1, 2)):
+        if caught.type is RanksDisagree or all(f"rank {r} is running, at line 3" in text for r in (1, 2)):
             break
-    assert "rank 0 returned" in text
-    assert "rank 1 is running, at line 3: loss.backward()" in text
-    assert "the backward pass of DistributedDataParallel, FSDP), it waits for rank 0" in text
+    if caught.type is RanksDisagree:  # a later limit leaves the watch the time to see it
+        assert "rank 0 ended without making that call" in text
+        assert all(f"rank {r}  waits  all_reduce #1 float32 (6,)  line 3: loss.backward()" in text for r in (1, 2))
+    else:
+        assert "rank 0 returned" in text
+        assert "rank 1 is running, at line 3: loss.backward()" in text
+        assert "the backward pass of DistributedDataParallel, FSDP), it waits for rank 0" in text
     assert "wrap models in DistributedDataParallel again" in text
     works()
     cell(
