@@ -1,10 +1,41 @@
 """Layer 3: pipeline parallelism. A model is cut into stages, a batch into micro-batches, and every rank has a stage.
 
-For any process: `actions`, `schedule` and `text`, a schedule as data.
+For any process: `actions`, `schedule` and `text`, a schedule as data; `partition/`, which links make which stage.
 """
 
 from .actions import Action, Op
+from .partition.boundaries import imbalance, stage_costs
+from .partition.costs import (
+    LinkSeconds,
+    gpt_flops,
+    gpt_links,
+    measure_seconds,
+    parameter_counts,
+    saved_bytes,
+    stage_memory,
+)
+from .partition.naive import by_count, greedy
+from .partition.optimum import by_cost, by_stage_cost
 from .schedule import Schedule
 from .text import format_schedule, parse_schedule
 
-__all__ = ["Action", "Op", "Schedule", "format_schedule", "parse_schedule"]
+__all__ = [
+    "Action",
+    "LinkSeconds",
+    "Op",
+    "Schedule",
+    "by_cost",
+    "by_count",
+    "by_stage_cost",
+    "format_schedule",
+    "gpt_flops",
+    "gpt_links",
+    "greedy",
+    "imbalance",
+    "measure_seconds",
+    "parameter_counts",
+    "parse_schedule",
+    "saved_bytes",
+    "stage_costs",
+    "stage_memory",
+]
