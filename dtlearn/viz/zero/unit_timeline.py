@@ -1,7 +1,10 @@
 """A step of ZeRO 3 on one rank: when each unit's weights are gathered, used and released, and what the rank waits for.
 
-Three strips, on one time axis: what the rank computes, what its link carries, and how many bytes of gathered weights it
-holds. The calls come from the recorder; which unit they belong to, and when its weights are released, from the units.
+Three strips, on one time axis: what the rank computes, what is under way on its link, and how many bytes of gathered
+weights it holds. The calls come from the recorder; which unit they belong to, and when its weights are released, from
+the units. A link that carries one call at a time has others waiting, and when it turned to the next one is not known
+well on a busy machine. So a call is drawn from when all ranks had launched it until its data arrived, and gathers and
+reductions, which overlap, have a row each.
 """
 
 from __future__ import annotations
@@ -21,11 +24,12 @@ from dtlearn.runtime.record.training_steps import RecordedStep, arrival, recorde
 from dtlearn.viz.memory.categories import LOOKS, MB
 from dtlearn.viz.style import ALARM, INK, LANE, WIDTH, headline, legend_below, new_figure, op_patch, op_style, style
 from dtlearn.viz.units import format_seconds
-from dtlearn.viz.waits import moving_starts
+from dtlearn.viz.waits import data_starts
 
 _GREYS = {"forward": "#c5cad1", "backward": "#8b929c", "step": "#3f444b"}
-_COMPUTE, _LINK, _HELD = (0.0, 0.62), (0.78, 0.62), (1.62, 0.9)  # top and height of each strip; down is positive
-_HEIGHT = 2.65
+_COMPUTE, _LINK, _HELD = (0.0, 0.62), (0.78, 0.84), (1.84, 0.9)  # top and height of each strip; down is positive
+_GATHERS, _REDUCTIONS = (0.78, 0.41), (1.21, 0.41)  # the rows of the link
+_HEIGHT = 2.87
 _INCHES_PER_CHARACTER = 0.075
 _AXES_INCHES = WIDTH * 0.86
 _PLATE = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.85}
@@ -74,7 +78,7 @@ def unit_timeline(runs: Mapping[str, UnitRun], title: str = "Gather, compute, re
     panels = {name: _Panel(name, run) for name, run in runs.items()}
     right = max(panel.x(panel.step.end) for panel in panels.values()) * 1.01
     with style():
-        fig = new_figure(height=1.5 + 1.75 * len(panels))
+        fig = new_figure(height=1.5 + 1.9 * len(panels))
         all_axes = fig.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
         most = max(panel.most_held for panel in panels.values())
         for panel, ax in zip(panels.values(), all_axes, strict=True):
@@ -95,7 +99,7 @@ class _Panel:
         if not steps:
             raise ValueError(f"the record of {name!r} holds no training step: record a forward and a backward pass")
         self.step: RecordedStep = min(steps, key=lambda step: step.seconds)
-        self.moving = moving_starts(run.record, [s for r in range(run.record.world_size) for s in self._steps(r)])
+        self.all_launched = data_starts(run.record)
         inside = (e for e in run.events if self.step.begin <= e.ns <= self.step.end)
         self.events = [e for e in inside if e.unit in run.sizes]
         self.gathers, self.reduces = (
@@ -104,9 +108,6 @@ class _Panel:
         )
         self.held = self._held()
         self.most_held = max((n for _, n in self.held), default=0)
-
-    def _steps(self, rank: int) -> list[RecordedStep]:
-        return recorded_steps(self.run.record, rank)
 
     def _calls(self, op: str, what: str) -> list[tuple[Any, str]]:
         """Each of the rank's calls of this operation in this step, with the unit that made it."""
@@ -135,10 +136,11 @@ class _Panel:
         for top, height in (_COMPUTE, _LINK, _HELD):
             ax.axhspan(top, top + height, color=LANE, linewidth=0, zorder=0)
         self._computation()
-        for call, unit in (*self.gathers, *self.reduces):
-            end, look = arrival(call), op_style(call.op)
-            begin = self.moving[call.rank, call.seq]
-            self._box(begin, self.step.end if end is None else end, _LINK, self._named(unit), look.color, look.hatch)
+        for row, calls in ((_GATHERS, self.gathers), (_REDUCTIONS, self.reduces)):
+            for call, unit in calls:
+                end, look = arrival(call), op_style(call.op)
+                begin = self.all_launched[call.rank, call.seq] or call.start_ns
+                self._box(begin, self.step.end if end is None else end, row, self._named(unit), look.color, look.hatch)
         self._exposed()
         top, height = _HELD
         if most:

@@ -2,9 +2,10 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from matplotlib.patches import Rectangle
 
 from dtlearn.viz.zero.unit_timeline import unit_timeline
-from tests.viz.zero.records import MS, unit_run
+from tests.viz.zero.records import MS, call, unit_run
 
 
 def test_units_are_named_and_what_is_exposed_and_held_is_said():
@@ -49,3 +50,13 @@ def test_bad_input_is_refused():
     fewer = [event for event in run.events if event.ns != 6 * MS]
     with pytest.raises(ValueError, match="'a': 2 calls of all_gather, and 1 units launched one"):
         unit_timeline({"a": replace(run, events=fewer)})
+
+
+def test_a_gather_beside_a_reduction_whose_arrival_is_told_late_is_seen_as_wide_as_it_was():
+    events = [*unit_run().events, *(SimpleNamespace(ns=t * MS, unit="u", what="launched") for t in (13,))]
+    calls = [*unit_run().record.events, call(3, "all_gather_into_tensor", 13, 15.5, 15.5)]
+    run = replace(unit_run(), record=replace(unit_run().record, events=tuple(calls)), events=events)
+    boxes = [patch for patch in unit_timeline({"a": run}).axes[0].patches if isinstance(patch, Rectangle)]
+    (gather,) = (box for box in boxes if (round(box.get_x(), 3), round(box.get_width(), 3)) == (13, 2.5))
+    (reduction,) = (box for box in boxes if (round(box.get_x(), 3), round(box.get_width(), 3)) == (12, 4))
+    assert gather.get_y() + gather.get_height() < reduction.get_y(), "in another row"
