@@ -1,6 +1,7 @@
 """Layer 3: pipeline parallelism. A model is cut into stages, a batch into micro-batches, and every rank has a stage.
 
-For any process: `actions`, `schedule` and `text`, a schedule as data; `partition/`, which links make which stage.
+For any process: `actions`, `schedule` and `text`, a schedule as data; `partition/`, which links make which stage;
+`split_model`, the stages as modules.
 """
 
 from .actions import Action, Op
@@ -17,6 +18,7 @@ from .partition.costs import (
 from .partition.naive import by_count, greedy
 from .partition.optimum import by_cost, by_stage_cost
 from .schedule import Schedule
+from .split_model import split_gpt, split_sequential, tied_embedding
 from .text import format_schedule, parse_schedule
 
 __all__ = [
@@ -36,6 +38,9 @@ __all__ = [
     "parameter_counts",
     "parse_schedule",
     "saved_bytes",
+    "split_gpt",
+    "split_sequential",
     "stage_costs",
     "stage_memory",
+    "tied_embedding",
 ]
