@@ -134,6 +134,7 @@ class Check:
         reads: rules on the answer's text, judged before it runs; `READS` of a chapter's package is added to them.
         memory: `memory(case, given)`: bytes of new tensors that a rank may hold at once while it works; None: it is not
             measured. The manifest's budget "peak_bytes" needs it.
+        bubble: `bubble(case, given, got)`: of a right answer, what the manifest's budget "bubble" is compared with.
         stress: see `Stress`.
         seconds: for one run; more is a time-out.
     """
@@ -156,6 +157,7 @@ class Check:
     may_change_inputs: bool = False
     reads: Sequence[Callable[[str], Finding | None]] = ()
     memory: Callable[[Case, Given], float] | None = None
+    bubble: Callable[[Case, Given, list[Any]], float] | None = None
     stress: Stress = Stress()
     seconds: float = 10.0
 

@@ -36,6 +36,7 @@ class Result:
         bytes, messages: most bytes and most calls of any rank, as recorded, for one call of the answer; None if
             nothing was.
         peak_bytes: most bytes of new tensors that any rank held at once; None if it was not measured.
+        bubble: idle time by useful time of the schedule that was returned; None if none was.
         hidden: the learner sees less of it (`report.learner.learner_view`).
     """
 
@@ -52,6 +53,7 @@ class Result:
     bytes: int | None = None
     messages: int | None = None
     peak_bytes: int | None = None
+    bubble: float | None = None
     hidden: bool = False
 
     @property

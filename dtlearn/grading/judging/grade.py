@@ -206,23 +206,19 @@ def _tier(exercise: Exercise, payloads: list[tuple[Result, int]]) -> tuple[str, 
     """How good a correct answer is, by the budgets of the manifest."""
     reached, notes = "correct", list[str]()
     for tier in ("good", "optimal"):
+        limited = {quantity: limits[tier] for quantity, limits in exercise.budget.items() if tier in limits}
         missed = []
-        for quantity, limits in exercise.budget.items():
-            if tier not in limits:
-                continue
+        for quantity, formula in limited.items():
             for result, payload in payloads:
-                limit = Formula(str(limits[tier]))(N=result.world_size, n=payload)
-                made = {"bytes": result.bytes, "messages": result.messages, "peak_bytes": result.peak_bytes}.get(
-                    quantity
-                )
+                limit = Formula(str(formula))(N=result.world_size, n=payload)
+                made = getattr(result, quantity)
                 if made is not None and made > limit:
                     at = f"with {result.world_size} ranks ({result.case})"
                     unit = quantity.removesuffix("s") if limit == 1 else quantity
-                    missed.append(f"{tier}: at most {limit:,.0f} {unit} per rank {at}; yours: {made:,}")
+                    missed.append(f"{tier}: at most {limit:,.12g} {unit} per rank {at}; yours: {made:,}")
         if missed:
             return reached, [*notes, missed[-1]]
-        if any(tier in limits for limits in exercise.budget.values()):
-            reached = tier
+        reached = tier if limited else reached
     return reached, notes
 
 

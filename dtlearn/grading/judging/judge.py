@@ -46,6 +46,7 @@ def judge(check: Check, case: Case, given: Given, evidence: Evidence, answer: An
     record = of_the_answer(evidence.record)
     ranks = range(case.world_size)
     calls = check.calls(case) if check.calls else 1
+    values = [plain_values.load(data or b"")["value"] for data in evidence.returned] if state == "passed" else []
     return Result(
         case=case.name,
         world_size=case.world_size,
@@ -60,6 +61,7 @@ def judge(check: Check, case: Case, given: Given, evidence: Evidence, answer: An
         bytes=math.ceil(max(rules.bytes_of(record, r) for r in ranks) / calls),
         messages=math.ceil(max(rules.messages_of(record, r) for r in ranks) / calls),
         peak_bytes=max(_peaks(evidence).values(), default=None) if check.memory else None,
+        bubble=check.bubble(case, given, values) if check.bubble and values else None,
     )
 
 

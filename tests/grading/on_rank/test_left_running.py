@@ -73,3 +73,13 @@ def test_memory_can_be_a_budget():
     for body, tier in (("x * 2", "optimal"), ("(x + x + x) - x", "correct")):
         source = f"def double(x):\n    return {body}\n"
         assert grade(exercise, loose, Answer(source, "double.py", "double"), seed=1).tier == tier
+
+
+def test_a_bubble_can_be_a_budget():
+    exercise = Exercise(
+        *("ch01.double", "Twice a tensor", 1, (1,), ("a", "b", "c")), budget={"bubble": {"good": 0.5, "optimal": 0.25}}
+    )
+    check = Check(on_rank, inputs, expected, bubble=lambda case, given, got: len(got) * 0.4)
+    verdict = grade(exercise, check, Answer("def double(x):\n    return x * 2\n", "double.py", "double"), seed=1)
+    assert (verdict.tier, verdict.results[0].bubble) == ("good", 0.4)
+    assert "at most 0.25 bubble" in verdict.notes[0] and "yours: 0.4" in verdict.notes[0]
