@@ -17,6 +17,8 @@ from .partition.costs import (
 )
 from .partition.naive import by_count, greedy
 from .partition.optimum import by_cost, by_stage_cost
+from .placement.differentiable import receive, send
+from .placement.naive import NaiveModelParallel
 from .schedule import Schedule
 from .split_model import split_gpt, split_sequential, tied_embedding
 from .text import format_schedule, parse_schedule
@@ -24,6 +26,7 @@ from .text import format_schedule, parse_schedule
 __all__ = [
     "Action",
     "LinkSeconds",
+    "NaiveModelParallel",
     "Op",
     "Schedule",
     "by_cost",
@@ -37,7 +40,9 @@ __all__ = [
     "measure_seconds",
     "parameter_counts",
     "parse_schedule",
+    "receive",
     "saved_bytes",
+    "send",
     "split_gpt",
     "split_sequential",
     "stage_costs",
