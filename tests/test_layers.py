@@ -145,9 +145,30 @@ def test_imports_go_down_only():
     assert not found, "\n" + "\n".join(found)
 
 
+def folder_graph(graph: Graph) -> Graph:
+    """The imports between the folders inside a package, `dtlearn/zero/stages` say; the runtime has its own table."""
+    folders: dict[str, dict[str, int]] = {}
+    for path, imports in graph.items():
+        for other, line in {path: 0, **imports}.items():
+            inside = all(len(Path(end).parts) > 3 and Path(end).name != "__init__.py" for end in (path, other))
+            if inside and layer_of(path) == layer_of(other) != "runtime":
+                own, below = (str(Path(end).parent) for end in (path, other))
+                folders.setdefault(own, {}).update({} if own == below else {below: line})
+    return folders
+
+
 def test_no_files_import_each_other_in_a_circle():
     graph = graph_of(package())
     assert not (found := circles(graph)), "\n" + "\n".join(describe(graph, circle) for circle in found)
+
+
+def test_no_folders_of_a_package_import_each_other_in_a_circle():
+    assert not (found := circles(folder_graph(graph_of(package())))), found
+    planted_imports = {
+        "dtlearn/zero/stages/zero1.py": "from ..state_dicts.plain_optimizer import consolidate",
+        "dtlearn/zero/state_dicts/reads.py": "from ..stages.zero3 import FullyShardedDataParallel",
+    }
+    assert circles(folder_graph(planted(planted_imports))) == [["dtlearn/zero/stages", "dtlearn/zero/state_dicts"]]
 
 
 def test_the_tables_name_nothing_that_is_gone():

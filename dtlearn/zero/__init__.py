@@ -3,7 +3,8 @@
 For any process: `partition/`, who owns what, as data; `arithmetic/`, bytes stored and sent, by formula. On the ranks:
 `stages/`, stage 1, 2 and 3, with naive versions beside them; `layerwise/`, optimizers that look at whole layers. For
 all stages: `clipping`, by the norm over all ranks; `precision`; `state_dicts/`, what each rank saves, and how other
-ranks and other stages load it; `offload/`: optimizer state in host memory, and updates there.
+ranks and other stages load it, with `pieces_of_stages` between the two; `offload/`: optimizer state in host memory, and
+updates there.
 """
 
 from .arithmetic.published import ZERO_OFFLOAD_TABLE_1, ZERO_TABLE_1
@@ -18,6 +19,7 @@ from .partition.flat import plan_flat
 from .partition.partition import Bucket, Partition, Row, Slice, validate_partition
 from .partition.per_parameter import plan_per_parameter
 from .partition.whole_tensors import plan_whole_tensors
+from .pieces_of_stages import pieces_of_stage1, pieces_of_stage3
 from .precision import MixedPrecisionPolicy
 from .stages.flat_parameters import FlatParameters
 from .stages.hybrid import HybridShardedDataParallel
@@ -28,7 +30,6 @@ from .stages.unit import UnitEvent
 from .stages.zero1 import ZeroRedundancyOptimizer
 from .stages.zero2 import ShardedGradients
 from .stages.zero3 import FullyShardedDataParallel
-from .state_dicts.of_stages import pieces_of_stage1, pieces_of_stage3
 from .state_dicts.reads import Read, plan_reads
 from .state_dicts.reshard import reshard
 from .state_dicts.sharded import ShardedParameters, ShardedState, load_sharded_state_dict, sharded_state_dict

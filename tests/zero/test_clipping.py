@@ -14,11 +14,11 @@ from dtlearn.runtime import run_ranks
 from dtlearn.zero.clipping import clip_by_local_norm_, clip_grad_norm_, global_norm
 from dtlearn.zero.offload.host import Host
 from dtlearn.zero.offload.optimizer import offloaded
+from dtlearn.zero.pieces_of_stages import pieces_of_stage3
 from dtlearn.zero.stages.hybrid import HybridShardedDataParallel
 from dtlearn.zero.stages.zero1 import ZeroRedundancyOptimizer
 from dtlearn.zero.stages.zero2 import ShardedGradients
 from dtlearn.zero.stages.zero3 import FullyShardedDataParallel
-from dtlearn.zero.state_dicts.of_stages import pieces_of_stage3
 from dtlearn.zero.state_dicts.sharded import sharded_state_dict
 from dtlearn.zero.state_dicts.whole import consolidate, model_state_dict
 from tests.data_parallel.runs import MODELS, loss_of

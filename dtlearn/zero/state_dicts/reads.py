@@ -67,7 +67,4 @@ def _require_each_once(name: str, piece: SavedPiece, reads: Sequence[Read]) -> N
             break
         end = read.stop
     if end < piece["stop"]:
-        raise ValueError(
-            f"element {end} of {name} is in none of the saved states: a rank's state is missing; or the parameter was "
-            "frozen in stage 1 or 2, where every rank has it whole and saves nothing of it"
-        )
+        raise ValueError(f"element {end} of {name} is in none of the saved states: a rank's state is missing")

@@ -57,12 +57,14 @@ class ShardedParameters:
 
     Attributes:
         names, shapes: of all parameters, by number.
-        pieces: of each this rank's part, empty ones too: what the optimizer updates.
+        pieces: of each this rank's part, empty ones too.
         partition: who has which elements, by number.
         rank: of this rank among those of the partition.
         stage: 1, 2 or 3; 0: `pieces` are the whole parameters.
         loaded: called when pieces and optimizer have new values. Stages 1 and 2 gather the parameters there: all ranks
             load.
+        in_optimizer: what the optimizer has of each, where that is not the piece: of a frozen parameter in stages 1 and
+            2 an empty one, because it is not updated. None: the pieces.
     """
 
     names: Sequence[str]
@@ -72,10 +74,11 @@ class ShardedParameters:
     rank: int
     stage: int
     loaded: Callable[[], None] = field(default=lambda: None)
+    in_optimizer: Sequence[nn.Parameter] | None = None
 
     @classmethod
     def of_module(cls, module: nn.Module) -> ShardedParameters:
-        """A model that is not sharded, as stage 0 on one rank; see `of_stages` for the others."""
+        """A model that is not sharded, as stage 0 on one rank; see `pieces_of_stages` for the others."""
         named = dict(module.named_parameters())
         pieces = list(named.values())
         partition = plan_flat([piece.numel() for piece in pieces], 1)
@@ -95,7 +98,7 @@ class ShardedParameters:
         Raises:
             ValueError: the optimizer has a tensor that is none of the pieces.
         """
-        name_of = {id(piece): name for name, piece in zip(self.names, self.pieces, strict=True)}
+        name_of = {id(piece): name for name, piece in zip(self.names, self.in_optimizer or self.pieces, strict=True)}
         for number, group in enumerate(optimizer.param_groups):
             if any(id(piece) not in name_of for piece in group["params"]):
                 raise ValueError(

@@ -19,7 +19,7 @@ from .sharded import ShardedParameters, ShardedState, sharded_state_dict
 
 
 def consolidate(states: Sequence[ShardedState]) -> ShardedState:
-    """The whole state from the states of all ranks. Frozen parameters of stages 1 and 2 are not in it.
+    """The whole state from the states of all ranks.
 
     **Communication**: none.
     **Memory**: a copy of everything: with Adam in float32, 12Ψ bytes.
@@ -29,10 +29,8 @@ def consolidate(states: Sequence[ShardedState]) -> ShardedState:
     """
     if not states:
         raise ValueError("consolidate() needs the states of all ranks that saved; got none")
-    pieces = [state["pieces"] for state in states]
-    saved = {n for of_rank in pieces for n, piece in of_rank.items() if piece["start"] < piece["stop"]}
-    shapes = {name: piece["shape"] for name, piece in pieces[0].items()}
-    sizes = [torch.Size(shape).numel() if name in saved else 0 for name, shape in shapes.items()]
+    shapes = {name: piece["shape"] for name, piece in states[0]["pieces"].items()}
+    sizes = [torch.Size(shape).numel() for shape in shapes.values()]
     nothing = [nn.Parameter(torch.empty(0)) for _ in shapes]  # only names and places are looked at
     to = ShardedParameters(list(shapes), list(shapes.values()), nothing, plan_flat(sizes, 1), rank=0, stage=0)
     return reshard(states, to)
@@ -71,17 +69,13 @@ def consolidated_state_dict(
 
 
 def model_state_dict(whole: ShardedState) -> dict[str, torch.Tensor]:
-    """The parameters with their shapes, as `model.state_dict()` names them; neither buffers nor what nobody saved.
+    """The parameters with their shapes, as `model.state_dict()` names them; no buffers.
 
     Raises:
         ValueError: it is the state of one rank of several.
     """
     _require_whole(whole)
-    return {
-        name: whole["values"][name].view(piece["shape"])
-        for name, piece in whole["pieces"].items()
-        if torch.Size(piece["shape"]).numel() == piece["stop"]
-    }
+    return {name: whole["values"][name].view(piece["shape"]) for name, piece in whole["pieces"].items()}
 
 
 def optimizer_state_dict(whole: ShardedState) -> dict[str, Any]:

@@ -6,9 +6,9 @@ import torch.distributed as dist
 from dtlearn.models import snapshot_parameters
 from dtlearn.runtime import run_ranks
 from dtlearn.zero.offload.optimizer import offloaded
+from dtlearn.zero.pieces_of_stages import pieces_of_stage1, pieces_of_stage3
 from dtlearn.zero.stages.zero1 import ZeroRedundancyOptimizer
 from dtlearn.zero.stages.zero3 import FullyShardedDataParallel
-from dtlearn.zero.state_dicts.of_stages import pieces_of_stage1, pieces_of_stage3
 from dtlearn.zero.state_dicts.reshard import reshard
 from dtlearn.zero.state_dicts.sharded import ShardedParameters, load_sharded_state_dict, sharded_state_dict
 from dtlearn.zero.state_dicts.whole import consolidate, model_state_dict
@@ -125,36 +125,48 @@ def test_any_stage_at_any_number_of_ranks_goes_on_as_one_process():
         assert max(found.values()) < TOLERANCE, found
 
 
+def of_what_is_trained():
+    """An optimizer that was not given what is frozen: a matrix that is not in row order, and whole numbers."""
+    model = MODELS["frozen"]()
+    model.layers[2].weight.data = model.layers[2].weight.data.T.contiguous().T
+    model.register_parameter("scale", torch.nn.Parameter(torch.randint(9, (5,)), requires_grad=False))
+    optimizer = ZeroRedundancyOptimizer([p for p in model.parameters() if p.requires_grad], torch.optim.SGD, lr=0.1)
+    return model, optimizer, pieces_of_stage1(model, optimizer)
+
+
 def frozen_parameters():
-    """What is frozen has pieces in stage 3, and none in stage 1."""
-    batches = batches_of("frozen", STEPS)
-    first = train(Stage1("frozen", None, 0), "frozen", batches)
-    third = train(Stage3("frozen", None, 0), "frozen", batches)
-    states, from_three = saved_by(first), saved_by(third)
-    other = Stage1("frozen", None, 1)
-    load_sharded_state_dict(reshard(from_three, other.sharded), other.sharded, other.inner)
-    trained = {n: p.detach() for n, p in other.model.named_parameters() if p.requires_grad}
-    found = {"from 3 to 1": distance([trained], [{n: first.whole()[n] for n in trained}])}
-    found["names"] = set(first.whole()) - set(model_state_dict(consolidate(states)))
+    """What is frozen is saved and loaded, too, whether the optimizer was given it or not."""
+    batches, found = batches_of("frozen", STEPS), {}
+    states = {"1": saved_by(train(Stage1("frozen", None, 0), "frozen", batches))}
+    states["3"] = saved_by(train(third := Stage3("frozen", None, 0), "frozen", batches))
+    exact = train(Plain("frozen", None, 0), "frozen", batches).whole()
+    for before, after in (("1", "3"), ("3", "1"), ("1", "1"), ("1", "1, offloaded")):
+        other = MAKE[after]("frozen", None, 1)
+        load_sharded_state_dict(reshard(states[before], other.sharded), other.sharded, other.inner)
+        found[before, after] = distance([other.whole()], [exact])
+        found["whole", before, after] = distance([model_state_dict(consolidate(saved_by(other)))], [exact])
+    torch.manual_seed(0)
+    model, optimizer, (sharded, inner) = of_what_is_trained()
+    values, own = snapshot_parameters(model), sharded_state_dict(sharded, inner)
+    loaded, _, (sharded, inner) = of_what_is_trained()
+    load_sharded_state_dict(own, sharded, inner)
+    found["not in the optimizer"] = float(any(not torch.equal(p, values[n]) for n, p in loaded.named_parameters()))
+    found["scale"] = len(own["values"]["scale"])
     try:
-        reshard(states, third.sharded)
-    except ValueError as error:
-        found["error"] = str(error)
-    try:
-        pieces_of_stage1(MODELS["frozen"](), first.optimizer)
+        pieces_of_stage1(MODELS["frozen"](), optimizer)
     except ValueError as error:
         found["other model"] = str(error)
     try:
-        load_sharded_state_dict(states[dist.get_rank()], third.sharded, third.inner)
+        load_sharded_state_dict(states["1"][dist.get_rank()], third.sharded, third.inner)
     except ValueError as error:
         found["other stage"] = str(error)
     return found
 
 
 def test_frozen_parameters_and_what_does_not_fit():
-    for found in run_ranks(frozen_parameters, 2, device="cpu"):
-        assert found["from 3 to 1"] < TOLERANCE
-        assert found["names"] == {"layers.2.weight", "layers.2.bias"}
-        assert "of layers.2." in found["error"] and "frozen in stage 1 or 2" in found["error"]
-        assert "a parameter that this model does not have" in found["other model"]
-        assert "saved by stage 1 on 2 ranks; this is stage 3 on 2" in found["other stage"]
+    result = run_ranks(frozen_parameters, 2, device="cpu").values
+    assert [found.pop("scale") for found in result] == [3, 2], "each of 5 elements is saved once"
+    for found in result:
+        assert "a parameter that this model does not have" in found.pop("other model")
+        assert "saved by stage 1 on 2 ranks; this is stage 3 on 2" in found.pop("other stage")
+        assert len(found) == 9 and max(found.values()) < TOLERANCE, found
