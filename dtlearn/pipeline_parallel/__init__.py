@@ -5,6 +5,9 @@ For any process: `actions`, `schedule` and `text`, a schedule as data; `partitio
 """
 
 from .actions import Action, Op
+from .checking.simulate import Live, Span, StageTimes, Timeline, simulate
+from .checking.text_grid import format_timeline
+from .checking.validate import Finding, ScheduleError, check, validate
 from .partition.boundaries import imbalance, stage_costs
 from .partition.costs import (
     LinkSeconds,
@@ -20,32 +23,59 @@ from .partition.optimum import by_cost, by_stage_cost
 from .placement.differentiable import receive, send
 from .placement.naive import NaiveModelParallel
 from .schedule import Schedule
+from .schedules.gpipe import gpipe
+from .schedules.interleaved import interleaved
+from .schedules.make import SCHEDULES, Kind, make_schedule
+from .schedules.naive import naive
+from .schedules.one_f_one_b import one_f_one_b
+from .schedules.v_shaped import zbv
+from .schedules.zero_bubble import zb_h1, zb_h2
 from .split_model import split_gpt, split_sequential, tied_embedding
 from .text import format_schedule, parse_schedule
 
 __all__ = [
+    "SCHEDULES",
     "Action",
+    "Finding",
+    "Kind",
     "LinkSeconds",
+    "Live",
     "NaiveModelParallel",
     "Op",
     "Schedule",
+    "ScheduleError",
+    "Span",
+    "StageTimes",
+    "Timeline",
     "by_cost",
     "by_count",
     "by_stage_cost",
+    "check",
     "format_schedule",
+    "format_timeline",
+    "gpipe",
     "gpt_flops",
     "gpt_links",
     "greedy",
     "imbalance",
+    "interleaved",
+    "make_schedule",
     "measure_seconds",
+    "naive",
+    "one_f_one_b",
     "parameter_counts",
     "parse_schedule",
     "receive",
     "saved_bytes",
     "send",
+    "simulate",
     "split_gpt",
     "split_sequential",
     "stage_costs",
     "stage_memory",
     "tied_embedding",
+    "validate",
+    "zb_h1",
+    "zb_h2",
+    "zbv",
 ]

@@ -3,7 +3,7 @@
     0F0 0F1 .   0B0 0B1
     .   1F0 1B0 1F1 1B1
 
-A full stop is an idle moment. It says nothing, as a schedule has no times, and is for the eye only.
+A full stop is an idle moment, and = goes on with the action before it. They are for the eye: a schedule has no times.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from .actions import Action
 from .schedule import Schedule
 
 IDLE = "."
+GOES_ON = "="
 
 
 def format_schedule(schedule: Schedule) -> str:
@@ -44,7 +45,10 @@ def parse_schedule(
     """
     lines = [line.replace(",", " ").split() for line in text.splitlines() if line.strip()]
     orders = tuple(
-        tuple(_read(word, rank, position) for position, word in enumerate(word for word in words if word != IDLE))
+        tuple(
+            _read(word, rank, position)
+            for position, word in enumerate(word for word in words if word not in (IDLE, GOES_ON))
+        )
         for rank, words in enumerate(lines)
     )
     if not any(orders):

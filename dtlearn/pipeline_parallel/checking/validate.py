@@ -1,0 +1,171 @@
+"""What is wrong with a schedule, in words that name the action, its stage and its rank."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from ..actions import Action, Op
+from ..schedule import Schedule
+from .needs import follow_orders, needs, result
+
+AT_MOST = 8  # actions of one stage that are named as missing
+WORK = {
+    Op.F: "the forward pass",
+    Op.B: "the backward pass",
+    Op.I: "the gradient of the inputs",
+    Op.W: "the gradient of the weights",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes:
+        code: "unknown", "twice", "both", "wrong-rank", "missing", "too-early" or "circular-wait".
+        message: in words.
+        rank, position: where, in that rank's order; position is None where an action is missing.
+        action: what it is about.
+    """
+
+    code: str
+    message: str
+    rank: int
+    position: int | None
+    action: Action
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+
+class ScheduleError(ValueError):
+    """A schedule that cannot be executed.
+
+    Attributes:
+        findings: all that is wrong with it.
+    """
+
+    def __init__(self, name: str, findings: Iterable[Finding]):
+        self.findings = list(findings)
+        super().__init__("\n".join([f"the schedule {name!r} cannot be executed:", *map(str, self.findings)]))
+
+
+def validate(schedule: Schedule) -> list[Finding]:
+    """All that is wrong; an empty list where nothing is. It raises nothing.
+
+    A right schedule has each stage's forward and backward pass of each micro-batch once, on the rank that holds the
+    stage, the backward pass as B or as I and W; and when every rank follows its order, nobody waits for ever.
+    """
+    findings = [*_wrong_actions(schedule), *_missing(schedule), *_too_early(schedule)]
+    return findings + list(_circular_wait(schedule))
+
+
+def check(schedule: Schedule) -> None:
+    """Raise what `validate` finds.
+
+    Raises:
+        ScheduleError: something is wrong.
+    """
+    if findings := validate(schedule):
+        raise ScheduleError(schedule.name, findings)
+
+
+def _describe(action: Action) -> str:
+    return f"{action} ({WORK[action.op]} of micro-batch {action.microbatch} through stage {action.stage})"
+
+
+def _wrong_actions(schedule: Schedule) -> Iterator[Finding]:
+    """Actions that should not be where they are."""
+    seen = dict[Action, tuple[int, int]]()
+    for rank, position, action in schedule.actions():
+        stage, op, microbatch = action
+        where = f"rank {rank}, position {position}: {_describe(action)}"
+        if not (0 <= stage < schedule.num_stages and 0 <= microbatch < schedule.num_microbatches):
+            has = f"{schedule.num_stages} stages and {schedule.num_microbatches} micro-batches, numbered from 0"
+            yield Finding("unknown", f"{where} does not exist: there are {has}", rank, position, action)
+            continue
+        if schedule.placement[stage] != rank:
+            holder = schedule.placement[stage]
+            yield Finding("wrong-rank", f"{where}, but rank {holder} holds stage {stage}", rank, position, action)
+        if action in seen:
+            first = "rank {}, position {}".format(*seen[action])
+            yield Finding("twice", f"{where} has been done before: {first}", rank, position, action)
+        parts = (Op.I, Op.W) if op == Op.B else (Op.B,) if op in (Op.I, Op.W) else ()
+        if others := [str(other) for part in parts if (other := Action(stage, part, microbatch)) in seen]:
+            words = f"{where}, and {' and '.join(others)} too: B is I and W together"
+            yield Finding("both", words, rank, position, action)
+        seen.setdefault(action, (rank, position))
+
+
+def _missing(schedule: Schedule) -> Iterator[Finding]:
+    """Actions that no rank has."""
+    present = {action for _, _, action in schedule.actions()}
+
+    def lacking(stage: int) -> Iterator[Action]:
+        for microbatch in range(schedule.num_microbatches):
+            forward, whole, inputs, weights = (Action(stage, op, microbatch) for op in Op)
+            if forward not in present:
+                yield forward
+            if whole not in present and not {inputs, weights} & present:
+                yield inputs if schedule.splits_backward else whole
+            elif whole not in present and not {inputs, weights} <= present:
+                yield inputs if weights in present else weights
+
+    for stage, rank in enumerate(schedule.placement):
+        for action in islice(lacking(stage), AT_MOST):
+            words = f"rank {rank} never does {_describe(action)}"
+            partner = Action(stage, Op.W if action.op == Op.I else Op.I, action.microbatch)
+            if action.op in (Op.I, Op.W) and partner in present:
+                words += f", though it does {partner}: the two make one backward pass"
+            yield Finding("missing", words, rank, None, action)
+
+
+def _too_early(schedule: Schedule) -> Iterator[Finding]:
+    """Actions that stand before something that they need in the same rank's order."""
+    for rank, order in enumerate(schedule.orders):
+        places = dict[Action, int]()
+        for position, action in enumerate(order):
+            places.setdefault(result(action), position)
+        for position, action in enumerate(order):
+            for need in needs(action, schedule.num_stages):
+                if places.get(need, -1) > position:
+                    words = f"rank {rank}, position {position}: {_describe(action)} comes before {order[places[need]]}"
+                    words += f" (position {places[need]}), which it needs"
+                    yield Finding("too-early", words, rank, position, action)
+
+
+def _circular_wait(schedule: Schedule) -> Iterator[Finding]:
+    """Ranks of which each waits for the next one, and the last for the first: at most one such circle."""
+    progress = follow_orders(schedule)
+    place = defaultdict[Action, dict[int, int]](dict)  # of a result: ranks that make it, and where
+    for rank, position, action in schedule.actions():
+        place[result(action)].setdefault(rank, position)
+    done = {result(action) for _, action in progress.done}
+
+    waits = dict[int, tuple[Action, Action, int, int]]()  # rank: its action, what it needs, whose, where
+    for rank, order in enumerate(schedule.orders):
+        if progress.reached[rank] < len(order):
+            action = order[progress.reached[rank]]
+            need = next(need for need in needs(action, schedule.num_stages) if need not in done)
+            if need in place:
+                holder, position = min(place[need].items())
+                waits[rank] = action, schedule.orders[holder][position], holder, position
+
+    for start in waits:
+        path = [start]
+        while (holder := waits[path[-1]][2]) in waits and holder not in path:
+            path.append(holder)
+        if holder in path and len(circle := path[path.index(holder) :]) > 1:
+            words = []
+            for rank in circle:
+                action, need, holder, position = waits[rank]
+                words.append(
+                    f"rank {rank} stands at {action}, which needs {need} of rank {holder} (position {position})"
+                )
+            message = "; ".join(words) + ": nobody can go on"
+            first = circle[0]
+            yield Finding("circular-wait", message, first, progress.reached[first], waits[first][0])
+            return

@@ -1,0 +1,37 @@
+"""Zero bubble schedules H1 and H2 (2401.10241, section 2): the backward pass is split, and W fills the idle time.
+
+The stage before waits only for the gradient of the inputs, I; the gradient of the weights, W, can come later. torch has
+H1, as ScheduleInterleavedZeroBubble with one stage on each rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..actions import Action, Op
+
+
+def zb_h1(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
+    """1F1B with split backward passes. Rank r's W are r micro-batches late, so that all ranks need rank 0's memory.
+
+    **Communication**: that of 1F1B.
+    **Memory**: the activations of min(m, p) micro-batches on every rank.
+    """
+    return _late_weights(num_ranks - 1 - rank, rank, rank, num_microbatches)
+
+
+def zb_h2(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
+    """Twice H1's warm-up: where F, I and W take the same time, a rank that has begun is never idle.
+
+    **Communication**: that of 1F1B.
+    **Memory**: the activations of min(m, 2p - 1) micro-batches on every rank.
+    """
+    return _late_weights(2 * (num_ranks - 1 - rank), 2 * rank, rank, num_microbatches)
+
+
+def _late_weights(warmup: int, delay: int, stage: int, num_microbatches: int) -> Iterator[Action]:
+    """Micro-batch i's I comes after the forward pass of i + warmup, its W after the I of i + delay."""
+    for time in range(-warmup, num_microbatches + delay):
+        for op, microbatch in ((Op.F, time + warmup), (Op.I, time), (Op.W, time - delay)):
+            if 0 <= microbatch < num_microbatches:
+                yield Action(stage, op, microbatch)
