@@ -23,6 +23,10 @@ from dtlearn.viz.mixed_precision.rank_drift import rank_drift
 from dtlearn.viz.mixed_precision.reduction_error import reduction_error
 from dtlearn.viz.mixed_precision.small_updates import small_updates
 from dtlearn.viz.picture import Picture, save_svg, show
+from dtlearn.viz.pipeline.bubble_memory import bubble_memory
+from dtlearn.viz.pipeline.gantt import draw_gantt
+from dtlearn.viz.pipeline.live_activations import live_activations
+from dtlearn.viz.pipeline.schedule_grid import draw_schedule
 from dtlearn.viz.ranks.exchange import Exchange, exchange
 from dtlearn.viz.ranks.rendezvous import StoreEvent, rendezvous
 from dtlearn.viz.ranks.step_timeline import step_timeline
@@ -44,6 +48,7 @@ __all__ = [
     "StoreEvent",
     "Table",
     "UnitRun",
+    "bubble_memory",
     "bucket_timeline",
     "bytes_over_ranks",
     "bytes_per_rank",
@@ -53,11 +58,14 @@ __all__ = [
     "cost_bars",
     "cost_curves",
     "ddp_picture",
+    "draw_gantt",
+    "draw_schedule",
     "exchange",
     "fit_bars",
     "fit_words",
     "gradient_histograms",
     "held_after_steps",
+    "live_activations",
     "loss_curves",
     "loss_scale",
     "memory_front",

@@ -157,8 +157,8 @@ def headline(ax: Axes, title: str, label: str = "", corner: Axes | None = None) 
 def headline_above(fig: Figure, title: str, label: str) -> None:
     """Title and label over all axes of a figure; `headline` stands over one."""
     fig.suptitle(f"{title}\n", x=0.01, ha="left", size=12, weight="bold")  # its second, empty line is the label's
-    line = 17 / 72 / fig.get_figheight()
-    fig.text(0.01, 0.98 - line, label, ha="left", va="top", size=9, color=MUTED).set_in_layout(False)
+    top = 1 - 20 / 72 / fig.get_figheight()  # under the title's first line, which begins 3 points below the edge
+    fig.text(0.01, top, label, ha="left", va="top", size=9, color=MUTED).set_in_layout(False)
 
 
 def op_patch(op: str) -> Patch:

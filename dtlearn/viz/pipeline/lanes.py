@@ -1,0 +1,114 @@
+"""A lane for each rank and a box for each action: what the computed grid and the recorded Gantt chart share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from dtlearn.viz.pipeline.bars import Bar, idle, stages_by_rank
+from dtlearn.viz.pipeline.looks import OP_LOOKS, face, op_patches
+from dtlearn.viz.style import INK, LANE, MUTED, WIDTH, headline_above, legend_below, new_figure, style
+
+_AXES_INCHES = WIDTH * 0.88
+_LETTER = 0.0088  # inches of a letter's width for each point of its size
+_SIZES = (8, 7, 6, 5)  # of a box's text, the largest that fits
+_BOX = 0.82  # of a lane's height
+EMULATED = "emulated stage times"
+
+
+def lanes_figure(panels: Mapping[str, Sequence[Bar]], title: str, label: str, axis: str, length: str) -> Figure:
+    """Draw panels below each other on one time axis.
+
+    Args:
+        panels: bars by name, from time 0 on.
+        title: over the figure.
+        label: under the title.
+        axis: what the time axis says.
+        length: the makespan in words, a format with one place ("{:.0f} ms").
+
+    Raises:
+        ValueError: no bar in a panel, or bars without any length.
+    """
+    right = max((bar.end for bars in panels.values() for bar in bars), default=0.0)
+    if right <= 0 or not all(panels.values()):
+        raise ValueError(f"every panel needs an action that takes time; got {list(panels)}")
+    ranks = {name: max(bar.rank for bar in bars) + 1 for name, bars in panels.items()}
+    height = 0.42 if max(ranks.values()) <= 4 else 0.32
+    with style():
+        fig = new_figure(height=1.45 + sum(height * n + 0.35 for n in ranks.values()))
+        shares = {"height_ratios": [n + 0.15 for n in ranks.values()]}
+        axes = fig.subplots(len(panels), 1, sharex=True, squeeze=False, gridspec_kw=shares)[:, 0]
+        for ax, (name, bars) in zip(axes, panels.items(), strict=True):
+            _draw_panel(ax, bars, ranks[name], right)
+            words = idle_words(bars, ranks[name], length)
+            ax.set_title(f"{name}: {words}" if name else words, loc="left", size=9, weight="normal", pad=3)
+        axes[-1].set_xlabel(axis)
+        headline_above(fig, title, label)
+        if EMULATED in label.lower():
+            _badge(fig)
+        several = any(len(stages) > 1 for bars in panels.values() for stages in stages_by_rank(bars).values())
+        legend_below(fig, op_patches({bar.op for bars in panels.values() for bar in bars}, several), columns=6)
+    return fig
+
+
+def idle_words(bars: Sequence[Bar], num_ranks: int, length: str) -> str:
+    """The length of a step and its bubble, in both conventions, in words."""
+    spare = idle(bars, num_ranks)
+    return (
+        f"{length.format(spare.makespan)}; bubble: idle / useful = {100 * spare.of_useful:.1f} %, "
+        f"idle / total = {100 * spare.of_total:.1f} %"
+    )
+
+
+def _badge(fig: Figure) -> None:
+    box = {"boxstyle": "round,pad=0.3", "facecolor": "#fff4d6", "edgecolor": "#8a6d00"}
+    fig.text(0.985, 0.985, EMULATED, ha="right", va="top", size=9, bbox=box).set_in_layout(False)
+
+
+def _draw_panel(ax: Axes, bars: Sequence[Bar], num_ranks: int, right: float) -> None:
+    stages = stages_by_rank(bars)
+    # Where every rank has one stage, the stage's number would only repeat the rank's.
+    plain = all(held == [rank] for rank, held in stages.items())
+    for rank in range(num_ranks):
+        ax.add_patch(Rectangle((0, rank - _BOX / 2), right, _BOX, fc=LANE, ec="none", zorder=0))
+    for bar in bars:
+        look, width = OP_LOOKS[bar.op], bar.end - bar.start
+        chunk = stages[bar.rank].index(bar.stage)
+        color = face(bar.op, chunk)
+        edge = 0.8 if width > 0.004 * right else 0
+        corner = (bar.start, bar.rank - _BOX / 2)
+        ax.add_patch(Rectangle(corner, width, _BOX, fc=color, hatch=look.hatch, ec="white", lw=edge, gid=_name(bar)))
+        texts = (f"{bar.op}{bar.microbatch}", str(bar.microbatch)) if plain else (_name(bar), str(bar.microbatch))
+        text, size = _fitting(texts, width / right * _AXES_INCHES)
+        if text:
+            plate = {"boxstyle": "square,pad=0.08", "fc": color, "ec": "none", "alpha": 0.9}
+            middle = (bar.start + width / 2, bar.rank)
+            ax.text(*middle, text, ha="center", va="center", size=size, color=INK, bbox=plate, clip_on=True)
+    ax.set_xlim(0, right)
+    ax.set_ylim(num_ranks - 0.5, -0.5)
+    ax.set_yticks(range(num_ranks), [_lane_words(rank, stages.get(rank, []), plain) for rank in range(num_ranks)])
+    ax.tick_params(axis="y", length=0)
+    ax.spines[["left", "bottom"]].set_visible(False)
+    ax.grid(axis="x", color=MUTED, alpha=0.25)
+
+
+def _name(bar: Bar) -> str:
+    return f"{bar.stage}{bar.op}{bar.microbatch}"
+
+
+def _lane_words(rank: int, held: Sequence[int], plain: bool) -> str:
+    if plain or not held:
+        return f"rank {rank}"
+    return f"rank {rank}: {'stage' if len(held) == 1 else 'stages'} {', '.join(map(str, held))}"
+
+
+def _fitting(texts: Sequence[str], inches: float) -> tuple[str, int]:
+    """The first of these texts that a box has room for, in the largest size; "" if there is none."""
+    for text in texts:
+        for size in _SIZES:
+            if len(text) * size * _LETTER + 0.03 <= inches:
+                return text, size
+    return "", _SIZES[-1]

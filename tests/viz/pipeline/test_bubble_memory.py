@@ -1,0 +1,33 @@
+import itertools
+
+import pytest
+
+from dtlearn.viz.pipeline.bubble_memory import bubble_memory
+
+COMPUTED = {"GPipe": (8, 0.273), "1F1B": (4, 0.273), "ZB-H1": (4, 0.111), "ZBV": (4, 0.1)}
+
+
+def test_every_schedule_is_a_point_with_its_name():
+    fig = bubble_memory(COMPUTED, {"GPipe": (8, 0.3)}, "t", "l")
+    ax = fig.axes[0]
+    points = [tuple(line.get_xydata()[0]) for line in ax.lines if line.get_marker() == "o" and len(line.get_xdata())]
+    assert points == [(held, pytest.approx(100 * share)) for held, share in COMPUTED.values()]
+    (seen,) = [line for line in ax.lines if line.get_marker() == "x" and len(line.get_xdata())]
+    assert tuple(seen.get_xydata()[0]) == (8, pytest.approx(30))
+    assert set(COMPUTED) <= {text.get_text() for text in ax.texts}
+    assert [text.get_text() for text in fig.legends[0].get_texts()] == ["computed", "measured"]
+
+
+def test_names_of_close_points_do_not_lie_on_each_other():
+    ax = bubble_memory({f"schedule {n}": (4, 0.2 + n / 1000) for n in range(6)}).axes[0]
+    places = [text.xyann for text in ax.texts if text.get_text().startswith("schedule")]
+    for (x, y), (other_x, other_y) in itertools.combinations(places, 2):
+        assert abs(y - other_y) > 0.05 or abs(x - other_x) > 0.09
+
+
+@pytest.mark.parametrize(
+    ("computed", "measured"), [({}, {}), ({"a": (1, -0.1)}, {}), ({"a": (1, 0.1)}, {"b": (1, 0.1)})]
+)
+def test_points_that_cannot_be_drawn_are_refused(computed, measured):
+    with pytest.raises(ValueError, match="a schedule or more"):
+        bubble_memory(computed, measured)
