@@ -1,0 +1,21 @@
+"""Checks of chapter 11."""
+
+from ..own_work import find_forbidden, forbids
+
+_TORCHS = {"torch.distributed.pipelining": "it is the answer itself. Write your own here"}
+# Before what an exercise knows of a run that raised: it is not what the exception says, and may not be its cause.
+MAY_HELP = "this stopped the run. It may help: "
+# Rules on the text of every answer.
+READS = [forbids("dtlearn.pipeline_parallel"), lambda source: find_forbidden(source, _TORCHS)]
+# Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
+MEANINGS = {
+    "DTL-VALUE-ACTIONS": "actions that are missing, done twice or unknown",
+    "DTL-VALUE-BACKWARD-ORDER": "backward passes in another order",
+    "DTL-VALUE-BACKWARD-FIRST": "a backward pass in a forward pass's place, and the other way round",
+    "DTL-VALUE-DEADLOCK": "a schedule whose ranks wait for ever",
+    "DTL-VALUE-GROUP-SIZE": "another number of micro-batches in a row through each chunk",
+    "DTL-VALUE-NOT-DIVISIBLE": "micro-batches that the ranks do not divide",
+    "DTL-VALUE-OTHER-MICROBATCH": "another micro-batch than the one whose turn it is",
+    "DTL-VALUE-OTHER-STAGE": "an action of a stage that is on another rank",
+    "DTL-VALUE-WARM-UP": "another number of forward passes before the first backward pass",
+}
