@@ -1,6 +1,7 @@
 """Layer 3: pipeline parallelism. A model is cut into stages, a batch into micro-batches, and every rank has a stage.
 
-For any process: `actions`, `schedule` and `text`, a schedule as data; `partition/`, which links make which stage;
+For any process: `actions`, `schedule` and `text`, a schedule as data; `schedules/`, generators that make one;
+`checking/`, what is wrong with it, and when everything in it happens; `partition/`, which links make which stage;
 `split_model`, the stages as modules.
 """
 
@@ -23,6 +24,7 @@ from .partition.optimum import by_cost, by_stage_cost
 from .placement.differentiable import receive, send
 from .placement.naive import NaiveModelParallel
 from .schedule import Schedule
+from .schedules.controllable_memory import v_half, v_min
 from .schedules.gpipe import gpipe
 from .schedules.interleaved import interleaved
 from .schedules.make import SCHEDULES, Kind, make_schedule
@@ -74,6 +76,8 @@ __all__ = [
     "stage_costs",
     "stage_memory",
     "tied_embedding",
+    "v_half",
+    "v_min",
     "validate",
     "zb_h1",
     "zb_h2",

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from ..actions import Action
 from ..schedule import Schedule
+from .controllable_memory import v_half, v_min
 from .gpipe import gpipe
 from .interleaved import interleaved
 from .naive import naive
@@ -38,6 +39,8 @@ SCHEDULES = {
     "zb_h1": Kind("ZB-H1", zb_h1),
     "zb_h2": Kind("ZB-H2", zb_h2),
     "zbv": Kind("ZBV", zbv, "v"),
+    "v_half": Kind("V-Half", v_half, "v"),
+    "v_min": Kind("V-Min", v_min, "v"),
 }
 
 
