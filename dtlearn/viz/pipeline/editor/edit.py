@@ -1,0 +1,53 @@
+"""Show the editor in a cell: with its controls while a kernel is live, as a figure, a table and a text always."""
+
+from __future__ import annotations
+
+import html
+from typing import Any
+
+from dtlearn.viz.picture import folded
+
+from .assess import assess
+from .draft import Draft, Recipe, Times
+from .form import Form, Run
+from .pages import numbers, picture
+
+
+def edit_schedule(recipe: Recipe, *, live: bool, times: Times | None = None, run: Run | None = None) -> None:
+    """Show a schedule that can be edited: typed, dragged, moved, made for other sizes and stage times, and run.
+
+    Whatever is typed is read at once: its picture to scale, makespan, bubble and live activations are shown, or why it
+    is wrong. Nothing that is typed raises an error into the page.
+
+    Args:
+        recipe: the schedule that is shown first, `Recipe("1f1b", 4, 8)` say.
+        live: whether somebody can use controls (`dtlearn.notebook.frontend.is_live()`); without, the figure is shown.
+        times: stage times in ms, as text.
+        run: called with the edited `Schedule` and its `StageTimes` in seconds, executes it on real ranks and returns
+            the record, with a phase for each action; None: the editor has no button for it.
+
+    Raises:
+        ValueError: a recipe or times that make no schedule.
+    """
+    from IPython.display import display
+
+    draft = Draft.made(recipe, times)
+    found = assess(draft)
+    drawn, table = picture(found), numbers(found)
+    if drawn is None or table is None:
+        raise ValueError(f"expected a recipe and stage times that can be run; got {'; '.join(found.problems)}")
+    if not live:
+        drawn.display()
+        display(table)
+        display(_text_bundle(draft.text), raw=True)
+        return
+    import ipywidgets
+
+    display(Form(ipywidgets, draft, run).widget)
+    page = drawn.img() + table._repr_html_() + _text_bundle(draft.text)["text/html"]
+    words = {"text/html": folded("The editor as it begins", page), "text/plain": f"Figure: {drawn.alt}\n{draft.text}"}
+    display(words, raw=True)
+
+
+def _text_bundle(text: str) -> dict[str, Any]:
+    return {"text/html": f"<pre>{html.escape(text)}</pre>", "text/plain": text}

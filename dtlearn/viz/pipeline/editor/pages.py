@@ -1,0 +1,111 @@
+"""What the editor shows of a draft, as HTML: the verdict in words, the picture, the numbers, and a measured run."""
+
+from __future__ import annotations
+
+import html
+
+from dtlearn.runtime.record.record import Record
+from dtlearn.viz.picture import Picture
+from dtlearn.viz.pipeline.gantt import draw_gantt
+from dtlearn.viz.table import Table, rank_table
+
+from .assess import Assessment
+
+MAX_SHOWN = 6  # problems; what stands behind them is often the same one again
+EMULATED = "emulated stage times"
+
+
+def verdict_page(found: Assessment) -> str:
+    """Whether the draft can be run; if not, why."""
+    if not found.problems:
+        return f'<p role="status"><b>Valid.</b> {html.escape(sizes_words(found))}</p>'
+    shown = "".join(f"<li>{html.escape(problem)}</li>" for problem in found.problems[:MAX_SHOWN])
+    more = len(found.problems) - MAX_SHOWN
+    rest = f"<p>and {more} more</p>" if more > 0 else ""
+    count = f"{len(found.problems)} problem{'s' * (len(found.problems) != 1)}"
+    head = "This is no schedule" if found.schedule is None else f"This cannot be run: {count}"
+    return f'<div role="alert"><b>{head}.</b><ul>{shown}</ul>{rest}</div>'
+
+
+def sizes_words(found: Assessment) -> str:
+    """How many ranks, stages and micro-batches there are."""
+    assert found.schedule is not None
+    ranks, stages, batches = found.schedule.num_ranks, found.schedule.num_stages, found.schedule.num_microbatches
+    words = ", ".join(
+        f"{n} {word}{'' if n == 1 else ending}"
+        for n, word, ending in ((ranks, "rank", "s"), (stages, "stage", "s"), (batches, "micro-batch", "es"))
+    )
+    return f"{words}: each action is done once, by the rank of its stage, after all that it needs."
+
+
+def picture(found: Assessment) -> Picture | None:
+    """The schedule to scale; of one that gets stuck, what can be done. None if there is nothing."""
+    if found.timeline is None:
+        return None
+    if found.is_valid:
+        return Picture(draw_gantt(found.timeline, "The schedule, to scale"), numbers_words(found))
+    figure = draw_gantt(found.timeline, "What can be done")
+    words = stuck_words(found)
+    figure.axes[0].set_title(words, loc="left", size=9, weight="normal")  # no makespan: it never ends
+    return Picture(figure, f"The actions that can be done, to scale. {words}.")
+
+
+def stuck_words(found: Assessment) -> str:
+    """Where each rank stands when nobody can go on."""
+    assert found.timeline is not None
+    orders, spans = found.timeline.schedule.orders, found.timeline.spans
+    places = [
+        f"rank {rank} before {order[len(done)]}" if len(done) < len(order) else f"rank {rank} is done"
+        for rank, (order, done) in enumerate(zip(orders, spans, strict=True))
+    ]
+    return f"Then nobody goes on: {', '.join(places)}"
+
+
+def picture_page(found: Assessment) -> str:
+    """The same as an image."""
+    drawn = picture(found)
+    return drawn.img() if drawn else ""
+
+
+def numbers(found: Assessment) -> Table | None:
+    """What each rank does, and holds; None if the draft cannot be run."""
+    line = found.timeline
+    if line is None or not found.is_valid:
+        return None
+    rows = [
+        {
+            "rank": rank,
+            "works, ms": 1e3 * line.busy[rank],
+            "idle, ms": 1e3 * line.idle[rank],
+            "live activations at most": line.peak_live[rank] / found.chunks,
+        }
+        for rank in range(line.num_ranks)
+    ]
+    return rank_table(rows, numbers_words(found))
+
+
+def numbers_words(found: Assessment) -> str:
+    """Makespan, bubble in both conventions, and the most that a rank holds."""
+    line = found.timeline
+    assert line is not None
+    return (
+        f"Makespan {1e3 * line.makespan:.4g} ms. Bubble: idle / useful time {line.idle_to_useful:.1%}, idle / total "
+        f"time {line.idle_to_total:.1%}. Most live activations of a rank: {max(line.peak_live) / found.chunks:.4g} "
+        "(1 is one micro-batch of a p-th of the model)."
+    )
+
+
+def numbers_page(found: Assessment) -> str:
+    """The same as an HTML table."""
+    table = numbers(found)
+    return table._repr_html_() if table else ""
+
+
+def measured_page(found: Assessment, record: Record) -> str:
+    """What was computed, and below it what ran."""
+    assert found.timeline is not None
+    figure = draw_gantt(
+        {"computed": found.timeline, "measured": record}, "The same schedule, computed and on real ranks", EMULATED
+    )
+    alt = f"Two Gantt charts, with {EMULATED}. Computed: {numbers_words(found)} Below it what was measured."
+    return Picture(figure, alt).img()
