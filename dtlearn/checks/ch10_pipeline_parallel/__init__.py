@@ -12,11 +12,22 @@ READS = [
 ]
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {
+    "DTL-VALUE-ACTION-MISSING": "an action that no rank does",
+    "DTL-VALUE-ACTION-TWICE": "an action that is done twice",
+    "DTL-VALUE-BACKWARD-EARLY": "a backward pass before all forward passes are done",
+    "DTL-VALUE-BACKWARD-FIRST": "a backward pass before its forward pass",
     "DTL-VALUE-BOUNDARIES": "boundaries that do not cut a model into its stages",
     "DTL-VALUE-ENDS-IGNORED": "the embedding or the head left out of a balance",
     "DTL-VALUE-EQUAL-COUNTS": "stages of equal numbers of links where equal costs are meant",
     "DTL-VALUE-FILLED-UP": "stages filled one after the other up to a limit, which misses better cuts",
+    "DTL-VALUE-LATE-FORWARD": "a backward pass where a forward pass goes first",
+    "DTL-VALUE-MICROBATCH-ORDER": "micro-batches in another order",
+    "DTL-VALUE-NO-MICROBATCH": "an action of a micro-batch that does not exist",
+    "DTL-VALUE-OPERATION": "an operation that the schedule does not have",
+    "DTL-VALUE-OTHER-STAGE": "an action of a stage that the rank does not hold",
     "DTL-VALUE-REFUSED": "an error although the sizes fit",
     "DTL-VALUE-SLOWEST-STAGE": "stages of which the slowest could be faster",
+    "DTL-VALUE-TOO-MANY-LIVE": "more micro-batches live than a schedule allows",
     "DTL-VALUE-UNCHECKED": "sizes that do not fit, and no error",
+    "DTL-VALUE-WARM-UP": "another number of forward passes before the first backward pass",
 }

@@ -1,0 +1,6 @@
+# expect: DTL-VALUE-BACKWARD-EARLY
+# says: 0B0 is done before 0F1
+
+
+def gpipe(rank, num_ranks, num_microbatches):
+    return [(rank, op, k) for k in range(num_microbatches) for op in "FB"]

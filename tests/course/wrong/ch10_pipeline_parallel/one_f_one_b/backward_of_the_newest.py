@@ -1,0 +1,13 @@
+# expect: DTL-VALUE-MICROBATCH-ORDER
+# says: the backward passes are of micro-batches [2, 3, 1, 0]
+
+
+def one_f_one_b(rank, num_ranks, num_microbatches):
+    live, forward = [], 0
+    while forward < num_microbatches or live:
+        if forward < num_microbatches and len(live) < num_ranks - rank:
+            live.append(forward)
+            yield rank, "F", forward
+            forward += 1
+        else:
+            yield rank, "B", live.pop()
