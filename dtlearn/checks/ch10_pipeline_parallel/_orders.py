@@ -94,7 +94,7 @@ def find_wrong_actions(made: Any, want: Sequence[Action]) -> tuple[str, str] | N
     for stage, op, microbatch in map(tuple, made):
         if op == "B" and (stage, "F", microbatch) not in done:
             text = f"{stage}B{microbatch} stands before {stage}F{microbatch}, whose activations it needs"
-            return "DTL-VALUE-BACKWARD-FIRST", text
+            return "DTL-VALUE-BEFORE-FORWARD", text
         done.add((stage, op, microbatch))
     for op, name in _NAMES.items():
         passes = [one[2] for one in made if one[1] == op]
