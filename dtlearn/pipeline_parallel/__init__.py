@@ -2,10 +2,13 @@
 
 For any process: `actions`, `schedule` and `text`, a schedule as data; `schedules/`, generators that make one;
 `checking/`, what is wrong with it, and when everything in it happens; `partition/`, which links make which stage;
-`split_model`, the stages as modules.
+`split_model`, the stages as modules. `asynchronous/`: a pipeline that is never flushed, PipeDream's.
 """
 
 from .actions import Action, Op
+from .asynchronous.delayed import pipedream_delays, train_delayed
+from .asynchronous.pipedream import AsynchronousRun, train_asynchronously
+from .asynchronous.stashing import StashingStage
 from .checking.simulate import Live, Span, StageTimes, Timeline, simulate
 from .checking.text_grid import format_timeline
 from .checking.validate import Finding, ScheduleError, check, validate
@@ -38,6 +41,7 @@ from .text import format_schedule, parse_schedule
 __all__ = [
     "SCHEDULES",
     "Action",
+    "AsynchronousRun",
     "Finding",
     "Kind",
     "LinkSeconds",
@@ -48,6 +52,7 @@ __all__ = [
     "ScheduleError",
     "Span",
     "StageTimes",
+    "StashingStage",
     "Timeline",
     "by_cost",
     "by_count",
@@ -67,6 +72,7 @@ __all__ = [
     "one_f_one_b",
     "parameter_counts",
     "parse_schedule",
+    "pipedream_delays",
     "receive",
     "saved_bytes",
     "send",
@@ -76,6 +82,8 @@ __all__ = [
     "stage_costs",
     "stage_memory",
     "tied_embedding",
+    "train_asynchronously",
+    "train_delayed",
     "v_half",
     "v_min",
     "validate",

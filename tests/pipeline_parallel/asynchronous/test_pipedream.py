@@ -1,0 +1,51 @@
+"""On ranks: losses and weights are those of the delayed recurrence, not those of synchronous training."""
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+from dtlearn.pipeline_parallel.asynchronous.delayed import pipedream_delays, train_delayed
+from dtlearn.pipeline_parallel.asynchronous.pipedream import train_asynchronously
+from dtlearn.runtime.run import run_ranks
+
+from .small_chain import make_batches, make_stages, sgd
+
+NUM_BATCHES = 12
+
+
+def in_pipelines():
+    """On 4 ranks: {(p, stash): (run, weights of this rank's stage)}, in groups of the first p ranks."""
+    rank, found = dist.get_rank(), {}
+    for p in (1, 2, 3, 4):
+        group = dist.new_group(range(p))
+        if rank >= p:
+            continue
+        for stash in (True, False):
+            stage = make_stages(p)[rank]
+            run = train_asynchronously(stage, sgd, make_batches(NUM_BATCHES), F.cross_entropy, stash=stash, group=group)
+            found[p, stash] = run, [parameter.detach() for parameter in stage.parameters()]
+    return found
+
+
+def test_ranks_compute_the_delayed_recurrence():
+    ranks = run_ranks(in_pipelines, 4, device="cpu").values
+    for p in (1, 2, 3, 4):
+        stages, plain = make_stages(p), make_stages(p)
+        expected = train_delayed(stages, sgd, make_batches(NUM_BATCHES), F.cross_entropy, pipedream_delays(p))
+        synchronous = train_delayed(plain, sgd, make_batches(NUM_BATCHES), F.cross_entropy, [0] * p)
+        for rank in range(p):
+            run, weights = ranks[rank][p, True]
+            assert run.missing == [min(i, p - 1 - rank) for i in range(NUM_BATCHES)]
+            assert run.num_versions == p - rank
+            torch.testing.assert_close(weights, [parameter.detach() for parameter in stages[rank].parameters()])
+            assert run.losses == [] or rank == p - 1
+        losses, mixed = ranks[p - 1][p, True][0].losses, ranks[p - 1][p, False][0].losses
+        torch.testing.assert_close(losses, expected)
+        if p > 1:  # stale weights, and those without stashing, are not synchronous training
+            assert max(abs(a - b) for a, b in zip(losses, synchronous, strict=True)) > 0.01
+            assert all(ranks[r][p, False][0].num_versions == 1 for r in range(p))
+            # Rank 0 has one linear layer, whose weight is read in backward for the gradient of its input only.
+            assert (max(abs(a - b) for a, b in zip(losses, mixed, strict=True)) > 1e-4) == (p > 2)
+        else:
+            torch.testing.assert_close(losses, synchronous)
+            torch.testing.assert_close(mixed, synchronous)
