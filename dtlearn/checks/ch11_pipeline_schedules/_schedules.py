@@ -17,8 +17,8 @@ Orders = list[list[Action]]
 
 
 def text_of(action: Sequence[Any]) -> str:
-    """(2, "F", 0) as "2F0"."""
-    return "".join(map(str, action))
+    """(2, "F", 0) as "2F0", and (-1, "F", 0) as it is."""
+    return str(tuple(action)) if min(action[0], action[2]) < 0 else "".join(map(str, action))
 
 
 def needs(action: Action, num_stages: int) -> list[tuple[str, ...] | tuple[Action, ...]]:

@@ -1,0 +1,101 @@
+"""Find everything that is wrong with a schedule before it runs.
+
+**Given**
+
+- `orders`: for each rank, the list of its actions, in the order in which it does them. An action is a tuple
+  `(stage, op, microbatch)`.
+- `placement`: `placement[stage]` is the rank that holds this stage; stages count from 0.
+- `num_microbatches`, which count from 0, too.
+- `ops`: which ops there are. Each stage does each op once for each micro-batch. `("F", "B")` are a forward
+  and a backward pass; in `("F", "I", "W")` the backward pass is split into `"I"`, the gradient of the stage's
+  input, and `"W"`, the gradients of its weights.
+
+**Return** a dict. The first four entries are lists of actions, each action once, in any order:
+
+| key | what stands there |
+|---|---|
+| `"unknown"` | actions in `orders` that the schedule does not have: another op, no such stage or micro-batch |
+| `"missing"` | actions that are in no rank's order |
+| `"repeated"` | actions that stand in `orders` more than once, in one rank's order or in several |
+| `"misplaced"` | actions that stand in the order of a rank which does not hold the stage |
+| `"stuck"` | a list with an entry for each rank: the action at which it waits for ever, or `None` |
+| `"circle"` | the ranks that wait in a circle, in ascending order |
+
+An unknown action is nothing else besides. If one of the first four lists has something in it, nobody is
+stuck and there is no circle: the lists have to be repaired first.
+
+**Stuck.** Each rank does its actions in its order, and waits at one until what it needs is done:
+
+| action | needs |
+|---|---|
+| F of stage s | F of stage s - 1, same micro-batch; nothing if s is 0 |
+| B (or I) of stage s | F of stage s, and B (or I) of stage s + 1, if there is one; same micro-batch |
+| W of stage s | I of stage s, same micro-batch |
+
+**Circle.** A stuck rank waits for the ranks that hold what it still needs; that may be itself, if it comes
+later in its own order. A rank is in a circle if that leads back to it, perhaps by way of other ranks. A rank
+that only waits for ranks of a circle is stuck, and not in the circle.
+
+**Example** with two stages on two ranks, two micro-batches and the ops F and B; 1F0 is `(1, "F", 0)`:
+
+| `orders[0]` | `orders[1]` | what is not empty |
+|---|---|---|
+| 0F0 0B0 0F1 0B1 | 1F0 1F1 1B0 1B1 | `"stuck": [(0, "B", 0), (1, "F", 1)]`, `"circle": [0, 1]` |
+| 0F0 0F1 0B0 0B1 | 1F0 1B0 1B1 1F1 | `"stuck": [(0, "B", 1), (1, "B", 1)]`, `"circle": [1]` |
+| 0F0 0F1 0B0 | 1F0 1B0 1F1 1B0 | `"missing": [(0, "B", 1), (1, "B", 1)]`, `"repeated": [(1, "B", 0)]` |
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+Action = tuple[int, str, int]
+
+
+def validator(
+    orders: list[list[Action]], placement: Sequence[int], num_microbatches: int, ops: Sequence[str]
+) -> dict[str, list[Any]]:
+    """Return what is wrong, by kind."""
+    # BEGIN SOLUTION: compare with the actions that there should be; run the orders; follow who waits for whom
+    num_stages = len(placement)
+    wanted = {(s, op, k) for s in range(num_stages) for op in ops for k in range(num_microbatches)}
+    counts = Counter(action for order in orders for action in order)
+    found: dict[str, list[Any]] = {
+        "unknown": [a for a in counts if a not in wanted],
+        "missing": [a for a in wanted if a not in counts],
+        "repeated": [a for a, count in counts.items() if a in wanted and count > 1],
+        "misplaced": [
+            a for a in wanted if any(a in order for rank, order in enumerate(orders) if rank != placement[a[0]])
+        ],
+    }
+    found |= {"stuck": [None] * len(orders), "circle": []}
+    if any(found[key] for key in ("unknown", "missing", "repeated", "misplaced")):
+        return found
+
+    def needs(action: Action) -> list[Action]:
+        stage, op, k = action
+        if op == "F":
+            return [(stage - 1, "F", k)] if stage else []
+        if op == "W":
+            return [(stage, "I", k)]
+        return [(stage, "F", k)] + ([(stage + 1, op, k)] if stage + 1 < num_stages else [])
+
+    done: set[Action] = set()
+    place = [0] * len(orders)
+    before = -1
+    while before < len(done):
+        before = len(done)
+        for rank, order in enumerate(orders):
+            while place[rank] < len(order) and done.issuperset(needs(order[place[rank]])):
+                done.add(order[place[rank]])
+                place[rank] += 1
+    waits_for: list[set[int]] = [set() for _ in orders]
+    for rank, order in enumerate(orders):
+        if place[rank] < len(order):
+            found["stuck"][rank] = order[place[rank]]
+            waits_for[rank] = {placement[a[0]] for a in needs(order[place[rank]]) if a not in done}
+    for _ in orders:  # add whom those wait for, until it is all ranks that one gets to
+        waits_for = [ranks.union(*(waits_for[r] for r in ranks)) for ranks in waits_for]
+    found["circle"] = [rank for rank, ranks in enumerate(waits_for) if rank in ranks]
+    return found
+    # END SOLUTION
