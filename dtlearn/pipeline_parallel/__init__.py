@@ -28,6 +28,7 @@ from .placement.differentiable import receive, send
 from .placement.naive import NaiveModelParallel
 from .schedule import Schedule
 from .schedules.controllable_memory import v_half, v_min
+from .schedules.from_torch import TORCH_SCHEDULES, torch_csv, torch_schedule
 from .schedules.gpipe import gpipe
 from .schedules.interleaved import interleaved
 from .schedules.make import SCHEDULES, Kind, make_schedule
@@ -40,6 +41,7 @@ from .text import format_schedule, parse_schedule
 
 __all__ = [
     "SCHEDULES",
+    "TORCH_SCHEDULES",
     "Action",
     "AsynchronousRun",
     "Finding",
@@ -82,6 +84,8 @@ __all__ = [
     "stage_costs",
     "stage_memory",
     "tied_embedding",
+    "torch_csv",
+    "torch_schedule",
     "train_asynchronously",
     "train_delayed",
     "v_half",
