@@ -9,6 +9,7 @@ from .actions import Action, Op
 from .asynchronous.delayed import pipedream_delays, train_delayed
 from .asynchronous.pipedream import AsynchronousRun, train_asynchronously
 from .asynchronous.stashing import StashingStage
+from .checking.deadlock import Deadlock, Post, find_deadlock
 from .checking.simulate import Live, Span, StageTimes, Timeline, simulate
 from .checking.text_grid import format_timeline
 from .checking.validate import Finding, ScheduleError, check, validate
@@ -44,12 +45,14 @@ __all__ = [
     "TORCH_SCHEDULES",
     "Action",
     "AsynchronousRun",
+    "Deadlock",
     "Finding",
     "Kind",
     "LinkSeconds",
     "Live",
     "NaiveModelParallel",
     "Op",
+    "Post",
     "Schedule",
     "ScheduleError",
     "Span",
@@ -60,6 +63,7 @@ __all__ = [
     "by_count",
     "by_stage_cost",
     "check",
+    "find_deadlock",
     "format_schedule",
     "format_timeline",
     "gpipe",

@@ -1,0 +1,117 @@
+"""Whether ranks that send and receive in given orders wait for each other for ever.
+
+A send here ends when its receive is posted: a rendezvous, the strictest rule. A library that has a buffer for the message
+may let the sender go on; then a wrong order runs today and hangs with a larger message. MPI calls an order safe when it
+needs no buffer (MPI 4.0, section 3.5); so do we.
+
+Calls posted together (`batch_isend_irecv`) are one step of a rank: their order among each other does not matter, and
+the rank goes on when all are done. A blocking call is a step of its own. Between two ranks messages do not overtake.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+
+class Post(NamedTuple):
+    """A send or a receive that a rank posts.
+
+    Attributes:
+        op: which of the two.
+        peer: the other rank.
+        what: the message, "2F0" say: what the sender and the receiver must agree about.
+    """
+
+    op: Literal["send", "receive"]
+    peer: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.op}s {self.what} {'to' if self.op == 'send' else 'from'} rank {self.peer}"
+
+
+Steps = Sequence[Sequence[Post]]  # of one rank: in each step, what it posts together
+
+
+@dataclass(frozen=True)
+class Deadlock:
+    """Why not all ranks come to the end.
+
+    Attributes:
+        kind: "circle": ranks wait for each other; "no-partner": for a rank that is done, or posts no such call;
+            "other-message": a sender and a receiver disagree about what is sent.
+        message: who waits for whom, in words.
+        ranks: of whom the message speaks, each waiting for the next one.
+    """
+
+    kind: Literal["circle", "no-partner", "other-message"]
+    message: str
+    ranks: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return self.message
+
+
+def find_deadlock(orders: Sequence[Steps], *, buffered: bool = False) -> Deadlock | None:
+    """Let all ranks post their calls in order.
+
+    Args:
+        orders: for each rank, its steps.
+        buffered: a send ends at once, whether or not its receive is posted.
+
+    Returns:
+        Why they do not come to the end; None: they do.
+
+    Raises:
+        ValueError: a peer that does not exist, or a rank that sends to itself.
+    """
+    for rank, steps in enumerate(orders):
+        for post in (post for step in steps for post in step):
+            if not 0 <= post.peer < len(orders) or post.peer == rank:
+                raise ValueError(f"rank {rank} {post}: expected another one of {len(orders)} ranks")
+    at, open_posts = [-1] * len(orders), [deque[Post]() for _ in orders]  # of each rank: its step; what is not done
+    channels = defaultdict[tuple[int, int], tuple[deque[Post], deque[Post]]](lambda: (deque(), deque()))
+    active = list(range(len(orders)))
+    while active:
+        rank = active.pop()
+        while not open_posts[rank] and at[rank] < len(orders[rank]):
+            at[rank] += 1
+            for post in orders[rank][at[rank]] if at[rank] < len(orders[rank]) else ():
+                is_send = post.op == "send"
+                channels[(rank, post.peer) if is_send else (post.peer, rank)][not is_send].append(post)
+                if not (buffered and is_send):
+                    open_posts[rank].append(post)
+            for (source, target), (sends, receives) in channels.items():
+                while rank in (source, target) and sends and receives:
+                    send, receive = sends.popleft(), receives.popleft()
+                    if send.what != receive.what:
+                        where = f"rank {source}{_step(at[source], orders[source])} {send}, and rank {target}"
+                        words = f"{where}{_step(at[target], orders[target])} {receive}: they disagree about the message"
+                        return Deadlock("other-message", words, (source, target))
+                    if not buffered:
+                        open_posts[source].remove(send)
+                    open_posts[target].remove(receive)
+                    active += [source, target]
+    return _who_waits(orders, at, open_posts)
+
+
+def _step(number: int, steps: Steps) -> str:
+    return f" (step {number} of {len(steps)})"
+
+
+def _who_waits(orders: Sequence[Steps], at: list[int], open_posts: list[deque[Post]]) -> Deadlock | None:
+    """Of ranks that do not go on: a circle of them, or one whose partner is done."""
+    waits = {rank: posts[0] for rank, posts in enumerate(open_posts) if posts}
+    if not waits:
+        return None
+    path = [next(iter(waits))]
+    while (peer := waits[path[-1]].peer) in waits and peer not in path:
+        path.append(peer)
+    ranks = path[path.index(peer) :] if peer in path else [path[-1]]
+    words = "; ".join(f"rank {rank}{_step(at[rank], orders[rank])} {waits[rank]}" for rank in ranks)
+    if peer in path:
+        return Deadlock("circle", f"{words}: each waits for the next, and the last for the first", tuple(ranks))
+    return Deadlock("no-partner", f"{words}, and rank {peer} has come to its end without it", (ranks[0], peer))
