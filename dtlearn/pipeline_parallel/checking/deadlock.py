@@ -1,8 +1,8 @@
 """Whether ranks that send and receive in given orders wait for each other for ever.
 
-A send here ends when its receive is posted: a rendezvous, the strictest rule. A library that has a buffer for the message
-may let the sender go on; then a wrong order runs today and hangs with a larger message. MPI calls an order safe when it
-needs no buffer (MPI 4.0, section 3.5); so do we.
+A send here ends when its receive is posted: a rendezvous, the strictest rule. A library that has a buffer for the
+message may let the sender go on; then a wrong order runs today and hangs with a larger message. MPI calls a program
+safe when it needs no buffer (MPI 4.0, section 3.5), and so do we.
 
 Calls posted together (`batch_isend_irecv`) are one step of a rank: their order among each other does not matter, and
 the rank goes on when all are done. A blocking call is a step of its own. Between two ranks messages do not overtake.
