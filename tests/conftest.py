@@ -150,7 +150,9 @@ def nothing_is_left_over(request):
         source = warm_starts.start_source()
         warm_starts.use(source)
     yield
+    changed = set[str]()
     if source is not None:
+        changed = source.changed_variables()
         source.close()
     if "dtlearn.runtime.agent.client" in sys.modules:
         # The agent lives as long as this process. End it as the end of this process would, and see what remains.
@@ -163,3 +165,4 @@ def nothing_is_left_over(request):
         left = left_over_processes()
         num_empty = 0 if left else num_empty + 1
     assert not left, f"still alive {SECONDS_TO_VANISH:.0f} s after the last test: {left}"
+    assert not changed, f"a test changed {changed} for good: this worker's starts were no longer warm"

@@ -62,9 +62,11 @@ MAY_BE_WARM = "# may be warm\n"  # what the text of a test's own program begins 
 # `ssh` to a host of tests/runtime/hosts.py, whose fixture sets this variable: what all names of namespaces begin with.
 HOSTS = "DTLEARN_TEST_HOSTS"
 # Variables that decide how these modules are loaded: where one differs, the start is a real one.
-# (Those of sockets are looked at when a group is made.)
+# (Those of sockets are looked at when a group is made. TORCHINDUCTOR_CACHE_DIR is set by torch._dynamo, which every
+# optimizer loads, and KMP_DUPLICATE_LIB_OK and KMP_INIT_AT_FORK by scikit-learn: after the first such test of a worker
+# all its starts would be real ones.)
 MATTER = re.compile(
-    r"(?!\w+_SOCKET_IFNAME)"
+    r"(?!\w+_SOCKET_IFNAME|TORCHINDUCTOR_CACHE_DIR|KMP_DUPLICATE_LIB_OK|KMP_INIT_AT_FORK)"
     r"(PYTHON|OMP_|MKL_|OPENBLAS_|KMP_|GLIBC_|MALLOC_|LD_|TORCH(?!ELASTIC_|_NCCL_)|PYTORCH|CUDA_|NCCL_|GLOO_|LC_|LANG)"
 )
 FOLDER = Path(__file__).resolve().parent
@@ -94,6 +96,10 @@ class Source:
         self._control, self._of_agents, self._process = control, of_agents, process
         self._lock = threading.Lock()
         self._environment = which_matter(dict(os.environ))
+
+    def changed_variables(self) -> set[str]:
+        """Variables that were changed in this process for good, so that its starts are real ones from then on."""
+        return {name for name, _ in which_matter(dict(os.environ)).items() ^ self._environment.items()}
 
     def close(self) -> None:
         """End the source. What it started lives on."""
