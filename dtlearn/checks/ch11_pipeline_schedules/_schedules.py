@@ -57,10 +57,10 @@ def play(
     orders: Orders,
     placement: Sequence[int],
     times: Times,
-    delay: Callable[[int, int], int] = lambda here, there: 0,
+    delay: Callable[[Action, int], int] = lambda action, rank: 0,
     needed: Callable[[Action, int], Any] = needs,
 ) -> Played:
-    """Run each rank's actions in their order, each as soon as it can. `delay`: of a result between two ranks."""
+    """Run each rank's actions in order, each as soon as it can. `delay`: of an action's result on its way to a rank."""
     played, free = Played(at=[0] * len(orders)), [0] * len(orders)
     going = True
     while going:
@@ -72,7 +72,7 @@ def play(
                     done = [a for a in one_of if a in played.end]
                     if not done:
                         break
-                    ready = max(ready, *(played.end[a] + delay(placement[a[0]], rank) for a in done))
+                    ready = max(ready, *(played.end[a] + delay(a, rank) for a in done))
                 else:
                     played.start[action], played.end[action] = ready, ready + times(action)
                     free[rank] = played.end[action]

@@ -114,7 +114,7 @@ def find(job: Job, mistake: str = "") -> dict[str, list[Any]]:
 def _needs(mistake: str, placement: list[int]) -> Callable[[Action, int], Any]:
     def needed(action: Action, num_stages: int) -> Any:
         stage, op, k = action
-        right = needs(action, num_stages)
+        right: list[Any] = [*needs(action, num_stages)]
         if op in "BI":
             right = right[1:] if mistake == "no own forward" else right
             right = right[:1] if mistake == "no stage after" else right

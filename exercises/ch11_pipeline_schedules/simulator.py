@@ -1,0 +1,57 @@
+# ch11.simulator: edit this file, then run `dtlearn grade ch11.simulator`.
+"""Simulate a schedule: how long it takes, who is idle, what is held.
+
+**Given** a valid schedule, and times, all of them whole numbers:
+
+- `orders`: for each rank, the list of its actions, in the order in which it does them. An action is a tuple
+  `(stage, op, microbatch)`. Each stage does for each micro-batch an `"F"`, its forward pass, and then either a
+  `"B"`, the backward pass, or its two parts: an `"I"`, the gradient of the stage's input, and a `"W"`, the
+  gradients of its weights.
+- `placement`: `placement[stage]` is the rank that holds this stage.
+- `times`: `times[op][stage]` is how long such an action takes.
+- `transfer`: how long a result takes from one rank to another. On the same rank it is there at once.
+
+**An action starts** as soon as its rank has done the action before it in the order, and what it needs is
+there:
+
+| action | needs the results of |
+|---|---|
+| F of stage s | F of stage s - 1, same micro-batch; nothing if s is 0 |
+| B or I of stage s | F of stage s, and the B or I of stage s + 1, if there is one; same micro-batch |
+| W of stage s | I of stage s, same micro-batch |
+
+The rank does not wait while a result travels to another: it goes on with its next action. The first action
+starts at 0.
+
+**Return** a dict:
+
+| key | value |
+|---|---|
+| `"makespan"` | when the last action ends |
+| `"idle"` | for each rank, how much of the time from 0 to the makespan it does nothing |
+| `"peak"` | for each rank, the most live activations at any time |
+
+**Live** is what a stage keeps of a micro-batch, from the start of its F to the end of its B; if the backward
+pass is split, to the end of its W. Each counts as one, whichever stage it is of.
+
+**Example**: two stages on two ranks, two micro-batches, F takes 1, B takes 2, `transfer` is 1.
+
+| rank | its order, with start to end | idle | peak |
+|---|---|---|---|
+| 0 | 0F0 0-1, 0F1 1-2, 0B0 6-8, 0B1 9-11 | 5 | 2 |
+| 1 | 1F0 2-3, 1B0 3-5, 1F1 5-6, 1B1 6-8 | 5 | 1 |
+
+The makespan is 11.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+Action = tuple[int, str, int]
+
+
+def simulator(
+    orders: list[list[Action]], placement: Sequence[int], times: dict[str, Sequence[int]], transfer: int
+) -> dict[str, Any]:
+    """Return the makespan, and each rank's idle time and peak of live activations."""
+    raise NotImplementedError("ch11.simulator: play all orders at once, then count")
