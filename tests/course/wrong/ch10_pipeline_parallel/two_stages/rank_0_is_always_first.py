@@ -1,0 +1,30 @@
+# expect: DTL-RAISED
+# says: last stage, the other on rank 1
+
+import torch
+import torch.distributed as dist
+
+
+def two_stages(stage, optimizer, batches, loss_fn, *, is_first, other):
+    losses = []
+    for batch in batches:
+        optimizer.zero_grad()
+        if dist.get_rank() < other:
+            outputs = stage(batch)
+            dist.send(torch.tensor([outputs.dim()]), other)
+            dist.send(torch.tensor(outputs.shape), other)
+            dist.send(outputs.detach().contiguous(), other)
+            gradient = torch.empty(outputs.shape)
+            dist.recv(gradient, other)
+            outputs.backward(gradient)
+        else:
+            dist.recv(dim := torch.empty(1, dtype=torch.int64), other)
+            dist.recv(shape := torch.empty(int(dim), dtype=torch.int64), other)
+            dist.recv(arrived := torch.empty(shape.tolist()), other)
+            arrived.requires_grad_()
+            loss = loss_fn(stage(arrived), batch)
+            loss.backward()
+            dist.send(arrived.grad.contiguous(), other)
+            losses.append(loss.item())
+        optimizer.step()
+    return losses
