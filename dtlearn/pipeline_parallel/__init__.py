@@ -12,6 +12,7 @@ from .asynchronous.stashing import StashingStage
 from .checking.deadlock import Deadlock, Post, find_deadlock
 from .checking.simulate import Live, Span, StageTimes, Timeline, simulate
 from .checking.text_grid import format_timeline
+from .checking.theory import FORMULAS, Bubble, Formula, bubble, message_bytes, num_messages, peak_live
 from .checking.validate import Finding, ScheduleError, check, validate
 from .partition.boundaries import imbalance, stage_costs
 from .partition.costs import (
@@ -41,12 +42,15 @@ from .split_model import split_gpt, split_sequential, tied_embedding
 from .text import format_schedule, parse_schedule
 
 __all__ = [
+    "FORMULAS",
     "SCHEDULES",
     "TORCH_SCHEDULES",
     "Action",
     "AsynchronousRun",
+    "Bubble",
     "Deadlock",
     "Finding",
+    "Formula",
     "Kind",
     "LinkSeconds",
     "Live",
@@ -59,6 +63,7 @@ __all__ = [
     "StageTimes",
     "StashingStage",
     "Timeline",
+    "bubble",
     "by_cost",
     "by_count",
     "by_stage_cost",
@@ -74,10 +79,13 @@ __all__ = [
     "interleaved",
     "make_schedule",
     "measure_seconds",
+    "message_bytes",
     "naive",
+    "num_messages",
     "one_f_one_b",
     "parameter_counts",
     "parse_schedule",
+    "peak_live",
     "pipedream_delays",
     "receive",
     "saved_bytes",
