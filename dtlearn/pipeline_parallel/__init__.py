@@ -28,6 +28,10 @@ from .partition.naive import by_count, greedy
 from .partition.optimum import by_cost, by_stage_cost
 from .placement.differentiable import receive, send
 from .placement.naive import NaiveModelParallel
+from .runner.communication import Compute, Exchange, Message, forward_only, with_communication
+from .runner.runner import PipelineRunner, StepResult
+from .runner.split_backward import SplitLinear, add_gradient, deferred_work, weight_work
+from .runner.stage import PipelineStage
 from .schedule import Schedule
 from .schedules.controllable_memory import v_half, v_min
 from .schedules.from_torch import TORCH_SCHEDULES, torch_csv, torch_schedule
@@ -48,29 +52,39 @@ __all__ = [
     "Action",
     "AsynchronousRun",
     "Bubble",
+    "Compute",
     "Deadlock",
+    "Exchange",
     "Finding",
     "Formula",
     "Kind",
     "LinkSeconds",
     "Live",
+    "Message",
     "NaiveModelParallel",
     "Op",
+    "PipelineRunner",
+    "PipelineStage",
     "Post",
     "Schedule",
     "ScheduleError",
     "Span",
+    "SplitLinear",
     "StageTimes",
     "StashingStage",
+    "StepResult",
     "Timeline",
+    "add_gradient",
     "bubble",
     "by_cost",
     "by_count",
     "by_stage_cost",
     "check",
+    "deferred_work",
     "find_deadlock",
     "format_schedule",
     "format_timeline",
+    "forward_only",
     "gpipe",
     "gpt_flops",
     "gpt_links",
@@ -103,6 +117,8 @@ __all__ = [
     "v_half",
     "v_min",
     "validate",
+    "weight_work",
+    "with_communication",
     "zb_h1",
     "zb_h2",
     "zbv",

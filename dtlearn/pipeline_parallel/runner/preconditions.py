@@ -1,0 +1,45 @@
+"""What must be so on all ranks before a pipeline runs: as many ranks as in the schedule, and the same one on each."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from dtlearn.runtime import device
+
+from ..schedule import Schedule
+from ..text import format_schedule
+
+
+def module_of(stages: Sequence[nn.Module] | Mapping[int, nn.Module], stage: int, rank: int) -> nn.Module:
+    """The module of a stage that this rank holds. Raises ValueError if it was not given."""
+    try:
+        return stages[stage]
+    except (KeyError, IndexError):
+        raise ValueError(f"rank {rank} holds stage {stage}, and there is no module for it in `stages`") from None
+
+
+def require_same_schedule(schedule: Schedule, group: dist.ProcessGroup | None) -> None:
+    """Refuse ranks that do not fit. The first call in the group is one of all ranks, as NCCL wants it.
+
+    **Communication**: an all-gather of 8 bytes.
+
+    Raises:
+        ValueError: the group has another number of ranks, or this one is not in it.
+        RuntimeError: a rank has another schedule. Every rank raises it.
+    """
+    if dist.get_rank(group) < 0 or dist.get_world_size(group) != schedule.num_ranks:
+        raise ValueError(
+            f"{schedule.name} is for {schedule.num_ranks} ranks; this is rank {dist.get_rank(group)} of a group of "
+            f"{dist.get_world_size(group)}"
+        )
+    text = f"{format_schedule(schedule)} {schedule.placement} {schedule.num_microbatches}"
+    mine = torch.tensor([zlib.crc32(text.encode())], device=device())
+    others = [torch.empty_like(mine) for _ in schedule.orders]
+    dist.all_gather(others, mine, group=group)
+    if different := [rank for rank, other in enumerate(others) if not torch.equal(other, others[0])]:
+        raise RuntimeError(f"rank {different[0]} has another schedule than rank 0: make the same one on every rank")

@@ -1,0 +1,37 @@
+"""Training through a runner beside the run of one process."""
+
+import torch.distributed as dist
+
+from dtlearn.pipeline_parallel import make_schedule
+from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
+from tests.pipeline_parallel.runs import OPTIMIZERS, batches, distance, loss_of, reference, snapshot, stages_of
+
+STEPS = 2
+
+
+def pipeline(name, kind, p, m, group=None, runner=PipelineRunner, **options):
+    """A runner of a model of `runs.MODELS`."""
+    schedule = make_schedule(kind, p, m)
+    stages, tied = stages_of(name, schedule.num_stages)
+    return runner(schedule, stages, loss_of(name), group=group, **{"tied": tied, **options})
+
+
+def away_from_reference(made, name, rows, optimizer="sgd", steps=STEPS):
+    """How far this rank is from the run of one process, at most; in gradients, parameters and losses."""
+    stepper, away = OPTIMIZERS[optimizer](made.parameters()), 0.0
+    _, tied = stages_of(name, made.schedule.num_stages)
+    whole = reference(name, optimizer, rows, steps)
+    for (inputs, targets), (expected, tensors) in zip(batches(name, rows, steps), whole, strict=True):
+        stepper.zero_grad()
+        loss = made.step(inputs, targets).loss
+        stepper.step()
+        away = max(away, distance(snapshot(made.modules.values()), tensors, tied))
+        is_last = made.schedule.placement[-1] == made.rank
+        assert (loss is not None) == is_last
+        away = max(away, abs(loss.item() - expected) if is_last else 0.0)
+    return away
+
+
+def groups_of_first(sizes):
+    """Groups of the first ranks, by size; every rank of the world calls it."""
+    return {size: dist.new_group(list(range(size))) for size in sizes}

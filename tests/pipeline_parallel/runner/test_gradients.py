@@ -1,0 +1,165 @@
+"""Copies of a parameter and copies of a model stay equal, and the sums are made once a step."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from dtlearn.pipeline_parallel import make_schedule, split_gpt, tied_embedding
+from dtlearn.pipeline_parallel.runner.gradients import TiedParameter
+from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
+from dtlearn.runtime import run_ranks
+from tests.pipeline_parallel.runner.pipelines import away_from_reference, pipeline
+from tests.pipeline_parallel.runs import (
+    MODELS,
+    TIED_GPT,
+    TOLERANCE,
+    batches,
+    distance,
+    even,
+    loss_of,
+    reference,
+    snapshot,
+    stages_of,
+)
+
+TIED_CASES = [
+    (kind, m, optimizer) for kind in ("1f1b", "zb_h1", "zbv", "interleaved") for m, optimizer in ((4, "adam"),)
+]
+
+
+class NotSummed(PipelineRunner):
+    """Sabotage: each of the two ranks steps with its own part of the tied gradient."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self._tied = None
+
+
+def tied():
+    """How far each schedule is from one process; one step over two; and with the sum left out."""
+    found = {
+        case: away_from_reference(pipeline("tied", case[0], 2, case[1]), "tied", 5, case[2]) for case in TIED_CASES
+    }
+    found["accumulated"] = accumulated()
+    return found, away_from_reference(pipeline("tied", "1f1b", 2, 2, runner=NotSummed), "tied", 5)
+
+
+def accumulated():
+    """The same batch twice without `zero_grad` is twice the gradient."""
+    runner = pipeline("tied", "1f1b", 2, 2)
+    ((inputs, targets),) = batches("tied", 5, 1)
+    runner.step(inputs, targets)
+    runner.step(inputs, targets)
+    for parameter in runner.parameters():
+        parameter.grad /= 2
+    mine = {name: value for name, value in snapshot(runner.modules.values()).items() if name.endswith(".grad")}
+    _, tensors = reference("tied", "sgd", 5, 1)[0]
+    return distance(mine, tensors, tied_embedding(TIED_GPT, 2))
+
+
+def begins_unequal():
+    """The second copy takes the values of the first."""
+    torch.manual_seed(dist.get_rank())
+    stages = split_gpt(MODELS["tied"](), even(8, 2))
+    runner = PipelineRunner(make_schedule("gpipe", 2, 1), stages, loss_of("tied"), tied=tied_embedding(TIED_GPT, 2))
+    (copy,) = runner._tied.copies
+    return copy.detach()
+
+
+@pytest.fixture(scope="module")
+def on_two():
+    return run_ranks(lambda: (tied(), begins_unequal()), 2, device="cpu", record=True)
+
+
+def test_tied_copies_are_the_model_of_one_process(on_two):
+    for (found, _), _ in on_two:
+        assert len(found) == len(TIED_CASES) + 1 and not {k: away for k, away in found.items() if not away < TOLERANCE}
+
+
+def test_a_tied_gradient_that_is_not_summed_is_found(on_two):
+    assert min(away for (_, away), _ in on_two) > 1e-3
+
+
+def test_tied_copies_begin_equal(on_two):
+    first, second = (copy for _, copy in on_two)
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("tied", "message"),
+    [
+        (((0, "weight"),), "tied names two of the 2 stages"),
+        (((0, "weight"), (2, "weight")), "tied names two of the 2 stages"),
+        (((0, "weight"), (1, "wait")), r"stage 1 has no parameter 'wait', which is said to be tied; it has \['weight'"),
+    ],
+)
+def test_a_tie_to_nothing_is_refused(tied, message):
+    modules = {number: nn.Linear(2, 2) for number in range(2)}
+    with pytest.raises(ValueError, match=message):
+        TiedParameter(tied, (0, 0), modules, 0, None)
+
+
+# Two pipelines of two ranks: 0, 1 and 2, 3.
+
+M, ROWS = 4, 6
+
+
+class SyncsEachMicrobatch(PipelineRunner):
+    """Sabotage: the gradients are averaged after each backward pass, those before once more."""
+
+    def _do(self, action, batch, losses):
+        super()._do(action, batch, losses)
+        if action.op == "B":
+            for module in self.modules.values():
+                for parameter in module.parameters():
+                    dist.all_reduce(parameter.grad, group=self._replicas)
+
+
+def replicas():
+    """Each pipeline has every other row of the batch; gradients and losses are those of the whole batch."""
+    rank = dist.get_rank()
+    pipelines = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    options = {"group": pipelines[rank // 2], "data_parallel_group": groups[rank % 2]}
+    found = []
+    for name, kind, runner in (
+        ("gpt", "1f1b", PipelineRunner),
+        ("tied", "zbv", PipelineRunner),
+        ("gpt", "1f1b", SyncsEachMicrobatch),
+    ):
+        torch.manual_seed(rank // 2)  # the second pipeline begins with other values, and takes the first one's
+        schedule = make_schedule(kind, 2, M)
+        stages = split_gpt(MODELS[name](), even(8, schedule.num_stages))
+        tied = stages_of(name, schedule.num_stages)[1]
+        made = runner(schedule, stages, loss_of(name), tied=tied, **options)
+        optimizer = torch.optim.SGD(made.parameters(), lr=0.1, momentum=0.9)
+        away = 0.0
+        for (inputs, targets), (_, tensors) in zip(
+            batches(name, 2 * ROWS, 2), reference(name, "sgd", 2 * ROWS, 2), strict=True
+        ):
+            optimizer.zero_grad()
+            made.step(inputs[rank // 2 :: 2], targets[rank // 2 :: 2])
+            optimizer.step()
+            away = max(away, distance(snapshot(made.modules.values()), tensors, tied))
+        found.append(away)
+    return found
+
+
+@pytest.fixture(scope="module")
+def on_four():
+    return run_ranks(replicas, 4, device="cpu", record=True)
+
+
+def test_replicas_are_the_model_of_one_process(on_four):
+    for one, tied, each_microbatch in on_four:
+        assert max(one, tied) < TOLERANCE < 1e-3 < each_microbatch
+
+
+def test_gradients_are_reduced_once_a_step(on_four):
+    for rank in range(4):
+        sums = [e for e in on_four.record.select(rank=rank, op="all_reduce") if e.file.endswith("/gradients.py")]
+        assert len(sums) == 3 * 2  # three runs of two steps
+        assert {event.group for event in sums} == {f"{rank % 2},{rank % 2 + 2}"}
+        stage = split_gpt(MODELS["gpt"](), even(8, 2))[rank % 2]
+        assert sums[0].nbytes == sum(parameter.nbytes for parameter in stage.parameters())

@@ -1,0 +1,128 @@
+"""I and W together are B; of a linear layer each is one matrix product, and W waits."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from dtlearn.models import GPT, GPTConfig
+from dtlearn.pipeline_parallel.runner.split_backward import (
+    SplitLinear,
+    add_gradient,
+    defer_linear_weights,
+    deferred_work,
+    weight_work,
+)
+
+
+def gradients(module):
+    return {name: None if p.grad is None else p.grad.clone() for name, p in module.named_parameters()}
+
+
+@torch.no_grad()
+def do_all(work):
+    for part in work:
+        part()
+
+
+def equal(a, b):
+    return a.keys() == b.keys() and all(torch.allclose(a[name], b[name], rtol=0, atol=1e-12) for name in a)
+
+
+@pytest.mark.parametrize("shape", [(6,), (5, 6), (2, 3, 6)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_linear_layer_is_torchs(shape, bias):
+    layer = nn.Linear(6, 4, bias=bias).double()
+    tensors = [torch.randn(shape, dtype=torch.float64, requires_grad=True), *layer.parameters()]
+    arguments = [*tensors, None] if not bias else tensors
+    assert torch.equal(SplitLinear.apply(*arguments), layer(tensors[0]))
+    assert torch.autograd.gradcheck(lambda *x: SplitLinear.apply(*x, *[None] * (not bias)), tensors)
+
+
+@pytest.mark.parametrize(
+    "trained", [(False, True, True), (True, False, True), (True, True, False), (True, False, False)]
+)
+def test_what_needs_no_gradient_gets_none(trained):
+    x, layer = torch.randn(5, 6), nn.Linear(6, 4)
+    for tensor, needs in zip((x, layer.weight, layer.bias), trained, strict=True):
+        tensor.requires_grad_(needs)
+    for is_split in (False, True):
+        x.grad, work = None, []
+        layer.zero_grad()
+        y = SplitLinear.apply(x, layer.weight, layer.bias)
+        if is_split:
+            with deferred_work(work):
+                y.sum().backward()
+            do_all(work)
+        else:
+            y.sum().backward()
+        assert tuple(tensor.grad is not None for tensor in (x, layer.weight, layer.bias)) == trained
+
+
+def split_gpt():
+    """A GPT and a copy whose linear layers leave their weights' gradients for W."""
+    torch.manual_seed(0)
+    whole = GPT(GPTConfig(16, 8, 2, 2, 8, tie_embeddings=True)).double()
+    split = copy.deepcopy(whole)
+    defer_linear_weights(split)
+    return whole, split, torch.randint(16, (3, 8))
+
+
+def test_two_parts_are_the_whole():
+    whole, split, tokens = split_gpt()
+    whole(tokens).square().sum().backward()
+    for _ in range(2):  # B as a whole, then I and W: nothing else changes
+        split.zero_grad()
+        split(tokens).square().sum().backward()
+        assert equal(gradients(split), gradients(whole))
+        split.zero_grad()
+        work = []
+        with deferred_work(work):
+            split(tokens).square().sum().backward()
+        early = gradients(split)
+        assert [n for n, g in early.items() if g is None] == [
+            name for name, _ in split.named_parameters() if ("attention." in name or "feed_forward." in name)
+        ]
+        assert len(work) == 2 * 6 + 1  # and that of the head, whose weight is tied: the embedding's part is there
+        do_all(work)
+        assert equal(gradients(split), gradients(whole))
+
+
+def test_the_matrix_products_are_divided():
+    layer = nn.Linear(32, 16, bias=False)
+    x = torch.randn(8, 32, requires_grad=True)
+    product = 2 * 8 * 32 * 16
+    defer_linear_weights(layer)
+    y, work = layer(x), []
+    with deferred_work(work), FlopCounterMode(display=False) as inputs:
+        y.sum().backward()
+    with FlopCounterMode(display=False) as weights:
+        do_all(work)
+    assert inputs.get_total_flops() == weights.get_total_flops() == product
+
+
+def test_a_function_of_ones_own_takes_part():
+    weight, done = torch.ones(3, requires_grad=True), []
+    assert not weight_work(done.clear)
+    work = []
+    with deferred_work(work):
+        assert weight_work(lambda: add_gradient(weight, torch.full((3,), 2.0)))
+        inner = []
+        with deferred_work(inner):
+            pass
+        assert weight_work(lambda: add_gradient(weight, torch.ones(3)))
+    assert weight.grad is None and len(work) == 2 and not inner
+    do_all(work)
+    assert weight.grad.tolist() == [3.0] * 3
+
+
+def test_layers_with_a_forward_of_their_own_are_left_alone():
+    class Own(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * 2
+
+    module = nn.Sequential(Own(2, 2), nn.ReLU())
+    defer_linear_weights(module)
+    assert "forward" not in module[0].__dict__
