@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from dtlearn.pipeline_parallel import SCHEDULES, Action, Op, make_schedule, parse_schedule
+from dtlearn.pipeline_parallel.checking.deadlock import Post, find_deadlock
 from dtlearn.pipeline_parallel.runner.communication import (
     Compute,
     Exchange,
@@ -46,21 +47,12 @@ def test_one_forward_one_backward_on_three_ranks():
     assert "\n".join(map(text, steps)) == ONE_F_ONE_B.strip()
 
 
-def stuck(lines):
-    """What is left if every message waits for its other end, and every action for what it needs; rank by rank."""
-    lines = [list(line) for line in lines]
-    goes_on = True
-    while goes_on:
-        goes_on = False
-        for line in lines:
-            while line and isinstance(line[0], Action):
-                line.pop(0)
-                goes_on = True
-            if line and lines[line[0].src][:1] == lines[line[0].dst][:1] == line[:1]:
-                message = line[0]
-                lines[message.src].pop(0), lines[message.dst].pop(0)
-                goes_on = True
-    return [line for line in lines if line]
+def posts(rank, messages):
+    """Messages as the deadlock finder takes them, posted together."""
+    return [
+        Post("send", dst, str(needs)) if src == rank else Post("receive", src, str(needs))
+        for needs, src, dst in messages
+    ]
 
 
 def one_by_one(steps):
@@ -72,8 +64,14 @@ def one_by_one(steps):
 def test_nobody_waits_for_ever_even_if_every_send_waits_for_its_receive(only_forward):
     for schedule in GRID:
         schedule = forward_only(schedule) if only_forward else schedule
-        lines = [one_by_one(steps) for steps in with_communication(schedule)]
-        assert not stuck(lines), schedule
+        of_ranks = with_communication(schedule)
+        lines = [one_by_one(steps) for steps in of_ranks]
+        batches = [
+            [posts(rank, step.messages) for step in steps if isinstance(step, Exchange)]
+            for rank, steps in enumerate(of_ranks)
+        ]
+        one_at_a_time = [[[post] for batch in rank for post in batch] for rank in batches]
+        assert find_deadlock(batches) is find_deadlock(one_at_a_time) is None
         for rank, line in enumerate(lines):
             assert tuple(entry for entry in line if isinstance(entry, Action)) == schedule.orders[rank]
             check_that_messages_come_in_time(rank, line, schedule.placement)
@@ -118,16 +116,13 @@ def test_the_number_of_messages_is_the_formula():
 def test_receive_before_and_send_after_each_action_is_a_deadlock():
     """The order that one writes first; it is what the check above is to find."""
     schedule = make_schedule("1f1b", 2, 2)
-    lines = [[], []]
+    orders = [[], []]
     for rank, _, action in schedule.actions():
-        for needed in (Action(action.stage - 1, Op.F, action.microbatch), Action(1, Op.B, action.microbatch)):
-            made = message_of(needed, schedule.placement) if 0 <= needed.stage < 2 else None
-            if made and made.needed_by == action:
-                lines[rank].append(made)
-        lines[rank].append(action)
-        if made := message_of(action, schedule.placement):
-            lines[rank].append(made)
-    assert len(stuck(lines)) == 2
+        made = [message_of(other, schedule.placement) for _, _, other in schedule.actions()]
+        orders[rank] += [posts(rank, [m]) for m in made if m and m.needed_by == action]
+        orders[rank] += [posts(rank, [m]) for m in [message_of(action, schedule.placement)] if m]
+    deadlock = find_deadlock(orders)
+    assert deadlock.kind == "circle" and set(deadlock.ranks) == {0, 1}
 
 
 def test_a_step_says_where_it_is():
