@@ -2,7 +2,8 @@
 
 For any process: `actions`, `schedule` and `text`, a schedule as data; `schedules/`, generators that make one;
 `checking/`, what is wrong with it, and when everything in it happens; `partition/`, which links make which stage;
-`split_model`, the stages as modules. `asynchronous/`: a pipeline that is never flushed, PipeDream's.
+`split_model`, the stages as modules. On the ranks: `placement/`, one stage after the other, naively; `runner/`, which
+executes any schedule; `asynchronous/`, a pipeline that is never flushed, PipeDream's.
 """
 
 from .actions import Action, Op
