@@ -68,50 +68,55 @@ def find_deadlock(orders: Sequence[Steps], *, buffered: bool = False) -> Deadloc
     Raises:
         ValueError: a peer that does not exist, or a rank that sends to itself.
     """
-    for rank, steps in enumerate(orders):
-        for post in (post for step in steps for post in step):
-            if not 0 <= post.peer < len(orders) or post.peer == rank:
-                raise ValueError(f"rank {rank} {post}: expected another one of {len(orders)} ranks")
-    at, open_posts = [-1] * len(orders), [deque[Post]() for _ in orders]  # of each rank: its step; what is not done
+    _check_peers(orders)
+    at, waiting = [-1] * len(orders), [list[Post]() for _ in orders]  # of each rank: its step, and what is not done
     channels = defaultdict[tuple[int, int], tuple[deque[Post], deque[Post]]](lambda: (deque(), deque()))
     active = list(range(len(orders)))
     while active:
         rank = active.pop()
-        while not open_posts[rank] and at[rank] < len(orders[rank]):
-            at[rank] += 1
-            for post in orders[rank][at[rank]] if at[rank] < len(orders[rank]) else ():
-                is_send = post.op == "send"
-                channels[(rank, post.peer) if is_send else (post.peer, rank)][not is_send].append(post)
-                if not (buffered and is_send):
-                    open_posts[rank].append(post)
-            for (source, target), (sends, receives) in channels.items():
-                while rank in (source, target) and sends and receives:
-                    send, receive = sends.popleft(), receives.popleft()
-                    if send.what != receive.what:
-                        where = f"rank {source}{_step(at[source], orders[source])} {send}, and rank {target}"
-                        words = f"{where}{_step(at[target], orders[target])} {receive}: they disagree about the message"
-                        return Deadlock("other-message", words, (source, target))
-                    if not buffered:
-                        open_posts[source].remove(send)
-                    open_posts[target].remove(receive)
-                    active += [source, target]
-    return _who_waits(orders, at, open_posts)
+        if waiting[rank] or at[rank] == len(orders[rank]):
+            continue
+        at[rank] += 1
+        active.append(rank)
+        for post in orders[rank][at[rank]] if at[rank] < len(orders[rank]) else ():
+            source, target = (rank, post.peer) if post.op == "send" else (post.peer, rank)
+            sends, receives = channels[source, target]
+            (sends if post.op == "send" else receives).append(post)
+            if not (buffered and post.op == "send"):
+                waiting[rank].append(post)
+            if sends and receives:
+                send, receive = sends.popleft(), receives.popleft()
+                if send.what != receive.what:
+                    words = f"{_where(source, at, orders)} {send}, and {_where(target, at, orders)} {receive}"
+                    return Deadlock("other-message", f"{words}: they disagree about the message", (source, target))
+                if not buffered:
+                    waiting[source].remove(send)
+                waiting[target].remove(receive)
+                active += [source, target]
+    return _who_waits(orders, at, waiting)
 
 
-def _step(number: int, steps: Steps) -> str:
-    return f" (step {number} of {len(steps)})"
+def _check_peers(orders: Sequence[Steps]) -> None:
+    for rank, steps in enumerate(orders):
+        for post in (post for step in steps for post in step):
+            if not 0 <= post.peer < len(orders) or post.peer == rank:
+                raise ValueError(f"rank {rank} {post}: expected another one of {len(orders)} ranks")
 
 
-def _who_waits(orders: Sequence[Steps], at: list[int], open_posts: list[deque[Post]]) -> Deadlock | None:
+def _where(rank: int, at: list[int], orders: Sequence[Steps]) -> str:
+    return f"rank {rank} (step {at[rank]} of {len(orders[rank])})"
+
+
+def _who_waits(orders: Sequence[Steps], at: list[int], waiting: list[list[Post]]) -> Deadlock | None:
     """Of ranks that do not go on: a circle of them, or one whose partner is done."""
-    waits = {rank: posts[0] for rank, posts in enumerate(open_posts) if posts}
+    waits = {rank: posts[0] for rank, posts in enumerate(waiting) if posts}
     if not waits:
         return None
     path = [next(iter(waits))]
     while (peer := waits[path[-1]].peer) in waits and peer not in path:
         path.append(peer)
     ranks = path[path.index(peer) :] if peer in path else [path[-1]]
-    words = "; ".join(f"rank {rank}{_step(at[rank], orders[rank])} {waits[rank]}" for rank in ranks)
+    words = "; ".join(f"{_where(rank, at, orders)} {waits[rank]}" for rank in ranks)
     if peer in path:
         return Deadlock("circle", f"{words}: each waits for the next, and the last for the first", tuple(ranks))
     return Deadlock("no-partner", f"{words}, and rank {peer} has come to its end without it", (ranks[0], peer))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from ..actions import Action, Op
 from ..schedule import Schedule
@@ -137,35 +137,47 @@ def _too_early(schedule: Schedule) -> Iterator[Finding]:
                     yield Finding("too-early", words, rank, position, action)
 
 
+class _Wait(NamedTuple):
+    """Where a rank stands, what it needs, and where that is: rank and position."""
+
+    action: Action
+    need: Action
+    holder: int
+    position: int
+
+
+def _waits(schedule: Schedule) -> dict[int, _Wait]:
+    """Of the ranks that do not come to the end of their order: what each waits for, if any rank ever does it."""
+    progress = follow_orders(schedule)
+    done = {result(action) for _, action in progress.done}
+    places = dict[Action, tuple[int, int, Action]]()
+    for rank, position, action in schedule.actions():
+        places.setdefault(result(action), (rank, position, action))
+    waits = dict[int, _Wait]()
+    for rank, order in enumerate(schedule.orders):
+        for action in order[progress.reached[rank] :][:1]:
+            missing = next(need for need in needs(action, schedule.num_stages) if need not in done)
+            if missing in places:
+                holder, position, need = places[missing]
+                waits[rank] = _Wait(action, need, holder, position)
+    return waits
+
+
 def _circular_wait(schedule: Schedule) -> Iterator[Finding]:
     """Ranks of which each waits for the next one, and the last for the first: at most one such circle."""
-    progress = follow_orders(schedule)
-    place = defaultdict[Action, dict[int, int]](dict)  # of a result: ranks that make it, and where
-    for rank, position, action in schedule.actions():
-        place[result(action)].setdefault(rank, position)
-    done = {result(action) for _, action in progress.done}
-
-    waits = dict[int, tuple[Action, Action, int, int]]()  # rank: its action, what it needs, whose, where
-    for rank, order in enumerate(schedule.orders):
-        if progress.reached[rank] < len(order):
-            action = order[progress.reached[rank]]
-            need = next(need for need in needs(action, schedule.num_stages) if need not in done)
-            if need in place:
-                holder, position = min(place[need].items())
-                waits[rank] = action, schedule.orders[holder][position], holder, position
-
+    waits = _waits(schedule)
     for start in waits:
         path = [start]
-        while (holder := waits[path[-1]][2]) in waits and holder not in path:
+        while (holder := waits[path[-1]].holder) in waits and holder not in path:
             path.append(holder)
         if holder in path and len(circle := path[path.index(holder) :]) > 1:
-            words = []
-            for rank in circle:
-                action, need, holder, position = waits[rank]
-                words.append(
-                    f"rank {rank} stands at {action}, which needs {need} of rank {holder} (position {position})"
-                )
-            message = "; ".join(words) + ": nobody can go on"
-            first = circle[0]
-            yield Finding("circular-wait", message, first, progress.reached[first], waits[first][0])
+            told = ((rank, waits[rank]) for rank in circle)
+            words = [
+                f"rank {rank} stands at {wait.action}, which needs {wait.need} of rank {wait.holder} "
+                f"(position {wait.position})"
+                for rank, wait in told
+            ]
+            first = waits[circle[0]].action
+            where = schedule.orders[circle[0]].index(first)
+            yield Finding("circular-wait", "; ".join(words) + ": nobody can go on", circle[0], where, first)
             return

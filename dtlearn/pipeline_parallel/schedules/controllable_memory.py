@@ -15,36 +15,46 @@ from ..actions import Action, Op
 
 
 def v_half(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
-    """The activations of (p + 2) // 2 micro-batches on each rank, where rank 0 of 1F1B has p.
-
-    Where F, I and W take the same time, its idle time is two thirds of 1F1B's for 4 ranks, less for more.
+    """About half of 1F1B's memory. With F = I = W and 4 ranks or more, at most 2/3 of its idle time.
 
     **Communication**: that of ZBV.
-    **Memory**: 2 * ((p + 2) // 2) activations, each of a micro-batch in a stage; a stage is half of 1F1B's.
+    **Memory**: 2 * ((p + 2) // 2) activations of a micro-batch in a stage, half of 1F1B's stage.
     """
     p, gap = num_ranks, 0 if num_ranks % 2 else 3
-    return _repeat(
-        (2 * rank, 3 * p - 2 - rank, 3 * p - 1 + gap + 2 * rank, 6 * p - 2 + gap - rank), rank, p, num_microbatches
-    )
+    forward, backward = (2 * rank, 3 * p - 2 - rank), (3 * p - 1 + 2 * rank, 6 * p - 2 - rank)
+    return _repeat(rank, p, num_microbatches, forward, backward, gap)
 
 
 def v_min(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
-    """The activations of (p + 4) // 3 micro-batches on each rank, where rank 0 of 1F1B has p.
-
-    Where F, I and W take the same time, its idle time is about two thirds of 1F1B's.
+    """About a third of 1F1B's memory. With F = I = W, about 2/3 of its idle time.
 
     **Communication**: that of ZBV.
-    **Memory**: 2 * ((p + 4) // 3) activations, each of a micro-batch in a stage; a stage is half of 1F1B's.
+    **Memory**: 2 * ((p + 4) // 3) activations of a micro-batch in a stage, half of 1F1B's stage.
     """
     p, gap = num_ranks, 0 if num_ranks % 3 else 2
-    return _repeat((rank, 2 * p - 1 - rank, 2 * p + gap + rank, 4 * p - 1 + gap - rank), rank, p, num_microbatches)
+    forward, backward = (rank, 2 * p - 1 - rank), (2 * p + rank, 4 * p - 1 - rank)
+    return _repeat(rank, p, num_microbatches, forward, backward, gap)
 
 
-def _repeat(offsets: tuple[int, ...], rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
-    """Offsets are the clocks of micro-batch 0's F and F in the two stages, then I and I in the other order."""
+def _repeat(
+    rank: int,
+    num_ranks: int,
+    num_microbatches: int,
+    forward: tuple[int, int],
+    backward: tuple[int, int],
+    gap: int,
+) -> Iterator[Action]:
+    """Repeat micro-batch 0's block every 6 clocks, and put a W wherever a clock is free.
+
+    Args:
+        rank, num_ranks, num_microbatches: as above.
+        forward: clocks of F in the rank's first and second stage.
+        backward: clocks of I in its second and first stage, later by `gap`, so that no two clocks coincide.
+    """
     down, up = rank, 2 * num_ranks - 1 - rank
-    block = list(zip(offsets, (Op.F, Op.F, Op.I, Op.I), (down, up, up, down), strict=True))
-    clocks = {6 * i + clock: Action(stage, op, i) for clock, op, stage in block for i in range(num_microbatches)}
+    block = [(clock, Op.F, stage) for clock, stage in zip(forward, (down, up), strict=True)]
+    block += [(clock + gap, Op.I, stage) for clock, stage in zip(backward, (up, down), strict=True)]
+    clocks = {clock + 6 * i: Action(stage, op, i) for clock, op, stage in block for i in range(num_microbatches)}
     weights = deque[Action]()
     for clock in range(1 + max(clocks)):
         if action := clocks.get(clock):

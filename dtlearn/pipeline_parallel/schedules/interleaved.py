@@ -21,7 +21,8 @@ def interleaved(rank: int, num_ranks: int, num_microbatches: int, chunks: int) -
     def action(number: int, op: Op) -> Action:
         group, place = divmod(number, num_ranks * chunks)
         chunk, microbatch = divmod(place, num_ranks)
-        chunk = chunk if op == Op.F else chunks - 1 - chunk  # backward begins at the model's end
+        if op == Op.B:
+            chunk = chunks - 1 - chunk  # backward begins at the end of the model
         return Action(chunk * num_ranks + rank, op, group * num_ranks + microbatch)
 
     passes = num_microbatches * chunks

@@ -8,9 +8,9 @@ from ..actions import Action, Op
 
 
 def naive(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
-    """One rank works at a time. With one micro-batch this is naive model parallelism; with m, gradient accumulation.
+    """One rank works at a time: with m = 1 naive model parallelism, else gradient accumulation in it.
 
-    **Communication**: each micro-batch is sent to the next rank, and its gradient back: m messages each way.
+    **Communication**: m messages to the next rank, m back.
     **Memory**: the activations of 1 micro-batch.
     """
     for microbatch in range(num_microbatches):

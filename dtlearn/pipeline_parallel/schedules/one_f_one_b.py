@@ -12,7 +12,7 @@ from ..actions import Action, Op
 
 
 def one_f_one_b(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
-    """As few forward passes as keep the later ranks busy, then one forward and one backward in turn.
+    """As many forward passes as there are ranks after this one, then one forward, one backward.
 
     **Communication**: as in GPipe: m messages to the next rank, m back.
     **Memory**: the activations of min(m, p - rank) micro-batches.

@@ -13,10 +13,10 @@ from ..actions import Action, Op
 
 
 def zbv(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
-    """No idle time after a rank has begun, where F, I and W take the same time and m >= 2p - 1.
+    """With F = I = W and m >= 2p - 1, a rank that has begun is not idle before it is done.
 
-    **Communication**: 2m messages to each neighbour; none between stages p - 1 and p, which are on one rank.
-    **Memory**: the activations of 2p micro-batches of a stage, which is half of 1F1B's stage: that of 1F1B's rank 0.
+    **Communication**: 2m messages to each neighbour; stages p - 1 and p are on one rank.
+    **Memory**: 2p activations of a micro-batch in a stage; a stage is half of 1F1B's.
     """
     below = num_ranks - rank  # this rank and those after it, towards the point of the V
     length = max(num_microbatches, 2 * num_ranks - 1)
@@ -26,6 +26,6 @@ def zbv(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
     done = Counter[str]()
     for step in (warmup + steady + cooldown).split():
         stage = rank if step[1] == "0" else 2 * num_ranks - 1 - rank
-        if done[step] < num_microbatches:  # the pattern is longer than needed, where micro-batches are few
+        if done[step] < num_microbatches:  # where they are few, the pattern is longer than needed
             yield Action(stage, Op(step[0]), done[step])
         done[step] += 1

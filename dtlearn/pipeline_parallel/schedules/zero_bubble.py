@@ -12,7 +12,9 @@ from ..actions import Action, Op
 
 
 def zb_h1(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
-    """1F1B with split backward passes. Rank r's W are r micro-batches late, so that all ranks need rank 0's memory.
+    """1F1B with split backward passes: on rank r, W comes r micro-batches after I.
+
+    So rank r, which in 1F1B keeps r activations fewer than rank 0, has the memory for r W that wait.
 
     **Communication**: that of 1F1B.
     **Memory**: the activations of min(m, p) micro-batches on every rank.
@@ -21,7 +23,7 @@ def zb_h1(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
 
 
 def zb_h2(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
-    """Twice H1's warm-up: where F, I and W take the same time, a rank that has begun is never idle.
+    """Twice H1's warm-up: with F = I = W, a rank that has begun is not idle before it is done.
 
     **Communication**: that of 1F1B.
     **Memory**: the activations of min(m, 2p - 1) micro-batches on every rank.
@@ -30,7 +32,7 @@ def zb_h2(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
 
 
 def _late_weights(warmup: int, delay: int, stage: int, num_microbatches: int) -> Iterator[Action]:
-    """Micro-batch i's I comes after the forward pass of i + warmup, its W after the I of i + delay."""
+    """I of micro-batch i comes after F of i + warmup; W of i comes after I of i + delay."""
     for time in range(-warmup, num_microbatches + delay):
         for op, microbatch in ((Op.F, time + warmup), (Op.I, time), (Op.W, time - delay)):
             if 0 <= microbatch < num_microbatches:

@@ -17,8 +17,8 @@ from dtlearn.pipeline_parallel import (
 )
 from dtlearn.pipeline_parallel.checking.theory import Sizes
 
-TIMES = [times for times in product((0.5, 1.0, 2.0), repeat=3)]
-SIZES = [(p, m) for p in (1, 2, 3, 5) for m in (1, p, 2 * p - 1, 3 * p)]
+TIMES = list(product((0.5, 1.0), (1.0, 2.0), (0.5, 1.0, 2.0)))  # F, I, W
+SIZES = [(p, m) for p in (1, 2, 3, 5) for m in sorted({1, p, 2 * p - 1, 2 * p})]
 
 
 def simulated(name, num_ranks, num_microbatches, chunks=None, times=(1.0, 1.0, 1.0)):
@@ -34,7 +34,7 @@ def cases(name):
         if SCHEDULES[name].shape != "loop":
             yield num_ranks, num_microbatches, None
         elif num_microbatches % num_ranks == 0:
-            yield from ((num_ranks, num_microbatches, chunks) for chunks in (1, 2, 4))
+            yield from ((num_ranks, num_microbatches, chunks) for chunks in (1, 2, 3))
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
@@ -51,7 +51,7 @@ def test_idle_time_is_the_formula_s(name):
         assert timeline.idle_to_total == pytest.approx(expected.to_total)
         between = FORMULAS[name].idle_between(Sizes(p, m, timeline.schedule.num_stages // p, *times))
         assert max(timeline.idle_between) == pytest.approx(between)
-    assert holds >= {"zb_h1": 100, "zb_h2": 80, "zbv": 20, "v_half": 0, "v_min": 0}.get(name, 300)
+    assert holds >= {"zb_h1": 60, "zb_h2": 40, "zbv": 8, "v_half": 0, "v_min": 0}.get(name, 160)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
