@@ -220,7 +220,10 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
             if all(way(j) == value for j, _, value in values):
                 return Finding(f"DTL-VALUE-{code}", f"{text}: {words}. One case: {_told(job)}")
         code = {"makespan": "MAKESPAN", "idle": "IDLE", "peak": "LIVE"}[key]
-        return Finding(f"DTL-VALUE-{code}", f"{text}. One case: {_told(job)}")
+        advice = (
+            "Was every action played? Go over the ranks until all have come to their end." if code == "MAKESPAN" else ""
+        )
+        return Finding(f"DTL-VALUE-{code}", f"{text}. One case: {_told(job)}", advice=advice)
     return None
 
 
@@ -240,4 +243,4 @@ def why(case: Case, given: Given, record: Record) -> str:
     return f"{MAY_HELP}{text}has I and W"
 
 
-CHECK = Check(on_rank, inputs, None, verify=verify, why=why, rules=[rules.most_messages("0")])
+CHECK = Check(on_rank, inputs, None, verify=verify, why=why, rules=[rules.most_messages("0")], seconds=5.0)

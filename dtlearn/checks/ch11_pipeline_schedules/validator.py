@@ -254,4 +254,4 @@ def why(case: Case, given: Given, record: Record) -> str:
     return f"{MAY_HELP}{text}several stages, or wait for itself"
 
 
-CHECK = Check(on_rank, inputs, None, verify=verify, why=why, rules=[rules.most_messages("0")])
+CHECK = Check(on_rank, inputs, None, verify=verify, why=why, rules=[rules.most_messages("0")], seconds=5.0)
