@@ -748,7 +748,7 @@ show(
         label="rank 0 of 4: GPT, 1.6 million parameters, 64 tokens, AdamW, fp32",
     ),
     alt="Memory over one step for stages 0 to 3, with one scale, and beside each a bar by formula. "
-    "Stage 0 has its peak at 30.7 MB, stage 1 at 18.4, stage 2 at 14.7, stage 3 at 12.7. At the end "
+    "Stage 0 has its peak at 30.7 MB, stage 1 at 18.4, stage 2 at 14.7, stage 3 at 11.8. At the end "
     "of backward there are 26.0, 16.3, 11.4 and 6.5 MB, and the bars are as high. From stage 1 on the "
     "optimizer's state is a quarter, from stage 2 on the gradients, in stage 3 the parameters, which "
     "are gathered for a while as communication.",
@@ -759,8 +759,8 @@ show(
 # of the state, stage 2 a quarter of the gradients as well, stage 3 a quarter of everything. The bars are the formula of
 # `dtlearn.zero`, with padding, at the end of backward; the ledger has the same number of bytes. (Dotted lines:
 # backward, the optimizer's step and `zero_grad` begin.) What rises above the bars before are activations, which no
-# stage divides, and in stage 3 the gathered units and the gradients of two units, as communication. Stage 1 has its
-# peak in the step, where the shards of the mean gradients are added to the gradients.
+# stage divides, and in stage 3 the gathered units and the gradients of a unit that are being reduced, as communication.
+# Stage 1 has its peak in the step, where the shards of the mean gradients are added to the gradients.
 #
 # And the price:
 
@@ -1783,7 +1783,7 @@ rank_table(
 # sharded. On shards that are plain tensors it takes the norm of this rank's part (section 10).
 #
 # **"With N ranks each needs 1/N of the memory."** Of the state, in stage 3. Activations, gathered units and temporaries
-# do not become fewer: at the peak of section 8, stage 3 on 4 ranks needs 12.7 MB, and DDP 30.7: not a quarter.
+# do not become fewer: at the peak of section 8, stage 3 on 4 ranks needs 11.8 MB, and DDP 30.7: not a quarter.
 #
 # ### Check yourself
 #

@@ -291,7 +291,7 @@ def table(result: ZeroResult) -> str:
             "",
             aligned(_byte_rows(result)),
             "State: parameters, gradients, Adam's moments, before the optimizer's step. Sent: in a step, by a ring.",
-            "Peak: activations too; and in stage 3 two gathered units and the gradients of one, beside its shards.",
+            "Peak: activations too; and in stage 3 two gathered units and gradients of two, beside its shards.",
             "",
             f"{rounds} rounds in turn; medians of the slowest rank.",
             "",

@@ -28,7 +28,8 @@ class NaiveFullyShardedDataParallel(nn.Module):
     16 bytes and a broadcast of n bytes; all-gather of n bytes before each forward pass; reduce-scatter of n bytes at
     the end of each backward pass, outside `no_sync()`. So 2n (N-1)/N a step, one call for each dtype.
     **Memory**: n/N of parameters and n/N of gradients between steps; from the forward pass to the end of the backward
-    pass all parameters and all gradients beside them, 2n.
+    pass all parameters and all gradients beside them, 2n; at its end the gradients twice, each by itself and in the
+    vector that is reduced.
 
     Args:
         module: the model; the same on all ranks, on its device.
@@ -62,7 +63,6 @@ class NaiveFullyShardedDataParallel(nn.Module):
         self._model.use()  # waits for all parameters
         outputs = self.module(*inputs, **kwargs)
         if torch.is_grad_enabled():
-            self._model.begin_gradients()
             self._reduces = self._sync
             self._backward.follow(outputs, True)
         else:
@@ -71,10 +71,10 @@ class NaiveFullyShardedDataParallel(nn.Module):
 
     def backward_ends(self) -> None:
         """Called after the last gradient: average all, keep the shard, free the rest."""
+        self._model.free()
         if self._reduces:
             for reduction in self._model.launch_reduce():
                 reduction.finish()
-        self._model.free()
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -2,7 +2,7 @@
 
     shard       |----|                  always: what the optimizer updates, through its pieces
     full        |----|----|----|----|   filled by an all-gather, and empty again when it was used
-    gradient    |----|----|----|----|   while backward adds gradients up; then reduced to a shard
+    gradient    |----|----|----|----|   filled from the parameters' gradients when backward is over; reduced to a shard
 
 `full` is one tensor for good. Freeing it means that its storage is resized to 0 bytes: the parameters are views of it,
 autograd has saved them for the backward pass, and when the storage is filled again, what was saved has its values back.
@@ -34,8 +34,9 @@ class ShardedBucket:
     **Communication** (n bytes in the bucket, padding included): once, a broadcast of n bytes from the group's first
     rank. `launch_gather` is an all-gather of n bytes, `launch_reduce` a reduce-scatter of n bytes; of both, each rank
     sends n (N-1)/N. Nobody waits for them until `wait` and `Reduction.finish`.
-    **Memory**: n/N for the shard; n from `launch_gather` to `free`; n from `begin_gradients` until `Reduction.finish`;
-    and n/N for the gradients of the pieces.
+    **Memory**: n/N for the shard; n from `launch_gather` to `free`; in backward up to n for the gradients of
+    `parameters`, which autograd makes one by one, and n from `launch_reduce`, which frees those, until
+    `Reduction.finish`; and n/N for the gradients of the pieces.
 
     Args:
         bucket: of the plan.
@@ -86,8 +87,6 @@ class ShardedBucket:
         self.full.untyped_storage().resize_(0)
         self._work: Any = None
         self._sent = self.shard
-        self._gradient: torch.Tensor | None = None
-        self._gradient_views: list[torch.Tensor] = []
 
     def _make_equal(self, flat: torch.Tensor) -> None:
         source = 0 if self.group is None else dist.get_global_rank(self.group, 0)
@@ -143,25 +142,16 @@ class ShardedBucket:
 
     # All gradients
 
-    def begin_gradients(self) -> None:
-        """Have autograd add gradients up in a buffer of this bucket; in the one that is there, after `no_sync`."""
-        if self._gradient is None and any(piece.requires_grad for piece in self.pieces):
-            self._gradient = torch.zeros_like(self.full)
-            self._gradient_views = self._views(self._gradient)
-            for parameter, view in zip(self.parameters, self._gradient_views, strict=True):
-                parameter.grad = view
-
     @torch.no_grad()
     def launch_reduce(self) -> Reduction | None:
-        """Begin to average the gradients over the ranks. None: nothing is trained here."""
-        gradient, self._gradient = self._gradient, None
-        if gradient is None:
+        """Begin to average the gradients over the ranks; where there is none, zeros. None: nothing is trained here."""
+        if not any(piece.requires_grad for piece in self.pieces):
             return None
-        for parameter, view in zip(self.parameters, self._gradient_views, strict=True):
-            if parameter.grad is not None and parameter.grad.data_ptr() != view.data_ptr():
-                view.copy_(parameter.grad)  # autograd did not add in place: create_graph=True
-            parameter.grad = None
-        self._gradient_views = []
+        gradient = torch.zeros_like(self.full)
+        for parameter, view in zip(self.parameters, self._views(gradient), strict=True):
+            if parameter.grad is not None:
+                view.copy_(parameter.grad)
+        self.drop_gradients()
         in_reduce_dtype = self.policy.to_reduce(gradient, self.divisor)
         if in_reduce_dtype is not gradient:
             gradient.untyped_storage().resize_(0)
@@ -169,7 +159,6 @@ class ShardedBucket:
 
     def drop_gradients(self) -> None:
         """Forget the full gradients."""
-        self._gradient, self._gradient_views = None, []
         for parameter in self.parameters:
             parameter.grad = None
 

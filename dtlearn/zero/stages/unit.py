@@ -118,11 +118,6 @@ class Unit:
         self._copies = []
         self.show(False)
 
-    def begin_gradients(self) -> None:
-        """See `ShardedBucket.begin_gradients`."""
-        for bucket in self.buckets:
-            bucket.begin_gradients()
-
     def launch_reduce(self) -> list[Reduction]:
         """Begin to average the gradients."""
         self.note("reduced")

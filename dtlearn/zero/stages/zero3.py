@@ -159,7 +159,6 @@ class FullyShardedDataParallel(nn.Module):
         if not unit.in_backward:  # this is the first of its outputs
             unit.in_backward, unit.sync = True, sync
             unit.use()
-            unit.begin_gradients()
             for preceding in self._prefetcher.next_in_backward(unit):
                 preceding.launch()
 
@@ -167,10 +166,10 @@ class FullyShardedDataParallel(nn.Module):
         if unit.in_backward:
             unit.in_backward = False
             unit.note("done")
+            unit.free()  # first: its gradients are about to be there twice, each by itself and as what is reduced
             if unit.sync:
                 self._advance_reductions()  # one at a time: each holds all gradients of a unit
                 self._reductions += unit.launch_reduce()
-            unit.free()
 
     def _backward_ends(self) -> None:
         """Now the root is done, and each unit whose inputs need no gradient."""
