@@ -15,7 +15,7 @@ from ..actions import Action, Op
 
 
 def v_half(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
-    """About half of 1F1B's memory. With F = I = W and 4 ranks or more, at most 2/3 of its idle time.
+    """About half of 1F1B's memory. With F = I = W and 4 ranks or more, 2/3 of its idle time or less.
 
     **Communication**: that of ZBV.
     **Memory**: 2 * ((p + 2) // 2) activations of a micro-batch in a stage, half of 1F1B's stage.
@@ -49,12 +49,13 @@ def _repeat(
     Args:
         rank, num_ranks, num_microbatches: as above.
         forward: clocks of F in the rank's first and second stage.
-        backward: clocks of I in its second and first stage, later by `gap`, so that no two clocks coincide.
+        backward: clocks of I in its second and first stage, later by `gap`, so that all clocks differ.
     """
     down, up = rank, 2 * num_ranks - 1 - rank
     block = [(clock, Op.F, stage) for clock, stage in zip(forward, (down, up), strict=True)]
     block += [(clock + gap, Op.I, stage) for clock, stage in zip(backward, (up, down), strict=True)]
-    clocks = {clock + 6 * i: Action(stage, op, i) for clock, op, stage in block for i in range(num_microbatches)}
+    all_i = range(num_microbatches)
+    clocks = {clock + 6 * i: Action(stage, op, i) for clock, op, stage in block for i in all_i}
     weights = deque[Action]()
     for clock in range(1 + max(clocks)):
         if action := clocks.get(clock):

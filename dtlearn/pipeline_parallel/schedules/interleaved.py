@@ -1,7 +1,7 @@
-"""Interleaved 1F1B, Megatron's (2104.04473, section 2.2): a rank has several stages, a p-th of the model apart.
+"""Interleaved 1F1B, Megatron's (2104.04473, section 2.2): rank r has stages r, p + r, 2p + r and so on, its chunks.
 
-A rank's stages are called chunks. Micro-batches go in groups of p: a rank does a group's forward passes in its first
-chunk, then in its second, and so on; the group is then back at rank 0 each time, just when rank 0 is done with it.
+Micro-batches go in groups of p. A rank does a group's forward passes in its first chunk, then in its second, and so on.
+A group's first micro-batch comes back to rank 0 just when rank 0 has sent the group's last one off.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..actions import Action, Op
 def interleaved(rank: int, num_ranks: int, num_microbatches: int, chunks: int) -> Iterator[Action]:
     """1F1B over `chunks` times as many passes, each through a stage that is so many times smaller.
 
-    **Communication**: `chunks` times that of 1F1B, with the last rank sending to the first.
+    **Communication**: about `chunks` times that of 1F1B; the last rank sends to the first, too.
     **Memory**: rank 0 keeps more than in 1F1B, by a factor of 1 + (p - 1) / (p * chunks).
     """
 

@@ -8,7 +8,7 @@ from ..actions import Action, Op
 
 
 def naive(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
-    """One rank works at a time: with m = 1 naive model parallelism, else gradient accumulation in it.
+    """One rank works at a time: with m = 1 naive model parallelism, else accumulation in it.
 
     **Communication**: m messages to the next rank, m back.
     **Memory**: the activations of 1 micro-batch.

@@ -14,7 +14,7 @@ from ..actions import Action, Op
 def zb_h1(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
     """1F1B with split backward passes: on rank r, W comes r micro-batches after I.
 
-    So rank r, which in 1F1B keeps r activations fewer than rank 0, has the memory for r W that wait.
+    In 1F1B, rank r keeps r activations fewer than rank 0: here it uses that memory for W.
 
     **Communication**: that of 1F1B.
     **Memory**: the activations of min(m, p) micro-batches on every rank.

@@ -107,5 +107,19 @@ def test_each_action_taken_out_moved_or_doubled_is_found():
             assert {"twice", "wrong-rank"} <= codes(schedule, orders)
 
 
+def test_backward_passes_through_the_chunks_in_the_order_of_the_forward_passes_are_found():
+    """Sabotage of interleaving: on its way back a micro-batch would come to the model's first chunk before the last."""
+    schedule = make_schedule("interleaved", 2, 4)
+    orders = tuple(
+        tuple(a._replace(stage=(a.stage + 2) % 4) if a.op == "B" else a for a in order) for order in schedule.orders
+    )
+    (finding,) = validate(Schedule("mine", 4, schedule.placement, orders))
+    assert finding.code == "circular-wait"
+    assert finding.message == (
+        "rank 0 stands at 0B0, which needs 1B0 of rank 1 (position 3); "
+        "rank 1 stands at 1B0, which needs 2B0 of rank 0 (position 9): nobody can go on"
+    )
+
+
 def codes(schedule: Schedule, orders: list[list[Action]]) -> set[str]:
     return {f.code for f in validate(Schedule("mine", 4, schedule.placement, tuple(map(tuple, orders))))}
