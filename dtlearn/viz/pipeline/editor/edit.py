@@ -23,8 +23,8 @@ def edit_schedule(recipe: Recipe, *, live: bool, times: Times | None = None, run
         recipe: the schedule that is shown first, `Recipe("1f1b", 4, 8)` say.
         live: whether somebody can use controls (`dtlearn.notebook.frontend.is_live()`); without, the figure is shown.
         times: stage times in ms, as text.
-        run: called with the edited `Schedule` and its `StageTimes` in seconds, executes it on real ranks and returns
-            the record, with a phase for each action; None: the editor has no button for it.
+        run: called with the edited `Schedule`, its `StageTimes` and the time of a transfer, in seconds; executes it on
+            real ranks and returns the record, with a phase for each action. None: the editor has no button for it.
 
     Raises:
         ValueError: a recipe or times that make no schedule.

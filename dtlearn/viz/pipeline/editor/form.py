@@ -19,7 +19,7 @@ from .assess import Assessment, assess
 from .draft import Draft, History, Recipe, Times
 from .pages import measured_page, numbers_page, picture_page, verdict_page
 
-Run = Callable[[Schedule, StageTimes], Record]
+Run = Callable[[Schedule, StageTimes, float], Record]  # with the seconds of a transfer
 
 MOST_RANKS, MOST_MICROBATCHES, MOST_CHUNKS = 8, 16, 4
 _TIMES = {
@@ -168,7 +168,7 @@ class Form:
         self.run.disabled = True
         self._say(f"Running on {schedule.num_ranks} ranks ...")
         try:
-            record = self._run(schedule, times)
+            record = self._run(schedule, times, self.found.transfer)
             self.measured.value = measured_page(self.found, record)
             self._say("")
         except Exception as error:  # whatever a run ends with must be said on the page; a callback has no other place

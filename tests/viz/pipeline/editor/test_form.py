@@ -104,14 +104,15 @@ def test_undo_brings_the_sizes_back():
 def test_a_run_is_drawn_beside_what_was_computed_and_only_a_right_schedule_can_be_run():
     asked = []
 
-    def run(schedule, times):
-        asked.append((schedule, times))
+    def run(schedule, times, transfer):
+        asked.append((schedule, times, transfer))
         return record_of(f.found.timeline)
 
     f = form(run)
     assert f.run.description == "Run it on 2 ranks with these stage times, emulated"
     click(f.run)
-    assert "Two Gantt charts" in f.measured.value and asked[0][1].forward == 0.02 and f.said.value == ""
+    assert "Two Gantt charts" in f.measured.value and f.said.value == ""
+    assert asked[0][1].forward == 0.02 and asked[0][2] == 0
     f.text.value = "0F0"
     assert f.run.disabled and f.measured.value == ""
     click(f.run)
@@ -120,7 +121,7 @@ def test_a_run_is_drawn_beside_what_was_computed_and_only_a_right_schedule_can_b
 
 @pytest.mark.parametrize("error", [RuntimeError("rank 1 <ended>"), ValueError("the record has no actions")])
 def test_a_run_that_fails_is_told(error):
-    def run(schedule, times):
+    def run(schedule, times, transfer):
         raise error
 
     f = form(run)
