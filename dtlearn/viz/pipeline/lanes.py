@@ -50,7 +50,7 @@ def lanes_figure(panels: Mapping[str, Sequence[Bar]], title: str, label: str, ax
         if EMULATED in label.lower():
             _badge(fig)
         several = any(len(stages) > 1 for bars in panels.values() for stages in stages_by_rank(bars).values())
-        legend_below(fig, op_patches({bar.op for bars in panels.values() for bar in bars}, several), columns=6)
+        legend_below(fig, op_patches({bar.op for bars in panels.values() for bar in bars}, several))
     return fig
 
 

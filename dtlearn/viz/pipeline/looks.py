@@ -19,11 +19,12 @@ class OpLook(NamedTuple):
     words: str
 
 
+# Level and upright hatches: slanted ones and dots double a picture's bytes, and a notebook has a limit of them.
 OP_LOOKS = {
     "F": OpLook("#8ecbf0", "", "F forward"),
-    "B": OpLook("#E69F00", "///", "B backward"),
-    "I": OpLook("#d98cb8", "\\\\\\", "I gradient of the inputs"),
-    "W": OpLook("#55b894", "...", "W gradient of the weights"),
+    "B": OpLook("#E69F00", "--", "B backward"),
+    "I": OpLook("#d98cb8", "||", "I gradient of the inputs"),
+    "W": OpLook("#55b894", "++", "W gradient of the weights"),
 }
 
 

@@ -15,7 +15,7 @@ def test_boxes_lie_where_the_bars_say_and_carry_letter_and_microbatch():
     ax = lanes_figure({"": GPIPE}, *WORDS).axes[0]
     boxes = {box.get_gid(): box for box in ax.patches if box.get_gid()}
     assert (boxes["1B0"].get_x(), boxes["1B0"].get_width()) == (3, 2)
-    assert boxes["1B0"].get_hatch() == "///" and not boxes["0F0"].get_hatch()
+    assert boxes["1B0"].get_hatch() == "--" and not boxes["0F0"].get_hatch()
     assert texts(ax).count("F0") == 2, "each rank has one stage, which is not repeated"
     assert [label.get_text() for label in ax.get_yticklabels()] == ["rank 0", "rank 1"]
 
