@@ -91,11 +91,11 @@ def _valid(job: Job, orders: Orders) -> tuple[str, str] | None:
 
 
 def _waiting(order: list[Action]) -> int:
-    """The most Ws that wait at once, when an F begins."""
+    """The most Ws that wait while something else is done."""
     waiting = most = 0
     for _, op, _ in order:
+        most = max(most, waiting) if op != "W" else most
         waiting += (op == "I") - (op == "W")
-        most = max(most, waiting) if op == "F" else most
     return most
 
 
@@ -106,9 +106,9 @@ def _in_memory(job: Job, orders: Orders) -> tuple[str, str] | None:
             text = f"rank {rank} holds up to {peak} activations, and p = {p} are allowed"
             if all(op == "W" for _, op, _ in order[2 * m :]):
                 return "WEIGHTS-LAST", f"{text}: all its Ws come at the end, and each frees one"
-            waiting = _waiting(order)
-            which = f"{waiting} Ws wait" if waiting > 1 else "a W waits"
-            return "TOO-MANY-LIVE", f"{text}: {which} there while it goes on with forward passes"
+            waiting = ", ".join(str(_waiting(o)) for o in orders)
+            text += f". While another action is done, up to {waiting} Ws wait on the ranks 0 to {p - 1}"
+            return "TOO-MANY-LIVE", f"{text}: each of them keeps an activation"
     return None
 
 
@@ -138,6 +138,10 @@ def _gap(orders: Orders, played: Played) -> str:
                 text = f"rank {rank} is idle from {free} to {start} before {text_of(action)}"
                 return f"{text}, and could do {text_of(waiting[0])}"
             free = played.end[action]
+    for rank, peak in enumerate(peaks(orders)):
+        if peak < len(orders):
+            text = f"rank {rank} holds at most {peak} activations, and p = {len(orders)} are allowed"
+            return f"{text}: there is room to put off more Ws, to where the rank would be idle"
     for rank, order in enumerate(orders):
         for before, action in pairwise(order):
             others = [played.end[a] for a in _needs(action, len(orders)) if a in played.end]

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-TOO-MANY-LIVE
-# says: 2 Ws wait there while it goes on
+# says: up to 2, 2, 2 Ws wait
 
 
 def zero_bubble(orders):

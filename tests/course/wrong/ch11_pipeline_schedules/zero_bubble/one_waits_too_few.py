@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-BUBBLE
-# says: and could do
+# says: there is room to put off more Ws
 
 
 def zero_bubble(orders):

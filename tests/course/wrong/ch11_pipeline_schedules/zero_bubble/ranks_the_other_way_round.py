@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-TOO-MANY-LIVE
-# says: rank 0 holds up to 4 activations, and p = 3 are allowed: 2 Ws wait
+# says: up to 2, 1, 0 Ws wait
 
 
 def zero_bubble(orders):
