@@ -1,6 +1,20 @@
+from collections import Counter
+from random import Random
+
 import pytest
 
-from dtlearn.pipeline_parallel import Action, Schedule, ScheduleError, check, make_schedule, parse_schedule, validate
+from dtlearn.pipeline_parallel import (
+    SCHEDULES,
+    Action,
+    Op,
+    Schedule,
+    ScheduleError,
+    check,
+    make_schedule,
+    parse_schedule,
+    validate,
+)
+from dtlearn.pipeline_parallel.checking.needs import follow_orders
 
 RIGHT = "0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1"
 SPLIT = "0F0 0I0 0W0\n1F0 1I0 1W0"
@@ -119,6 +133,36 @@ def test_backward_passes_through_the_chunks_in_the_order_of_the_forward_passes_a
         "rank 0 stands at 0B0, which needs 1B0 of rank 1 (position 3); "
         "rank 1 stands at 1B0, which needs 2B0 of rank 0 (position 9): nobody can go on"
     )
+
+
+def test_findings_are_there_exactly_when_a_schedule_is_wrong():
+    """Schedules changed at random, judged by another definition: all work is done once, where it should, to the end."""
+    random, wrong = Random(3), 0
+    for _ in range(300):
+        schedule = make_schedule(random.choice(list(SCHEDULES)), 3, 3)
+        orders = [list(order) for order in schedule.orders]
+        for _ in range(random.choice((0, 1, 2))):
+            rank, other = random.randrange(3), random.randrange(3)
+            action = orders[rank].pop(random.randrange(len(orders[rank])))
+            new = Action(random.randrange(schedule.num_stages), random.choice(list(Op)), random.randrange(4))
+            for inserted in random.choice(([], [action], [action, action], [new])):
+                orders[other].insert(random.randrange(len(orders[other])), inserted)
+        changed = Schedule("mine", 3, schedule.placement, tuple(map(tuple, orders)))
+        wrong += is_wrong(changed)
+        assert bool(validate(changed)) == is_wrong(changed)
+    assert 100 < wrong < 200
+
+
+def is_wrong(schedule: Schedule) -> bool:
+    """Whether not all comes to its end, or the parts of a pass are not F and B, or F, I and W, on the stage's rank."""
+    done = Counter(follow_orders(schedule).done)
+    passes = {(stage, number): "" for stage in range(schedule.num_stages) for number in range(3)}
+    for rank, action in done.elements():
+        if action.microbatch >= 3 or schedule.placement[action.stage] != rank:
+            return True
+        passes[action.stage, action.microbatch] += action.op
+    lost = done.total() < sum(map(len, schedule.orders))
+    return lost or any(sorted(parts) not in (["B", "F"], ["F", "I", "W"]) for parts in passes.values())
 
 
 def codes(schedule: Schedule, orders: list[list[Action]]) -> set[str]:
