@@ -1,0 +1,260 @@
+"""ch10.tied_embedding: copies on one rank, on some and on all, two steps each; no two gradients are alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare
+from dtlearn.runtime.record.record import Record
+
+from ..rounded import rounded
+from ..sent import no_stores
+from . import MAY_HELP
+
+_SHAPE = (5, 3)
+_STEPS = 2
+# By world size: a title, and for each group of ranks with a copy how many copies each has. x: one of them is not used.
+_JOBS: dict[int, tuple[tuple[str, tuple[dict[int, str], ...]], ...]] = {
+    1: (
+        ("two stages on one rank", ({0: ".."},)),
+        ("three stages on one rank, one not used", ({0: "x.."},)),
+        ("one stage uses it", ({0: "."},)),
+    ),
+    2: (
+        ("first and last stage", ({0: ".", 1: "."},)),
+        ("both stages on rank 1", ({1: ".."},)),
+        ("three stages on two ranks", ({0: ".", 1: ".."},)),
+        ("two stages on each rank", ({0: ".x", 1: ".."},)),
+        ("the copy of rank 0 is not used", ({0: "x", 1: "."},)),
+    ),
+    4: (
+        ("first and last stage", ({0: ".", 3: "."},)),
+        ("three stages on three ranks", ({0: ".", 1: ".", 3: "."},)),
+        ("two replicas of the pipeline", ({0: ".", 2: ".x"}, {1: "..", 3: "."})),
+        ("both stages on rank 2", ({2: ".."},)),
+        ("the copies of rank 3 are not used", ({1: "..", 2: ".", 3: "xx"},)),
+    ),
+}
+Sums = list[list[torch.Tensor | None]]  # of a group: by rank in it, by copy
+
+
+def inputs(case: Case) -> Given:
+    g, n = case.generator(), case.world_size
+    given: Given = [{"jobs": []} for _ in range(n)]
+    for title, groups in _JOBS[n]:
+        members = [sorted(group) for group in groups]
+        kinds = {rank: kind for group in groups for rank, kind in group.items()}
+        weight = torch.randn(_SHAPE, generator=g)
+        for rank in range(n):
+            steps = [
+                [None if one == "x" else torch.randn(_SHAPE, generator=g) for one in kinds.get(rank, "")]
+                for _ in range(_STEPS)
+            ]
+            given[rank]["jobs"].append({"title": title, "members": members, "weight": weight, "steps": steps})
+    return given
+
+
+def on_rank(answer: Any, jobs: Any) -> Any:
+    notes: Any = []
+    for number, job in enumerate(jobs):
+        if number:
+            dist.barrier()  # a call that a rank leaves out is told with the job that it belongs to
+        group = None
+        for members in job["members"]:
+            made = dist.new_group(members) if len(members) > 1 else None
+            group = made if rank in members else group  # type: ignore[name-defined] # noqa: F821
+        copies = [torch.nn.Parameter(job["weight"].clone()) for _ in job["steps"][0]]
+        after: Any = []
+        aliased = False
+        for gradients in job["steps"]:
+            for copy, gradient in zip(copies, gradients, strict=True):
+                copy.grad = None if gradient is None else gradient.clone()
+            answer(list(copies), group)
+            after.append([None if copy.grad is None else copy.grad.clone() for copy in copies])
+            places = [copy.grad.data_ptr() for copy in copies if copy.grad is not None]
+            aliased = aliased or len(set(places)) < len(places)
+        changed = any(not torch.equal(copy, job["weight"]) for copy in copies)
+        notes.append({"after": after, "aliased": aliased, "changed": changed})
+    return notes
+
+
+def _right(own: Sums) -> Sums:
+    exact = sum(g.double() for gradients in own for g in gradients if g is not None)
+    assert isinstance(exact, torch.Tensor)
+    return [[exact.float() for _ in gradients] for gradients in own]
+
+
+def _scaled(divisor: Callable[[Sums], int]) -> Callable[[Sums], Sums]:
+    def made(own: Sums) -> Sums:
+        return [[g / divisor(own) for g in gradients if g is not None] for gradients in _right(own)]
+
+    return made
+
+
+def _local(own: Sums, unused: torch.Tensor | None = None) -> Sums:
+    """Each rank has the sum of its own copies; `unused` where none of them was used."""
+    return [
+        _right([gradients])[0] if any(g is not None for g in gradients) else [unused] * len(gradients)
+        for gradients in own
+    ]
+
+
+def _of_rank(own: Sums, place: int) -> Sums:
+    """All have the sum of one rank's copies."""
+    sums = _local(own, torch.zeros(_SHAPE))
+    return [[sums[place][0]] * len(gradients) for gradients in own]
+
+
+def _first_copies(own: Sums, spread: bool) -> Sums:
+    """The first copies of the ranks are added up; the others get the sum too, or keep what they have."""
+    firsts = [[gradients[0]] for gradients in own]
+    if all(g is None for (g,) in firsts):
+        return own
+    total = _right(firsts)[0][0]
+    return [[total, *([total] * len(rest) if spread else rest)] for _, *rest in own]
+
+
+def _kept_none(own: Sums) -> Sums:
+    return [
+        [None if before is None else after for before, after in zip(*both, strict=True)]
+        for both in zip(own, _right(own), strict=True)
+    ]
+
+
+def _times_copies(own: Sums) -> Sums:
+    """Each rank's copies get the sum of the rank first, and then that of all copies of all ranks."""
+    zero = torch.zeros(_SHAPE)
+    sums: Sums = [[sum((g for g in gs if g is not None), zero)] * len(gs) for gs in own]
+    return _right(sums)
+
+
+_ALONE = "each copy keeps the gradient of its own use: those of the others are missing, and the copies part"
+_OWN_RANK = "the copies of one rank are added up; those of other ranks are missing"
+_WAYS: tuple[tuple[str, str, Callable[[Sums], Sums]], ...] = (
+    ("COPIES-ALONE", _ALONE, lambda own: own),
+    ("COPIES-ALONE", _ALONE, lambda own: [[torch.zeros(_SHAPE) if g is None else g for g in gs] for gs in own]),
+    ("COPIES-ALONE", _OWN_RANK, _local),
+    ("COPIES-ALONE", _OWN_RANK, lambda own: _local(own, torch.zeros(_SHAPE))),
+    (
+        "COPY-FORGOTTEN",
+        "the sum of the first rank of the group is given to all: those of the others are missing in it",
+        lambda own: _of_rank(own, 0),
+    ),
+    (
+        "COPY-FORGOTTEN",
+        "the sum of the last rank of the group is given to all: those of the others are missing in it",
+        lambda own: _of_rank(own, -1),
+    ),
+    (
+        "COPY-FORGOTTEN",
+        "of the copies of a rank only the first takes part, and only it gets a sum",
+        lambda own: _first_copies(own, spread=False),
+    ),
+    (
+        "COPY-FORGOTTEN",
+        "of the copies of a rank the gradient of the first one counts only: add up all of them",
+        lambda own: _first_copies(own, spread=True),
+    ),
+    (
+        "AVERAGED",
+        "the sum is divided by the number of ranks in the group: the uses of one weight add up",
+        _scaled(len),
+    ),
+    (
+        "AVERAGED",
+        "the sum is divided by the number of copies: the uses of one weight add up",
+        _scaled(lambda own: sum(map(len, own))),
+    ),
+    (
+        "KEPT-NONE",
+        "a copy that was not used keeps None as its gradient: it has to get the sum, or it misses this step",
+        _kept_none,
+    ),
+    (
+        "COPY-TWICE",
+        "gradients count several times: the copies of a rank have its sum already, and are added up again",
+        _times_copies,
+    ),
+)
+
+
+def _by_title(given: Given, way: Callable[[Sums], Sums]) -> list[dict[str, Any]]:
+    """By rank: of each job, the gradients of the copies after each step."""
+    made: list[dict[str, Any]] = [{} for _ in given]
+    for number, job in enumerate(given[0]["jobs"]):
+        for own in made:
+            own[job["title"]] = {f"step {k}": [] for k in range(_STEPS)}
+        for members in job["members"]:
+            for k in range(_STEPS):
+                sums = way([given[rank]["jobs"][number]["steps"][k] for rank in members])
+                for rank, gradients in zip(members, sums, strict=True):
+                    made[rank][job["title"]][f"step {k}"] = gradients
+    return made
+
+
+def expected(case: Case, given: Given) -> list[dict[str, Any]]:
+    return _by_title(given, _right)
+
+
+def mistakes(case: Case, given: Given) -> list[Mistake]:
+    return [Mistake(f"DTL-VALUE-{code}", text, _by_title(given, way)) for code, text, way in _WAYS]
+
+
+def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
+    named: list[dict[str, Any]] = [{} for _ in given]
+    for rank, (i, notes) in enumerate(zip(given, got, strict=True)):
+        for job, note in zip(i["jobs"], notes, strict=True):
+            if note["changed"]:
+                text = f"{job['title']}: on rank {rank} the parameter itself has changed; only its .grad may"
+                return Finding("DTL-VALUE-PARAMETERS", text, rank)
+            named[rank][job["title"]] = {f"step {k}": gradients for k, gradients in enumerate(note["after"])}
+    right = expected(case, given)
+    if found := compare(_VALUES, case, given, right, named):
+        is_half = any(event.dtype in ("bfloat16", "float16") for event in record)
+        return rounded(found, right, named) if is_half else found
+    for number, job in enumerate(given[0]["jobs"]):
+        for members in job["members"]:
+            for k in range(_STEPS):
+                copies = [(rank, g) for rank in members for g in got[rank][number]["after"][k]]
+                if other := next((rank for rank, g in copies if not torch.equal(g, copies[0][1])), None):
+                    text = (
+                        f"{job['title']}: the sums on ranks {members[0]} and {other} are not the same to the last bit: "
+                    )
+                    text += "added up in another order on each rank, they differ by a rounding, and the copies part"
+                    return Finding("DTL-VALUE-COPIES-PART", text, other)
+        for rank in range(case.world_size):
+            if got[rank][number]["aliased"]:
+                text = f"{job['title']}: two copies on rank {rank} have the same tensor as their .grad: what is added "
+                return Finding("DTL-VALUE-SHARED-GRADIENT", f"{text}to one is added to both (.clone())", rank)
+    return None
+
+
+def why(case: Case, given: Given, record: Record) -> str:
+    """Of a run that raised, or whose calls do not fit together."""
+    text = (
+        f"{MAY_HELP}a rank may have no copy and then group is None, which dist.all_reduce takes for all ranks; a rank "
+    )
+    return f"{text}may have several copies, or a copy whose .grad is None"
+
+
+def _calls(case: Case) -> int:
+    """Steps in which some rank has to communicate."""
+    return max(1, sum(any(len(group) > 1 for group in groups) for _, groups in _JOBS[case.world_size]) * _STEPS)
+
+
+_VALUES = Check(on_rank, inputs, expected, mistakes=mistakes, stress=Stress(poison=True))
+CHECK = Check(
+    on_rank,
+    inputs,
+    None,
+    verify=verify,
+    why=why,
+    calls=_calls,
+    payload=lambda case, given: 4 * _SHAPE[0] * _SHAPE[1],
+    reads=[no_stores],
+    stress=Stress(poison=True),
+)

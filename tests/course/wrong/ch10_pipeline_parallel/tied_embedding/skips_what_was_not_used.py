@@ -1,0 +1,16 @@
+# expect: DTL-VALUE-KEPT-NONE
+# says: it misses this step
+
+import torch
+import torch.distributed as dist
+
+
+def tied_embedding(copies, group):
+    if not copies:
+        return
+    total = sum((copy.grad for copy in copies if copy.grad is not None), torch.zeros_like(copies[0]))
+    if group is not None:
+        dist.all_reduce(total, group=group)
+    for copy in copies:
+        if copy.grad is not None:
+            copy.grad.copy_(total)
