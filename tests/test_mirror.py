@@ -48,6 +48,7 @@ ABOUT = {
     "grading/on_rank/stress_sends": "stress, on real ranks",
     "grading/report/schema": "the reports' schema, which is data",
     "notebook/kernel_ends": "the ways in which a kernel ends",
+    "pipeline_parallel/torch_parity": "every order in torch's runner and in ours",
     "runtime/bad_input": "code that does what no rank should do",
     "runtime/faults": "the corpus of faults, in runs and in cells",
     "runtime/kills": "kills at any moment",

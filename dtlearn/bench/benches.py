@@ -16,5 +16,6 @@ NAMES = (
     "chapters.mixed_precision",
     "chapters.memory",
     "chapters.zero",
+    "chapters.pipeline",
 )
 BENCHES: dict[str, Bench] = {n.partition(".")[2]: import_module(f".{n}", __package__).BENCH for n in NAMES}

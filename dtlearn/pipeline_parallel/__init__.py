@@ -3,7 +3,7 @@
 For any process: `actions`, `schedule` and `text`, a schedule as data; `schedules/`, generators that make one;
 `checking/`, what is wrong with it, and when everything in it happens; `partition/`, which links make which stage;
 `split_model`, the stages as modules. On the ranks: `placement/`, one stage after the other, naively; `runner/`, which
-executes any schedule; `asynchronous/`, a pipeline that is never flushed, PipeDream's.
+executes any schedule; `asynchronous/`, a pipeline that is never flushed, PipeDream's; `emulated`, stages that sleep.
 """
 
 from .actions import Action, Op
@@ -15,6 +15,7 @@ from .checking.simulate import Live, Span, StageTimes, Timeline, simulate
 from .checking.text_grid import format_timeline
 from .checking.theory import FORMULAS, Bubble, Formula, bubble, message_bytes, num_messages, peak_live
 from .checking.validate import Finding, ScheduleError, check, validate
+from .emulated import EmulatedStage, emulated_stages, run_emulated
 from .partition.boundaries import imbalance, stage_costs
 from .partition.costs import (
     LinkSeconds,
@@ -55,6 +56,7 @@ __all__ = [
     "Bubble",
     "Compute",
     "Deadlock",
+    "EmulatedStage",
     "Exchange",
     "Finding",
     "Formula",
@@ -82,6 +84,7 @@ __all__ = [
     "by_stage_cost",
     "check",
     "deferred_work",
+    "emulated_stages",
     "find_deadlock",
     "format_schedule",
     "format_timeline",
@@ -103,6 +106,7 @@ __all__ = [
     "peak_live",
     "pipedream_delays",
     "receive",
+    "run_emulated",
     "saved_bytes",
     "send",
     "simulate",
