@@ -76,7 +76,7 @@ def torch_schedule(name: str, num_ranks: int, num_microbatches: int, chunks: int
             pipeline_order: dict[int, list[Any]] = make(stages, num_microbatches).pipeline_order
             orders = tuple(tuple(_read(pipeline_order[rank])) for rank in range(num_ranks))
     except (AttributeError, TypeError, KeyError) as error:
-        raise RuntimeError(f"torch {torch.__version__} does not keep {name}'s order where 2.11 to 2.13 do") from error
+        raise RuntimeError(f"torch {torch.__version__} does not keep {name}'s order where 2.13 does") from error
     holders = {action.stage: rank for rank, order in enumerate(orders) for action in order}
     return Schedule(f"torch {name}", num_microbatches, tuple(holders[stage] for stage in sorted(holders)), orders)
 
