@@ -26,6 +26,7 @@ MEANINGS = {
     "DTL-VALUE-NOT-SPLIT": "a whole backward pass where it should be split",
     "DTL-VALUE-OTHER-MICROBATCH": "another micro-batch than the one whose turn it is",
     "DTL-VALUE-OTHER-STAGE": "an action of a stage that is on another rank",
+    "DTL-VALUE-PLACEMENT": "a list that does not give each stage its rank",
     "DTL-VALUE-REPEATED": "repeated actions that are not told, or told wrongly",
     "DTL-VALUE-RUN-ANYWAY": "a schedule with faults that is played all the same",
     "DTL-VALUE-STAGE-TIMES": "the times of another stage",

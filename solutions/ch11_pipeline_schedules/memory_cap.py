@@ -1,0 +1,78 @@
+"""A puzzle: the smallest bubble that fits under a cap of live activations.
+
+A model of 2p stages, all of the same cost, is trained on p ranks with m micro-batches. You choose which rank
+holds which stages, and in which order each rank works. A rank may hold `cap` activations at most.
+
+**Given** `num_ranks`, p; `num_microbatches`, m; and `cap`.
+
+**Return** a pair `(placement, orders)`:
+
+- `placement`: a list with a rank for each of the 2p stages, in the order of the model. How many stages a rank
+  holds, and which, is up to you.
+- `orders`: for each rank the list of its actions, tuples `(stage, op, microbatch)`. Each stage does for each
+  micro-batch an `"F"`, forward; an `"I"`, the gradient of the stage's input; and a `"W"`, the gradients of its
+  weights.
+
+**Rules**
+
+- An F needs the F of the stage before; an I needs the F of its stage and the I of the stage after; a W needs the I
+  of its stage, all of the same micro-batch. No rank may wait for ever.
+- An activation is live from its F to its W: one for each stage and micro-batch. No rank holds more than `cap`
+  at any time, all its stages together.
+
+**Bubble.** Each action takes 1, transfers take no time, and each rank does its actions in your order, each as
+soon as it can. The bubble is the idle time by the useful time of all ranks: p T / (6 p m) - 1, where T is when
+the last action ends. The mean over these puzzles counts:
+
+| p | 2 | 2 | 3 | 3 | 4 | 4 |
+|---|---|---|---|---|---|---|
+| m | 4 | 6 | 6 | 6 | 8 | 8 |
+| cap | 3 | 3 | 4 | 5 | 5 | 6 |
+
+1F1B with two neighbouring stages on each rank would need a cap of 2p. With one micro-batch in the pipeline at a
+time a cap of 2 is enough, and the mean bubble is above 1.
+
+**Budget**, bubble: at most 0.35 is good, at most 0.21 is optimal.
+
+**Example** of the form, not of a good schedule: p = 2, m = 1, cap = 2, and the placement `[0, 1, 0, 1]`. 2F0 is
+the tuple `(2, "F", 0)`. T is 9, so the bubble is 2 * 9 / 12 - 1 = 0.5.
+
+| rank | order |
+|---|---|
+| 0 | 0F0 2F0 2I0 2W0 0I0 0W0 |
+| 1 | 1F0 3F0 3I0 3W0 1I0 1W0 |
+"""
+
+Action = tuple[int, str, int]
+
+
+def memory_cap(num_ranks: int, num_microbatches: int, cap: int) -> tuple[list[int], list[list[Action]]]:
+    """Return a placement, and the order of each rank."""
+    # BEGIN SOLUTION: play it, and let each rank do the best that it can at that time
+    last = 2 * num_ranks - 1
+    placement = [min(stage, last - stage) for stage in range(last + 1)]  # a V: 0, 1, ..., 1, 0
+    orders: list[list[Action]] = [[] for _ in range(num_ranks)]
+    counts = {(stage, op): 0 for stage in range(last + 1) for op in "FIW"}  # how many are done
+
+    def can(stage: int, op: str, live: int) -> bool:
+        k = counts[stage, op]
+        if op == "F":
+            way = stage < num_ranks  # it comes back to this rank, and needs room then, as do those that are on the way
+            room = live + 1 + way * (1 + counts[stage, "F"] - counts[last - stage, "F"]) <= cap
+            return room and k < num_microbatches and (stage == 0 or k < counts[stage - 1, "F"])
+        if op == "W":
+            return k < counts[stage, "I"]
+        return k < counts[stage, "F"] and (stage == last or k < counts[stage + 1, "I"])
+
+    while any(len(order) < 6 * num_microbatches for order in orders):
+        chosen = []
+        for rank in range(num_ranks):
+            own = (last - rank, rank)
+            live = sum(counts[stage, "F"] - counts[stage, "W"] for stage in own)
+            able = [(stage, op) for op in "IFW" for stage in own if can(stage, op, live)]
+            chosen += [(rank, *able[0])] if able else []
+        for rank, stage, op in chosen:  # all at once: what ends now is there for others at the next time
+            orders[rank].append((stage, op, counts[stage, op]))
+            counts[stage, op] += 1
+    return placement, orders
+    # END SOLUTION
