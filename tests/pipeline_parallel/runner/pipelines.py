@@ -16,7 +16,7 @@ def pipeline(name, kind, p, m, group=None, runner=PipelineRunner, **options):
     return runner(schedule, stages, loss_of(name), group=group, **{"tied": tied, **options})
 
 
-def away_from_reference(made, name, rows, optimizer="sgd", steps=STEPS):
+def away_from_reference(made, name, rows, optimizer="plain", steps=STEPS):
     """How far this rank is from the run of one process, at most; in gradients, parameters and losses."""
     stepper, away = OPTIMIZERS[optimizer](made.parameters()), 0.0
     _, tied = stages_of(name, made.schedule.num_stages)

@@ -1,12 +1,20 @@
-"""Every schedule is the run of one process."""
+"""Every schedule is the run of one process, with all options; what would break it is found."""
+
+import os
+import signal
+from dataclasses import replace
 
 import pytest
+import torch
 import torch.distributed as dist
+from torch import nn
 
-from dtlearn.pipeline_parallel import SCHEDULES
+from dtlearn.pipeline_parallel import SCHEDULES, make_schedule
+from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
 from dtlearn.runtime import run_ranks
+from dtlearn.runtime.errors import RankError
 from tests.pipeline_parallel.runner.pipelines import away_from_reference, groups_of_first, pipeline
-from tests.pipeline_parallel.runs import TOLERANCE
+from tests.pipeline_parallel.runs import CLASSES, MODELS, TOLERANCE, batches, loss_of, stages_of
 
 
 def exists(kind, p, m):
@@ -27,8 +35,99 @@ def grid():
     for kind, p, m in GRID:
         if dist.get_rank() < p:
             runner = pipeline("sequential", kind, p, m, groups[p])
-            found[kind, p, m] = away_from_reference(runner, "sequential", rows_of(m))
+            steps = 2 if m in (3, 4, 8) else 1  # shapes are told in the first
+            found[kind, p, m] = away_from_reference(runner, "sequential", rows_of(m), steps=steps)
     return found
+
+
+# Models and options beside the plain ones of the grid: model, schedule, m, options.
+CASES = [
+    ("gpt", "1f1b", 4, {}),
+    ("gpt", "zbv", 3, {}),
+    ("frozen", "gpipe", 4, {}),
+    ("frozen", "zb_h1", 4, {}),
+    ("frozen", "1f1b", 3, {"recompute": True}),
+    ("gpt", "interleaved", 4, {"recompute": True}),
+    ("gpt", "zb_h1", 4, {"recompute": True}),
+]
+
+
+def cases():
+    return {
+        (name, kind, str(options)): away_from_reference(pipeline(name, kind, 2, m, **options), name, 5, "adam")
+        for name, kind, m, options in CASES
+    }
+
+
+def dropout_is_drawn_once():
+    """With recomputation the gradients are those without it: the second pass drops the same activations."""
+    found = []
+    for recompute in (False, True):
+        torch.manual_seed(0)
+        stages = [
+            nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5), nn.Linear(6, CLASSES if last else 6)) for last in (0, 1)
+        ]
+        runner = PipelineRunner(make_schedule("1f1b", 2, 4), stages, loss_of("sequential"), recompute=recompute)
+        ((inputs, targets),) = batches("sequential", 8, 1)
+        torch.manual_seed(5)
+        runner.step(inputs.float(), targets)
+        found.append(torch.cat([parameter.grad.flatten() for parameter in runner.parameters()]))
+    return torch.equal(*found) and bool(found[0].abs().sum() > 0)
+
+
+def evaluation():
+    """Losses and outputs of batches of several sizes, between steps, and the modes of the modules."""
+    runner, found = pipeline("gpt", "1f1b", 2, 3), []
+    (inputs, targets), other = batches("gpt", 7, 2)
+    part = next(iter(runner.modules.values())).train()
+    for x, y in ((inputs, targets), (inputs[:3], targets[:3]), other):
+        found.append((runner.evaluate(x, y), runner.predict(x)))
+        runner.step(inputs, targets)
+    return found, part.training, all(stage.num_live == 0 for stage in runner._stages.values())
+
+
+# Sabotage: what the parity test is to find.
+
+
+class NotDivided(PipelineRunner):
+    """The loss of a micro-batch counts as if it were that of the batch."""
+
+    def _do(self, action, batch, losses):
+        super()._do(action, replace(batch, shares=(1.0,) * len(batch.shares)), losses)
+
+
+class EqualShares(PipelineRunner):
+    """Each micro-batch counts 1/m, though one has more rows."""
+
+    def _do(self, action, batch, losses):
+        m = self.schedule.num_microbatches
+        super()._do(action, replace(batch, shares=(1 / m,) * len(batch.shares)), losses)
+
+
+class WrongTargets(PipelineRunner):
+    """Each row has the target of the row before."""
+
+    def _targets(self, batch, action):
+        return tuple(targets.roll(1, 0) for targets in super()._targets(batch, action))
+
+
+class ForgetsWeights(PipelineRunner):
+    """W is left out."""
+
+    def _do(self, action, batch, losses):
+        if action.op != "W":
+            super()._do(action, batch, losses)
+
+
+SABOTAGE = {"1f1b": (NotDivided, EqualShares, WrongTargets), "zb_h1": (ForgetsWeights,)}
+
+
+def sabotaged():
+    return {
+        runner.__name__: away_from_reference(pipeline("sequential", kind, 2, 3, runner=runner), "sequential", 7)
+        for kind, runners in SABOTAGE.items()
+        for runner in runners
+    }
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +135,74 @@ def on_four():
     return run_ranks(grid, 4, device="cpu", timeout=240).values
 
 
+@pytest.fixture(scope="module")
+def on_two():
+    return run_ranks(lambda: (cases(), dropout_is_drawn_once(), evaluation(), sabotaged()), 2, device="cpu").values
+
+
+def too_far(found):
+    return {case: away for case, away in found.items() if not away < TOLERANCE}
+
+
 def test_every_schedule_is_the_run_of_one_process(on_four):
     for rank, found in enumerate(on_four):
-        assert len(found) == sum(p > rank for _, p, _ in GRID)
-        assert not {case: away for case, away in found.items() if not away < TOLERANCE}
+        assert len(found) == sum(p > rank for _, p, _ in GRID) and not too_far(found)
+
+
+def test_so_it_is_with_other_models_and_options(on_two):
+    for found, is_equal, _, _ in on_two:
+        assert len(found) == len(CASES) and not too_far(found) and is_equal
+
+
+def test_what_would_break_it_is_found(on_two):
+    for *_, found in on_two:
+        assert len(found) == 4 and min(found.values()) > 1e-4, found
+
+
+def test_evaluation_is_that_of_the_model(on_two):
+    (_, _, (on_first, *_), _), (_, _, (on_last, training, nothing_kept), _) = on_two
+    assert training and nothing_kept and on_first == [(None, None)] * 3
+    torch.manual_seed(0)
+    model = MODELS["gpt"]()
+    (inputs, targets), other = batches("gpt", 7, 2)
+    with torch.no_grad():
+        for (x, y), (loss, outputs) in zip(((inputs, targets), (inputs[:3], targets[:3]), other), on_last, strict=True):
+            assert torch.allclose(outputs, model(x), rtol=0, atol=TOLERANCE)
+            assert abs(loss - loss_of("gpt")(model(x), y)) < TOLERANCE
+
+
+class Killed(nn.Module):
+    """Its rank is killed at its third micro-batch."""
+
+    def __init__(self, stage):
+        super().__init__()
+        self.stage, self.calls = stage, 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.stage(x)
+
+
+def with_a_kill():
+    schedule = make_schedule("1f1b", 2, 4)
+    stages, _ = stages_of("sequential", 2)
+    stages[1] = Killed(stages[1])
+    ((inputs, targets),) = batches("sequential", 8, 1)
+    PipelineRunner(schedule, stages, loss_of("sequential")).step(inputs, targets)
+
+
+def test_a_rank_that_is_killed_is_named():
+    with pytest.raises(RankError) as error:
+        run_ranks(with_a_kill, 2, device="cpu")
+    assert "rank 1" in str(error.value) and "signal 9" in str(error.value), str(error.value)
+
+
+def test_the_parameters_are_those_of_this_ranks_stages():
+    def numbers():
+        runner = pipeline("sequential", "zbv", 2, 1)
+        names = [name for module in runner.modules.values() for name, _ in module.named_parameters()]
+        return list(runner.modules), len(runner.parameters()), names[:1]
+
+    assert run_ranks(numbers, 2, device="cpu").values == [([0, 3], 8, ["0.0.weight"]), ([1, 2], 8, ["2.0.weight"])]
