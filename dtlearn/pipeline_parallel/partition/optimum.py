@@ -52,16 +52,15 @@ def by_stage_cost(cost: StageCost, num_links: int, num_stages: int) -> tuple[int
         ValueError: fewer than one stage, or more stages than links.
     """
     check_num_stages(num_links, num_stages)
-    # best[stop]: largest stage of the best partition of links[:stop] into the stages so far, and where its last begins.
+    # best[stop]: the best partition of links[:stop] into the stages so far:
+    # what its largest stage costs, and where its last stage begins.
     rows = [{stop: (cost(0, 0, stop), 0) for stop in range(1, num_links + 1)}]
     for stage in range(1, num_stages):
-        best = rows[-1]
-        rows.append(
-            {
-                stop: min((max(best[start][0], cost(stage, start, stop)), start) for start in range(stage, stop))
-                for stop in range(stage + 1, num_links + 1)
-            }
-        )
+        best, row = rows[-1], dict[int, tuple[float, int]]()
+        for stop in range(stage + 1, num_links + 1):
+            starts = range(stage, stop)
+            row[stop] = min((max(best[start][0], cost(stage, start, stop)), start) for start in starts)
+        rows.append(row)
     boundaries = [num_links]
     for row in reversed(rows):
         boundaries.append(row[boundaries[-1]][1])

@@ -77,7 +77,8 @@ def with_communication(schedule: Schedule) -> tuple[tuple[Step, ...], ...]:
             if message := message_of(action, schedule.placement):
                 order.append((end, 0, action, message))  # before the actions that begin then
     order.sort(key=lambda entry: entry[:3])
-    return tuple(tuple(_steps_of(rank, schedule.placement, order)) for rank in range(schedule.num_ranks))
+    ranks = range(schedule.num_ranks)
+    return tuple(tuple(_steps_of(rank, schedule.placement, order)) for rank in ranks)
 
 
 def message_of(action: Action, placement: tuple[int, ...]) -> Message | None:

@@ -122,7 +122,11 @@ class PipelineRunner:
 
     # Training
 
-    def step(self, inputs: torch.Tensor | None = None, targets: torch.Tensor | None = None) -> StepResult:
+    def step(
+        self,
+        inputs: torch.Tensor | None = None,
+        targets: torch.Tensor | None = None,
+    ) -> StepResult:
         """Execute the schedule for one batch, and add to the gradients of the parameters.
 
         Args:
