@@ -35,7 +35,7 @@ from .runner.runner import PipelineRunner, StepResult
 from .runner.split_backward import SplitLinear, add_gradient, deferred_work, weight_work
 from .runner.stage import PipelineStage
 from .schedule import Schedule
-from .schedules.controllable_memory import v_half, v_min
+from .schedules.controllable_memory import repeat_block, v_half, v_min
 from .schedules.from_torch import TORCH_SCHEDULES, torch_csv, torch_schedule
 from .schedules.gpipe import gpipe
 from .schedules.interleaved import interleaved
@@ -43,7 +43,7 @@ from .schedules.make import SCHEDULES, Kind, make_schedule
 from .schedules.naive import naive
 from .schedules.one_f_one_b import one_f_one_b
 from .schedules.v_shaped import zbv
-from .schedules.zero_bubble import zb_h1, zb_h2
+from .schedules.zero_bubble import late_weights, zb_h1, zb_h2
 from .split_model import split_gpt, split_sequential, tied_embedding
 from .text import format_schedule, parse_schedule
 
@@ -95,6 +95,7 @@ __all__ = [
     "greedy",
     "imbalance",
     "interleaved",
+    "late_weights",
     "make_schedule",
     "measure_seconds",
     "message_bytes",
@@ -106,6 +107,7 @@ __all__ = [
     "peak_live",
     "pipedream_delays",
     "receive",
+    "repeat_block",
     "run_emulated",
     "saved_bytes",
     "send",

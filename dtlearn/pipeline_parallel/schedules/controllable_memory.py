@@ -22,7 +22,7 @@ def v_half(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]
     """
     p, gap = num_ranks, 0 if num_ranks % 2 else 3
     forward, backward = (2 * rank, 3 * p - 2 - rank), (3 * p - 1 + 2 * rank, 6 * p - 2 - rank)
-    return _repeat(rank, p, num_microbatches, forward, backward, gap)
+    return repeat_block(rank, p, num_microbatches, forward, backward, gap)
 
 
 def v_min(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
@@ -33,10 +33,10 @@ def v_min(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
     """
     p, gap = num_ranks, 0 if num_ranks % 3 else 2
     forward, backward = (rank, 2 * p - 1 - rank), (2 * p + rank, 4 * p - 1 - rank)
-    return _repeat(rank, p, num_microbatches, forward, backward, gap)
+    return repeat_block(rank, p, num_microbatches, forward, backward, gap)
 
 
-def _repeat(
+def repeat_block(
     rank: int,
     num_ranks: int,
     num_microbatches: int,

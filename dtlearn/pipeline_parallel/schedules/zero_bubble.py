@@ -19,7 +19,7 @@ def zb_h1(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
     **Communication**: that of 1F1B.
     **Memory**: the activations of min(m, p) micro-batches on every rank.
     """
-    return _late_weights(num_ranks - 1 - rank, rank, rank, num_microbatches)
+    return late_weights(rank, num_ranks - 1 - rank, rank, num_microbatches)
 
 
 def zb_h2(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
@@ -28,12 +28,16 @@ def zb_h2(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[Action]:
     **Communication**: that of 1F1B.
     **Memory**: the activations of min(m, 2p - 1) micro-batches on every rank.
     """
-    return _late_weights(2 * (num_ranks - 1 - rank), 2 * rank, rank, num_microbatches)
+    return late_weights(rank, 2 * (num_ranks - 1 - rank), 2 * rank, num_microbatches)
 
 
-def _late_weights(warmup: int, delay: int, stage: int, num_microbatches: int) -> Iterator[Action]:
-    """I of micro-batch i comes after F of i + warmup; W of i comes after I of i + delay."""
-    for time in range(-warmup, num_microbatches + delay):
-        for op, microbatch in ((Op.F, time + warmup), (Op.I, time), (Op.W, time - delay)):
+def late_weights(stage: int, warmup: int, delay: int, num_microbatches: int) -> Iterator[Action]:
+    """Round i has F of micro-batch i + warmup, I of i and W of i - delay, as far as they exist.
+
+    **Communication**: m messages to the next rank, m back, where stage r is on rank r.
+    **Memory**: the activations of min(m, warmup + delay + 1) micro-batches.
+    """
+    for i in range(-warmup, num_microbatches + delay):
+        for op, microbatch in ((Op.F, i + warmup), (Op.I, i), (Op.W, i - delay)):
             if 0 <= microbatch < num_microbatches:
                 yield Action(stage, op, microbatch)

@@ -1,3 +1,6 @@
+import pytest
+
+from dtlearn.pipeline_parallel import Schedule, late_weights, make_schedule, simulate
 from tests.pipeline_parallel.grids import grid
 
 
@@ -21,3 +24,21 @@ def test_h2_has_no_idle_time_between_a_rank_s_first_and_last_action():
 .   .   2F0 2I0 2F1 2I1 2F2 2I2 2F3 2I3 2F4 2I4 2W0 2W1 2W2 2W3 2W4
 """
     )
+
+
+def test_without_delay_it_is_1f1b_with_b_in_two_parts():
+    """The same memory, and idle time between that of 1F1B and of H1: splitting alone gives half of the gain."""
+    orders = tuple(tuple(late_weights(rank, 3 - rank, 0, 8)) for rank in range(4))
+    plain = make_schedule("1f1b", 4, 8)
+    assert [[a for a in order if a.op == "F"] for order in orders] == [
+        [a for a in order if a.op == "F"] for order in plain.orders
+    ]
+    timeline = simulate(Schedule("mine", 8, plain.placement, orders))
+    assert timeline.peak_live == simulate(plain).peak_live
+    assert [simulate(plain).idle[0], timeline.idle[0], simulate(make_schedule("zb_h1", 4, 8)).idle[0]] == [9, 6, 3]
+
+
+@pytest.mark.parametrize(("warmup", "delay"), [(0, 0), (3, 0), (0, 3), (2, 2), (9, 1)])
+def test_memory_is_the_warm_up_and_the_delay(warmup, delay):
+    schedule = Schedule("mine", 8, (0,), (tuple(late_weights(0, warmup, delay, 8)),))
+    assert simulate(schedule).peak_live == (min(8, warmup + delay + 1),)
