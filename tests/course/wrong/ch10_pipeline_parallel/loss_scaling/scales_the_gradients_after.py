@@ -1,0 +1,15 @@
+# expect: DTL-VALUE-SENT-BACK-UNSCALED
+# says: gradients from before are scaled too
+
+
+def loss_scaling(stage, activations, targets, loss_fn):
+    sent_back, batch_loss = [], 0.0
+    for arrived, target in zip(activations, targets, strict=True):
+        arrived.requires_grad_()
+        loss = loss_fn(stage(arrived), target)
+        loss.backward()
+        sent_back.append(arrived.grad)
+        batch_loss += loss.item()
+    for p in stage.parameters():
+        p.grad /= len(targets)
+    return sent_back, batch_loss
