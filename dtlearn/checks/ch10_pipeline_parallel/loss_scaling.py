@@ -217,7 +217,7 @@ def _form(job: dict[str, Any], note: dict[str, Any]) -> tuple[str, str] | None:
     if "returned" in note:
         return "DTL-VALUE-TYPE", f"what is sent back and the loss are asked, a tuple of two; it is {note['returned']}"
     if isinstance(note["sent"], list) and any(one is None for one in note["sent"]):
-        text = "what is sent back has None in it: activations get a .grad if requires_grad_() comes before the forward pass"
+        text = "None is sent back: activations get a .grad if requires_grad_() comes before the forward pass"
         return "DTL-VALUE-NONE", text
     rows, passes = [len(target) for target in job["targets"]], [tuple(one) for one in note["passes"]]
     forward = [n for op, n in passes if op == "F"]
