@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...runtime.machine.cores import load_line, num_cores
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from ...models.gpt import GPTConfig
     from ...models.in_turns import Times
+    from ...pipeline_parallel.checking.simulate import StageTimes
     from ...pipeline_parallel.schedule import Schedule
 
 # Our schedules, and the classes of torch.distributed.pipelining that have the same orders, action by action.
@@ -32,7 +34,7 @@ EMULATED = ("gpipe", "1f1b", "interleaved", "zb_h1", "zbv")
 TO_TORCH, TO_THEORY = 1.05, 0.98  # targets: a step to torch's; and theory's makespan to the measured one
 EMULATED_RANKS, EMULATED_MICROBATCHES = 4, 16
 _MICROBATCHES, _ROWS = 8, 2  # of the real model; rows of a micro-batch
-_EMULATED_STEPS = 3  # of each schedule, at most: each takes seconds
+_EMULATED_ROUNDS = 3  # at most: each schedule takes seconds
 _WARM = 2  # steps that do not count: in the first one both runners tell shapes
 _TIMEOUT = 900.0
 
@@ -41,21 +43,24 @@ class Emulated(NamedTuple):
     """A schedule on ranks that sleep in place of computing.
 
     Attributes:
-        theory: seconds from the first start to the last end, simulated.
-        measured: of each recorded step.
+        theory: seconds of a step, simulated.
+        measured: of each round, on its slowest rank.
         bubble: idle time / useful time in theory.
-        measured_bubble: of the step with the median length.
     """
 
     theory: float
     measured: tuple[float, ...]
     bubble: float
-    measured_bubble: float
 
     @property
     def efficiency(self) -> float:
         """Theory's makespan / the median of the measured ones: 1 if nothing costs time but the stages."""
         return self.theory / statistics.median(self.measured)
+
+    @property
+    def measured_bubble(self) -> float:
+        """The bubble, if only what the stages were told to take is useful time."""
+        return (1 + self.bubble) / self.efficiency - 1
 
 
 @dataclass(frozen=True)
@@ -104,29 +109,49 @@ def measure(ranks: int, rounds: int, config: GPTConfig | None = None, unit: floa
     before = load_line()
     say(f"{rounds} rounds of a step in each runner")
     run = run_ranks(on_rank, ranks, config, rounds, device="cpu", timeout=_TIMEOUT)
-    emulated = {}
-    for name in EMULATED:
-        say(f"{name} with emulated stage times")
-        emulated[name] = emulate(name, unit, min(rounds, _EMULATED_STEPS))
+    emulated_rounds = min(rounds, _EMULATED_ROUNDS)
+    say(f"{emulated_rounds} rounds with emulated stage times")
+    slept = run_ranks(emulated_on_rank, EMULATED_RANKS, EMULATED, unit, emulated_rounds, device="cpu", timeout=_TIMEOUT)
+    emulated = {name: beside_theory(name, unit, seconds) for name, seconds in slowest(slept.values).items()}
     machine = f"{before}, afterwards {load_line().split(', ')[-1]}"
     times, apart = slowest([times for times, _ in run.values]), max(apart for _, apart in run.values)
     return PipelineResult(ranks, run.placement.where, config.num_parameters, times, apart, unit, emulated, machine)
 
 
-def emulate(name: str, unit: float, steps: int) -> Emulated:
-    """A schedule's steps in theory, and on ranks that sleep."""
-    from ...pipeline_parallel.checking.simulate import StageTimes, simulate
-    from ...pipeline_parallel.emulated import run_emulated
+def emulated_schedule(name: str, unit: float) -> tuple[Schedule, StageTimes]:
+    """A schedule with stage times that make F, I and W of a rank's whole part take `unit` seconds each."""
+    from ...pipeline_parallel.checking.simulate import StageTimes
     from ...pipeline_parallel.schedules.make import make_schedule
-    from ...viz.pipeline.bars import idle, recorded_bars
 
     schedule = make_schedule(name, EMULATED_RANKS, EMULATED_MICROBATCHES)
     chunks = schedule.num_stages // EMULATED_RANKS
-    times = StageTimes.equal_parts(chunks, forward=unit, inputs=unit, weights=unit)
-    timeline, record = simulate(schedule, times), run_emulated(schedule, times, steps=steps)
-    found = sorted(idle(recorded_bars(record, step), EMULATED_RANKS) for step in range(steps))  # by makespan, in ms
-    measured = tuple(step.makespan / 1e3 for step in found)
-    return Emulated(timeline.makespan, measured, timeline.idle_to_useful, found[steps // 2].of_useful)
+    return schedule, StageTimes.equal_parts(chunks, forward=unit, inputs=unit, weights=unit)
+
+
+def beside_theory(name: str, unit: float, seconds: tuple[float, ...]) -> Emulated:
+    """Measured seconds of a schedule's steps, and what the simulator says."""
+    from ...pipeline_parallel.checking.simulate import simulate
+
+    timeline = simulate(*emulated_schedule(name, unit))
+    return Emulated(timeline.makespan, seconds, timeline.idle_to_useful)
+
+
+def emulated_on_rank(names: tuple[str, ...], unit: float, rounds: int) -> Times:
+    """On each rank: seconds of a step of each schedule, in turns, with stages that sleep. Nothing is recorded."""
+    import torch
+    import torch.distributed as dist
+
+    from ...models.in_turns import time_in_turns
+    from ...pipeline_parallel.emulated import WIDTH, emulated_stages, mean_of_outputs
+    from ...pipeline_parallel.runner.runner import PipelineRunner
+
+    inputs = torch.ones(EMULATED_MICROBATCHES, WIDTH)
+    ways: dict[str, Callable[[], object]] = {}
+    for name in names:
+        schedule, times = emulated_schedule(name, unit)
+        runner = PipelineRunner(schedule, emulated_stages(schedule, times, dist.get_rank()), mean_of_outputs)
+        ways[name] = partial(runner.step, inputs, inputs)
+    return time_in_turns(ways, rounds)
 
 
 def on_rank(config: GPTConfig, rounds: int) -> tuple[Times, float]:
@@ -218,7 +243,7 @@ def table(result: PipelineResult) -> str:
             "",
             f"{EMULATED_RANKS} ranks, {EMULATED_MICROBATCHES} micro-batches, emulated stage times: "
             f"F, I and W of a rank {format_seconds(result.unit)} each.",
-            "Bubble: idle time / useful time.",
+            "Bubble: idle time / useful time; useful is what the stages are told to take.",
             "",
             aligned(_emulated_rows(result)),
             "",
@@ -244,6 +269,7 @@ def values(result: PipelineResult) -> dict[str, Any]:
         ],
         "emulated": [
             {"schedule": name, "unit": result.unit, **found._asdict(), "efficiency": found.efficiency}
+            | {"measured_bubble": found.measured_bubble}
             for name, found in result.emulated.items()
         ],
     }

@@ -10,7 +10,7 @@ from dtlearn.bench.chapters.pipeline import COUNTERPARTS, EMULATED, Emulated, Pi
 from dtlearn.models import GPTConfig
 
 TIMES = {way: (0.1, 0.1, 0.1) for pair in COUNTERPARTS.items() for way in pair} | {"zbv": (0.104, 0.104, 0.104)}
-SLEPT = dict.fromkeys(EMULATED, Emulated(2.85, (2.86, 2.88, 2.9), 0.1875, 0.2))
+SLEPT = dict.fromkeys(EMULATED, Emulated(2.85, (2.86, 2.88, 2.9), 0.1875))
 RESULT = PipelineResult(2, "gloo on CPU", 6_400_512, TIMES, 1e-7, 0.05, SLEPT, "2 cores, load 1.0, afterwards load 2.0")
 
 
@@ -32,7 +32,7 @@ def test_losses_decide_and_time_does_not():
     assert RESULT.ok
     slow = replace(RESULT, times={**TIMES, "gpipe": (0.2, 0.2, 0.2)})
     assert slow.ok and "at most 2.00x, target 1.05x: missed" in pipeline.table(slow)
-    late = replace(RESULT, emulated={**SLEPT, "zbv": Emulated(2.85, (3.0, 3.0), 0.03, 0.1)})
+    late = replace(RESULT, emulated={**SLEPT, "zbv": Emulated(2.85, (3.0, 3.0), 0.03)})
     assert late.ok and "Theory to measured: at least 95.0%, target 98%: missed." in pipeline.table(late)
     other = replace(RESULT, apart=0.5)
     assert not other.ok and "Losses of both runners: up to 0.5 apart." in pipeline.table(other)
@@ -56,5 +56,5 @@ def test_a_real_small_bench(monkeypatch, capsys):
     assert [row["schedule"] for row in found["emulated"]] == ["1f1b", "zbv"]
     assert all(row["median"] > 0 for row in found["measured"])
     for row in found["emulated"]:  # no step can be shorter than theory: sleep() never ends early
-        assert 0 < row["efficiency"] <= 1.001 and row["measured_bubble"] > 0
+        assert 0 < row["efficiency"] <= 1.001 and row["measured_bubble"] >= row["bubble"] - 0.002
     assert found["emulated"][0]["theory"] == pytest.approx(19 * 0.006)  # 1F1B: (m + p - 1) (F + I + W)
