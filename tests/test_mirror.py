@@ -57,6 +57,7 @@ ABOUT = {
     "environment": "what is installed",
     "front_door": "`import dtlearn`",
     "*_guide": "the guides in docs/",
+    "pipeline_parallel/runner/live_activations": "the memory of whole schedules",
     "layers": "the order of imports",
     "mirror": "this file",
     "notebook_devices": "chapters on a machine with GPUs",
