@@ -262,6 +262,71 @@ def bug_hunt(model, batches, lr, max_norm):
     whole = zero.consolidate(states)
     return torch.cat([whole["sharded_state"][name]["momentum_buffer"] for name, _ in named])
 """,
+    "ch10.balanced_partition": """\
+def balanced_partition(costs, num_stages):
+    return pipeline_parallel.by_cost(costs, num_stages)
+""",
+    "ch10.two_stages": """\
+def two_stages(stage, optimizer, batches, loss_fn, *, is_first, other):
+    losses = []
+    for batch in batches:
+        optimizer.zero_grad()
+        if is_first:
+            loss = pipeline_parallel.send(stage(batch), other)
+        else:
+            loss = loss_fn(stage(pipeline_parallel.receive(other)), batch)
+            losses.append(loss.item())
+        loss.backward()
+        optimizer.step()
+    return losses
+""",
+    "ch10.gpipe": "def gpipe(rank, p, m):\n    return pipeline_parallel.gpipe(rank, p, m)\n",
+    "ch10.one_f_one_b": "def one_f_one_b(rank, p, m):\n    return pipeline_parallel.one_f_one_b(rank, p, m)\n",
+    "ch10.safe_order": """\
+def safe_order(orders, shape, forward, backward):
+    rank, made, arrived = dist.get_rank(), {}, {}
+    orders = tuple(tuple(pipeline_parallel.Action(s, pipeline_parallel.Op(op), k) for s, op, k in o) for o in orders)
+    placement, m = tuple(range(len(orders))), len(orders[0]) // 2
+    schedule = pipeline_parallel.Schedule("the exercise's", m, placement, orders)
+    for step in pipeline_parallel.with_communication(schedule)[rank]:
+        if isinstance(step, pipeline_parallel.Compute):
+            stage, op, microbatch = step.action
+            compute, after = (forward, stage + 1) if op == "F" else (backward, stage - 1)
+            made[after, op, microbatch] = compute(microbatch, arrived.get(tuple(step.action)))
+            continue
+        for message in step.messages:  # one after the other, in the order that all ranks have
+            if message.src == rank:
+                dist.send(made[tuple(message.needed_by)], message.dst)
+            else:
+                arrived[tuple(message.needed_by)] = torch.empty(shape)
+                dist.recv(arrived[tuple(message.needed_by)], message.src)
+""",
+    "ch10.loss_scaling": """\
+def loss_scaling(stage, activations, targets, loss_fn):
+    last, sent_back, total = pipeline_parallel.PipelineStage(stage, loss_fn=loss_fn), [], 0.0
+    rows = sum(map(len, targets))
+    for microbatch, (inputs, target) in enumerate(zip(activations, targets)):
+        loss, share = last.forward(microbatch, inputs, target), len(target) / rows
+        sent_back.append(last.backward(microbatch, torch.full_like(loss, share)))
+        total += loss.item() * share
+    return sent_back, total
+""",
+    "ch10.tied_embedding": """\
+def tied_embedding(copies, group):
+    if not copies:
+        return
+    tied, total = torch.nn.Linear(1, 1, bias=False), torch.zeros_like(copies[0])
+    tied.weight = torch.nn.Parameter(total.clone())
+    for copy in copies:
+        if copy.grad is not None:
+            total += copy.grad
+    if group is not None:
+        tied.weight.grad = total
+        average_over_replicas([tied], group=group)  # the package's own sum is for two copies
+        total *= dist.get_world_size(group)
+    for copy in copies:
+        copy.grad = total.clone()
+""",
 }
 NAIVE = {
     "ch02.broadcast": (
@@ -277,8 +342,9 @@ def judged(id, source):
     head = "import torch\nimport torch.distributed as dist\nfrom dtlearn import collectives\n"
     head += "import dtlearn.data_parallel.buckets\n"
     head += "import dtlearn.data_parallel.samples.sampler, dtlearn.data_parallel.samples.token_mean\n"
-    head += "from dtlearn import data_parallel, memory, mixed_precision, zero\n"
-    head += "from dtlearn.memory.recomputation import every_k\n\n\n"
+    head += "from dtlearn import data_parallel, memory, mixed_precision, pipeline_parallel, zero\n"
+    head += "from dtlearn.memory.recomputation import every_k\n"
+    head += "from dtlearn.pipeline_parallel.runner.gradients import average_over_replicas\n\n\n"
     answer = Answer(head + source, "exercises/answer.py", exercise.name)
     check = replace(find_check(COURSE, exercise), reads=())  # a learner may not hand them in
     return grade(exercise, check, answer, seed=2, world_sizes=[4])

@@ -200,16 +200,16 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    jobs, notes = given[0]["jobs"], got[0]
-    for job, note in zip(jobs, notes, strict=True):
-        if wrong := _form(job, note):
-            return Finding(wrong[0], f"{_title(job)}: {wrong[1]}", 0)
-    values = {
-        _title(j): {"parameters": n["gradients"], "sent back": n["sent"]} for j, n in zip(jobs, notes, strict=True)
-    }
-    if found := compare(_VALUES, case, given, expected(case, given), [values]):
+    named: list[dict[str, Any]] = []
+    for rank, (i, notes) in enumerate(zip(given, got, strict=True)):
+        named.append({})
+        for job, note in zip(i["jobs"], notes, strict=True):
+            if wrong := _form(job, note):
+                return Finding(wrong[0], f"{_title(job)}: {wrong[1]}", rank)
+            named[rank][_title(job)] = {"parameters": note["gradients"], "sent back": note["sent"]}
+    if found := compare(_VALUES, case, given, expected(case, given), named):
         return found
-    return _losses(jobs, [note["loss"] for note in notes])
+    return _losses(given[0]["jobs"], [note["loss"] for note in got[0]])
 
 
 def _form(job: dict[str, Any], note: dict[str, Any]) -> tuple[str, str] | None:
