@@ -21,7 +21,8 @@ gathered unit takes memory. So at most `depth` units are gathered ahead.
 - When unit i computes, the gathers of units i + 1 to i + `depth` have been launched, as far as there are
   such units.
 - A gather of unit i + `depth` + 1 is launched only after unit i has computed, **and when its weight is
-  freed**: no variable, list or object refers any more to it, or to what its `gather()` returned.
+  freed**: no variable, list or object refers any more to it, to what its `gather()` returned, or to a
+  copy or a view of it.
 - Wait for unit i only after unit i - 1 has computed: while one computes, the next is on its way.
 
 **Example** with 4 units and `depth` 1, none skipped:

@@ -1,7 +1,7 @@
 """ch09.prefetch: several lists of units; in which order each rank gathered, waited and computed, and what it held.
 
 The units are made in `on_rank`, and note each call. What is held is seen by weak references, to the weights and to
-what a gather returned.
+what a gather returned, and by the bytes of all tensors, which copies and views of weights add to.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from ..sent import no_stores
 from . import MAY_HELP
 
 # Units, depth, and of which kind the skipped ones are: none, others on each rank, or all of this rank's.
-_JOBS = ((5, 1, ""), (4, 0, ""), (7, 2, ""), (6, 1, "some"), (3, 5, ""), (8, 3, "some"), (1, 1, ""), (4, 1, "all"))
+_JOBS = ((5, 1, ""), (4, 0, ""), (7, 2, ""), (6, 1, "some"), (3, 5, ""), (9, 4, "some"), (1, 1, ""), (4, 1, "all"))
+_OTHER = 64  # bytes of x, before and after a unit; a weight has at least twice as many
 
 
 def inputs(case: Case) -> Given:
@@ -26,49 +27,66 @@ def inputs(case: Case) -> Given:
     given: Given = [{"jobs": []} for _ in range(n)]
     order = [0, *(1 + k for k in torch.randperm(len(_JOBS) - 1, generator=g).tolist())]
     for count, depth, kind in (_JOBS[k] for k in order):
-        x, shards = torch.randn(3, generator=g), [torch.randn(n, 2 + k % 3, generator=g) for k in range(count)]
+        x, shards = torch.randn(3, generator=g), [torch.randn(n, 40 + k % 3, generator=g) / 40 for k in range(count)]
+        sizes = [shard.nbytes for shard in shards]  # and what may be held when unit k is gathered, and when it computes
+        most = {
+            "gather": [_OTHER + sum(sizes[max(0, k - depth) : k]) for k in range(count)],
+            "compute": [_OTHER + sum(sizes[k : k + depth + 1]) for k in range(count)],
+            "end": _OTHER,
+        }
         for rank in range(n):
             some = [(k + rank) % 3 == 1 for k in range(count)]
             skipped = some if kind == "some" else [kind == "all" and rank == n - 1] * count
             units = [shard[rank].clone() for shard in shards]
-            given[rank]["jobs"].append({"shards": units, "skipped": skipped, "depth": depth, "x": x})
+            job = {"shards": units, "skipped": skipped, "depth": depth, "x": x, "most": most}
+            given[rank]["jobs"].append(job)
     return given
 
 
 def on_rank(answer: Any, jobs: Any) -> Any:
+    import time
     import weakref
+
+    from dtlearn.memory.ledger.storage_ledger import StorageLedger
 
     all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     notes: Any = []
     known: Any = {}
 
-    works: Any = []
+    works: Any = {}
+    patience = [0.01] * 150  # seconds; who keeps something is not waited for at each event
+
+    def bytes_held(most: int) -> int:
+        while ledger.now > most and patience:  # the backend lets go of a tensor a little after its call
+            time.sleep(patience.pop())
+        return int(ledger.now)
 
     class Gathered:
         def __init__(self, place: int, shard: Any, events: Any) -> None:
             buffer = torch.empty(len(shard) * dist.get_world_size())
             self.place, self.events, self.work = place, events, all_gather(buffer, shard, async_op=True)
             self.weight = buffer.view(-1)  # an object of its own: whoever else refers to the buffer does not hold this
-            works.append(self.work)
+            works[place] = self.work
             known[place] = [weakref.ref(self), weakref.ref(self.weight)]
 
         def wait(self) -> Any:
             self.work.wait()
+            works[self.place] = None
             self.events.append(["wait", self.place])
             return self.weight
 
     class Unit:
-        def __init__(self, place: int, shard: Any, skipped: bool, events: Any) -> None:
+        def __init__(self, place: int, shard: Any, skipped: bool, events: Any, most: Any) -> None:
             def held() -> Any:
                 return sorted(p for p, refs in known.items() if any(ref() is not None for ref in refs))
 
             def gather() -> Any:
-                events.append(["gather", place, held()])
+                events.append(["gather", place, held(), bytes_held(most["gather"][place])])
                 return Gathered(place, shard, events)
 
             def compute(weight: Any, x: Any) -> Any:
                 of = [p for p, refs in known.items() if refs[1]() is weight]
-                events.append(["compute", place, of, held()])
+                events.append(["compute", place, of, held(), bytes_held(most["compute"][place])])
                 return torch.sin(x + weight.sum()) + weight[0]
 
             self.gather, self.compute, self.skipped = gather, compute, skipped
@@ -77,10 +95,13 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         events: Any = []
         known.clear()
         parts = zip(job["shards"], job["skipped"], strict=True)
-        units = [Unit(place, shard, skipped, events) for place, (shard, skipped) in enumerate(parts)]
-        notes.append({"x": answer(units, job["depth"], job["x"].clone()), "events": events})
-        for work in works:  # those that the answer left
-            work.wait()
+        units = [Unit(place, *part, events, job["most"]) for place, part in enumerate(parts)]
+        with StorageLedger() as ledger:
+            x = answer(units, job["depth"], job["x"].clone())
+            notes.append({"x": x, "events": events, "left": bytes_held(job["most"]["end"])})
+        for work in works.values():
+            if work is not None:  # the answer left it
+                work.wait()
         works.clear()
     return notes
 
@@ -103,16 +124,16 @@ def _told(job: dict[str, Any]) -> str:
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
     for rank, notes in enumerate(got):
         for k, (job, note) in enumerate(zip(given[rank]["jobs"], notes, strict=True)):
-            if found := _order(job, note["events"]):
+            if found := _order(job, note["events"], note["left"]):
                 return Finding(found[0], f"{_told(job)}: {found[1]}", rank)
             if wrong := difference(_right(given, rank, k), note["x"], 1e-4, 1e-5, "x"):
                 return Finding(wrong.code, f"{_told(job)}: {wrong.text}", rank)
     return None
 
 
-def _order(job: dict[str, Any], events: list[Any]) -> tuple[str, str] | None:
+def _order(job: dict[str, Any], events: list[Any], left_over: int) -> tuple[str, str] | None:
     """The first thing that is not in order, with its code."""
-    depth, skipped, count = job["depth"], job["skipped"], len(job["skipped"])
+    depth, skipped, most, count = job["depth"], job["skipped"], job["most"], len(job["skipped"])
     launched, waited, computed = 0, set[int](), set[int]()
     never = {*range(count)} - {event[1] for event in events if event[0] == "gather"}
     if never and all(skipped[place] for place in never):
@@ -130,14 +151,14 @@ def _order(job: dict[str, Any], events: list[Any]) -> tuple[str, str] | None:
                 text = f"the weight of unit {held[0]} is still held when unit {place} is gathered: {_FREE}"
                 return "DTL-RULE-WEIGHT-HELD", text
             if place > passed + depth:
-                text = f"unit {place} is gathered before unit {passed} has computed: that is {place - passed} units "
-                return "DTL-RULE-TOO-FAR", f"{text}ahead, and at most {depth} may be"
+                text = f"unit {place} is gathered before {_done(passed, skipped)}: that is {place - passed} units ahead"
+                return "DTL-RULE-TOO-FAR", f"{text}, and at most {depth} may be"
+            if event[3] > most["gather"][place]:
+                return "DTL-RULE-WEIGHT-HELD", _bytes(f"when unit {place} is gathered", event[3], most["gather"][place])
             launched += 1
         elif what == "wait":
             if place > passed:
-                text = (
-                    f"unit {place} is waited for before unit {passed} has computed: the gather was to go on meanwhile"
-                )
+                text = f"unit {place} is waited for before {_done(passed, skipped)}: the gather was to go on meanwhile"
                 return "DTL-RULE-WAIT-EARLY", text
             waited.add(place)
         else:
@@ -153,6 +174,8 @@ def _order(job: dict[str, Any], events: list[Any]) -> tuple[str, str] | None:
             if launched < (need := min(place + depth + 1, count)):
                 text = f"when unit {place} computes, the gather of unit {need - 1} has not been launched: with depth "
                 return "DTL-RULE-NO-PREFETCH", f"{text}{depth} it goes on meanwhile"
+            if event[4] > most["compute"][place]:
+                return "DTL-RULE-WEIGHT-HELD", _bytes(f"when unit {place} computes", event[4], most["compute"][place])
             computed.add(place)
         while passed < count and passed in (waited if skipped[passed] else computed):
             passed += 1
@@ -163,7 +186,19 @@ def _order(job: dict[str, Any], events: list[Any]) -> tuple[str, str] | None:
         return "DTL-RULE-NOT-WAITED", text
     if passed < count:
         return "DTL-VALUE-ORDER", f"unit {passed} never computed"
+    if left_over > most["end"]:
+        return "DTL-RULE-WEIGHT-HELD", _bytes("at the end", left_over, 0)
     return None
+
+
+def _done(place: int, skipped: list[bool]) -> str:
+    return f"unit {place}{', which this rank skips, was waited for' if skipped[place] else ' has computed'}"
+
+
+def _bytes(when: str, held: int, most: int) -> str:
+    text = f"{when}, {held:,} bytes of tensors are held"
+    text += f", and the weights that may be there have {most - _OTHER:,}" if most > _OTHER else ", and no weight may be"
+    return f"{text}: copies or views of weights that were used are kept, or something else that was not asked for"
 
 
 _FREE = "let no variable refer to it any more, or to what gather() returned (del, or a new value), first"
