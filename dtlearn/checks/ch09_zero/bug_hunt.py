@@ -1,6 +1,8 @@
 """ch09.bug_hunt: a training loop with ZeRO stage 1, with gradients that are clipped and that are not.
 
-What a wrong loop leads to is played in the judge, in float64.
+What a wrong loop leads to is played in the judge, in float64. In a last training each rank adds noise of its own to the
+parameters before each step but the first. With ZeRO all ranks have the owner's values after the step; whoever updates
+the whole model on each rank, by hand or in arrays that no optimizer knows, then has another model on each.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from dtlearn.runtime.record.record import Record
 
 from ..sent import no_silent_rank, no_stores
 
-_ROWS, _FEATURES, _SIZE, _MOMENTUM = 4, 3, 4, 0.9
-# Of each training: steps, max_norm as a multiple of the first norm, and lr.
-_TRAININGS = {"short gradients": (3, 1e6, 0.1), "long gradients": (4, 0.3, 0.2), "one step": (1, 0.5, 0.15)}
+_ROWS, _MOMENTUM = 4, 0.9
+# Of each training: steps, max_norm as a multiple of the first norm, lr, and the number of elements.
+_TRAININGS = {"short gradients": (3, 1e6, 0.1, 4), "long gradients": (4, 0.3, 0.2, 6), "one step": (1, 0.5, 0.15, 4)}
+_NOISY = "noise"  # the last training; its values are not compared with right ones
 _SAYS = {
     "own": (
         "DTL-VALUE-OWN-NORM",
@@ -76,18 +79,20 @@ _UNCHANGED = (
 
 def inputs(case: Case) -> Given:
     g, n = case.generator(), case.world_size
-    slope = torch.tensor([[1.0, -2.0, 1.5]]).T
+    slope = torch.tensor([[1.0, -2.0, 1.5, 0.5, -1.0]]).T
     given: Given = [{"trainings": {}} for _ in range(n)]
-    for name, (steps, limit, lr) in _TRAININGS.items():
-        start = 0.3 * torch.randn(_SIZE, generator=g)
+    for name, (steps, limit, lr, size) in {**_TRAININGS, _NOISY: (3, 0.5, 0.1, 5)}.items():
+        start = 0.3 * torch.randn(size, generator=g)
         batches = []
         for rank in range(n):
-            x = torch.randn(steps, _ROWS, _FEATURES, generator=g) + 0.3
-            batches.append([[one, one @ slope + 1.0 + rank] for one in x])
+            x = torch.randn(steps, _ROWS, size - 1, generator=g) + 0.3
+            batches.append([[one, one @ slope[: size - 1] + 1.0 + rank] for one in x])
         first = [_gradient(start.double(), *own[0]) for own in batches]
         max_norm = limit * float(torch.stack(first).mean(0).norm())
         for rank in range(n):
+            noises = [[0.1 * torch.randn(k, generator=g) for k in ((1, size - 1), (1,))] for _ in range(steps - 1)]
             training = {"start": start, "batches": batches[rank], "lr": lr, "max_norm": max_norm}
+            training["noises"] = [(), *noises] if name == _NOISY else []
             given[rank]["trainings"][name] = training
     return given
 
@@ -107,6 +112,13 @@ def on_rank(answer: Any, trainings: Any) -> Any:
         start = training["start"].clone()
         model.load_state_dict({"weight": start[None, :-1], "bias": start[-1:]})
         pairs = [tuple(pair) for pair in training["batches"]]
+        noises = iter(training["noises"])
+
+        def add_noise(module: Any, _: Any) -> None:
+            for p, noise in zip(module.parameters(), next(noises, ())):  # noqa: B023, B905
+                p.data += noise
+
+        model.register_forward_pre_hook(add_noise)
         momentum = answer(model, pairs, lr=training["lr"], max_norm=training["max_norm"])
         notes[name] = {"parameters": torch.cat([p.detach().flatten() for p in model.parameters()]), "state": momentum}
     hook.remove()
@@ -125,11 +137,11 @@ def _clipped(gradient: torch.Tensor, limit: float) -> torch.Tensor:
 def _play(given: Given, run: _Run) -> list[dict[str, dict[str, torch.Tensor]]]:
     """By rank, what each training leads to."""
     n = len(given)
-    owned = torch.arange(_SIZE) // -(-_SIZE // n)  # the rank of each element
     played: list[dict[str, dict[str, torch.Tensor]]] = [{} for _ in given]
-    for name, (steps, _, lr) in _TRAININGS.items():
+    for name, (steps, _, lr, size) in _TRAININGS.items():
+        owned = torch.arange(size) // -(-size // n)  # the rank of each element
         of_ranks = [i["trainings"][name] for i in given]
-        limit, momentum = of_ranks[0]["max_norm"], torch.zeros(_SIZE).double()
+        limit, momentum = of_ranks[0]["max_norm"], torch.zeros(size).double()
         models = [one["start"].double() for one in of_ranks]
         for step in range(steps):
             own = [_gradient(m, *one["batches"][step]) for m, one in zip(models, of_ranks, strict=True)]
@@ -174,7 +186,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     for rank, one in enumerate(got):
         if not isinstance(one, dict) or set(one) != {"trained", "held"}:
             return Finding("DTL-RESULT", f"rank {rank} sent no readable result", rank)
-    trained = [one["trained"] for one in got]
+    trained = [{name: one["trained"][name] for name in _TRAININGS} for one in got]
     right = expected(case, given)
     start = [{t: i["trainings"][t]["start"] for t in _TRAININGS} for i in given]
     ends = [{t: one[t]["parameters"] for t in _TRAININGS} for one in trained]
@@ -182,11 +194,20 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         return Finding("DTL-VALUE-STALE", "the parameters are on every rank what they were: nothing was trained", 0)
     if found := compare(_VALUES, case, given, right, trained):
         return found
-    most = -(-_SIZE // case.world_size)
+    most = -(-max(size for *_, size in _TRAININGS.values()) // case.world_size)
     for rank, one in enumerate(got):
         if one["held"] > most:
             text = f"rank {rank}'s optimizer has {one['held']} elements of state, and a shard has {most}: with ZeRO "
             return Finding("DTL-RULE-WHOLE-STATE", f"{text}each rank has its shard's only", rank)
+    noisy = [one["trained"][_NOISY]["parameters"] for one in got]
+    if apart := [rank for rank, model in enumerate(noisy) if difference(noisy[0], model, 1e-4, 1e-4)]:
+        text = (
+            f"before a step the parameters were changed, on each rank by other noise, and after it rank {apart[0]}'s "
+        )
+        text += (
+            "differ from rank 0's: it does not take what another rank owns from that rank. So each rank updates the "
+        )
+        return Finding("DTL-RULE-WHOLE-STATE", f"{text}whole model, with the momentum of all of it", apart[0])
     return None
 
 
@@ -195,7 +216,7 @@ CHECK = replace(
     _VALUES,
     expected=None,
     verify=verify,
-    rules=[no_silent_rank(least_calls=lambda case, given: 2 * sum(steps for steps, _, _ in _TRAININGS.values()))],
-    calls=lambda case: len(_TRAININGS),
+    rules=[no_silent_rank(least_calls=lambda case, given: 2 * sum(steps for steps, *_ in _TRAININGS.values()))],
+    calls=lambda case: len(_TRAININGS) + 1,
     reads=[no_stores],
 )

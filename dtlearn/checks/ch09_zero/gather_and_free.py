@@ -13,12 +13,14 @@ import torch
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare, difference, rules
 from dtlearn.runtime.record.record import Record
 
+from ..rounded import rounded
 from ..sent import no_stores
 from ..traffic import most_sent
 from . import MAY_HELP
 
-_UNITS, _WIDTH, _ROWS, _RATE = 6, 32, 2, 0.02
-_ELEMENTS = _WIDTH * _WIDTH + _WIDTH + 7  # of a unit, with 7 that are not used
+_WIDTH, _ROWS, _RATE = 32, 2, 0.02
+_UNUSED = (7, 40, 1, 90, 25, 64)  # elements of each unit that are not used: no two units have as many
+_UNITS = len(_UNUSED)
 _PASSES = ("the first step", "the second step", "the third step", "the pass under no_grad")
 _STEPS = _PASSES[:3]
 
@@ -28,15 +30,19 @@ def _num_ranks(world_size: int) -> int:
     return 2 if world_size == 4 else world_size
 
 
+def _lengths(n: int) -> list[int]:
+    """Elements of a shard of each unit."""
+    return [-(-(_WIDTH * _WIDTH + _WIDTH + unused) // n) for unused in _UNUSED]
+
+
 def inputs(case: Case) -> Given:
     g, n = case.generator(), _num_ranks(case.world_size)
-    length = -(-_ELEMENTS // n)
-    weights = torch.randn(_UNITS, n, length, generator=g) / 5
+    weights = [torch.randn(n, length, generator=g) / 5 for length in _lengths(n)]
     given: Given = []
     for rank in range(case.world_size):
         x = torch.randn(len(_PASSES), _ROWS, _WIDTH, generator=g) + rank
         place = rank // 2 if case.world_size == 4 else rank
-        given.append({"shards": weights[:, place].clone(), "x": x, "pairs": case.world_size == 4})
+        given.append({"shards": [unit[place].clone() for unit in weights], "x": x, "pairs": case.world_size == 4})
     return given
 
 
@@ -66,7 +72,7 @@ def on_rank(answer: Any, shards: Any, x: Any, pairs: bool) -> Any:
         return int(ledger.now)
 
     own = [torch.nn.Parameter(shard.clone()) for shard in shards]
-    whole = own[0].nbytes * dist.get_world_size(group)  # type: ignore[name-defined] # noqa: F821
+    whole = max(shard.nbytes for shard in own) * dist.get_world_size(group)  # type: ignore[name-defined] # noqa: F821
     notes: list[Any] = []
     for number, rows in enumerate(x):
         for shard in own:
@@ -74,7 +80,10 @@ def on_rank(answer: Any, shards: Any, x: Any, pairs: bool) -> Any:
         with StorageLedger() as ledger, torch.set_grad_enabled(number < 3):
             leaf = rows.clone().requires_grad_(number == 1)
             y, begun = leaf, time.monotonic_ns()
+            of_last: list[int] = []  # the peak when the last unit's backward pass is over
             for shard in own:
+                if shard is own[-1] and y.requires_grad:
+                    y.register_hook(lambda _: of_last.append(ledger.peak))  # noqa: B023
                 y = answer(compute, shard, y, group=group)
             note: dict[str, Any] = {"y": y.detach().clone(), "between": held(whole // 2 + 3 * len(own) * rows.nbytes)}
             turned = time.monotonic_ns()
@@ -86,7 +95,12 @@ def on_rank(answer: Any, shards: Any, x: Any, pairs: bool) -> Any:
             gradients = [None if s.grad is None else s.grad.clone() for s in own] if number < 3 else []
             del y
             note |= {"after": held(whole // 2 + 3 * whole * len(own) // dist.get_world_size(group))}  # type: ignore[name-defined] # noqa: F821
-        note |= {"peak": ledger.peak, "gradients": gradients, "times": [begun, turned, time.monotonic_ns()]}
+        note |= {
+            "peak": ledger.peak,
+            "last": max(of_last, default=0),
+            "gradients": gradients,
+            "times": [begun, turned, time.monotonic_ns()],
+        }
         note["x"] = None if leaf.grad is None else leaf.grad.clone()
         notes.append(note)
         with torch.no_grad():
@@ -106,26 +120,28 @@ def _play(
     n = _num_ranks(world)
     found: list[dict[str, Any]] = [{} for _ in given]
     for members in [[0, 2], [1, 3]] if world == 4 else [list(range(world))]:
-        weights = torch.stack([given[r]["shards"] for r in members], 1).reshape(_UNITS, -1).double()
+        weights = [torch.cat([given[r]["shards"][u] for r in members]).double() for u in range(_UNITS)]
         begin = weights
         for number, title in enumerate(_PASSES):
             grads, used = [], begin if stale else weights
             for rank in members:
-                leaves, x = used.clone().requires_grad_(), given[rank]["x"][number].double().requires_grad_()
+                leaves = [unit.clone().requires_grad_() for unit in used]
+                x = given[rank]["x"][number].double().requires_grad_()
                 y = x
                 for unit in leaves:
                     w, b = unit[: _WIDTH * _WIDTH].view(_WIDTH, _WIDTH), unit[_WIDTH * _WIDTH :][:_WIDTH]
                     y = torch.tanh(y @ w + b)
-                g, gx = torch.autograd.grad(y.square().sum(), (leaves, x))
+                *g, gx = torch.autograd.grad(y.square().sum(), (*leaves, x))
                 grads.append(g)
                 found[rank][title] = {"y": y.detach().float(), "x.grad": gx.float() if number == 1 else None}
-            total = torch.stack(grads).sum(0) / (divisor or n)
+            total = [torch.stack(of_unit).sum(0) / (divisor or n) for of_unit in zip(*grads, strict=True)]
             for place, rank in enumerate(members):
                 whole = grads[place] if alone else total
-                shards = whole.view(_UNITS, n, -1)[:, place].float()
+                shards = [unit.view(n, -1)[place].float() for unit in whole]
                 named = {f"shard.grad of unit {u}": s for u, s in enumerate(shards)}
                 found[rank][title] |= named if number < (3 if tampered else 2) else {}
-            weights = weights - _RATE * total * (number < 2)
+            rate = _RATE * (number < 2)
+            weights = [unit - rate * gradient for unit, gradient in zip(weights, total, strict=True)]
     return found
 
 
@@ -179,13 +195,14 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         if not any(difference(a, {_PASSES[0]: b[_PASSES[0]]}, 1e-3, 1e-4) for a, b in zip(first, named, strict=True)):
             text = "shard.grad is of each rank's own gradient: the gradients of other ranks are missing in it"
             return Finding("DTL-VALUE-OWN-GRADIENT", text, 0)
-        return found
+        is_half = any(event.dtype in ("bfloat16", "float16") for event in record)
+        return rounded(found, _right(case, given), named) if is_half else found
     return _memory(case, got) or _regathered(case, given, got, record)
 
 
 def _memory(case: Case, got: list[Any]) -> Finding | None:
     n = _num_ranks(case.world_size)
-    whole = 4 * n * -(-_ELEMENTS // n)
+    whole = 4 * n * max(_lengths(n))
     activations = 4 * 3 * _UNITS * _ROWS * _WIDTH
     for rank, notes in enumerate(got):
         for title, note in zip(_PASSES, notes, strict=True):
@@ -202,6 +219,12 @@ def _memory(case: Case, got: list[Any]) -> Finding | None:
                 text += (
                     f"{grads // 2:,} of them: full weights or full gradients, {whole:,} for each unit, are still there"
                 )
+                return Finding("DTL-RULE-GATHERED-KEPT", text, rank)
+            if note["last"] > 5 * whole + activations:
+                text = (
+                    f"{where}: until the backward pass of the last unit is over up to {note['last']:,} bytes are held, "
+                )
+                text += f"and {whole:,} are the weights of a unit: those of others are gathered before they are needed"
                 return Finding("DTL-RULE-GATHERED-KEPT", text, rank)
             if note["peak"] > 5 * whole + grads + activations:
                 text = (
@@ -245,7 +268,7 @@ def why(case: Case, given: Given, record: Record) -> str:
 
 def _sent(case: Case, given: Given) -> float:
     n = _num_ranks(case.world_size)
-    return 10.0 * _UNITS * 4 * -(-_ELEMENTS // n) * (n - 1)  # 3 in each step, 1 under no_grad
+    return 10.0 * 4 * sum(_lengths(n)) * (n - 1)  # 3 in each step, 1 under no_grad
 
 
 _ONLY = rules.only("all_gather", "all_gather_into_tensor", "reduce_scatter", "reduce_scatter_tensor")
