@@ -75,7 +75,7 @@ def bubble(case: Case, given: Given, got: list[Any]) -> float:
     for job, (placement, orders) in zip(given[0]["jobs"], got[0], strict=True):
         makespan = play(as_tuples(orders), placement, lambda action: 1).makespan
         found.append(makespan / (6 * job["num_microbatches"]) - 1)
-    return round(sum(found) / len(found), 4)
+    return float(round(sum(found) / len(found), 4))
 
 
 def why(case: Case, given: Given, record: Record) -> str:

@@ -22,23 +22,26 @@ Job = dict[str, Any]
 _LISTS = ("unknown", "missing", "repeated", "misplaced")
 _WRONG = {  # of each mistake: its code, and what is said of it
     "counts within a rank": (
-        "DTL-VALUE-REPEATED",
+        "DTL-VALUE-REPEATED-ACTIONS",
         "an action that two ranks do is not found: count over all ranks together",
     ),
-    "repeated unknown": ("DTL-VALUE-REPEATED", "an unknown action that stands there twice is told as repeated, too"),
+    "repeated unknown": (
+        "DTL-VALUE-REPEATED-ACTIONS",
+        "an unknown action that stands there twice is told as repeated, too",
+    ),
     "moved is missing": (
-        "DTL-VALUE-MISSING",
+        "DTL-VALUE-MISSING-ACTIONS",
         "an action that stands only with another rank is told as missing: that is misplaced, and nothing else",
     ),
     "moved is not misplaced": (
-        "DTL-VALUE-MISPLACED",
+        "DTL-VALUE-MISPLACED-ACTIONS",
         "an action that its own rank does as well is not told as misplaced where another rank does it",
     ),
     "negative stages": (
-        "DTL-VALUE-UNKNOWN",
+        "DTL-VALUE-UNKNOWN-ACTIONS",
         "stage -1 is taken for a stage: placement[-1] is the last one's rank, and no error",
     ),
-    "unknown ops": ("DTL-VALUE-UNKNOWN", "an op that is not among `ops` is not told as unknown"),
+    "unknown ops": ("DTL-VALUE-UNKNOWN-ACTIONS", "an op that is not among `ops` is not told as unknown"),
     "no own forward": (
         "DTL-VALUE-DEPENDENCY",
         "a B, or an I, is taken for ready before the F of its own stage is done",
@@ -209,7 +212,8 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     return _difference(*min(off, key=lambda one: sum(map(len, one[0]["orders"]))))
 
 
-_CODES = {key: f"DTL-VALUE-{key.upper()}" for key in (*_LISTS, "stuck", "circle")}
+_CODES = {key: f"DTL-VALUE-{key.upper()}-ACTIONS" for key in _LISTS}
+_CODES |= {"stuck": "DTL-VALUE-STUCK", "circle": "DTL-VALUE-CIRCLE"}
 
 
 def _difference(job: Job, found: dict[str, list[Any]]) -> Finding:

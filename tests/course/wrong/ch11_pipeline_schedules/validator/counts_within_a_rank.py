@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-REPEATED
+# expect: DTL-VALUE-REPEATED-ACTIONS
 # says: count over all ranks together
 
 from collections import Counter

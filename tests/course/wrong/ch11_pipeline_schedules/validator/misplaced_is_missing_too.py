@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-MISSING
+# expect: DTL-VALUE-MISSING-ACTIONS
 # says: misplaced, and nothing else
 
 from collections import Counter

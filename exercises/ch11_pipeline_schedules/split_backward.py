@@ -1,0 +1,75 @@
+# ch11.split_backward: edit this file, then run `dtlearn grade ch11.split_backward`.
+"""Split the backward pass of a stage: the gradient of its input now, those of its weights later.
+
+The stage is a list of linear layers with a ReLU between any two of them; after the last one there is none. For a
+layer y = x A^T + b, the gradient of the input is dx = dy A, and those of the parameters are dA = dy^T x and the sum
+of dy over all rows. The rank before waits for dx, and nobody waits for dA.
+
+**Given** `layers`, a list of `torch.nn.Linear`; some have no bias.
+
+**Return** an object with three methods, which are called for each micro-batch k, in this order:
+
+| method | does | returns |
+|---|---|---|
+| `forward(k, x)` | F: the forward pass | the output of the last layer |
+| `input_gradient(k, dy)` | I: takes the gradient of that output | the gradient of x |
+| `weight_gradients(k)` | W: adds the gradients of this micro-batch to `weight.grad` and `bias.grad` | nothing |
+
+The last dimension of x holds the features, and any number of dimensions may stand before it. A `.grad` may be
+`None` or hold something already.
+
+**Rules**
+
+- Several micro-batches are under way at the same time, and their calls are mixed: F 0, F 1, I 0, F 2, I 1, W 1,
+  W 0 and so on. When k is through, the same number may come again with another x.
+- I does one matrix product for each layer, and W does one: their floating-point operations are counted. So I
+  computes no gradient of a weight, and W none of an input, nor a forward pass.
+- **Memory**: after W of k nothing of k is held any more: no input, no output, no gradient but `.grad`.
+
+**Example** of one layer without bias, A = [[2, 3]], and one row:
+
+| call | returns | `weight.grad` |
+|---|---|---|
+| `forward(0, [[1, 4]])` | [[14]] | `None` |
+| `input_gradient(0, [[10]])` | [[20, 30]] | `None` |
+| `weight_gradients(0)` | | [[10, 40]] |
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+
+class SplitStage:
+    """A stage whose backward pass has two parts."""
+
+    def __init__(self, layers: Sequence[torch.nn.Linear]) -> None:
+        self.layers = list(layers)
+        raise NotImplementedError(
+            "ch11.split_backward: what is kept of each micro-batch"
+        )
+
+    def forward(self, k: int, x: torch.Tensor) -> torch.Tensor:
+        """Run the layers, with a ReLU between them."""
+        raise NotImplementedError("ch11.split_backward: keep the input of each layer")
+
+    def input_gradient(self, k: int, dy: torch.Tensor) -> torch.Tensor:
+        """Return the gradient of the input; keep what the weights' gradients need."""
+        raise NotImplementedError(
+            "ch11.split_backward: from the last layer to the first"
+        )
+
+    def weight_gradients(self, k: int) -> None:
+        """Add the gradients of the parameters, and forget the micro-batch."""
+        raise NotImplementedError("ch11.split_backward: one matrix product a layer")
+
+
+def add(parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+    """Add to `.grad`, which may be None."""
+    parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+
+
+def split_backward(layers: Sequence[torch.nn.Linear]) -> SplitStage:
+    """Return an object with the methods forward, input_gradient and weight_gradients."""
+    return SplitStage(layers)
