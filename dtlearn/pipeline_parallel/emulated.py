@@ -96,7 +96,7 @@ class _WeightPath(torch.autograd.Function):
         return gradient, None
 
 
-def emulated_stages(schedule: Schedule, times: StageTimes, rank: int) -> dict[int, nn.Module]:
+def emulated_stages(schedule: Schedule, times: StageTimes, rank: int) -> dict[int, EmulatedStage]:
     """A rank's stages, by their number; `times` in seconds."""
 
     def seconds(of_all: float | tuple[float, ...], stage: int) -> float:
