@@ -46,7 +46,7 @@ class Progress(NamedTuple):
 def follow_orders(schedule: Schedule) -> Progress:
     """Let every rank follow its order as far as it can. Where a schedule is right, that is to the end."""
     done, reached, results = list[tuple[int, Action]](), [0] * schedule.num_ranks, set[Action]()
-    waiting = defaultdict[Action, list[int]](list)  # for a result that is not there yet: ranks that need it
+    waiting = defaultdict[Action, list[int]](list)  # ranks that wait for a result
     ready = list(range(schedule.num_ranks))
     while ready:
         rank = ready.pop()

@@ -1,0 +1,1111 @@
+# %% [markdown]
+# # Chapter 11. Pipeline schedules
+#
+# **The question.** Can the bubble vanish?
+#
+# Builds on: chapter 10. Ranks: 4, and 8 in one section. Time: two sittings.
+#
+# | | what | read and run | exercises |
+# |---|---|---|---|
+# | **A. Orders**, sections 1 to 4 | a schedule as data, what can be wrong with it, what it costs, interleaving | 40 minutes | 3, 60 minutes |
+# | **B. Two halves of a backward pass**, sections 5 to 15 | splitting backward, zero bubble, V-shaped placement, an editor, a puzzle, the libraries | 60 minutes | 3, 60 minutes |
+#
+# After sitting A you can read a schedule, draw it, say why it is wrong, compute its bubble and its memory, and write the
+# interleaved schedule of Megatron-LM. After sitting B you have split a backward pass, you have written a zero-bubble
+# schedule, and you can say which one fits a model and a cluster, and what the word "zero" does not tell.
+#
+# No GPU is needed. Where a run is measured, **stage times are emulated**: a stage sleeps for the time that it would
+# compute, because two cores cannot compute eight stages at once. Ranks, messages and autograd are real, and each figure
+# says so.
+
+# %%
+# %load_ext dtlearn
+import torch
+
+import dtlearn
+from dtlearn.notebook.frontend import is_live
+from dtlearn.pipeline_parallel import (
+    FORMULAS,
+    SCHEDULES,
+    TORCH_SCHEDULES,
+    SplitLinear,
+    StageTimes,
+    bubble,
+    format_timeline,
+    interleaved,
+    make_schedule,
+    parse_schedule,
+    run_emulated,
+    simulate,
+    torch_schedule,
+    validate,
+    weight_work,
+)
+from dtlearn.pipeline_parallel.checking.needs import follow_orders, needs
+from dtlearn.pipeline_parallel.schedules.zero_bubble import late_weights
+from dtlearn.runtime.link.link import Link
+from dtlearn.viz import bubble_memory, draw_gantt, draw_schedule, rank_table, show
+from dtlearn.viz.pipeline.bars import idle, recorded_bars
+from dtlearn.viz.pipeline.editor import edit_schedule
+from dtlearn.viz.pipeline.editor.draft import Recipe
+
+torch.set_num_threads(1)  # small tensors: more threads would only wait for each other
+world = dtlearn.world(4, device="cpu")  # so that the figures are the same everywhere
+world
+
+# %% [markdown]
+# # A. Orders
+#
+# ## 1. What is left of the bubble
+#
+# Chapter 10 cut a model into p stages, one on each rank, and a batch into m micro-batches. GPipe and 1F1B keep different
+# numbers of activations, and have the same **bubble**, the time in which ranks are idle. There are two conventions; this
+# chapter always says which one is meant:
+#
+# | convention | GPipe and 1F1B, equal stages | p = 4, m = 8 | p = 16, m = 32 |
+# |---|---|---|---|
+# | idle time / useful time (Megatron-LM) | $(p-1)/m$ | 37.5 % | 46.9 % |
+# | idle time / total time (GPipe) | $(p-1)/(m+p-1)$ | 27.3 % | 31.9 % |
+#
+# More micro-batches would make it smaller. But a larger global batch soon needs more samples for the same loss
+# (chapter 3), and smaller micro-batches use a GPU badly. So here p and m stay what they are, and the schedule changes.
+#
+# Times are in units: a forward pass through a p-th of the model takes F = 1, the backward pass B = 2. So 1F1B with p = 4
+# and m = 8 takes $(m+p-1)(F+B) = 33$ units, of which a rank works 24 and is idle for 9.
+
+# %%
+order = dtlearn.predict.choice(
+    "The same forward and backward passes on the same four ranks, one stage on each: can another order take "
+    "less than 33 units?",
+    {
+        "A": "no",
+        "B": "yes, if ranks may keep more activations than with 1F1B",
+        "C": "yes, with the memory of 1F1B",
+    },
+    id="ch11.order",
+)
+
+# %% [markdown]
+# ## 2. A schedule is a text
+#
+# A schedule says for each rank what it does, in which order. It says nothing about times. Written down, it is a line for
+# each rank, and a word for each **action**: `1F0` is stage 1, forward pass, micro-batch 0. The letters are those of
+# `torch.distributed.pipelining`:
+#
+# | letter | action |
+# |---|---|
+# | F | forward pass of a stage |
+# | B | its whole backward pass |
+# | I | the first part of a backward pass: the gradient of the stage's **i**nputs |
+# | W | the second part: the gradients of its **w**eights |
+#
+# (The zero bubble paper, 2401.10241, calls I "B". Sections 5 to 7 need I and W; until then there are F and B.) This is
+# 1F1B with two ranks and three micro-batches:
+
+# %%
+one_f_one_b = parse_schedule(
+    """
+    0F0 0F1 0B0 0F2 0B1 0B2
+    1F0 1B0 1F1 1B1 1F2 1B2
+    """,
+    name="1F1B",
+)
+print(
+    one_f_one_b.num_ranks,
+    "ranks,",
+    one_f_one_b.num_microbatches,
+    "micro-batches;",
+    end=" ",
+)
+print("rank of each stage:", one_f_one_b.placement)
+
+# %% jupyter={"source_hidden": true}
+show(
+    draw_schedule(
+        one_f_one_b, "The same order with times", "1F1B, p = 2, m = 3; F = 1, B = 2"
+    ),
+    alt="A row for each of two ranks, time to the right, 12 units. Rank 0: F0, F1, a gap of 2, B0, F2, a gap of 1, B1, "
+    "a gap of 1, B2. Rank 1 begins one unit later: F0, B0, F1, B1, F2, B2 without a gap, and ends 2 units before rank 0.",
+)
+
+# %% [markdown]
+# What an action **needs** is the same in every schedule:
+#
+# | action | needs, for the same micro-batch |
+# |---|---|
+# | F of stage s | F of stage s - 1, from another rank; nothing, if s is the first stage |
+# | B or I of stage s | its own F, and B or I of stage s + 1, unless s is the last stage |
+# | W of stage s | I of stage s |
+#
+# Whether a text is a schedule can be found out before anything runs. Two that are wrong, with two micro-batches:
+#
+# | rank 0 | rank 1 | what is wrong |
+# |---|---|---|
+# | 0F0 0F1 0B0 0B1 | 1F0 1B0 1F1 | 1B1 is missing, and rank 0 waits for it at 0B1 |
+# | 0F0 0F1 0B0 0B1 | 1B0 1F0 1F1 1B1 | 1B0 comes before 1F0, which it needs: rank 1 does nothing at all |
+#
+# And here is a third:
+#
+# | rank 0 | rank 1 |
+# |---|---|
+# | 0F0 0B0 0F1 0B1 | 1F0 1F1 1B0 1B1 |
+#
+# All eight actions are there, once, on the right rank. On each rank every forward pass comes before its backward pass.
+
+# %%
+stuck = dtlearn.predict.choice(
+    "What happens when the two ranks follow the third pair of orders?",
+    {
+        "A": "both come to their end, in more time than with 1F1B",
+        "B": "rank 0 comes to its end, rank 1 waits for ever",
+        "C": "both wait for ever",
+    },
+    id="ch11.stuck",
+)
+
+# %% [markdown]
+# By hand: next to each rank stands the action that it has come to.
+#
+# | done | rank 0 is at | which needs | rank 1 is at | which needs |
+# |---|---|---|---|---|
+# | nothing | 0F0 | | 1F0 | 0F0 |
+# | 0F0 | 0B0 | 1B0 | 1F0 | 0F0, done |
+# | 0F0 1F0 | 0B0 | 1B0, which rank 1 does after 1F1 | 1F1 | 0F1, which rank 0 does after 0B0 |
+
+# %% jupyter={"source_hidden": true}
+stuck.reveal()
+
+# %% [markdown]
+# This is a **circular wait**. No list of actions shows it: one has to follow the orders, as a validator does.
+
+# %% [markdown]
+# **Exercise 1.** A validator.
+
+# %% exercise="ch11.validator"
+
+# %% [markdown]
+# The package's validator follows the orders too: `follow_orders` lets each rank go on until it lacks a result, and wakes
+# it up when that result is there.
+
+# %%
+dtlearn.show_source(
+    needs, docstring=False, summary="dtlearn.pipeline_parallel.checking.needs.needs"
+)
+dtlearn.show_source(
+    follow_orders,
+    docstring=False,
+    summary="dtlearn.pipeline_parallel.checking.needs.follow_orders",
+)
+
+# %% [markdown]
+# What it says of the three:
+
+# %%
+wrong = {
+    "missing": "0F0 0F1 0B0 0B1 \n 1F0 1B0 1F1",
+    "too early": "0F0 0F1 0B0 0B1 \n 1B0 1F0 1F1 1B1",
+    "circular": "0F0 0B0 0F1 0B1 \n 1F0 1F1 1B0 1B1",
+}
+for text in wrong.values():
+    for finding in validate(parse_schedule(text)):
+        print(finding)
+
+# %% [markdown]
+# ## 3. What a schedule costs
+#
+# With the time of each action the orders give all the rest. An action starts when its rank has done the action before,
+# and when the results that it needs are there. By hand, for 1F1B with p = 2, m = 2, F = 1, B = 2:
+#
+# | action | its rank is free at | what it needs is there at | starts | ends |
+# |---|---|---|---|---|
+# | 0F0 | 0 | | 0 | 1 |
+# | 1F0 | 0 | 0F0: 1 | 1 | 2 |
+# | 0F1 | 1 | | 1 | 2 |
+# | 1B0 | 2 | | 2 | 4 |
+# | 0B0 | 2 | 1B0: 4 | 4 | 6 |
+# | 1F1 | 4 | 0F1: 2 | 4 | 5 |
+# | 1B1 | 5 | | 5 | 7 |
+# | 0B1 | 6 | 1B1: 7 | 7 | 9 |
+#
+# The **makespan** is 9, and each rank works 6 and is idle for 3: idle / useful time is 50 %, $(p-1)/m$. Memory is read off
+# the same table: a rank keeps the activations of a micro-batch from the start of F to the end of B. Rank 0 keeps two at
+# most, rank 1 one.
+
+# %% [markdown]
+# **Exercise 2.** A simulator.
+
+# %% exercise="ch11.simulator"
+
+# %% [markdown]
+# The package's simulator takes the actions in the order in which `follow_orders` found them possible, so that what an
+# action needs has its end already:
+
+# %%
+dtlearn.show_source(
+    simulate, docstring=False, summary="dtlearn.pipeline_parallel.simulate"
+)
+
+# %% [markdown]
+# 1F1B with p = 4 and m = 8, simulated:
+
+# %% jupyter={"source_hidden": true}
+show(
+    draw_schedule(
+        make_schedule("1f1b", 4, 8),
+        "1F1B fills, and drains, through all stages",
+        "p = 4, m = 8; F = 1, B = 2",
+    ),
+    alt="Four ranks over 33 units; bubble: idle / useful time 37.5 %, idle / total time 27.3 %. Rank 3 begins at 3, works "
+    "24 units without a gap, and ends at 27. Ranks 0 to 2 begin earlier, wait in between, and end later; rank 0 ends at 33.",
+)
+
+# %% jupyter={"source_hidden": true}
+order.reveal()
+
+# %% [markdown]
+# Look at rank 3 in the figure. It can't begin before 3F, and below its last box a backward pass goes up through three
+# other ranks. In between it is never idle. So a better schedule needs other *actions*, not another order of the same
+# ones. There are three ways:
+#
+# | | what changes | section |
+# |---|---|---|
+# | interleaving | stages are smaller, so filling takes less time | 4 |
+# | zero bubble | a backward pass is two actions, and only one of them has to go up through the ranks | 5 to 7 |
+# | V-shaped placement | the last stage is where the first one is | 8 |
+#
+# ## 4. Smaller stages: interleaving
+#
+# Filling the pipeline takes $p-1$ forward passes through a stage, draining it $p-1$ backward passes. Cut the model into
+# $pv$ stages in place of p, and each takes a v-th of the time. A rank then has v stages, its **chunks**. It matters which
+# ones. With p = 4 and v = 2:
+#
+# | | rank 0 | rank 1 | rank 2 | rank 3 | when rank 3 can begin |
+# |---|---|---|---|---|---|
+# | neighbours | stages 0, 1 | 2, 3 | 4, 5 | 6, 7 | after 6 half stages: 3 units, as before |
+# | in a loop | stages 0, 4 | 1, 5 | 2, 6 | 3, 7 | after 3 half stages: 1.5 units |
+#
+# In a loop a micro-batch goes through the ranks v times: stage s is on rank s mod p. Megatron-LM calls this the
+# **interleaved schedule** (Narayanan et al. 2021, arXiv 2104.04473), and v the number of virtual stages of a rank. Its
+# order, for p = 4, m = 8 and v = 2, below 1F1B:
+
+# %% jupyter={"source_hidden": true}
+show(
+    draw_schedule(
+        {
+            "1F1B": make_schedule("1f1b", 4, 8),
+            "interleaved, v = 2": make_schedule("interleaved", 4, 8, 2),
+        },
+        "Two chunks on each rank: half the bubble",
+        "p = 4, m = 8; the whole model has the same work in both",
+    ),
+    alt="Two schedules of four ranks on one time axis. 1F1B takes 33 units, idle / useful time 37.5 %. Interleaved with "
+    "two chunks takes 28.5 units, 18.8 %. Its boxes are half as long, and rank 3 begins at 1.5 in place of 3.",
+)
+
+# %%
+kept = dtlearn.predict.choice(
+    "1F1B keeps the activations of 4 micro-batches on rank 0. An activation of a chunk is half as large as one of a "
+    "whole stage. How much memory does rank 0 need for activations in the interleaved schedule of the figure?",
+    {
+        "A": "less: chunks are smaller",
+        "B": "as much: twice as many, each half as large",
+        "C": "more",
+    },
+    id="ch11.kept",
+)
+messages = dtlearn.predict(
+    "And how many times as many messages does a step send as with 1F1B?",
+    id="ch11.messages",
+)
+
+# %% [markdown]
+# Both answers can be counted in the figure. Below they are counted in a run: `run_emulated` starts a process for each
+# rank, lets the package's runner execute the schedule there, and returns the record. One unit takes 20 ms; of two steps
+# the faster one counts.
+
+# %%
+KINDS = {
+    "naive": ("naive", None),
+    "GPipe": ("gpipe", None),
+    "1F1B": ("1f1b", None),
+    "interleaved, v = 2": ("interleaved", 2),
+    "interleaved, v = 4": ("interleaved", 4),
+    "ZB-H1": ("zb_h1", None),
+    "ZB-H2": ("zb_h2", None),
+    "ZBV": ("zbv", None),
+    "V-Half": ("v_half", None),
+    "V-Min": ("v_min", None),
+}
+STEPS = 2
+
+
+def run(kind, p=4, m=8, unit=0.020):
+    """What is computed for a schedule, and the record of a run with the same stage times."""
+    schedule = make_schedule(KINDS[kind][0], p, m, KINDS[kind][1])
+    times = StageTimes.equal_parts(
+        schedule.num_stages // p, forward=unit, inputs=unit, weights=unit
+    )
+    return simulate(schedule, times), run_emulated(schedule, times, steps=STEPS)
+
+
+def peak(timeline):
+    """The most live activations of a rank; 1 is one micro-batch of a p-th of the model."""
+    chunks = timeline.schedule.num_stages / timeline.num_ranks
+    return max(timeline.peak_live) / chunks
+
+
+runs = {kind: run(kind) for kind in ("1F1B", "interleaved, v = 2", "interleaved, v = 4")}
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+show(
+    draw_gantt(
+        runs["interleaved, v = 2"][1],
+        "Two chunks on each rank, measured",
+        "interleaved, v = 2, p = 4, m = 8; emulated stage times: a unit is 20 ms",
+    ),
+    alt="Gantt chart of a recorded run of the interleaved schedule with 2 chunks on four ranks, with emulated stage times. It "
+    "looks like the lower half of the figure before: boxes of about 10 ms forward and 20 ms backward, and small gaps.",
+)
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+
+
+def sent(record):
+    """Messages of a step."""
+    return sum(event.op in ("send", "isend") for event in record) // STEPS
+
+
+def row(kind, timeline, record):
+    """The formula, what was computed, and what was measured."""
+    formula = bubble(KINDS[kind][0], 4, 8, KINDS[kind][1])
+    spare = idle(recorded_bars(record), 4)
+    return {
+        "schedule": kind,
+        "idle units, by formula": f"{FORMULAS[KINDS[kind][0]].idle}"
+        + (f" = {formula.idle:g}" if formula else ""),
+        "idle / useful, computed": f"{timeline.idle_to_useful:.1%}",
+        "measured": f"{spare.of_useful:.1%}",
+        "idle / total, computed": f"{timeline.idle_to_total:.1%}",
+        "measured ": f"{spare.of_total:.1%}",
+        "most live activations": f"{peak(timeline):g}",
+        "messages": sent(record),
+    }
+
+
+rank_table(
+    [row(kind, *both) for kind, both in runs.items()],
+    caption="p = 4, m = 8, F = I = W, emulated stage times. Activations: 1 is one micro-batch of a p-th of the model",
+)
+
+# %% jupyter={"source_hidden": true}
+kept.reveal()
+messages.reveal(
+    sent(runs["interleaved, v = 2"][1]) / sent(runs["1F1B"][1]),
+    one=sent(runs["1F1B"][1]),
+    two=sent(runs["interleaved, v = 2"][1]),
+)
+
+# %% [markdown]
+# **Exercise 3.** The interleaved schedule.
+
+# %% exercise="ch11.interleaved"
+
+# %%
+dtlearn.show_source(
+    interleaved, docstring=False, summary="dtlearn.pipeline_parallel.interleaved"
+)
+
+# %% [markdown]
+# In formulas, for equal stages:
+#
+# | | 1F1B | interleaved, v of 2 or more |
+# |---|---|---|
+# | bubble, idle / useful time | $(p-1)/m$ | $(p-1)/(vm)$ |
+# | activations of rank 0, in micro-batches of a p-th of the model | $p$ | $p\,(1 + (p-1)/(pv))$ |
+# | bytes and messages between ranks | 1 | about v: $pv-1$ boundaries in place of $p-1$ |
+#
+# And m has to be a multiple of p, because micro-batches go round in groups of p. With large p the memory matters more
+# than the formula's factor suggests: it is p micro-batches to begin with.
+#
+# # B. Two halves of a backward pass
+#
+# ## 5. What a backward pass computes
+#
+# A linear layer computes $y = xA^T$. Its backward pass gets $dy$, the gradient of its outputs, and computes two products
+# that have nothing to do with each other:
+#
+# | | product | who waits for it |
+# |---|---|---|
+# | **I**, gradient of the inputs | $dx = dy\,A$ | the layer before, and so the rank before |
+# | **W**, gradient of the weights | $dA = dy^T x$ | nobody but the optimizer |
+#
+# Each has as many multiplications as the forward pass, so here F = I = W, and B = I + W = 2F. In a whole model this is
+# only nearly so: attention multiplies activations with each other, has no weights there, and so I takes longer than W.
+
+# %%
+torch.manual_seed(0)
+layer = torch.nn.Linear(6, 4, bias=False)
+x = torch.randn(3, 6, requires_grad=True)
+dy = torch.randn(3, 4)
+layer(x).backward(dy)
+print(
+    "I:",
+    torch.equal(x.grad, dy @ layer.weight),
+    " W:",
+    torch.allclose(layer.weight.grad, dy.T @ x),
+)
+
+# %% [markdown]
+# How does one get I now and W later? The naive way asks autograd twice. It keeps the graph from the first time:
+
+# %%
+stage = torch.nn.Sequential(*[torch.nn.Linear(64, 64, bias=False) for _ in range(4)])
+x = torch.randn(16, 64, requires_grad=True)
+y = stage(x)
+dy = torch.ones_like(y)
+(dx,) = torch.autograd.grad(y, x, dy, retain_graph=True)  # I
+weights = torch.autograd.grad(y, stage.parameters(), dy)  # W
+
+# %%
+products = dtlearn.predict(
+    "The stage has 4 linear layers. A whole backward pass, with the gradient of x, takes 8 matrix products. How many do "
+    "the two calls of autograd take together?",
+    unit="products",
+    id="ch11.products",
+)
+
+# %%
+from torch.utils.flop_counter import FlopCounterMode
+
+ONE = 2 * 16 * 64 * 64  # floating-point operations of one product
+
+
+def count(function):
+    """How many products a function computes."""
+    with FlopCounterMode(display=False) as counter:
+        function()
+    return counter.get_total_flops() // ONE
+
+
+def naive():
+    """I and W by two calls."""
+    torch.autograd.grad(y, x, dy, retain_graph=True)
+    torch.autograd.grad(y, stage.parameters(), dy)
+
+
+y = stage(x)
+whole = count(lambda: y.backward(dy, retain_graph=True))
+twice = count(naive)
+print(f"whole backward pass: {whole} products")
+
+# %% jupyter={"source_hidden": true}
+products.reveal(twice, again=twice - whole)
+
+# %% [markdown]
+# So I has to leave something behind for W: the $dy$ of each layer, beside its $x$, which was kept since the forward pass.
+
+# %% [markdown]
+# The package's linear layer asks in its backward pass whether this is an I. If so, `weight_work` keeps the product for W.
+# (PyTorch's own runner finds the $dy$ that it has to keep in the autograd graph, so that any module can be split. The
+# package splits linear layers only; parameters of other layers get their gradients with I.)
+
+# %%
+dtlearn.show_source(SplitLinear.backward, docstring=False, summary="SplitLinear.backward")
+dtlearn.show_source(weight_work, docstring=False, summary="weight_work")
+
+# %% [markdown]
+# ## 6. Where to put W: ZB-H1
+#
+# Now a backward pass is two actions. Three orders for p = 2, m = 3 and F = I = W = 1: 1F1B; 1F1B with each W right after
+# its I; and with the W of rank 1 one micro-batch later. (`.` is an idle unit, and `=` goes on with the action before.)
+
+# %%
+three = {
+    "1F1B": "0F0 0F1 0B0 0F2 0B1 0B2 \n 1F0 1B0 1F1 1B1 1F2 1B2",
+    "W at once": "0F0 0F1 0I0 0W0 0F2 0I1 0W1 0I2 0W2 \n 1F0 1I0 1W0 1F1 1I1 1W1 1F2 1I2 1W2",
+    "W later on rank 1": "0F0 0F1 0I0 0W0 0F2 0I1 0W1 0I2 0W2 \n 1F0 1I0 1F1 1I1 1W0 1F2 1I2 1W1 1W2",
+}
+for name, text in three.items():
+    line = simulate(parse_schedule(text))
+    print(f"{name}: {line.makespan:g} units\n{format_timeline(line)}\n")
+
+# %% [markdown]
+# In the second, rank 0 gets its first gradient after I, a unit earlier. In the third, rank 1 does not let rank 0 wait for
+# a W that nobody needs yet, and has work left when its last gradient is sent. Qi et al. (2023, arXiv 2401.10241) call this
+# order **ZB-H1**.
+
+# %%
+idle_units = dtlearn.predict(
+    "1F1B with p = 4 and m = 8 leaves each rank idle for 9 units. With F = I = W = 1 and each W at the best place, "
+    "in the memory of 1F1B's rank 0: for how many units is a rank idle?",
+    unit="units",
+    id="ch11.idle_units",
+)
+
+# %% jupyter={"source_hidden": true}
+show(
+    draw_schedule(
+        {"1F1B": make_schedule("1f1b", 4, 8), "ZB-H1": make_schedule("zb_h1", 4, 8)},
+        "W fills what the others wait for",
+        "p = 4, m = 8; F = I = W = 1, B = 2",
+    ),
+    alt="Two schedules of four ranks on one time axis. 1F1B takes 33 units, ZB-H1 27. In ZB-H1 gradients go up through the "
+    "ranks by I alone, which takes half as long as B, and boxes of W stand where ranks were idle, most of them at the end.",
+)
+
+# %% jupyter={"source_hidden": true}
+zero_bubble = simulate(make_schedule("zb_h1", 4, 8))
+idle_units.reveal(zero_bubble.idle[0])
+
+# %% [markdown]
+# **Exercise 5.** Place the W.
+
+# %% exercise="ch11.zero_bubble"
+
+# %%
+dtlearn.show_source(
+    late_weights, summary="dtlearn.pipeline_parallel.schedules.zero_bubble.late_weights"
+)
+
+# %% [markdown]
+# Memory. A rank keeps activations from F to W now. Rank 3 of 1F1B keeps one micro-batch; in ZB-H1 it keeps four, because
+# its W come three micro-batches late. So the most that *any* rank keeps is the same as in 1F1B, and each rank now keeps
+# that much:
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "schedule": SCHEDULES[name].title,
+            **{f"rank {r}": f"{n:g}" for r, n in enumerate(line.peak_live)},
+        }
+        for name in ("gpipe", "1f1b", "zb_h1", "zb_h2")
+        for line in [simulate(make_schedule(name, 4, 8))]
+    ],
+    caption="Most live activations, p = 4, m = 8: micro-batches of a stage, from F to W",
+)
+
+# %% [markdown]
+# ## 7. Can it vanish?
+#
+# In a step that begins with all ranks idle, rank p - 1 waits for $p-1$ forward passes, whatever the schedule. ZB-H1 has
+# exactly this much idle time, $(p-1)(F+I-W) = 3$ units, if F = I = W. With one stage on each rank no schedule has less.
+#
+# The same paper has a schedule called **ZB-H2** with twice the warm-up, and the table above says what that needs: 7
+# micro-batches in place of 4. Its makespan is the same, and yet its authors say that its bubble is zero:
+
+# %% jupyter={"source_hidden": true}
+show(
+    draw_schedule(
+        make_schedule("zb_h2", 4, 8),
+        "ZB-H2: no gap between a rank's first and last action",
+        "p = 4, m = 8; F = I = W = 1",
+    ),
+    alt="A schedule of four ranks, 27 units. Every rank works 24 units without a gap, rank 0 from 0 to 24, rank 1 from 1 to "
+    "25, rank 2 from 2 to 26, rank 3 from 3 to 27: a parallelogram. Rank 0 begins with 7 forward passes.",
+)
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "schedule": SCHEDULES[name].title,
+            "makespan": f"{line.makespan:g}",
+            "idle of each rank": f"{line.idle[0]:g}",
+            **{f"rank {r}": f"{n:g}" for r, n in enumerate(line.idle_between)},
+        }
+        for name in ("1f1b", "zb_h1", "zb_h2")
+        for line in [simulate(make_schedule(name, 4, 8))]
+    ],
+    caption="Idle units, p = 4, m = 8, F = I = W = 1. By rank: between its first and its last action only",
+)
+
+# %% [markdown]
+# Both count right. "Zero bubble" counts the idle time between a rank's first and its last action. If rank 0 goes on with
+# the next step at 24, and rank 3 at 27, nobody has waited: the parallelograms of two steps fit together. But between two
+# steps stands the optimizer, and often something for which all ranks have to wait: the global norm of the gradients for
+# clipping (chapter 9), or the check whether a loss scale has overflowed (chapter 7). With this wait each step ends with its
+# last rank, and ZB-H2 has the bubble of ZB-H1. The paper's way out: each rank updates at once with what it knows; the
+# global state is passed on with the next step's pipeline; and a rank that should have clipped or skipped takes its update
+# back and repeats it. That is exact, and needs an optimizer whose steps can be undone.
+#
+# ## 8. The last stage where the first one is
+#
+# The third way is another placement. Two chunks again, but on the way back the model goes *up* the ranks:
+#
+# | | rank 0 | rank 1 | rank 2 | rank 3 |
+# |---|---|---|---|---|
+# | loop | stages 0, 4 | 1, 5 | 2, 6 | 3, 7 |
+# | V | stages 0, 7 | 1, 6 | 2, 5 | 3, 4 |
+#
+# Between stages 3 and 4 nothing is sent, since both are on rank 3. The loss is computed on rank 0, where the model begins,
+# and so its first backward pass starts there. Tied embeddings (chapter 10) are on one rank. And the memory is balanced:
+# a rank's early stage keeps activations for a long time, and its late stage for a short time.
+#
+# Together with split backward passes this is **ZBV**, of the same authors. Their next paper (2405.15362) makes the
+# schedule from the memory it may use: **V-Half** and **V-Min** repeat one block of F, I and W, and how long a block keeps
+# its activations decides the memory.
+
+# %% jupyter={"source_hidden": true}
+show(
+    draw_schedule(
+        {"ZBV": make_schedule("zbv", 4, 8), "V-Half": make_schedule("v_half", 4, 8)},
+        "Two V-shaped schedules: the second trades idle time for memory",
+        "p = 4, m = 8, two stages on each rank; F = I = W = 1 for both together",
+    ),
+    alt="Two schedules of four ranks with two stages each. ZBV takes 25.5 units, and no rank is idle between its first and "
+    "last action. V-Half takes 30, with gaps on every rank.",
+)
+
+# %% [markdown]
+# ## 9. All of them
+#
+# Every schedule of the package, with p = 4 and m = 8, executed on four ranks. What is computed assumes that messages and
+# Python take no time; so what is measured lies above it, most where an action is shortest.
+
+# %%
+every = {
+    kind: runs.get(kind) or run(kind, unit=0.005 if kind == "naive" else 0.020)
+    for kind in KINDS
+}
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+rank_table(
+    [row(kind, *both) for kind, both in every.items()],
+    caption="p = 4, m = 8, F = I = W, emulated stage times; bubble of one step with a flush",
+)
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+show(
+    bubble_memory(
+        {
+            name: (peak(line), line.idle_to_useful)
+            for name, (line, _) in every.items()
+            if name != "naive"
+        },
+        {
+            name: (peak(line), idle(recorded_bars(record), 4).of_useful)
+            for name, (line, record) in every.items()
+            if name != "naive"
+        },
+        "No schedule has both the smallest bubble and the least memory",
+        "p = 4, m = 8, F = I = W; computed, and measured with emulated stage times",
+        bubble="bubble: idle time / useful time (%)",
+    ),
+    alt="Schedules in the plane of memory, to the right, and bubble, upwards. GPipe is worst in both: 8 micro-batches, 37.5 %. "
+    "1F1B has 4 and 37.5 %, interleaved 5.5 and 18.8 % with two chunks, 4.75 and 9.4 % with four. ZB-H1 has 4 and 12.5 %, "
+    "ZB-H2 7 and 12.5 %, ZBV 4 and 6.3 %, V-Half 3 and 25 %, V-Min 2 and 22.9 %. Measured points lie above the computed ones.",
+)
+
+# %% [markdown]
+# At these sizes ZBV has the smallest bubble, in the memory of 1F1B. This holds while F = I = W and messages are free;
+# section 13 takes both back.
+#
+# ## 10. Eight stages on two cores
+#
+# ZB-H1 with p = 8 and m = 16, on eight ranks. Because a stage only sleeps, they run at the same time on any laptop:
+
+# %%
+computed, eight = run("ZB-H1", 8, 16)
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+show(
+    draw_gantt(
+        eight,
+        "ZB-H1 on eight ranks, measured",
+        "p = 8, m = 16; emulated stage times: a unit is 20 ms",
+    ),
+    alt="Gantt chart of a recorded run of ZB-H1 on eight ranks with 16 micro-batches, with emulated stage times. Each rank begins "
+    "a little later than the one before; all end at nearly the same time, the last ranks with a row of W.",
+)
+print(f"computed, idle / useful time: ZB-H1 {computed.idle_to_useful:.1%}", end=", ")
+print(f"1F1B {bubble('1f1b', 8, 16).to_useful:.1%}")
+
+# %% [markdown]
+# ## 11. Design one yourself
+#
+# In the editor you can take any schedule and change it: its sizes, the times of F, I and W for each stage, and the order
+# of the actions, by typing, by dragging, or with the buttons. Whatever you do is validated at once, with the reason in
+# words; if it is right, it is drawn to scale, with makespan, bubble and live activations. The button below it runs your
+# schedule on real ranks, and shows what was measured beside what was computed. Try, for instance:
+#
+# - 1F1B with the times `20 20 20 40` for F: one slow stage. Which ranks wait, and does another order help?
+# - ZB-H1 with I = 30 and W = 10. Where does idle time come back, and can you move a W there?
+# - Move one action so that nobody can go on, and read the circle.
+
+
+# %% jupyter={"source_hidden": true}
+def on_ranks(schedule, times, transfer):
+    """Run the edited schedule; a transfer is a link's latency."""
+    link = Link(latency=transfer, bandwidth=1e9) if transfer else None
+    return run_emulated(schedule, times, link=link)
+
+
+edit_schedule(Recipe("1f1b", 4, 8), live=is_live(), run=on_ranks)
+
+# %% [markdown]
+# Memory is often what decides. A cap of live activations is given, and it is less than 1F1B needs. Which placement, and
+# which order, has the smallest bubble? Try small cases in the editor: with p = 2 it can be done by hand.
+#
+# **Exercise 6.** A puzzle: the smallest bubble under a cap of memory.
+
+# %% exercise="ch11.memory_cap"
+
+# %% [markdown]
+# ## 12. Break it
+#
+# The runner validates a schedule before it runs it. What happens without? Here two ranks follow the third pair of orders
+# of section 2, with plain `send` and `recv`. (`--expect deadlock`: the cell shows the failure and goes on.)
+
+# %%
+# %%ranks -r 0-1 --expect deadlock
+ORDERS = ["0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1"]
+tensor, other = torch.ones(4), 1 - rank
+
+for action in ORDERS[rank].split():
+    needs_other = action[1] == ("B" if rank == 0 else "F")
+    if needs_other:
+        dist.recv(tensor, other)
+    print("did", action, flush=True)
+    if not needs_other:
+        dist.send(tensor, other)
+
+# %% [markdown]
+# Each rank waits in `recv` for what the other one sends later. On a cluster both would wait until a time limit, half an
+# hour by default with gloo, ten minutes with NCCL. The validator says it before the job starts, and names the actions:
+
+# %%
+for finding in validate(parse_schedule(wrong["circular"])):
+    print(finding)
+
+# %% [markdown]
+# ## 13. What the formulas leave out
+#
+# **Messages take time.** A micro-batch that goes to the next rank arrives later than its forward pass ends. Simulated
+# with p = 4, m = 8 and F = I = W = 1, for transfers of 0 to 0.5 units, during which ranks may compute:
+
+# %% jupyter={"source_hidden": true}
+
+
+CHOICE = ("1F1B", "interleaved, v = 2", "interleaved, v = 4", "ZB-H1", "ZB-H2", "ZBV")
+
+
+def idle_share(kind, forward=1.0, inputs=1.0, weights=1.0, transfer=0.0):
+    """Idle / useful time, simulated, p = 4, m = 8."""
+    schedule = make_schedule(KINDS[kind][0], 4, 8, KINDS[kind][1])
+    times = StageTimes.equal_parts(
+        schedule.num_stages // 4, forward=forward, inputs=inputs, weights=weights
+    )
+    return f"{simulate(schedule, times, transfer=transfer).idle_to_useful:.1%}"
+
+
+rank_table(
+    [
+        {
+            "schedule": kind,
+            **{
+                f"transfer {t:g}": idle_share(kind, transfer=t)
+                for t in (0, 0.05, 0.1, 0.25, 0.5)
+            },
+        }
+        for kind in CHOICE
+    ],
+    caption="Bubble, idle / useful time, if a message takes so many units (F of a p-th of the model is 1)",
+)
+
+# %% [markdown]
+# Four chunks are better than two while messages are fast, and worse than 1F1B where one takes half a forward pass: the
+# model's $4v$ stages are crossed one after the other, and each crossing costs a message. Schedules with a long warm-up
+# hide messages behind other micro-batches; ZB-H2 has the longest, and pays with memory. This is why pipelines run
+# between nodes, and tensor parallelism inside a node (chapter 12), and not the other way round: a pipeline sends little,
+# $b\,s\,h$ elements for each boundary and micro-batch.
+#
+# **F, I and W are not equal.** Attention makes I longer than W, recomputation of activations (chapter 8) makes the backward
+# pass longer still. If I takes more than W, gradients go up through the ranks more slowly than W can fill:
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "schedule": kind,
+            **{
+                f"I = {i:g}, W = {w:g}": idle_share(kind, inputs=i, weights=w)
+                for i, w in ((1, 1), (1.2, 0.8), (1.4, 0.6), (2, 1))
+            },
+        }
+        for kind in CHOICE
+    ],
+    caption="Bubble, idle / useful time, F = 1. With recomputation the forward pass is a part of I: I = 2, W = 1",
+)
+
+# %% [markdown]
+# The order of a zero-bubble schedule should be made for the measured times. The paper has a search for it, which takes F,
+# I, W, the time of a message, and a memory limit.
+#
+# **Stages are not equal.** The slowest stage sets the pace for all, whatever the schedule: the work on other ranks only
+# waits elsewhere. Here the last stage, which has the head, takes half a p-th of the model longer:
+
+# %% jupyter={"source_hidden": true}
+
+
+def with_slow_head(name, chunks):
+    """Makespan if the last stage takes half a p-th of the model longer."""
+    schedule = make_schedule(name, 4, 8, chunks)
+    share = 4 / schedule.num_stages
+    each = (*[share] * (schedule.num_stages - 1), share + 0.5)
+    line = simulate(schedule, StageTimes(each, each, each))
+    return {
+        "makespan": f"{line.makespan:g}",
+        "idle / useful, slow stage": f"{line.idle_to_useful:.1%}",
+    }
+
+
+rank_table(
+    [
+        {
+            "schedule": kind,
+            "idle / useful, equal stages": idle_share(kind),
+            **with_slow_head(*KINDS[kind]),
+        }
+        for kind in CHOICE
+    ],
+    caption="One slow stage, p = 4, m = 8. The rank that has it works 36 units, all others 24",
+)
+
+# %% [markdown]
+# All makespans are above 36, what the slowest rank works, and the order of the schedules is what it was. Balance the
+# stages first (chapter 10); a schedule can't do it.
+#
+# **A cluster that you do not have.** A model of 80 layers on p = 16 ranks, m = 32 micro-batches, F = I = W. What does each
+# schedule leave idle, and what does it keep?
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "schedule": name,
+            "idle / useful": f"{line.idle_to_useful:.1%}",
+            "idle / total": f"{line.idle_to_total:.1%}",
+            "most live activations": f"{peak(line):g}",
+            "stages": schedule.num_stages,
+        }
+        for name, kind, chunks in (
+            ("GPipe", "gpipe", None),
+            ("1F1B", "1f1b", None),
+            ("interleaved, v = 5", "interleaved", 5),
+            ("ZB-H1", "zb_h1", None),
+            ("ZB-H2", "zb_h2", None),
+            ("ZBV", "zbv", None),
+            ("V-Half", "v_half", None),
+            ("V-Min", "v_min", None),
+        )
+        for schedule in [make_schedule(kind, 16, 32, chunks)]
+        for line in [
+            simulate(schedule, StageTimes.equal_parts(schedule.num_stages // 16))
+        ]
+    ],
+    caption="p = 16, m = 32, computed. Activations: 1 is one micro-batch of a 16th of the model",
+)
+
+# %% [markdown]
+# ## 14. Where the libraries do it
+#
+# | here | `torch.distributed.pipelining` | Megatron-LM | others |
+# |---|---|---|---|
+# | GPipe | `ScheduleGPipe` | | |
+# | 1F1B | `Schedule1F1B` | the default | DeepSpeed's `PipelineModule` |
+# | interleaved | `ScheduleInterleaved1F1B` | `--num-virtual-stages-per-pipeline-rank`, or `--num-layers-per-virtual-pipeline-stage` | Llama 3 (2407.21783) |
+# | breadth first (2211.05953) | `ScheduleLoopedBFS` | | |
+# | ZB-H1 | `ScheduleInterleavedZeroBubble`, any number of chunks | | the authors' fork of Megatron-LM |
+# | ZBV | `ScheduleZBVZeroBubble` | | the same fork |
+# | | `ScheduleDualPipeV` | | DeepSeek-V3 (2412.19437): DualPipe |
+#
+# **DualPipe** feeds micro-batches in from both ends: each rank has a stage of the first half of the model and one of the
+# second, and there are two copies of the model. Its purpose is not only the bubble. A forward pass of one micro-batch and
+# a backward pass of another run together as one action (F&B), in which the computation of the one hides the all-to-all
+# messages of the other; DeepSeek-V3 has many, because of its experts (chapter 13). From DeepSeek's own table, for p ranks:
+#
+# | | bubble, time | parameters | activations |
+# |---|---|---|---|
+# | 1F1B | $(p-1)(F+B)$ | 1x | $p$ |
+# | ZB1P | $(p-1)(F+B-2W)$ | 1x | $p$ |
+# | DualPipe | $(p/2-1)(F\&B+B-3W)$ | 2x | $p+1$ |
+# | DualPipeV, for p stages on p/2 ranks | $(p/2-1)(F\&B+B-3W)$ | 2x | $p+1$ |
+#
+# (B is a whole backward pass there. ZB1P is ZB-H1: $F + B - 2W = F + I - W$. DualPipeV has no second copy; 2x is because
+# two stages are on a rank.)
+#
+# PyTorch's schedules are data, too. The package reads them in: private attributes, so another version of PyTorch may need
+# another reader. Are its orders ours?
+
+# %%
+PAIRS = [
+    ("GPipe", "gpipe", None),
+    ("1F1B", "1f1b", None),
+    ("Interleaved1F1B", "interleaved", 2),
+    ("InterleavedZeroBubble", "zb_h1", 1),
+    ("ZBVZeroBubble", "zbv", 2),
+]
+rows = []
+for theirs, ours, chunks in PAIRS:
+    grid = [(p, m) for p in (2, 3, 4, 8) for m in (p, 2 * p, 3 * p)]
+    same = [
+        torch_schedule(theirs, p, m, chunks).orders
+        == make_schedule(ours, p, m, None if ours != "interleaved" else chunks).orders
+        for p, m in grid
+    ]
+    rows.append(
+        {
+            "torch": TORCH_SCHEDULES[theirs].class_name,
+            "ours": SCHEDULES[ours].title,
+            "orders equal, action by action": f"{sum(same)} of {len(grid)}",
+        }
+    )
+rank_table(rows, caption="p = 2, 3, 4, 8 and m = p, 2p, 3p")
+
+# %% [markdown]
+# And DualPipeV, which the package does not have, drawn by the same drawer from PyTorch's order:
+
+# %% jupyter={"source_hidden": true}
+show(
+    draw_schedule(
+        torch_schedule("DualPipeV", 4, 10),
+        "DualPipeV as PyTorch has it",
+        "p = 4, m = 10, two stages on each rank; pairs that run together are drawn one after the other",
+    ),
+    alt="DualPipeV on four ranks with ten micro-batches, from torch.distributed.pipelining: a V-shaped schedule in which rank 0 "
+    "has stages 0 and 7. B, I and W occur: backward passes are split only where that fills idle time.",
+)
+
+# %% [markdown]
+# Parity: a GPT in 8 stages on 4 ranks, one step of ZBV by PyTorch's runner and by ours, beside one process:
+
+# %%
+# %%ranks -o parity
+import copy
+
+from torch.distributed.pipelining import PipelineStage, ScheduleZBVZeroBubble
+
+from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
+from dtlearn.pipeline_parallel import PipelineRunner, make_schedule, split_gpt
+
+torch.manual_seed(0)
+model = GPT(GPTConfig(num_layers=6))  # embedding, 6 blocks and head: a stage each
+x, y = next(load_corpus().batches(1, 8, 32))
+held = (rank, 7 - rank)  # this rank's stages
+
+ours, theirs = (split_gpt(copy.deepcopy(model), range(9)) for _ in range(2))
+PipelineRunner(make_schedule("zbv", 4, 8), ours, next_token_loss).step(x, y)
+torch_stages = [PipelineStage(theirs[s], s, 8, device) for s in held]
+schedule = ScheduleZBVZeroBubble(torch_stages, 8, loss_fn=next_token_loss)
+schedule.step(x, target=y) if rank == 0 else schedule.step()
+next_token_loss(model(x), y).backward()  # one process, unsplit
+whole = split_gpt(model, range(9))
+
+
+def difference(stages):
+    """The largest difference of a gradient on this rank from the unsplit model."""
+    pairs = [
+        zip(stages[s].parameters(), whole[s].parameters(), strict=True) for s in held
+    ]
+    return max((a.grad - b.grad).abs().max().item() for pair in pairs for a, b in pair)
+
+
+difference(ours), difference(theirs)
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "rank": rank,
+            "stages": f"{rank} and {7 - rank}",
+            "ours": f"{ours:.0e}",
+            "torch's ScheduleZBVZeroBubble": f"{theirs:.0e}",
+        }
+        for rank, (ours, theirs) in enumerate(parity)
+    ],
+    caption="Largest difference of a gradient from that of the unsplit model, ZBV with 8 micro-batches: rounding",
+)
+
+# %% [markdown]
+# ## 15. Myths
+#
+# **"Zero bubble means that no rank is ever idle."** Section 7: in a step that begins and ends with all ranks together,
+# ZB-H2 and ZB-H1 take 27 units for 24 units of work. Zero is the idle time between a rank's first and its last action. It
+# is gained only across steps, without a wait for all ranks between them, and only while F = I = W (section 13).
+#
+# **"A cleverer order would fill the bubble of 1F1B."** Not with the same actions: section 3. Another schedule is shorter
+# because its actions are smaller, or fewer of them have to wait.
+#
+# **"Interleaving is free."** With p = 4, m = 8 and two chunks: 112 messages in place of 48, and 5.5 micro-batches of
+# activations in place of 4 (section 4). With slow messages more chunks are worse (section 13).
+#
+# **"Split backward passes are free."** A W that comes later keeps its activations longer: rank 3 of ZB-H1 keeps 4
+# micro-batches, rank 3 of 1F1B one (section 6). And without care the split costs products: 11 in place of 8 (section 5).
+#
+# **"More micro-batches are always better."** The bubble falls with 1/m. But if the batch stays, micro-batches get smaller,
+# each has a fixed overhead and uses the device worse, and more messages are sent (chapter 10); if it grows, each sample
+# is worth less (chapter 3). A better schedule needs fewer of them for the same bubble.
+#
+# **"A schedule that runs on two ranks is right."** A circular wait may need three ranks, or a second group of
+# micro-batches. A validator follows the orders for the p, m and v that will run.
+#
+# ### Check yourself
+#
+# <details><summary>p = 8, m = 32. What does 1F1B leave idle, of the useful time? And interleaving with v = 4?</summary>
+#
+# $(p-1)/m = 7/32 = 21.9$ %; a fourth of it, $7/128 = 5.5$ %.
+# </details>
+#
+# <details><summary>Rank 2 of 4 runs 1F1B with 8 micro-batches. How many activations does it keep? And with
+# ZB-H1?</summary>
+#
+# $p - r = 2$. With ZB-H1 four, as all ranks: two between F and I, and two that wait for their W.
+# </details>
+#
+# <details><summary>Why does W depend on I, although it does not need the gradient of the inputs?</summary>
+#
+# W of a stage needs the gradients of the outputs of *its layers*. Those of all but the last layer are computed on the way
+# to the gradient of the stage's inputs.
+# </details>
+#
+# <details><summary>A rank holds stages 0 and 7 of 8. Which schedule family is it, and what else is on this
+# rank?</summary>
+#
+# V-shaped, p = 4, and this is rank 0. It has the embedding, the head and the loss.
+# </details>
+#
+# <details><summary>A job hangs in its first step after somebody changed the schedule. Two ranks wait in
+# <code>recv</code>. What do you look for?</summary>
+#
+# For each of them the action that it is at and what that needs. If the one needs what the other does later, it is a
+# circular wait; a validator prints it. If a partner's order does not have the action at all, it is missing.
+# </details>
+#
+# <details><summary>Gradients are clipped by their global norm. What is left of ZB-H2?</summary>
+#
+# All ranks wait for the norm after each step, so the step takes what ZB-H1's takes, with almost twice the activations;
+# unless updates are made first and validated later.
+# </details>
+#
+# ## Glossary
+#
+# | English | 中文 | meaning |
+# |---|---|---|
+# | schedule, action | 调度、动作 | for each rank an order of actions; one pass of one micro-batch through one stage |
+# | placement | 放置 | which rank holds which stage |
+# | bubble | 流水线气泡 | idle time of ranks, of the useful or of the total time |
+# | makespan | 完成时间 | from the first start to the last end |
+# | warm-up, steady state, cool-down | 预热、稳态、排空 | first forward passes only; both in turn; backward passes only |
+# | flush | 流水线排空 | all ranks end the step before the next one begins |
+# | chunk, virtual stage | 模型块、虚拟阶段 | one of several stages of a rank |
+# | interleaved schedule | 交错式调度 | stages in a loop over the ranks |
+# | gradient of the inputs, of the weights | 输入梯度、权重梯度 | I, W: the two halves of a backward pass |
+# | zero bubble | 零气泡 | W fills the idle time between a rank's first and last action |
+# | post-validation | 事后校验 | update first, check the global norm later, undo if needed |
+# | V-shaped schedule | V 形调度 | the model goes down the ranks, and up again |
+# | live activations | 存活激活值 | kept from F until B, or W |
+# | circular wait, deadlock | 循环等待、死锁 | each waits for what another does later |
+# | emulated stage times | 模拟的阶段时间 | a stage sleeps in place of computing |
+#
+# Next: chapter 12 divides single layers over ranks.
