@@ -19,7 +19,3 @@ def make_batches(num_batches, size=8):
     digits, generator = load_digits(), torch.Generator().manual_seed(1)
     rows = [torch.randint(len(digits.train_x), (size,), generator=generator) for _ in range(num_batches)]
     return [(digits.train_x[row], digits.train_y[row]) for row in rows]  # (B, 64), (B,)
-
-
-def sgd(parameters):
-    return torch.optim.SGD(parameters, lr=0.1, momentum=0.5)

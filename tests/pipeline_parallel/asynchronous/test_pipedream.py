@@ -8,9 +8,10 @@ from dtlearn.pipeline_parallel.asynchronous.delayed import pipedream_delays, tra
 from dtlearn.pipeline_parallel.asynchronous.pipedream import train_asynchronously
 from dtlearn.runtime.run import run_ranks
 
-from .small_chain import make_batches, make_stages, sgd
+from ..runs import PlainSGD
+from .small_chain import make_batches, make_stages
 
-NUM_BATCHES = 12
+NUM_BATCHES = 20
 
 
 def in_pipelines():
@@ -22,7 +23,9 @@ def in_pipelines():
             continue
         for stash in (True, False):
             stage = make_stages(p)[rank]
-            run = train_asynchronously(stage, sgd, make_batches(NUM_BATCHES), F.cross_entropy, stash=stash, group=group)
+            run = train_asynchronously(
+                stage, PlainSGD, make_batches(NUM_BATCHES), F.cross_entropy, stash=stash, group=group
+            )
             found[p, stash] = run, [parameter.detach() for parameter in stage.parameters()]
     return found
 
@@ -31,8 +34,8 @@ def test_ranks_compute_the_delayed_recurrence():
     ranks = run_ranks(in_pipelines, 4, device="cpu").values
     for p in (1, 2, 3, 4):
         stages, plain = make_stages(p), make_stages(p)
-        expected = train_delayed(stages, sgd, make_batches(NUM_BATCHES), F.cross_entropy, pipedream_delays(p))
-        synchronous = train_delayed(plain, sgd, make_batches(NUM_BATCHES), F.cross_entropy, [0] * p)
+        expected = train_delayed(stages, PlainSGD, make_batches(NUM_BATCHES), F.cross_entropy, pipedream_delays(p))
+        synchronous = train_delayed(plain, PlainSGD, make_batches(NUM_BATCHES), F.cross_entropy, [0] * p)
         for rank in range(p):
             run, weights = ranks[rank][p, True]
             assert run.missing == [min(i, p - 1 - rank) for i in range(NUM_BATCHES)]
@@ -45,7 +48,7 @@ def test_ranks_compute_the_delayed_recurrence():
             assert max(abs(a - b) for a, b in zip(losses, synchronous, strict=True)) > 0.01
             assert all(ranks[r][p, False][0].num_versions == 1 for r in range(p))
             # Rank 0 has one linear layer, whose weight is read in backward for the gradient of its input only.
-            assert (max(abs(a - b) for a, b in zip(losses, mixed, strict=True)) > 1e-4) == (p > 2)
+            assert (max(abs(a - b) for a, b in zip(losses, mixed, strict=True)) > 1e-5) == (p > 2)
         else:
             torch.testing.assert_close(losses, synchronous)
             torch.testing.assert_close(mixed, synchronous)
