@@ -24,6 +24,7 @@ from dtlearn.mixed_precision import BF16, FP16
 from dtlearn.mixed_precision.measure.gradients import gpt_gradients, log2_histogram
 from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
 from dtlearn.models.train_digits import train
+from dtlearn.pipeline_parallel import make_schedule
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksDisagree
 from dtlearn.runtime.link.link import Link
@@ -32,6 +33,7 @@ from dtlearn.viz import (
     UnitRun,
     bucket_timeline,
     collective_steps,
+    draw_schedule,
     gradient_histograms,
     rendezvous,
     sample_grid,
@@ -169,6 +171,14 @@ def _train_units(prefetch: int) -> list[UnitEvent]:
     return events
 
 
+def smaller_bubbles() -> Figure:
+    kinds = {"1F1B": "1f1b", "interleaved, two chunks on each rank": "interleaved", "ZB-H1": "zb_h1", "ZBV": "zbv"}
+    schedules = {title: make_schedule(kind, 4, 8) for title, kind in kinds.items()}
+    return draw_schedule(
+        schedules, "The same work, with smaller and smaller bubbles", "4 ranks, 8 micro-batches; F = I = W"
+    )
+
+
 # Name -> what draws it, and what it shows in words.
 IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
     "ch01_ranks/training_steps": (
@@ -223,6 +233,11 @@ IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
         "Recorded training steps of ZeRO's stage 3 on an emulated link of 1 Gb/s: what a rank computes, what its link "
         "carries, and how many bytes of weights are gathered. Without prefetch each of four units waits for its "
         "all-gather; with prefetch the next unit's runs meanwhile, and two units are gathered at once.",
+    ),
+    "ch11_pipeline_schedules/smaller_bubbles": (
+        smaller_bubbles,
+        "Four pipeline schedules of four ranks and eight micro-batches on one time axis: 1F1B takes 33 units, the "
+        "interleaved schedule with two chunks 28.5, ZB-H1 with split backward passes 27, and the V-shaped ZBV 25.5.",
     ),
 }
 
