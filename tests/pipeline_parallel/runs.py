@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dtlearn.models import GPT, GPTConfig, next_token_loss, snapshot_gradients, snapshot_parameters, train_reference
 from dtlearn.pipeline_parallel import split_gpt, split_sequential, tied_embedding
@@ -61,7 +62,6 @@ class PlainSGD:
 
 OPTIMIZERS = {
     "plain": PlainSGD,
-    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
     "adam": lambda p: torch.optim.Adam(p, lr=0.01),
 }
 
@@ -140,3 +140,15 @@ def message_of(action):
 def first_ranks(size):
     """A group of the first ranks; every rank of the world calls it."""
     return dist.new_group(list(range(size)))
+
+
+class MatrixProducts(TorchDispatchMode):
+    """Counts matrix products."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func in (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+        return func(*args, **(kwargs or {}))

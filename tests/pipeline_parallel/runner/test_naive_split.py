@@ -3,14 +3,13 @@
 import pytest
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.pipeline_parallel.runner.naive_split import NaiveSplitStage
 from dtlearn.pipeline_parallel.runner.stage import PipelineStage
+from tests.pipeline_parallel.runs import MatrixProducts
 
 LAYERS, ROWS, WIDTH = 3, 4, 8
-PRODUCT = 2 * ROWS * WIDTH * WIDTH
 TENSOR = ROWS * WIDTH * 8
 
 
@@ -28,13 +27,13 @@ def run(stage):
     with StorageLedger() as ledger:
         stage.forward(0, inputs)
         kept.append(ledger.now)
-        with FlopCounterMode(display=False) as counter:
+        with MatrixProducts() as counter:
             found = stage.backward_inputs(0, gradient)
-        flops.append(counter.get_total_flops() // PRODUCT)
+        flops.append(counter.count)
         kept.append(ledger.now - (0 if found is None else found.nbytes))
-        with FlopCounterMode(display=False) as counter:
+        with MatrixProducts() as counter:
             stage.backward_weights(0)
-        flops.append(counter.get_total_flops() // PRODUCT)
+        flops.append(counter.count)
     return found, flops, kept
 
 
