@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 import torch.distributed as dist
@@ -112,7 +113,6 @@ class PipelineRunner:
         }
         self._tied = TiedParameter(tied, schedule.placement, self.modules, self.rank, group) if tied else None
         self._steps = with_communication(schedule)[self.rank]
-        self._forward_steps = with_communication(forward_only(schedule))[self.rank]
         self._transfers = Transfers(self.rank, group, device())
         self._evaluation_transfers = Transfers(self.rank, group, device())
 
@@ -182,6 +182,10 @@ class PipelineRunner:
         self._transfers.forget_shapes()
 
     # Evaluation
+
+    @cached_property
+    def _forward_steps(self) -> tuple[Step, ...]:
+        return with_communication(forward_only(self.schedule))[self.rank]
 
     def evaluate(self, inputs: torch.Tensor | None = None, targets: torch.Tensor | None = None) -> torch.Tensor | None:
         """The mean loss of a batch, (), on the rank of the last stage; None on the others. In evaluation mode.
