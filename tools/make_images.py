@@ -171,6 +171,14 @@ def _train_units(prefetch: int) -> list[UnitEvent]:
     return events
 
 
+def two_schedules() -> Figure:
+    return draw_schedule(
+        {"GPipe": make_schedule("gpipe", 4, 8), "1F1B": make_schedule("1f1b", 4, 8)},
+        title="GPipe and 1F1B: the same length, the same idle time",
+        label="p = 4 ranks, m = 8 micro-batches; F takes 1, B takes 2",
+    )
+
+
 def smaller_bubbles() -> Figure:
     kinds = {"1F1B": "1f1b", "interleaved, two chunks on each rank": "interleaved", "ZB-H1": "zb_h1", "ZBV": "zbv"}
     schedules = {title: make_schedule(kind, 4, 8) for title, kind in kinds.items()}
@@ -233,6 +241,12 @@ IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
         "Recorded training steps of ZeRO's stage 3 on an emulated link of 1 Gb/s: what a rank computes, what its link "
         "carries, and how many bytes of weights are gathered. Without prefetch each of four units waits for its "
         "all-gather; with prefetch the next unit's runs meanwhile, and two units are gathered at once.",
+    ),
+    "ch10_pipeline_parallel/schedules": (
+        two_schedules,
+        "Two pipeline schedules of 4 ranks and 8 micro-batches on one time axis, both equally long. In GPipe every "
+        "rank does all forward passes, waits, and does all backward passes. In 1F1B each rank does a few forward "
+        "passes, then one forward and one backward pass in turn; its idle time is as long, in several pieces.",
     ),
     "ch11_pipeline_schedules/smaller_bubbles": (
         smaller_bubbles,

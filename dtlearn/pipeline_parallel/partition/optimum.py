@@ -58,8 +58,8 @@ def by_stage_cost(cost: StageCost, num_links: int, num_stages: int) -> tuple[int
     for stage in range(1, num_stages):
         best, row = rows[-1], dict[int, tuple[float, int]]()
         for stop in range(stage + 1, num_links + 1):
-            starts = range(stage, stop)
-            row[stop] = min((max(best[start][0], cost(stage, start, stop)), start) for start in starts)
+            last = ((max(best[n][0], cost(stage, n, stop)), n) for n in range(stage, stop))
+            row[stop] = min(last)  # of all links where the last stage could begin
         rows.append(row)
     boundaries = [num_links]
     for row in reversed(rows):

@@ -1,0 +1,1596 @@
+# %% [markdown]
+# # Chapter 10. Pipeline parallelism
+#
+# **The question.** What if the model is too tall?
+#
+# Builds on: chapters 3 and 8. Ranks: 4. Time: two sittings.
+#
+# | | what | read and run | exercises |
+# |---|---|---|---|
+# | **A. Stages and micro-batches**, sections 1 to 6 | layers on ranks, the bubble, GPipe, the scale of the loss, live activations, 1F1B | 50 minutes | 4, 65 minutes |
+# | **B. A pipeline that trains**, sections 7 to 15 | a safe order of messages, balance, tied weights, recomputation, data parallelism, what breaks, the libraries | 55 minutes | 3, 50 minutes |
+#
+# After sitting A you have cut a model into stages, have seen the naive pipeline wait, and have written GPipe and 1F1B,
+# whose gradients are those of the whole model. After sitting B you know what else a pipeline needs before it trains a
+# real model, you can say how large its bubble and its memory will be, and you know when to choose another strategy.
+#
+# No GPU is needed. Where a picture shows more ranks at work than this machine has cores, its stages sleep for a given
+# time in place of computing, and the picture says "emulated stage times". MB are $10^6$ bytes and GB $10^9$.
+
+# %%
+# %load_ext dtlearn
+import importlib
+import itertools
+import os
+import signal
+
+import torch
+
+import dtlearn
+from dtlearn import pipeline_parallel as pp
+from dtlearn.memory.arithmetic import published
+from dtlearn.models import GPT, GPTConfig, load_digits
+from dtlearn.notebook.panels import Slider, slider_panel
+from dtlearn.pipeline_parallel import StageTimes, make_schedule, simulate
+from dtlearn.pipeline_parallel.asynchronous.delayed import pipedream_delays, train_delayed
+from dtlearn.pipeline_parallel.checking.deadlock import Post, find_deadlock
+from dtlearn.pipeline_parallel.checking.theory import peak_live
+from dtlearn.pipeline_parallel.emulated import run_emulated
+from dtlearn.pipeline_parallel.schedules.from_torch import torch_schedule
+from dtlearn.runtime.record.training_steps import part
+from dtlearn.viz import (
+    draw_gantt,
+    draw_schedule,
+    live_activations,
+    rank_table,
+    show,
+)
+from dtlearn.viz.pipeline.bars import idle, recorded_bars
+
+
+def rounded(difference):
+    """A difference of gradients in words: rounding is not the same on every processor."""
+    if difference == 0:
+        return "none"
+    return "less than 1e-06" if difference < 1e-6 else f"{difference:.1g}"
+
+
+torch.set_num_threads(1)  # small tensors: more threads would only wait for each other
+world = dtlearn.world(4, device="cpu")  # so that the figures are the same everywhere
+world
+
+# %% [markdown]
+# # A. Stages and micro-batches
+#
+# ## 1. Too tall for one device
+#
+# A transformer is a stack of equal layers, and a large one is tall: Llama 3 405B has 126 of them. Its parameters,
+# gradients and optimizer state take 16 bytes per parameter (chapter 8), 6,494 GB together. One device does not hold
+# them. Chapter 9 had one answer: every rank computes *all* layers, and stores a shard of each. A layer's weights are
+# gathered whenever it computes, so nearly all weights pass over the network, again and again.
+#
+# There is another answer. Each rank holds *some of the layers*, whole, and computes only those. A rank hands the
+# output of its last layer to the next rank. In backward the gradient of that output travels the other way. This is
+# **pipeline parallelism**, and the part of the model on one rank is called a **stage**.
+#
+# Weights never travel. What is sent is the activations at the boundary between two stages. But there is a price, and
+# most of this chapter is about it.
+
+# %%
+faster = dtlearn.predict.choice(
+    "A model has 4 stages of the same size on 4 devices. A batch passes through the first stage, then the second, and "
+    "so on; then backward in reverse order; then the update. Compare that with one device that is large enough for "
+    "the whole model. How long does a step take on the 4 devices?",
+    {
+        "A": "about a quarter of the time: each device computes a quarter",
+        "B": "about half of the time: forward is faster, backward is not",
+        "C": "about the same time, and a little more for the messages",
+    },
+    id="ch10.faster",
+)
+
+# %% [markdown]
+# ## 2. Layers on ranks
+#
+# The GPT of chapter 3 is a chain of six **links**: the embedding, four blocks, and the head. To cut it into stages one
+# says where the **boundaries** are. For four stages on four ranks:
+#
+# | rank | stage | links | forward | backward |
+# |---|---|---|---|---|
+# | 0 | 0 | embedding, block 0 | tokens in; sends its output to rank 1 | receives the gradient of that output, from rank 1 |
+# | 1 | 1 | block 1 | receives from rank 0, sends to rank 2 | receives from rank 2, sends to rank 0 |
+# | 2 | 2 | block 2 | receives from rank 1, sends to rank 3 | receives from rank 3, sends to rank 1 |
+# | 3 | 3 | block 3, head | receives from rank 2; logits, loss | starts at the loss; sends to rank 2 |
+#
+# As a list of numbers the boundaries are (0, 2, 3, 4, 6): stage 0 is the links 0 and 1, stage 1 is link 2, and so on.
+#
+# Two ranks know a thing that the others need not know. Only the *first* rank reads the tokens, and only the *last* one
+# reads the targets, because it computes the loss.
+
+# %%
+boundary = dtlearn.predict(
+    "8 sequences of 64 tokens, and the model has 64 numbers (hidden size) for each token, in fp32. How many bytes does "
+    "rank 0 send to rank 1 in a forward pass? (Count the tensor only, not a header that tells its shape.)",
+    unit="bytes",
+    id="ch10.boundary",
+)
+
+# %% [markdown]
+# The naive way is `NaiveModelParallel`. Its training loop is the one of a single process. On all ranks but the last,
+# the "loss" is a zero that stands for all that later ranks make of this rank's output; `backward()` on it waits for the
+# gradient of that output. (`--setup`: a rank that has to be replaced later runs this cell again.)
+
+# %%
+# %%ranks --setup
+import dtlearn
+from dtlearn import pipeline_parallel as pp
+from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
+from dtlearn.pipeline_parallel import make_schedule
+
+corpus = load_corpus()
+CONFIG = GPTConfig()
+BOUNDARIES = (0, 2, 3, 4, 6)
+
+
+def whole_model(config=CONFIG):
+    torch.manual_seed(0)
+    return GPT(config).to(device)
+
+
+def my_stage(config=CONFIG, boundaries=BOUNDARIES):
+    """The stage of this rank. (Every rank makes the whole model and keeps a part: fine for a small one.)"""
+    return pp.split_gpt(whole_model(config), boundaries)[rank]
+
+
+def the_batch(samples=8):
+    return tuple(t.to(device) for t in next(corpus.batches(1, samples, 64)))
+
+
+def one_process(samples=8, config=CONFIG):
+    """Loss and gradients of the whole model in one process."""
+    model, (x, y) = whole_model(config), the_batch(samples)
+    loss = next_token_loss(model(x), y)
+    loss.backward()
+    return loss.item(), {name: p.grad for name, p in model.named_parameters()}
+
+
+def off(stage, gradients):
+    """The largest difference of any gradient of this stage from the whole model's."""
+    pairs = [(p.grad, gradients[name]) for name, p in stage.named_parameters()]
+    return max((ours - theirs).abs().max().item() for ours, theirs in pairs)
+
+
+# %%
+# %%ranks --record messages -o naive
+stage = my_stage()
+model = pp.NaiveModelParallel(stage)
+x, y = the_batch()
+outputs = model(x)
+loss = next_token_loss(outputs, y) if model.is_last else outputs
+loss.backward()
+
+expected, gradients = one_process()
+naive = (
+    sum(p.numel() for p in stage.parameters()),
+    loss.item() if model.is_last else None,
+    expected,
+    off(stage, gradients),
+)
+naive
+
+# %% jupyter={"source_hidden": true}
+links = ("embedding, block 0", "block 1", "block 2", "block 3, head")
+rank_table(
+    [
+        {
+            "rank": rank,
+            "links": links[rank],
+            "parameters": f"{parameters:,}",
+            "loss": "" if loss is None else f"{loss:.4f}",
+            "loss of one process": "" if loss is None else f"{expected:.4f}",
+            "largest difference of a gradient from one process": rounded(apart),
+        }
+        for rank, (parameters, loss, expected, apart) in enumerate(naive)
+    ],
+    caption=f"The whole model has {GPTConfig().num_parameters:,} parameters",
+)
+
+# %% jupyter={"source_hidden": true}
+forward_sends = [e.nbytes for e in messages.select(rank=0, op="send") if e.peer == 1]
+boundary.reveal(max(forward_sends))
+
+# %% [markdown]
+# It is the same computation. Nothing was approximated, and each rank holds a quarter of the model or so. In backward as
+# many bytes travel the other way, since a gradient has the shape of its tensor. In general a boundary sends
+# $b \cdot s \cdot h$ numbers each way: $b$ sequences, $s$ tokens in each, $h$ numbers for each token. It does not
+# matter how many layers or parameters a stage has.
+
+# %% [markdown]
+# ## 3. One works, the others wait
+#
+# What do the ranks do meanwhile? Now the stages are emulated: a forward pass of the whole batch takes a stage 64 ms, a
+# backward pass 128 ms. The messages are real. **F** is a forward pass, **B** a backward pass, and the number is that of
+# the micro-batch; so far there is one, number 0.
+
+# %%
+BATCH = StageTimes(
+    forward=0.064, inputs=0.064, weights=0.064
+)  # seconds; B takes inputs + weights
+HALVES = StageTimes(forward=0.128, inputs=0.128, weights=0.128)
+waiting = {
+    "2 ranks": run_emulated(make_schedule("naive", 2, 1), HALVES),
+    "4 ranks": run_emulated(make_schedule("naive", 4, 1), BATCH),
+}
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+show(
+    draw_gantt(
+        waiting,
+        title="One rank works, the others wait",
+        label="the same model in 2 stages and in 4, one batch, measured",
+    ),
+    alt="Two Gantt charts, each about 770 ms long. With 2 ranks, rank 0 does its forward pass, then rank 1 its forward "
+    "and its backward pass, then rank 0 its backward pass; at any moment one of them works. With 4 ranks the same as a "
+    "staircase down through four forward passes and up through four backward passes of half the length.",
+)
+
+# %% jupyter={"source_hidden": true}
+faster.reveal()
+
+# %% [markdown]
+# The step is as long with 4 ranks as with 2, and as with one rank that holds everything. What is gained is room: a
+# model fits that did not fit before. The idle time is called the **bubble**. There are two ways to state it, and
+# texts often do not say which one they use:
+#
+# | | formula | 4 ranks, naive | who |
+# |---|---|---|---|
+# | **idle / useful** | idle time of a rank / its useful time | 3/1 = 300 % | Megatron-LM (2104.04473), Llama 3 |
+# | **idle / total** | idle time of a rank / the whole time | 3/4 = 75 % | GPipe (1811.06965) |
+#
+# Every chart of this chapter states both, over all ranks.
+
+# %% [markdown]
+# **Exercise 1.** Forward and backward over two stages.
+
+# %% exercise="ch10.two_stages"
+
+# %% [markdown]
+# In the package, to send is an operation that autograd knows, a `torch.autograd.Function`. The backward pass of a send
+# receives the gradient, and the backward pass of a receive sends it. So `loss.backward()` does all of it:
+
+# %%
+dtlearn.show_source(pp.send, docstring=False, summary="dtlearn.pipeline_parallel.send")
+dtlearn.show_source(
+    pp.NaiveModelParallel.forward, docstring=False, summary="NaiveModelParallel.forward"
+)
+# %% [markdown]
+# ## 4. Micro-batches
+#
+# While rank 1 works on the batch, rank 0 could do something else. But what? The next batch needs the updated weights,
+# and there are none before this batch's backward pass has ended.
+#
+# GPipe (Huang et al. 2018, arXiv 1811.06965) cuts the batch into **micro-batches**. The gradient of a batch is the mean
+# of its samples' gradients, so the micro-batches can pass through the model one by one, with the same weights, and
+# their gradients are added up. That is gradient accumulation (chapter 8). As soon as rank 0 is done with micro-batch 0,
+# it begins micro-batch 1, while rank 1 works on micro-batch 0.
+#
+# By hand, with 3 ranks and 4 micro-batches, and with a clock on which F and B take one tick each:
+#
+# | tick | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 | 9 | 10 | 11 | 12 |
+# |---|---|---|---|---|---|---|---|---|---|---|---|---|
+# | rank 0 | F0 | F1 | F2 | F3 | | | | | B0 | B1 | B2 | B3 |
+# | rank 1 | | F0 | F1 | F2 | F3 | | | B0 | B1 | B2 | B3 | |
+# | rank 2 | | | F0 | F1 | F2 | F3 | B0 | B1 | B2 | B3 | | |
+#
+# Everything is a staircase. A rank can begin F2 when the rank before it has done its F2, and B2 when the rank after it
+# has done its B2. After the last backward pass all ranks update their weights, and only then the next batch begins.
+# This end of a step, where the pipeline runs empty, is called the **flush**.
+
+# %%
+bubble = dtlearn.predict(
+    "GPipe with 4 ranks and 8 micro-batches, stages of the same size. Which share of the ranks' time is idle (idle / "
+    "total), in percent?",
+    unit="%",
+    id="ch10.bubble",
+)
+
+# %% [markdown]
+# A list that says what each rank does in which order is a **schedule**. In this course a schedule is data: a list of
+# *actions* for each rank, written as PyTorch writes them. `1F2` is stage 1, forward, micro-batch 2. The table above as
+# text, without its empty ticks, since a schedule says an order and no times:
+
+# %%
+print(pp.format_schedule(make_schedule("gpipe", 3, 4)))
+
+# %% [markdown]
+# **Exercise 2.** The actions of GPipe.
+
+# %% exercise="ch10.gpipe"
+
+# %%
+dtlearn.show_source(
+    pp.schedules.gpipe.gpipe,
+    docstring=False,
+    summary="dtlearn.pipeline_parallel.schedules.gpipe",
+)
+
+# %% [markdown]
+# Now the same batch as in section 3, as 8 micro-batches, so that each pass takes an eighth of the time. On top what the
+# simulator computes from the schedule and these times, below the run on four real ranks:
+
+# %%
+EIGHTH = StageTimes(forward=0.008, inputs=0.008, weights=0.008)
+gpipe = make_schedule("gpipe", 4, 8)
+gpipe_run = run_emulated(gpipe, EIGHTH, steps=3)
+
+# %% jupyter={"source_hidden": true}
+bubble.reveal(100 * simulate(gpipe).idle_to_total)
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+show(
+    draw_gantt(
+        {"computed": simulate(gpipe, EIGHTH), "measured": gpipe_run},
+        title="GPipe: 8 micro-batches keep four ranks busy most of the time",
+        label="p = 4 ranks, m = 8 micro-batches",
+    ),
+    alt="Two Gantt charts of GPipe with 4 ranks and 8 micro-batches, computed and measured, nearly alike. Computed: 264 "
+    "ms. Each rank does its eight forward passes one step after the rank before it, waits, and does its eight backward "
+    "passes in an opposite staircase. Rank 0 waits in the middle, rank 3 at the beginning and at the end.",
+)
+
+# %% [markdown]
+# By the computation the step takes a third of the naive one's time, 264 of 768 ms, and the run takes a little longer.
+# Why is the bubble as large as it is? Count in units of one micro-batch in one stage, F and B together. A rank has
+# $m$ of them to do. It waits while the first micro-batch comes down through the ranks before it, and while the last
+# gradient comes back: $p - 1$ units in all, for every rank. So
+#
+# $$\frac{\text{idle}}{\text{useful}} = \frac{p-1}{m}, \qquad \frac{\text{idle}}{\text{total}} = \frac{p-1}{m+p-1}.$$
+#
+# The stage's size does not occur in it, nor how much longer B is than F. Measured for several $m$, the same batch each
+# time:
+
+# %%
+swept = {1: idle(recorded_bars(waiting["4 ranks"])), 8: idle(recorded_bars(gpipe_run))}
+for m in (2, 4, 16):
+    times = StageTimes(0.064 / m, 0.064 / m, 0.064 / m)
+    record = run_emulated(make_schedule("gpipe", 4, m), times, steps=2)
+    swept[m] = idle(recorded_bars(record))
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "m": m,
+            "idle / useful: (p-1)/m": f"{100 * 3 / m:.1f} %",
+            "measured": f"{100 * spare.of_useful:.1f} %",
+            "idle / total: (p-1)/(m+p-1)": f"{100 * 3 / (m + 3):.1f} %",
+            "measured ": f"{100 * spare.of_total:.1f} %",
+            "step, ms": f"{spare.makespan:.0f}",
+        }
+        for m, spare in sorted(swept.items())
+    ],
+    caption="GPipe on p = 4 ranks, emulated stage times: the same batch in m micro-batches",
+)
+
+# %% [markdown]
+# What is measured beyond the formula is the time of real messages and of Python. It counts as idle, too, and its share
+# grows as micro-batches become shorter. Section 13 comes back to that.
+#
+# Try other numbers. (In this picture F takes 1 and B takes 2.)
+
+
+# %% jupyter={"source_hidden": true}
+def draw_one(schedule, p, m):
+    """The schedule of that name with p ranks and m micro-batches."""
+    made = make_schedule(schedule, p, m)
+    return draw_schedule(
+        made,
+        title=f"{schedule}: {p} ranks, {m} micro-batches",
+        label=f"(p-1)/m = {p - 1}/{m}, (p-1)/(m+p-1) = {p - 1}/{m + p - 1}",
+    )
+
+
+slider_panel(
+    draw_one,
+    alt="GPipe with 4 ranks and 4 micro-batches as a grid: forward passes as a staircase down, backward passes as a "
+    "staircase up. 21 units long; idle / useful is 75 %, idle / total 42.9 %.",
+    schedule=Slider(("naive", "gpipe"), "gpipe", "schedule"),
+    p=Slider((1, 2, 3, 4, 6, 8), 4, "ranks p"),
+    m=Slider((1, 2, 3, 4, 6, 8, 12, 16), 4, "micro-batches m"),
+)
+
+# %% [markdown]
+# And with a real model? `PipelineRunner` takes any schedule and executes it: it computes what the schedule says, and
+# sends and receives what that needs. The gradients on each rank, beside those of one process that sees the whole
+# batch:
+
+# %%
+# %%ranks -o piped
+stage = my_stage()
+runner = pp.PipelineRunner(make_schedule("gpipe", 4, 8), {rank: stage}, next_token_loss)
+x, y = the_batch()
+result = runner.step(x, y)
+
+expected, gradients = one_process()
+piped = (result.losses, expected, off(stage, gradients))
+piped
+
+# %% jupyter={"source_hidden": true}
+losses = piped[3][0]
+print(
+    "losses of the micro-batches, on rank 3:", [round(float(loss), 4) for loss in losses]
+)
+print(
+    f"their mean {sum(map(float, losses)) / len(losses):.4f}, one process {piped[3][1]:.4f}"
+)
+print(
+    f"largest difference of a gradient on any rank: {rounded(max(apart for *_, apart in piped))}"
+)
+
+# %% [markdown]
+# Nothing in the runner is about GPipe. It goes through this rank's list of steps, each of which is an action or an
+# exchange of messages (section 8 says how they come into the list). What comes after that is for sections 10 and 12:
+
+# %%
+dtlearn.show_source(pp.PipelineRunner.step, docstring=False)
+
+# %% [markdown]
+# ## 5. The loss of a micro-batch
+#
+# The loss of a batch is a *mean* over its samples. Each micro-batch computes a mean too, over its own. What is the
+# gradient of the batch, if `backward()` is called on each of them and the gradients are added up?
+#
+# | | micro-batch 0 | micro-batch 1 | added up | the batch |
+# |---|---|---|---|---|
+# | losses of the samples | 1, 3 | 5, 7 | | 1, 3, 5, 7 |
+# | mean | 2 | 6 | 8 | 4 |
+# | mean, divided by m = 2 | 1 | 3 | 4 | 4 |
+#
+# So each loss has to be divided by $m$ before its backward pass. If the micro-batches are not all of the same size, the
+# division by $m$ is wrong as well: a micro-batch with fewer samples must count less.
+
+# %% [markdown]
+# **Exercise 3.** The scale of each micro-batch's loss.
+
+# %% exercise="ch10.loss_scaling"
+
+# %% [markdown]
+# What happens to somebody who forgets it? The sabotage below gives the runner a loss that is $m$ times too large, which
+# is what a missing division does:
+
+# %%
+# %%ranks -o unscaled
+steps = {}
+for name, factor in (("divided by m", 1), ("not divided", 8)):
+    for optimizer_class, rate in ((torch.optim.SGD, 0.1), (torch.optim.Adam, 1e-3)):
+        stage = my_stage()
+        optimizer = optimizer_class(stage.parameters(), lr=rate)
+        runner = pp.PipelineRunner(
+            make_schedule("gpipe", 4, 8),
+            {rank: stage},
+            lambda out, target, factor=factor: factor * next_token_loss(out, target),
+        )
+        losses = []
+        for _ in range(3):
+            result = runner.step(*the_batch())
+            size = torch.cat([p.grad.flatten() for p in stage.parameters()]).norm().item()
+            losses.append(0 if result.loss is None else result.loss.item() / factor)
+            optimizer.step()
+            optimizer.zero_grad()
+        steps[name, optimizer_class.__name__] = losses, size
+steps
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "loss": name,
+            "optimizer": optimizer,
+            "norm of rank 3's gradients": f"{size:.3f}",
+            **{f"loss in step {n + 1}": f"{loss:.4f}" for n, loss in enumerate(losses)},
+        }
+        for (name, optimizer), (losses, size) in unscaled[3].items()
+    ],
+    caption="8 micro-batches; losses are means over the batch. The norm is that of the third step",
+)
+
+# %% [markdown]
+# With SGD the steps are 8 times too long, and the losses show it. With Adam nothing shows: Adam divides a gradient by
+# its own size, so a constant factor cancels. But clipping by a norm, weight decay in the gradient and a comparison with
+# another run would go wrong. Compare gradients, not losses.
+#
+# `PipelineRunner` weighs each micro-batch by its samples, so the last one may be smaller than the others. (If the loss
+# is a mean over *tokens* and sequences are padded, the weights are numbers of tokens, as in chapter 3.)
+
+# %% [markdown]
+# ## 6. Live activations
+#
+# A micro-batch's activations (chapter 8) are needed from its forward pass in a stage until its backward pass there. In
+# between, the micro-batch is **live** on that rank. Look at the table of section 4: when rank 0 begins B0, it has done
+# all four forward passes. The same is true of ranks 1 and 2: with GPipe all $m$ micro-batches are live at once.
+#
+# The ledger of chapter 8 counts it, on each rank. One micro-batch is 2 sequences here, and its activations are the
+# unit:
+
+# %%
+# %%ranks --setup
+from dtlearn.memory import MemoryLedger
+
+
+def activation_peak(name, m, **options):
+    """The most bytes of activations on this rank in a step of m micro-batches with 2 sequences each."""
+    stage = my_stage()
+    runner = pp.PipelineRunner(
+        make_schedule(name, 4, m), {rank: stage}, next_token_loss, **options
+    )
+    runner.step(*the_batch(2 * m))  # in the first step the ranks tell each other shapes
+    with MemoryLedger(stage) as ledger:
+        runner.step(*the_batch(2 * m))
+    return max(ledger.record().live("activations"))
+
+
+# %%
+# %%ranks -o of_gpipe
+of_gpipe = {m: activation_peak("gpipe", m) for m in (1, 2, 4, 8)}
+of_gpipe
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "rank": rank,
+            "one micro-batch, kB": f"{peaks[1] / 1e3:.0f}",
+            **{f"m = {m}": f"{peaks[m] / peaks[1]:.2f} times" for m in (2, 4, 8)},
+        }
+        for rank, peaks in enumerate(of_gpipe)
+    ],
+    caption="GPipe on 4 ranks: the most bytes of activations, beside those of one micro-batch",
+)
+
+# %% [markdown]
+# This is GPipe's dilemma. The bubble asks for many micro-batches, and each of them needs memory until all forward
+# passes are done. (Smaller micro-batches of the same batch keep the sum, but small matrices make poor use of a GPU:
+# section 14. The paper's own remedy is recomputation: section 11.)
+#
+# ## 7. 1F1B
+#
+# The backward pass of micro-batch 0 could begin long before the last forward pass. Look at the last rank in the table
+# of section 4: after F0 it has all that it needs for B0. If it does B0 at once, rank 1 can do its B0 soon after, and
+# the activations of micro-batch 0 are free while later micro-batches have not even begun.
+#
+# So let a rank do as few forward passes in advance as keep the ranks after it busy (the **warm-up**). Then it does one
+# forward and one backward pass in turn, **1F1B**, and in the end the backward passes that are left (the **cool-down**).
+# With 3 ranks and 4 micro-batches, by hand, without times:
+#
+# | | warm-up | one forward, one backward | cool-down |
+# |---|---|---|---|
+# | rank 0 | F0 F1 | F2 B0, F3 B1 | B2 B3 |
+# | rank 1 | F0 | F1 B0, F2 B1, F3 B2 | B3 |
+# | rank 2 | | F0 B0, F1 B1, F2 B2, F3 B3 | |
+#
+# The schedule is Megatron-LM's (Narayanan et al. 2021, arXiv 2104.04473), and PipeDream-Flush in 2006.09503. It has a
+# flush at the end of each batch, as GPipe has, so its gradients are exactly the same.
+
+# %%
+same = dtlearn.predict.choice(
+    "4 ranks, 8 micro-batches, stages of the same size. How large is the bubble of 1F1B, compared with GPipe's?",
+    {
+        "A": "smaller: a rank does backward passes where it waited before",
+        "B": "as large",
+        "C": "larger: in the cool-down ranks wait between backward passes",
+    },
+    id="ch10.same",
+)
+
+# %% jupyter={"source_hidden": true}
+same.reveal()
+
+# %% jupyter={"source_hidden": true}
+both = {"GPipe": make_schedule("gpipe", 4, 8), "1F1B": make_schedule("1f1b", 4, 8)}
+show(
+    draw_schedule(
+        both,
+        title="GPipe and 1F1B: the same length, the same idle time",
+        label="p = 4 ranks, m = 8 micro-batches; F takes 1, B takes 2",
+    ),
+    alt="Two schedules on one time axis, both 33 long, with 37.5 % idle time over useful time and 27.3 % idle time over "
+    "total time. GPipe's ranks wait in one block between forward and backward passes. In 1F1B rank 3 alternates "
+    "forward and backward passes from the beginning; rank 0 waits after four forward passes, then alternates, and waits "
+    "between its last backward passes.",
+)
+
+# %% [markdown]
+# The idle time has only moved. A micro-batch still has to come down through all ranks before the first backward pass
+# can begin, and the last gradient still has to come back through all of them. What changes is the memory.
+
+# %% [markdown]
+# **Exercise 4.** The actions of 1F1B.
+
+# %% exercise="ch10.one_f_one_b"
+
+# %%
+dtlearn.show_source(
+    pp.schedules.one_f_one_b.one_f_one_b,
+    docstring=False,
+    summary="dtlearn.pipeline_parallel.schedules.one_f_one_b",
+)
+
+# %% [markdown]
+# Counted by the ledger again, on real ranks:
+
+# %%
+# %%ranks -o of_1f1b
+of_1f1b = {m: activation_peak("1f1b", m) for m in (1, 8)}
+of_1f1b
+
+# %% jupyter={"source_hidden": true}
+counted = {
+    "GPipe": [round(peaks[8] / peaks[1], 2) for peaks in of_gpipe],
+    "1F1B": [round(peaks[8] / peaks[1], 2) for peaks in of_1f1b],
+}
+show(
+    live_activations(
+        counted,
+        {"GPipe": peak_live("gpipe", 4, 8), "1F1B": peak_live("1f1b", 4, 8)},
+        title="1F1B holds p - r micro-batches on rank r, GPipe holds all m",
+        label="p = 4 ranks, m = 8 micro-batches; bytes by the ledger, divided by those of one micro-batch; theory: m and "
+        "min(m, p - r)",
+        unit="live micro-batches at the peak",
+    ),
+    alt="Bars of live micro-batches for ranks 0 to 3. GPipe: 8 on every rank. 1F1B: 4, 3, 2 and 1. A black line where "
+    "theory expects the end of each bar lies on all of them.",
+)
+
+# %% [markdown]
+# On rank $r$ at most $\min(m, p - r)$ micro-batches are live. (The few percent that were measured beyond that are the
+# input of the next micro-batch. It arrives while the oldest one is still there.) That does not depend on $m$ any
+# more, so one can take as many micro-batches as the batch allows, and the bubble falls. The first rank holds the
+# most, the last rank one. This is what 1F1B is for.
+#
+# The measured Gantt chart. In the steady part of 1F1B each action waits for a message about the action before it, so
+# what a message costs shows in every round; GPipe's messages travel while the ranks are busy. On this machine the
+# messages pass through the processors that also run the ranks; on GPUs they are a smaller part of a pass.
+
+# %%
+ofob = make_schedule("1f1b", 4, 8)
+ofob_run = run_emulated(ofob, EIGHTH, steps=3)
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+show(
+    draw_gantt(
+        {
+            "1F1B, computed": simulate(ofob, EIGHTH),
+            "1F1B, measured": ofob_run,
+            "GPipe, measured": gpipe_run,
+        },
+        title="Measured: 1F1B takes about as long as GPipe",
+        label="p = 4 ranks, m = 8 micro-batches",
+    ),
+    alt="Three Gantt charts of about the same length: 1F1B computed, 1F1B measured, GPipe measured. The measured 1F1B "
+    "has the order of the computed one, and small gaps for messages.",
+)
+
+# %% [markdown]
+# And the gradients of a real model, with one runner for all schedules:
+
+# %%
+# %%ranks -o parity
+expected, gradients = one_process(samples=10)
+parity = {}
+for name in ("naive", "gpipe", "1f1b"):
+    for m in (
+        1,
+        3,
+        5,
+        8,
+    ):  # 10 samples: with m = 3 and 8 some micro-batches have one more than others
+        stage = my_stage()
+        runner = pp.PipelineRunner(
+            make_schedule(name, 4, m), {rank: stage}, next_token_loss
+        )
+        runner.step(*the_batch(10))
+        parity[name, m] = off(stage, gradients)
+parity
+
+# %% jupyter={"source_hidden": true}
+largest = {key: max(of_rank[key] for of_rank in parity) for key in parity[0]}
+rank_table(
+    [
+        {
+            "schedule": name,
+            **{f"m = {m}": rounded(largest[name, m]) for m in (1, 3, 5, 8)},
+        }
+        for name in ("naive", "gpipe", "1f1b")
+    ],
+    caption="Largest difference of any gradient on any rank from one process, 10 samples",
+)
+
+# %% [markdown]
+# (The differences are rounding: the samples are added up in another order.)
+#
+# **A good place for a break.** If you shut down the kernel, come back with Run > Run All Above Selected Cell.
+# %% [markdown]
+# # B. A pipeline that trains
+#
+# ## 8. A safe order of messages
+#
+# A schedule says what a rank computes. Who turns it into messages has to be careful. In the steady part of 1F1B, two
+# neighbours always have something for each other at the same time: rank 0 has an activation for rank 1, and rank 1 has
+# a gradient for rank 0. The obvious code on both sides is "send what is ready, then receive what is needed":
+
+
+# %%
+# %%ranks --expect deadlock
+x = torch.ones(2, 64, 64)
+neighbour = rank + 1 if rank % 2 == 0 else rank - 1  # 0 with 1, 2 with 3
+dist.send(x, neighbour)  # an activation down, or a gradient up
+dist.recv(x, neighbour)
+
+# %% [markdown]
+# The watch names the circle: each of the two is in `send`, and waits for the other's `recv`, which comes after it. With
+# gloo a send returns when the receiver has taken the message (chapter 2). With NCCL a small message may fit into a
+# buffer, so the same program works in a test and hangs with a larger model.
+#
+# Orders of messages are data, too, so they can be checked without ranks:
+
+# %%
+orders = [
+    [
+        [Post("send", 1, "activations")],
+        [Post("receive", 1, "gradient")],
+    ],  # rank 0, step by step
+    [[Post("send", 0, "gradient")], [Post("receive", 0, "activations")]],  # rank 1
+]
+print("every send waits for its receive:", find_deadlock(orders))
+print("sends go into a buffer:          ", find_deadlock(orders, buffered=True))
+
+# %% [markdown]
+# By hand:
+#
+# | rank 0 | rank 1 | blocking calls |
+# |---|---|---|
+# | send activation, receive gradient | send gradient, receive activation | both wait for ever |
+# | send activation, receive gradient | receive activation, send gradient | works |
+# | both at once, in one batch | both at once, in one batch | works |
+
+# %% [markdown]
+# **Exercise 5.** Repair an exchange that deadlocks.
+
+# %% exercise="ch10.safe_order"
+
+# %% [markdown]
+# The package makes the messages from the schedule, with a pure function that can be tested without ranks. It puts all
+# actions and all messages of all ranks into one order, by the times of the simulator. Each rank takes its part of this
+# order. Then the first thing in the order that is not done yet can always be done, so nobody waits for ever:
+
+# %%
+dtlearn.show_source(
+    pp.runner.communication.with_communication,
+    docstring=False,
+    summary="dtlearn.pipeline_parallel.runner: with_communication",
+)
+
+# %%
+steps = pp.runner.communication.with_communication(make_schedule("1f1b", 4, 8))
+for step in steps[1][4:12]:  # some of rank 1
+    if isinstance(step, pp.runner.communication.Exchange):
+        for message in step.messages:
+            way = (
+                f"to rank {message.dst}"
+                if message.src == 1
+                else f"from rank {message.src}"
+            )
+            print(f"    message for {message.needed_by}, {way}")
+    else:
+        print(step.action)
+
+# %% [markdown]
+# Messages without an action between them are posted together with `batch_isend_irecv`, which is safe on NCCL as well
+# (chapter 2). One detail for gloo: `batch_isend_irecv` returns several handles there, and all of them have to be waited
+# for ([pytorch#152938](https://github.com/pytorch/pytorch/issues/152938)).
+#
+# ## 9. Balance
+#
+# So far all stages took the same time. A real model has unlike ends: the embedding copies rows and computes nearly
+# nothing, but it has many parameters. The head has as many and multiplies by all of them. With a larger vocabulary,
+# 2,048 tokens, and 6 blocks:
+
+# %%
+WIDE = GPTConfig(vocab_size=2048, num_layers=6)
+parameters = pp.parameter_counts(pp.gpt_links(GPT(WIDE)))
+flops = pp.gpt_flops(WIDE)
+
+# %%
+slowest = dtlearn.predict.choice(
+    "Eight links, embedding, 6 blocks and head, are cut into 4 stages of two links each. Which stage is the slowest?",
+    {
+        "A": "stage 0: embedding and block 0",
+        "B": "stage 1 or 2: two blocks",
+        "C": "stage 3: block 5 and head",
+        "D": "none: each has two links",
+    },
+    id="ch10.slowest",
+)
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "link": name,
+            "parameters": f"{count:,}",
+            "FLOPs of a forward pass, one sequence of 64 tokens": f"{number / 1e6:.1f} million",
+        }
+        for name, count, number in zip(
+            ["embedding", *(f"block {n}" for n in range(6)), "head"],
+            parameters,
+            flops,
+            strict=True,
+        )
+    ],
+    caption="A GPT with 2,048 tokens in its vocabulary: what each link costs",
+)
+
+# %% jupyter={"source_hidden": true}
+slowest.reveal()
+
+# %% [markdown]
+# A pipeline goes at the pace of its slowest stage. All others wait for it, for each micro-batch. So the boundaries
+# are chosen such that the slowest stage is as fast as possible. For a chain this can be done exactly. By hand, links
+# of cost 1, 2, 3, 4 in two stages:
+#
+# | boundary after | stage 0 | stage 1 | slowest |
+# |---|---|---|---|
+# | link 0 | 1 | 9 | 9 |
+# | link 1 | 3 | 7 | 7 |
+# | link 2 | 6 | 4 | **6** |
+#
+# With more stages one does not try all combinations: the best way to cut the first $n$ links into $k + 1$ stages ends
+# with some last stage, and what is before it is the best way to cut the links before it into $k$ stages. That is
+# **dynamic programming**, and a table of $k$ times $n$ entries holds it all.
+
+# %% [markdown]
+# **Exercise 6.** Boundaries that make the slowest stage as fast as possible.
+
+# %% exercise="ch10.balanced_partition"
+
+# %%
+dtlearn.show_source(
+    pp.by_stage_cost,
+    docstring=False,
+    summary="dtlearn.pipeline_parallel.partition: by_stage_cost",
+)
+
+# %% [markdown]
+# Four ways to cut the model. The greedy one fills a stage up to the mean and never looks back. (The measured times are
+# from this machine. That is what counts in the end: a FLOP of attention may take longer than one of a matrix product.)
+
+# %% tags=["nbval-ignore-output"]
+torch.manual_seed(0)
+seconds = pp.measure_seconds(
+    pp.gpt_links(GPT(WIDE)), torch.randint(2048, (4, 64)), rounds=9
+)
+cuts = {
+    "equal numbers of links": pp.by_count(8, 4),
+    "greedy, by parameters": pp.greedy(parameters, 4),
+    "best by parameters": pp.by_cost(parameters, 4),
+    "best by FLOPs": pp.by_cost(flops, 4),
+    "best by measured time": pp.by_cost(seconds.total, 4),
+}
+rank_table(
+    [
+        {
+            "partition": name,
+            "boundaries": str(cut),
+            "parameters": " ".join(
+                f"{n / 1e3:.0f}k" for n in pp.stage_costs(parameters, cut)
+            ),
+            "ms": " ".join(f"{1e3 * s:.1f}" for s in pp.stage_costs(seconds.total, cut)),
+            "slowest / mean": f"{pp.imbalance(seconds.total, cut):.2f}",
+        }
+        for name, cut in cuts.items()
+    ],
+    caption="Stages 0 to 3; ms are forward and backward of 4 sequences on this machine",
+)
+
+# %% [markdown]
+# What does imbalance cost? The simulator takes a time for each stage. With times in proportion to the FLOPs:
+
+
+# %% jupyter={"source_hidden": true}
+def timeline(boundaries):
+    """1F1B with 4 ranks and 8 micro-batches; F, I and W of a stage take its FLOPs, in units of a mean stage."""
+    mean = sum(flops) / 4
+    forward = tuple(cost / mean for cost in pp.stage_costs(flops, boundaries))
+    return simulate(make_schedule("1f1b", 4, 8), StageTimes(forward, forward, forward))
+
+
+show(
+    draw_schedule(
+        {
+            "equal numbers of links": timeline(pp.by_count(8, 4)),
+            "best by FLOPs": timeline(pp.by_cost(flops, 4)),
+        },
+        title="All ranks wait for the slowest stage",
+        label="1F1B, p = 4, m = 8; a GPT with 2,048 tokens in its vocabulary",
+        unit="1 is the forward pass of a mean stage",
+    ),
+    alt="Two 1F1B schedules. With equal numbers of links rank 3, which has the head, works without a pause and "
+    "the others wait for it in every round; rank 0 works a quarter of the time. With the best partition by FLOPs the four "
+    "ranks are nearly equal, and the step is shorter by nearly a quarter.",
+)
+
+# %% [markdown]
+# No formula with $p$ and $m$ alone gives the first bubble: more micro-batches do not
+# make it vanish. This is why BLOOM
+# counted its embedding as a layer of its own when it cut the model, and why Llama 3 405B has one layer fewer on the
+# first and on the last stage (2407.21783). Memory is a third thing to balance: early stages hold more live
+# micro-batches, so `by_stage_cost` takes a cost that depends on the stage's number.
+
+# %% [markdown]
+# ## 10. A weight in two stages
+#
+# GPT-2 uses one matrix twice: as token embedding and as the head's projection. The two are **tied**. In one process the
+# matrix has one gradient, to which both uses add. In a pipeline the first use is on the first rank, and the second use
+# on the last. Each has a copy, and each computes the gradient of its own use only.
+#
+# | | rank 0, embedding | rank 3, head | one process |
+# |---|---|---|---|
+# | gradient of its own use | 1 | 5 | |
+# | what each copy has to be updated with | 6 | 6 | 6 |
+#
+# So the two ranks exchange gradients and both take the sum. If they start from equal values, their copies stay equal.
+
+# %% [markdown]
+# **Exercise 7.** The gradient of a weight that lies in several stages.
+
+# %% exercise="ch10.tied_embedding"
+
+# %%
+dtlearn.show_source(
+    pp.runner.gradients.TiedParameter.sum_gradients,
+    docstring=False,
+    summary="TiedParameter.sum_gradients",
+)
+
+# %%
+# %%ranks -o tied
+TIED = GPTConfig(tie_embeddings=True)
+tied = {}
+for name, where in (("summed", pp.tied_embedding(TIED, 4)), ("forgotten", ())):
+    stage = my_stage(TIED)
+    optimizer = torch.optim.SGD(stage.parameters(), lr=0.5)
+    runner = pp.PipelineRunner(
+        make_schedule("1f1b", 4, 8), {rank: stage}, next_token_loss, tied=where
+    )
+    for _ in range(3):
+        runner.step(*the_batch())
+        optimizer.step()
+        optimizer.zero_grad()
+    copies = [
+        p.detach().clone()
+        for n, p in stage.named_parameters()
+        if n.endswith(("token.weight", "projection.weight"))
+    ]
+    tied[name] = copies[0] if copies else None
+whole, batch = whole_model(TIED), the_batch()
+optimizer = torch.optim.SGD(whole.parameters(), lr=0.5)
+for _ in range(3):
+    next_token_loss(whole(batch[0]), batch[1]).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+tied["one process"] = whole.embedding.token.weight.detach().clone()
+tied
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "gradients of the two copies": name,
+            "largest difference between the copies": rounded(
+                (tied[0][name] - tied[3][name]).abs().max().item()
+            ),
+            "of rank 0's copy from one process": rounded(
+                (tied[0][name] - tied[0]["one process"]).abs().max().item()
+            ),
+        }
+        for name in ("summed", "forgotten")
+    ],
+    caption="The tied matrix after three steps of SGD",
+)
+
+# %% [markdown]
+# Forgotten, nothing fails. The two copies become two different matrices, and the model is no longer the one that was
+# asked for. The sum costs $V \cdot h$ numbers in each direction and step, for a vocabulary of $V$ tokens. Megatron-LM
+# keeps a group of the first and the last stage for it; PyTorch's `pipelining` leaves it to you.
+#
+# ## 11. Recomputation in a stage
+#
+# Recomputation (chapter 8) goes well with pipelines. Of each live micro-batch a stage then keeps only its *input*,
+# which it received, and computes the rest again in the backward pass. A stage still holds as many micro-batches, but
+# each is much smaller:
+
+# %%
+# %%ranks -o recomputed
+recomputed = {
+    (name, again): activation_peak(name, 8, recompute=again)
+    for name in ("gpipe", "1f1b")
+    for again in (False, True)
+}
+recomputed
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "schedule": {"gpipe": "GPipe", "1f1b": "1F1B"}[name],
+            "recomputation": "yes" if again else "no",
+            **{
+                f"rank {r}, kB": f"{of_rank[name, again] / 1e3:,.0f}"
+                for r, of_rank in enumerate(recomputed)
+            },
+        }
+        for name, again in recomputed[0]
+    ],
+    caption="The most bytes of activations in a step of 8 micro-batches with 2 sequences each",
+)
+
+# %% [markdown]
+# GPipe's paper has it from the start. It costs one more forward pass in each backward pass, so a third more
+# computation if B takes twice as long as F. The bubble in percent stays: all of it becomes longer together.
+# %% [markdown]
+# ## 12. Pipelines side by side
+#
+# More ranks than stages? Then several pipelines train copies of the model, each on its own samples, and the gradients
+# are averaged: data parallelism (chapter 3) around a pipeline. Here two pipelines of two stages each. Two kinds of
+# groups are needed:
+#
+# | | stage 0 | stage 1 | |
+# |---|---|---|---|
+# | pipeline A | rank 0 | rank 1 | messages between neighbours |
+# | pipeline B | rank 2 | rank 3 | |
+# | | gradients averaged over ranks 0 and 2 | over ranks 1 and 3 | |
+#
+# Each rank averages only the gradients of its own stage.
+
+# %%
+synced = dtlearn.predict(
+    "8 micro-batches. Somebody averages the gradients over the two pipelines after the backward pass of every "
+    "micro-batch, instead of once at the end of the step. How many times as many bytes do the all-reduces send?",
+    unit="times",
+    id="ch10.synced",
+)
+
+# %%
+# %%ranks --record averaging -o side_by_side
+pipelines = [
+    dist.new_group([0, 1]),
+    dist.new_group([2, 3]),
+]  # every rank makes all groups
+replicas = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+pipeline, place = rank // 2, rank % 2
+groups = {"group": pipelines[pipeline], "data_parallel_group": replicas[place]}
+
+x, y = the_batch(16)
+mine = slice(8 * pipeline, 8 * pipeline + 8)  # the samples of this pipeline
+
+
+def in_pipeline(m):
+    stage = pp.split_gpt(whole_model(), (0, 3, 6))[place]
+    schedule = make_schedule("1f1b", 2, m)
+    return stage, pp.PipelineRunner(schedule, {place: stage}, next_token_loss, **groups)
+
+
+stage, runner = in_pipeline(m=8)
+with dtlearn.phase("once"):
+    runner.step(x[mine], y[mine])
+expected, gradients = one_process(16)
+side_by_side = off(stage, gradients)
+
+stage, runner = in_pipeline(m=1)
+with dtlearn.phase("every micro-batch"):
+    for one_x, one_y in zip(x[mine].chunk(8), y[mine].chunk(8), strict=True):
+        runner.step(one_x, one_y)
+side_by_side
+
+# %% jupyter={"source_hidden": true}
+in_phase = {name: part(averaging, name) for name in ("once", "every micro-batch")}
+reduced = {
+    name: sum(e.nbytes for e in record if e.op.startswith("all_reduce") and e.rank == 0)
+    for name, record in in_phase.items()
+}
+synced.reveal(reduced["every micro-batch"] / reduced["once"])
+
+# %% jupyter={"source_hidden": true}
+print(
+    f"gradients averaged once: largest difference from one process with 16 samples {rounded(max(side_by_side))}"
+)
+for name, nbytes in reduced.items():
+    print(f"{name}: rank 0 hands {nbytes / 1e6:.2f} MB to all-reduces")
+
+# %% [markdown]
+# The result would be the same, only slower, so it is easy to overlook. In PyTorch, DDP around a stage averages in
+# every backward pass unless `no_sync()` says otherwise. It is also why pipelines go with ZeRO's stage 1: stage 2
+# reduces after every micro-batch (chapter 9), and stage 3 would gather the weights for every micro-batch, forward and
+# backward.
+#
+# ## 13. What breaks
+#
+# ### A schedule that forgets an action
+#
+# Schedules are data, so they can be checked before anything runs. Here is 1F1B for two ranks and two micro-batches,
+# typed by hand. Rank 1 forgets its last backward pass:
+
+# %%
+forgets = pp.parse_schedule("""
+0F0 0F1 0B0 0B1
+1F0 1B0 1F1
+""")
+for finding in pp.validate(forgets):
+    print(finding)
+
+# %% [markdown]
+# And one in which every action is there, but the order is wrong:
+
+# %%
+waits = pp.parse_schedule("""
+0F0 0B0 0F1 0B1
+1F0 1F1 1B0 1B1
+""")
+for finding in pp.validate(waits):
+    print(finding)
+
+# %% [markdown]
+# Read it as a circle. Rank 0 wants to do 0B0, which needs 1B0. But rank 1 does 1F1 first, which needs 0F1, and rank 0
+# does that after 0B0. No order of messages can repair this. The runner checks each schedule when it is built, and
+# refuses such a one on every rank.
+#
+# ### A rank that dies in mid-schedule
+#
+# Rank 2 is killed in its forward pass of micro-batch 3, as by the out-of-memory killer:
+
+
+# %%
+class Killed(torch.nn.Linear):
+    """A stage whose fourth forward pass ends its process."""
+
+    passes = 0
+
+    def forward(self, x):
+        self.passes += 1
+        if self.passes == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().forward(x)
+
+
+def dies_in_the_middle():
+    """A step of 1F1B on 4 ranks, in which rank 2 ends itself."""
+    rank = torch.distributed.get_rank()
+    stage = (Killed if rank == 2 else torch.nn.Linear)(16, 16)
+    schedule = make_schedule("1f1b", 4, 8)
+    runner = pp.PipelineRunner(schedule, {rank: stage}, torch.nn.functional.mse_loss)
+    runner.step(torch.randn(8, 16), torch.randn(8, 16))
+
+
+# %% tags=["nbval-ignore-output"]
+try:
+    dtlearn.run_ranks(dies_in_the_middle, 4, device="cpu")
+except Exception as error:
+    print(error)
+
+# %% [markdown]
+# Ranks after it wait for an activation, ranks before it for a gradient. The neighbours lose their connection and fail
+# too, and the ranks farther away only wait. So the first thing to know is which rank was the first; all other messages
+# are consequences.
+#
+# ### A stage whose output changes its shape
+#
+# Receivers have to know the shape of what comes. The ranks tell each other in the first step only, to save messages.
+# What if it changes later, as with a last batch that is shorter?
+
+# %% tags=["nbval-ignore-output"]
+# %%ranks --expect error
+stage = my_stage()
+runner = pp.PipelineRunner(make_schedule("1f1b", 4, 8), {rank: stage}, next_token_loss)
+runner.step(*the_batch(8))
+runner.step(*the_batch(16))
+
+# %% [markdown]
+# ## 14. Pipelines that you do not have
+#
+# **Bytes.** A boundary sends $b \cdot s \cdot h$ numbers forward for each micro-batch, and as many back. For Llama 3
+# 405B ($h$ = 16,384, sequences of 8,192 tokens, bf16, one sequence per micro-batch):
+
+# %%
+llama = published.MODELS["Llama 3 405B"]
+boundary_bytes = 2 * 1 * 8192 * 16384
+gathered = 2 * llama.num_parameters
+print(
+    f"a boundary, forward:  {boundary_bytes / 1e6:,.0f} MB per micro-batch of one sequence"
+)
+print(f"all weights, gathered once as in ZeRO 3: {gathered / 1e9:,.0f} GB")
+
+# %% [markdown]
+# That is why pipelines are put across nodes, where links are slow, and why tensor parallelism (chapter 12), which sends
+# much more, stays inside a node. With 16 stages a rank sends and receives four such tensors for each micro-batch: two
+# forward and two backward. ZeRO 3 gathers those 812 GB twice in
+# each step, and with accumulation twice for each micro-batch.
+#
+# **Bubble.** Both conventions, for GPipe and 1F1B:
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "p": p,
+            **{
+                f"m = {m}": f"{100 * (p - 1) / m:.1f} % or {100 * (p - 1) / (m + p - 1):.1f} %"
+                for m in (8, 32, 128, 512)
+            },
+        }
+        for p in (2, 4, 8, 16, 64)
+    ],
+    caption="idle / useful, or idle / total",
+)
+
+# %%
+more = dtlearn.predict.choice(
+    "A batch has 512 samples and the pipeline 8 stages. Which number of micro-batches gives the shortest step?",
+    {
+        "A": "8, as many as stages",
+        "B": "512: the bubble only falls as m grows",
+        "C": "one between them",
+    },
+    id="ch10.more",
+)
+
+# %% [markdown]
+# With a fixed batch more micro-batches are smaller ones. Each pass has a part that does not become shorter: kernels are
+# launched, messages have a latency, and small matrices do not fill a GPU. Call it $o$, and let $t$ be the time of the
+# whole batch in a stage, forward and backward. A step takes
+#
+# $$T(m) = (m + p - 1)\left(\frac{t}{m} + o\right).$$
+#
+# The first factor grows with $m$, the second falls. The shortest step is at $m = \sqrt{(p-1)\,t/o}$. Measured: the
+# stages take 96 ms for the whole batch, however it is cut, and $o$ is what a real pass costs this machine in Python
+# and in messages:
+
+# %%
+by_m = {}
+for m in (2, 4, 8, 16, 32, 64):
+    times = StageTimes(0.032 / m, 0.032 / m, 0.032 / m)
+    record = run_emulated(make_schedule("1f1b", 4, m), times)
+    by_m[m] = idle(recorded_bars(record)).makespan
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+best_m = min(by_m, key=by_m.get)
+rank_table(
+    [
+        {
+            "m": m,
+            "step, ms": f"{ms:.0f}",
+            "(m+p-1) t/m, without o": f"{(m + 3) * 96 / m:.0f}",
+            "more than that": f"{ms - (m + 3) * 96 / m:.0f}",
+            " ": "shortest" if m == best_m else "",
+        }
+        for m, ms in by_m.items()
+    ],
+    caption="1F1B on 4 ranks, emulated stage times: 96 ms of work in each stage for the whole batch",
+)
+
+# %% jupyter={"source_hidden": true}
+more.reveal()
+
+# %% [markdown]
+# **A formula is not the run.** (p-1)/m assumes stages of the same size, messages that take no time, and an update
+# that is free. It also assumes that the batch may be as large as one likes, and the batch has a limit of its own
+# (chapter 3).
+#
+# ## 15. Where the libraries do it
+#
+# One of the texts behind this course shows `torch.distributed.pipeline.sync.Pipe`, and another one says that PyTorch
+# has no pipeline at all. Both were overtaken: `Pipe` came with torch 1.8 and is gone since torch 2.4; its successor is
+# `torch.distributed.pipelining`.
+
+# %%
+for name in ("torch.distributed.pipeline.sync", "torch.distributed.pipelining"):
+    try:
+        importlib.import_module(name)
+        print(f"{name}: there")
+    except ModuleNotFoundError as error:
+        print(f"{name}: {error}")
+
+# %% [markdown]
+# Beside ours, with the same stages, the same schedule and the same batch:
+
+
+# %%
+# %%ranks -o beside
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+
+theirs = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}
+x, y = the_batch(8)
+beside = {}
+for name, schedule_class in theirs.items():
+    stage = my_stage()
+    piped = PipelineStage(stage, rank, world_size, device)
+    losses = []
+    schedule = schedule_class(piped, n_microbatches=8, loss_fn=next_token_loss)
+    if rank == 0:
+        schedule.step(x)
+    elif rank == world_size - 1:
+        schedule.step(target=y, losses=losses)
+    else:
+        schedule.step()
+    other = my_stage()
+    ours = pp.PipelineRunner(make_schedule(name, 4, 8), {rank: other}, next_token_loss)
+    result = ours.step(x, y)
+    gradients = {n: p.grad for n, p in stage.named_parameters()}
+    beside[name] = off(other, gradients)
+    if rank == world_size - 1:
+        beside[name, "loss"] = sum(losses).item() / 8, result.loss.item()
+beside
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "schedule": title,
+            "loss, PyTorch": f"{beside[3][name, 'loss'][0]:.4f}",
+            "loss, ours": f"{beside[3][name, 'loss'][1]:.4f}",
+            "largest difference of a gradient on any rank": rounded(
+                max(of_rank[name] for of_rank in beside)
+            ),
+        }
+        for name, title in (("gpipe", "ScheduleGPipe"), ("1f1b", "Schedule1F1B"))
+    ],
+    caption="torch.distributed.pipelining and dtlearn.pipeline_parallel: one step, 4 ranks, 8 micro-batches",
+)
+
+# %% [markdown]
+# And the orders themselves? PyTorch's schedule classes make them without a process group:
+
+# %%
+for ours, theirs in (("gpipe", "GPipe"), ("1f1b", "1F1B")):
+    same_orders = all(
+        make_schedule(ours, p, m).orders == torch_schedule(theirs, p, m).orders
+        for p in range(2, 9)
+        for m in range(p, 17)
+    )
+    print(f"{theirs}: the same actions in the same order on every rank: {same_orders}")
+
+# %% [markdown]
+# | here | PyTorch | Megatron-LM | DeepSpeed |
+# |---|---|---|---|
+# | `split_gpt(model, boundaries)` | your own modules, or `pipeline(model, split_spec=...)`, which traces the model | `--pipeline-model-parallel-size`, `--pipeline-model-parallel-layout` | `PipelineModule(layers, num_stages)` |
+# | `by_cost`, `greedy` | | the layout, by hand | `partition_method`: `"parameters"`, `"uniform"`, `"type:regex"` |
+# | `PipelineRunner(schedule, stages, loss_fn)` | `PipelineStage` and a schedule class | `get_forward_backward_func()` | `engine.train_batch()` |
+# | `make_schedule("gpipe", ...)` | `ScheduleGPipe` | | |
+# | `make_schedule("1f1b", ...)` | `Schedule1F1B` | `forward_backward_pipelining_without_interleaving` | `TrainSchedule` |
+# | m | `n_microbatches` | global batch / (data-parallel size x `--micro-batch-size`) | `gradient_accumulation_steps` |
+# | division of the loss by m | `scale_grads=True`, the default | in the schedule | in the engine |
+# | `tied=` | yours to do, if you build the stages | an all-reduce over the embedding group | `TiedLayerSpec` |
+# | `recompute=True` | `torch.utils.checkpoint` in the stage | `--recompute-granularity` | `activation_checkpoint_interval` |
+# | `data_parallel_group=` | DDP or `fully_shard` around each stage | yes | yes, with ZeRO's stage 1 |
+#
+# ([PyTorch](https://docs.pytorch.org/docs/stable/distributed.pipelining.html), [Megatron
+# Core](https://docs.nvidia.com/megatron-core/developer-guide/latest/user-guide/features/pipeline_parallel_layout.html),
+# [DeepSpeed](https://www.deepspeed.ai/tutorials/pipeline/))
+#
+# ## 16. Myths
+#
+# **"1F1B has a smaller bubble than GPipe."** The same bubble, fewer live activations (section 7). What shrinks the
+# bubble is more micro-batches, and those become affordable. Chapter 11 has schedules whose bubble is smaller.
+#
+# **"While device 2 works on one batch, device 1 begins the next batch."** The next *micro-batch*, of the same batch. If
+# it were the next batch, device 1 would compute it with weights that the present batch has not updated yet. There is a
+# scheme that does just that, PipeDream (Harlap et al. 2018, arXiv 1806.03377): the pipeline never runs empty, each
+# stage updates its weights after every backward pass, and each forward pass uses weights that lack up to $p - 1$
+# updates. The same model, samples and optimizer (SGD with momentum), four stages, once with a flush and once without:
+
+# %%
+# %%ranks -o asynchronous
+from dtlearn.models import load_digits
+from dtlearn.pipeline_parallel.asynchronous.pipedream import train_asynchronously
+
+digits = load_digits()
+
+
+def digit_stage():
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(
+        torch.nn.Linear(64, 64),
+        torch.nn.ReLU(),
+        torch.nn.Linear(64, 64),
+        torch.nn.ReLU(),
+        torch.nn.Linear(64, 64),
+        torch.nn.ReLU(),
+        torch.nn.Linear(64, 10),
+    )
+    return pp.split_sequential(layers, (0, 2, 4, 6, 7))[rank]
+
+
+def momentum(parameters):
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+
+
+loss_fn = torch.nn.functional.cross_entropy
+batches = list(digits.batches(100, 32))
+stale = train_asynchronously(digit_stage(), momentum, batches, loss_fn)
+
+stage = digit_stage()
+optimizer = momentum(stage.parameters())
+runner = pp.PipelineRunner(make_schedule("1f1b", 4, 4), {rank: stage}, loss_fn)
+flushed = []
+for batch in batches:
+    result = runner.step(*batch)
+    flushed.append(0 if result.loss is None else result.loss.item())
+    optimizer.step()
+    optimizer.zero_grad()
+asynchronous = (max(stale.missing), stale.num_versions, stale.losses, flushed)
+asynchronous
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "rank": rank,
+            "updates that a forward pass lacks": missing,
+            "versions of the weights that are kept": versions,
+        }
+        for rank, (missing, versions, *_) in enumerate(asynchronous)
+    ],
+    caption="PipeDream on 4 ranks",
+)
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+*_, stale_losses, flushed_losses = asynchronous[3]
+
+
+def mean(numbers):
+    return sum(numbers) / len(numbers)
+
+
+rank_table(
+    [
+        {
+            "": name,
+            "batches 1 to 20": f"{mean(losses[:20]):.2f}",
+            "41 to 60": f"{mean(losses[40:60]):.2f}",
+            "81 to 100": f"{mean(losses[80:]):.2f}",
+        }
+        for name, losses in (
+            ("1F1B, with a flush", flushed_losses),
+            ("PipeDream, without", stale_losses),
+        )
+    ],
+    caption="Mean loss on the training batches: digits, 100 batches of 32, SGD with lr 0.1 and momentum 0.9",
+)
+
+# %% [markdown]
+# Rank 0's weights lack three updates, and it keeps four versions of them, since the backward pass needs the weights
+# that the forward pass used (**weight stashing**). With momentum and this learning rate it does not train. Without
+# momentum it does, but more slowly. The same recurrence in one process, which needs no ranks:
+
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+def digit_layers():
+    """The four stages, the same every time."""
+    torch.manual_seed(0)
+    sizes = (64, 64, 64, 64, 10)
+    layers = [torch.nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
+    return [
+        *(torch.nn.Sequential(one, torch.nn.ReLU()) for one in layers[:-1]),
+        layers[-1],
+    ]
+
+
+def plain_sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
+batches = list(load_digits().batches(150, 32))
+delays = {
+    "synchronous, with a flush": [0, 0, 0, 0],
+    "PipeDream": pipedream_delays(4),
+    "PipeDream-2BW (2006.09503), one update behind everywhere": [1, 1, 1, 1],
+}
+rank_table(
+    [
+        {
+            "weights": name,
+            "updates behind, stages 0 to 3": str(tuple(behind)),
+            "batches 131 to 150": f"{mean(losses[130:]):.2f}",
+        }
+        for name, behind in delays.items()
+        for losses in [
+            train_delayed(
+                digit_layers(),
+                plain_sgd,
+                batches,
+                torch.nn.functional.cross_entropy,
+                behind,
+            )
+        ]
+    ],
+    caption="Mean loss on the training batches: digits, 150 batches of 32, SGD with lr 0.1, no momentum",
+)
+
+# %% [markdown]
+# With stale weights it is another algorithm, whose results are not those of one process.
+#
+# **"PyTorch has no pipeline."** Section 15.
+#
+# **"More micro-batches are always better."** Section 14: the bubble falls, the cost of each pass does not.
+#
+# **"A pipeline is a kind of ZeRO."** Both store each layer once. With ZeRO 3 every rank computes every layer on its own
+# samples, and weights travel. In a pipeline a rank computes its own layers for all samples, and activations travel.
+#
+# **"Passing activations makes model parallelism expensive."** One tensor for each boundary, of $b \cdot s \cdot h$
+# numbers (section 2). What is expensive in a pipeline is waiting.
+#
+# ### Check yourself
+#
+# <details><summary>8 stages, 56 micro-batches, 1F1B. How large is the bubble, in both conventions?</summary>
+#
+# idle / useful = 7/56 = 12.5 %. idle / total = 7/63 = 11.1 %.
+# </details>
+#
+# <details><summary>A colleague replaces GPipe by 1F1B and leaves everything else as it was. The step is as long as before.
+# Is something wrong?</summary>
+#
+# No. The bubble is the same. The peak of memory should be lower, most of all on the last rank. With the memory that is
+# free now more micro-batches fit, and then the step's share of idle time falls.
+# </details>
+#
+# <details><summary>Rank 0 runs out of memory under 1F1B, all other ranks have room. Why rank 0, and what would you
+# do?</summary>
+#
+# It has the most live micro-batches, p of them, and the embedding. Give it fewer layers, recompute its activations, or
+# take smaller micro-batches.
+# </details>
+#
+# <details><summary>A pipeline works with small test tensors on NCCL and hangs with the real model. What do you look for?</summary>
+#
+# Two neighbours that both send first. Small messages fit into a buffer, large ones wait for the receiver. Post the
+# sends and receives of an exchange together with <code>batch_isend_irecv</code>.
+# </details>
+#
+# <details><summary>Loss curves of a pipeline and of one process look alike, but the gradient norm in the log is 16 times as
+# large. What happened?</summary>
+#
+# The losses of 16 micro-batches were not divided by 16, and the optimizer is Adam, which hides a constant factor.
+# Clipping by the norm is wrong, too.
+# </details>
+#
+# <details><summary>16 GPUs on two nodes, a model whose state fits on 4 GPUs. One pipeline of 16 stages, or four of 4?</summary>
+#
+# Both work. With m micro-batches in all, one pipeline has a bubble of 15/m. Four pipelines have m/4 each, so 3/(m/4),
+# which is 12/m, and they send activations over 3 boundaries in place of 15. They pay with four copies of the state,
+# and with an all-reduce of the gradients once in each step.
+# </details>
+#
+# ## Glossary
+#
+# | English | 中文 | meaning |
+# |---|---|---|
+# | pipeline parallelism | 流水线并行 | each rank holds and computes some of the layers |
+# | stage | 阶段 | the consecutive layers of one rank |
+# | layer placement, naive model parallelism | 层放置、朴素模型并行 | layers on several devices, one of which works at a time |
+# | boundary | 边界 | where the model is cut between two stages |
+# | micro-batch | 微批次 | a part of the batch that passes through the pipeline as one |
+# | bubble | 流水线气泡 | idle time of a pipeline's ranks |
+# | schedule, action | 调度、动作 | for each rank what it does in which order; one piece of it |
+# | flush | 流水线排空 | the end of a step, where the pipeline runs empty |
+# | GPipe | GPipe（先全部前向、再全部反向） | all forward passes, then all backward passes |
+# | 1F1B, one forward, one backward | 一前向一反向 | forward and backward passes in turn |
+# | warm-up, steady part, cool-down | 预热、稳定、收尾阶段 | only forward; in turn; only backward |
+# | live activations | 存活的激活值 | kept between a forward pass and its backward pass |
+# | point-to-point communication | 点对点通信 | send and receive between two ranks |
+# | deadlock | 死锁 | ranks wait for each other in a circle |
+# | balance, imbalance | 负载均衡、负载不均 | stages that take the same time; that do not |
+# | dynamic programming | 动态规划 | the best solution from best solutions of its parts |
+# | tied embedding | 共享词嵌入 | embedding and head use one matrix |
+# | staleness, weight stashing | 权重陈旧、权重暂存 | missing updates; keeping the weights of a forward pass for its backward pass |
+# | recomputation | 重计算 | activations are computed again in backward |
+#
+# Next: chapter 11 asks whether the bubble can vanish.
