@@ -327,6 +327,53 @@ def tied_embedding(copies, group):
     for copy in copies:
         copy.grad = total.clone()
 """,
+    "ch11.interleaved": """\
+def interleaved(rank, num_ranks, num_microbatches, chunks):
+    schedule = pipeline_parallel.make_schedule("interleaved", num_ranks, num_microbatches, chunks)
+    return [(stage, op.value, microbatch) for stage, op, microbatch in schedule.orders[rank]]
+""",
+    "ch11.simulator": """\
+def simulator(orders, placement, times, transfer):
+    Action, Op = pipeline_parallel.Action, pipeline_parallel.Op
+    own = tuple(tuple(Action(stage, Op(op), k) for stage, op, k in order) for order in orders)
+    count = 1 + max(k for order in orders for _, _, k in order)
+    schedule = pipeline_parallel.Schedule("the exercise's", count, tuple(placement), own)
+    whole = {stage for order in orders for stage, op, _ in order if op == "B"}  # their B is I and W at once
+    inputs = tuple(times["B" if stage in whole else "I"][stage] for stage in range(len(placement)))
+    weights = tuple(0 if stage in whole else times["W"][stage] for stage in range(len(placement)))
+    taken = pipeline_parallel.StageTimes(forward=tuple(times["F"]), inputs=inputs, weights=weights)
+    timeline = pipeline_parallel.simulate(schedule, taken, transfer=transfer)
+    return {"makespan": timeline.makespan, "idle": timeline.idle, "peak": timeline.peak_live}
+""",
+    "ch11.split_backward": """\
+class split_backward:
+    def __init__(self, layers):
+        self.layers, self.work, self.ends = layers, {}, {}
+
+    def forward(self, k, x):
+        leaf = y = x.clone().requires_grad_()
+        for place, layer in enumerate(self.layers):
+            y = pipeline_parallel.SplitLinear.apply(y.relu() if place else y, layer.weight, layer.bias)
+        self.ends[k] = leaf, y
+        return y.detach()
+
+    def input_gradient(self, k, dy):
+        leaf, y = self.ends.pop(k)
+        self.work[k] = []
+        with pipeline_parallel.deferred_work(self.work[k]):
+            y.backward(dy)
+        return leaf.grad
+
+    def weight_gradients(self, k):
+        with torch.no_grad():
+            for work in self.work.pop(k):
+                work()
+""",
+    "ch11.zero_bubble": """\
+def zero_bubble(orders):
+    schedule = pipeline_parallel.make_schedule("zb_h1", len(orders), len(orders[0]) // 2)
+    return [[(stage, op.value, microbatch) for stage, op, microbatch in order] for order in schedule.orders]
+""",
 }
 NAIVE = {
     "ch02.broadcast": (

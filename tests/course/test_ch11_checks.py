@@ -1,0 +1,71 @@
+"""What the checks of chapter 11 know of schedules, held against the package, which defines it another way."""
+
+import pytest
+import torch
+
+from dtlearn import pipeline_parallel as pp
+from dtlearn.checks.ch11_pipeline_schedules import memory_cap, validator
+from dtlearn.checks.ch11_pipeline_schedules._faulty import faulty
+from dtlearn.checks.ch11_pipeline_schedules._schedules import any_valid, one_f_one_b, peaks, play, problem
+from dtlearn.grading import Case
+
+CASE = Case("a case", 1, 3)
+
+
+def as_schedule(orders, placement, num_microbatches):
+    actions = tuple(tuple(pp.Action(s, pp.Op(op), k) for s, op, k in order) for order in orders)
+    return pp.Schedule("a test's", num_microbatches, tuple(placement), actions)
+
+
+def test_faults_are_found_where_the_package_finds_some():
+    g = torch.Generator().manual_seed(0)
+    right = 0
+    for number in range(120):
+        job = faulty(g, "any") if number % 4 else faulty(g, "stuck")
+        known = {op for order in job["orders"] for _, op, _ in order} <= {"F", "B", "I", "W"}
+        found = validator.find(job)
+        is_right = not any(found[key] for key in ("unknown", "missing", "repeated", "misplaced", "circle"))
+        assert is_right == (problem(job["orders"], job["placement"], "".join(job["ops"]), 2) is None)
+        if known:
+            theirs = pp.validate(as_schedule(job["orders"], job["placement"], job["num_microbatches"]))
+            assert is_right == (not theirs), (job, found, theirs)
+        right += is_right
+    assert 10 < right < 110
+
+
+@pytest.mark.parametrize(("placement", "ops"), [([0, 1, 2], "FB"), ([0, 1, 1, 0], "FIW"), ([1, 0, 1, 0], "FB")])
+def test_schedules_take_as_long_and_hold_as_much_as_in_the_package(placement, ops):
+    orders = any_valid(placement, ops, 3, CASE.generator())
+    times = {"F": 3, "I": 2, "W": 4, "B": 6}
+    played = play(orders, placement, lambda a: times[a[1]], lambda a, rank: 5 * (placement[a[0]] != rank))
+    timeline = pp.simulate(as_schedule(orders, placement, 3), pp.StageTimes(3, 2, 4), transfer=5)
+    assert (played.makespan, tuple(peaks(orders))) == (timeline.makespan, timeline.peak_live)
+
+
+def test_1f1b_is_that_of_the_package():
+    made = pp.make_schedule("1f1b", 4, 7).orders
+    assert one_f_one_b(4, 7) == [[(s, str(op.value), k) for s, op, k in order] for order in made]
+
+
+def test_each_mistake_of_a_validator_shows_in_some_schedule():
+    jobs = validator.inputs(CASE)[0]["jobs"]
+    for mistake in validator._WRONG:
+        assert any(validator.find(job, mistake) != validator.find(job) for job in jobs), mistake
+
+
+def test_a_bubble_is_idle_time_by_useful_time():
+    (given,) = memory_cap.inputs(CASE)
+    one_by_one = []
+    for job in given["jobs"]:
+        p, m = job["num_ranks"], job["num_microbatches"]
+        placement = [stage // 2 for stage in range(2 * p)]
+        order = [
+            [(s, op, k) for k in range(m) for op, two in (("F", (0, 1)), ("I", (1, 0)), ("W", (1, 0))) for s in two]
+        ]
+        orders = [[(2 * rank + s, op, k) for s, op, k in order[0]] for rank in range(p)]
+        one_by_one.append((placement, orders))
+    assert memory_cap.verify(CASE, [given], [one_by_one], None) is None
+    (p, m, _), *_ = memory_cap._PUZZLES
+    timeline = pp.simulate(as_schedule(one_by_one[0][1], one_by_one[0][0], m), pp.StageTimes())
+    first = memory_cap.bubble(CASE, [{"jobs": given["jobs"][:1]}], [one_by_one[:1]])
+    assert first == pytest.approx(timeline.idle_to_useful, abs=1e-4) and p == 2
