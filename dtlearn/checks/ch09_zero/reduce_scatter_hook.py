@@ -50,6 +50,7 @@ def on_rank(
 ) -> Any:
     import time
 
+    from dtlearn.memory.ledger.outside_torch import names_of_module, outside_torch
     from dtlearn.memory.ledger.storage_ledger import StorageLedger
 
     group = None
@@ -94,7 +95,9 @@ def on_rank(
                 if held <= most:
                     break
                 time.sleep(0.01)
+            outside = [[*outside_torch(reducer, *made, *names_of_module("exercise"))]]
             shards = reducer.finish()
+            outside.append([*outside_torch(reducer, *made, *names_of_module("exercise"))])
             ended = shards if isinstance(shards, list) else []
             sizes = {s.untyped_storage()._cdata: s.untyped_storage().nbytes() for s in ended if hasattr(s, "dim")}
             for _ in range(8):
@@ -105,14 +108,8 @@ def on_rank(
         left = [i for i, leaf in enumerate(leaves) if leaf.grad is not None]
         again = [len(leaf._post_accumulate_grad_hooks or ()) for leaf in leaves] != hooks
         moved = [i for i, leaf in enumerate(leaves) if not torch.equal(leaf, parameters[i])]
-        notes = {
-            "ready": list(ready),
-            "span": [begun, done],
-            "there": there,
-            "held": held,
-            "left": left,
-            "after": after,
-        }
+        notes = {"ready": list(ready), "span": [begun, done], "there": there, "left": left}
+        notes |= {"held": held, "after": after, "outside": outside}
         # Copies: an answer may fill the same shards in each step.
         notes["shards"] = [s.clone() if hasattr(s, "clone") else s for s in shards] if ended else shards
         steps.append({**notes, "again": again, "moved": moved, "shared": shared})
@@ -207,6 +204,10 @@ def _mistakes(case: Case, given: Given) -> list[Mistake]:
         return sorted(bucket, key=lambda p: grads[rank][step][p] is None)
 
     text = "where a parameter has no gradient, those after it in the bucket move up, to where its zeros should be"
+    in_arrival = (
+        "the gradients of a bucket stand in its vector as they arrived, in another order on each rank, so that "
+    )
+    in_arrival += "different parameters are added up: keep to the order of the bucket"
     ways: list[tuple[str, str, dict[str, Any]]] = [
         ("MISPAIRED", text, {"arrange": moved_up}),
         ("NOT-MEAN", "the gradients are added up over the ranks, and not divided by N", {"divisor": lambda n: 1}),
@@ -215,12 +216,7 @@ def _mistakes(case: Case, given: Given) -> list[Mistake]:
         ("SHARD-PADDING", "the padding stands in front of the gradients: it belongs at the end", {"in_front": True}),
         ("STALE", "in every step the shards are those of the first", {"source": lambda step: 0}),
         ("OWN-GRADIENT", "the shards are of each rank's own gradients", {"alone": True, "divisor": lambda n: 1}),
-        (
-            "MISPAIRED",
-            "the gradients of a bucket stand in its vector as they arrived, in another order on each rank, so that "
-            "different parameters are added up: keep to the order of the bucket",
-            {"arrange": arrival},
-        ),
+        ("MISPAIRED", in_arrival, {"arrange": arrival}),
     ]
     if world != n:
         text = "the sum over the group is divided by the number of all ranks, not of those in group"
@@ -238,10 +234,8 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         return found
     for rank, steps in enumerate(got):
         if isinstance(steps, str):
-            text = (
-                f"rank {rank} got an object of type {steps} from reduce_scatter_hook; it should have a method finish()"
-            )
-            return Finding("DTL-VALUE-TYPE", text, rank)
+            text = f"rank {rank} got an object of type {steps} from reduce_scatter_hook"
+            return Finding("DTL-VALUE-TYPE", f"{text}; it should have a method finish()", rank)
         if moved := next((s["moved"] for s in steps if s["moved"]), None):
             text = f"rank {rank} changed parameter {moved[0]} itself: only its gradient is reduced"
             return Finding("DTL-VALUE-PARAMETERS", text, rank)
@@ -281,6 +275,7 @@ def _lengths(shards: Any, world_size: int) -> tuple[str, str] | None:
 
 def _memory(case: Case, got: list[Any]) -> Finding | None:
     """What is still there at the end of backward."""
+    elements = _elements(case.world_size)
     for rank, steps in enumerate(got):
         for number, step in enumerate(steps):
             used = {p for p, _ in step["ready"]}
@@ -293,9 +288,19 @@ def _memory(case: Case, got: list[Any]) -> Finding | None:
                 text = f"rank {rank}, step {number + 1}: at the end of backward {step['held']:,} bytes are held; its "
                 own = 4 * len(_BUCKETS) * _length(case.world_size)
                 text += f"shards have {own:,}, and a bucket {4 * _elements(case.world_size):,}. "
-                text += "The vectors of buckets that were launched before are still there: wait for a bucket "
-                text += "before the next is "
-                return Finding("DTL-RULE-GRADIENTS-KEPT", f"{text}launched, and let go of its vector", rank)
+                text += (
+                    "The vectors of buckets that were launched before are still there: wait for a bucket before the "
+                )
+                return Finding("DTL-RULE-GRADIENTS-KEPT", f"{text}next is launched, and let go of its vector", rank)
+            under_way, after = step["outside"]
+            # While the last bucket is under way, its vector may be an array, and a tensor on it.
+            if after[0][0] >= 0.75 * elements or under_way[0][2] >= 0.75 * elements:
+                kind = (after if after[0][0] >= 0.75 * elements else under_way)[1]
+                text = (
+                    f"rank {rank}, step {number + 1}: outside torch, in an object of type {kind}, a vector of a bucket "
+                )
+                text += "that was reduced before is kept: let go of each when it was waited for"
+                return Finding("DTL-RULE-GRADIENTS-KEPT", text, rank)
             if step["after"] > _most(case.world_size) // 8:
                 text = f"rank {rank}, step {number + 1}: after finish() {step['after']:,} bytes are held besides the "
                 text += "shards: let go of the last bucket's vector, too, when it was waited for"

@@ -58,41 +58,11 @@ def inputs(case: Case) -> Given:
 
 def on_rank(answer: Any, jobs: Any) -> Any:
     import gc
-    import sys
     import time
-    import types
     import weakref
 
+    from dtlearn.memory.ledger.outside_torch import names_of_module, outside_torch
     from dtlearn.memory.ledger.storage_ledger import StorageLedger
-
-    own = sys.modules["exercise"]
-
-    def outside(step: Any) -> tuple[int, str]:
-        """Of what the answer keeps outside torch the largest: how many numbers, or 4 bytes; and its type."""
-        largest, met, waiting = (
-            (0, ""),
-            set[int](),
-            [step, *(v for name, v in vars(own).items() if name != "__builtins__")],
-        )
-        while waiting:
-            one = waiting.pop()
-            apart = isinstance(one, type | types.ModuleType | types.CodeType | types.FrameType)
-            if id(one) in met or apart or (isinstance(one, types.FunctionType) and one.__globals__ is not vars(own)):
-                continue
-            met.add(id(one))
-            if isinstance(one, torch.Tensor):  # the ledger counts it, unless its memory is NumPy's
-                lent = not one.untyped_storage().resizable()
-                largest = max(largest, (lent * one.untyped_storage().nbytes() // 4, "numpy.ndarray"))
-                waiting += vars(one).values()
-                continue
-            size = len(one) if isinstance(one, list | tuple | set) else getattr(one, "nbytes", 0) // 4
-            size = len(one) // 4 if isinstance(one, bytes | bytearray) else size
-            largest = max(largest, (size, type(one).__name__))
-            if isinstance(one, types.FunctionType):  # not its globals, which have the builtins
-                waiting += [*(one.__closure__ or ()), one.__defaults__, one.__kwdefaults__, one.__dict__]
-            elif not type(one).__module__.startswith("torch"):
-                waiting += gc.get_referents(one)
-        return largest
 
     notes: list[Any] = []
     for job in jobs:
@@ -133,7 +103,7 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         state = sum(t.numel() for t in states if t.dim())
         place = dist.get_rank(group)  # type: ignore[name-defined] # noqa: F821
         own_notes = {"flat": after, "over": over, "state": state, "held": held, "lent": memory() is not None}
-        notes.append({**own_notes, "outside": outside(step), "place": place})
+        notes.append({**own_notes, "outside": [*outside_torch(step, *names_of_module("exercise"))], "place": place})
     return notes
 
 
@@ -190,12 +160,11 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
                 return Finding(*few, rank)
             if len(job["flat"]) == 2 * case.world_size:  # of so few elements more may be kept
                 continue
-            if note["outside"][0] >= 0.75 * len(job["flat"]):
-                text = (
-                    f"{title}: between the steps rank {rank} keeps an object of type {note['outside'][1]} with as many "
-                )
-                text += f"numbers as flat, {len(job['flat'])}: a shard has {elements}"
-                return Finding("DTL-RULE-WHOLE-KEPT", text, rank)
+            sizes, kind, floats = note["outside"]
+            if max(sizes[0], floats) >= 0.75 * len(job["flat"]):
+                kept = f"an object of type {kind} with" if sizes[0] >= floats else "in several objects outside torch"
+                text = f"{title}: between the steps rank {rank} keeps {kept} as many numbers as flat, "
+                return Finding("DTL-RULE-WHOLE-KEPT", f"{text}{len(job['flat'])}: a shard has {elements}", rank)
             shard = 4 * elements
             if note["held"] > job["most"]:
                 text = f"{title}: between the steps rank {rank} holds {note['held']:,} bytes "
