@@ -31,8 +31,9 @@ from .partition.optimum import by_cost, by_stage_cost
 from .placement.differentiable import receive, send
 from .placement.naive import NaiveModelParallel
 from .runner.communication import Compute, Exchange, Message, forward_only, with_communication
+from .runner.naive_split import NaiveSplitStage
 from .runner.runner import PipelineRunner, StepResult
-from .runner.split_backward import SplitLinear, add_gradient, deferred_work, weight_work
+from .runner.split_backward import SplitLinear, add_gradient, defer_linear_weights, deferred_work, weight_work
 from .runner.stage import PipelineStage
 from .schedule import Schedule
 from .schedules.controllable_memory import repeat_block, v_half, v_min
@@ -65,6 +66,7 @@ __all__ = [
     "Live",
     "Message",
     "NaiveModelParallel",
+    "NaiveSplitStage",
     "Op",
     "PipelineRunner",
     "PipelineStage",
@@ -83,6 +85,7 @@ __all__ = [
     "by_count",
     "by_stage_cost",
     "check",
+    "defer_linear_weights",
     "deferred_work",
     "emulated_stages",
     "find_deadlock",

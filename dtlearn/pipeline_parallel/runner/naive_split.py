@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
+from torch import nn
 
-from .stage import PipelineStage
+from .stage import Function, PipelineStage
 
 
 class NaiveSplitStage(PipelineStage):
@@ -21,11 +20,11 @@ class NaiveSplitStage(PipelineStage):
         are not linear saved, and keeps for each linear layer its inputs and the gradient of its outputs.
 
     Args:
-        module, options: as for `PipelineStage`; without recomputation.
+        module, loss_fn, is_first: as for `PipelineStage`.
     """
 
-    def __init__(self, module: torch.nn.Module, **options: Any) -> None:
-        super().__init__(module, **{**options, "splits_backward": False})
+    def __init__(self, module: nn.Module, *, loss_fn: Function | None = None, is_first: bool = False) -> None:
+        super().__init__(module, loss_fn=loss_fn, is_first=is_first)
         self._gradients = dict[int, torch.Tensor]()  # of the outputs, from I to W
 
     def backward_inputs(self, microbatch: int, gradient: torch.Tensor) -> torch.Tensor | None:

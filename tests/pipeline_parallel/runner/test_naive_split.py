@@ -16,7 +16,8 @@ TENSOR = ROWS * WIDTH * 8
 def stage_of(kind, is_first=False):
     torch.manual_seed(0)
     layers = [part for _ in range(LAYERS) for part in (nn.Linear(WIDTH, WIDTH), nn.GELU())]
-    return kind(nn.Sequential(*layers).double(), is_first=is_first, splits_backward=True)
+    options = {"splits_backward": True} if kind is PipelineStage else {}
+    return kind(nn.Sequential(*layers).double(), is_first=is_first, **options)
 
 
 def run(stage):
