@@ -55,17 +55,12 @@ def test_each_mistake_of_a_validator_shows_in_some_schedule():
 
 def test_a_bubble_is_idle_time_by_useful_time():
     (given,) = memory_cap.inputs(CASE)
-    one_by_one = []
+    each, pairs, idle = [("F", 0), ("F", 1), ("I", 1), ("I", 0), ("W", 1), ("W", 0)], [], []
     for job in given["jobs"]:
         p, m = job["num_ranks"], job["num_microbatches"]
         placement = [stage // 2 for stage in range(2 * p)]
-        order = [
-            [(s, op, k) for k in range(m) for op, two in (("F", (0, 1)), ("I", (1, 0)), ("W", (1, 0))) for s in two]
-        ]
-        orders = [[(2 * rank + s, op, k) for s, op, k in order[0]] for rank in range(p)]
-        one_by_one.append((placement, orders))
-    assert memory_cap.verify(CASE, [given], [one_by_one], None) is None
-    (p, m, _), *_ = memory_cap._PUZZLES
-    timeline = pp.simulate(as_schedule(one_by_one[0][1], one_by_one[0][0], m), pp.StageTimes())
-    first = memory_cap.bubble(CASE, [{"jobs": given["jobs"][:1]}], [one_by_one[:1]])
-    assert first == pytest.approx(timeline.idle_to_useful, abs=1e-4) and p == 2
+        orders = [[(2 * rank + s, op, k) for k in range(m) for op, s in each] for rank in range(p)]
+        pairs.append([placement, orders])
+        idle.append(pp.simulate(as_schedule(orders, placement, m), pp.StageTimes()).idle_to_useful)
+    assert memory_cap.verify(CASE, [given], [pairs], None) is None
+    assert memory_cap.bubble(CASE, [given], [pairs]) == pytest.approx(sum(idle) / len(idle), abs=1e-4)
