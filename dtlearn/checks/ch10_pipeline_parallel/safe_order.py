@@ -167,6 +167,17 @@ def why(case: Case, given: Given, record: Record) -> str:
     return f'this is with "{job["name"]}", where the actions are: {orders}'
 
 
+def _all_sent(case: Case, given: Given, record: Record) -> Finding | None:
+    """Each result is sent by dist.send: a call that no record shows may be one that does not block."""
+    for rank in range(case.world_size):
+        neighbours = (rank > 0) + (rank < case.world_size - 1)
+        needed = sum(len(job["orders"][rank]) // 2 * neighbours for job in given[rank]["jobs"])
+        if (made := sum(event.op == "send" for event in record.select(rank=rank))) < needed:
+            text = f"the values are right, but rank {rank} called dist.send {made} times, for {needed} results"
+            return Finding("DTL-RULE-CALLS", text, rank)
+    return None
+
+
 def _sends(case: Case, given: Given) -> float:
     most = 2 if case.world_size > 2 else 1
     return sum(len(job["orders"][0]) / 2 * most for job in given[0]["jobs"])
@@ -181,6 +192,7 @@ CHECK = Check(
     rules=[
         rules.only("send", "recv", why="A call that does not block hides an order that does."),
         rules.most_messages(_sends),
+        _all_sent,
     ],
     reads=[lambda source: find_forbidden(source, _THREADS), no_stores],
     stress=Stress(poison=True),

@@ -241,6 +241,19 @@ def why(case: Case, given: Given, record: Record) -> str:
     return f"{text}may have several copies, or a copy whose .grad is None"
 
 
+def _recorded(case: Case, given: Given, record: Record) -> Finding | None:
+    """What comes from other ranks was sent where it is counted."""
+    for rank in range(case.world_size):
+        jobs = given[rank]["jobs"]
+        needed = _STEPS * sum(any(len(group) > 1 and rank in group for group in job["members"]) for job in jobs)
+        if (made := sum(event.nbytes > 0 for event in record.select(rank=rank))) < needed:
+            text = (
+                f"the values are right, but rank {rank} made {made} calls of torch.distributed with data, in {needed} "
+            )
+            return Finding("DTL-RULE-CALLS", f"{text}steps that need one: the rest went where nobody counts it", rank)
+    return None
+
+
 def _calls(case: Case) -> int:
     """Steps in which some rank has to communicate."""
     return max(1, sum(any(len(group) > 1 for group in groups) for _, groups in _JOBS[case.world_size]) * _STEPS)
@@ -255,6 +268,7 @@ CHECK = Check(
     why=why,
     calls=_calls,
     payload=lambda case, given: 4 * _SHAPE[0] * _SHAPE[1],
+    rules=[_recorded],
     reads=[no_stores],
     stress=Stress(poison=True),
 )
