@@ -110,14 +110,8 @@ one_f_one_b = parse_schedule(
     """,
     name="1F1B",
 )
-print(
-    one_f_one_b.num_ranks,
-    "ranks,",
-    one_f_one_b.num_microbatches,
-    "micro-batches;",
-    end=" ",
-)
-print("rank of each stage:", one_f_one_b.placement)
+print(f"{one_f_one_b.num_ranks} ranks, {one_f_one_b.num_microbatches} micro-batches")
+print(f"rank of each stage: {one_f_one_b.placement}")
 
 # %% jupyter={"source_hidden": true}
 show(
@@ -133,7 +127,7 @@ show(
 #
 # | action | needs, for the same micro-batch |
 # |---|---|
-# | F of stage s | F of stage s - 1, from another rank; nothing, if s is the first stage |
+# | F of stage s | F of stage s - 1; nothing, if s is the first stage |
 # | B or I of stage s | its own F, and B or I of stage s + 1, unless s is the last stage |
 # | W of stage s | I of stage s |
 #
@@ -448,12 +442,8 @@ layer = torch.nn.Linear(6, 4, bias=False)
 x = torch.randn(3, 6, requires_grad=True)
 dy = torch.randn(3, 4)
 layer(x).backward(dy)
-print(
-    "I:",
-    torch.equal(x.grad, dy @ layer.weight),
-    " W:",
-    torch.allclose(layer.weight.grad, dy.T @ x),
-)
+print("I is dy A:", torch.allclose(x.grad, dy @ layer.weight))
+print("W is dy^T x:", torch.allclose(layer.weight.grad, dy.T @ x))
 
 # %% [markdown]
 # How does one get I now and W later? The naive way asks autograd twice. It keeps the graph from the first time:
@@ -503,6 +493,11 @@ products.reveal(twice, again=twice - whole)
 
 # %% [markdown]
 # So I has to leave something behind for W: the $dy$ of each layer, beside its $x$, which was kept since the forward pass.
+
+# %% [markdown]
+# **Exercise 4.** I and W of a stage.
+
+# %% exercise="ch11.split_backward"
 
 # %% [markdown]
 # The package's linear layer asks in its backward pass whether this is an I. If so, `weight_work` keeps the product for W.
@@ -588,8 +583,9 @@ rank_table(
 # %% [markdown]
 # ## 7. Can it vanish?
 #
-# In a step that begins with all ranks idle, rank p - 1 waits for $p-1$ forward passes, whatever the schedule. ZB-H1 has
-# exactly this much idle time, $(p-1)(F+I-W) = 3$ units, if F = I = W. With one stage on each rank no schedule has less.
+# In a step that begins with all ranks idle, and with one stage on each rank, the last rank waits for $p-1$ forward passes,
+# whatever the schedule. If F = I = W, ZB-H1 has exactly this much idle time, $(p-1)(F+I-W) = 3$ units: no schedule has
+# less.
 #
 # The same paper has a schedule called **ZB-H2** with twice the warm-up, and the table above says what that needs: 7
 # micro-batches in place of 4. Its makespan is the same, and yet its authors say that its bubble is zero:
@@ -661,7 +657,7 @@ show(
 # ## 9. All of them
 #
 # Every schedule of the package, with p = 4 and m = 8, executed on four ranks. What is computed assumes that messages and
-# Python take no time; so what is measured lies above it, most where an action is shortest.
+# the runner take no time. What is measured lies above it, the more so the shorter the actions and the busier the machine.
 
 # %%
 every = {
@@ -731,6 +727,8 @@ print(f"1F1B {bubble('1f1b', 8, 16).to_useful:.1%}")
 #
 # - 1F1B with the times `20 20 20 40` for F: one slow stage. Which ranks wait, and does another order help?
 # - ZB-H1 with I = 30 and W = 10. Where does idle time come back, and can you move a W there?
+# - A transfer of 10 ms. In the run it is a link's latency, and a message starts when both ends have posted it, so the
+#   measured chart is longer. Which schedules lose most?
 # - Move one action so that nobody can go on, and read the circle.
 
 
@@ -785,8 +783,6 @@ for finding in validate(parse_schedule(wrong["circular"])):
 # with p = 4, m = 8 and F = I = W = 1, for transfers of 0 to 0.5 units, during which ranks may compute:
 
 # %% jupyter={"source_hidden": true}
-
-
 CHOICE = ("1F1B", "interleaved, v = 2", "interleaved, v = 4", "ZB-H1", "ZB-H2", "ZBV")
 
 
