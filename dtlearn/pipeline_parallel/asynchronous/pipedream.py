@@ -15,6 +15,7 @@ update; then two versions are enough, and every stage lacks one update: `delayed
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -59,9 +60,11 @@ def train_asynchronously(
     """Train this rank's stage on all micro-batches, in a pipeline that is never flushed. Call it on every rank.
 
     **Communication**: for each micro-batch and each boundary between ranks one message with the activations forward,
-    and one with their gradient back. Sends are not waited for, so both neighbours may send first. That is safe on gloo,
-    which buffers; on NCCL both would have to be posted together.
-    **Memory**: min(m, p - r) live micro-batches on rank r, as in 1F1B, and p - r versions of its weights.
+        and one with their gradient back; a header before the first one each way. Sends are posted and not waited for,
+        so two neighbours may both send first. On gloo that blocks nobody; on NCCL the two messages would have to be
+        posted together, as the runner does.
+    **Memory**: min(m, p - r) live micro-batches on rank r, as in 1F1B, and p - r versions of its weights; the last p
+        tensors that were sent to each neighbour.
 
     Args:
         module: the stage of this rank: rank r of the group has stage r.
@@ -105,7 +108,7 @@ class _Links:
         self.group = group
         self.told: set[int] = set()
         self.kinds: dict[int, tuple[torch.Size, torch.dtype]] = {}  # of what each neighbour sends
-        self.sent: list[tuple[dist.Work, torch.Tensor]] = []
+        self.sent = defaultdict[int, deque[tuple[dist.Work, torch.Tensor]]](deque)  # to each neighbour, not waited for
 
     def send(self, tensor: torch.Tensor, to: int) -> None:
         if to not in self.told:
@@ -113,8 +116,10 @@ class _Links:
             dist.send_object_list([(tensor.shape, tensor.dtype)], group_dst=to, group=self.group)
         work = dist.isend(tensor, group_dst=to, group=self.group)
         assert work is not None  # this rank is in the group
-        # A tensor that is on its way must not be freed; what has arrived is let go.
-        self.sent = [(w, t) for w, t in self.sent if not w.is_completed()] + [(work, tensor)]
+        self.sent[to].append((work, tensor))  # what is on its way must not be freed
+        if len(self.sent[to]) > dist.get_world_size(self.group):
+            # So many micro-batches ago: in 1F1B the neighbour's answer to it is here, so this does not block.
+            self.sent[to].popleft()[0].wait()
 
     def receive(self, source: int) -> torch.Tensor:
         if source not in self.kinds:
@@ -127,5 +132,6 @@ class _Links:
         return tensor
 
     def finish(self) -> None:
-        for work, _ in self.sent:
-            work.wait()
+        for sent in self.sent.values():
+            while sent:
+                sent.popleft()[0].wait()

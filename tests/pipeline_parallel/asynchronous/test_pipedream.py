@@ -31,17 +31,18 @@ def in_pipelines():
 
 
 def test_ranks_compute_the_delayed_recurrence():
-    ranks = run_ranks(in_pipelines, 4, device="cpu").values
+    run = run_ranks(in_pipelines, 4, device="cpu", record=True)
+    ranks = run.values
     for p in (1, 2, 3, 4):
         stages, plain = make_stages(p), make_stages(p)
         expected = train_delayed(stages, PlainSGD, make_batches(NUM_BATCHES), F.cross_entropy, pipedream_delays(p))
         synchronous = train_delayed(plain, PlainSGD, make_batches(NUM_BATCHES), F.cross_entropy, [0] * p)
         for rank in range(p):
-            run, weights = ranks[rank][p, True]
-            assert run.missing == [min(i, p - 1 - rank) for i in range(NUM_BATCHES)]
-            assert run.num_versions == p - rank
+            result, weights = ranks[rank][p, True]
+            assert result.missing == [min(i, p - 1 - rank) for i in range(NUM_BATCHES)]
+            assert result.num_versions == p - rank
             torch.testing.assert_close(weights, [parameter.detach() for parameter in stages[rank].parameters()])
-            assert run.losses == [] or rank == p - 1
+            assert result.losses == [] or rank == p - 1
         losses, mixed = ranks[p - 1][p, True][0].losses, ranks[p - 1][p, False][0].losses
         torch.testing.assert_close(losses, expected)
         if p > 1:  # stale weights, and those without stashing, are not synchronous training
@@ -52,3 +53,7 @@ def test_ranks_compute_the_delayed_recurrence():
         else:
             torch.testing.assert_close(losses, synchronous)
             torch.testing.assert_close(mixed, synchronous)
+    for rank in range(4):  # 8 rows of 16 numbers of 4 bytes, forward and back, in each of the two runs of each p
+        neighbours = sum((rank > 0) + (rank < p - 1) for p in (1, 2, 3, 4) if rank < p)
+        assert run.record.counts()[rank, "isend"] == 2 * NUM_BATCHES * neighbours
+        assert run.record.nbytes(rank=rank, op="isend") == 2 * NUM_BATCHES * neighbours * 8 * 16 * 4
