@@ -96,7 +96,9 @@ def other_failures(failures: Sequence[Failure], leave_out: Collection[int]) -> l
         if failure.rank in leave_out:
             continue
         if failure.consequence:  # gloo's text names a socket and a line of C++, and neither the rank nor the reason
-            lines.append(f"rank {failure.rank} then lost its connection ({failure.type}): a consequence")
+            text, _, note = failure.traceback.rpartition(failure.message)  # what `add_note` said of where it stood
+            where = f". {note.strip()}" if text and note.strip() else ""
+            lines.append(f"rank {failure.rank} then lost its connection ({failure.type}): a consequence{where}")
         else:
             what = f"{failure.type}: {failure.message}" if failure.type else failure.message
             lines.append(f"rank {failure.rank}: {what.splitlines()[0][:200] if what else failure.kind}")

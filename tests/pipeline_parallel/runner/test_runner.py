@@ -193,10 +193,12 @@ def with_a_kill():
     PipelineRunner(schedule, stages, loss_of("sequential")).step(inputs, targets)
 
 
-def test_a_rank_that_is_killed_is_named():
+def test_a_rank_that_is_killed_is_named_with_the_action_that_others_wait_for():
     with pytest.raises(RankError) as error:
         run_ranks(with_a_kill, 2, device="cpu")
-    assert "rank 1" in str(error.value) and "signal 9" in str(error.value), str(error.value)
+    message = str(error.value)
+    assert "rank 1 was killed by signal 9" in message
+    assert "rank 0 of the pipeline was in an exchange, in which it sends to rank 1 what 1F" in message, message
 
 
 def test_the_parameters_are_those_of_this_ranks_stages():

@@ -293,3 +293,15 @@ def test_a_mixed_picture_lists_every_rank_and_claims_nothing():
         "  rank 0 waits in its 1st barrier, line 3",
         "  rank 1 is running, at line 9 in b",
     ]
+
+
+def test_a_lost_connection_is_told_with_the_notes_of_the_exception():
+    text = "Traceback ...\nRuntimeError: Connection closed by peer"
+    failures = [
+        Failure.raised(rank, "RuntimeError", "Connection closed by peer", text + note, 0)
+        for rank, note in ((1, ""), (2, "\nit stood in 2F0\n"))
+    ]
+    assert other_failures(failures, set()) == [
+        "rank 1 then lost its connection (RuntimeError): a consequence",
+        "rank 2 then lost its connection (RuntimeError): a consequence. it stood in 2F0",
+    ]
