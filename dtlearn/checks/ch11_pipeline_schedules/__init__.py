@@ -5,8 +5,11 @@ from ..own_work import find_forbidden, forbids
 _TORCHS = {"torch.distributed.pipelining": "it is the answer itself. Write your own here"}
 # Before what an exercise knows of a run that raised: it is not what the exception says, and may not be its cause.
 MAY_HELP = "this stopped the run. It may help: "
-# Rules on the text of every answer.
-READS = [forbids("dtlearn.pipeline_parallel"), lambda source: find_forbidden(source, _TORCHS)]
+# Rules on the text of every answer. The last two import the package's schedules, validator and simulator.
+READS = [
+    forbids("dtlearn.pipeline_parallel", "dtlearn.viz", "dtlearn.bench"),
+    lambda source: find_forbidden(source, _TORCHS),
+]
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {
     "DTL-RULE-MEMORY-OUTSIDE": "Python objects or NumPy arrays that are kept from step to step",
