@@ -374,7 +374,7 @@ rank_table(
 
 # %% [markdown]
 # What is measured beyond the formula is the time of real messages and of Python. It counts as idle, too, and its share
-# grows as micro-batches become shorter. Section 13 comes back to that.
+# grows as micro-batches become shorter. Section 14 comes back to that.
 #
 # Try other numbers. (In this picture F takes 1 and B takes 2.)
 
@@ -861,7 +861,7 @@ dtlearn.show_source(
 )
 
 # %% [markdown]
-# Four ways to cut the model. The greedy one fills a stage up to the mean and never looks back. (The measured times are
+# Five ways to cut the model. The greedy one fills a stage up to the mean and never looks back. (The measured times are
 # from this machine. That is what counts in the end: a FLOP of attention may take longer than one of a matrix product.)
 
 # %% tags=["nbval-ignore-output"]
@@ -920,10 +920,9 @@ show(
 )
 
 # %% [markdown]
-# No formula with $p$ and $m$ alone gives the first bubble: more micro-batches do not
-# make it vanish. This is why BLOOM
-# counted its embedding as a layer of its own when it cut the model, and why Llama 3 405B has one layer fewer on the
-# first and on the last stage (2407.21783). Memory is a third thing to balance: early stages hold more live
+# No formula with $p$ and $m$ alone gives the first bubble: more micro-batches do not make it vanish. This is why
+# BLOOM counted its embedding as a layer of its own when it cut the model, and why Llama 3 405B has one layer fewer on
+# the first and on the last stage (2407.21783). Memory is a third thing to balance: early stages hold more live
 # micro-batches, so `by_stage_cost` takes a cost that depends on the stage's number.
 
 # %% [markdown]
@@ -1001,7 +1000,8 @@ rank_table(
 # %% [markdown]
 # Forgotten, nothing fails. The two copies become two different matrices, and the model is no longer the one that was
 # asked for. The sum costs $V \cdot h$ numbers in each direction and step, for a vocabulary of $V$ tokens. Megatron-LM
-# keeps a group of the first and the last stage for it; PyTorch's `pipelining` leaves it to you.
+# keeps a group of the first and the last stage for it; in PyTorch's `pipelining` it is yours to do
+# if you build the stages yourself.
 #
 # ## 11. Recomputation in a stage
 #
@@ -1012,30 +1012,37 @@ rank_table(
 # %%
 # %%ranks -o recomputed
 recomputed = {
-    (name, again): activation_peak(name, 8, recompute=again)
-    for name in ("gpipe", "1f1b")
-    for again in (False, True)
+    name: activation_peak(name, 8, recompute=True) for name in ("gpipe", "1f1b")
 }
 recomputed
 
 # %% jupyter={"source_hidden": true}
+kept = {
+    ("GPipe", "no"): [peaks[8] for peaks in of_gpipe],
+    ("GPipe", "yes"): [peaks["gpipe"] for peaks in recomputed],
+    ("1F1B", "no"): [peaks[8] for peaks in of_1f1b],
+    ("1F1B", "yes"): [peaks["1f1b"] for peaks in recomputed],
+}
 rank_table(
     [
         {
-            "schedule": {"gpipe": "GPipe", "1f1b": "1F1B"}[name],
-            "recomputation": "yes" if again else "no",
+            "schedule": name,
+            "recomputation": again,
             **{
-                f"rank {r}, kB": f"{of_rank[name, again] / 1e3:,.0f}"
-                for r, of_rank in enumerate(recomputed)
+                f"rank {rank}, kB": f"{peak / 1e3:,.0f}"
+                for rank, peak in enumerate(peaks)
             },
         }
-        for name, again in recomputed[0]
+        for (name, again), peaks in kept.items()
     ],
     caption="The most bytes of activations in a step of 8 micro-batches with 2 sequences each",
 )
 
 # %% [markdown]
-# GPipe's paper has it from the start. It costs one more forward pass in each backward pass, so a third more
+# What remains is the input of each live micro-batch, and, while a backward pass runs, the activations of one
+# micro-batch, computed again. So the last rank of 1F1B, which has only one live micro-batch, gains nothing.
+#
+# GPipe's paper has recomputation from the start. It costs one more forward pass in each backward pass, so a third more
 # computation if B takes twice as long as F. The bubble in percent stays: all of it becomes longer together.
 # %% [markdown]
 # ## 12. Pipelines side by side
@@ -1210,10 +1217,10 @@ print(
 print(f"all weights, gathered once as in ZeRO 3: {gathered / 1e9:,.0f} GB")
 
 # %% [markdown]
-# That is why pipelines are put across nodes, where links are slow, and why tensor parallelism (chapter 12), which sends
-# much more, stays inside a node. With 16 stages a rank sends and receives four such tensors for each micro-batch: two
-# forward and two backward. ZeRO 3 gathers those 812 GB twice in
-# each step, and with accumulation twice for each micro-batch.
+# That is why pipelines are put across nodes, where links are slow, and why tensor parallelism (chapter 12), which
+# sends much more, stays inside a node. With 16 stages a rank sends and receives four such tensors for each
+# micro-batch: two forward and two backward. ZeRO 3 gathers those 812 GB twice in each step, and with accumulation
+# twice for each micro-batch.
 #
 # **Bubble.** Both conventions, for GPipe and 1F1B:
 
@@ -1232,27 +1239,49 @@ rank_table(
     caption="idle / useful, or idle / total",
 )
 
-# %%
-more = dtlearn.predict.choice(
-    "A batch has 512 samples and the pipeline 8 stages. Which number of micro-batches gives the shortest step?",
-    {
-        "A": "8, as many as stages",
-        "B": "512: the bubble only falls as m grows",
-        "C": "one between them",
-    },
-    id="ch10.more",
-)
-
 # %% [markdown]
-# With a fixed batch more micro-batches are smaller ones. Each pass has a part that does not become shorter: kernels are
-# launched, messages have a latency, and small matrices do not fill a GPU. Call it $o$, and let $t$ be the time of the
-# whole batch in a stage, forward and backward. A step takes
+# **The number of micro-batches.** With a fixed batch more micro-batches are smaller ones. Each pass has a part that
+# does not become shorter: kernels are launched, messages have a latency, and small matrices do not fill a GPU. Call
+# it $o$, and let $t$ be the time of the whole batch in a stage, forward and backward. A step takes
 #
 # $$T(m) = (m + p - 1)\left(\frac{t}{m} + o\right).$$
 #
-# The first factor grows with $m$, the second falls. The shortest step is at $m = \sqrt{(p-1)\,t/o}$. Measured: the
-# stages take 96 ms for the whole batch, however it is cut, and $o$ is what a real pass costs this machine in Python
-# and in messages:
+# The first factor grows with $m$, the second falls.
+
+# %%
+best = dtlearn.predict(
+    "8 stages, t = 700 ms, o = 1 ms. With how many micro-batches is the step shortest?",
+    id="ch10.best",
+)
+
+
+# %%
+def step_seconds(m, p=8, t=0.7, o=0.001):
+    """T(m)."""
+    return (m + p - 1) * (t / m + o)
+
+
+shortest = min(range(1, 1001), key=step_seconds)
+
+# %% jupyter={"source_hidden": true}
+best.reveal(shortest, bubble=100 * 7 / shortest)
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "m": m,
+            "step, ms": f"{1e3 * step_seconds(m):.0f}",
+            "bubble, idle / useful": f"{100 * 7 / m:.1f} %",
+        }
+        for m in (8, 16, 32, 70, 128, 256, 512)
+    ],
+    caption="T(m) for 8 stages, t = 700 ms, o = 1 ms",
+)
+
+# %% [markdown]
+# In general the shortest step is at $m = \sqrt{(p-1)\,t/o}$. Now measured: the stages take 96 ms for the whole batch,
+# however it is cut, and $o$ is what a real pass costs this machine in Python and in messages:
 
 # %%
 by_m = {}
@@ -1276,9 +1305,6 @@ rank_table(
     ],
     caption="1F1B on 4 ranks, emulated stage times: 96 ms of work in each stage for the whole batch",
 )
-
-# %% jupyter={"source_hidden": true}
-more.reveal()
 
 # %% [markdown]
 # **A formula is not the run.** (p-1)/m assumes stages of the same size, messages that take no time, and an update
@@ -1367,6 +1393,7 @@ for ours, theirs in (("gpipe", "GPipe"), ("1f1b", "1F1B")):
 # | `make_schedule("gpipe", ...)` | `ScheduleGPipe` | | |
 # | `make_schedule("1f1b", ...)` | `Schedule1F1B` | `forward_backward_pipelining_without_interleaving` | `TrainSchedule` |
 # | m | `n_microbatches` | global batch / (data-parallel size x `--micro-batch-size`) | `gradient_accumulation_steps` |
+# | `runner.evaluate(x, y)`, `runner.predict(x)`: forward passes only | `schedule.eval(...)` | `forward_only=True` | `engine.eval_batch()` |
 # | division of the loss by m | `scale_grads=True`, the default | in the schedule | in the engine |
 # | `tied=` | yours to do, if you build the stages | an all-reduce over the embedding group | `TiedLayerSpec` |
 # | `recompute=True` | `torch.utils.checkpoint` in the stage | `--recompute-granularity` | `activation_checkpoint_interval` |
