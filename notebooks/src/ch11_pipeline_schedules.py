@@ -690,7 +690,7 @@ show(
     ),
     alt="Schedules in the plane of memory, to the right, and bubble, upwards. GPipe is worst in both: 8 micro-batches, 37.5 %. "
     "1F1B has 4 and 37.5 %, interleaved 5.5 and 18.8 % with two chunks, 4.75 and 9.4 % with four. ZB-H1 has 4 and 12.5 %, "
-    "ZB-H2 7 and 12.5 %, ZBV 4 and 6.3 %, V-Half 3 and 25 %, V-Min 2 and 22.9 %. Measured points lie above the computed ones.",
+    "ZB-H2 7 and 12.5 %, ZBV 4 and 6.2 %, V-Half 3 and 25 %, V-Min 2 and 22.9 %. Measured points lie above the computed ones.",
 )
 
 # %% [markdown]

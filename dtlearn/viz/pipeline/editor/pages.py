@@ -43,8 +43,11 @@ def picture(found: Assessment) -> Picture | None:
     if found.timeline is None:
         return None
     if found.is_valid:
-        return Picture(draw_gantt(found.timeline, "The schedule, to scale"), numbers_words(found))
-    figure = draw_gantt(found.timeline, "What can be done")
+        return Picture(
+            draw_gantt(found.timeline, "The schedule, to scale", "computed from orders and stage times"),
+            numbers_words(found),
+        )
+    figure = draw_gantt(found.timeline, "What can be done", "computed from orders and stage times")
     words = stuck_words(found)
     figure.axes[0].set_title(words, loc="left", size=9, weight="normal")  # no makespan: it never ends
     return Picture(figure, f"The actions that can be done, to scale. {words}.")
@@ -89,8 +92,9 @@ def numbers_words(found: Assessment) -> str:
     line = found.timeline
     assert line is not None
     return (
-        f"Makespan {1e3 * line.makespan:.4g} ms. Bubble: idle / useful time {line.idle_to_useful:.1%}, idle / total "
-        f"time {line.idle_to_total:.1%}. Most live activations of a rank: {max(line.peak_live) / found.chunks:.4g} "
+        f"Makespan {1e3 * line.makespan:.4g} ms. Bubble: idle / useful time {_percent(line.idle_to_useful)}, idle / "
+        f"total time {_percent(line.idle_to_total)}. Most live activations of a rank: "
+        f"{max(line.peak_live) / found.chunks:.4g} "
         "(1 is one micro-batch of a p-th of the model)."
     )
 
@@ -109,3 +113,8 @@ def measured_page(found: Assessment, record: Record) -> str:
     )
     alt = f"Two Gantt charts, with {EMULATED}. Computed: {numbers_words(found)} Below it what was measured."
     return Picture(figure, alt).img()
+
+
+def _percent(share: float) -> str:
+    """As the figure writes it; what ends in 5 may be a bit less in binary, and is rounded up here as it is there."""
+    return f"{100 * share + 1e-9:.1f} %"
