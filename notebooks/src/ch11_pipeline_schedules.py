@@ -314,8 +314,8 @@ messages = dtlearn.predict(
 
 # %% [markdown]
 # Both answers can be counted in the figure. Below they are counted in a run: `run_emulated` starts a process for each
-# rank, lets the package's runner execute the schedule there, and returns the record. One unit takes 20 ms; of two steps
-# the faster one counts.
+# rank, lets the package's runner execute the schedule there, and returns the record; of two steps the faster one counts.
+# F of a stage takes 10 ms in every run, so with v chunks a unit is 10v ms. Only shares are compared.
 
 # %%
 KINDS = {
@@ -333,12 +333,10 @@ KINDS = {
 STEPS = 2
 
 
-def run(kind, p=4, m=8, unit=0.020):
+def run(kind, p=4, m=8, seconds=0.010):
     """What is computed for a schedule, and the record of a run with the same stage times."""
     schedule = make_schedule(KINDS[kind][0], p, m, KINDS[kind][1])
-    times = StageTimes.equal_parts(
-        schedule.num_stages // p, forward=unit, inputs=unit, weights=unit
-    )
+    times = StageTimes(forward=seconds, inputs=seconds, weights=seconds)
     return simulate(schedule, times), run_emulated(schedule, times, steps=STEPS)
 
 
@@ -355,7 +353,7 @@ show(
     draw_gantt(
         runs["interleaved, v = 2"][1],
         "Two chunks on each rank, measured",
-        "interleaved, v = 2, p = 4, m = 8; emulated stage times: a unit is 20 ms",
+        "interleaved, v = 2, p = 4, m = 8; emulated stage times: F of a stage takes 10 ms",
     ),
     alt="Gantt chart of a recorded run of the interleaved schedule with 2 chunks on four ranks, with emulated stage times. It "
     "looks like the lower half of the figure before: boxes of about 10 ms forward and 20 ms backward, and small gaps.",
@@ -657,13 +655,10 @@ show(
 # ## 9. All of them
 #
 # Every schedule of the package, with p = 4 and m = 8, executed on four ranks. What is computed assumes that messages and
-# the runner take no time. What is measured lies above it, the more so the shorter the actions and the busier the machine.
+# the runner take no time. What is measured lies above it, the more so the busier the machine.
 
 # %%
-every = {
-    kind: runs.get(kind) or run(kind, unit=0.005 if kind == "naive" else 0.020)
-    for kind in KINDS
-}
+every = {kind: runs.get(kind) or run(kind) for kind in KINDS}
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 rank_table(
@@ -702,14 +697,14 @@ show(
 # ZB-H1 with p = 8 and m = 16, on eight ranks. Because a stage only sleeps, they run at the same time on any laptop:
 
 # %%
-computed, eight = run("ZB-H1", 8, 16)
+computed, eight = run("ZB-H1", 8, 16, seconds=0.020)
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 show(
     draw_gantt(
         eight,
         "ZB-H1 on eight ranks, measured",
-        "p = 8, m = 16; emulated stage times: a unit is 20 ms",
+        "p = 8, m = 16; emulated stage times: F of a stage takes 20 ms",
     ),
     alt="Gantt chart of a recorded run of ZB-H1 on eight ranks with 16 micro-batches, with emulated stage times. Each rank begins "
     "a little later than the one before; all end at nearly the same time, the last ranks with a row of W.",
