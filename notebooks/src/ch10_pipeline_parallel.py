@@ -382,19 +382,20 @@ rank_table(
 # %% jupyter={"source_hidden": true}
 def draw_one(schedule, p, m):
     """The schedule of that name with p ranks and m micro-batches."""
-    made = make_schedule(schedule, p, m)
-    return draw_schedule(
-        made,
-        title=f"{schedule}: {p} ranks, {m} micro-batches",
-        label=f"(p-1)/m = {p - 1}/{m}, (p-1)/(m+p-1) = {p - 1}/{m + p - 1}",
-    )
+    made = make_schedule(schedule.lower(), p, m)
+    formulas = {
+        "naive": f"p-1 = {p - 1}, (p-1)/p = {p - 1}/{p}",
+        "GPipe": f"(p-1)/m = {p - 1}/{m}, (p-1)/(m+p-1) = {p - 1}/{m + p - 1}",
+    }
+    title = f"{schedule}: {p} ranks, {m} micro-batches"
+    return draw_schedule(made, title=title, label=f"by formula {formulas[schedule]}")
 
 
 slider_panel(
     draw_one,
     alt="GPipe with 4 ranks and 4 micro-batches as a grid: forward passes as a staircase down, backward passes as a "
     "staircase up. 21 units long; idle / useful is 75 %, idle / total 42.9 %.",
-    schedule=Slider(("naive", "gpipe"), "gpipe", "schedule"),
+    schedule=Slider(("naive", "GPipe"), "GPipe", "schedule"),
     p=Slider((1, 2, 3, 4, 6, 8), 4, "ranks p"),
     m=Slider((1, 2, 3, 4, 6, 8, 12, 16), 4, "micro-batches m"),
 )
