@@ -792,8 +792,7 @@ for step in steps[1][4:12]:  # some of rank 1
 #
 # ## 9. Balance
 #
-# So far all stages took the same time. A real model has unlike ends: the embedding copies rows and computes nearly
-# nothing, but it has many parameters. The head has as many and multiplies by all of them. With a larger vocabulary,
+# So far all stages took the same time. A real model's links are not all alike. Here is a GPT with a larger vocabulary,
 # 2,048 tokens, and 6 blocks:
 
 # %%
@@ -803,7 +802,8 @@ flops = pp.gpt_flops(WIDE)
 
 # %%
 slowest = dtlearn.predict.choice(
-    "Eight links, embedding, 6 blocks and head, are cut into 4 stages of two links each. Which stage is the slowest?",
+    "Eight links, embedding, 6 blocks and head, are cut into 4 stages of two links each. Which stage has the most to "
+    "compute (in FLOPs)?",
     {
         "A": "stage 0: embedding and block 0",
         "B": "stage 1 or 2: two blocks",
@@ -835,6 +835,9 @@ rank_table(
 slowest.reveal()
 
 # %% [markdown]
+# The two ends are unlike the blocks: the embedding has many parameters and computes nearly nothing; the head has as many
+# and multiplies by all of them.
+#
 # A pipeline goes at the pace of its slowest stage. All others wait for it, for each micro-batch. So the boundaries
 # are chosen such that the slowest stage is as fast as possible. For a chain this can be done exactly. By hand, links
 # of cost 1, 2, 3, 4 in two stages:
@@ -862,8 +865,7 @@ dtlearn.show_source(
 )
 
 # %% [markdown]
-# Five ways to cut the model. The greedy one fills a stage up to the mean and never looks back. (The measured times are
-# from this machine. That is what counts in the end: a FLOP of attention may take longer than one of a matrix product.)
+# Five ways to cut the model. The greedy one fills a stage up to the mean and never looks back:
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -894,6 +896,11 @@ rank_table(
 )
 
 # %% [markdown]
+# FLOPs and time do not agree. By FLOPs the head costs more than two blocks. On the machine that built this page it takes
+# only a little longer than one: it is a single large matrix product, while a block also has norms, softmax, GELU and
+# many small operations, which take time and have few FLOPs. On a GPU the ratio is another one. So measure on the device
+# that trains, and cut by that.
+#
 # What does imbalance cost? The simulator takes a time for each stage. With times in proportion to the FLOPs:
 
 
@@ -1186,9 +1193,9 @@ except Exception as error:
     print(error)
 
 # %% [markdown]
-# Ranks after it wait for an activation, ranks before it for a gradient. The neighbours lose their connection and fail
-# too, and the ranks farther away only wait. So the first thing to know is which rank was the first; all other messages
-# are consequences.
+# The neighbours lose their connection and fail too, and the ranks farther away only wait. So the first thing to know is
+# which rank was the first; all other messages are consequences. Where was it? The runner notes what each rank was doing:
+# rank 3 waits for what 3F3 needs. That is the output of 2F3, which never came.
 #
 # ### A stage whose output changes its shape
 #
