@@ -9,9 +9,10 @@ from dtlearn.grading import Finding, Mistake
 
 
 def forbids(*packages: str) -> Callable[[str], Finding | None]:
-    """A rule on an answer's text: it does not use these packages, where the course has its own answers."""
+    """A rule on an answer's text: it uses no solution, and none of these packages with the course's own."""
     why = "it is the course's own answer. Write your own here; compare with the course's in another cell"
-    return lambda source: find_forbidden(source, dict.fromkeys((*packages, "dtlearn.checks", "dtlearn.grading"), why))
+    names = (*packages, "dtlearn.checks", "dtlearn.grading", "solutions")
+    return lambda source: find_forbidden(source, dict.fromkeys(names, why))
 
 
 def not_new(what: str, num_ranks: int, returned: str = "what is returned") -> Mistake:

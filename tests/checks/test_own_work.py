@@ -1,6 +1,6 @@
 import pytest
 
-from dtlearn.checks.own_work import find_forbidden
+from dtlearn.checks.own_work import find_forbidden, forbids
 
 FORBIDDEN = {"dtlearn.collectives": "it is the answer", "torch.distributed.send_object_list": "it pickles"}
 
@@ -101,3 +101,8 @@ def test_a_name_that_cannot_be_read_is_found(source):
 )
 def test_other_names_are_free(source):
     assert find_forbidden(source, FORBIDDEN) is None
+
+
+def test_a_worked_answer_that_is_imported_is_no_answer():
+    found = forbids("dtlearn.zero")("from solutions.ch10_pipeline_parallel.gpipe import gpipe")
+    assert found is not None and found.code == "DTL-RULE-NAME" and "the course's own answer" in found.text

@@ -33,18 +33,22 @@ def generate(answer: Any, jobs: Any) -> Any:
             error.args = (f"{error} (called with rank {job[0]}, {job[1]} ranks, {job[2]} micro-batches)",)
             raise
         if isinstance(actions, list):
-            actions = [list(one) if isinstance(one, tuple) else one for one in actions]
+            actions = [list(one) if isinstance(one, tuple) else repr(one) for one in actions]
             actions = [[str(x) if isinstance(x, str) else x for x in a] if isinstance(a, list) else a for a in actions]
         made.append(actions)
     return made
 
 
 def jobs(case: Case) -> Given:
-    """Rank, ranks and micro-batches of each job: every rank of several pipelines, small ones first."""
+    """Rank, ranks and micro-batches of each job: every rank of several pipelines, small ones first.
+
+    The last two are larger than what one would try by hand: many micro-batches on few ranks, and many ranks.
+    """
     g = case.generator()
     ranks, more = torch.randint(4, 8, (2,), generator=g).tolist(), torch.randint(1, 6, (2,), generator=g).tolist()
     sizes = [(3, 4), (4, 8), (2, 2), (1, 3), (ranks[0], ranks[0] + more[0]), (4, 3), (2, 1), (1, 1)]
-    sizes.append((ranks[1] + 1, max(1, ranks[1] - more[1])))
+    sizes += [(ranks[1] + 1, max(1, ranks[1] - more[1])), (2, 8 * ranks[0] + more[0])]
+    sizes.append((4 * ranks[1], 4 * ranks[1] + ranks[0]))
     return [{"jobs": [[rank, p, m] for p, m in sizes for rank in range(p)]}] * case.world_size
 
 

@@ -1,0 +1,13 @@
+# expect: DTL-VALUE-WARM-UP
+# says: 8 forward passes before the first backward pass
+
+
+def one_f_one_b(rank, num_ranks, num_microbatches):
+    forward = backward = 0
+    while backward < num_microbatches:
+        if forward < num_microbatches and forward - backward < min(num_ranks - rank, 8):
+            yield rank, "F", forward
+            forward += 1
+        else:
+            yield rank, "B", backward
+            backward += 1
