@@ -55,14 +55,10 @@ def shortened(record: Record) -> Record:
 
 
 def _pack(record: Record) -> dict[str, Any]:
-    return {
-        "world_size": record.world_size,
-        "label": record.label,
-        "events": [asdict(event) for event in record],
-        "incomplete": record.incomplete,
-    }
+    """As plain values; of phases nothing is drawn."""
+    return asdict(replace(record, spans=()))
 
 
 def _unpack(parts: dict[str, Any]) -> Record:
     events = [Event(**{**e, "shape": None if e["shape"] is None else tuple(e["shape"])}) for e in parts["events"]]
-    return Record(**{**parts, "events": tuple(events)})
+    return Record(**{**parts, "events": tuple(events), "spans": ()})

@@ -80,14 +80,14 @@ def summarise(verdicts: Class, *, meanings: Mapping[str, str]) -> ClassSummary:
     return ClassSummary(len(verdicts), exercises, tuple(people))
 
 
-def summary_console(summary: ClassSummary, width: int = WIDTH) -> str:
+def summary_console(summary: ClassSummary) -> str:
     """The summary for the terminal."""
-    parts = [summary.size, *(_exercise_text(e, width) for e in summary.exercises)]
+    parts = [summary.size, *map(_exercise_text, summary.exercises)]
     if summary.needs_a_person:
         lines = [f"The grader failed on {len(summary.needs_a_person)}; a person has to look:"]
         for submission, exercise, text in summary.needs_a_person:
             line = f"  {submission}  {exercise}  {text}"
-            lines.append(textwrap.fill(line, width, subsequent_indent="      ", break_on_hyphens=False))
+            lines.append(textwrap.fill(line, WIDTH, subsequent_indent="      ", break_on_hyphens=False))
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
@@ -118,8 +118,8 @@ def _band(verdict: Verdict) -> int:
     return 0 if share <= 0 else 5 if share >= 1 else 1 + int(share * 4)
 
 
-def _exercise_text(one: ExerciseSummary, width: int) -> str:
-    lines = [f"{one.exercise}  {one.title}"[:width], f"  {one.facts}", ""]
+def _exercise_text(one: ExerciseSummary) -> str:
+    lines = [f"{one.exercise}  {one.title}"[:WIDTH], f"  {one.facts}", ""]
     most = max(*one.bands, 1)
     for name, n in zip(BANDS, one.bands, strict=True):
         bar = "#" * -(-n * _BAR // most)

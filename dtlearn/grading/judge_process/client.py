@@ -63,20 +63,10 @@ class Judge:
         with self._lock:
             self._asked += 1
             number = self._asked
-            given = {"root": str(root), "path": str(path) if path else None, "source": source}
+            given = {"root": str(root), "exercise": exercise, "path": str(path) if path else None, "source": source}
             ended = False
             try:
-                self._send(
-                    {
-                        "do": "grade",
-                        "id": number,
-                        "exercise": exercise,
-                        **given,
-                        "seed": seed,
-                        "keep": keep,
-                        "draw": draw,
-                    }
-                )
+                self._send({"do": "grade", "id": number, **given, "seed": seed, "keep": keep, "draw": draw})
                 for step in self._answers(number, draw):
                     ended = not isinstance(step, tuple)  # the reader of a verdict may stop here
                     yield step

@@ -26,15 +26,14 @@ _NO_VALUE = "0 / 0 is NaN, the mean of an empty tensor is, and memory of torch.e
 
 def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got: Sequence[Any]) -> Finding | None:
     """None if every rank returned what it should; otherwise the most telling difference."""
-    wrong = [r for r in range(case.world_size) if difference(expected[r], got[r], check.rtol, check.atol)]
-    if not wrong:
+    compared = ((r, difference(expected[r], got[r], check.rtol, check.atol)) for r in range(case.world_size))
+    kinds = {rank: found for rank, found in compared if found}
+    if not kinds:
         return None
-    rank = wrong[0]
-    plain = difference(expected[rank], got[rank], check.rtol, check.atol)
-    assert plain is not None
+    wrong = list(kinds)
+    rank, plain = wrong[0], kinds[wrong[0]]
     where = "on every rank" if len(wrong) == case.world_size else f"on {ranks_text(wrong)}"
-    kinds = {r: difference(expected[r], got[r], check.rtol, check.atol) for r in wrong}
-    alike = [r for r, one in kinds.items() if one and one.code == plain.code]
+    alike = [r for r, one in kinds.items() if one.code == plain.code]
     if alike != wrong:  # "is None (on every rank)" would be untrue
         where = f"on {ranks_text(alike)}; wrong in another way on {ranks_text([r for r in wrong if r not in alike])}"
 

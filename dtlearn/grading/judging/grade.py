@@ -17,7 +17,6 @@ from ...course import Exercise
 from ...runtime.errors import LaunchError
 from ...runtime.machine.isolation import MEANING, Isolation
 from ...runtime.record.record import Record
-from .. import rules
 from ..check import Case, Check, Finding, Given
 from ..formula import Formula
 from ..verdict import Result, State, Verdict
@@ -230,6 +229,3 @@ def _versions() -> dict[str, str]:
 def payload_bytes(given: Given, name: str) -> int:
     """The largest input of that name over the ranks, in bytes: the usual n of a budget."""
     return max(int(i[name].numel() * i[name].element_size()) for i in given)
-
-
-__all__ = ["Answer", "Progress", "grade", "payload_bytes", "rules"]

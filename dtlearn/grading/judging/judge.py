@@ -18,6 +18,7 @@ import torch
 from ...runtime.errors import RankError, RanksDisagree, RanksTimeout
 from ...runtime.faults.failure import Failure
 from ...runtime.record.record import Record
+from ...runtime.words import ranks_text
 from .. import plain_values, rules
 from ..check import Case, Check, Finding, Given
 from ..on_rank.run_answer import DRIVER_FILE
@@ -198,8 +199,6 @@ def _copy(name: str, value: Any) -> str:
 
 
 def _who(failures: Sequence[Failure]) -> str:
-    from ...runtime.words import ranks_text
-
     first = failures[0]
     key = (first.kind, first.type, _plain(first.message))
     return ranks_text([f.rank for f in failures if (f.kind, f.type, _plain(f.message)) == key])

@@ -16,24 +16,24 @@ Painter = Callable[[str, str], str]  # a state or "bold", and the text to be pai
 _COLOURS = {"passed": "32", "failed": "31", "timeout": "33", "crashed": "31", "error": "35"}
 
 
-def console(verdict: Verdict, *, level: Level = "category", colour: bool = False, width: int = WIDTH) -> str:
+def console(verdict: Verdict, *, level: Level = "category", colour: bool = False) -> str:
     """The whole report, ending in a newline. `colour`: with escape sequences; see `wants_colour`."""
     shown = learner_view(verdict, level)
     paint = _painter(colour)
     if shown.state == "not-attempted":
-        return _fill(words.not_attempted(shown), width) + "\n"
-    parts = [_head(shown, paint, width)]
-    if table := _grid(shown.results, paint, width):
+        return _fill(words.not_attempted(shown)) + "\n"
+    parts = [_head(shown, paint)]
+    if table := _grid(shown.results, paint):
         parts.append(table)
     if shown.state == "error":
-        parts.append(_grader_error(shown, width))
+        parts.append(_grader_error(shown))
     elif fault := shown.first_fault:
-        parts += [_fault(fault, paint, width), *_after_fault(shown, width)]
+        parts += [_fault(fault, paint), *_after_fault(shown)]
     if shown.withheld:
-        parts.append(_fill(words.withheld_words(shown), width))
+        parts.append(_fill(words.withheld_words(shown)))
     if shown.passed and (text := words.next_tier(shown)):
-        parts.append(_fill(text, width))
-    parts += [_fill(f"Note: {note}", width) for note in words.other_notes(shown)]
+        parts.append(_fill(text))
+    parts += [_fill(f"Note: {note}") for note in words.other_notes(shown)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -66,28 +66,28 @@ def _last_column(lines: Sequence[str]) -> int:
     return gaps[-1] if fits and len(lines) > 1 else 0
 
 
-def fault_text(fault: Result, width: int = WIDTH) -> str:
+def fault_text(fault: Result) -> str:
     """One fault in full, with its hint, as plain text. The result must come from a `learner_view`."""
-    text = _fault(fault, _painter(False), width)
-    return f"{text}\n\n{_fill(f'Hint: {fault.advice}', width)}" if fault.advice else text
+    text = _fault(fault, _painter(False))
+    return f"{text}\n\n{_fill(f'Hint: {fault.advice}')}" if fault.advice else text
 
 
-def _head(verdict: Verdict, paint: Painter, width: int) -> str:
+def _head(verdict: Verdict, paint: Painter) -> str:
     state = paint(verdict.state, words.state_words(verdict).upper())
     tier = words.tier_words(verdict)
     facts = [state, words.score_words(verdict), f"tier: {tier}" if tier else "", words.meta_words(verdict)]
     name = f"{verdict.exercise}  {verdict.title}".rstrip()
-    return f"{paint('bold', _fill(name, width))}\n{'   '.join(f for f in facts if f)}"
+    return f"{paint('bold', _fill(name))}\n{'   '.join(f for f in facts if f)}"
 
 
-def _grid(results: Sequence[Result], paint: Painter, width: int) -> str:
+def _grid(results: Sequence[Result], paint: Painter) -> str:
     """Cases down, world sizes across."""
     sizes, rows = words.grid(results)
     if not rows:
         return ""
     marks = [[words.MARKS[state or "skipped"] for state in states] for _, states in rows]
     columns = [max(4, len(str(size)), *(len(row[i]) for row in marks)) for i, size in enumerate(sizes)]
-    room = width - sum(c + 2 for c in columns)
+    room = WIDTH - sum(c + 2 for c in columns)
     left = min(max(len("ranks"), *(len(case) for case, _ in rows)), max(room, 12))
     heads = "".join(f"  {s:<{c}}" for s, c in zip(sizes, columns, strict=True))
     lines = [f"{'ranks':<{left}}{heads}".rstrip()]
@@ -103,34 +103,34 @@ def _grid(results: Sequence[Result], paint: Painter, width: int) -> str:
     return "\n".join(lines)
 
 
-def _fault(fault: Result, paint: Painter, width: int) -> str:
+def _fault(fault: Result, paint: Painter) -> str:
     place = words.where(fault)
     title = f"{place[:1].upper()}{place[1:]}" if place else "The fault"
     code = f"  [{fault.code}]" if fault.code else ""
-    lines = [paint("bold", _fill(f"{title}{code}", width)), _fill(fault.headline, width, "  ")]
+    lines = [paint("bold", _fill(f"{title}{code}")), _fill(fault.headline, "  ")]
     for fixed, part in words.blocks(fault.details):
         lines.append("")
         if fixed:
-            lines += [f"  {line}" for line in wrap_fixed(part, width - 2)]
+            lines += [f"  {line}" for line in wrap_fixed(part, WIDTH - 2)]
         else:
-            lines += [_fill(line, width, "  ") for line in part]
+            lines += [_fill(line, "  ") for line in part]
     return "\n".join(lines)
 
 
-def _after_fault(verdict: Verdict, width: int) -> list[str]:
+def _after_fault(verdict: Verdict) -> list[str]:
     fault = verdict.first_fault
     assert fault is not None
-    lines = [_fill(f"Hint: {fault.advice}", width)] if fault.advice else []
+    lines = [_fill(f"Hint: {fault.advice}")] if fault.advice else []
     lines.append(f"More hints:       {words.hint_command(verdict)}")
     if command := words.repeat_command(verdict):
         lines.append(f"The same inputs:  {command}")
     also = words.other_faults(verdict)
-    return [*([_fill(also, width)] if also else []), "\n".join(lines)]
+    return [*([_fill(also)] if also else []), "\n".join(lines)]
 
 
-def _grader_error(verdict: Verdict, width: int) -> str:
-    lines = [part for line in words.report_lines(verdict) for part in _hard(f"  {line}", width)]
-    return "\n".join([_fill(words.NOT_YOUR_FAULT, width), _fill(words.SEND_THIS, width), "", *lines])
+def _grader_error(verdict: Verdict) -> str:
+    lines = [part for line in words.report_lines(verdict) for part in _hard(f"  {line}", WIDTH)]
+    return "\n".join([_fill(words.NOT_YOUR_FAULT), _fill(words.SEND_THIS), "", *lines])
 
 
 def _painter(colour: bool) -> Painter:
@@ -138,9 +138,9 @@ def _painter(colour: bool) -> Painter:
     return lambda what, text: f"\x1b[{codes[what]}m{text}\x1b[0m" if what in codes else text
 
 
-def _fill(text: str, width: int, indent: str = "") -> str:
+def _fill(text: str, indent: str = "") -> str:
     return textwrap.fill(
-        text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=True
+        text, WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False, break_long_words=True
     )
 
 

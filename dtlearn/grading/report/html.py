@@ -91,9 +91,9 @@ def running(exercise: str, title: str, results: Sequence[Result], done: int, tot
     return _card("running", f"{so_far.exercise}: running", [head, _grid(so_far.results)], live=True)
 
 
-def bundle(verdict: Verdict, *, level: Level = "category") -> dict[str, str]:
+def bundle(verdict: Verdict) -> dict[str, str]:
     """What a notebook displays: HTML, and the console's text."""
-    return {"text/html": html(verdict, level=level), "text/plain": console.console(verdict, level=level)}
+    return {"text/html": html(verdict), "text/plain": console.console(verdict)}
 
 
 def running_bundle(exercise: str, title: str, results: Sequence[Result], done: int, total: int) -> dict[str, str]:

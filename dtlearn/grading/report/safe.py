@@ -84,13 +84,13 @@ def safe_verdict(verdict: Verdict) -> Verdict:
     )
 
 
-def csv_cell(text: str, most: int = MOST_SENTENCE) -> str:
+def csv_cell(text: str) -> str:
     """A text that no spreadsheet takes for a formula: such ones get an apostrophe before them.
 
     Source: CWE-1236; OWASP, "CSV Injection"; OWASP ASVS 5, requirement 1.2.10.
     """
     # A file written for another locale may have its columns at semicolons: none may begin a formula.
-    line = re.sub(r"([;\t])(?=\s*[=+\-@])", r"\1'", one_line(text, most))
+    line = re.sub(r"([;\t])(?=\s*[=+\-@])", r"\1'", one_line(text))
     return f"'{line}" if line.startswith(_FORMULA) else line
 
 

@@ -130,11 +130,11 @@ def connect(agent: Agent, collector: Collector, ranks: list[int], run_dir: Path)
 
 
 def ask_all(
-    clients: list[RankClient], content: dict[str, Any], body: bytes = b"", *, patience: Patience, side: bool = False
+    clients: list[RankClient], content: dict[str, Any], *, patience: Patience, side: bool = False
 ) -> list[tuple[dict[str, Any], bytes] | None]:
     """Send one request to all ranks, then collect the replies in rank order (None: no reply in time)."""
     with _SIDE if side else contextlib.nullcontext():
-        sent = [client.send(content, body, side=side) for client in clients]
+        sent = [client.send(content, side=side) for client in clients]
         return [client.receive(msg_id, patience, side=side) for client, msg_id in zip(clients, sent, strict=True)]
 
 
