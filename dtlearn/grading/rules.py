@@ -7,11 +7,12 @@ teaches, and what must not be forged is judged by values (and, where network nam
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ..runtime.record.event import Event
 from ..runtime.record.operations import P2P_OPS
 from ..runtime.record.record import Record
+from ..runtime.words import listed
 from .check import Case, Finding, Given, Rule
 from .formula import Formula
 
@@ -25,7 +26,7 @@ def only(*ops: str, why: str = "") -> Rule:
     def rule(case: Case, given: Given, record: Record) -> Finding | None:
         for event in record:
             if event.op not in ops:
-                return misuse(event, f"this exercise is to be done with {_or(named)} only", why)
+                return misuse(event, f"this exercise is to be done with {listed(named, 'or')} only", why)
         return None
 
     return rule
@@ -102,10 +103,6 @@ def _over(
 
 def limit_of(limit: Limit | str, case: Case, given: Given) -> float:
     return Formula(limit)(N=case.world_size) if isinstance(limit, str) else limit(case, given)
-
-
-def _or(ops: Sequence[str]) -> str:
-    return " or ".join(filter(None, [", ".join(ops[:-1]), ops[-1]]))
 
 
 def misuse(event: Event, text: str, why: str) -> Finding:

@@ -6,6 +6,8 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
 
+from ..runtime.words import runs
+
 _MANY = 3000  # lines above which a full comparison would take longer than it is worth
 
 
@@ -86,13 +88,7 @@ def label(ranks: list[int]) -> str:
     """The ranks of a line: "[0]", "[0-3]", "[0,2]"; rank -1 stands for a launcher."""
     if ranks == [-1]:
         return "[launcher]"
-    runs: list[list[int]] = []
-    for rank in sorted(ranks):
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    return "[" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs) + "]"
+    return "[" + ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs(ranks)) + "]"
 
 
 def settle(text: str) -> str:

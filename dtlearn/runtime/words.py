@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 V = TypeVar("V", bound=Hashable)
@@ -42,16 +42,23 @@ def first_line(error: BaseException) -> str:
 
 def ranks_text(ranks: list[int]) -> str:
     """Ranks for a person: "rank 2", "ranks 0-2 and 5"."""
-    ranks = sorted(ranks)
-    runs: list[list[int]] = []
-    for rank in ranks:
-        if runs and rank == runs[-1][1] + 1:
-            runs[-1][1] = rank
-        else:
-            runs.append([rank, rank])
-    parts = [text for a, b in runs for text in ([f"{a}-{b}"] if b > a + 1 else [str(r) for r in range(a, b + 1)])]
-    text = " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
-    return ("rank " if len(ranks) == 1 else "ranks ") + text
+    parts = [text for a, b in runs(ranks) for text in ([f"{a}-{b}"] if b > a + 1 else map(str, range(a, b + 1)))]
+    return ("rank " if len(ranks) == 1 else "ranks ") + listed(parts)
+
+
+def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Numbers that follow each other, as the first and the last of each row: 0, 1, 2, 5 -> (0, 2), (5, 5)."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        begins = found.pop()[0] if found and number == found[-1][1] + 1 else number
+        found.append((begins, number))
+    return found
+
+
+def listed(parts: Iterable[object], word: str = "and") -> str:
+    """ "2", "2 and 4", "2, 3 and 4". At least one."""
+    *first, last = map(str, parts)
+    return f"{', '.join(first)} {word} {last}" if first else last
 
 
 def by_value(values: Mapping[int, V]) -> dict[V, list[int]]:

@@ -2,7 +2,17 @@
 
 import pytest
 
-from dtlearn.runtime.words import columns, counted, first_line, format_seconds, incomplete, ordinal, ranks_text
+from dtlearn.runtime.words import (
+    columns,
+    counted,
+    first_line,
+    format_seconds,
+    incomplete,
+    listed,
+    ordinal,
+    ranks_text,
+    runs,
+)
 from tests.runtime.full_disk import LINE
 
 
@@ -22,6 +32,15 @@ def test_one_is_no_plural():
 )
 def test_ranks_in_words(ranks, text):
     assert ranks_text(ranks) == text
+
+
+def test_numbers_that_follow_each_other_are_one_row():
+    assert runs([5, 0, 2, 1]) == [(0, 2), (5, 5)]
+    assert runs([]) == []
+
+
+def test_a_list_in_words():
+    assert [listed("a"), listed("ab", "or"), listed([1, 2, 4])] == ["a", "a or b", "1, 2 and 4"]
 
 
 def test_each_incomplete_log_has_a_line():

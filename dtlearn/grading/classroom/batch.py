@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...course import Course, Exercise
@@ -149,16 +149,9 @@ def _grade(
     plan: Plan, checks: Sequence[tuple[Check, bool]], exercise: Exercise, answer: Answer, stop: threading.Event
 ) -> Verdict:
     try:
-        return grade(
-            exercise,
-            checks,
-            answer,
-            seed=plan.seed(exercise),
-            seconds=plan.seconds,
-            stop=stop.is_set,
-            isolation=plan.isolation,
-        )
+        seed, seconds = plan.seed(exercise), plan.seconds
+        return grade(exercise, checks, answer, seed=seed, seconds=seconds, stop=stop.is_set, isolation=plan.isolation)
     except Exception as error:  # ours: this student's result is for a person to look at, and the batch goes on
         text = f"the grader failed: {type(error).__name__}: {error}"
         result = Result("", 0, "error", "DTL-GRADER", text, tuple(traceback.format_exc().splitlines()[-8:]))
-        return replace(Verdict(exercise.id, exercise.title, "error", 0.0, exercise.points), results=(result,))
+        return Verdict(exercise.id, exercise.title, "error", 0.0, exercise.points, results=(result,))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
 
+from ...runtime.words import counted
 from ..report import words
 from ..report.codes import meaning
 from ..report.console import WIDTH
@@ -63,7 +64,7 @@ class ClassSummary:
 
     @property
     def size(self) -> str:
-        return f"{words.count(self.submissions, 'submission')}, {words.count(len(self.exercises), 'exercise')}"
+        return f"{counted(self.submissions, 'submission')}, {counted(len(self.exercises), 'exercise')}"
 
 
 def summarise(verdicts: Class, *, meanings: Mapping[str, str]) -> ClassSummary:

@@ -17,6 +17,7 @@ from ...course import Exercise
 from ...runtime.errors import LaunchError
 from ...runtime.machine.isolation import MEANING, Isolation
 from ...runtime.record.record import Record
+from ...runtime.words import listed
 from ..check import Case, Check, Finding, Given
 from ..formula import Formula
 from ..verdict import Result, State, Verdict
@@ -184,7 +185,7 @@ def _name_lucky_sizes(results: list[Result]) -> list[Result]:
     bad = sorted({r.world_size for r in results if r.state not in ("passed", "skipped")})
     if not bad or not [size for size in good if size > 1]:
         return results
-    sizes = f"right with {_list(good)} ranks, wrong with {_list(bad)}"
+    sizes = f"right with {listed(good)} ranks, wrong with {listed(bad)}"
     if not [size for size in bad if size & (size - 1) == 0] and all(size & (size - 1) == 0 for size in good):
         sizes += "; only powers of two work"
     elif all(size % 2 for size in bad) and not any(size % 2 for size in good):
@@ -195,10 +196,6 @@ def _name_lucky_sizes(results: list[Result]) -> list[Result]:
         else r
         for r in results
     ]
-
-
-def _list(sizes: list[int]) -> str:
-    return " and ".join(filter(None, [", ".join(map(str, sizes[:-1])), str(sizes[-1])]))
 
 
 def _tier(exercise: Exercise, payloads: list[tuple[Result, int]]) -> tuple[str, list[str]]:

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from ...runtime.words import counted
 from ..verdict import Result, State, Verdict
 from . import console, words
 from .learner_view import Level, learner_view
@@ -134,7 +135,7 @@ def _title(verdict: Verdict) -> str:
 def _grid(results: Sequence[Result]) -> str:
     """Cases down, world sizes across, as a table."""
     sizes, rows = words.grid(results)
-    heads = ["case", *(words.count(size, "rank") for size in sizes)]
+    heads = ["case", *(counted(size, "rank") for size in sizes)]
     cells = [[escape(case), *map(_mark, states)] for case, states in rows]
     return table(heads, cells, row_heads=True) if rows else ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...runtime.words import counted
 from ..verdict import Result, State, Verdict
 
 STATES = {
@@ -31,11 +32,6 @@ SEND_THIS = "Send these lines to whoever runs your course; if you study alone, r
 
 def number(value: float) -> str:
     return f"{round(value, 2):g}"
-
-
-def count(n: int, what: str) -> str:
-    """ "1 rank", "3 ranks"."""
-    return f"{n} {what}{'s' * (n != 1)}"
 
 
 def state_words(verdict: Verdict) -> str:
@@ -85,7 +81,7 @@ def meta_words(verdict: Verdict) -> str:
 def where(result: Result) -> str:
     """ "uneven parts, 3 ranks"."""
     parts = [result.case] if result.case else []
-    parts += [count(result.world_size, "rank")] if result.world_size else []
+    parts += [counted(result.world_size, "rank")] if result.world_size else []
     return ", ".join(parts)
 
 
