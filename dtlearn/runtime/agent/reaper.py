@@ -21,7 +21,7 @@ from .. import wire
 from ..machine import namespaces
 from ..machine.isolation import refused
 from ..machine.patience import TO_FORK, TO_SIGNAL
-from ..machine.processes import children, close_all_but, sweep
+from ..machine.processes import children, close_all_but, ended_children, sweep, wake_at_ends
 from .forked_ranks import ForkedRanks
 
 
@@ -116,11 +116,7 @@ def _become_reaper(control: socket.socket, request: dict[str, Any], descriptors:
     except OSError as error:
         control.sendall(wire.encode({"error": str(refused(2, namespaces.refusal(error)))}))
         os._exit(0)
-    wake_read, wake_write = os.pipe()
-    os.set_blocking(wake_read, False)
-    os.set_blocking(wake_write, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    wake = wake_at_ends()
     forked = ForkedRanks(request, descriptors)
     level = (request["common"].get("isolation") or {}).get("level", 1)
     if level == 2:
@@ -128,7 +124,7 @@ def _become_reaper(control: socket.socket, request: dict[str, Any], descriptors:
     control.sendall(wire.encode({"pids": forked.pids}))
     with contextlib.suppress(EOFError, OSError):
         wire.receive(control)
-        _serve(forked, control, wake_read)
+        _serve(forked, control, wake)
     cut_short = bool(forked.living)  # the agent is gone, or it wants the end: how single ranks ended says nothing
     forked.kill()
     sweep(alone=level == 2)
@@ -145,7 +141,8 @@ def _serve(forked: ForkedRanks, control: socket.socket, wake: int) -> None:
         ready = select.select(both, [], [])[0]
         if wake in ready:
             os.read(wake, 4096)
-        _wait_for_children(forked)
+        for child in ended_children():
+            forked.ended(*child)
         if control in ready:
             data = control.recv(1 << 16)
             if not data:
@@ -153,12 +150,6 @@ def _serve(forked: ForkedRanks, control: socket.socket, wake: int) -> None:
             for request, _ in decoder.feed(data):
                 alive = forked.signal(request["indices"], request["signal"], request["group"])
                 control.sendall(wire.encode({"alive": alive}))
-
-
-def _wait_for_children(forked: ForkedRanks) -> None:
-    with contextlib.suppress(ChildProcessError):
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            forked.ended(*found)
 
 
 def _shut_in(request: dict[str, Any]) -> None:

@@ -18,7 +18,6 @@ import contextlib
 import os
 import select
 import shutil
-import signal
 import socket
 import sys
 import time
@@ -28,7 +27,7 @@ from .. import wire
 from ..machine import namespaces
 from ..machine.memory import use_huge_pages
 from ..machine.patience import TO_VANISH
-from ..machine.processes import children, descendants, sweep
+from ..machine.processes import ended_children, kill_below, sweep, wake_at_ends
 from ..machine.run_folder import delete_stale_directories
 from ..rank import preload
 from .forked_ranks import ForkedRanks, may_fork
@@ -52,14 +51,10 @@ class Agent:
     def serve(self) -> None:
         """Answer requests and report ended ranks until the head is gone. Then nothing of it is left."""
         namespaces.adopt_orphans()
-        wake_read, wake_write = os.pipe()
-        os.set_blocking(wake_read, False)
-        os.set_blocking(wake_write, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        wake = wake_at_ends()
         try:
             with contextlib.suppress(ConnectionError):  # the head left with an answer unread, or while we worked for it
-                self._serve(wake_read)
+                self._serve(wake)
         finally:
             self._end_all()
 
@@ -154,9 +149,8 @@ class Agent:
         return {}
 
     def _reap(self) -> None:
-        with contextlib.suppress(ChildProcessError):
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                self._ended(*found)
+        for child in ended_children():
+            self._ended(*child)
         in_use = {reaper.run_dir for reaper in self._reapers.values()} | {forked.run_dir for forked in self._forked}
         for run_dir in self._ending - in_use:
             shutil.rmtree(run_dir, ignore_errors=True)
@@ -176,11 +170,7 @@ class Agent:
                 self._forked.remove(forked)
 
     def _sweep_orphans(self) -> None:
-        spare = {*self._reapers, *(pid for forked in self._forked for pid in forked.living)}
-        for pid in children(os.getpid()):
-            for one in [] if pid in spare else [pid, *descendants(pid)]:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(one, signal.SIGKILL)
+        kill_below(spare={*self._reapers, *(pid for forked in self._forked for pid in forked.living)})
 
     def _end_all(self) -> None:
         """The head is gone: end its ranks, and delete the folders of runs that it could not delete itself."""

@@ -7,7 +7,7 @@ import itertools
 import os
 import signal
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 
 from .patience import TO_VANISH
 
@@ -42,9 +42,35 @@ def start_time(pid: int) -> int | None:
     return None
 
 
+def wake_at_ends() -> int:
+    """A descriptor that can be read, for `select`, when a child has ended; what is read says nothing."""
+    wake, write = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(write, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+    return wake
+
+
+def ended_children() -> Iterator[tuple[int, int]]:
+    """The number and the status of each child that has ended; it has been waited for then."""
+    with contextlib.suppress(ChildProcessError):
+        while (child := os.waitpid(-1, os.WNOHANG))[0]:
+            yield child
+
+
+def kill_below(spare: Collection[int] = ()) -> list[int]:
+    """Kill all processes below this one, and return them. Children in `spare` stay, with all that is below them."""
+    first = [pid for pid in children(os.getpid()) if pid not in spare]
+    below = [*first, *(pid for child in first for pid in descendants(child))]
+    for pid in below:
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    return below
+
+
 def sweep(
     ended: Callable[[int, int], object] = lambda pid, status: None,
-    spare: Collection[int] = (),
     patience: float = TO_VANISH,
     alone: bool = False,
 ) -> list[int]:
@@ -54,7 +80,6 @@ def sweep(
 
     Args:
         ended: called with the number and the status of each child that has ended.
-        spare: children that are left alone, with all that is below them.
         patience: seconds.
         alone: this is process number 1 of a namespace of its own: then all at once, so that none can slip away.
 
@@ -64,17 +89,12 @@ def sweep(
     assert not alone or os.getpid() == 1
     deadline = time.monotonic() + patience
     while True:
-        with contextlib.suppress(ChildProcessError):
-            while (child := os.waitpid(-1, os.WNOHANG))[0]:
-                ended(*child)
+        for child in ended_children():
+            ended(*child)
         if alone:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
-        first = [] if alone else [pid for pid in children(os.getpid()) if pid not in spare]
-        left = [*first, *(below for pid in first for below in descendants(pid))]
-        for pid in left:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        left = [] if alone else kill_below()
         if not left and (not alone or not _has_children()):
             return []
         if time.monotonic() > deadline:

@@ -1,10 +1,21 @@
 import os
+import select
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from dtlearn.runtime.machine.processes import children, close_all_but, descendants, start_time, sweep
+from dtlearn.runtime.machine.processes import (
+    children,
+    close_all_but,
+    descendants,
+    ended_children,
+    kill_below,
+    start_time,
+    sweep,
+    wake_at_ends,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
@@ -41,14 +52,25 @@ def test_children_and_their_children_are_found():
             os.kill(below, 9)
 
 
-def test_a_sweep_ends_all_but_what_is_spared():
+def test_all_is_killed_but_what_is_spared_and_a_sweep_ends_that_too():
     def work():
         spared = subprocess.Popen(["sleep", "60"])
-        ended = []
         other = subprocess.Popen(["sleep", "60"])
-        left = sweep(lambda pid, status: ended.append(pid), spare=[spared.pid])
-        alone = left == [] and ended == [other.pid] and start_time(spared.pid) is not None
-        return 0 if alone and sweep() == [] and start_time(spared.pid) is None else 1
+        killed = kill_below([spared.pid])
+        alone = killed == [other.pid] and other.wait() == -signal.SIGKILL and start_time(spared.pid) is not None
+        ended = []
+        swept = sweep(lambda pid, status: ended.append(pid)) == []
+        return 0 if alone and swept and ended == [spared.pid] and start_time(spared.pid) is None else 1
+
+    assert in_a_fork(work) == 0
+
+
+def test_the_end_of_a_child_wakes_and_is_told():
+    def work():
+        wake = wake_at_ends()
+        child = subprocess.Popen(["false"])
+        woken = select.select([wake], [], [], 60)[0] == [wake]
+        return 0 if woken and dict(ended_children()) == {child.pid: 1 << 8} and list(ended_children()) == [] else 1
 
     assert in_a_fork(work) == 0
 
