@@ -6,7 +6,7 @@ The JSON form has a version; `tests/grading/report/verdict-1.json`, a JSON Schem
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 FORMAT = 1
@@ -112,9 +112,6 @@ class Verdict:
     @property
     def code(self) -> str:
         return self.first_fault.code if self.first_fault else ""
-
-    def with_attempt(self, number: int) -> Verdict:
-        return replace(self, attempt=number)
 
     def to_json(self) -> str:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)

@@ -17,11 +17,9 @@ _LINES = 200  # last lines of a rank that are shown
 class PanelSink(GroupedSink):
     """A card per rank with its last lines, its figures and its state."""
 
-    def __init__(self, ranks: list[int], hide_results: bool = False) -> None:
-        super().__init__(ranks, hide_results)
-        self._handle: Any = None
-        self._dirty = True
-        self._next = 0.0
+    _handle: Any = None  # the display of all cards
+    _dirty = True
+    _next = 0.0
 
     def changed(self, rank: int) -> None:
         self._dirty = True

@@ -123,9 +123,7 @@ class GroupedSink(Sink):
 class StreamSink(GroupedSink):
     """Shows whole lines as they come, ten times a second; lines that ranks print together are merged."""
 
-    def __init__(self, ranks: list[int], hide_results: bool = False) -> None:
-        super().__init__(ranks, hide_results)
-        self._next = 0.0
+    _next = 0.0
 
     def prefix(self, ranks: list[int]) -> str:
         return f"{rank_label(ranks)} "

@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 from ...runtime.errors import DtlearnError
 from ...runtime.machine.helper_process import HelperProcess
+from ...runtime.machine.network import free_port
 
 SPAWN, NOTEBOOK = "torch.multiprocessing.spawn", "accelerate.notebook_launcher"
 _SERVER = "dtlearn.bench.platform.other_launchers"
@@ -115,9 +115,8 @@ def launch_notebook(ranks: int, folder: str) -> float:
     """The all-reduce by `accelerate.notebook_launcher`; returns rank 0's result."""
     from accelerate import notebook_launcher
 
-    with socket.create_server(("127.0.0.1", 0)) as server:  # its default port may be another program's
-        port = server.getsockname()[1]
-    notebook_launcher(notebook_worker, args=(folder,), num_processes=ranks, use_port=str(port))
+    port = str(free_port())  # its default port may be another program's
+    notebook_launcher(notebook_worker, args=(folder,), num_processes=ranks, use_port=port)
     return float(Path(folder, "result").read_text())
 
 

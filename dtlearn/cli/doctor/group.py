@@ -10,7 +10,7 @@ from ...runtime.errors import DtlearnError
 from ...runtime.lab.head.agent import LabAgent
 from ...runtime.lab.head.port import JoinedNode
 from ...runtime.lab.reachability import ADVICE, failed_pairs
-from ...runtime.words import first_line
+from ...runtime.words import by_value, first_line
 from ...runtime.world.world import World
 from .check import Check
 
@@ -100,8 +100,7 @@ def check_all_reduce(told: list[dict[str, Any]], size: int) -> Check:
 
 def _by_value(told: list[dict[str, Any]], key: str) -> list[str]:
     """["2.13.0"], or with ranks if they differ: ["2.13.0 (ranks 0, 1)", "2.12.1 (ranks 2, 3)"]."""
-    values = list(dict.fromkeys(t[key] for t in told))
-    if len(values) == 1:
-        return values
-    ranks = {v: ", ".join(str(r) for r, t in enumerate(told) if t[key] == v) for v in values}
-    return [f"{v} (rank{'s' * (',' in r)} {r})" for v, r in ranks.items()]
+    ranks_of = by_value({rank: t[key] for rank, t in enumerate(told)})
+    if len(ranks_of) == 1:
+        return list(ranks_of)
+    return [f"{value} (rank{'s' * bool(ranks[1:])} {', '.join(map(str, ranks))})" for value, ranks in ranks_of.items()]

@@ -6,6 +6,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from ...grading.classroom.gradescope import gradescope
+from ...grading.report.html import html, page
+from ...grading.report.junit import junit
 from ...grading.verdict import Verdict
 from ...runtime.machine.whole_file import write_whole
 
@@ -15,28 +18,14 @@ def _json(verdicts: Sequence[Verdict]) -> str:
 
 
 def _html(verdicts: Sequence[Verdict]) -> str:
-    from ...grading.report.html import html, page
-
     return page("dtlearn grade", map(html, verdicts))
-
-
-def _junit(verdicts: Sequence[Verdict]) -> str:
-    from ...grading.report.junit import junit
-
-    return junit(verdicts)
-
-
-def _gradescope(verdicts: Sequence[Verdict]) -> str:
-    from ...grading.classroom.gradescope import gradescope
-
-    return gradescope(verdicts)
 
 
 # Of each format: for the option's help, and what makes its text.
 FORMATS: dict[str, tuple[str, Callable[[Sequence[Verdict]], str]]] = {
     "json": ("write a list of verdicts, as the schema verdict-1.json says", _json),
-    "junit": ("write JUnit XML, for continuous integration", _junit),
-    "gradescope": ("write Gradescope's results.json", _gradescope),
+    "junit": ("write JUnit XML, for continuous integration", junit),
+    "gradescope": ("write Gradescope's results.json", gradescope),
     "html": ("write a page", _html),
 }
 

@@ -13,8 +13,7 @@ from typing import Any
 from ...runtime import pickles
 from ...runtime.agent.client import get_agent
 from ...runtime.device import place
-from ...runtime.errors import RankError, RanksDisagree, RanksTimeout
-from ...runtime.faults.diagnosis import Diagnosis
+from ...runtime.errors import RankError, RanksTimeout
 from ...runtime.machine.isolation import Isolation
 from ...runtime.machine.limits import default_limits
 from ...runtime.machine.memory import free_memory
@@ -62,10 +61,6 @@ class Evidence:
     record: Record
     output: list[str] = field(default_factory=list)
     seconds: float = 0.0
-
-    @property
-    def diagnosis(self) -> Diagnosis | None:
-        return self.error.diagnosis if isinstance(self.error, RanksDisagree) else None
 
 
 def run_case(check: Check, case: Case, given: Given, answer: Answer, isolation: Isolation | None = None) -> Evidence:

@@ -125,7 +125,7 @@ def grade_file(
         progress=progress or (lambda result, done, total: None),
         seen=runs.take if runs else (lambda result, record: None),
     )
-    verdict = verdict.with_attempt(number)
+    verdict = replace(verdict, attempt=number)
     if number:
         note = attempts.finish(folder, verdict)
     return replace(verdict, notes=(*verdict.notes, note)) if note else verdict

@@ -61,11 +61,6 @@ class CallLog:
         inside = self._inside
         return None if inside is None else inside[0] + call_text(*inside[1])
 
-    @property
-    def fault(self) -> str:
-        """Why the log is incomplete; "" if it is not."""
-        return self._file.fault or self._spans.fault
-
     def restart(self, path: Path) -> None:
         """Go on in another file, with no calls made: a cell's record starts with the cell.
 
