@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -59,10 +60,10 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, jobs: Any) -> Any:
+    from dtlearn.runtime.recording.phases import phase
+
     notes: Any = []
     for number, job in enumerate(jobs):
-        if number:
-            dist.barrier()  # a call that a rank leaves out is told with the job that it belongs to
         group = None
         for members in job["members"]:
             made = dist.new_group(members) if len(members) > 1 else None
@@ -70,15 +71,17 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         copies = [torch.nn.Parameter(job["weight"].clone()) for _ in job["steps"][0]]
         after: Any = []
         aliased = False
-        for gradients in job["steps"]:
+        for k, gradients in enumerate(job["steps"]):
             for copy, gradient in zip(copies, gradients, strict=True):
                 copy.grad = None if gradient is None else gradient.clone()
-            answer(list(copies), group)
+            with phase(f"{number}/{k}"):
+                answer(list(copies), group)
             after.append([None if copy.grad is None else copy.grad.clone() for copy in copies])
             places = [copy.grad.data_ptr() for copy in copies if copy.grad is not None]
             aliased = aliased or len(set(places)) < len(places)
         changed = any(not torch.equal(copy, job["weight"]) for copy in copies)
         notes.append({"after": after, "aliased": aliased, "changed": changed})
+        dist.barrier()  # a call that a rank leaves out is told with the job that it belongs to: see `why`
     return notes
 
 
@@ -234,11 +237,36 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised, or whose calls do not fit together."""
+    """Of a run that raised, or whose calls do not fit together: in which job, and what is special in it."""
+    for number, job in enumerate(given[0]["jobs"]):
+        for k in range(_STEPS):
+            calls = Counter(e.rank for e in record if e.nbytes and e.phase == f"{number}/{k}")
+            if text := _uneven(job["members"], calls, [i["jobs"][number]["steps"][k] for i in given]):
+                return f"in the run '{job['title']}' {text}"
     text = (
         f"{MAY_HELP}a rank may have no copy and then group is None, which dist.all_reduce takes for all ranks; a rank "
     )
     return f"{text}may have several copies, or a copy whose .grad is None"
+
+
+def _uneven(groups: Sequence[list[int]], calls: Counter[int], gradients: Sums) -> str:
+    """Why the ranks of a group made different numbers of calls in one step; "" if they did not."""
+    for rank in calls:
+        if not any(rank in group for group in groups if len(group) > 1):
+            return f"group is None on rank {rank}, and dist.all_reduce takes that for all ranks: nothing is to be sent"
+    for group in groups:
+        few, many = min(group, key=calls.__getitem__), max(group, key=calls.__getitem__)
+        if calls[few] < calls[many]:
+            text = f"rank {few} makes {calls[few] or 'no'} call{'s' * (calls[few] > 1)} in one step, rank {many} "
+            text += f"makes {calls[many]}: "
+            if all(g is None for g in gradients[few]):
+                return (
+                    f"{text}the copies of rank {few} have no gradient, which counts as zero, and rank {few} takes part"
+                )
+            if len(gradients[few]) < len(gradients[many]):
+                return f"{text}rank {many} has more copies, and adds them up by itself before the one call of the step"
+            return f"{text}all ranks of a group have to make the same calls"
+    return ""
 
 
 def _recorded(case: Case, given: Given, record: Record) -> Finding | None:

@@ -1,5 +1,5 @@
 # expect: DTL-COLL-ORDER
-# says: which dist.all_reduce takes for all ranks
+# says: group is None on rank 1, and dist.all_reduce takes that for all ranks
 
 import torch
 import torch.distributed as dist
