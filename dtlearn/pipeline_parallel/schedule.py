@@ -1,6 +1,6 @@
 """A pipeline's schedule as data: for every rank, its actions in the order in which it does them.
 
-A schedule says an order and no times: a rank begins an action when it is done with the one before, and when what the
+A schedule gives an order and no times: a rank begins an action when it is done with the one before, and when what the
 action needs from other ranks is there. Generators make it (`schedules/`), text is read into it (`text`), `checking/`
 finds what is wrong with it and when everything happens, and the runner executes it; all of them read the same lists.
 """

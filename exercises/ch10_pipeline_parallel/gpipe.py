@@ -5,7 +5,7 @@ A batch is cut into m micro-batches. Rank r holds stage r of the model, and make
 backward pass of its stage for each micro-batch. In **GPipe's schedule** it first makes the forward
 passes of all micro-batches, then all backward passes; both begin with micro-batch 0.
 
-A schedule says an order and no times: a rank begins with an action when it is done with the one
+A schedule gives an order and no times: a rank begins an action when it is done with the one
 before, and when what it needs has come from its neighbour.
 
 **Given**, all of them whole numbers: `rank`; `num_ranks`, p, 1 or more; `num_microbatches`, m, 1 or more.

@@ -1,8 +1,8 @@
 # ch10.one_f_one_b: edit this file, then run `dtlearn grade ch10.one_f_one_b`.
 """What does each rank of a pipeline do in the 1F1B schedule?
 
-A micro-batch is **live** on a rank from its forward pass there until its backward pass there: so long its
-activations take memory. In GPipe's schedule all m micro-batches are live at once. In **1F1B**, one
+A micro-batch is **live** on a rank from its forward pass there until its backward pass there. During that
+time its activations take memory. In GPipe's schedule all m micro-batches are live at once. In **1F1B**, one
 forward, one backward, it is at most p - r of them on rank r, as many as there are ranks from r to the
 last. The bubble is the same.
 

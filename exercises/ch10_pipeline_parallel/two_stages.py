@@ -1,7 +1,7 @@
 # ch10.two_stages: edit this file, then run `dtlearn grade ch10.two_stages`.
 """Train a model whose two halves are on two ranks.
 
-A model that is too large for one rank is cut in two stages. In forward, the outputs of the first stage are
+A model that is too large for one rank is cut into two stages. In forward, the outputs of the first stage are
 sent to the rank that has the last one; in backward, the gradient of these outputs is sent back.
 
 **Given**, on both ranks:

@@ -7,12 +7,13 @@
 #
 # | | what | read and run | exercises |
 # |---|---|---|---|
-# | **A. Stages and micro-batches**, sections 1 to 6 | layers on ranks, the bubble, GPipe, the scale of the loss, live activations, 1F1B | 50 minutes | 4, 65 minutes |
-# | **B. A pipeline that trains**, sections 7 to 15 | a safe order of messages, balance, tied weights, recomputation, data parallelism, what breaks, the libraries | 55 minutes | 3, 50 minutes |
+# | **A. Stages and micro-batches**, sections 1 to 7 | layers on ranks, the bubble, GPipe, the scale of the loss, live activations, 1F1B | 50 minutes | 4, 65 minutes |
+# | **B. A pipeline that trains**, sections 8 to 16 | a safe order of messages, balance, tied weights, recomputation, data parallelism, what breaks, the libraries | 55 minutes | 3, 50 minutes |
 #
-# After sitting A you have cut a model into stages, have seen the naive pipeline wait, and have written GPipe and 1F1B,
-# whose gradients are those of the whole model. After sitting B you know what else a pipeline needs before it trains a
-# real model, you can say how large its bubble and its memory will be, and you know when to choose another strategy.
+# After sitting A you have cut a model into stages, have measured what the naive way costs, and have written GPipe and
+# 1F1B, whose gradients are those of the whole model. After sitting B you know what else a pipeline needs before it
+# trains a real model, you can say how large its bubble and its memory will be, and you know when to choose another
+# strategy.
 #
 # No GPU is needed. Where a picture shows more ranks at work than this machine has cores, its stages sleep for a given
 # time in place of computing, and the picture says "emulated stage times". MB are $10^6$ bytes and GB $10^9$.
@@ -73,8 +74,8 @@ world
 # output of its last layer to the next rank. In backward the gradient of that output travels the other way. This is
 # **pipeline parallelism**, and the part of the model on one rank is called a **stage**.
 #
-# Weights never travel. What is sent is the activations at the boundary between two stages. But there is a price, and
-# most of this chapter is about it.
+# No weights are sent. What is sent are the activations at the boundary between two stages, and in backward their
+# gradients. What does it cost? Most of this chapter is about that.
 
 # %%
 faster = dtlearn.predict.choice(
@@ -104,8 +105,8 @@ faster = dtlearn.predict.choice(
 #
 # As a list of numbers the boundaries are (0, 2, 3, 4, 6): stage 0 is the links 0 and 1, stage 1 is link 2, and so on.
 #
-# Two ranks know a thing that the others need not know. Only the *first* rank reads the tokens, and only the *last* one
-# reads the targets, because it computes the loss.
+# Two ranks need data that the others do not need. Only the *first* rank reads the tokens, and only the *last* one reads
+# the targets, because it computes the loss.
 
 # %%
 boundary = dtlearn.predict(
@@ -116,8 +117,8 @@ boundary = dtlearn.predict(
 )
 
 # %% [markdown]
-# The naive way is `NaiveModelParallel`. Its training loop is the one of a single process. On all ranks but the last,
-# the "loss" is a zero that stands for all that later ranks make of this rank's output; `backward()` on it waits for the
+# The naive way is `NaiveModelParallel`. Its training loop is that of a single process. On all ranks but the last, the
+# "loss" is a zero that stands for all that later ranks make of this rank's output; `backward()` on it waits for the
 # gradient of that output. (`--setup`: a rank that has to be replaced later runs this cell again.)
 
 # %%
@@ -154,7 +155,7 @@ def one_process(samples=8, config=CONFIG):
     return loss.item(), {name: p.grad for name, p in model.named_parameters()}
 
 
-def off(stage, gradients):
+def largest_difference(stage, gradients):
     """The largest difference of any gradient of this stage from the whole model's."""
     pairs = [(p.grad, gradients[name]) for name, p in stage.named_parameters()]
     return max((ours - theirs).abs().max().item() for ours, theirs in pairs)
@@ -174,7 +175,7 @@ naive = (
     sum(p.numel() for p in stage.parameters()),
     loss.item() if model.is_last else None,
     expected,
-    off(stage, gradients),
+    largest_difference(stage, gradients),
 )
 naive
 
@@ -200,23 +201,23 @@ forward_sends = [e.nbytes for e in messages.select(rank=0, op="send") if e.peer 
 boundary.reveal(max(forward_sends))
 
 # %% [markdown]
-# It is the same computation. Nothing was approximated, and each rank holds a quarter of the model or so. In backward as
-# many bytes travel the other way, since a gradient has the shape of its tensor. In general a boundary sends
+# It is the same computation. Nothing was approximated, and each rank holds about a quarter of the model. In
+# backward as many bytes travel the other way, since a gradient has the shape of its tensor. In general a boundary sends
 # $b \cdot s \cdot h$ numbers each way: $b$ sequences, $s$ tokens in each, $h$ numbers for each token. It does not
 # matter how many layers or parameters a stage has.
 
 # %% [markdown]
 # ## 3. One works, the others wait
 #
-# What do the ranks do meanwhile? Now the stages are emulated: a forward pass of the whole batch takes a stage 64 ms, a
-# backward pass 128 ms. The messages are real. **F** is a forward pass, **B** a backward pass, and the number is that of
+# What do the ranks do meanwhile? Now the stages are emulated: with four stages, a stage takes 128 ms for
+# the forward pass of the whole batch, and 256 ms for the backward pass. With two stages, each is twice as large and
+# takes twice as long. The messages are real. **F** is a forward pass, **B** a backward pass, and the number is that of
 # the micro-batch; so far there is one, number 0.
 
 # %%
-BATCH = StageTimes(
-    forward=0.064, inputs=0.064, weights=0.064
-)  # seconds; B takes inputs + weights
-HALVES = StageTimes(forward=0.128, inputs=0.128, weights=0.128)
+# Seconds. A backward pass has two parts, the gradients of the inputs and of the weights, and takes the sum of both.
+BATCH = StageTimes(forward=0.128, inputs=0.128, weights=0.128)
+HALVES = StageTimes(forward=0.256, inputs=0.256, weights=0.256)
 waiting = {
     "2 ranks": run_emulated(make_schedule("naive", 2, 1), HALVES),
     "4 ranks": run_emulated(make_schedule("naive", 4, 1), BATCH),
@@ -229,7 +230,7 @@ show(
         title="One rank works, the others wait",
         label="the same model in 2 stages and in 4, one batch, measured",
     ),
-    alt="Two Gantt charts, each about 770 ms long. With 2 ranks, rank 0 does its forward pass, then rank 1 its forward "
+    alt="Two Gantt charts, each about 1,540 ms long. With 2 ranks, rank 0 does its forward pass, then rank 1 its forward "
     "and its backward pass, then rank 0 its backward pass; at any moment one of them works. With 4 ranks the same as a "
     "staircase down through four forward passes and up through four backward passes of half the length.",
 )
@@ -244,7 +245,7 @@ faster.reveal()
 #
 # | | formula | 4 ranks, naive | who |
 # |---|---|---|---|
-# | **idle / useful** | idle time of a rank / its useful time | 3/1 = 300 % | Megatron-LM (2104.04473), Llama 3 |
+# | **idle / useful** | idle time of a rank / its useful time | 3/1 = 300 % | Megatron-LM (2104.04473), Llama 3 (2407.21783) |
 # | **idle / total** | idle time of a rank / the whole time | 3/4 = 75 % | GPipe (1811.06965) |
 #
 # Every chart of this chapter states both, over all ranks.
@@ -255,7 +256,7 @@ faster.reveal()
 # %% exercise="ch10.two_stages"
 
 # %% [markdown]
-# In the package, to send is an operation that autograd knows, a `torch.autograd.Function`. The backward pass of a send
+# In the package, a send is an operation that autograd knows, a `torch.autograd.Function`. The backward pass of a send
 # receives the gradient, and the backward pass of a receive sends it. So `loss.backward()` does all of it:
 
 # %%
@@ -272,7 +273,8 @@ dtlearn.show_source(
 # GPipe (Huang et al. 2018, arXiv 1811.06965) cuts the batch into **micro-batches**. The gradient of a batch is the mean
 # of its samples' gradients, so the micro-batches can pass through the model one by one, with the same weights, and
 # their gradients are added up. That is gradient accumulation (chapter 8). As soon as rank 0 is done with micro-batch 0,
-# it begins micro-batch 1, while rank 1 works on micro-batch 0.
+# it begins micro-batch 1, while rank 1 works on micro-batch 0. (The exception is a layer that mixes samples. The
+# statistics of BatchNorm are those of a micro-batch then, in GPipe's paper too, so the result is another one.)
 #
 # By hand, with 3 ranks and 4 micro-batches, and with a clock on which F and B take one tick each:
 #
@@ -288,7 +290,7 @@ dtlearn.show_source(
 
 # %%
 bubble = dtlearn.predict(
-    "GPipe with 4 ranks and 8 micro-batches, stages of the same size. Which share of the ranks' time is idle (idle / "
+    "GPipe with 4 ranks and 8 micro-batches, stages of the same size. What share of the ranks' time is idle (idle / "
     "total), in percent?",
     unit="%",
     id="ch10.bubble",
@@ -297,7 +299,7 @@ bubble = dtlearn.predict(
 # %% [markdown]
 # A list that says what each rank does in which order is a **schedule**. In this course a schedule is data: a list of
 # *actions* for each rank, written as PyTorch writes them. `1F2` is stage 1, forward, micro-batch 2. The table above as
-# text, without its empty ticks, since a schedule says an order and no times:
+# text, without its empty ticks, since a schedule gives an order and no times:
 
 # %%
 print(pp.format_schedule(make_schedule("gpipe", 3, 4)))
@@ -319,7 +321,7 @@ dtlearn.show_source(
 # simulator computes from the schedule and these times, below the run on four real ranks:
 
 # %%
-EIGHTH = StageTimes(forward=0.008, inputs=0.008, weights=0.008)
+EIGHTH = StageTimes(forward=0.016, inputs=0.016, weights=0.016)
 gpipe = make_schedule("gpipe", 4, 8)
 gpipe_run = run_emulated(gpipe, EIGHTH, steps=3)
 
@@ -333,16 +335,16 @@ show(
         title="GPipe: 8 micro-batches keep four ranks busy most of the time",
         label="p = 4 ranks, m = 8 micro-batches",
     ),
-    alt="Two Gantt charts of GPipe with 4 ranks and 8 micro-batches, computed and measured, nearly alike. Computed: 264 "
+    alt="Two Gantt charts of GPipe with 4 ranks and 8 micro-batches, computed and measured, nearly alike. Computed: 528 "
     "ms. Each rank does its eight forward passes one step after the rank before it, waits, and does its eight backward "
     "passes in an opposite staircase. Rank 0 waits in the middle, rank 3 at the beginning and at the end.",
 )
 
 # %% [markdown]
-# By the computation the step takes a third of the naive one's time, 264 of 768 ms, and the run takes a little longer.
-# Why is the bubble as large as it is? Count in units of one micro-batch in one stage, F and B together. A rank has
-# $m$ of them to do. It waits while the first micro-batch comes down through the ranks before it, and while the last
-# gradient comes back: $p - 1$ units in all, for every rank. So
+# By the computation the step takes about a third of the naive one's time, 528 of 1,536 ms, and the run takes longer.
+# Why is the bubble as large as it is? Count in units of one micro-batch in one stage, F and B together. A rank has $m$
+# of them to do. Rank $r$ waits for $r$ forward passes at the beginning, for $p - 1 - r$ units in the middle, and for
+# $r$ backward passes at the end. For every rank that makes $p - 1$ units. So
 #
 # $$\frac{\text{idle}}{\text{useful}} = \frac{p-1}{m}, \qquad \frac{\text{idle}}{\text{total}} = \frac{p-1}{m+p-1}.$$
 #
@@ -352,7 +354,7 @@ show(
 # %%
 swept = {1: idle(recorded_bars(waiting["4 ranks"])), 8: idle(recorded_bars(gpipe_run))}
 for m in (2, 4, 16):
-    times = StageTimes(0.064 / m, 0.064 / m, 0.064 / m)
+    times = StageTimes(0.128 / m, 0.128 / m, 0.128 / m)
     record = run_emulated(make_schedule("gpipe", 4, m), times, steps=2)
     swept[m] = idle(recorded_bars(record))
 
@@ -373,8 +375,9 @@ rank_table(
 )
 
 # %% [markdown]
-# What is measured beyond the formula is the time of real messages and of Python. It counts as idle, too, and its share
-# grows as micro-batches become shorter. Section 14 comes back to that.
+# What is measured beyond the formula is the time of real messages and of Python, and of waiting for a core where a
+# machine has fewer cores than ranks. It counts as idle, too, and its share grows as micro-batches become shorter.
+# Section 14 comes back to that.
 #
 # Try other numbers. (In this picture F takes 1 and B takes 2.)
 
@@ -413,7 +416,7 @@ x, y = the_batch()
 result = runner.step(x, y)
 
 expected, gradients = one_process()
-piped = (result.losses, expected, off(stage, gradients))
+piped = (result.losses, expected, largest_difference(stage, gradients))
 piped
 
 # %% jupyter={"source_hidden": true}
@@ -456,7 +459,7 @@ dtlearn.show_source(pp.PipelineRunner.step, docstring=False)
 # %% exercise="ch10.loss_scaling"
 
 # %% [markdown]
-# What happens to somebody who forgets it? The sabotage below gives the runner a loss that is $m$ times too large, which
+# What happens if that is forgotten? The sabotage below gives the runner a loss that is $m$ times too large, which
 # is what a missing division does:
 
 # %%
@@ -496,12 +499,13 @@ rank_table(
 )
 
 # %% [markdown]
-# With SGD the steps are 8 times too long, and the losses show it. With Adam nothing shows: Adam divides a gradient by
-# its own size, so a constant factor cancels. But clipping by a norm, weight decay in the gradient and a comparison with
-# another run would go wrong. Compare gradients, not losses.
+# With SGD the steps are 8 times too long, and the loss of the third step shows it. With Adam nothing shows in the
+# losses, although the gradients are 8 times as large: Adam divides a gradient by its own size, so a constant factor
+# cancels, but for the small $\varepsilon$ in the denominator. Clipping by a norm, weight decay in the gradient and a
+# comparison with another run would go wrong. Compare gradients, not losses.
 #
-# `PipelineRunner` weighs each micro-batch by its samples, so the last one may be smaller than the others. (If the loss
-# is a mean over *tokens* and sequences are padded, the weights are numbers of tokens, as in chapter 3.)
+# `PipelineRunner` weighs each micro-batch by its samples, so they need not all have the same number. (If the loss is a
+# mean over *tokens* and sequences are padded, the weights are numbers of tokens, as in chapter 3.)
 
 # %% [markdown]
 # ## 6. Live activations
@@ -569,8 +573,9 @@ rank_table(
 # | rank 1 | F0 | F1 B0, F2 B1, F3 B2 | B3 |
 # | rank 2 | | F0 B0, F1 B1, F2 B2, F3 B3 | |
 #
-# The schedule is Megatron-LM's (Narayanan et al. 2021, arXiv 2104.04473), and PipeDream-Flush in 2006.09503. It has a
-# flush at the end of each batch, as GPipe has, so its gradients are exactly the same.
+# The name is from PipeDream (arXiv 1806.03377), whose pipeline never runs empty (section 16). With a flush at the end
+# of each batch the schedule is PipeDream-Flush (Narayanan et al., arXiv 2006.09503), and the default of Megatron-LM
+# (2104.04473). Because of the flush all micro-batches meet the same weights, and the gradients are those of GPipe.
 
 # %%
 same = dtlearn.predict.choice(
@@ -643,14 +648,15 @@ show(
 )
 
 # %% [markdown]
-# On rank $r$ at most $\min(m, p - r)$ micro-batches are live. (The few percent that were measured beyond that are the
-# input of the next micro-batch. It arrives while the oldest one is still there.) That does not depend on $m$ any
-# more, so one can take as many micro-batches as the batch allows, and the bubble falls. The first rank holds the
-# most, the last rank one. This is what 1F1B is for.
+# On rank $r$ at most $\min(m, p - r)$ micro-batches are live. (The few percent that ranks 1 to 3 hold beyond that are
+# the input of the next micro-batch. It arrives while the oldest one is still there.) As soon as there are $p$
+# micro-batches, more of them no longer need more memory. So one can take as many as the batch allows, and the bubble
+# falls. The first rank holds the most, the last rank one. This is what 1F1B is for.
 #
-# The measured Gantt chart. In the steady part of 1F1B each action waits for a message about the action before it, so
-# what a message costs shows in every round; GPipe's messages travel while the ranks are busy. On this machine the
-# messages pass through the processors that also run the ranks; on GPUs they are a smaller part of a pass.
+# The measured Gantt chart. Both should take 528 ms, and messages come on top. In the steady part of 1F1B an action often
+# waits for a message about the action just before it, so the cost of a message shows in every round, while GPipe's
+# messages travel while the ranks are busy. On this machine the messages also need the cores that run the ranks, and how
+# busy the machine is may matter more than the schedule; on GPUs messages are a smaller part of a pass.
 
 # %%
 ofob = make_schedule("1f1b", 4, 8)
@@ -690,7 +696,7 @@ for name in ("naive", "gpipe", "1f1b"):
             make_schedule(name, 4, m), {rank: stage}, next_token_loss
         )
         runner.step(*the_batch(10))
-        parity[name, m] = off(stage, gradients)
+        parity[name, m] = largest_difference(stage, gradients)
 parity
 
 # %% jupyter={"source_hidden": true}
@@ -715,9 +721,9 @@ rank_table(
 #
 # ## 8. A safe order of messages
 #
-# A schedule says what a rank computes. Who turns it into messages has to be careful. In the steady part of 1F1B, two
-# neighbours always have something for each other at the same time: rank 0 has an activation for rank 1, and rank 1 has
-# a gradient for rank 0. The obvious code on both sides is "send what is ready, then receive what is needed":
+# A schedule says what a rank computes. Whoever turns it into messages has to be careful. In the steady part of 1F1B,
+# two neighbours always have something for each other at the same time: rank 0 has an activation for rank 1, and rank 1
+# has a gradient for rank 0. The obvious code on both sides is "send what is ready, then receive what is needed":
 
 
 # %%
@@ -728,11 +734,12 @@ dist.send(x, neighbour)  # an activation down, or a gradient up
 dist.recv(x, neighbour)
 
 # %% [markdown]
-# The watch names the circle: each of the two is in `send`, and waits for the other's `recv`, which comes after it. With
-# gloo a send returns when the receiver has taken the message (chapter 2). With NCCL a small message may fit into a
-# buffer, so the same program works in a test and hangs with a larger model.
+# The watch says what happened: in each pair both ranks are in `send`, and wait for the other's `recv`, which would come
+# after its `send`. With gloo a send returns when the receiver has taken the message (chapter 2). With NCCL a small
+# message may fit into a buffer, so the same program works in a test and hangs with a larger model.
 #
-# Orders of messages are data, too, so they can be checked without ranks:
+# Orders of messages are data, too, so they can be checked without ranks. A `Post` is one send or one receive. A rank
+# has a list of steps, and a step is a list of what is posted together, here one call each:
 
 # %%
 orders = [
@@ -748,11 +755,11 @@ print("sends go into a buffer:          ", find_deadlock(orders, buffered=True))
 # %% [markdown]
 # By hand:
 #
-# | rank 0 | rank 1 | blocking calls |
+# | rank 0 | rank 1 | outcome |
 # |---|---|---|
 # | send activation, receive gradient | send gradient, receive activation | both wait for ever |
 # | send activation, receive gradient | receive activation, send gradient | works |
-# | both at once, in one batch | both at once, in one batch | works |
+# | both posted together | both posted together | works |
 
 # %% [markdown]
 # **Exercise 5.** Repair an exchange that deadlocks.
@@ -786,9 +793,10 @@ for step in steps[1][4:12]:  # some of rank 1
         print(step.action)
 
 # %% [markdown]
-# Messages without an action between them are posted together with `batch_isend_irecv`, which is safe on NCCL as well
-# (chapter 2). One detail for gloo: `batch_isend_irecv` returns several handles there, and all of them have to be waited
-# for ([pytorch#152938](https://github.com/pytorch/pytorch/issues/152938)).
+# Messages without an action between them are posted together with `batch_isend_irecv`, which is safe on NCCL as well:
+# there they are one [group](https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/usage/p2p.html), in which no call
+# blocks another (chapter 2). One detail for gloo: `batch_isend_irecv` returns several handles there, and all of them
+# have to be waited for ([pytorch#152938](https://github.com/pytorch/pytorch/issues/152938)).
 #
 # ## 9. Balance
 #
@@ -835,10 +843,10 @@ rank_table(
 slowest.reveal()
 
 # %% [markdown]
-# The two ends are unlike the blocks: the embedding has many parameters and computes nearly nothing; the head has as many
-# and multiplies by all of them.
+# The two ends are unlike the blocks, and unlike each other. The embedding copies rows and computes next to nothing, but
+# it has many parameters. The head has about as many, and multiplies by all of them.
 #
-# A pipeline goes at the pace of its slowest stage. All others wait for it, for each micro-batch. So the boundaries
+# A pipeline runs at the pace of its slowest stage. All others wait for it, for each micro-batch. So the boundaries
 # are chosen such that the slowest stage is as fast as possible. For a chain this can be done exactly. By hand, links
 # of cost 1, 2, 3, 4 in two stages:
 #
@@ -901,7 +909,8 @@ rank_table(
 # many small operations, which take time and have few FLOPs. On a GPU the ratio is another one. So measure on the device
 # that trains, and cut by that.
 #
-# What does imbalance cost? The simulator takes a time for each stage. With times in proportion to the FLOPs:
+# What does imbalance cost? The simulator takes a time for each stage. With times in proportion to the FLOPs, which is
+# closer to the truth for large matrices:
 
 
 # %% jupyter={"source_hidden": true}
@@ -928,10 +937,13 @@ show(
 )
 
 # %% [markdown]
-# No formula with $p$ and $m$ alone gives the first bubble: more micro-batches do not make it vanish. This is why
-# BLOOM counted its embedding as a layer of its own when it cut the model, and why Llama 3 405B has one layer fewer on
-# the first and on the last stage (2407.21783). Memory is a third thing to balance: early stages hold more live
-# micro-batches, so `by_stage_cost` takes a cost that depends on the stage's number.
+# No formula with $p$ and $m$ alone gives the first bubble: more micro-batches do not make it vanish. The makers of
+# large models balance the ends by hand. In BLOOM, with 250,000 tokens in its vocabulary, the embedding is about as
+# large as a block, and [counts as a layer at both
+# ends](https://github.com/bigscience-workshop/bigscience/tree/master/train/tr11-176B-ml). Llama 3 405B has one layer
+# fewer on the first and on the last stage, for balance in memory and in computation (2407.21783). Memory has its own
+# balance: early stages hold more live micro-batches, so `by_stage_cost` takes a cost that depends on the stage's
+# number.
 
 # %% [markdown]
 # ## 10. A weight in two stages
@@ -996,7 +1008,7 @@ rank_table(
             "largest difference between the copies": rounded(
                 (tied[0][name] - tied[3][name]).abs().max().item()
             ),
-            "of rank 0's copy from one process": rounded(
+            "difference of rank 0's copy from one process": rounded(
                 (tied[0][name] - tied[0]["one process"]).abs().max().item()
             ),
         }
@@ -1006,10 +1018,9 @@ rank_table(
 )
 
 # %% [markdown]
-# Forgotten, nothing fails. The two copies become two different matrices, and the model is no longer the one that was
-# asked for. The sum costs $V \cdot h$ numbers in each direction and step, for a vocabulary of $V$ tokens. Megatron-LM
-# keeps a group of the first and the last stage for it; in PyTorch's `pipelining` it is yours to do
-# if you build the stages yourself.
+# If the sum is forgotten, nothing fails. The two copies become two different matrices, and the model is no longer the
+# one that was asked for. The sum costs $V \cdot h$ numbers in each direction and step, for a vocabulary of $V$ tokens.
+# Megatron-LM keeps a group of the first and the last stage for it; in PyTorch's `pipelining` it is yours to do.
 #
 # ## 11. Recomputation in a stage
 #
@@ -1051,7 +1062,7 @@ rank_table(
 # micro-batch, computed again. So the last rank of 1F1B, which has only one live micro-batch, gains nothing.
 #
 # GPipe's paper has recomputation from the start. It costs one more forward pass in each backward pass, so a third more
-# computation if B takes twice as long as F. The bubble in percent stays: all of it becomes longer together.
+# computation if B takes twice as long as F. The bubble in percent stays: work and waiting grow alike.
 # %% [markdown]
 # ## 12. Pipelines side by side
 #
@@ -1099,7 +1110,7 @@ stage, runner = in_pipeline(m=8)
 with dtlearn.phase("once"):
     runner.step(x[mine], y[mine])
 expected, gradients = one_process(16)
-side_by_side = off(stage, gradients)
+side_by_side = largest_difference(stage, gradients)
 
 stage, runner = in_pipeline(m=1)
 with dtlearn.phase("every micro-batch"):
@@ -1123,8 +1134,10 @@ for name, nbytes in reduced.items():
     print(f"{name}: rank 0 hands {nbytes / 1e6:.2f} MB to all-reduces")
 
 # %% [markdown]
-# The result would be the same, only slower, so it is easy to overlook. In PyTorch, DDP around a stage averages in
-# every backward pass unless `no_sync()` says otherwise. It is also why pipelines go with ZeRO's stage 1: stage 2
+# The result would be the same, only slower, so it is easy to overlook. DDP averages in every backward pass, unless
+# `no_sync()` says otherwise. Around a stage of PyTorch's `pipelining` that is done for you: a `PipelineStage` switches
+# the reduction of DDP and of `fully_shard` off until the last micro-batch. (Counted with DDP and torch 2.13: one
+# all-reduce in a step, two in the very first one.) For the same reason pipelines go with ZeRO's stage 1: stage 2
 # reduces after every micro-batch (chapter 9), and stage 3 would gather the weights for every micro-batch, forward and
 # backward.
 #
@@ -1157,11 +1170,11 @@ for finding in pp.validate(waits):
 # %% [markdown]
 # Read it as a circle. Rank 0 wants to do 0B0, which needs 1B0. But rank 1 does 1F1 first, which needs 0F1, and rank 0
 # does that after 0B0. No order of messages can repair this. The runner checks each schedule when it is built, and
-# refuses such a one on every rank.
+# refuses such a schedule on every rank.
 #
 # ### A rank that dies in mid-schedule
 #
-# Rank 2 is killed in its forward pass of micro-batch 3, as by the out-of-memory killer:
+# Rank 2 is killed in its forward pass of micro-batch 3, as the out-of-memory killer would do it:
 
 
 # %%
@@ -1193,9 +1206,9 @@ except Exception as error:
     print(error)
 
 # %% [markdown]
-# The neighbours lose their connection and fail too, and the ranks farther away only wait. So the first thing to know is
-# which rank was the first; all other messages are consequences. Where was it? The runner notes what each rank was doing:
-# rank 3 waits for what 3F3 needs. That is the output of 2F3, which never came.
+# The neighbours of rank 2 lose their connection and fail too, and the ranks farther away only wait. So the first thing
+# to know is which rank was the first; all other messages are consequences. Where was it? The runner notes what each
+# rank was doing: rank 3 waits for what 3F3 needs. That is the output of 2F3, which never came.
 #
 # ### A stage whose output changes its shape
 #
@@ -1206,8 +1219,8 @@ except Exception as error:
 # %%ranks --expect error
 stage = my_stage()
 runner = pp.PipelineRunner(make_schedule("1f1b", 4, 8), {rank: stage}, next_token_loss)
-runner.step(*the_batch(8))
 runner.step(*the_batch(16))
+runner.step(*the_batch(8))
 
 # %% [markdown]
 # ## 14. Pipelines that you do not have
@@ -1225,10 +1238,10 @@ print(
 print(f"all weights, gathered once as in ZeRO 3: {gathered / 1e9:,.0f} GB")
 
 # %% [markdown]
-# That is why pipelines are put across nodes, where links are slow, and why tensor parallelism (chapter 12), which
-# sends much more, stays inside a node. With 16 stages a rank sends and receives four such tensors for each
-# micro-batch: two forward and two backward. ZeRO 3 gathers those 812 GB twice in each step, and with accumulation
-# twice for each micro-batch.
+# That is why pipelines are put across nodes, where links are slow, and why tensor parallelism (chapter 12), which sends
+# much more, stays inside a node. A rank in the middle of the pipeline handles four such tensors for each micro-batch:
+# it receives two and sends two. (With tensor parallelism over 8 ranks, each of them can send an eighth: 2104.04473,
+# section 4.1.) ZeRO 3 gathers those 812 GB twice in each step, and with accumulation twice for each micro-batch.
 #
 # **Bubble.** Both conventions, for GPipe and 1F1B:
 
@@ -1254,7 +1267,8 @@ rank_table(
 #
 # $$T(m) = (m + p - 1)\left(\frac{t}{m} + o\right).$$
 #
-# The first factor grows with $m$, the second falls.
+# The first factor grows with $m$, the second falls. (2104.04473, section 3.4, has the same trade-off, with measured
+# times of a pass.)
 
 # %%
 best = dtlearn.predict(
@@ -1288,13 +1302,13 @@ rank_table(
 )
 
 # %% [markdown]
-# In general the shortest step is at $m = \sqrt{(p-1)\,t/o}$. Now measured: the stages take 96 ms for the whole batch,
+# In general the shortest step is at $m = \sqrt{(p-1)\,t/o}$. Now measured: the stages take 192 ms for the whole batch,
 # however it is cut, and $o$ is what a real pass costs this machine in Python and in messages:
 
 # %%
 by_m = {}
 for m in (2, 4, 8, 16, 32, 64):
-    times = StageTimes(0.032 / m, 0.032 / m, 0.032 / m)
+    times = StageTimes(0.064 / m, 0.064 / m, 0.064 / m)
     record = run_emulated(make_schedule("1f1b", 4, m), times)
     by_m[m] = idle(recorded_bars(record)).makespan
 
@@ -1305,13 +1319,13 @@ rank_table(
         {
             "m": m,
             "step, ms": f"{ms:.0f}",
-            "(m+p-1) t/m, without o": f"{(m + 3) * 96 / m:.0f}",
-            "more than that": f"{ms - (m + 3) * 96 / m:.0f}",
+            "(m+p-1) t/m, without o": f"{(m + 3) * 192 / m:.0f}",
+            "more than that": f"{ms - (m + 3) * 192 / m:.0f}",
             " ": "shortest" if m == best_m else "",
         }
         for m, ms in by_m.items()
     ],
-    caption="1F1B on 4 ranks, emulated stage times: 96 ms of work in each stage for the whole batch",
+    caption="1F1B on 4 ranks, emulated stage times: 192 ms of work in each stage for the whole batch",
 )
 
 # %% [markdown]
@@ -1322,7 +1336,7 @@ rank_table(
 # ## 15. Where the libraries do it
 #
 # One of the texts behind this course shows `torch.distributed.pipeline.sync.Pipe`, and another one says that PyTorch
-# has no pipeline at all. Both were overtaken: `Pipe` came with torch 1.8 and is gone since torch 2.4; its successor is
+# has no pipeline at all. Both are out of date: `Pipe` came with torch 1.8 and is gone since torch 2.4; its successor is
 # `torch.distributed.pipelining`.
 
 # %%
@@ -1334,7 +1348,7 @@ for name in ("torch.distributed.pipeline.sync", "torch.distributed.pipelining"):
         print(f"{name}: {error}")
 
 # %% [markdown]
-# Beside ours, with the same stages, the same schedule and the same batch:
+# Here are both, with the same stages, the same schedules and the same batch:
 
 
 # %%
@@ -1359,7 +1373,7 @@ for name, schedule_class in theirs.items():
     ours = pp.PipelineRunner(make_schedule(name, 4, 8), {rank: other}, next_token_loss)
     result = ours.step(x, y)
     gradients = {n: p.grad for n, p in stage.named_parameters()}
-    beside[name] = off(other, gradients)
+    beside[name] = largest_difference(other, gradients)
     if rank == world_size - 1:
         beside[name, "loss"] = sum(losses).item() / 8, result.loss.item()
 beside
@@ -1381,7 +1395,8 @@ rank_table(
 )
 
 # %% [markdown]
-# And the orders themselves? PyTorch's schedule classes make them without a process group:
+# And the orders themselves? PyTorch's schedule classes make them without a process group. (`Schedule1F1B` refuses fewer
+# micro-batches than stages, so $m$ begins at $p$.)
 
 # %%
 for ours, theirs in (("gpipe", "GPipe"), ("1f1b", "1F1B")):
@@ -1395,7 +1410,7 @@ for ours, theirs in (("gpipe", "GPipe"), ("1f1b", "1F1B")):
 # %% [markdown]
 # | here | PyTorch | Megatron-LM | DeepSpeed |
 # |---|---|---|---|
-# | `split_gpt(model, boundaries)` | your own modules, or `pipeline(model, split_spec=...)`, which traces the model | `--pipeline-model-parallel-size`, `--pipeline-model-parallel-layout` | `PipelineModule(layers, num_stages)` |
+# | `split_gpt(model, boundaries)` | your own modules, or `pipeline(model, mb_args, split_spec=...)`, which traces the model | `--pipeline-model-parallel-size`, `--pipeline-model-parallel-layout` | `PipelineModule(layers, num_stages)` |
 # | `by_cost`, `greedy` | | the layout, by hand | `partition_method`: `"parameters"`, `"uniform"`, `"type:regex"` |
 # | `PipelineRunner(schedule, stages, loss_fn)` | `PipelineStage` and a schedule class | `get_forward_backward_func()` | `engine.train_batch()` |
 # | `make_schedule("gpipe", ...)` | `ScheduleGPipe` | | |
@@ -1403,7 +1418,7 @@ for ours, theirs in (("gpipe", "GPipe"), ("1f1b", "1F1B")):
 # | m | `n_microbatches` | global batch / (data-parallel size x `--micro-batch-size`) | `gradient_accumulation_steps` |
 # | `runner.evaluate(x, y)`, `runner.predict(x)`: forward passes only | `schedule.eval(...)` | `forward_only=True` | `engine.eval_batch()` |
 # | division of the loss by m | `scale_grads=True`, the default | in the schedule | in the engine |
-# | `tied=` | yours to do, if you build the stages | an all-reduce over the embedding group | `TiedLayerSpec` |
+# | `tied=` | yours to do | an all-reduce over the embedding group | `TiedLayerSpec` |
 # | `recompute=True` | `torch.utils.checkpoint` in the stage | `--recompute-granularity` | `activation_checkpoint_interval` |
 # | `data_parallel_group=` | DDP or `fully_shard` around each stage | yes | yes, with ZeRO's stage 1 |
 #
@@ -1503,8 +1518,9 @@ rank_table(
 
 # %% [markdown]
 # Rank 0's weights lack three updates, and it keeps four versions of them, since the backward pass needs the weights
-# that the forward pass used (**weight stashing**). With momentum and this learning rate it does not train. Without
-# momentum it does, but more slowly. The same recurrence in one process, which needs no ranks:
+# that the forward pass used (**weight stashing**). With momentum and this learning rate it does not train here.
+# (PipeDream's authors trained their models to the usual accuracy, so that is no law.) Without momentum it trains, but
+# more slowly. The same recurrence in one process, which needs no ranks:
 
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
@@ -1615,10 +1631,10 @@ rank_table(
 # | micro-batch | 微批次 | a part of the batch that passes through the pipeline as one |
 # | bubble | 流水线气泡 | idle time of a pipeline's ranks |
 # | schedule, action | 调度、动作 | for each rank what it does in which order; one piece of it |
-# | flush | 流水线排空 | the end of a step, where the pipeline runs empty |
+# | flush | 流水线刷新（排空） | the end of a step, where the pipeline runs empty |
 # | GPipe | GPipe（先全部前向、再全部反向） | all forward passes, then all backward passes |
 # | 1F1B, one forward, one backward | 一前向一反向 | forward and backward passes in turn |
-# | warm-up, steady part, cool-down | 预热、稳定、收尾阶段 | only forward; in turn; only backward |
+# | warm-up, steady part, cool-down | 预热、稳态、冷却阶段 | only forward; in turn; only backward |
 # | live activations | 存活的激活值 | kept between a forward pass and its backward pass |
 # | point-to-point communication | 点对点通信 | send and receive between two ranks |
 # | deadlock | 死锁 | ranks wait for each other in a circle |

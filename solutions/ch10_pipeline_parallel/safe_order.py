@@ -3,7 +3,7 @@
 `hangs`, below, does what a schedule says: each rank receives what an action needs, computes, and sends what
 came out. `dist.send` returns only when the message has been received. With GPipe's schedule this
 works. With 1F1B two neighbours may both send first, each waits for the other to receive, and neither does.
-Write the version that ends, **with every schedule that can be carried out at all**.
+Write a version that comes to its end **with every schedule that can be carried out at all**.
 
 **Given**, the same on all ranks but for the two functions:
 
@@ -12,9 +12,9 @@ Write the version that ends, **with every schedule that can be carried out at al
   micro-batches, and so are backward passes;
 - `shape`, of everything that is sent, float32;
 - `forward(microbatch, x)`, which returns what the next rank needs for its forward pass; `x` is what came
-  from the rank before, `None` on rank 0. What the last rank's returns is not sent;
+  from the rank before, `None` on rank 0. What the last rank's function returns is not sent;
 - `backward(microbatch, gradient)`, which returns what the rank before needs for its backward pass;
-  `gradient` is what came from the next rank, `None` on the last. What rank 0's returns is not sent.
+  `gradient` is what came from the next rank, `None` on the last. What rank 0's function returns is not sent.
 
 **Do** all actions of this rank, in its order. Nothing is returned.
 

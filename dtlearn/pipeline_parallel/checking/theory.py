@@ -138,8 +138,8 @@ class Bubble(NamedTuple):
 
     Attributes:
         idle: in the unit of the times.
-        to_useful: idle / useful time, as GPipe and Megatron have it: (p-1)/m for both.
-        to_total: idle / all time: (p-1)/(m+p-1) for both.
+        to_useful: idle / useful time, Megatron-LM's convention: (p-1)/m for GPipe and 1F1B.
+        to_total: idle / all time, that of GPipe's paper: (p-1)/(m+p-1) for both.
     """
 
     idle: float

@@ -28,7 +28,7 @@ def send(tensor: torch.Tensor, dst: int, *, group: dist.ProcessGroup | None = No
     Returns:
         A zero, (), that stands for all that the other rank makes of the tensor. It has no value of interest.
     """
-    # First the shape: who receives must make room.
+    # First the shape: the receiver must make room.
     dist.send(pack_header(tensor), group_dst=dst, group=group)
     zero: torch.Tensor = _Send.apply(tensor, dst, group)
     # Without anything to differentiate here, backward() may still be called, and does nothing.
