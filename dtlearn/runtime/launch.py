@@ -71,10 +71,7 @@ def launch_script(
         RanksTimeout: the time was up.
         RanksInterrupted: the learner interrupted.
     """
-    size = check_world_size(num_processes)
-    check_world_size(size * nodes)
-    if not timeout > 0:
-        raise ValueError(f"the time limit must be a positive number of seconds; got {timeout:g}")
+    size = check_launch(num_processes, nodes, timeout)
     with run_directory() as run_dir:
         script = path or run_dir / "script.py"
         script.write_text(source, encoding="utf-8")
@@ -87,6 +84,14 @@ def launch_script(
         follow(
             [functools.partial(start_guarded, c, env) for c in commands], size, timeout, sink, launcher == "torchrun"
         )
+
+
+def check_launch(num_processes: int, nodes: int, timeout: float) -> int:
+    """`num_processes`, those of each node. Raises ValueError for a wrong number of them, or of seconds."""
+    check_world_size(check_world_size(num_processes) * nodes)
+    if not timeout > 0:
+        raise ValueError(f"the time limit must be a positive number of seconds; got {timeout:g}")
+    return num_processes
 
 
 def start_guarded(command: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:

@@ -8,6 +8,7 @@ import socket
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from ..device import Placement
 from ..errors import LaunchError
@@ -66,30 +67,46 @@ def start_ranks(
         "limits": dataclasses.asdict(limits),
         "isolation": dataclasses.asdict(isolation),
     }
-    events_read, events_write = os.pipe()
-    states, theirs = [], [events_write]
+    values = [
+        {"rank": r, "device": placement.devices[r], "node": vars(NodePlace.alone(r, len(placement.devices)))}
+        for r in ranks  # a lab says itself where they are
+    ]
+    events, started = start_with_lines(agent, common, values)
+    states = [RankState(channel, output, pid, BoundedText(limits.output)) for pid, channel, output in started]
+    return Collector(states, events, limits)
+
+
+def start_with_lines(
+    agent: Agent, common: dict[str, Any], ranks: list[dict[str, Any]]
+) -> tuple[int, list[tuple[int, socket.socket, int]]]:
+    """Start ranks, with a channel and an output each.
+
+    Args:
+        agent, common, ranks: see `Agent.start`.
+
+    Returns:
+        Where their deaths are reported, and of each rank its handle and our ends of its channel and its output. They
+        are the caller's to close; if the ranks cannot be started, all ends are closed here.
+    """
+    events, events_there = os.pipe()
+    ours, theirs = [], [events_there]
     for _ in ranks:
-        channel, far_channel = socket.socketpair()
-        output_read, output_write = os.pipe()
-        states.append(RankState(channel, output_read, output=BoundedText(limits.output)))
-        theirs += [far_channel.detach(), output_write]
+        channel, channel_there = socket.socketpair()
+        output, output_there = os.pipe()
+        ours.append((channel, output))
+        theirs += [channel_there.detach(), output_there]
     try:
-        values = [
-            {"rank": r, "device": placement.devices[r], "node": vars(NodePlace.alone(r, len(placement.devices)))}
-            for r in ranks  # a lab says itself where they are
-        ]
-        for state, pid in zip(states, agent.start(common, values, theirs), strict=True):
-            state.pid = pid
+        pids = agent.start(common, ranks, theirs)
     except BaseException:
-        for state in states:
-            state.channel.close()
-            os.close(state.output_fd)
-        os.close(events_read)
+        for channel, output in ours:
+            channel.close()
+            os.close(output)
+        os.close(events)
         raise
     finally:
         for descriptor in theirs:
             os.close(descriptor)
-    return Collector(states, events_read, limits)
+    return events, [(pid, *ends) for pid, ends in zip(pids, ours, strict=True)]
 
 
 def _environment(isolation: Isolation, run_dir: Path) -> dict[str, str]:

@@ -7,9 +7,8 @@ import os
 from concurrent.futures import Future
 from typing import IO, Any
 
-from ...device import check_world_size
 from ...errors import RankError
-from ...launch import follow
+from ...launch import check_launch, follow
 from ...machine.run_folder import run_directory
 from ...output import Sink
 from ..loop import call
@@ -34,10 +33,7 @@ def launch_on_lab(
     Raises:
         ValueError: a wrong number of processes or seconds.
     """
-    nodes = len(lab.lab.nodes)
-    check_world_size(check_world_size(num_processes) * nodes)
-    if not timeout > 0:
-        raise ValueError(f"the time limit must be a positive number of seconds; got {timeout:g}")
+    check_launch(num_processes, len(lab.lab.nodes), timeout)
     if lab.gathered:
         _launch(lab, source, num_processes, args or [], timeout, sink)
         return

@@ -15,6 +15,7 @@ from typing import Any
 
 from ... import wire
 from ...agent.client import get_agent
+from ...agent.start import start_with_lines
 from ...machine.limits import check_room, default_limits
 from ...machine.memory import free_memory
 from ...machine.run_folder import new_run_directory
@@ -53,29 +54,13 @@ class NodeRanks:
             "limits": dataclasses.asdict(default_limits(len(request["ranks"]), free)),
         }
         ranks = [{**r, "node": {**r["node"], "store": run.store_address}} for r in request["ranks"]]
-        ours, theirs = [], []
-        for channel_number, output_number in zip(request["channels"], request["outputs"], strict=True):
-            near, far = socket.socketpair()
-            output_read, output_write = os.pipe()
-            ours.append((channel_number, near.detach(), output_number, output_read))
-            theirs += [far.detach(), output_write]
-        events_read, events_write = os.pipe()
-        try:
-            pids = get_agent().start(common, ranks, [events_write, *theirs])
-        except BaseException:
-            for _, channel, _, output in ours:
-                os.close(channel)
-                os.close(output)
-            os.close(events_read)
-            raise
-        finally:
-            for descriptor in (events_write, *theirs):
-                os.close(descriptor)
-        channels = [Stream(self._streams, n, channel, keep=True) for n, channel, _, _ in ours]
-        for _, _, number, output in ours:
+        events, started = start_with_lines(get_agent(), common, ranks)
+        numbered = zip(request["channels"], started, strict=True)
+        channels = [Stream(self._streams, number, rank[1].detach(), keep=True) for number, rank in numbered]
+        for number, (_, _, output) in zip(request["outputs"], started, strict=True):
             Stream(self._streams, number, output, writes=False)
-        run.listen(events_read, channels)
-        return pids
+        run.listen(events, channels)
+        return [pid for pid, _, _ in started]
 
     def close(self) -> None:
         """Remove what the ranks left; they have ended."""
