@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import html
 import time
-from typing import Any
 
 from ..runtime.output import rank_color
 from .merge_lines import fold_lines, label, settle
-from .render import GroupedSink
+from .render import GroupedSink, InPlace
 
 _EVERY = 0.2  # seconds between refreshes: more often makes browsers slow
 _LINES = 200  # last lines of a rank that are shown
@@ -17,9 +16,12 @@ _LINES = 200  # last lines of a rank that are shown
 class PanelSink(GroupedSink):
     """A card per rank with its last lines, its figures and its state."""
 
-    _handle: Any = None  # the display of all cards
     _dirty = True
     _next = 0.0
+
+    def __init__(self, ranks: list[int], hide_results: bool = False) -> None:
+        super().__init__(ranks, hide_results)
+        self._cards = InPlace()
 
     def changed(self, rank: int) -> None:
         self._dirty = True
@@ -34,14 +36,8 @@ class PanelSink(GroupedSink):
         self._note_left_out()
 
     def _refresh(self, state: str) -> None:
-        from IPython.display import display
-
         self._dirty = False
-        data = {"text/html": self._html(state), "text/plain": self._plain()}
-        if self._handle is None:
-            self._handle = display(data, raw=True, display_id=True)
-        else:
-            self._handle.update(data, raw=True)
+        self._cards.show({"text/html": self._html(state), "text/plain": self._plain()})
 
     def _lines(self, rank: int) -> list[str]:
         """The last lines of a rank, its values among them."""

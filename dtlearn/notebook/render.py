@@ -33,6 +33,20 @@ class Output:
             self.displays.append(content)
 
 
+class InPlace:
+    """A display of the running cell: shown once, and then replaced where it stands."""
+
+    _handle: Any = None
+
+    def show(self, data: dict[str, str]) -> None:
+        from IPython.display import display
+
+        if self._handle is None:
+            self._handle = display(data, raw=True, display_id=True)
+        else:
+            self._handle.update(data, raw=True)
+
+
 class GroupedSink(Sink):
     """Shows everything when the cell has ended: merged lines first, then figures and values, by rank.
 
@@ -45,7 +59,7 @@ class GroupedSink(Sink):
         self.outputs = {r: Output() for r in ranks}
         self._hide_results = hide_results
         self._room = _LIMIT
-        self._notice: Any = None  # the display that a notice is shown in
+        self._notice: InPlace | None = None
 
     def publish(self, rank: int, message: dict[str, Any]) -> None:
         kind, content = message["msg_type"], message["content"]
@@ -70,16 +84,10 @@ class GroupedSink(Sink):
 
     def notice(self, text: str) -> None:
         """Show a line in the place of the last one, to people only: how long ranks wait is never the same twice."""
-        if not is_live() or (self._notice is None and not text):
-            return
-        from IPython.display import display
-
-        shown = f'<pre style="margin:0;opacity:0.7">{html.escape(text)}</pre>' if text else ""
-        data = {"text/plain": text, "text/html": shown}
-        if self._notice is None:
-            self._notice = display(data, raw=True, display_id=True)
-        else:
-            self._notice.update(data, raw=True)
+        if is_live() and (text or self._notice):
+            self._notice = self._notice or InPlace()
+            shown = f'<pre style="margin:0;opacity:0.7">{html.escape(text)}</pre>' if text else ""
+            self._notice.show({"text/plain": text, "text/html": shown})
 
     def changed(self, rank: int) -> None:
         """Called when there is something new of a rank."""

@@ -13,6 +13,7 @@ from ..course import Exercise
 from ..grading.own_run import OwnRun
 from ..grading.report.html import bundle, running_bundle
 from ..grading.verdict import Result, Verdict
+from .render import InPlace
 
 
 class VerdictDisplay:
@@ -26,41 +27,35 @@ class VerdictDisplay:
     def __init__(self, exercise: Exercise, live: bool) -> None:
         self._exercise, self._live = exercise, live
         self._results: list[Result] = []
-        self._handle: Any = None
+        self._display = InPlace()
         self._done = (0, 0)
 
     def start(self) -> None:
         """Show that the grading began; its first result may take seconds."""
         if self._live:
-            self._put(_line(f"{self._exercise.id}: grading begins"))
+            self._display.show(_line(f"{self._exercise.id}: grading begins"))
 
     def progress(self, result: Result, done: int, total: int) -> None:
         """Show one more result."""
         self._results.append(result)
         self._done = done, total
         if self._live:
-            self._put(running_bundle(self._exercise.id, self._exercise.title, self._results, done, total))
+            self._display.show(running_bundle(self._exercise.id, self._exercise.title, self._results, done, total))
 
     def show(self, verdict: Verdict, notes: Sequence[str] = ()) -> Verdict:
         """Show the verdict, with what else the learner should know. Returns it."""
         shown = replace(verdict, notes=(*notes, *verdict.notes))
         if not self._live:
             shown = replace(shown, seconds=0.0, attempt=0, seed=0)
-        self._put(bundle(shown))
+        self._display.show(bundle(shown))
         return verdict
 
     def stopped(self) -> None:
         """Leave what was seen so far, as text that claims nothing more."""
         done, total = self._done
-        self._put(_line(f"{self._exercise.id}: the grading was stopped after {done} of {total or 'its'} runs."))
-
-    def _put(self, data: dict[str, str]) -> None:
-        from IPython.display import display
-
-        if self._handle is None:
-            self._handle = display(data, raw=True, display_id=True)
-        else:
-            self._handle.update(data, raw=True)
+        self._display.show(
+            _line(f"{self._exercise.id}: the grading was stopped after {done} of {total or 'its'} runs.")
+        )
 
 
 def _line(text: str) -> dict[str, str]:
