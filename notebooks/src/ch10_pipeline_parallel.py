@@ -1333,6 +1333,13 @@ rank_table(
 # that is free. It also assumes that the batch may be as large as one likes, and the batch has a limit of its own
 # (chapter 3).
 #
+# **When to take a pipeline.** If the whole state fits on one device, data parallelism is simpler and has no bubble. If
+# it does not, count the micro-batches that each pipeline gets. GPipe's authors found the bubble negligible from
+# $m = 4p$ on (1811.06965, section 2.3). By the formula it is then still 15 to 20 % of the whole time for 4 ranks or more;
+# they recomputed, which can begin before a gradient arrives. With fewer micro-batches, ZeRO 3 (chapter 9) or tensor
+# parallelism may be faster, if the links are. With many micro-batches and slow links between nodes, a pipeline across
+# the nodes sends the least. A layer that is too large for a device by itself needs tensor parallelism (chapter 12).
+#
 # ## 15. Where the libraries do it
 #
 # One of the texts behind this course shows `torch.distributed.pipeline.sync.Pipe`, and another one says that PyTorch
