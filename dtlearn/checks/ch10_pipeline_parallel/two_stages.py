@@ -104,8 +104,11 @@ def on_rank(answer: Any, jobs: Any) -> Any:
             losses = answer(stage, optimizer, batches, loss_fn, is_first=job["is_first"], other=job["other"])
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
             if not isinstance(error, NotImplementedError):
-                which = "first" if job["is_first"] else "last"
-                error.args = (f"{error} ({job['name']}, {which} stage, the other on rank {job['other']})",)
+                which, text = "first" if job["is_first"] else "last", " ".join(str(error).split()).rstrip(".")
+                if "NoneType" in text and "wait" not in text and not job["is_first"]:
+                    text = text.replace("'NoneType' object", "None").replace("<class 'NoneType'>", "None")
+                    text += "; the .grad of what arrived is None without .requires_grad_() before the forward pass"
+                error.args = (f"{text} ({job['name']}, {which} stage, the other on rank {job['other']})",)
             raise
         weights = {name: p.detach().clone() for name, p in stage.named_parameters()}
         notes.append({"losses": losses, "weights": weights, "calls": calls[0]})
@@ -266,10 +269,8 @@ def _payload(given: Given, extra: int) -> float:
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised, or whose calls do not fit together."""
-    text = (
-        f"{MAY_HELP}each batch's outputs may have another shape and number of dimensions; what arrives has no gradient "
-    )
-    return f"{text}before .requires_grad_(); the first stage is on the higher rank of some pairs"
+    text = f"{MAY_HELP}each batch's outputs may have another shape and number of dimensions; the first stage is on the "
+    return f"{text}higher rank of some pairs"
 
 
 _VALUES = Check(on_rank, inputs, expected, mistakes=mistakes, rtol=1e-4, atol=1e-5, stress=Stress(poison=True))
