@@ -2,28 +2,28 @@
 """A puzzle: the smallest bubble that fits under a cap of live activations.
 
 A model of 2p stages, all of the same cost, is trained on p ranks with m micro-batches. You choose which rank
-holds which stages, and in which order each rank works. A rank may hold `cap` activations at most.
+holds which stages, and in which order each rank works. A rank may hold at most `cap` activations.
 
 **Given** `num_ranks`, p; `num_microbatches`, m; and `cap`.
 
 **Return** a pair `(placement, orders)`:
 
-- `placement`: a list with a rank for each of the 2p stages, in the order of the model. How many stages a rank
+- `placement`: a list with the rank of each of the 2p stages, in the order of the model. How many stages a rank
   holds, and which, is up to you.
-- `orders`: for each rank the list of its actions, tuples `(stage, op, microbatch)`. Each stage does for each
-  micro-batch an `"F"`, forward; an `"I"`, the gradient of the stage's input; and a `"W"`, the gradients of its
-  weights.
+- `orders`: for each rank the list of its actions, tuples `(stage, op, microbatch)`. Each stage does, for each
+  micro-batch, an `"F"`, the forward pass; an `"I"`, the gradient of the stage's input; and a `"W"`, the gradients
+  of its weights.
 
 **Rules**
 
 - An F needs the F of the stage before; an I needs the F of its stage and the I of the stage after; a W needs the I
   of its stage, all of the same micro-batch. No rank may wait for ever.
-- An activation is live from its F to its W: one for each stage and micro-batch. No rank holds more than `cap`
-  at any time, all its stages together.
+- The activations of a micro-batch in a stage count as one, and are live from its F to its W. No rank holds more
+  than `cap` at any time, in all its stages together.
 
 **Bubble.** Each action takes 1, transfers take no time, and each rank does its actions in your order, each as
-soon as it can. The bubble is the idle time by the useful time of all ranks: p T / (6 p m) - 1, where T is when
-the last action ends. The mean over these puzzles counts:
+soon as it can. The bubble is idle time / useful time of all ranks: p T / (6 p m) - 1, where T is the time at
+which the last action ends. You are graded on the mean over these puzzles:
 
 | p | 2 | 2 | 3 | 3 | 4 | 4 |
 |---|---|---|---|---|---|---|

@@ -1,5 +1,5 @@
 # ch11.simulator: edit this file, then run `dtlearn grade ch11.simulator`.
-"""Simulate a schedule: how long it takes, who is idle, what is held.
+"""Simulate a schedule: how long it takes, how long each rank is idle, how many activations it holds.
 
 **Given** a valid schedule, and times, all of them whole numbers:
 
@@ -11,8 +11,8 @@
 - `times`: `times[op][stage]` is how long such an action takes.
 - `transfer`: how long a result takes from one rank to another. On the same rank it is there at once.
 
-**An action starts** as soon as its rank has done the action before it in the order, and what it needs is
-there:
+**An action starts** as soon as its rank has done the action before it in the order and the results that it
+needs are there:
 
 | action | needs the results of |
 |---|---|
@@ -20,19 +20,19 @@ there:
 | B or I of stage s | F of stage s, and the B or I of stage s + 1, if there is one; same micro-batch |
 | W of stage s | I of stage s, same micro-batch |
 
-The rank does not wait while a result travels to another: it goes on with its next action. The first action
-starts at 0.
+A rank does not wait while its result is sent to another rank: it goes on with its next action. Time begins
+at 0.
 
 **Return** a dict:
 
 | key | value |
 |---|---|
 | `"makespan"` | when the last action ends |
-| `"idle"` | for each rank, how much of the time from 0 to the makespan it does nothing |
-| `"peak"` | for each rank, the most live activations at any time |
+| `"idle"` | for each rank, how long it is idle between 0 and the makespan |
+| `"peak"` | for each rank, the largest number of live activations at any time |
 
-**Live** is what a stage keeps of a micro-batch, from the start of its F to the end of its B; if the backward
-pass is split, to the end of its W. Each counts as one, whichever stage it is of.
+**Live** are the activations that a stage keeps for a micro-batch, from the start of its F to the end of its B;
+if the backward pass is split, to the end of its W. Each pair of stage and micro-batch counts as one.
 
 **Example**: two stages on two ranks, two micro-batches, F takes 1, B takes 2, `transfer` is 1.
 

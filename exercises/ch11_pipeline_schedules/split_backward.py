@@ -3,7 +3,7 @@
 
 The stage is a list of linear layers with a ReLU between any two of them; after the last one there is none. For a
 layer y = x A^T + b, the gradient of the input is dx = dy A, and those of the parameters are dA = dy^T x and the sum
-of dy over all rows. The rank before waits for dx, and nobody waits for dA.
+of dy over all rows. The previous rank waits for dx, and nobody waits for dA.
 
 **Given** `layers`, a list of `torch.nn.Linear`; some have no bias.
 
@@ -15,16 +15,16 @@ of dy over all rows. The rank before waits for dx, and nobody waits for dA.
 | `input_gradient(k, dy)` | I: takes the gradient of that output | the gradient of x |
 | `weight_gradients(k)` | W: adds the gradients of this micro-batch to `weight.grad` and `bias.grad` | nothing |
 
-The last dimension of x holds the features, and any number of dimensions may stand before it. A `.grad` may be
-`None` or hold something already.
+The last dimension of x holds the features, and there may be any number of dimensions before it. A `.grad` may be
+`None` or hold a gradient already, to which you add.
 
 **Rules**
 
 - Several micro-batches are under way at the same time, and their calls are mixed: F 0, F 1, I 0, F 2, I 1, W 1,
-  W 0 and so on. When k is through, the same number may come again with another x.
-- I does one matrix product for each layer, and W does one: their floating-point operations are counted. So I
-  computes no gradient of a weight, and W none of an input, nor a forward pass.
-- **Memory**: after W of k nothing of k is held any more: no input, no output, no gradient but `.grad`.
+  W 0 and so on. After W of k the same number may come again with another x.
+- I does one matrix product for each layer, and so does W: their floating-point operations are counted. So I
+  computes no gradient of a weight, and W computes no gradient of an input and no forward pass.
+- **Memory**: after W of k the stage holds nothing of k: no input, no output, no gradient except in `.grad`.
 
 **Example** of one layer without bias, A = [[2, 3]], and one row:
 

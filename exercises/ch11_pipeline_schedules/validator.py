@@ -7,23 +7,23 @@
   `(stage, op, microbatch)`.
 - `placement`: `placement[stage]` is the rank that holds this stage; stages count from 0.
 - `num_microbatches`, which count from 0, too.
-- `ops`: which ops there are. Each stage does each op once for each micro-batch. `("F", "B")` are a forward
-  and a backward pass; in `("F", "I", "W")` the backward pass is split into `"I"`, the gradient of the stage's
+- `ops`: the ops of the schedule. Each stage does each op once for each micro-batch. `("F", "B")` are a
+  forward and a backward pass; in `("F", "I", "W")` the backward pass is split into `"I"`, the gradient of the stage's
   input, and `"W"`, the gradients of its weights.
 
 **Return** a dict. The first four entries are lists of actions, each action once, in any order:
 
-| key | what stands there |
+| key | what it holds |
 |---|---|
-| `"unknown"` | actions in `orders` that the schedule does not have: another op, no such stage or micro-batch |
+| `"unknown"` | actions in `orders` with an op, a stage or a micro-batch that does not exist |
 | `"missing"` | actions that are in no rank's order |
-| `"repeated"` | actions that stand in `orders` more than once, in one rank's order or in several |
-| `"misplaced"` | actions that stand in the order of a rank which does not hold the stage |
+| `"repeated"` | actions that occur in `orders` more than once, in one rank's order or in several |
+| `"misplaced"` | actions in the order of a rank that does not hold the stage |
 | `"stuck"` | a list with an entry for each rank: the action at which it waits for ever, or `None` |
 | `"circle"` | the ranks that wait in a circle, in ascending order |
 
-An unknown action is nothing else besides. If one of the first four lists has something in it, nobody is
-stuck and there is no circle: the lists have to be repaired first.
+An unknown action is in no other list. If one of the first four lists is not empty, report no stuck ranks (all
+`None`) and no circle: those faults have to be repaired first.
 
 **Stuck.** Each rank does its actions in its order, and waits at one until what it needs is done:
 
@@ -33,9 +33,10 @@ stuck and there is no circle: the lists have to be repaired first.
 | B (or I) of stage s | F of stage s, and B (or I) of stage s + 1, if there is one; same micro-batch |
 | W of stage s | I of stage s, same micro-batch |
 
-**Circle.** A stuck rank waits for the ranks that hold what it still needs; that may be itself, if it comes
-later in its own order. A rank is in a circle if that leads back to it, perhaps by way of other ranks. A rank
-that only waits for ranks of a circle is stuck, and not in the circle.
+**Circle.** A stuck rank waits for the ranks that hold the stages of the actions it still needs. That may be the
+rank itself, if such an action comes later in its own order. A rank is in a circle if following who waits for
+whom leads back to it, perhaps through other ranks. A rank that only waits for ranks of a circle is stuck, but
+not in the circle.
 
 **Example** with two stages on two ranks, two micro-batches and the ops F and B; 1F0 is `(1, "F", 0)`:
 

@@ -1,9 +1,9 @@
 # ch11.zero_bubble: edit this file, then run `dtlearn grade ch11.zero_bubble`.
 """Split the backward passes of 1F1B, and fill its bubble with the weights' part.
 
-Other ranks wait for the gradient of a stage's input, and nobody waits for the gradients of its weights. So
+Another rank waits for the gradient of a stage's input, and no rank waits for the gradients of its weights. So
 each backward pass B is split into `"I"`, the gradient of the input, and `"W"`, the gradients of the weights.
-An I takes the place of the B. A W can be done at any time after it, best when the rank would be idle.
+The I takes the place of the B. The W can be done at any time after it, best when the rank would be idle.
 
 **Given** `orders`, the 1F1B schedule of p ranks with one stage each (stage r on rank r): for each rank the
 list of its actions, tuples `(stage, op, microbatch)` with the ops `"F"` and `"B"`. There are m micro-batches;
@@ -13,12 +13,12 @@ m is at least p.
 
 - Each B becomes an I. The Fs and Is of a rank stay in the order of the Fs and Bs.
 - For each I there is a W of the same stage and micro-batch, later in the order.
-- **Memory**: no rank holds more than p activations at any time, which is what rank 0 holds under 1F1B.
-  Live is a micro-batch from its F to its W.
-- **Time**: let an F take F on every rank, an I take I and a W take W, where W is not longer than F, nor than I.
-  Then from the start to the end of the last action of all ranks each rank is idle for (p - 1)(F + I - W). With
-  1F1B it is (p - 1)(F + B), where B = I + W. Transfers take no time, and each rank does its actions in your
-  order, each as soon as it can.
+- **Memory**: no rank holds the activations of more than p micro-batches at any time, which is what rank 0 holds
+  under 1F1B. They are held from F to W.
+- **Time**: on every rank an F takes the time F, an I takes I and a W takes W, where W is neither longer than F
+  nor longer than I. Then each rank is idle for (p - 1)(F + I - W) between time 0 and the end of the last action
+  of any rank. With 1F1B it is (p - 1)(F + B), where B = I + W. Transfers take no time, and each rank does its
+  actions in your order, each as soon as it can.
 
 **Example** with two ranks and three micro-batches:
 

@@ -11,12 +11,12 @@
 # | **B. Two halves of a backward pass**, sections 5 to 15 | splitting backward, zero bubble, V-shaped placement, an editor, a puzzle, the libraries | 60 minutes | 3, 60 minutes |
 #
 # After sitting A you can read a schedule, draw it, say why it is wrong, compute its bubble and its memory, and write the
-# interleaved schedule of Megatron-LM. After sitting B you have split a backward pass, you have written a zero-bubble
-# schedule, and you can say which one fits a model and a cluster, and what the word "zero" does not tell.
+# interleaved schedule of Megatron-LM. After sitting B you have split a backward pass and written a zero-bubble
+# schedule, and you can say which schedule fits a model and a cluster, and what exactly is zero in "zero bubble".
 #
-# No GPU is needed. Where a run is measured, **stage times are emulated**: a stage sleeps for the time that it would
-# compute, because two cores cannot compute eight stages at once. Ranks, messages and autograd are real, and each figure
-# says so.
+# No GPU is needed. Where a run is measured, **stage times are emulated**: a stage sleeps for as long as it would
+# compute, because two cores cannot compute eight stages at once. Ranks, messages and autograd are real. Each figure of
+# such a run says that its stage times are emulated.
 
 # %%
 # %load_ext dtlearn
@@ -59,7 +59,7 @@ world
 # ## 1. What is left of the bubble
 #
 # Chapter 10 cut a model into p stages, one on each rank, and a batch into m micro-batches. GPipe and 1F1B keep different
-# numbers of activations, and have the same **bubble**, the time in which ranks are idle. There are two conventions; this
+# numbers of activations, but have the same **bubble**, the time in which ranks are idle. There are two conventions; this
 # chapter always says which one is meant:
 #
 # | convention | GPipe and 1F1B, equal stages | p = 4, m = 8 | p = 16, m = 32 |
@@ -68,10 +68,10 @@ world
 # | idle time / total time (GPipe) | $(p-1)/(m+p-1)$ | 27.3 % | 31.9 % |
 #
 # More micro-batches would make it smaller. But a larger global batch soon needs more samples for the same loss
-# (chapter 3), and smaller micro-batches use a GPU badly. So here p and m stay what they are, and the schedule changes.
+# (chapter 3), and smaller micro-batches use a GPU poorly. So here p and m stay as they are, and the schedule changes.
 #
-# Times are in units: a forward pass through a p-th of the model takes F = 1, the backward pass B = 2. So 1F1B with p = 4
-# and m = 8 takes $(m+p-1)(F+B) = 33$ units, of which a rank works 24 and is idle for 9.
+# Times are in units: the forward pass of a micro-batch through 1/p of the model takes F = 1, the backward pass B = 2. So
+# 1F1B with p = 4 and m = 8 takes $(m+p-1)(F+B) = 33$ units; a rank works for 24 of them and is idle for 9.
 
 # %%
 order = dtlearn.predict.choice(
@@ -86,11 +86,11 @@ order = dtlearn.predict.choice(
 )
 
 # %% [markdown]
-# ## 2. A schedule is a text
+# ## 2. A schedule as text
 #
-# A schedule says for each rank what it does, in which order. It says nothing about times. Written down, it is a line for
-# each rank, and a word for each **action**: `1F0` is stage 1, forward pass, micro-batch 0. The letters are those of
-# `torch.distributed.pipelining`:
+# A schedule lists, for each rank, what it does and in which order. It says nothing about times. Written down, it has a
+# line for each rank and a word for each **action**: `1F0` is stage 1, forward pass, micro-batch 0. The letters are those
+# of `torch.distributed.pipelining`:
 #
 # | letter | action |
 # |---|---|
@@ -99,8 +99,8 @@ order = dtlearn.predict.choice(
 # | I | the first part of a backward pass: the gradient of the stage's **i**nputs |
 # | W | the second part: the gradients of its **w**eights |
 #
-# (The zero bubble paper, 2401.10241, calls I "B". Sections 5 to 7 need I and W; until then there are F and B.) This is
-# 1F1B with two ranks and three micro-batches:
+# (The zero bubble paper, 2401.10241, writes B for what is I here. I and W are needed from section 5 on; until then there
+# are only F and B.) This is 1F1B with two ranks and three micro-batches:
 
 # %%
 one_f_one_b = parse_schedule(
@@ -131,46 +131,45 @@ show(
 # | B or I of stage s | its own F, and B or I of stage s + 1, unless s is the last stage |
 # | W of stage s | I of stage s |
 #
-# Whether a text is a schedule can be found out before anything runs. Two that are wrong, with two micro-batches:
+# Whether a text is a valid schedule can be checked before anything runs. Two invalid ones, with two micro-batches:
 #
 # | rank 0 | rank 1 | what is wrong |
 # |---|---|---|
 # | 0F0 0F1 0B0 0B1 | 1F0 1B0 1F1 | 1B1 is missing, and rank 0 waits for it at 0B1 |
 # | 0F0 0F1 0B0 0B1 | 1B0 1F0 1F1 1B1 | 1B0 comes before 1F0, which it needs: rank 1 does nothing at all |
 #
-# And here is a third:
+# Now consider this one:
 #
 # | rank 0 | rank 1 |
 # |---|---|
 # | 0F0 0B0 0F1 0B1 | 1F0 1F1 1B0 1B1 |
 #
-# All eight actions are there, once, on the right rank. On each rank every forward pass comes before its backward pass.
+# All eight actions are there, each once, on the right rank, and every forward pass comes before its backward pass.
 
 # %%
 stuck = dtlearn.predict.choice(
-    "What happens when the two ranks follow the third pair of orders?",
+    "What happens when the two ranks follow these orders?",
     {
-        "A": "both come to their end, in more time than with 1F1B",
-        "B": "rank 0 comes to its end, rank 1 waits for ever",
+        "A": "both finish, later than with 1F1B",
+        "B": "rank 0 finishes, rank 1 waits for ever",
         "C": "both wait for ever",
     },
     id="ch11.stuck",
 )
 
-# %% [markdown]
-# By hand: next to each rank stands the action that it has come to.
-#
-# | done | rank 0 is at | which needs | rank 1 is at | which needs |
-# |---|---|---|---|---|
-# | nothing | 0F0 | | 1F0 | 0F0 |
-# | 0F0 | 0B0 | 1B0 | 1F0 | 0F0, done |
-# | 0F0 1F0 | 0B0 | 1B0, which rank 1 does after 1F1 | 1F1 | 0F1, which rank 0 does after 0B0 |
-
 # %% jupyter={"source_hidden": true}
 stuck.reveal()
 
 # %% [markdown]
-# This is a **circular wait**. No list of actions shows it: one has to follow the orders, as a validator does.
+# By hand, with the next action of each rank:
+#
+# | done | next on rank 0 | needs | next on rank 1 | needs |
+# |---|---|---|---|---|
+# | nothing | 0F0 | | 1F0 | 0F0 |
+# | 0F0 | 0B0 | 1B0 | 1F0 | 0F0, done |
+# | 0F0 1F0 | 0B0 | 1B0, which rank 1 does after 1F1 | 1F1 | 0F1, which rank 0 does after 0B0 |
+#
+# This is a **circular wait**. Counting actions does not find it: one has to follow the orders, as a validator does.
 
 # %% [markdown]
 # **Exercise 1.** A validator.
@@ -178,8 +177,8 @@ stuck.reveal()
 # %% exercise="ch11.validator"
 
 # %% [markdown]
-# The package's validator follows the orders too: `follow_orders` lets each rank go on until it lacks a result, and wakes
-# it up when that result is there.
+# The package's validator follows the orders too: `follow_orders` lets each rank go on until it needs a result that does
+# not exist yet, and resumes it when that result is there.
 
 # %%
 dtlearn.show_source(
@@ -192,7 +191,7 @@ dtlearn.show_source(
 )
 
 # %% [markdown]
-# What it says of the three:
+# What it reports for the three orders above:
 
 # %%
 wrong = {
@@ -207,10 +206,10 @@ for text in wrong.values():
 # %% [markdown]
 # ## 3. What a schedule costs
 #
-# With the time of each action the orders give all the rest. An action starts when its rank has done the action before,
-# and when the results that it needs are there. By hand, for 1F1B with p = 2, m = 2, F = 1, B = 2:
+# Given the time of each action, the orders determine everything else. An action starts as soon as its rank has done the
+# action before it and the results that it needs are there. By hand, for 1F1B with p = 2, m = 2, F = 1, B = 2:
 #
-# | action | its rank is free at | what it needs is there at | starts | ends |
+# | action | rank free at | needed results at | starts | ends |
 # |---|---|---|---|---|
 # | 0F0 | 0 | | 0 | 1 |
 # | 1F0 | 0 | 0F0: 1 | 1 | 2 |
@@ -221,9 +220,9 @@ for text in wrong.values():
 # | 1B1 | 5 | | 5 | 7 |
 # | 0B1 | 6 | 1B1: 7 | 7 | 9 |
 #
-# The **makespan** is 9, and each rank works 6 and is idle for 3: idle / useful time is 50 %, $(p-1)/m$. Memory is read off
-# the same table: a rank keeps the activations of a micro-batch from the start of F to the end of B. Rank 0 keeps two at
-# most, rank 1 one.
+# The **makespan**, from the first start to the last end, is 9. Each rank works for 6 units and is idle for 3: idle /
+# useful time is 50 %, $(p-1)/m$. Memory can be read off the same table. A rank keeps the activations of a micro-batch from
+# the start of F to the end of B; they are **live** in between. Rank 0 keeps two at most, rank 1 one.
 
 # %% [markdown]
 # **Exercise 2.** A simulator.
@@ -231,8 +230,8 @@ for text in wrong.values():
 # %% exercise="ch11.simulator"
 
 # %% [markdown]
-# The package's simulator takes the actions in the order in which `follow_orders` found them possible, so that what an
-# action needs has its end already:
+# The package's simulator goes through the actions in the order in which `follow_orders` found them possible, so the end of
+# everything that an action needs is known by then:
 
 # %%
 dtlearn.show_source(
@@ -246,7 +245,7 @@ dtlearn.show_source(
 show(
     draw_schedule(
         make_schedule("1f1b", 4, 8),
-        "1F1B fills, and drains, through all stages",
+        "1F1B: the pipeline fills and drains through all stages",
         "p = 4, m = 8; F = 1, B = 2",
     ),
     alt="Four ranks over 33 units; bubble: idle / useful time 37.5 %, idle / total time 27.3 %. Rank 3 begins at 3, works "
@@ -257,28 +256,28 @@ show(
 order.reveal()
 
 # %% [markdown]
-# Look at rank 3 in the figure. It can't begin before 3F, and below its last box a backward pass goes up through three
-# other ranks. In between it is never idle. So a better schedule needs other *actions*, not another order of the same
-# ones. There are three ways:
+# Look at rank 3 in the figure. It cannot begin before time 3F, and after its last action a backward pass still has to go
+# up through three other ranks. In between it is never idle. So a shorter schedule needs other *actions*, or other places
+# for them, not another order of the same ones. There are three ways:
 #
 # | | what changes | section |
 # |---|---|---|
 # | interleaving | stages are smaller, so filling takes less time | 4 |
 # | zero bubble | a backward pass is two actions, and only one of them has to go up through the ranks | 5 to 7 |
-# | V-shaped placement | the last stage is where the first one is | 8 |
+# | V-shaped placement | the last stage is on the rank of the first one | 8 |
 #
 # ## 4. Smaller stages: interleaving
 #
-# Filling the pipeline takes $p-1$ forward passes through a stage, draining it $p-1$ backward passes. Cut the model into
-# $pv$ stages in place of p, and each takes a v-th of the time. A rank then has v stages, its **chunks**. It matters which
-# ones. With p = 4 and v = 2:
+# Filling the pipeline takes the time of $p-1$ forward passes through a stage, draining it that of $p-1$ backward passes.
+# Cut the model into $pv$ stages instead of p, and each takes 1/v of the time. A rank then has v stages, its **chunks**. It
+# matters which ones. With p = 4 and v = 2:
 #
 # | | rank 0 | rank 1 | rank 2 | rank 3 | when rank 3 can begin |
 # |---|---|---|---|---|---|
-# | neighbours | stages 0, 1 | 2, 3 | 4, 5 | 6, 7 | after 6 half stages: 3 units, as before |
-# | in a loop | stages 0, 4 | 1, 5 | 2, 6 | 3, 7 | after 3 half stages: 1.5 units |
+# | neighbours | stages 0, 1 | 2, 3 | 4, 5 | 6, 7 | after 6 stages of half the size: 3 units, as before |
+# | in a loop | stages 0, 4 | 1, 5 | 2, 6 | 3, 7 | after 3 stages of half the size: 1.5 units |
 #
-# In a loop a micro-batch goes through the ranks v times: stage s is on rank s mod p. Megatron-LM calls this the
+# In a loop stage s is on rank s mod p, and a micro-batch goes through all ranks v times. Megatron-LM calls this the
 # **interleaved schedule** (Narayanan et al. 2021, arXiv 2104.04473), and v the number of virtual stages of a rank. Its
 # order, for p = 4, m = 8 and v = 2, below 1F1B:
 
@@ -298,24 +297,24 @@ show(
 
 # %%
 kept = dtlearn.predict.choice(
-    "1F1B keeps the activations of 4 micro-batches on rank 0. An activation of a chunk is half as large as one of a "
-    "whole stage. How much memory does rank 0 need for activations in the interleaved schedule of the figure?",
+    "1F1B keeps the activations of 4 micro-batches on rank 0. The activations of a chunk take half as much memory as "
+    "those of a whole stage. How much memory do the activations of rank 0 take in the interleaved schedule of the figure?",
     {
         "A": "less: chunks are smaller",
-        "B": "as much: twice as many, each half as large",
+        "B": "the same: twice as many, each half as large",
         "C": "more",
     },
     id="ch11.kept",
 )
 messages = dtlearn.predict(
-    "And how many times as many messages does a step send as with 1F1B?",
+    "How many messages does a step of the interleaved schedule send, for each message of 1F1B?",
     id="ch11.messages",
 )
 
 # %% [markdown]
 # Both answers can be counted in the figure. Below they are counted in a run: `run_emulated` starts a process for each
-# rank, lets the package's runner execute the schedule there, and returns the record; of two steps the faster one counts.
-# F of a stage takes 10 ms in every run, so with v chunks a unit is 10v ms. Only shares are compared.
+# rank, executes the schedule there with the package's runner, and returns the record; of two steps the faster one counts.
+# F of a stage takes 10 ms in every run, so with v chunks a unit takes 10v ms. Only shares are compared.
 
 # %%
 KINDS = {
@@ -341,12 +340,25 @@ def run(kind, p=4, m=8, seconds=0.010):
 
 
 def peak(timeline):
-    """The most live activations of a rank; 1 is one micro-batch of a p-th of the model."""
+    """The most live activations of a rank; 1 is one micro-batch of 1/p of the model."""
     chunks = timeline.schedule.num_stages / timeline.num_ranks
     return max(timeline.peak_live) / chunks
 
 
+def sent(record):
+    """Messages of a step."""
+    return sum(event.op in ("send", "isend") for event in record) // STEPS
+
+
 runs = {kind: run(kind) for kind in ("1F1B", "interleaved, v = 2", "interleaved, v = 4")}
+
+# %% jupyter={"source_hidden": true}
+kept.reveal()
+messages.reveal(
+    sent(runs["interleaved, v = 2"][1]) / sent(runs["1F1B"][1]),
+    one=sent(runs["1F1B"][1]),
+    two=sent(runs["interleaved, v = 2"][1]),
+)
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 show(
@@ -360,11 +372,6 @@ show(
 )
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-
-
-def sent(record):
-    """Messages of a step."""
-    return sum(event.op in ("send", "isend") for event in record) // STEPS
 
 
 def row(kind, timeline, record):
@@ -386,16 +393,13 @@ def row(kind, timeline, record):
 
 rank_table(
     [row(kind, *both) for kind, both in runs.items()],
-    caption="p = 4, m = 8, F = I = W, emulated stage times. Activations: 1 is one micro-batch of a p-th of the model",
+    caption="p = 4, m = 8, F = I = W, emulated stage times. Activations: 1 is one micro-batch of 1/p of the model",
 )
 
-# %% jupyter={"source_hidden": true}
-kept.reveal()
-messages.reveal(
-    sent(runs["interleaved, v = 2"][1]) / sent(runs["1F1B"][1]),
-    one=sent(runs["1F1B"][1]),
-    two=sent(runs["interleaved, v = 2"][1]),
-)
+# %% [markdown]
+# (I and W are the two halves of B, section 5.) The measured bubbles are larger, because the runner and its messages take
+# about a millisecond for each action. Here every stage takes equally long, so this costs all schedules about the same share.
+# In a real model stages get smaller as v grows, and the fixed cost of each action and message costs a larger share.
 
 # %% [markdown]
 # **Exercise 3.** The interleaved schedule.
@@ -413,26 +417,67 @@ dtlearn.show_source(
 # | | 1F1B | interleaved, v of 2 or more |
 # |---|---|---|
 # | bubble, idle / useful time | $(p-1)/m$ | $(p-1)/(vm)$ |
-# | activations of rank 0, in micro-batches of a p-th of the model | $p$ | $p\,(1 + (p-1)/(pv))$ |
-# | bytes and messages between ranks | 1 | about v: $pv-1$ boundaries in place of $p-1$ |
+# | activations of rank 0, in micro-batches of 1/p of the model | $p$ | $p\,(1 + (p-1)/(pv))$ |
+# | boundaries between ranks, each with 2m messages | $p-1$ | $pv-1$ |
 #
-# And m has to be a multiple of p, because micro-batches go round in groups of p. With large p the memory matters more
-# than the formula's factor suggests: it is p micro-batches to begin with.
+# And m has to be a multiple of p, because micro-batches go round in groups of p. (PyTorch's schedule takes larger groups
+# where p does not divide m: 10 micro-batches on 4 ranks make two groups of 5.)
+#
+# Where does the extra memory come from? From the factor 2 in the warm-up, $2(p-r-1) + (v-1)p$ forward passes. Here is the
+# same schedule with the factor 1, beside Megatron-LM's, for messages that take some time:
+
+# %% jupyter={"source_hidden": true}
+
+
+def with_warmup(factor):
+    """The interleaved schedule, p = 4, m = 8, v = 2, with warm-ups of factor * (p - r - 1) + (v - 1) p."""
+    lines = []
+    for rank, order in enumerate(make_schedule("interleaved", 4, 8, 2).orders):
+        forward = [str(action) for action in order if action.op == "F"]
+        backward = [str(action) for action in order if action.op == "B"]
+        warmup = factor * (3 - rank) + 4
+        words = forward[:warmup]
+        for i, action in enumerate(backward, start=warmup):
+            words += [*forward[i : i + 1], action]
+        lines.append(" ".join(words))
+    return parse_schedule("\n".join(lines), placement=[0, 1, 2, 3, 0, 1, 2, 3])
+
+
+rank_table(
+    [
+        {
+            "warm-up": "2(p - r - 1) + (v - 1)p"[factor % 2 :],
+            "most live activations": f"{peak(simulate(with_warmup(factor))):g}",
+            **{
+                f"transfer {t:g}": f"{simulate(with_warmup(factor), StageTimes.equal_parts(2), transfer=t).idle_to_useful:.1%}"
+                for t in (0, 0.05, 0.1, 0.25)
+            },
+        }
+        for factor in (2, 1)
+    ],
+    caption="Interleaved, p = 4, m = 8, v = 2: idle / useful time, if a message takes so many units",
+)
+
+# %% [markdown]
+# If messages took no time, the shorter warm-up would have the same bubble in the memory of 1F1B. The longer one computes
+# further micro-batches while messages are on their way, and pays with memory (Megatron-LM's issues 169 and 675 ask this
+# very question). Many schedules trade memory for time in this way.
 #
 # # B. Two halves of a backward pass
 #
 # ## 5. What a backward pass computes
 #
 # A linear layer computes $y = xA^T$. Its backward pass gets $dy$, the gradient of its outputs, and computes two products
-# that have nothing to do with each other:
+# that do not depend on each other:
 #
 # | | product | who waits for it |
 # |---|---|---|
 # | **I**, gradient of the inputs | $dx = dy\,A$ | the layer before, and so the rank before |
 # | **W**, gradient of the weights | $dA = dy^T x$ | nobody but the optimizer |
 #
-# Each has as many multiplications as the forward pass, so here F = I = W, and B = I + W = 2F. In a whole model this is
-# only nearly so: attention multiplies activations with each other, has no weights there, and so I takes longer than W.
+# Each has as many multiplications as the forward pass, so here F = I = W, and B = I + W = 2F. In a whole model this holds
+# only roughly: the products of attention, of queries with keys and of scores with values, have no weights, so they add to
+# I and not to W.
 
 # %%
 torch.manual_seed(0)
@@ -444,7 +489,7 @@ print("I is dy A:", torch.allclose(x.grad, dy @ layer.weight))
 print("W is dy^T x:", torch.allclose(layer.weight.grad, dy.T @ x))
 
 # %% [markdown]
-# How does one get I now and W later? The naive way asks autograd twice. It keeps the graph from the first time:
+# How can I be computed now and W later? The naive way calls autograd twice, and keeps the graph after the first call:
 
 # %%
 stage = torch.nn.Sequential(*[torch.nn.Linear(64, 64, bias=False) for _ in range(4)])
@@ -490,7 +535,7 @@ print(f"whole backward pass: {whole} products")
 products.reveal(twice, again=twice - whole)
 
 # %% [markdown]
-# So I has to leave something behind for W: the $dy$ of each layer, beside its $x$, which was kept since the forward pass.
+# So I should store something for W: the $dy$ of each layer. Its $x$ has been kept since the forward pass.
 
 # %% [markdown]
 # **Exercise 4.** I and W of a stage.
@@ -498,9 +543,9 @@ products.reveal(twice, again=twice - whole)
 # %% exercise="ch11.split_backward"
 
 # %% [markdown]
-# The package's linear layer asks in its backward pass whether this is an I. If so, `weight_work` keeps the product for W.
-# (PyTorch's own runner finds the $dy$ that it has to keep in the autograd graph, so that any module can be split. The
-# package splits linear layers only; parameters of other layers get their gradients with I.)
+# The package's linear layer asks in its backward pass whether this is an I. If so, `weight_work` stores the product as a
+# function to be called in W. (PyTorch's own runner finds the $dy$ that it has to keep in the autograd graph, so it can
+# split any module. The package splits linear layers only; the parameters of other layers get their gradients with I.)
 
 # %%
 dtlearn.show_source(SplitLinear.backward, docstring=False, summary="SplitLinear.backward")
@@ -509,8 +554,9 @@ dtlearn.show_source(weight_work, docstring=False, summary="weight_work")
 # %% [markdown]
 # ## 6. Where to put W: ZB-H1
 #
-# Now a backward pass is two actions. Three orders for p = 2, m = 3 and F = I = W = 1: 1F1B; 1F1B with each W right after
-# its I; and with the W of rank 1 one micro-batch later. (`.` is an idle unit, and `=` goes on with the action before.)
+# Now a backward pass is two actions. Here are three orders for p = 2, m = 3 and F = I = W = 1: 1F1B; 1F1B with each W
+# right after its I; and the same with each W of rank 1 one micro-batch later. (`.` is an idle unit; with `=` the action
+# before it goes on.)
 
 # %%
 three = {
@@ -523,32 +569,32 @@ for name, text in three.items():
     print(f"{name}: {line.makespan:g} units\n{format_timeline(line)}\n")
 
 # %% [markdown]
-# In the second, rank 0 gets its first gradient after I, a unit earlier. In the third, rank 1 does not let rank 0 wait for
-# a W that nobody needs yet, and has work left when its last gradient is sent. Qi et al. (2023, arXiv 2401.10241) call this
-# order **ZB-H1**.
+# In the second, rank 0 gets its first gradient after I, a unit earlier. In the third, rank 0 does not have to wait while
+# rank 1 computes a W that nobody needs yet, and rank 1 still has work to do after it has sent its last gradient. Qi et al.
+# (2023, arXiv 2401.10241) call this order **ZB-H1**.
 
 # %%
 idle_units = dtlearn.predict(
-    "1F1B with p = 4 and m = 8 leaves each rank idle for 9 units. With F = I = W = 1 and each W at the best place, "
-    "in the memory of 1F1B's rank 0: for how many units is a rank idle?",
+    "1F1B with p = 4 and m = 8 leaves each rank idle for 9 units. Now F = I = W = 1, each W is at the best place, and "
+    "no rank keeps more activations than rank 0 of 1F1B does. For how many units is each rank idle?",
     unit="units",
     id="ch11.idle_units",
 )
 
 # %% jupyter={"source_hidden": true}
+zero_bubble = simulate(make_schedule("zb_h1", 4, 8))
+idle_units.reveal(zero_bubble.idle[0])
+
+# %% jupyter={"source_hidden": true}
 show(
     draw_schedule(
         {"1F1B": make_schedule("1f1b", 4, 8), "ZB-H1": make_schedule("zb_h1", 4, 8)},
-        "W fills what the others wait for",
+        "ZB-H1: W fills most of the idle time",
         "p = 4, m = 8; F = I = W = 1, B = 2",
     ),
     alt="Two schedules of four ranks on one time axis. 1F1B takes 33 units, ZB-H1 27. In ZB-H1 gradients go up through the "
     "ranks by I alone, which takes half as long as B, and boxes of W stand where ranks were idle, most of them at the end.",
 )
-
-# %% jupyter={"source_hidden": true}
-zero_bubble = simulate(make_schedule("zb_h1", 4, 8))
-idle_units.reveal(zero_bubble.idle[0])
 
 # %% [markdown]
 # **Exercise 5.** Place the W.
@@ -561,9 +607,9 @@ dtlearn.show_source(
 )
 
 # %% [markdown]
-# Memory. A rank keeps activations from F to W now. Rank 3 of 1F1B keeps one micro-batch; in ZB-H1 it keeps four, because
-# its W come three micro-batches late. So the most that *any* rank keeps is the same as in 1F1B, and each rank now keeps
-# that much:
+# And memory? Now a rank keeps activations from F to W. Rank 3 of 1F1B keeps one micro-batch; in ZB-H1 it keeps four,
+# because each of its Ws comes three micro-batches late. So the largest number on any rank is that of 1F1B, but now every
+# rank keeps as many:
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -581,12 +627,12 @@ rank_table(
 # %% [markdown]
 # ## 7. Can it vanish?
 #
-# In a step that begins with all ranks idle, and with one stage on each rank, the last rank waits for $p-1$ forward passes,
-# whatever the schedule. If F = I = W, ZB-H1 has exactly this much idle time, $(p-1)(F+I-W) = 3$ units: no schedule has
-# less.
+# If all ranks begin a step together, and each has one stage, the last rank waits for $p-1$ forward passes, whatever the
+# schedule. If F = I = W, ZB-H1 has exactly this much idle time, $(p-1)(F+I-W) = 3$ units, so no schedule with one stage on
+# each rank has less.
 #
-# The same paper has a schedule called **ZB-H2** with twice the warm-up, and the table above says what that needs: 7
-# micro-batches in place of 4. Its makespan is the same, and yet its authors say that its bubble is zero:
+# The same paper has a schedule called **ZB-H2**, with twice the warm-up. The table above shows what that needs: 7
+# micro-batches instead of 4. Its makespan is the same as ZB-H1's, and yet the authors say that its bubble is zero:
 
 # %% jupyter={"source_hidden": true}
 show(
@@ -615,17 +661,21 @@ rank_table(
 )
 
 # %% [markdown]
-# Both count right. "Zero bubble" counts the idle time between a rank's first and its last action. If rank 0 goes on with
-# the next step at 24, and rank 3 at 27, nobody has waited: the parallelograms of two steps fit together. But between two
-# steps stands the optimizer, and often something for which all ranks have to wait: the global norm of the gradients for
-# clipping (chapter 9), or the check whether a loss scale has overflowed (chapter 7). With this wait each step ends with its
-# last rank, and ZB-H2 has the bubble of ZB-H1. The paper's way out: each rank updates at once with what it knows; the
-# global state is passed on with the next step's pipeline; and a rank that should have clipped or skipped takes its update
-# back and repeats it. That is exact, and needs an optimizer whose steps can be undone.
+# Both are right. "Zero bubble" means the idle time between a rank's first and its last action. If rank 0 goes on with
+# the next step at 24, and rank 3 at 27, no rank has waited: the parallelograms of two steps fit together. But the
+# optimizer's step comes between them, and often something for which all ranks have to wait: the global norm of the
+# gradients for clipping (chapter 9), or the check whether a gradient has overflowed under the loss scale (chapter 7). With
+# this wait each step ends with its last rank, and ZB-H2 has the bubble of ZB-H1.
 #
-# ## 8. The last stage where the first one is
+# The paper's answer is **post-validation**. A rank updates its weights without waiting for the others, with what is known
+# of the global norm so far. The complete norm reaches it during the warm-up of the next step; if the rank should have
+# clipped or skipped, it takes its update back and repeats it. The result is exact, but the optimizer must be able to undo
+# a step.
 #
-# The third way is another placement. Two chunks again, but on the way back the model goes *up* the ranks:
+# ## 8. First and last stage on one rank
+#
+# The third way is another placement. Each rank has two chunks again, but the second half of the model goes back *up* the
+# ranks:
 #
 # | | rank 0 | rank 1 | rank 2 | rank 3 |
 # |---|---|---|---|---|
@@ -633,19 +683,21 @@ rank_table(
 # | V | stages 0, 7 | 1, 6 | 2, 5 | 3, 4 |
 #
 # Between stages 3 and 4 nothing is sent, since both are on rank 3. The loss is computed on rank 0, where the model begins,
-# and so its first backward pass starts there. Tied embeddings (chapter 10) are on one rank. And the memory is balanced:
-# a rank's early stage keeps activations for a long time, and its late stage for a short time.
+# so each micro-batch's backward pass starts there. Both copies of a tied embedding (chapter 10) are on one rank. And the
+# memory is balanced: a rank's early stage keeps activations for a long time, its late stage for a short time.
 #
-# Together with split backward passes this is **ZBV**, of the same authors. Their next paper (2405.15362) makes the
-# schedule from the memory it may use: **V-Half** and **V-Min** repeat one block of F, I and W, and how long a block keeps
-# its activations decides the memory.
+# Together with split backward passes this is **ZBV**, from the same paper. The authors' next paper (2405.15362) starts from
+# the memory: what one micro-batch does on all ranks is a block, which repeats for each micro-batch, and the time for which
+# a block keeps its activations determines the memory. **V-Half** and **V-Min** are two such blocks. The package repeats
+# the blocks, but leaves out the paper's last step, which moves the first and last actions to shorten the idle time a
+# little more.
 
 # %% jupyter={"source_hidden": true}
 show(
     draw_schedule(
         {"ZBV": make_schedule("zbv", 4, 8), "V-Half": make_schedule("v_half", 4, 8)},
-        "Two V-shaped schedules: the second trades idle time for memory",
-        "p = 4, m = 8, two stages on each rank; F = I = W = 1 for both together",
+        "Two V-shaped schedules: V-Half needs less memory, and idles more",
+        "p = 4, m = 8, two stages on each rank; F = I = W = 1 for both stages together",
     ),
     alt="Two schedules of four ranks with two stages each. ZBV takes 25.5 units, and no rank is idle between its first and "
     "last action. V-Half takes 30, with gaps on every rank.",
@@ -654,8 +706,9 @@ show(
 # %% [markdown]
 # ## 9. All of them
 #
-# Every schedule of the package, with p = 4 and m = 8, executed on four ranks. What is computed assumes that messages and
-# the runner take no time. What is measured lies above it, the more so the busier the machine.
+# Every schedule of the package, with p = 4 and m = 8, executed on four ranks. The computed bubbles assume that messages and
+# the runner take no time. The measured ones are larger, the more so the busier the machine. V-Half and V-Min are among those
+# that lose most: they have the fewest micro-batches under way, so a rank has little else to do when a message is late.
 
 # %%
 every = {kind: runs.get(kind) or run(kind) for kind in KINDS}
@@ -689,12 +742,13 @@ show(
 )
 
 # %% [markdown]
-# At these sizes ZBV has the smallest bubble, in the memory of 1F1B. This holds while F = I = W and messages are free;
-# section 13 takes both back.
+# Computed, ZBV has the smallest bubble at these sizes, in the memory of 1F1B. V-Min is ahead of V-Half in both; that is so
+# with few ranks only, and while F = I = W. All of this assumes that F = I = W and that messages are free; section 13 drops
+# both assumptions.
 #
 # ## 10. Eight stages on two cores
 #
-# ZB-H1 with p = 8 and m = 16, on eight ranks. Because a stage only sleeps, they run at the same time on any laptop:
+# ZB-H1 with p = 8 and m = 16, on eight ranks. Because stages only sleep, all of them run at the same time on any laptop:
 
 # %%
 computed, eight = run("ZB-H1", 8, 16, seconds=0.020)
@@ -716,15 +770,15 @@ print(f"1F1B {bubble('1f1b', 8, 16).to_useful:.1%}")
 # ## 11. Design one yourself
 #
 # In the editor you can take any schedule and change it: its sizes, the times of F, I and W for each stage, and the order
-# of the actions, by typing, by dragging, or with the buttons. Whatever you do is validated at once, with the reason in
-# words; if it is right, it is drawn to scale, with makespan, bubble and live activations. The button below it runs your
-# schedule on real ranks, and shows what was measured beside what was computed. Try, for instance:
+# of the actions, by typing, by dragging, or with the buttons. Each change is validated at once, and an error is explained in
+# words; a valid schedule is drawn to scale, with makespan, bubble and live activations. The button below it runs your
+# schedule on real ranks, and shows the measured chart below the computed one. Try, for instance:
 #
 # - 1F1B with the times `20 20 20 40` for F: one slow stage. Which ranks wait, and does another order help?
 # - ZB-H1 with I = 30 and W = 10. Where does idle time come back, and can you move a W there?
-# - A transfer of 10 ms. In the run it is a link's latency, and a message starts when both ends have posted it, so the
+# - A transfer of 10 ms. In the run it is a link's latency, and a message starts only when both ends have posted it, so the
 #   measured chart is longer. Which schedules lose most?
-# - Move one action so that nobody can go on, and read the circle.
+# - Move one action so that no rank can go on, and read which ranks wait in the circle.
 
 
 # %% jupyter={"source_hidden": true}
@@ -737,8 +791,8 @@ def on_ranks(schedule, times, transfer):
 edit_schedule(Recipe("1f1b", 4, 8), live=is_live(), run=on_ranks)
 
 # %% [markdown]
-# Memory is often what decides. A cap of live activations is given, and it is less than 1F1B needs. Which placement, and
-# which order, has the smallest bubble? Try small cases in the editor: with p = 2 it can be done by hand.
+# Memory often decides. Given is a cap on live activations that is lower than what 1F1B needs. Which placement and which
+# order have the smallest bubble? Try small cases in the editor: with p = 2 it can be done by hand.
 #
 # **Exercise 6.** A puzzle: the smallest bubble under a cap of memory.
 
@@ -747,7 +801,7 @@ edit_schedule(Recipe("1f1b", 4, 8), live=is_live(), run=on_ranks)
 # %% [markdown]
 # ## 12. Break it
 #
-# The runner validates a schedule before it runs it. What happens without? Here two ranks follow the third pair of orders
+# The runner validates a schedule before it runs it. What happens otherwise? Here two ranks follow the third pair of orders
 # of section 2, with plain `send` and `recv`. (`--expect deadlock`: the cell shows the failure and goes on.)
 
 # %%
@@ -764,8 +818,9 @@ for action in ORDERS[rank].split():
         dist.send(tensor, other)
 
 # %% [markdown]
-# Each rank waits in `recv` for what the other one sends later. On a cluster both would wait until a time limit, half an
-# hour by default with gloo, ten minutes with NCCL. The validator says it before the job starts, and names the actions:
+# Each rank waits in `recv` for what the other one would send later. Without the course's watch both would wait for the
+# process group's timeout, by default half an hour with gloo and ten minutes with NCCL. The validator reports it before the
+# job starts, and names the actions:
 
 # %%
 for finding in validate(parse_schedule(wrong["circular"])):
@@ -774,11 +829,11 @@ for finding in validate(parse_schedule(wrong["circular"])):
 # %% [markdown]
 # ## 13. What the formulas leave out
 #
-# **Messages take time.** A micro-batch that goes to the next rank arrives later than its forward pass ends. Simulated
-# with p = 4, m = 8 and F = I = W = 1, for transfers of 0 to 0.5 units, during which ranks may compute:
+# **Messages take time.** The next rank gets a micro-batch some time after its forward pass has ended. Simulated with
+# p = 4, m = 8 and F = I = W = 1, for transfers of 0 to 0.5 units, during which ranks may compute:
 
 # %% jupyter={"source_hidden": true}
-CHOICE = ("1F1B", "interleaved, v = 2", "interleaved, v = 4", "ZB-H1", "ZB-H2", "ZBV")
+CHOICE = [kind for kind in KINDS if kind not in ("naive", "GPipe")]
 
 
 def idle_share(kind, forward=1.0, inputs=1.0, weights=1.0, transfer=0.0):
@@ -801,18 +856,22 @@ rank_table(
         }
         for kind in CHOICE
     ],
-    caption="Bubble, idle / useful time, if a message takes so many units (F of a p-th of the model is 1)",
+    caption="Bubble, idle / useful time, if a message takes so many units (F of 1/p of the model is 1)",
 )
 
 # %% [markdown]
-# Four chunks are better than two while messages are fast, and worse than 1F1B where one takes half a forward pass: the
-# model's $4v$ stages are crossed one after the other, and each crossing costs a message. Schedules with a long warm-up
-# hide messages behind other micro-batches; ZB-H2 has the longest, and pays with memory. This is why pipelines run
-# between nodes, and tensor parallelism inside a node (chapter 12), and not the other way round: a pipeline sends little,
-# $b\,s\,h$ elements for each boundary and micro-batch.
+# Four chunks are better than two while messages are fast, and worse even than 1F1B where a message takes half a unit: a
+# micro-batch crosses $4v-1$ boundaries one after the other, and waits for a message at each. A long warm-up hides messages
+# behind the work on other micro-batches. ZB-H2 has the longest warm-up and loses least, but it needs the most memory. V-Min
+# has the fewest micro-batches under way, and loses most.
 #
-# **F, I and W are not equal.** Attention makes I longer than W, recomputation of activations (chapter 8) makes the backward
-# pass longer still. If I takes more than W, gradients go up through the ranks more slowly than W can fill:
+# How long a message takes depends on the link. A boundary sends $b\,s\,h$ elements for each micro-batch and direction (b
+# samples of s tokens, h hidden features), much less than tensor parallelism sends in every layer. That is why pipeline
+# parallelism is used between nodes and tensor parallelism inside a node (chapter 12), not the other way round.
+#
+# **F, I and W are not equal.** Attention makes I longer than W. Recomputation of activations (chapter 8) makes the backward
+# pass longer still. If I is longer than W, the time that ranks wait for gradients grows, and the Ws that should fill it are
+# shorter:
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -830,17 +889,18 @@ rank_table(
 )
 
 # %% [markdown]
-# The order of a zero-bubble schedule should be made for the measured times. The paper has a search for it, which takes F,
-# I, W, the time of a message, and a memory limit.
+# V-Min loses most here, too: its blocks fit together only if F = I = W, and otherwise ranks idle in every micro-batch, so
+# more micro-batches do not help. The order of a zero-bubble schedule should therefore be made for the measured times. The zero
+# bubble paper has a search for it, which takes F, I, W, the time of a message, and a memory limit.
 #
-# **Stages are not equal.** The slowest stage sets the pace for all, whatever the schedule: the work on other ranks only
-# waits elsewhere. Here the last stage, which has the head, takes half a p-th of the model longer:
+# **Stages are not equal.** The slowest rank sets the pace for all, whatever the schedule: another order only moves the
+# waiting of the other ranks. Here the last stage, which has the head, takes longer by half of what 1/p of the model takes:
 
 # %% jupyter={"source_hidden": true}
 
 
 def with_slow_head(name, chunks):
-    """Makespan if the last stage takes half a p-th of the model longer."""
+    """Makespan if the last stage takes longer, by half the time of 1/p of the model."""
     schedule = make_schedule(name, 4, 8, chunks)
     share = 4 / schedule.num_stages
     each = (*[share] * (schedule.num_stages - 1), share + 0.5)
@@ -860,15 +920,15 @@ rank_table(
         }
         for kind in CHOICE
     ],
-    caption="One slow stage, p = 4, m = 8. The rank that has it works 36 units, all others 24",
+    caption="One slow stage, p = 4, m = 8, F = I = W. The rank that has it works for 36 units, all others for 24",
 )
 
 # %% [markdown]
-# All makespans are above 36, what the slowest rank works, and the order of the schedules is what it was. Balance the
-# stages first (chapter 10); a schedule can't do it.
+# No makespan is below 36, the work of the slowest rank, and the schedules come in nearly the same order as before. Balance
+# the stages first (chapter 10); no schedule can do that.
 #
-# **A cluster that you do not have.** A model of 80 layers on p = 16 ranks, m = 32 micro-batches, F = I = W. What does each
-# schedule leave idle, and what does it keep?
+# **A cluster that you do not have.** A model of 80 layers on p = 16 ranks, m = 32 micro-batches, F = I = W. How much idle
+# time does each schedule leave, and how many activations does it keep?
 
 # %% jupyter={"source_hidden": true}
 rank_table(
@@ -895,7 +955,7 @@ rank_table(
             simulate(schedule, StageTimes.equal_parts(schedule.num_stages // 16))
         ]
     ],
-    caption="p = 16, m = 32, computed. Activations: 1 is one micro-batch of a 16th of the model",
+    caption="p = 16, m = 32, computed. Activations: 1 is one micro-batch of 1/16 of the model",
 )
 
 # %% [markdown]
@@ -904,30 +964,32 @@ rank_table(
 # | here | `torch.distributed.pipelining` | Megatron-LM | others |
 # |---|---|---|---|
 # | GPipe | `ScheduleGPipe` | | |
-# | 1F1B | `Schedule1F1B` | the default | DeepSpeed's `PipelineModule` |
+# | 1F1B | `Schedule1F1B` | the default | DeepSpeed's `PipelineModule` (`TrainSchedule`) |
 # | interleaved | `ScheduleInterleaved1F1B` | `--num-virtual-stages-per-pipeline-rank`, or `--num-layers-per-virtual-pipeline-stage` | Llama 3 (2407.21783) |
 # | breadth first (2211.05953) | `ScheduleLoopedBFS` | | |
 # | ZB-H1 | `ScheduleInterleavedZeroBubble`, any number of chunks | | the authors' fork of Megatron-LM |
-# | ZBV | `ScheduleZBVZeroBubble` | | the same fork |
-# | | `ScheduleDualPipeV` | | DeepSeek-V3 (2412.19437): DualPipe |
+# | ZBV, V-Half, V-Min | `ScheduleZBVZeroBubble` | | the same fork |
+# | | `ScheduleDualPipeV` | | DeepSeek's DualPipe repository; DeepSeek-V3 (2412.19437) was trained with DualPipe |
 #
 # **DualPipe** feeds micro-batches in from both ends: each rank has a stage of the first half of the model and one of the
 # second, and there are two copies of the model. Its purpose is not only the bubble. A forward pass of one micro-batch and
-# a backward pass of another run together as one action (F&B), in which the computation of the one hides the all-to-all
-# messages of the other; DeepSeek-V3 has many, because of its experts (chapter 13). From DeepSeek's own table, for p ranks:
+# a backward pass of another run together as one action (F&B), in which the computation of one hides the all-to-all
+# messages of the other; DeepSeek-V3 has many of them, because of its experts (chapter 13). From the table in DeepSeek's
+# repository, for a model of p stages:
 #
-# | | bubble, time | parameters | activations |
-# |---|---|---|---|
-# | 1F1B | $(p-1)(F+B)$ | 1x | $p$ |
-# | ZB1P | $(p-1)(F+B-2W)$ | 1x | $p$ |
-# | DualPipe | $(p/2-1)(F\&B+B-3W)$ | 2x | $p+1$ |
-# | DualPipeV, for p stages on p/2 ranks | $(p/2-1)(F\&B+B-3W)$ | 2x | $p+1$ |
+# | | ranks | bubble, time | parameters of a rank, in stages | activations of a rank |
+# |---|---|---|---|---|
+# | 1F1B | p | $(p-1)(F+B)$ | 1 | $p$ |
+# | ZB1P | p | $(p-1)(F+B-2W)$ | 1 | $p$ |
+# | DualPipe | p | $(p/2-1)(F\&B+B-3W)$ | 2 | $p+1$ |
+# | DualPipeV | p/2 | $(p/2-1)(F\&B+B-3W)$ | 2 | $p+1$ |
 #
-# (B is a whole backward pass there. ZB1P is ZB-H1: $F + B - 2W = F + I - W$. DualPipeV has no second copy; 2x is because
-# two stages are on a rank.)
+# (B is a whole backward pass there. ZB1P is the zero bubble paper's name for the best schedule in the memory of 1F1B; the
+# bubble in the table is that of ZB-H1, $F + B - 2W = F + I - W$. DualPipeV, a V-shaped placement that Sea AI Lab derived
+# from DualPipe, has no second copy of the model; its ranks have two stages because there are half as many ranks.)
 #
-# PyTorch's schedules are data, too. The package reads them in: private attributes, so another version of PyTorch may need
-# another reader. Are its orders ours?
+# PyTorch's schedules are data, too. The package reads them from private attributes, so a later version of PyTorch may
+# need another reader. Are PyTorch's orders the same as ours?
 
 # %%
 PAIRS = [
@@ -955,7 +1017,7 @@ for theirs, ours, chunks in PAIRS:
 rank_table(rows, caption="p = 2, 3, 4, 8 and m = p, 2p, 3p")
 
 # %% [markdown]
-# And DualPipeV, which the package does not have, drawn by the same drawer from PyTorch's order:
+# And DualPipeV, which the package does not have, drawn from PyTorch's order:
 
 # %% jupyter={"source_hidden": true}
 show(
@@ -969,7 +1031,7 @@ show(
 )
 
 # %% [markdown]
-# Parity: a GPT in 8 stages on 4 ranks, one step of ZBV by PyTorch's runner and by ours, beside one process:
+# Parity: a GPT in 8 stages on 4 ranks, one step of ZBV with PyTorch's runner and with ours, compared with one process:
 
 # %%
 # %%ranks -o parity
@@ -1022,36 +1084,38 @@ rank_table(
 # ## 15. Myths
 #
 # **"Zero bubble means that no rank is ever idle."** Section 7: in a step that begins and ends with all ranks together,
-# ZB-H2 and ZB-H1 take 27 units for 24 units of work. Zero is the idle time between a rank's first and its last action. It
-# is gained only across steps, without a wait for all ranks between them, and only while F = I = W (section 13).
+# ZB-H2 and ZB-H1 take 27 units for 24 units of work. What is zero is the idle time between a rank's first and its last
+# action. That shortens training only if there is no wait for all ranks between steps, and in ZB-H2 it is zero only while
+# F + I is at most 2W: with I = 1.2 and W = 0.8 rank 0 idles for 1.8 units.
 #
 # **"A cleverer order would fill the bubble of 1F1B."** Not with the same actions: section 3. Another schedule is shorter
 # because its actions are smaller, or fewer of them have to wait.
 #
-# **"Interleaving is free."** With p = 4, m = 8 and two chunks: 112 messages in place of 48, and 5.5 micro-batches of
-# activations in place of 4 (section 4). With slow messages more chunks are worse (section 13).
+# **"Interleaving is free."** With p = 4, m = 8 and two chunks: 112 messages instead of 48, and activations of 5.5
+# micro-batches instead of 4 (section 4). With slow messages more chunks are worse (section 13).
 #
 # **"Split backward passes are free."** A W that comes later keeps its activations longer: rank 3 of ZB-H1 keeps 4
-# micro-batches, rank 3 of 1F1B one (section 6). And without care the split costs products: 11 in place of 8 (section 5).
+# micro-batches, rank 3 of 1F1B one (section 6). And a naive split computes some products twice: 11 instead of 8 (section 5).
 #
-# **"More micro-batches are always better."** The bubble falls with 1/m. But if the batch stays, micro-batches get smaller,
-# each has a fixed overhead and uses the device worse, and more messages are sent (chapter 10); if it grows, each sample
-# is worth less (chapter 3). A better schedule needs fewer of them for the same bubble.
+# **"More micro-batches are always better."** The bubble falls as 1/m. But if the batch stays the same, micro-batches get
+# smaller, each has a fixed overhead and uses the device less well, and more messages are sent (chapter 10). If the batch
+# grows, each sample contributes less (chapter 3). With a better schedule fewer micro-batches have the same bubble.
 #
-# **"A schedule that runs on two ranks is right."** A circular wait may need three ranks, or a second group of
-# micro-batches. A validator follows the orders for the p, m and v that will run.
+# **"A schedule that runs on two ranks is right."** Write 2 for p in the interleaved schedule's warm-up,
+# $2(p-r-1) + (v-1)\,2$: with two ranks it is right, with three the last rank comes to 5B0 before it has done 5F0, and
+# nobody can go on. Validate a schedule for the p, m and v of the job.
 #
 # ### Check yourself
 #
 # <details><summary>p = 8, m = 32. What does 1F1B leave idle, of the useful time? And interleaving with v = 4?</summary>
 #
-# $(p-1)/m = 7/32 = 21.9$ %; a fourth of it, $7/128 = 5.5$ %.
+# $(p-1)/m = 7/32 = 21.9$ %; a quarter of it, $7/128 = 5.5$ %.
 # </details>
 #
-# <details><summary>Rank 2 of 4 runs 1F1B with 8 micro-batches. How many activations does it keep? And with
+# <details><summary>p = 4, and rank 2 runs 1F1B with 8 micro-batches. How many activations does it keep at most? And with
 # ZB-H1?</summary>
 #
-# $p - r = 2$. With ZB-H1 four, as all ranks: two between F and I, and two that wait for their W.
+# $p - r = 2$. With ZB-H1 it keeps four, like every rank: two between F and I, and two that wait for their W.
 # </details>
 #
 # <details><summary>Why does W depend on I, although it does not need the gradient of the inputs?</summary>
@@ -1069,14 +1133,14 @@ rank_table(
 # <details><summary>A job hangs in its first step after somebody changed the schedule. Two ranks wait in
 # <code>recv</code>. What do you look for?</summary>
 #
-# For each of them the action that it is at and what that needs. If the one needs what the other does later, it is a
-# circular wait; a validator prints it. If a partner's order does not have the action at all, it is missing.
+# For each of them, the action at which it waits and what that action needs. If each needs what the other does later, it is
+# a circular wait, and a validator prints it. If the other's order does not have the needed action at all, it is missing.
 # </details>
 #
 # <details><summary>Gradients are clipped by their global norm. What is left of ZB-H2?</summary>
 #
-# All ranks wait for the norm after each step, so the step takes what ZB-H1's takes, with almost twice the activations;
-# unless updates are made first and validated later.
+# All ranks wait for the norm after each step, so with F = I = W a step takes as long as with ZB-H1, with almost twice the
+# activations. Post-validation avoids that wait.
 # </details>
 #
 # ## Glossary
@@ -1086,17 +1150,17 @@ rank_table(
 # | schedule, action | 调度、动作 | for each rank an order of actions; one pass of one micro-batch through one stage |
 # | placement | 放置 | which rank holds which stage |
 # | bubble | 流水线气泡 | idle time of ranks, of the useful or of the total time |
-# | makespan | 完成时间 | from the first start to the last end |
-# | warm-up, steady state, cool-down | 预热、稳态、排空 | first forward passes only; both in turn; backward passes only |
-# | flush | 流水线排空 | all ranks end the step before the next one begins |
-# | chunk, virtual stage | 模型块、虚拟阶段 | one of several stages of a rank |
-# | interleaved schedule | 交错式调度 | stages in a loop over the ranks |
+# | makespan | 最大完工时间 | from the first start to the last end |
+# | warm-up, steady part, cool-down | 预热、稳定、收尾阶段 | only forward passes; both in turn; only backward passes |
+# | flush | 流水线排空 | the pipeline runs empty at the end of a step, before the next one begins |
+# | chunk, virtual stage | 模型块、虚拟阶段 | one of the several stages of a rank |
+# | interleaved schedule | 交错式调度 | 1F1B with several stages on each rank, placed in a loop over the ranks |
 # | gradient of the inputs, of the weights | 输入梯度、权重梯度 | I, W: the two halves of a backward pass |
-# | zero bubble | 零气泡 | W fills the idle time between a rank's first and last action |
-# | post-validation | 事后校验 | update first, check the global norm later, undo if needed |
+# | zero bubble | 零气泡 | W fills the time in which ranks would be idle between their first and last action |
+# | post-validation | 后验证 | update first, check the global norm later, undo if needed |
 # | V-shaped schedule | V 形调度 | the model goes down the ranks, and up again |
-# | live activations | 存活激活值 | kept from F until B, or W |
-# | circular wait, deadlock | 循环等待、死锁 | each waits for what another does later |
-# | emulated stage times | 模拟的阶段时间 | a stage sleeps in place of computing |
+# | live activations | 存活的激活值 | kept from F to the end of B, or of W |
+# | circular wait, deadlock | 循环等待、死锁 | each waits for what another one does later |
+# | emulated stage times | 模拟的阶段时间 | a stage sleeps instead of computing |
 #
 # Next: chapter 12 divides single layers over ranks.

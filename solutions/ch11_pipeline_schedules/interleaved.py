@@ -1,21 +1,21 @@
 """Write down what one rank does in the interleaved schedule.
 
 The model is cut into p v stages, for p ranks with v **chunks** each. Rank r holds the stages r, r + p,
-r + 2p, and so on: chunk c of rank r is stage c p + r. A stage is 1/v of what it is without interleaving,
-so the last rank waits only 1/v of the time for its first work.
+r + 2p, and so on: chunk c of rank r is stage c p + r. Each stage is 1/v as large as without interleaving,
+so the last rank waits only 1/v as long for its first work.
 
 **Given** `rank`, r; `num_ranks`, p; `num_microbatches`, m; and `chunks`, v, which is 2 or more.
 
-**Return** the list of what this rank does, in order. An action is a tuple `(stage, op, microbatch)`; the op
+**Return** the list of this rank's actions, in order. An action is a tuple `(stage, op, microbatch)`; the op
 is `"F"` for a forward pass and `"B"` for a backward pass.
 
 - **Forward passes** go p micro-batches at a time: the first p through chunk 0, the same p through chunk 1,
   and so on up to chunk v - 1; then the next p through chunk 0.
-- **Backward passes** too, with the same order of micro-batches, but from chunk v - 1 down to chunk 0.
+- **Backward passes** go in the same groups of p micro-batches, but from chunk v - 1 down to chunk 0.
 - **Warm-up**: the rank begins with 2 (p - r - 1) + (v - 1) p forward passes, or with all that it has, if
-  they are fewer.
+  it has fewer.
 - Then come one forward pass and one backward pass in turn, as long as there are forward passes; then the
-  backward passes that are left.
+  remaining backward passes.
 
 m must be a multiple of p; otherwise raise a `ValueError`.
 

@@ -26,7 +26,7 @@ def bubble_memory(
     measured: Plane | None = None,
     title: str = "Bubble and memory of each schedule",
     label: str = "",
-    memory: str = "most live activations of a rank (1 is one micro-batch of one p-th of the model)",
+    memory: str = "most live activations of a rank (1 is one micro-batch of 1/p of the model)",
     bubble: str = "bubble: idle time / total time (%)",
 ) -> Figure:
     """Draw (peak memory, bubble) of each schedule; the lower left corner is the best place.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from dtlearn.viz.pipeline.bars import computed_bars
+from dtlearn.viz.pipeline.bars import computed_bars, stages_by_rank
 from dtlearn.viz.pipeline.lanes import lanes_figure
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def draw_schedule(
     schedule: Schedule | Timeline | Mapping[str, Schedule | Timeline],
     title: str = "Who does what, and when",
     label: str = "",
-    unit: str = "1 is the forward pass of a stage",
+    unit: str | None = None,
 ) -> Figure:
     """Draw schedules below each other, on one time axis.
 
@@ -28,13 +28,16 @@ def draw_schedule(
             number of stages that a rank has, and a transfer takes 0. For other times pass what `simulate` returns.
         title: what the figure shows.
         label: words under the title.
-        unit: of the time axis.
+        unit: of the time axis; None: the forward pass of a stage, or of 1/p of the model if a rank has several stages.
 
     Raises:
         ValueError: nothing to draw.
         ScheduleError: a schedule that cannot run to its end.
     """
     panels = {name: computed_bars(each) for name, each in _named(schedule).items()}
+    if unit is None:
+        chunks = max(len(stages) for bars in panels.values() for stages in stages_by_rank(bars).values())
+        unit = f"1 is the forward pass of {'a stage' if chunks == 1 else '1/p of the model'}"
     return lanes_figure(panels, title, label, f"time ({unit})", "{:.4g} long")
 
 

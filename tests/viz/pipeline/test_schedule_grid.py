@@ -30,7 +30,9 @@ def test_a_timeline_is_drawn_with_its_own_times_beside_a_schedule():
 
 
 def test_stages_of_one_rank_share_its_time():
-    drawn = boxes(draw_schedule(parse_schedule("0F0 1F0 1B0 0B0")).axes[0])
+    fig = draw_schedule(parse_schedule("0F0 1F0 1B0 0B0"))
+    drawn = boxes(fig.axes[0])
+    assert "1 is the forward pass of 1/p of the model" in fig.axes[0].get_xlabel()
     assert drawn == {"0F0": (0, 0.5), "1F0": (0.5, 1), "1B0": (1, 2), "0B0": (2, 3)}
 
 

@@ -29,7 +29,7 @@ _TIMES = {
     "transfer": "transfer, ms",
 }
 _TIMES_WORDS = (
-    "One number is the time of a p-th of the model, of which a stage takes a v-th. Or type one number for each stage. "
+    "One number is the time of 1/p of the model; a stage takes 1/v of it. Or type one number for each stage. "
     "B takes I and W together."
 )
 _TEXT_WORDS = "A line for each rank. Copy it out, paste another one in, or type; it is read when you leave the field."

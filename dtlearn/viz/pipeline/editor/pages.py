@@ -95,7 +95,7 @@ def numbers_words(found: Assessment) -> str:
         f"Makespan {1e3 * line.makespan:.4g} ms. Bubble: idle / useful time {_percent(line.idle_to_useful)}, idle / "
         f"total time {_percent(line.idle_to_total)}. Most live activations of a rank: "
         f"{max(line.peak_live) / found.chunks:.4g} "
-        "(1 is one micro-batch of a p-th of the model)."
+        "(1 is one micro-batch of 1/p of the model)."
     )
 
 

@@ -41,7 +41,7 @@ def test_the_numbers_name_both_conventions_and_count_memory_in_parts_of_the_mode
     table = numbers(VALID)
     assert "idle / useful time 12.5 %, idle / total time 11.1 %" in table.caption
     assert "Makespan 270 ms" in table.caption
-    assert "Most live activations of a rank: 2.5 (1 is one micro-batch of a p-th of the model)" in table.caption
+    assert "Most live activations of a rank: 2.5 (1 is one micro-batch of 1/p of the model)" in table.caption
     assert [row[-1] for row in table.rows] == ["2.5", "1.5"]
     assert "<table>" in numbers_page(VALID)
 
