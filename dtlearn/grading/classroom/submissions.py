@@ -31,7 +31,6 @@ class Submission:
     """
 
     student: str
-    path: Path
     answers: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
@@ -71,7 +70,7 @@ def read_submission(path: Path, course: Course, exercises: Iterable[Exercise]) -
     try:
         members = list(_members(path, problems))
     except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        return Submission(student, path, problems=(f"the submission cannot be read: {error}",))
+        return Submission(student, problems=(f"the submission cannot be read: {error}",))
     # A whole course may be handed in: the learner's own files, in work/, come before the stubs.
     for name in sorted(members, key=lambda n: ("work" not in PurePosixPath(n).parts, n.count("/"), n)):
         exercise = _exercise_of(name, wanted)
@@ -85,7 +84,7 @@ def read_submission(path: Path, course: Course, exercises: Iterable[Exercise]) -
             answers[exercise], files[exercise] = text, name
         else:
             problems.append(f"{name}: {text[0]}")
-    return Submission(student, path, answers, files, tuple(problems))
+    return Submission(student, answers, files, tuple(problems))
 
 
 def safe_name(student: str) -> str:

@@ -31,13 +31,11 @@ class Attempt:
 
     Attributes:
         path: its text.
-        time: when it was made, in seconds since 1970.
         verdict: None if it was not graded to its end, or the file is damaged.
     """
 
     number: int
     path: Path
-    time: float
     verdict: Verdict | None
 
     @property
@@ -96,12 +94,10 @@ def listing(folder: Path) -> list[Attempt]:
     """All kept attempts, oldest first; [] if there are none."""
     found = []
     for match in _matches(folder, _ATTEMPT):
-        path, verdict, when = folder / match.string, None, 0.0
-        with contextlib.suppress(OSError):
-            when = path.stat().st_mtime
+        path, verdict = folder / match.string, None
         with contextlib.suppress(OSError, ValueError):
             verdict = Verdict.from_json(path.with_suffix(".json").read_text(encoding="utf-8"))
-        found.append(Attempt(int(match[1]), path, when, verdict))
+        found.append(Attempt(int(match[1]), path, verdict))
     return sorted(found, key=lambda attempt: attempt.number)
 
 

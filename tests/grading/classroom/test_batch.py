@@ -16,12 +16,12 @@ def plan(course, exercise, check, monkeypatch):
     return Plan(course, [exercise], b"secret", workers=3)
 
 
-def handed_in(tmp_path, answers):
-    return [Submission(name, tmp_path, {"ch01.mean": text}, {"ch01.mean": "mean.py"}) for name, text in answers.items()]
+def handed_in(answers):
+    return [Submission(name, {"ch01.mean": text}, {"ch01.mean": "mean.py"}) for name, text in answers.items()]
 
 
 def test_every_submission_gets_its_own_verdict(plan, tmp_path, answers):
-    submissions = [*handed_in(tmp_path, answers), Submission("missing", tmp_path)]
+    submissions = [*handed_in(answers), Submission("missing")]
     seen = []
     begun = time.monotonic()
     found = grade_class(
@@ -42,7 +42,7 @@ def test_every_submission_gets_its_own_verdict(plan, tmp_path, answers):
 
 def test_done_work_is_not_done_again(plan, tmp_path, answers, monkeypatch):
     store = ResultStore(tmp_path / "out")
-    submissions = handed_in(tmp_path, {"ann": answers["right"], "bob": answers["summed"]})
+    submissions = handed_in({"ann": answers["right"], "bob": answers["summed"]})
     first = grade_class(plan, submissions, store)
 
     def never(*args, **kwargs):
@@ -51,7 +51,7 @@ def test_done_work_is_not_done_again(plan, tmp_path, answers, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(batch, "grade", never)
         assert grade_class(plan, submissions, store) == first
-    submissions[1] = handed_in(tmp_path, {"bob": answers["right"]})[0]  # handed in anew
+    submissions[1] = handed_in({"bob": answers["right"]})[0]  # handed in anew
     assert grade_class(plan, submissions, store)["bob"][0].passed
     assert grade_class(plan, submissions, store)["ann"] == first["ann"]
 
@@ -65,7 +65,7 @@ def test_a_fault_of_the_grader_is_for_a_person_and_stops_nothing(plan, tmp_path,
         return real(exercise, checks, answer, **options)
 
     monkeypatch.setattr(batch, "grade", breaks)
-    submissions = handed_in(tmp_path, {"ann": answers["summed"], "bob": answers["right"]})
+    submissions = handed_in({"ann": answers["summed"], "bob": answers["right"]})
     found = grade_class(plan, submissions, ResultStore(tmp_path / "out"))
     assert (found["ann"][0].state, found["ann"][0].code, found["ann"][0].score) == ("error", "DTL-GRADER", 0.0)
     assert found["bob"][0].passed
@@ -73,7 +73,7 @@ def test_a_fault_of_the_grader_is_for_a_person_and_stops_nothing(plan, tmp_path,
 
 def test_an_interrupt_keeps_what_is_done(plan, tmp_path, answers):
     store = ResultStore(tmp_path / "out")
-    submissions = handed_in(tmp_path, {"ann": answers["right"], "bob": answers["loops"], "eve": answers["loops"]})
+    submissions = handed_in({"ann": answers["right"], "bob": answers["loops"], "eve": answers["loops"]})
 
     def interrupt(who, verdict, done, total):
         raise KeyboardInterrupt
@@ -112,7 +112,7 @@ def test_hidden_checks_count_and_are_marked(plan, course, tmp_path, answers, mon
         ),
     )
     hidden = Plan(course, plan.exercises, b"s", hidden=tmp_path / "hidden")
-    found = grade_class(hidden, handed_in(tmp_path, {"ann": answers["right"]}), ResultStore(tmp_path / "out"))
+    found = grade_class(hidden, handed_in({"ann": answers["right"]}), ResultStore(tmp_path / "out"))
     results = found["ann"][0].results
     assert [(r.case, r.world_size, r.hidden) for r in results] == [
         ("one case", 1, False),
