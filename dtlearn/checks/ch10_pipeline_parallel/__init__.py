@@ -50,6 +50,7 @@ MEANINGS = {
     "DTL-VALUE-PARAMETERS": "parameters changed where gradients were meant",
     "DTL-VALUE-REFUSED": "an error although the sizes fit",
     "DTL-VALUE-SCALED-TWICE": "a loss that is scaled twice",
+    "DTL-VALUE-SECOND-BATCH": "a second batch that is wrong after a right first one",
     "DTL-VALUE-SENT-BACK-UNSCALED": "gradients sent to the stage before without their scale",
     "DTL-VALUE-SHARED-GRADIENT": "one tensor as the gradient of several parameters",
     "DTL-VALUE-SLOWEST-STAGE": "stages of which the slowest could be faster",

@@ -20,7 +20,7 @@ from . import MAY_HELP
 _JOBS = (
     ((4, 4, 4, 2), False, "mse_loss"),
     ((3, 3, 3), True, "cross_entropy"),
-    ((2, 2, 1), True, "mse_loss"),
+    ((2, 2, 1), True, "smooth_l1_loss"),
     ((5,), True, "mse_loss"),
     ((1, 6, 2, 4, 3), False, "cross_entropy"),
 )
@@ -32,10 +32,10 @@ def inputs(case: Case) -> Given:
     for rows, before, loss in _JOBS:
         weights = [0.8 * torch.randn(shape, generator=g) for shape in ((6, 4), (6,), (3, 6), (3,))]
         activations = [torch.randn(n, 2, 4, generator=g) for n in rows]
-        if loss == "mse_loss":
-            targets = [torch.randn(n, 2, 3, generator=g) for n in rows]
-        else:
+        if loss == "cross_entropy":
             targets = [torch.randint(3, (n, 2), generator=g) for n in rows]
+        else:
+            targets = [torch.randn(n, 2, 3, generator=g) for n in rows]
         old = [torch.randn(w.shape, generator=g) if before else None for w in weights]
         jobs.append({"weights": weights, "old": old, "activations": activations, "targets": targets, "loss": loss})
     return [{"jobs": jobs}] * case.world_size
@@ -50,11 +50,14 @@ def on_rank(answer: Any, jobs: Any) -> Any:
             p.grad = None if old is None else old.clone()
         passes: Any = []
 
-        def note(_: Any, arguments: Any, outputs: Any, passes: Any = passes) -> None:
+        def note_forward(_: Any, arguments: Any, outputs: Any, passes: Any = passes) -> None:
             passes.append(["F", len(arguments[0])])
+
+        def note_backward(_: Any, arguments: Any, outputs: Any, passes: Any = passes) -> None:
             outputs.register_hook(lambda _: passes.append(["B", len(arguments[0])]))
 
-        stage.register_forward_hook(note)
+        stage[0].register_forward_hook(note_forward)  # of the layers: seen however the stage is called
+        stage[-1].register_forward_hook(note_backward)
 
         def loss_fn(outputs: Any, targets: Any, name: str = job["loss"]) -> Any:
             if name == "cross_entropy":
@@ -66,7 +69,9 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         is_pair = isinstance(returned, tuple | list) and len(returned) == 2
         gradients = [p.grad if p.grad is None else p.grad.clone() for p in stage.parameters()]
         weights = [p.detach().clone() for p in stage.parameters()]
-        own = {"passes": passes, "gradients": gradients, "weights": weights}
+        own = {"passes": list(passes), "gradients": gradients, "weights": weights}
+        answer(stage, [one.clone() for one in job["activations"]], targets, loss_fn)  # a second batch, the same
+        own["twice"] = [p.grad for p in stage.parameters()]
         if not is_pair:
             notes.append({**own, "returned": type(returned).__name__})
         else:
@@ -179,7 +184,8 @@ def _loss(job: dict[str, Any], weights: Sequence[torch.Tensor], a: torch.Tensor,
     outputs = torch.tanh(a @ w.T + b) @ v.T + c
     if job["loss"] == "cross_entropy":
         return torch.nn.functional.cross_entropy(outputs.flatten(0, 1), target.flatten())
-    return torch.nn.functional.mse_loss(outputs, target.double())
+    loss: torch.Tensor = getattr(torch.nn.functional, job["loss"])(outputs, target.double())
+    return loss
 
 
 def _title(job: dict[str, Any]) -> str:
@@ -209,6 +215,15 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
             named[rank][_title(job)] = {"parameters": note["gradients"], "sent back": note["sent"]}
     if found := compare(_VALUES, case, given, expected(case, given), named):
         return found
+    for rank, (i, notes) in enumerate(zip(given, got, strict=True)):
+        for job, note in zip(i["jobs"], notes, strict=True):
+            again = {**job, "old": note["gradients"]}
+            if found := difference(_job(again, RIGHT)["parameters"], note["twice"], 1e-4, 1e-5, "the sum of both"):
+                text = (
+                    f"{_title(job)}: the first batch is right, a second one with the same stage is not: {found.text}. "
+                )
+                text += "Is a hook left on the stage or on a parameter?"
+                return Finding("DTL-VALUE-SECOND-BATCH", text, rank)
     return _losses(given[0]["jobs"], [note["loss"] for note in got[0]])
 
 
