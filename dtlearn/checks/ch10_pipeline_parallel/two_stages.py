@@ -19,9 +19,9 @@ from ..rounded import rounded
 from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP
 
-_BATCHES = 3
 _HEADER = 128  # bytes for the shape, of a batch
 # Stages as names and arguments in torch.nn; mT is the transpose. Inputs of each batch; classes, if they are tokens.
+# Neither the number of batches nor the loss nor the optimizer's arguments are always the same.
 _MODELS: dict[str, dict[str, Any]] = {
     "rows": {
         "stages": [[["Linear", 4, 6], ["Tanh"]], [["Linear", 6, 3]]],
@@ -30,7 +30,8 @@ _MODELS: dict[str, dict[str, Any]] = {
     },
     "tokens": {
         "stages": [[["Embedding", 7, 4]], [["Linear", 4, 5], ["Tanh"], ["Linear", 5, 7]]],
-        "inputs": [[2, 3], [1, 5], [2, 3]],
+        "inputs": [[2, 3], [1, 5], [2, 3], [4, 2]],
+        "loss": "cross_entropy",
         "classes": 7,
     },
     "an output that is not contiguous": {
@@ -38,7 +39,13 @@ _MODELS: dict[str, dict[str, Any]] = {
         "inputs": [[3, 2, 3], [2, 2, 2, 3], [2, 3]],
         "outputs": [4, 2],
     },
-    "one dimension": {"stages": [[["Linear", 3, 2]], [["Linear", 2, 1]]], "inputs": [[3]] * 3, "outputs": [1]},
+    "one dimension": {
+        "stages": [[["Linear", 3, 2]], [["Linear", 2, 1]]],
+        "inputs": [[3]] * 2,
+        "outputs": [1],
+        "loss": "smooth_l1_loss",
+        "arguments": {"momentum": 0.7, "nesterov": True, "weight_decay": 0.1},
+    },
 }
 
 
@@ -50,8 +57,9 @@ def inputs(case: Case) -> Given:
         if n == 4:
             pairs.append(tuple({0, 1, 2, 3} - {*pairs[0]}))  # type: ignore[arg-type]
         for first, last in pairs:
-            shared: dict[str, Any] = {"name": name, "loss": "cross_entropy" if "classes" in model else "mse_loss"}
-            shared["lr"] = 0.1 + 0.1 * torch.rand((), generator=g).item()
+            shared: dict[str, Any] = {"name": name, "loss": model.get("loss", "mse_loss")}
+            lr = 0.1 + 0.1 * torch.rand((), generator=g).item()
+            shared["arguments"] = {"lr": lr, "momentum": 0.9, **model.get("arguments", {})}
             xs, targets = _data(model, g)
             for rank, other, data, stage in ((first, last, xs, 0), (last, first, targets, 1)):
                 spec = model["stages"][stage]
@@ -98,7 +106,7 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         for p, weight in zip(stage.parameters(), job["weights"], strict=True):
             p.data = weight.clone()
         stage.register_forward_hook(lambda *_, calls=calls: calls.__setitem__(0, calls[0] + 1))
-        optimizer = torch.optim.SGD(stage.parameters(), lr=job["lr"], momentum=0.9)
+        optimizer = torch.optim.SGD(stage.parameters(), **job["arguments"])
         batches = [one.clone() for one in job["batches"]]
         try:
             losses = answer(stage, optimizer, batches, loss_fn, is_first=job["is_first"], other=job["other"])
@@ -195,7 +203,7 @@ def _train(first: dict[str, Any], last: dict[str, Any], way: Way) -> list[dict[s
     for stage, job in zip(stages, (first, last), strict=True):
         for p, weight in zip(stage.parameters(), job["weights"], strict=True):
             p.data = weight.double()
-    optimizers = [torch.optim.SGD(stage.parameters(), lr=first["lr"], momentum=0.9) for stage in stages]
+    optimizers = [torch.optim.SGD(stage.parameters(), **first["arguments"]) for stage in stages]
     losses, sent_back = [], torch.zeros(())
     for k, (x, target) in enumerate(zip(first["batches"], last["batches"], strict=True)):
         for optimizer, zeroed in zip(optimizers, way.zeroed, strict=True):
@@ -218,7 +226,7 @@ def _train(first: dict[str, Any], last: dict[str, Any], way: Way) -> list[dict[s
             outputs.backward(gradient)
         losses.append(loss.item())
         for optimizer, steps in zip(optimizers, way.stepped, strict=True):
-            is_last = k == _BATCHES - 1
+            is_last = k == len(first["batches"]) - 1
             if steps and (is_last or not way.at_end) and not (is_last and way.late):
                 optimizer.step()
     weights = [{name: p.detach().float() for name, p in stage.named_parameters()} for stage in stages]
@@ -244,8 +252,8 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     named: list[dict[str, Any]] = [{} for _ in given]
     for rank, (i, notes) in enumerate(zip(given, got, strict=True)):
         for job, note in zip(i["jobs"], notes, strict=True):
-            if note["calls"] != _BATCHES:
-                text = f"{_title(job)}: the stage is called {note['calls']} times for {_BATCHES} batches"
+            if note["calls"] != (batches := len(job["batches"])):
+                text = f"{_title(job)}: the stage is called {note['calls']} times for {batches} batches"
                 return Finding("DTL-RULE-STAGE-CALLS", text, rank)
             if job["is_first"] and note["losses"] != []:
                 text = f"{_title(job)}: {note['losses']!r} is returned, where nobody knows a loss: [] is asked"
