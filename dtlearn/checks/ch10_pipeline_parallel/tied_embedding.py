@@ -1,4 +1,7 @@
-"""ch10.tied_embedding: copies on one rank, on some and on all, two steps each; no two gradients are alike."""
+"""ch10.tied_embedding: copies on one rank, on some and on all, two steps each; no two gradients are alike.
+
+Weights have several shapes and types, all of the same number of bytes, which the budget counts.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,11 @@ from ..rounded import rounded
 from ..sent import no_stores
 from . import MAY_HELP
 
-_SHAPE = (5, 3)
+_WEIGHTS = (((4, 3), torch.float32), ((2, 3), torch.float64), ((6, 2), torch.float32))  # of the jobs, in turn
+_BYTES = 48  # of each
 _STEPS = 2
-# By world size: a title, and for each group of ranks with a copy how many copies each has. x: one of them is not used.
+# By world size: a title, and for each group of ranks with a copy how many copies each has. x: one of them is not used,
+# in the second step the one at the other end.
 _JOBS: dict[int, tuple[tuple[str, tuple[dict[int, str], ...]], ...]] = {
     1: (
         ("two stages on one rank", ({0: ".."},)),
@@ -46,14 +51,16 @@ Sums = list[list[torch.Tensor | None]]  # of a group: by rank in it, by copy
 def inputs(case: Case) -> Given:
     g, n = case.generator(), case.world_size
     given: Given = [{"jobs": []} for _ in range(n)]
-    for title, groups in _JOBS[n]:
+    for number, (title, groups) in enumerate(_JOBS[n]):
         members = [sorted(group) for group in groups]
         kinds = {rank: kind for group in groups for rank, kind in group.items()}
-        weight = torch.randn(_SHAPE, generator=g)
+        shape, dtype = _WEIGHTS[number % len(_WEIGHTS)]
+        weight = torch.randn(shape, dtype=dtype, generator=g)
         for rank in range(n):
+            own = kinds.get(rank, "")
             steps = [
-                [None if one == "x" else torch.randn(_SHAPE, generator=g) for one in kinds.get(rank, "")]
-                for _ in range(_STEPS)
+                [None if one == "x" else torch.randn(shape, dtype=dtype, generator=g) for one in used]
+                for used in (own, own[::-1])
             ]
             given[rank]["jobs"].append({"title": title, "members": members, "weight": weight, "steps": steps})
     return given
@@ -63,12 +70,14 @@ def on_rank(answer: Any, jobs: Any) -> Any:
     from dtlearn.runtime.recording.phases import phase
 
     notes: Any = []
+    everyone: Any = []  # the copies of all jobs so far
     for number, job in enumerate(jobs):
         group = None
         for members in job["members"]:
             made = dist.new_group(members) if len(members) > 1 else None
             group = made if rank in members else group  # type: ignore[name-defined] # noqa: F821
         copies = [torch.nn.Parameter(job["weight"].clone()) for _ in job["steps"][0]]
+        everyone += copies
         after: Any = []
         aliased = False
         for k, gradients in enumerate(job["steps"]):
@@ -77,7 +86,7 @@ def on_rank(answer: Any, jobs: Any) -> Any:
             with phase(f"{number}/{k}"):
                 answer(list(copies), group)
             after.append([None if copy.grad is None else copy.grad.clone() for copy in copies])
-            places = [copy.grad.data_ptr() for copy in copies if copy.grad is not None]
+            places = [copy.grad.data_ptr() for copy in everyone if copy.grad is not None]
             aliased = aliased or len(set(places)) < len(places)
         changed = any(not torch.equal(copy, job["weight"]) for copy in copies)
         notes.append({"after": after, "aliased": aliased, "changed": changed})
@@ -88,7 +97,11 @@ def on_rank(answer: Any, jobs: Any) -> Any:
 def _right(own: Sums) -> Sums:
     exact = sum(g.double() for gradients in own for g in gradients if g is not None)
     assert isinstance(exact, torch.Tensor)
-    return [[exact.float() for _ in gradients] for gradients in own]
+    return [[exact.to(_zero(own).dtype) for _ in gradients] for gradients in own]
+
+
+def _zero(own: Sums) -> torch.Tensor:
+    return torch.zeros_like(next(g for gradients in own for g in gradients if g is not None))
 
 
 def _scaled(divisor: Callable[[Sums], int]) -> Callable[[Sums], Sums]:
@@ -108,7 +121,7 @@ def _local(own: Sums, unused: torch.Tensor | None = None) -> Sums:
 
 def _of_rank(own: Sums, place: int) -> Sums:
     """All have the sum of one rank's copies."""
-    sums = _local(own, torch.zeros(_SHAPE))
+    sums = _local(own, _zero(own))
     return [[sums[place][0]] * len(gradients) for gradients in own]
 
 
@@ -130,8 +143,7 @@ def _kept_none(own: Sums) -> Sums:
 
 def _times_copies(own: Sums) -> Sums:
     """Each rank's copies get the sum of the rank first, and then that of all copies of all ranks."""
-    zero = torch.zeros(_SHAPE)
-    sums: Sums = [[sum((g for g in gs if g is not None), zero)] * len(gs) for gs in own]
+    sums: Sums = [[sum((g for g in gs if g is not None), _zero(own))] * len(gs) for gs in own]
     return _right(sums)
 
 
@@ -139,9 +151,9 @@ _ALONE = "each copy keeps the gradient of its own use: those of the others are m
 _OWN_RANK = "the copies of one rank are added up; those of other ranks are missing"
 _WAYS: tuple[tuple[str, str, Callable[[Sums], Sums]], ...] = (
     ("COPIES-ALONE", _ALONE, lambda own: own),
-    ("COPIES-ALONE", _ALONE, lambda own: [[torch.zeros(_SHAPE) if g is None else g for g in gs] for gs in own]),
+    ("COPIES-ALONE", _ALONE, lambda own: [[_zero(own) if g is None else g for g in gs] for gs in own]),
     ("COPIES-ALONE", _OWN_RANK, _local),
-    ("COPIES-ALONE", _OWN_RANK, lambda own: _local(own, torch.zeros(_SHAPE))),
+    ("COPIES-ALONE", _OWN_RANK, lambda own: _local(own, _zero(own))),
     (
         "COPY-FORGOTTEN",
         "the sum of the first rank of the group is given to all: those of the others are missing in it",
@@ -246,7 +258,7 @@ def why(case: Case, given: Given, record: Record) -> str:
     text = (
         f"{MAY_HELP}a rank may have no copy and then group is None, which dist.all_reduce takes for all ranks; a rank "
     )
-    return f"{text}may have several copies, or a copy whose .grad is None"
+    return f"{text}may have several copies, or a copy whose .grad is None; a gradient has the type of its weight"
 
 
 def _uneven(groups: Sequence[list[int]], calls: Counter[int], gradients: Sums) -> str:
@@ -295,7 +307,7 @@ CHECK = Check(
     verify=verify,
     why=why,
     calls=_calls,
-    payload=lambda case, given: 4 * _SHAPE[0] * _SHAPE[1],
+    payload=lambda case, given: _BYTES,
     rules=[_recorded],
     reads=[no_stores],
     stress=Stress(poison=True),
