@@ -706,7 +706,8 @@ show(
 # %% [markdown]
 # ## 9. All of them
 #
-# Every schedule of the package, with p = 4 and m = 8, executed on four ranks. The computed bubbles assume that messages and
+# Every schedule of the package, with p = 4 and m = 8, executed on four ranks. (Naive is one micro-batch after the other, with
+# one rank at work at a time: chapter 10.) The computed bubbles assume that messages and
 # the runner take no time. The measured ones are larger, the more so the busier the machine. V-Half and V-Min are among those
 # that lose most: they have the fewest micro-batches under way, so a rank has little else to do when a message is late.
 
@@ -742,13 +743,15 @@ show(
 )
 
 # %% [markdown]
-# Computed, ZBV has the smallest bubble at these sizes, in the memory of 1F1B. V-Min is ahead of V-Half in both; that is so
-# with few ranks only, and while F = I = W. All of this assumes that F = I = W and that messages are free; section 13 drops
-# both assumptions.
+# By computation, ZBV has the smallest bubble at these sizes, in the memory of 1F1B. V-Min needs less memory than V-Half, and
+# here it has the smaller bubble, too; with 8 ranks or more it has the larger one (section 13). All of this assumes that
+# F = I = W and that messages are free; section 13 drops both assumptions.
 #
 # ## 10. Eight stages on two cores
 #
-# ZB-H1 with p = 8 and m = 16, on eight ranks. Because stages only sleep, all of them run at the same time on any laptop:
+# ZB-H1 with p = 8 and m = 16, on eight ranks. Because stages only sleep, all of them run at the same time on any laptop.
+# Sending, receiving and Python do not sleep, so the measured bubble, above the chart, is larger than the computed one, below
+# it:
 
 # %%
 computed, eight = run("ZB-H1", 8, 16, seconds=0.020)
@@ -970,6 +973,10 @@ rank_table(
 # | ZB-H1 | `ScheduleInterleavedZeroBubble`, any number of chunks | | the authors' fork of Megatron-LM |
 # | ZBV, V-Half, V-Min | `ScheduleZBVZeroBubble` | | the same fork |
 # | | `ScheduleDualPipeV` | | DeepSeek's DualPipe repository; DeepSeek-V3 (2412.19437) was trained with DualPipe |
+#
+# **Breadth first** is interleaving with another order: each chunk does all m micro-batches before the next chunk begins. It
+# keeps the activations of all m, as GPipe does. In return each chunk is used only once forward and once backward in a step,
+# so with sharded parameters (chapter 9) they are gathered that often, and not for each group of p micro-batches.
 #
 # **DualPipe** feeds micro-batches in from both ends: each rank has a stage of the first half of the model and one of the
 # second, and there are two copies of the model. Its purpose is not only the bubble. A forward pass of one micro-batch and
