@@ -6,9 +6,9 @@ time its activations take memory. In GPipe's schedule all m micro-batches are li
 forward, one backward, it is at most p - r of them on rank r, as many as there are ranks from r to the
 last. The bubble is the same.
 
-The order is this. As long as fewer than p - r micro-batches are live on rank r and one is left, the next
-action is a forward pass; otherwise it is a backward pass. Forward passes begin with micro-batch 0, and so
-do backward passes.
+A rank first makes forward passes, until as many micro-batches are live as may be, or all. Then it makes
+backward and forward passes in turn, and at the end the backward passes that are left. Forward passes begin
+with micro-batch 0, and so do backward passes.
 
 **Given**, all of them whole numbers: `rank`, r; `num_ranks`, p, 1 or more; `num_microbatches`, m, 1 or more
 and perhaps fewer than p. Rank r holds stage r.

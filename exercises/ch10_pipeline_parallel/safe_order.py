@@ -20,7 +20,8 @@ Write a version that comes to its end **with every schedule that can be carried 
 **Do** all actions of this rank, in its order. Nothing is returned.
 
 **Rules**: only `dist.send` and `dist.recv`, no threads, each result sent once. A message may be received
-before the action that needs it, and kept.
+before the action that needs it, and kept. (`deque`, a list with a fast `popleft()`, is imported in case you
+want a queue.)
 
 **Example**: where `hangs` hangs on two ranks with 1F1B. Both come to the last row, and wait:
 

@@ -26,7 +26,8 @@ parameters themselves do not change. Nothing is returned.
 | `.grad` of its copies | `[1, 2]` | – | `[10, 0]` |
 | afterwards | `[11, 2]` | – | `[11, 2]` |
 
-**Budget**, of a step: 1 message on each rank of the group, with the bytes of one gradient, is optimal.
+**Budget**, of a step: on each rank of the group one message, with the bytes of one gradient, is optimal. A
+collective counts as one message.
 """
 
 from collections.abc import Sequence

@@ -212,11 +212,11 @@ boundary.reveal(max(forward_sends))
 # What do the ranks do meanwhile? Now the stages are emulated: with four stages, a stage takes 128 ms for
 # the forward pass of the whole batch, and 256 ms for the backward pass. With two stages, each is twice as large and
 # takes twice as long. The messages are real. **F** is a forward pass, **B** a backward pass, and the number is that of
-# the micro-batch; so far there is one, number 0.
+# the micro-batch; so far there is one, number 0. (`StageTimes` gives a backward pass in two parts, for the gradient of
+# the stage's inputs and for that of its weights. Chapter 11 does them apart; here only their sum counts.)
 
 # %%
-# Seconds. A backward pass has two parts, the gradients of the inputs and of the weights, and takes the sum of both.
-BATCH = StageTimes(forward=0.128, inputs=0.128, weights=0.128)
+BATCH = StageTimes(forward=0.128, inputs=0.128, weights=0.128)  # seconds
 HALVES = StageTimes(forward=0.256, inputs=0.256, weights=0.256)
 waiting = {
     "2 ranks": run_emulated(make_schedule("naive", 2, 1), HALVES),
@@ -760,6 +760,10 @@ print("sends go into a buffer:          ", find_deadlock(orders, buffered=True))
 # | send activation, receive gradient | send gradient, receive activation | both wait for ever |
 # | send activation, receive gradient | receive activation, send gradient | works |
 # | both posted together | both posted together | works |
+#
+# With more ranks and more messages, a rule helps. Put all messages of all ranks into one list. If every rank goes
+# through its own messages in the order of this list, nobody waits for ever: the first message that is not done yet is
+# the next one for its sender and for its receiver. What remains is to find such an order for a given schedule.
 
 # %% [markdown]
 # **Exercise 5.** Repair an exchange that deadlocks.
@@ -822,6 +826,9 @@ slowest = dtlearn.predict.choice(
 )
 
 # %% jupyter={"source_hidden": true}
+slowest.reveal()
+
+# %% jupyter={"source_hidden": true}
 rank_table(
     [
         {
@@ -838,9 +845,6 @@ rank_table(
     ],
     caption="A GPT with 2,048 tokens in its vocabulary: what each link costs",
 )
-
-# %% jupyter={"source_hidden": true}
-slowest.reveal()
 
 # %% [markdown]
 # The two ends are unlike the blocks, and unlike each other. The embedding copies rows and computes next to nothing, but
@@ -906,11 +910,12 @@ rank_table(
 # %% [markdown]
 # FLOPs and time do not agree. By FLOPs the head costs more than two blocks. On the machine that built this page it takes
 # only a little longer than one: it is a single large matrix product, while a block also has norms, softmax, GELU and
-# many small operations, which take time and have few FLOPs. On a GPU the ratio is another one. So measure on the device
+# many small operations, which take time and have few FLOPs. So for this small model,
+# on that machine, equal numbers of links may be the best cut. On a GPU the ratio is another one: measure on the device
 # that trains, and cut by that.
 #
-# What does imbalance cost? The simulator takes a time for each stage. With times in proportion to the FLOPs, which is
-# closer to the truth for large matrices:
+# What does imbalance cost? The simulator takes a time for each stage. Assume a device on which times are in proportion
+# to the FLOPs, as they nearly are for large matrices. There the same two cuts are far apart:
 
 
 # %% jupyter={"source_hidden": true}
@@ -928,7 +933,7 @@ show(
             "best by FLOPs": timeline(pp.by_cost(flops, 4)),
         },
         title="All ranks wait for the slowest stage",
-        label="1F1B, p = 4, m = 8; a GPT with 2,048 tokens in its vocabulary",
+        label="1F1B, p = 4, m = 8; 2,048 tokens in the vocabulary; times in proportion to the FLOPs",
         unit="1 is the forward pass of a mean stage",
     ),
     alt="Two 1F1B schedules. With equal numbers of links rank 3, which has the head, works without a pause and "
@@ -1314,6 +1319,8 @@ for m in (2, 4, 8, 16, 32, 64):
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 best_m = min(by_m, key=by_m.get)
+costs = {m: (ms - (m + 3) * 192 / m) / (m + 3) for m, ms in by_m.items()}
+by_formula = (3 * 192 / costs[best_m]) ** 0.5
 rank_table(
     [
         {
@@ -1321,14 +1328,20 @@ rank_table(
             "step, ms": f"{ms:.0f}",
             "(m+p-1) t/m, without o": f"{(m + 3) * 192 / m:.0f}",
             "more than that": f"{ms - (m + 3) * 192 / m:.0f}",
+            "o: that / (m+p-1)": f"{costs[m]:.1f}",
             " ": "shortest" if m == best_m else "",
         }
         for m, ms in by_m.items()
     ],
-    caption="1F1B on 4 ranks, emulated stage times: 192 ms of work in each stage for the whole batch",
+    caption="1F1B on 4 ranks, emulated stage times, t = 192 ms. With the o of the shortest step the formula's best m is "
+    f"{by_formula:.0f}",
 )
 
 # %% [markdown]
+# The step becomes shorter with $m$ at first, as the bubble falls, and longer again when the costs of many short passes
+# outweigh that. The table tries powers of two, so its shortest step need only be near the formula's best $m$. Nor is
+# $o$ quite the same in all rows: where ranks share cores, short passes get in each other's way.
+#
 # **A formula is not the run.** (p-1)/m assumes stages of the same size, messages that take no time, and an update
 # that is free. It also assumes that the batch may be as large as one likes, and the batch has a limit of its own
 # (chapter 3).
