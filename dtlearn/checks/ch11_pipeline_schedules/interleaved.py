@@ -24,12 +24,14 @@ def inputs(case: Case) -> Given:
 
     sizes = [(2, 4, 2), (3, 3 * number(2, 4), 2), (4, 8, number(2, 4)), (number(2, 5), 0, number(3, 5)), (3, 3, 2)]
     sizes += [
-        (1, number(2, 5), 2),
+        (1, number(2, 5), number(3, 6)),
         (2, 2, 4),
         (5, 10, 2),
         (4, 6, 2),
         (3, 3 * number(1, 4) + number(1, 3), 3),
         (4, 3, 2),
+        (number(7, 10), 0, number(2, 7)),
+        (3, 3 * number(6, 10), 2),
     ]
     jobs = [{"num_ranks": p, "num_microbatches": m or 2 * p, "chunks": v} for p, m, v in sizes]
     first, *rest = jobs
@@ -39,15 +41,15 @@ def inputs(case: Case) -> Given:
 def on_rank(answer: Any, jobs: Any) -> Any:
     notes: list[Any] = []
     for job in jobs:
-        fails = job["num_microbatches"] % job["num_ranks"] > 0
-        try:
-            notes.append(
-                [answer(r, job["num_ranks"], job["num_microbatches"], job["chunks"]) for r in range(job["num_ranks"])]
-            )
-        except Exception as error:
-            if not fails:
-                raise
-            notes.append(type(error).__name__)
+        orders = []
+        for rank in range(job["num_ranks"]):
+            try:
+                orders.append(answer(rank, job["num_ranks"], job["num_microbatches"], job["chunks"]))
+            except Exception as error:
+                if job["num_microbatches"] % job["num_ranks"] == 0:
+                    raise
+                orders.append("ValueError" if isinstance(error, ValueError) else type(error).__name__)
+        notes.append(orders)
     return notes
 
 
@@ -190,9 +192,13 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     for job, orders in zip(jobs, made, strict=True):
         p, m, v = _sizes(job)
         if m % p:
-            if orders != "ValueError":
-                text = f"{_told(job)}: p does not divide m, and {orders if isinstance(orders, str) else 'nothing'} was "
-                wrong.append((job, Finding("DTL-VALUE-NOT-DIVISIBLE", f"{text}raised; it should be a ValueError")))
+            others = [(r, found) for r, found in enumerate(orders) if found != "ValueError"]
+            if others:
+                r, found = others[0]
+                rank = f" on rank {r}" if len(others) < p else ""
+                text = f"{_told(job)}: p does not divide m, and {found if isinstance(found, str) else 'nothing'} was "
+                text += f"raised{rank}; it should be a ValueError"
+                wrong.append((job, Finding("DTL-VALUE-NOT-DIVISIBLE", text)))
             continue
         for r, order in enumerate(orders):
             if why := is_order(order):

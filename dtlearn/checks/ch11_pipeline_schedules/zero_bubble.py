@@ -36,6 +36,7 @@ def inputs(case: Case) -> Given:
         (3, number(4, 7)),
         (4, 4),
         (2, number(2, 6)),
+        (number(7, 11), number(14, 25)),
     ]
     jobs = [{"orders": one_f_one_b(p, m), "times": [{"F": 1, "I": 1, "W": 1}, times(), times()]} for p, m in sizes]
     return [{"jobs": jobs}] * case.world_size

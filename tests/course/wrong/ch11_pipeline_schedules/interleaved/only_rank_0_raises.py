@@ -1,0 +1,20 @@
+# expect: DTL-VALUE-NOT-DIVISIBLE
+# says: nothing was raised on rank 1
+
+
+def interleaved(rank: int, num_ranks: int, num_microbatches: int, chunks: int) -> list[tuple[int, str, int]]:
+    """Return the actions of one rank, in order."""
+    p, total = num_ranks, num_microbatches * chunks
+    if rank == 0 and num_microbatches % p:
+        raise ValueError(f"{num_microbatches} micro-batches are no multiple of {p} ranks")
+
+    def action(i: int, op: str) -> tuple[int, str, int]:
+        chunk = i // p % chunks
+        chunk = chunk if op == "F" else chunks - 1 - chunk
+        return chunk * p + rank, op, i // (p * chunks) * p + i % p
+
+    warm_up = min(2 * (p - rank - 1) + (chunks - 1) * p, total)
+    order = [action(i, "F") for i in range(warm_up)]
+    for i in range(total - warm_up):
+        order += [action(warm_up + i, "F"), action(i, "B")]
+    return order + [action(i, "B") for i in range(total - warm_up, total)]
