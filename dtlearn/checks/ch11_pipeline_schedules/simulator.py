@@ -58,11 +58,27 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, jobs: Any) -> Any:
-    notes = []
+    import signal
+
+    class Endless(BaseException):
+        pass
+
+    def stop(*_: Any) -> None:
+        raise Endless
+
+    notes: Any = []
+    signal.signal(signal.SIGVTALRM, stop)
     for job in jobs:
         orders = [[tuple(action) for action in order] for order in job["orders"]]
-        notes.append(answer(orders, list(job["placement"]), dict(job["times"]), job["transfer"]))
-    return notes
+        try:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.5)  # seconds; an answer takes some milliseconds
+            notes.append(answer(orders, list(job["placement"]), dict(job["times"]), job["transfer"]))
+        except Endless as error:
+            at = error.__traceback__ and error.__traceback__.tb_next
+            return {"ended": notes, "line": at and at.tb_lineno}
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return {"ended": notes, "line": None}
 
 
 def _busy(job: Job) -> list[int]:
@@ -208,7 +224,9 @@ _KEYS: dict[str, list[tuple[str, str, Way]]] = {
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    jobs, made = given[0]["jobs"], got[0]
+    jobs, made = given[0]["jobs"], got[0]["ended"]
+    if len(made) < len(jobs):
+        return _endless(jobs, len(made), got[0]["line"])
     wants = [right(job) for job in jobs]
     for job, want, have in zip(jobs, wants, made, strict=True):
         if (found := difference(want, have, 0, math.inf)) and found.code != "DTL-VALUE":
@@ -229,6 +247,50 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         )
         return Finding(f"DTL-VALUE-{code}", f"{text}. One case: {_told(job)}", advice=advice)
     return None
+
+
+_ENDLESS = {
+    "first": "the F of stage 0 waits for a stage before it",
+    "last": "the B or I of the last stage waits for a stage after it",
+    "before": "a B or an I waits for that of the stage before: its gradient comes from the next stage",
+    "same": "a B or an I waits for the same op of the next stage, which may have the other one",
+    "whole": "an I waits for the B of the next stage, which may have an I",
+    "weights": "a W waits for a B: it needs the I of its stage",
+}
+
+
+def _waits(way: str) -> Callable[[Action, int], Any]:
+    """What an action waits for by one of the mistakes with which no end is found."""
+
+    def needed(action: Action, num_stages: int) -> Any:
+        stage, op, k = action
+        if op == "F":
+            return [((stage - 1, "F", k),)] if way == "first" else needs(action, num_stages)
+        if op == "W":
+            return [((stage, "B", k),)] if way == "weights" else needs(action, num_stages)
+        own, *after = needs(action, num_stages)
+        if way in ("same", "whole"):
+            after = [((stage + 1, op if way == "same" else "B", k),) for _ in after]
+        elif way == "last":
+            after = [((stage + 1, "B", k), (stage + 1, "I", k))]
+        elif way == "before":
+            after = [((stage - 1, "B", k), (stage - 1, "I", k))] if stage else []
+        return [own, *after]
+
+    return needed
+
+
+def _endless(jobs: list[Job], ended: int, line: int | None) -> Finding:
+    """What the first job that did not end has and those that did have not."""
+
+    def ends(job: Job, way: str) -> bool:
+        return _play(job, _waits(way)).at == [len(order) for order in job["orders"]]
+
+    ways = [way for way in _ENDLESS if all(ends(j, way) == (k < ended) for k, j in enumerate(jobs[: ended + 1]))]
+    text = "your function does not end, where every rank can come to its end: an action waits for what never comes"
+    if ways:
+        text += f". That is so if {', or if '.join(_ENDLESS[way] for way in ways)}"
+    return Finding("DTL-LOOP", f"{text}. One case: {_told(jobs[ended])}", 0, line)
 
 
 def _told(job: Job) -> str:

@@ -163,15 +163,48 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, jobs: Any) -> Any:
+    import signal
+
+    class Endless(BaseException):
+        pass
+
+    def stop(*_: Any) -> None:
+        raise Endless
+
     def actions(value: Any) -> Any:
         return sorted(value, key=str) if isinstance(value, set | frozenset | tuple) else value
 
-    notes = []
+    notes: Any = []
+    signal.signal(signal.SIGVTALRM, stop)
     for job in jobs:
         orders = [[tuple(action) for action in order] for order in job["orders"]]
-        found = answer(orders, list(job["placement"]), job["num_microbatches"], tuple(job["ops"]))
+        try:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0.5)  # seconds; an answer takes some milliseconds
+            found = answer(orders, list(job["placement"]), job["num_microbatches"], tuple(job["ops"]))
+        except Endless as error:
+            at = error.__traceback__ and error.__traceback__.tb_next
+            return {"ended": notes, "line": at and at.tb_lineno}
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         notes.append({key: actions(value) for key, value in found.items()} if isinstance(found, dict) else found)
-    return notes
+    return {"ended": notes, "line": None}
+
+
+def _endless(jobs: list[Job], ended: int, line: int | None) -> Finding:
+    """Of a job that did not end: who can go on in it."""
+    found = [find(job) for job in jobs[: ended + 1]]
+    now = found[-1]
+    waits = [w for rank in range(len(jobs[ended]["orders"])) if (w := _waits(jobs[ended], rank))]
+    if any(now[key] for key in _LISTS):
+        text = "here the first four lists have something in them, and nothing is to be played"
+    elif not waits:
+        text = "here every rank can come to its end: your function lets an action wait for what it does not need"
+    else:
+        text = f"here {'; '.join(waits)}"
+        if not any(any(one["stuck"]) for one in found[:-1]):
+            text += ". A loop that plays the orders has to stop after a pass in which no rank got on"
+        text += ". A loop that follows who waits for whom has to stop at a rank where it was before"
+    return Finding("DTL-LOOP", f"your function does not end; {text}. One case: {_told(jobs[ended])}", 0, line)
 
 
 def _told(job: Job) -> str:
@@ -182,8 +215,10 @@ def _told(job: Job) -> str:
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
     jobs, made = given[0]["jobs"], list[Any]()
+    if (ended := len(got[0]["ended"])) < len(jobs):
+        return _endless(jobs, ended, got[0]["line"])
     keys = list(find(jobs[0]))
-    for job, found in zip(jobs, got[0], strict=True):
+    for job, found in zip(jobs, got[0]["ended"], strict=True):
         if not isinstance(found, dict) or set(found) != set(keys):
             kind = f"a dict with the keys {list(found)}" if isinstance(found, dict) else type(found).__name__
             code = "DTL-VALUE-NONE" if found is None else "DTL-VALUE-SHAPE"
