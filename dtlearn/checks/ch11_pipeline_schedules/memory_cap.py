@@ -50,10 +50,8 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         if found := _form(job, pair) or _valid(job, pair[0], as_tuples(pair[1])):
             return Finding(f"DTL-VALUE-{found[0]}", f"{_told(job)}: {found[1]}")
     if len(got[0]) < len(given[0]["jobs"]):
-        text = f"{_told(given[0]['jobs'][len(got[0])])}: no end after 8 s of processor time for all puzzles together. If it is a loop that "
-        text += (
-            "plays: perhaps nobody can go on in it, as ranks are full, and what frees an activation needs room first"
-        )
+        text = f"{_told(given[0]['jobs'][len(got[0])])}: no end after 8 s of processor time for all puzzles together. "
+        text += "Perhaps your loop plays, and nobody can go on: ranks are full, and what frees an activation needs room"
         return Finding("DTL-LOOP", text)
     return None
 
