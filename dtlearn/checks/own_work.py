@@ -55,7 +55,8 @@ _UNREADABLE = (
     *("pydoc", "subprocess", "os.system", "os.popen", "__builtins__"),  # the last as a text: globals()["__builtins__"]
 )
 _WHY_READABLE = "what you use has to stand in your text; import it with `import` or `from ... import`"
-_WHEREVER = ("builtins", "importlib", "os", "pkgutil", "pydoc", "runpy", "subprocess", "sys")  # os.sys is sys
+_WHEREVER: tuple[str, ...] = ("builtins", "importlib", "os", "pkgutil", "pydoc", "runpy", "subprocess", "sys")
+_WHEREVER += ("asyncio", "concurrent", "multiprocessing", "socket", "tempfile", "threading")  # os.sys is sys
 _GUARDED = ("dtlearn", "importlib", "pkgutil", "builtins", "sys")  # getattr of these with a text only
 
 

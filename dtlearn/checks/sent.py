@@ -22,9 +22,10 @@ _STORES = dict.fromkeys(
 _MODULES: tuple[str, ...] = ("ctypes", "io", "mmap", "multiprocessing", "pathlib", "shelve", "shutil", "signal")
 _MODULES += ("socket", "sqlite3", "subprocess", "tempfile", "torch.multiprocessing")
 _OF_OS = ("open", "mkdir", "makedirs", "mkfifo", "pipe", "link", "symlink", "rename", "replace", "kill", "system")
+_BACKENDS = tuple(f"torch.distributed.{name}.WORLD._get_backend" for name in ("group", "GroupMember"))  # not recorded
 _FILES = ("builtins.open", "numpy.memmap", "numpy.load", "numpy.save", "torch.from_file", "torch.load", "torch.save")
 _OTHER_WAYS = dict.fromkeys(
-    (*_MODULES, *_FILES, *(f"{module}.{name}" for module in ("os", "posix") for name in _OF_OS)),
+    (*_MODULES, *_BACKENDS, *_FILES, *(f"{module}.{name}" for module in ("os", "posix") for name in _OF_OS)),
     "ranks learn of each other through torch.distributed only, where it is counted",
 )
 

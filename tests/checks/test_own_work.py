@@ -3,6 +3,7 @@ import pytest
 from dtlearn.checks.own_work import find_forbidden, forbids
 
 FORBIDDEN = {"dtlearn.collectives": "it is the answer", "torch.distributed.send_object_list": "it pickles"}
+FORBIDDEN["threading"] = "it is the answer"
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,7 @@ FORBIDDEN = {"dtlearn.collectives": "it is the answer", "torch.distributed.send_
         "import torch\ngetattr(torch.distributed, 'send_object_list')([x], 1)",
         "import torch\ntorch.importlib.import_module('dtlearn.collectives').all_reduce(x)",
         "import os\nos.sys.modules['dtlearn.collectives'].all_reduce(x)",
+        "import queue\nqueue.threading.Thread(target=f)",
     ],
 )
 def test_a_forbidden_name_is_found_by_whatever_way_it_comes(source):

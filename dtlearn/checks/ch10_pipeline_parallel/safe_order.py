@@ -63,13 +63,18 @@ def inputs(case: Case) -> Given:
         "one micro-batch after the other": live(p, 3, lambda rank: 1),
         "1F1B that begins early": live(p, p + 4, lambda rank: 2 * (p - rank) - 1),
         "pairs of micro-batches": live_in_groups(p, 6, 2),
+        "all but the last rank fill up first": live(p, 6, lambda rank: 1 if rank == p - 1 else 6),
         "passes as they come": follow(p, 4, lambda rank, f, b: ("FB", "BF")[int(torch.randint(2, (), generator=g))]),
     }
     given: Given = [{"jobs": []} for _ in range(p)]
     for name, orders in schedules.items():
         shape = torch.randint(1, 4, (2,), generator=g).tolist()
+        m = len(orders[0]) // 2
         for own in given:
-            own["jobs"].append({"name": name, "orders": [list(map(list, order)) for order in orders], "shape": shape})
+            job: dict[str, Any] = {"name": name, "orders": [list(map(list, order)) for order in orders], "shape": shape}
+            # What this rank's passes add to what they are given, F and B of each micro-batch: nobody else knows it.
+            job["adds"] = torch.randint(1000, (2, m, *shape), generator=g).float()
+            own["jobs"].append(job)
     return given
 
 
@@ -84,10 +89,10 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         calls: Any = []
         shape = tuple(job["shape"])
 
-        def compute(op: str, microbatch: int, arrived: Any) -> Any:
-            calls.append([op, microbatch, arrived.clone() if isinstance(arrived, torch.Tensor) else None])  # noqa: B023
-            base = arrived if isinstance(arrived, torch.Tensor) else torch.zeros(shape)  # noqa: B023
-            return base + (1 if op == "F" else 100) * (rank + 1) * (microbatch + 1)  # type: ignore[name-defined] # noqa: F821
+        def compute(op: str, microbatch: int, arrived: Any, calls: Any = calls, job: Any = job) -> Any:
+            calls.append([op, microbatch, arrived.clone() if isinstance(arrived, torch.Tensor) else None])
+            base = arrived if isinstance(arrived, torch.Tensor) else torch.zeros(job["shape"])
+            return base + job["adds"]["FB".index(op)][microbatch]
 
         def forward(microbatch: int, x: Any) -> Any:
             return compute("F", microbatch, x)
@@ -101,29 +106,26 @@ def on_rank(answer: Any, jobs: Any) -> Any:
     return notes
 
 
-def arrives(rank: int, p: int, op: str, microbatch: int) -> float | None:
-    """What each element of an action's message is: see `compute`. None: the action needs no message."""
-    before = range(rank) if op == "F" else range(rank + 1, p)
-    if not len(before):
-        return None
-    return float((1 if op == "F" else 100) * (microbatch + 1) * sum(r + 1 for r in before))
+def arrives(given: Given, number: int, rank: int, op: str, microbatch: int) -> torch.Tensor | None:
+    """What an action of the job with this number is given: see `compute`. None: it needs no message."""
+    before = given[:rank] if op == "F" else given[rank + 1 :]
+    adds = [own["jobs"][number]["adds"]["FB".index(op)][microbatch] for own in before]
+    return torch.stack(adds).sum(0) if adds else None
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    p = case.world_size
     for rank, (i, notes) in enumerate(zip(given, got, strict=True)):
-        for job, calls in zip(i["jobs"], notes, strict=True):
+        for number, (job, calls) in enumerate(zip(i["jobs"], notes, strict=True)):
             asked, made = [one[1:] for one in job["orders"][rank]], [one[:2] for one in calls]
             if asked != made:
                 return Finding(*_other_order(job, rank, asked, made), rank)
             for op, microbatch, arrived in calls:
-                action, want = f"{rank}{op}{microbatch}", arrives(rank, p, op, microbatch)
-                right = None if want is None else torch.full(job["shape"], want)
+                action, right = f"{rank}{op}{microbatch}", arrives(given, number, rank, op, microbatch)
                 if right is None and arrived is not None:
                     text = f"{job['name']}: {action} needs nothing from another rank, and is given a tensor"
                     return Finding("DTL-VALUE-MESSAGE", text, rank)
                 if right is not None and (found := difference(right, arrived, 1e-6, 1e-6, f"what {action} is given")):
-                    return Finding(*_other_message(job, p, rank, op, microbatch, arrived, found), rank)
+                    return Finding(*_other_message(given, number, action, arrived, found), rank)
     return None
 
 
@@ -136,16 +138,14 @@ def _other_order(job: dict[str, Any], rank: int, asked: list[Any], made: list[An
     return code, text
 
 
-def _other_message(
-    job: dict[str, Any], p: int, rank: int, op: str, k: int, arrived: Any, found: Finding
-) -> tuple[str, str]:
-    actions = [(rank - 1, "F", i) for i in range(len(job["orders"][rank]) // 2)]
-    actions += [(rank + 1, "B", i) for i in range(len(actions))]
-    for sender, sent, i in actions:
-        want = arrives(rank, p, sent, i)
-        if want is not None and not difference(torch.full(job["shape"], want), arrived, 1e-6, 1e-6):
-            text = f"{job['name']}: {rank}{op}{k} is given the result of {sender}{sent}{i}: messages are mixed up"
-            return "DTL-VALUE-MESSAGE", text
+def _other_message(given: Given, number: int, action: str, arrived: Any, found: Finding) -> tuple[str, str]:
+    job, rank = given[0]["jobs"][number], int(action[0])
+    for op, sender in (("F", rank - 1), ("B", rank + 1)):
+        for k in range(len(job["orders"][rank]) // 2):
+            want = arrives(given, number, rank, op, k)
+            if want is not None and not difference(want, arrived, 1e-6, 1e-6):
+                text = f"{job['name']}: {action} is given the result of {sender}{op}{k}: messages are mixed up"
+                return "DTL-VALUE-MESSAGE", text
     return "DTL-VALUE-MESSAGE", f"{job['name']}: {found.text}"
 
 
