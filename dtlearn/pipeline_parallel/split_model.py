@@ -18,6 +18,8 @@ from torch import nn
 
 from dtlearn.models import GPT, GPTConfig
 
+from .partition.boundaries import check_boundaries
+
 Tied = tuple[tuple[int, str], ...]  # stages that have a copy of one parameter, with its name there
 
 
@@ -95,21 +97,3 @@ def split_sequential(model: nn.Sequential, boundaries: Sequence[int]) -> list[nn
     check_boundaries(boundaries, len(model))
     links = list(model.named_children())
     return [nn.Sequential(OrderedDict(links[first:end])) for first, end in pairwise(boundaries)]
-
-
-def check_boundaries(boundaries: Sequence[int], num_links: int) -> None:
-    """Refuse boundaries that do not cut a chain of `num_links` links into stages of a link or more.
-
-    Raises:
-        ValueError: with what is wrong.
-    """
-    num_stages = len(boundaries) - 1
-    if num_stages > num_links:
-        raise ValueError(f"{num_stages} stages, but the model has only {num_links} links, and a stage has one or more")
-    if num_stages < 1 or boundaries[0] != 0 or boundaries[-1] != num_links:
-        raise ValueError(
-            f"boundaries must begin with 0 and end with {num_links}, the number of links; got {boundaries}"
-        )
-    for stage, (first, end) in enumerate(pairwise(boundaries)):
-        if end <= first:
-            raise ValueError(f"boundaries must ascend, and stage {stage} is from {first} to {end}; got {boundaries}")

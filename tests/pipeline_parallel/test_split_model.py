@@ -68,12 +68,12 @@ def test_the_stages_of_a_sequential_keep_its_names():
 @pytest.mark.parametrize(
     ("boundaries", "message"),
     [
-        ((0, 1, 2, 3, 4, 5), "5 stages, but the model has only 4 links"),
-        ((0,), "begin with 0 and end with 4"),
-        ((1, 4), "begin with 0 and end with 4"),
-        ((0, 2), "begin with 0 and end with 4"),
-        ((0, 2, 2, 4), "stage 1 is from 2 to 2"),
-        ((0, 3, 2, 4), "stage 1 is from 3 to 2"),
+        ((0, 1, 2, 3, 4, 5), "5 stages need 5 links or more, but the model has 4"),
+        ((0,), "start with 0 and end with the number of links, 4"),
+        ((1, 4), "start with 0 and end with the number of links, 4"),
+        ((0, 2), "start with 0 and end with the number of links, 4"),
+        ((0, 2, 2, 4), "stage 1 would be links 2 to 2"),
+        ((0, 3, 2, 4), "stage 1 would be links 3 to 2"),
     ],
 )
 def test_boundaries_that_do_not_fit_are_refused(boundaries, message):

@@ -49,6 +49,8 @@ def check_boundaries(boundaries: Sequence[int], num_links: int) -> None:
         ValueError: they are no partition of so many links, and why.
     """
     shown = tuple(boundaries)
+    if len(shown) > 1:
+        check_num_stages(num_links, len(shown) - 1)
     if len(shown) < 2 or shown[0] != 0 or shown[-1] != num_links:
         raise ValueError(f"boundaries start with 0 and end with the number of links, {num_links}; got {shown}")
     for stage, (start, stop) in enumerate(pairwise(shown)):
