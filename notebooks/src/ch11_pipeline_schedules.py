@@ -892,8 +892,8 @@ rank_table(
 )
 
 # %% [markdown]
-# V-Min loses most here, too: its blocks fit together only if F = I = W, and otherwise ranks idle in every micro-batch, so
-# more micro-batches do not help. The order of a zero-bubble schedule should therefore be made for the measured times. The zero
+# V-Min loses most here, too: its blocks are made for F = I = W. With a longer I ranks idle in every micro-batch, so more
+# micro-batches do not help. The order of a zero-bubble schedule should therefore be made for the measured times. The zero
 # bubble paper has a search for it, which takes F, I, W, the time of a message, and a memory limit.
 #
 # **Stages are not equal.** The slowest rank sets the pace for all, whatever the schedule: another order only moves the
@@ -971,7 +971,8 @@ rank_table(
 # | interleaved | `ScheduleInterleaved1F1B` | `--num-virtual-stages-per-pipeline-rank`, or `--num-layers-per-virtual-pipeline-stage` | Llama 3 (2407.21783) |
 # | breadth first (2211.05953) | `ScheduleLoopedBFS` | | |
 # | ZB-H1 | `ScheduleInterleavedZeroBubble`, any number of chunks | | the authors' fork of Megatron-LM |
-# | ZBV, V-Half, V-Min | `ScheduleZBVZeroBubble` | | the same fork |
+# | ZBV | `ScheduleZBVZeroBubble` | | the same fork |
+# | V-Half, V-Min | | | the same fork |
 # | | `ScheduleDualPipeV` | | DeepSeek's DualPipe repository; DeepSeek-V3 (2412.19437) was trained with DualPipe |
 #
 # **Breadth first** is interleaving with another order: each chunk does all m micro-batches before the next chunk begins. It
@@ -1134,7 +1135,7 @@ rank_table(
 # <details><summary>A rank holds stages 0 and 7 of 8. Which schedule family is it, and what else is on this
 # rank?</summary>
 #
-# V-shaped, p = 4, and this is rank 0. It has the embedding, the head and the loss.
+# A V-shaped schedule with p = 4, and this is rank 0. It also has the embedding, the head and the loss.
 # </details>
 #
 # <details><summary>A job hangs in its first step after somebody changed the schedule. Two ranks wait in
