@@ -86,8 +86,8 @@ def find_wrong_actions(made: Any, want: Sequence[Action]) -> tuple[str, str] | N
             text = f"{text_of(one)} is of stage {one[0]}, and this rank holds stage {own}"
             return "DTL-VALUE-OTHER-STAGE", f"{text}: the number comes from the argument rank"
         if one[2] not in microbatches:
-            there = f"0 to {max(microbatches)}" if max(microbatches) else "0 only"
-            return "DTL-VALUE-NO-MICROBATCH", f"{text_of(one)} is of micro-batch {one[2]}; there are {there}"
+            there = f"are 0 to {max(microbatches)}" if max(microbatches) else "is only micro-batch 0"
+            return "DTL-VALUE-NO-MICROBATCH", f"{text_of(one)} is of micro-batch {one[2]}; there {there}"
     counts = Counter(tuple(one) for one in made)
     if several := [one for one, count in counts.items() if count > 1]:
         return "DTL-VALUE-ACTION-TWICE", f"{text_of(several[0])} stands there {counts[several[0]]} times"

@@ -164,7 +164,15 @@ def why(case: Case, given: Given, record: Record) -> str:
         reached.append(number)
     job = jobs[min(reached)]
     orders = "; ".join(f"rank {rank} {' '.join(map(text_of, order))}" for rank, order in enumerate(job["orders"]))
-    return f'this is with "{job["name"]}", where the actions are: {orders}'
+    last = [events[-1] for rank in range(case.world_size) if (events := record.select(rank=rank).events)]
+    waiting, cause = {event.op for event in last if event.end_ns is None}, ""
+    if waiting == {"recv"}:
+        cause = ". Each waits for what another holds back, or has not made yet"
+    elif "send" in waiting:
+        cause = ". Two neighbours send first"
+    if cause:
+        cause += ". Who sends first follows from the orders of both, not from a rank's number; isend is no way here"
+    return f'this is with "{job["name"]}", where the actions are: {orders}{cause}'
 
 
 def _all_sent(case: Case, given: Given, record: Record) -> Finding | None:

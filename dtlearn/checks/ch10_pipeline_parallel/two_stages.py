@@ -145,11 +145,10 @@ class Way:
 
 _ADDED = "from the second batch on, the gradients of the batches before are added"
 _WAYS = (
-    ("FIRST-UNTRAINED", "the first stage's parameters are as they were: no gradient reached them", Way("none")),
     (
         "FIRST-UNTRAINED",
-        "the first stage's parameters are as they were: its optimizer made no step, or its backward pass was not run",
-        Way(stepped=(False, True)),
+        "the first stage's parameters are as they were: no gradient reached them, or its optimizer made no step",
+        Way("none"),
     ),
     (
         "LAST-UNTRAINED",

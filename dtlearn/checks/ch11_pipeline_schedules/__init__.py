@@ -30,6 +30,7 @@ MEANINGS = {
     "DTL-VALUE-LAST-RELU": "an activation function after the last layer",
     "DTL-VALUE-LIVE": "live activations counted otherwise",
     "DTL-VALUE-MAKESPAN": "another end of the last action",
+    "DTL-VALUE-MASK-PLACE": "an activation function's mask at another layer",
     "DTL-VALUE-MISPLACED-ACTIONS": "actions on another rank that are not told, or told wrongly",
     "DTL-VALUE-MISSING-ACTIONS": "missing actions that are not told, or told wrongly",
     "DTL-VALUE-NO-BIAS": "biases without gradients",

@@ -212,7 +212,9 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     for job, orders in off:
         p, m, v = _sizes(job)
         if found := problem(orders, [stage % p for stage in range(p * v)], "FB", m):
-            return Finding(found[0], f"{_told(job)}: {found[1]}")
+            short = 2 * (p - 1) + (v - 1) * p > m * v
+            more = f". A rank has {m * v} forward passes, and the warm-up's formula may give more: it is all then"
+            return Finding(found[0], f"{_told(job)}: {found[1]}{more if short else ''}")
     for job, orders in off:
         return _first_difference(job, orders)
     return wrong[0][1] if wrong else None

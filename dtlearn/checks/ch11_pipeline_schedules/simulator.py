@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -148,6 +149,18 @@ def _most_microbatches(job: Job) -> list[int]:
     return found
 
 
+def _ties(job: Job) -> list[int]:
+    """Peaks, if what starts is counted before what ends at the same time."""
+    played, found = _play(job), []
+    for order in job["orders"]:
+        changes = [(played.start[a], 0) for a in order if a[1] == "F"] + [
+            (played.end[a], 1) for a in order if a[1] in "BW"
+        ]
+        lives = [1 - 2 * ends for _, ends in sorted(changes)]
+        found.append(max(itertools.accumulate(lives)))
+    return found
+
+
 Way = Callable[[Job], Any]
 _DELAYS: dict[str, Callable[[Job], Any]] = {
     "`transfer` is left out": lambda j: lambda a, rank: 0,
@@ -196,6 +209,11 @@ _KEYS: dict[str, list[tuple[str, str, Way]]] = {
             "the time after a rank's last action is left out: it counts up to the makespan",
             lambda j: _ends(j, False),
         ),
+        (
+            "IDLE",
+            "the time before a rank's first action is left out: it counts from 0",
+            lambda j: [i - _play(j).start[o[0]] for i, o in zip(right(j)["idle"], j["orders"], strict=True)],
+        ),
         ("IDLE", "these are the busy times: idle is the rest up to the makespan", _busy),
         (
             "IDLE",
@@ -217,6 +235,7 @@ _KEYS: dict[str, list[tuple[str, str, Way]]] = {
             "the live activations after each backward pass are counted: most are there before one",
             lambda j: [p - 1 for p in peaks(j["orders"])],
         ),
+        ("LIVE", "an F that starts when a B or a W ends is counted before that: what ends then is free", _ties),
         ("LIVE", "the peak of all ranks is given for each", lambda j: [max(peaks(j["orders"]))] * len(j["orders"])),
         ("LIVE", "micro-batches are counted: each stage of a rank keeps its own of them", _most_microbatches),
     ],

@@ -31,6 +31,14 @@ _WRONG = {
     ),
     "overwritten": ("DTL-VALUE-GRAD-REPLACED", "W writes over .grad: it adds to what is there"),
     "no relu": ("DTL-VALUE-NO-MASK", "the ReLUs are left out of the backward pass: where x was 0, dx is 0"),
+    "mask of x": (
+        "DTL-VALUE-MASK-PLACE",
+        "a ReLU's mask is taken of the stage's input, too: no ReLU stands before the first layer",
+    ),
+    "masks shifted": (
+        "DTL-VALUE-MASK-PLACE",
+        "the masks are one layer off: the input of the first layer has none, that of each other layer has one",
+    ),
     "relu at the end": ("DTL-VALUE-LAST-RELU", "there is a ReLU after the last layer, too: only between layers"),
     "no bias": ("DTL-VALUE-NO-BIAS", "the biases get no gradient: it is the sum of dy over all rows"),
     "mean": ("DTL-VALUE-ROW-MEAN", "the gradients of weights are divided by the number of rows"),
@@ -143,6 +151,7 @@ def on_rank(answer: Any, jobs: Any) -> Any:
                     "flops": products.flops,
                     "held": held,
                     "outside": outside,
+                    "graph": any(p.grad is not None and p.grad.requires_grad for p in parameters),
                     "changed": grads != before,
                 }
                 results.append({**note, "grads": grads if op == "W" else None})
@@ -176,7 +185,8 @@ def reference(job: Job, wrong: str = "") -> Results:
             for place in reversed(range(len(layers))):
                 dys.insert(0, dy)
                 dy = dy @ layers[place][0]
-                dy = dy * (own["xs"][place] > 0) if place and wrong != "no relu" else dy
+                has_mask = {"mask of x": True, "masks shifted": place < len(layers) - 1}.get(wrong, place > 0)
+                dy = dy * (own["xs"][place] > 0) if has_mask and wrong != "no relu" else dy
             kept[k] |= {"dys": dys}
             value, last_back = dy, k
         else:
@@ -282,7 +292,9 @@ def _held(job: Job, results: Results) -> Finding | None:
     for number, ((op, k), result) in enumerate(zip(job["calls"], results, strict=True), 1):
         if result["held"] > 0:
             text = f"{_told(job)}: after call {number}, {op}{k}, no micro-batch is under way, and {result['held']:,} "
-            return Finding("DTL-RULE-NOT-FREED", f"{text}bytes are held beside .grad: W forgets what F and I kept")
+            cause = "a .grad has autograd's graph behind it: compute under torch.no_grad()"
+            cause = cause if result["graph"] else "W forgets what F and I kept"
+            return Finding("DTL-RULE-NOT-FREED", f"{text}bytes are held beside .grad: {cause}")
         if result["outside"] > 40:
             text = f"{_told(job)}: after call {number}, {op}{k}, no micro-batch is under way, and the object has "
             text += f"{result['outside']:,} Python objects, or 8 bytes of arrays, more than at first"
