@@ -661,8 +661,8 @@ rank_table(
 )
 
 # %% [markdown]
-# Both are right. "Zero bubble" means the idle time between a rank's first and its last action. If rank 0 goes on with
-# the next step at 24, and rank 3 at 27, no rank has waited: the parallelograms of two steps fit together. But the
+# Both numbers are right. The authors count the idle time between a rank's first and its last action. If rank 0 goes on
+# with the next step at 24, and rank 3 at 27, no rank has waited: the parallelograms of two steps fit together. But the
 # optimizer's step comes between them, and often something for which all ranks have to wait: the global norm of the
 # gradients for clipping (chapter 9), or the check whether a gradient has overflowed under the loss scale (chapter 7). With
 # this wait each step ends with its last rank, and ZB-H2 has the bubble of ZB-H1.
@@ -689,8 +689,7 @@ rank_table(
 # Together with split backward passes this is **ZBV**, from the same paper. The authors' next paper (2405.15362) starts from
 # the memory: what one micro-batch does on all ranks is a block, which repeats for each micro-batch, and the time for which
 # a block keeps its activations determines the memory. **V-Half** and **V-Min** are two such blocks. The package repeats
-# the blocks, but leaves out the paper's last step, which moves the first and last actions to shorten the idle time a
-# little more.
+# the blocks, but leaves out the paper's last step, which moves the first and last actions to shorten the idle time.
 
 # %% jupyter={"source_hidden": true}
 show(
@@ -707,9 +706,9 @@ show(
 # ## 9. All of them
 #
 # Every schedule of the package, with p = 4 and m = 8, executed on four ranks. (Naive is one micro-batch after the other, with
-# one rank at work at a time: chapter 10.) The computed bubbles assume that messages and
-# the runner take no time. The measured ones are larger, the more so the busier the machine. V-Half and V-Min are among those
-# that lose most: they have the fewest micro-batches under way, so a rank has little else to do when a message is late.
+# one rank at work at a time: chapter 10.) The computed bubbles assume that messages and the runner take no time. The measured
+# ones are larger, the more so the busier the machine. V-Half and V-Min are among those that lose most: they have the fewest
+# micro-batches under way, so a rank has little else to do when a message is late.
 
 # %%
 every = {kind: runs.get(kind) or run(kind) for kind in KINDS}
