@@ -6,24 +6,52 @@ from typing import Any
 
 import torch
 
-from ._schedules import Orders, any_valid
+from ._schedules import Orders, any_valid, one_f_one_b
 
-# Placement, ops and micro-batches: one stage a rank, two in a V, two in a loop, one rank with two and one with one.
-_KINDS: list[tuple[list[int], str, int]] = [
-    ([0, 1, 2], "FB", 2),
-    ([0, 1, 1, 0], "FIW", 2),
-    ([0, 1, 0, 1], "FB", 2),
-    ([0, 1, 2, 0], "FB", 2),
-    ([0, 1, 2], "FIW", 2),
+# Placement and ops: one stage a rank, two in a V, two in a loop, one rank with two and one with one.
+_KINDS: list[tuple[list[int], str]] = [
+    ([0, 1, 2], "FB"),
+    ([0, 1, 1, 0], "FIW"),
+    ([0, 1, 0, 1], "FB"),
+    ([0, 1, 2, 0], "FB"),
+    ([0, 1, 2], "FIW"),
 ]
 _FAULTS = ("lose", "double", "move", "copy", "strange", "stuck", "stuck", "stuck", "stuck", "stuck")
 
 
 def valid(g: torch.Generator, kind: int | None = None) -> dict[str, Any]:
     """A valid schedule, as the exercise's function is given it."""
-    placement, ops, m = _KINDS[int(torch.randint(len(_KINDS), (), generator=g)) if kind is None else kind]
+    placement, ops = _KINDS[int(torch.randint(len(_KINDS), (), generator=g)) if kind is None else kind]
+    m = 2 + int(torch.randint(5, (), generator=g)) // 4  # mostly 2: what is told stays short
     orders = any_valid(placement, ops, m, g)
     return {"orders": orders, "placement": placement, "num_microbatches": m, "ops": list(ops)}
+
+
+def large(g: torch.Generator) -> list[dict[str, Any]]:
+    """A rank alone, 1F1B of many ranks, and a long circle that one more rank waits for."""
+    p, m = (int(torch.randint(low, low + 5, (), generator=g)) for low in (7, 9))
+    alone = {
+        "orders": any_valid([0, 0], "FIW", m, g),
+        "placement": [0, 0],
+        "num_microbatches": m,
+        "ops": ["F", "I", "W"],
+    }
+    many = {"orders": one_f_one_b(p, m), "placement": [*range(p)], "num_microbatches": m, "ops": ["F", "B"]}
+    # The first rank does the B of its earlier stage before that of its later one: all in between wait for it.
+    placement = [p, *range(p), 0]
+    orders: Orders = [
+        [(s, "F", k) for s, at in enumerate(placement) if at == rank for k in (0, 1)] for rank in range(p + 1)
+    ]
+    for rank, order in enumerate(orders):
+        order += [(s, "B", k) for k in (0, 1) for s, at in enumerate(placement) if at == rank]
+    names = torch.randperm(p + 1, generator=g).tolist()
+    circle = {
+        "orders": [orders[names.index(rank)] for rank in range(p + 1)],
+        "placement": [names[rank] for rank in placement],
+        "num_microbatches": 2,
+        "ops": ["F", "B"],
+    }
+    return [alone, many, circle]
 
 
 def faulty(g: torch.Generator, fault: str) -> dict[str, Any]:

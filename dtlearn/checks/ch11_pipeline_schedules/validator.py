@@ -15,7 +15,7 @@ from dtlearn.grading import Case, Check, Finding, Given, rules
 from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
-from ._faulty import faulty, valid
+from ._faulty import faulty, large, valid
 from ._schedules import Action, as_tuples, every, is_orders, needs, play, text_of
 
 Job = dict[str, Any]
@@ -41,6 +41,7 @@ _WRONG = {  # of each mistake: its code, and what is said of it
         "DTL-VALUE-UNKNOWN-ACTIONS",
         "stage -1 is taken for a stage: placement[-1] is the last one's rank, and no error",
     ),
+    "negative micro-batches": ("DTL-VALUE-UNKNOWN-ACTIONS", "micro-batch -1 is taken for one: they count from 0"),
     "unknown ops": ("DTL-VALUE-UNKNOWN-ACTIONS", "an op that is not among `ops` is not told as unknown"),
     "no own forward": (
         "DTL-VALUE-DEPENDENCY",
@@ -49,6 +50,10 @@ _WRONG = {  # of each mistake: its code, and what is said of it
     "no stage after": (
         "DTL-VALUE-DEPENDENCY",
         "a B, or an I, does not wait for that of the next stage, from which its gradient comes",
+    ),
+    "next forward": (
+        "DTL-VALUE-DEPENDENCY",
+        "a B, or an I, waits for the F of the next stage: it needs the B, or the I, of it",
     ),
     "no stage before": ("DTL-VALUE-DEPENDENCY", "an F does not wait for that of the stage before"),
     "free weights": ("DTL-VALUE-DEPENDENCY", "a W does not wait for the I of its stage and micro-batch"),
@@ -84,6 +89,8 @@ def find(job: Job, mistake: str = "") -> dict[str, list[Any]]:
     wanted = set(every(len(placement), ops, m))
     if mistake == "negative stages":
         wanted |= {(-1, op, k) for op in ops for k in range(m)}
+    if mistake == "negative micro-batches":
+        wanted |= {(s, op, -1) for s in range(len(placement)) for op in ops}
     counts = Counter(a for order in orders for a in order)
     most = counts if mistake != "counts within a rank" else {a: max(o.count(a) for o in orders) for a in counts}
     known = {a for a in counts if a in wanted}
@@ -91,7 +98,7 @@ def find(job: Job, mistake: str = "") -> dict[str, list[Any]]:
     elsewhere = {a for rank, order in enumerate(orders) for a in order if a in known and placement[a[0]] != rank}
     found: dict[str, list[Any]] = {
         "unknown": sorted(set(counts) - wanted),
-        "missing": sorted(a for a in wanted if a[0] >= 0 and a not in counts),
+        "missing": sorted(a for a in wanted if min(a[0], a[2]) >= 0 and a not in counts),
         "repeated": sorted(a for a in (counts if mistake == "repeated unknown" else known) if most[a] > 1),
         "misplaced": sorted(elsewhere - at_home if mistake == "moved is not misplaced" else elsewhere),
     }
@@ -121,6 +128,8 @@ def _needs(mistake: str, placement: list[int]) -> Callable[[Action, int], Any]:
         if op in "BI":
             right = right[1:] if mistake == "no own forward" else right
             right = right[:1] if mistake == "no stage after" else right
+            if mistake == "next forward" and len(right) > 1:
+                right = [right[0], ((stage + 1, "F", k),)]
             if mistake == "whole needs weights" and op == "I" and len(right) > 1:
                 right = [right[0], ((stage + 1, "W", k),)]
         if op == "F" and mistake == "no stage before":
@@ -158,7 +167,7 @@ def inputs(case: Case) -> Given:
             jobs.append(faulty(g, "any"))
             if find(jobs[-1], mistake) == find(jobs[-1]):
                 jobs.pop()
-    first, *rest = jobs
+    first, *rest = jobs + large(g)
     return [{"jobs": [first, *(rest[k] for k in torch.randperm(len(rest), generator=g).tolist())]}] * case.world_size
 
 
@@ -172,7 +181,7 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         raise Endless
 
     def actions(value: Any) -> Any:
-        return sorted(value, key=str) if isinstance(value, set | frozenset | tuple) else value
+        return sorted(value, key=lambda one: (len(str(one)), str(one))) if isinstance(value, set | frozenset) else value
 
     notes: Any = []
     signal.signal(signal.SIGVTALRM, stop)
@@ -239,12 +248,13 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
             text = "ranks are told as stuck, or in a circle, though one of the first four lists has something in it"
             return Finding("DTL-VALUE-RUN-ANYWAY", f"{text}. One case: {_told(job)}")
     off = [(job, found) for job, found in zip(jobs, made, strict=True) if found != find(job)]
+    off.sort(key=lambda one: sum(map(len, one[0]["orders"])))  # the shortest is told
     if not off:
         return None
     for mistake, (code, text) in _WRONG.items():
         if all(found == find(job, mistake) for job, found in off):
             return Finding(code, f"{text}. One case: {_told(off[0][0])}")
-    return _difference(*min(off, key=lambda one: sum(map(len, one[0]["orders"]))))
+    return _difference(*off[0])
 
 
 _CODES = {key: f"DTL-VALUE-{key.upper()}-ACTIONS" for key in _LISTS}
