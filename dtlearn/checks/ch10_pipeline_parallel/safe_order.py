@@ -171,7 +171,7 @@ def why(case: Case, given: Given, record: Record) -> str:
     elif "send" in waiting:
         cause = ". Two neighbours send first"
     if cause:
-        cause += ". Who sends first follows from the orders of both, not from a rank's number; isend is no way here"
+        cause += ". Who sends first follows from the orders of both, not from a rank's number; isend is ruled out"
     return f'this is with "{job["name"]}", where the actions are: {orders}{cause}'
 
 

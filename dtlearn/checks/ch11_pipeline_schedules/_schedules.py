@@ -143,18 +143,19 @@ def problem(orders: Orders, placement: Sequence[int], ops: str, num_microbatches
         more = f", nor are {len(missing) - 1} more" if len(missing) > 1 else ""
         return "DTL-VALUE-ACTIONS", f"{text_of(missing[0])} is never done{more}"
     played = play(orders, placement, lambda action: 1)
-    for rank, order in enumerate(orders):
-        if (place := played.at[rank]) < len(order):
-            action = order[place]
-            need = next(n for n in needs(action, len(placement)) if not any(a in played.end for a in n))
-            first = next(a for a in need if a in wanted)
-            holder = placement[first[0]]
-            own = "which comes later in its own order" if holder == rank else f"which rank {holder} never gets to"
-            text = f"rank {rank} waits at {text_of(action)} for ever: it needs {text_of(first)}, {own}"
-            if holder != rank:
-                text += f", as it waits at {text_of(orders[holder][played.at[holder]])}"
-            return "DTL-VALUE-DEADLOCK", text
-    return None
+    stuck = [rank for rank, order in enumerate(orders) if played.at[rank] < len(order)]
+    if not stuck:
+        return None
+    rank, waits = stuck[0], dict[int, str]()
+    while rank not in waits:
+        action = orders[rank][played.at[rank]]
+        need = next(n for n in needs(action, len(placement)) if not any(a in played.end for a in n))
+        first = next(a for a in need if a in wanted)
+        holder = placement[first[0]]
+        where = f" of rank {holder}" if holder != rank else ", which comes later in its own order"
+        waits[rank] = f"rank {rank} waits at {text_of(action)} for {text_of(first)}{where}"
+        rank = holder
+    return "DTL-VALUE-DEADLOCK", f"{'; '.join(waits.values())}: for ever"
 
 
 def one_f_one_b(num_ranks: int, num_microbatches: int) -> Orders:
