@@ -17,7 +17,8 @@ have different numbers of rows: 10 rows in micro-batches of 4 are 4, 4 and 2.
 - `loss_fn(outputs, targets)`, the mean loss over the rows of what it is given.
 
 **Do** for each micro-batch, in order: its forward pass, then its backward pass, before the forward pass of the
-next one. The gradients of the batch's mean loss are added to the `.grad` of the parameters.
+next one, so that the activations of only one are kept at a time. The gradients of the batch's mean loss are added to
+the `.grad` of the parameters.
 
 **Return** a tuple: a list of what is sent back, for each micro-batch the gradient of the batch's mean loss
 with respect to its activations; and that loss, a float.

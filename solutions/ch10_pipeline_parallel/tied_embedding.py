@@ -8,7 +8,8 @@ with it do the copies stay equal.
 **Given**, on every rank, after the backward passes:
 
 - `copies`, the parameters on this rank that are copies of the weight: none, one, or several, where
-  a rank holds several stages that use it. Each is a tensor of its own;
+  a rank holds several stages that use it. Each is a tensor of its own, float32 or float64, as is its
+  gradient;
 - `group`, the process group of the ranks that hold a copy; `None` where no other rank does, and on
   ranks without a copy.
 

@@ -42,6 +42,8 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, jobs: Any) -> Any:
+    import weakref
+
     notes: Any = []
     for job in jobs:
         stage = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 3))
@@ -49,14 +51,17 @@ def on_rank(answer: Any, jobs: Any) -> Any:
             p.data = weight.clone()
             p.grad = None if old is None else old.clone()
         passes: Any = []
+        inside: Any = []  # weak references to activations that a backward pass needs, and frees
 
-        def note_forward(_: Any, arguments: Any, outputs: Any, passes: Any = passes) -> None:
-            passes.append(["F", len(arguments[0])])
+        def note_forward(_: Any, arguments: Any, outputs: Any, passes: Any = passes, inside: Any = inside) -> None:
+            passes.append(["F" if not any(one() is not None for one in inside) else "F+", len(arguments[0])])
 
         def note_backward(_: Any, arguments: Any, outputs: Any, passes: Any = passes) -> None:
-            outputs.register_hook(lambda _: passes.append(["B", len(arguments[0])]))
+            rows = len(arguments[0])
+            outputs.register_hook(lambda _: passes.append(["B", rows]))
 
         stage[0].register_forward_hook(note_forward)  # of the layers: seen however the stage is called
+        stage[1].register_forward_hook(lambda *outputs, inside=inside: inside.append(weakref.ref(outputs[-1])))
         stage[-1].register_forward_hook(note_backward)
 
         def loss_fn(outputs: Any, targets: Any, name: str = job["loss"]) -> Any:
@@ -234,7 +239,7 @@ def _form(job: dict[str, Any], note: dict[str, Any]) -> tuple[str, str] | None:
     if isinstance(note["sent"], list) and any(one is None for one in note["sent"]):
         text = "None is sent back: activations get a .grad if requires_grad_() comes before the forward pass"
         return "DTL-VALUE-NONE", text
-    rows, passes = [len(target) for target in job["targets"]], [tuple(one) for one in note["passes"]]
+    rows, passes = [len(target) for target in job["targets"]], [(op[0], n) for op, n in note["passes"]]
     forward = [n for op, n in passes if op == "F"]
     if forward != rows:
         text = f"the forward passes are of {forward} rows; there is one for each micro-batch, in order"
@@ -245,6 +250,9 @@ def _form(job: dict[str, Any], note: dict[str, Any]) -> tuple[str, str] | None:
             f"the passes come in the order {order}: with the backward pass of each micro-batch before the next forward "
         )
         return "DTL-RULE-ONE-LIVE", f"{text}pass, the activations of only one take memory"
+    if any(op == "F+" for op, _ in note["passes"]):
+        text = "when a forward pass begins, the activations of a micro-batch before are still kept: retain_graph=True "
+        return "DTL-RULE-ONE-LIVE", f"{text}keeps them after backward, for as long as the loss is kept as a tensor"
     if any(not torch.equal(w, now) for w, now in zip(job["weights"], note["weights"], strict=True)):
         return "DTL-VALUE-PARAMETERS", "the parameters themselves have changed; only their .grad may"
     return None
