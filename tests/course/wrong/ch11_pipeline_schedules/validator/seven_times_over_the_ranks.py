@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-STUCK
-# says: if each rank is asked again
+# says: 'stuck' of rank
 
 from collections import Counter
 from collections.abc import Sequence
