@@ -12,4 +12,4 @@ def tied_embedding(copies, group):
             parts = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
             dist.all_gather(parts, own, group=group)
         for copy in copies:
-            copy.grad = sum(parts).float()
+            copy.grad = sum(parts).to(copy.dtype)
