@@ -14,35 +14,11 @@ from dtlearn.grading import Case, Check, Finding, Given, difference, rules
 from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
+from ._split_mistakes import MISTAKES
 
 Job = dict[str, Any]
 Results = list[dict[str, Any]]
 _MIXED = "F0 F1 I0 F2 I1 W1 W0 F3 I3 I2 W2 F0 W3 I0 W0"
-# Of each mistake: its code, and what is said of it.
-_WRONG = {
-    "one place": (
-        "DTL-VALUE-IN-FLIGHT",
-        "there is one place for all micro-batches: I and W read what the last F and the last I kept, not their own",
-    ),
-    "last forward": ("DTL-VALUE-IN-FLIGHT", "I and W read the inputs that the last F kept, not those of their own k"),
-    "last input gradient": (
-        "DTL-VALUE-IN-FLIGHT",
-        "W reads the gradients that the last I kept, not those of its own k",
-    ),
-    "overwritten": ("DTL-VALUE-GRAD-REPLACED", "W writes over .grad: it adds to what is there"),
-    "no relu": ("DTL-VALUE-NO-MASK", "the ReLUs are left out of the backward pass: where x was 0, dx is 0"),
-    "mask of x": (
-        "DTL-VALUE-MASK-PLACE",
-        "a ReLU's mask is taken of the stage's input, too: no ReLU stands before the first layer",
-    ),
-    "masks shifted": (
-        "DTL-VALUE-MASK-PLACE",
-        "the masks are one layer off: the input of the first layer has none, that of each other layer has one",
-    ),
-    "relu at the end": ("DTL-VALUE-LAST-RELU", "there is a ReLU after the last layer, too: only between layers"),
-    "no bias": ("DTL-VALUE-NO-BIAS", "the biases get no gradient: it is the sum of dy over all rows"),
-    "mean": ("DTL-VALUE-ROW-MEAN", "the gradients of weights are divided by the number of rows"),
-}
 
 
 def inputs(case: Case) -> Given:
@@ -67,7 +43,7 @@ def inputs(case: Case) -> Given:
 
     jobs = [
         job([6, number(7, 10), 5, 4], [number(8, 12)], _MIXED, "bb-", False),
-        job([5, 7, number(8, 11)], [2, number(3, 6)], "F1 I1 W1 F2 F0 I0 I2 W0 W2", "-b", True),
+        job([5, 7, number(8, 11)], [2, number(3, 6)], "F9 I9 W9 F20 F0 I0 I20 W0 W20", "-b", True),
         job([number(5, 8), 4], [number(6, 9)], "F0 I0 F1 W0 I1 W1", "b", False),
         job([4, 6, 6, 5], [2, 3, 2], "F0 F1 F2 I2 I0 I1 W0 W1 W2", "bbb", True),
     ]
@@ -76,13 +52,14 @@ def inputs(case: Case) -> Given:
 
 def on_rank(answer: Any, jobs: Any) -> Any:
     import gc
+    import sys
 
     from torch.utils._python_dispatch import TorchDispatchMode
 
     from dtlearn.memory.ledger.storage_ledger import StorageLedger
 
     class Products(TorchDispatchMode):
-        """Adds up the floating-point operations of matrix products."""
+        """Adds up the floating-point operations of matrix products, also of those made by `*` of larger shapes."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -90,10 +67,12 @@ def on_rank(answer: Any, jobs: Any) -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
-            name = func.__name__.partition(".")[0]
+            name = func.__name__.partition(".")[0].removesuffix("_")
             if name in ("mm", "addmm", "bmm", "baddbmm", "mv", "addmv", "dot", "addbmm"):
                 first = args[1] if name in ("addmm", "baddbmm", "addmv", "addbmm") else args[0]
                 self.flops += 2 * out.numel() * first.shape[-1]
+            elif name == "mul" and out.numel() > max(t.numel() for t in args if isinstance(t, torch.Tensor)):
+                self.flops += 2 * out.numel()
             return out
 
     def objects(value: Any) -> int:
@@ -101,10 +80,15 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         seen, todo, count = set[int](), [value], 0
         while todo:
             one = todo.pop()
-            if id(one) in seen or isinstance(one, (type, type(gc), torch.Tensor, torch.nn.Module)):
+            own = isinstance(one, type) and one.__module__ == answer.__module__
+            if id(one) in seen or isinstance(one, (type(gc), torch.Tensor)) or (isinstance(one, type) and not own):
                 continue
             seen.add(id(one))
-            count += 1 + int(getattr(one, "nbytes", 0)) // 8
+            if isinstance(one, torch.nn.Module):
+                todo.append(vars(one))
+                continue
+            size = len(one) if isinstance(one, (bytes, bytearray, str)) else getattr(one, "nbytes", 0)
+            count += 1 + int(size) // 8
             todo += [one.__closure__, one.__defaults__] if hasattr(one, "__globals__") else gc.get_referents(one)
         return count
 
@@ -124,16 +108,17 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         results, under_way, number = [], {}, 0
         with StorageLedger() as ledger:
             stage = answer(layers)
-            at_first = objects(stage)
+            names = {name: part for name, part in vars(sys.modules[answer.__module__]).items() if name[:2] != "__"}
+            at_first = objects([stage, names])
             for op, k in job["calls"]:
                 before = [None if p.grad is None else p.grad.tolist() for p in parameters]
                 with Products() as products:
                     if op == "F":
                         under_way[k] = number
                         number += 1
-                        value = stage.forward(k, job["x"][under_way[k]])
+                        value = stage.forward(k, job["x"][under_way[k]].clone())
                     elif op == "I":
-                        value = stage.input_gradient(k, job["dy"][under_way[k]])
+                        value = stage.input_gradient(k, job["dy"][under_way[k]].clone())
                     else:
                         value = stage.weight_gradients(k)
                         del under_way[k]
@@ -142,7 +127,7 @@ def on_rank(answer: Any, jobs: Any) -> Any:
                 held = outside = 0
                 if not under_way:
                     gc.collect()
-                    outside = objects(stage) - at_first
+                    outside = objects([stage, names]) - at_first
                     pairs = [(p.grad, was) for p, was in zip(parameters, old) if p.grad is not None]  # noqa: B905
                     new = [grad for grad, was in pairs if was is None or grad.data_ptr() != was.data_ptr()]
                     held = ledger.now - sum(grad.nbytes for grad in new)
@@ -160,7 +145,7 @@ def on_rank(answer: Any, jobs: Any) -> Any:
 
 
 def reference(job: Job, wrong: str = "") -> Results:
-    """What each call returns, and what .grad is after each W; with one mistake of `_WRONG`."""
+    """What each call returns, and what .grad is after each W; with one mistake of `MISTAKES`."""
     layers = list(zip(job["weights"], job["biases"], strict=True))
     grads: list[Any] = []
     for weight, bias in layers:
@@ -229,7 +214,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
             return found
     made = [_as_tensors(results) for results in got[0]]
     if any(_differ(reference(job), results) for job, results in zip(jobs, made, strict=True)):
-        for wrong, (code, text) in _WRONG.items():
+        for wrong, (code, text) in MISTAKES.items():
             if not any(_differ(reference(job, wrong), results) for job, results in zip(jobs, made, strict=True)):
                 return Finding(code, f"{_told(jobs[0])}: {text}")
         return next(filter(None, (_values(job, results) for job, results in zip(jobs, made, strict=True))), None)
