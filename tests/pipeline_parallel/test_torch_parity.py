@@ -17,16 +17,18 @@ from .torch_runner import torch_step
 OURS = ["naive", "gpipe", "1f1b", "interleaved", "zb_h1", "zb_h2", "zbv", "v_half", "v_min"]
 TORCHS = ["GPipe", "1F1B", "LoopedBFS", "Interleaved1F1B", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV"]
 SIZES = (2, 4)
-M = 8  # enough for DualPipeV on four ranks
 
 
 def make_modules(num_stages):
     torch.manual_seed(0)
-    return [nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Tanh(), nn.Linear(4, 4)) for _ in range(num_stages)]
+    return [
+        nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Tanh(), nn.Linear(4, 4)).double() for _ in range(num_stages)
+    ]
 
 
 def make_schedules(p):
-    return [make_schedule(name, p, M) for name in OURS] + [torch_schedule(name, p, M) for name in TORCHS]
+    m = 2 * p  # the least that DualPipeV takes
+    return [make_schedule(name, p, m) for name in OURS] + [torch_schedule(name, p, m) for name in TORCHS]
 
 
 def gradients(modules):
@@ -35,10 +37,10 @@ def gradients(modules):
 
 def in_both_runners():
     """On 4 ranks, pipelines of the first p: {(p, schedule): (losses and gradients of this rank) by runner}."""
-    torch.manual_seed(7)
-    inputs, targets = torch.randn(2 * M, 4), torch.randn(2 * M, 4)
     found = {}
     for p in SIZES:
+        torch.manual_seed(7)
+        inputs, targets = torch.randn(2, 4 * p, 4, dtype=torch.float64)
         group = dist.new_group(range(p))
         for schedule in make_schedules(p) if dist.get_rank() < p else ():
             whole = make_modules(schedule.num_stages)
@@ -63,7 +65,7 @@ def test_every_order_gives_the_same_losses_and_gradients_in_both_runners():
     ranks = run_ranks(in_both_runners, max(SIZES), device="cpu", timeout=100).values
     for found in ranks[:2]:
         planted = found.pop("planted")
-        torch.testing.assert_close(planted["torch's"][1], [gradient * M for gradient in planted["ours"][1]])
+        torch.testing.assert_close(planted["torch's"][1], [gradient * 4 for gradient in planted["ours"][1]])
     for p in SIZES:
         for name in (schedule.name for schedule in make_schedules(p)):
             for rank in range(p):
@@ -72,6 +74,6 @@ def test_every_order_gives_the_same_losses_and_gradients_in_both_runners():
                     torch.testing.assert_close(cases["ours"][1], cases[other][1], msg=f"p={p}, {name}, {other}")
                 torch.testing.assert_close(cases["ours"][0], cases["torch's"][0])
                 if losses := cases["ours"][0]:
-                    torch.testing.assert_close(sum(losses) / M, cases["one process"][0])
+                    torch.testing.assert_close(sum(losses) / (2 * p), cases["one process"][0])
 
     assert not any(ranks)

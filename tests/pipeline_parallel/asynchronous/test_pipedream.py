@@ -16,27 +16,25 @@ NUM_BATCHES = 20
 
 def in_pipelines():
     """On 4 ranks: {(p, stash): (run, weights of this rank's stage)}, in groups of the first p ranks."""
-    rank, found = dist.get_rank(), {}
+    rank, batches, found = dist.get_rank(), make_batches(NUM_BATCHES), {}
     for p in (1, 2, 3, 4):
         group = dist.new_group(range(p))
         if rank >= p:
             continue
         for stash in (True, False):
             stage = make_stages(p)[rank]
-            run = train_asynchronously(
-                stage, PlainSGD, make_batches(NUM_BATCHES), F.cross_entropy, stash=stash, group=group
-            )
+            run = train_asynchronously(stage, PlainSGD, batches, F.cross_entropy, stash=stash, group=group)
             found[p, stash] = run, [parameter.detach() for parameter in stage.parameters()]
     return found
 
 
 def test_ranks_compute_the_delayed_recurrence():
     run = run_ranks(in_pipelines, 4, device="cpu", record=True)
-    ranks = run.values
+    ranks, batches = run.values, make_batches(NUM_BATCHES)
     for p in (1, 2, 3, 4):
         stages, plain = make_stages(p), make_stages(p)
-        expected = train_delayed(stages, PlainSGD, make_batches(NUM_BATCHES), F.cross_entropy, pipedream_delays(p))
-        synchronous = train_delayed(plain, PlainSGD, make_batches(NUM_BATCHES), F.cross_entropy, [0] * p)
+        expected = train_delayed(stages, PlainSGD, batches, F.cross_entropy, pipedream_delays(p))
+        synchronous = train_delayed(plain, PlainSGD, batches, F.cross_entropy, [0] * p)
         for rank in range(p):
             result, weights = ranks[rank][p, True]
             assert result.missing == [min(i, p - 1 - rank) for i in range(NUM_BATCHES)]
