@@ -1,5 +1,5 @@
 # expect: DTL-RULE-WEIGHTS-IN-I
-# says: I computes more than the gradients of inputs
+# says: the matrix products of I0 take
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,5 @@
 # expect: DTL-RULE-NOT-FREED
-# says: W forgets what F and I kept
+# says: no micro-batch is under way
 
 from collections.abc import Sequence
 from typing import Any
