@@ -909,10 +909,9 @@ rank_table(
 
 # %% [markdown]
 # FLOPs and time do not agree. By FLOPs the head costs more than two blocks. On the machine that built this page it takes
-# only a little longer than one: it is a single large matrix product, while a block also has norms, softmax, GELU and
-# many small operations, which take time and have few FLOPs. So for this small model,
-# on that machine, equal numbers of links may be the best cut. On a GPU the ratio is another one: measure on the device
-# that trains, and cut by that.
+# less than two: it is a single large matrix product, while a block also has norms, softmax, GELU and many small
+# operations, which take time and have few FLOPs. So for this small model, on that machine, equal numbers of links are
+# nearly as good as the best cut. On a GPU the ratio is another one: measure on the device that trains, and cut by that.
 #
 # What does imbalance cost? The simulator takes a time for each stage. Assume a device on which times are in proportion
 # to the FLOPs, as they nearly are for large matrices. There the same two cuts are far apart:
