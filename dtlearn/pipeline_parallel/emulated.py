@@ -55,45 +55,65 @@ class EmulatedStage(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         forward, inputs, weights = self.seconds
+        clock = _Clock()
         if not x.requires_grad:  # the first stage: its I takes time, too, as in any schedule
             x = x.detach().requires_grad_()
-        y: torch.Tensor = _InputPath.apply(x, forward, inputs) * _WeightPath.apply(self.weight, weights)
+        y: torch.Tensor = _InputPath.apply(x, clock, forward, inputs) * _WeightPath.apply(self.weight, clock, weights)
+        if y.requires_grad:  # not in an evaluation
+            y.register_hook(clock.start)
         return y  # (B, WIDTH)
+
+
+class _Clock:
+    """Sleeps until a stage has taken the time that it is told to, what this process itself needed for it included."""
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self, _: torch.Tensor | None = None) -> None:
+        """An action begins; the hook of a gradient where it is a backward pass."""
+        self._until = time.perf_counter()
+
+    def take(self, seconds: float) -> None:
+        """A part of the action takes so long."""
+        self._until += seconds
+        time.sleep(max(0.0, self._until - time.perf_counter()))
 
 
 class _InputPath(torch.autograd.Function):
     """Nothing but time: F in forward, I in backward."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, forward: float, inputs: float) -> torch.Tensor:
-        ctx.inputs = inputs
-        time.sleep(forward)
+    def forward(ctx: Any, x: torch.Tensor, clock: _Clock, forward: float, inputs: float) -> torch.Tensor:
+        ctx.clock, ctx.inputs = clock, inputs
+        clock.take(forward)
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        time.sleep(ctx.inputs)
-        return gradient, None, None
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        ctx.clock.take(ctx.inputs)
+        return gradient, None, None, None
 
 
 class _WeightPath(torch.autograd.Function):
     """Nothing but time, W, in backward; or later, where the runner splits the backward pass."""
 
     @staticmethod
-    def forward(ctx: Any, weight: torch.Tensor, weights: float) -> torch.Tensor:
-        ctx.weight, ctx.weights = weight, weights
+    def forward(ctx: Any, weight: torch.Tensor, clock: _Clock, weights: float) -> torch.Tensor:
+        ctx.weight, ctx.clock, ctx.weights = weight, clock, weights
         return weight.view_as(weight)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, None]:
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, None, None]:
         def work() -> None:
-            time.sleep(ctx.weights)
+            ctx.clock.start()
+            ctx.clock.take(ctx.weights)
             add_gradient(ctx.weight, gradient)
 
         if weight_work(work):
-            return None, None
-        time.sleep(ctx.weights)
-        return gradient, None
+            return None, None, None
+        ctx.clock.take(ctx.weights)
+        return gradient, None, None
 
 
 def emulated_stages(schedule: Schedule, times: StageTimes, rank: int) -> dict[int, EmulatedStage]:

@@ -34,7 +34,7 @@ EMULATED = ("gpipe", "1f1b", "interleaved", "zb_h1", "zbv")
 TO_TORCH, TO_THEORY = 1.05, 0.98  # targets: a step to torch's; and theory's makespan to the measured one
 EMULATED_RANKS, EMULATED_MICROBATCHES = 4, 16
 _MICROBATCHES, _ROWS = 8, 2  # of the real model; rows of a micro-batch
-_EMULATED_ROUNDS = 3  # at most: each schedule takes seconds
+_EMULATED_ROUNDS = 2
 _WARM = 2  # steps that do not count: in the first one both runners tell shapes
 _TIMEOUT = 900.0
 
@@ -99,7 +99,7 @@ class PipelineResult(Result):
         return self.apart < 1e-4
 
 
-def measure(ranks: int, rounds: int, config: GPTConfig | None = None, unit: float = 0.08) -> PipelineResult:
+def measure(ranks: int, rounds: int, config: GPTConfig | None = None, unit: float = 0.16) -> PipelineResult:
     """Seconds of a step in both runners, then with emulated stage times; all on the CPU."""
     from ...models import GPTConfig
     from ...models.in_turns import slowest
