@@ -74,8 +74,10 @@ def test_the_new_shards_hold_each_element_once():
 @pytest.mark.parametrize("ranks", [2, 3])
 def test_the_bug_hunt_expects_what_one_process_does_with_all_data(ranks):
     case, given = a_case(bug_hunt, ranks)
-    for name, one in given[0]["trainings"].items():
-        model = torch.nn.Linear(3, 1)
+    trainings = {name: one for name, one in given[0]["trainings"].items() if not one["noises"]}
+    assert len(trainings) == len(given[0]["trainings"]) - 1  # of the last one, with noise, no values are compared
+    for name, one in trainings.items():
+        model = torch.nn.Linear(len(one["start"]) - 1, 1)
         model.load_state_dict({"weight": one["start"][None, :-1], "bias": one["start"][-1:]})
         optimizer = torch.optim.SGD(model.parameters(), lr=one["lr"], momentum=0.9)
         for step in range(len(one["batches"])):

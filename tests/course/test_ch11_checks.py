@@ -30,7 +30,7 @@ def test_faults_are_found_where_the_package_finds_some():
             theirs = pp.validate(as_schedule(job["orders"], job["placement"], job["num_microbatches"]))
             assert is_right == (not theirs), (job, found, theirs)
         right += is_right
-    assert 10 < right < 110
+    assert 5 <= right < 110  # both happen
 
 
 @pytest.mark.parametrize(("placement", "ops"), [([0, 1, 2], "FB"), ([0, 1, 1, 0], "FIW"), ([1, 0, 1, 0], "FB")])
