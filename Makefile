@@ -23,9 +23,9 @@ test: ## Make the environment if needed, then all checks, tests and notebooks; o
 	@echo "== 3. Tests, and every notebook once more against its stored outputs"
 	@$(BIN)/python tools/run_tests.py
 
-test-all: test ## The same, then the rest of the wrong and right answers to exercises
-	@echo "== 4. The other answers to exercises"
-	@$(BIN)/python tools/run_tests.py tests/course -m every_answer
+test-all: test ## The same, then the rest of the answers to exercises and of the grid of pipelines
+	@echo "== 4. The other answers to exercises, and all pipelines of the grid"
+	@$(BIN)/python tools/run_tests.py tests/course tests/pipeline_parallel/runner -m "every_answer or whole_grid"
 
 notebooks: ## Build and run notebooks/*.ipynb from notebooks/src
 	@$(BOOTSTRAP) --extras test

@@ -4,7 +4,7 @@ Most tests start real ranks, and some wait for a time limit: on a machine that o
 it. Such a test is named at the end ("passed only alone"), so that it is mended and not forgotten. More failures than a
 few are never chance, and are not tried again. A table says what each part of the suite took.
 
-python tools/run_tests.py [pytest's options and paths, instead of all but the full collection of answers]
+python tools/run_tests.py [pytest's options and paths, instead of all but those for `make test-all`]
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from pathlib import Path
 from seconds_by_part import chapters, read, table
 
 ROOT = Path(__file__).resolve().parent.parent
-# The answers that are left out here are run by `make test-all`.
-ALL = ["tests", "notebooks", "--nbval", "--nbval-current-env", "-m", "not every_answer", "-p", "tests.quick_start"]
+# What is left out here is run by `make test-all`.
+LEFT_OUT = "not every_answer and not whole_grid"
+ALL = ["tests", "notebooks", "--nbval", "--nbval-current-env", "-m", LEFT_OUT, "-p", "tests.quick_start"]
 # Two more than there are processors: a worker waits half of its time, and three kept 1.6 of two processors busy.
 # tests/conftest.py puts long files first, so that all workers end at nearly the same time.
 AT_ONCE = min((os.cpu_count() or 1) + 2, 8)

@@ -31,8 +31,9 @@ from .partition.optimum import by_cost, by_stage_cost
 from .placement.differentiable import receive, send
 from .placement.naive import NaiveModelParallel
 from .runner.communication import Compute, Exchange, Message, forward_only, with_communication
+from .runner.losses import StepResult
 from .runner.naive_split import NaiveSplitStage
-from .runner.runner import PipelineRunner, StepResult
+from .runner.runner import PipelineRunner
 from .runner.split_backward import SplitLinear, add_gradient, defer_linear_weights, deferred_work, weight_work
 from .runner.stage import PipelineStage
 from .schedule import Schedule

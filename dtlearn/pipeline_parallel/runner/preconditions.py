@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
@@ -21,6 +21,15 @@ def module_of(stages: Sequence[nn.Module] | Mapping[int, nn.Module], stage: int,
         return stages[stage]
     except (KeyError, IndexError):
         raise ValueError(f"rank {rank} holds stage {stage}, and there is no module for it in `stages`") from None
+
+
+def recomputed_stages(recompute: bool | Collection[int], num_stages: int) -> frozenset[int]:
+    """The stages that compute their activations again: all, none, or those named. Raises ValueError if one is not."""
+    if isinstance(recompute, bool):
+        return frozenset(range(num_stages if recompute else 0))
+    if unknown := sorted(set(recompute) - set(range(num_stages))):
+        raise ValueError(f"recompute names stages {unknown}; the schedule has the {num_stages} stages from 0 on")
+    return frozenset(recompute)
 
 
 def require_same_schedule(schedule: Schedule, group: dist.ProcessGroup | None) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -21,25 +20,11 @@ from ..schedule import Schedule
 from ..split_model import Tied
 from .communication import Exchange, Step, describe, forward_only, with_communication
 from .gradients import TiedParameter, average_over_replicas
+from .losses import LossFn, StepResult, Terms, stack_terms
 from .microbatches import Microbatches, cut
-from .preconditions import module_of, require_same_schedule
+from .preconditions import module_of, recomputed_stages, require_same_schedule
 from .stage import PipelineStage
 from .transfers import Transfers
-
-LossFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """What a step found.
-
-    Attributes:
-        losses: on the rank of the last stage, the mean loss of each micro-batch, (m,), without a graph; else None.
-        loss: there, the mean over the whole batch, (); else None.
-    """
-
-    losses: torch.Tensor | None
-    loss: torch.Tensor | None
 
 
 class PipelineRunner:
@@ -65,19 +50,22 @@ class PipelineRunner:
         schedule: the same on all ranks.
         stages: modules by the number of the stage, as a list of all or a mapping of those of this rank; one tensor in,
             one tensor of floating-point numbers out. Build the optimizer over `parameters()`.
-        loss_fn: mean loss of (outputs, targets).
+        loss_fn: mean loss of (outputs, targets), (); or several by name, as in {"cross_entropy": ..., "z_loss": ...}:
+            then the loss is their sum, and a step reports each of them too.
         group: the ranks of this pipeline; None: all.
         data_parallel_group: the ranks that have the same stages in other pipelines; they begin with the values of its
             first rank. None: there are none.
         tied: two stages with the name of a parameter that they share; see `tied_embedding`.
-        recompute: keep the inputs of a stage only, and compute its activations again in the backward pass.
+        recompute: the numbers of the stages that keep their inputs only, and compute their activations again in the
+            backward pass; True: all.
 
     Attributes:
         modules: this rank's stages, by number.
 
     Raises:
         ScheduleError: the schedule is wrong.
-        ValueError: another number of ranks than in the schedule, or a tied parameter that is not there.
+        ValueError: another number of ranks than in the schedule, or a tied parameter or a stage to recompute that is
+            not there.
         RuntimeError: the ranks have different schedules, or the replicas different models.
     """
 
@@ -90,7 +78,7 @@ class PipelineRunner:
         group: dist.ProcessGroup | None = None,
         data_parallel_group: dist.ProcessGroup | None = None,
         tied: Tied = (),
-        recompute: bool = False,
+        recompute: bool | Collection[int] = False,
     ) -> None:
         check(schedule)
         self.schedule, self.rank = schedule, dist.get_rank(group)
@@ -101,12 +89,13 @@ class PipelineRunner:
             require_same_model(module, group=data_parallel_group)
             broadcast_module(module, group=data_parallel_group)
         self._last = schedule.num_stages - 1
+        recomputed = recomputed_stages(recompute, schedule.num_stages)
         self._stages = {
             stage: PipelineStage(
                 module,
                 loss_fn=loss_fn if stage == self._last else None,
                 is_first=stage == 0,
-                recompute=recompute,
+                recompute=stage in recomputed,
                 splits_backward=schedule.splits_backward,
             )
             for stage, module in self.modules.items()
@@ -146,7 +135,7 @@ class PipelineRunner:
             self._tied.sum_gradients()
         if self._replicas is not None:
             average_over_replicas(list(self.modules.values()), group=self._replicas)
-        return _result(batch, losses)
+        return _result(batch, losses, self._stages[self._last].terms if losses else {})
 
     def _do(self, action: Action, batch: Microbatches, losses: dict[int, torch.Tensor]) -> None:
         """One action: take what it needs, compute, and put what it makes where the next action finds it."""
@@ -196,7 +185,7 @@ class PipelineRunner:
             inputs, targets: as for `step`.
         """
         batch = cut(self.schedule, self.rank, inputs, targets)
-        return _result(batch, self._forward_passes(batch)).loss
+        return _result(batch, self._forward_passes(batch), {}).loss
 
     def predict(self, inputs: torch.Tensor | None = None) -> torch.Tensor | None:
         """The outputs of the model for a batch, on the rank of the last stage; None on the others.
@@ -243,11 +232,12 @@ class PipelineRunner:
         transfers.wait_for_sends()
 
 
-def _result(batch: Microbatches, losses: Mapping[int, torch.Tensor]) -> StepResult:
+def _result(batch: Microbatches, losses: Mapping[int, torch.Tensor], terms: Mapping[int, Terms]) -> StepResult:
     if not losses:
         return StepResult(None, None)
     of_microbatches = torch.stack([losses[number] for number in range(len(losses))])  # (m,)
-    return StepResult(of_microbatches, of_microbatches @ of_microbatches.new_tensor(batch.shares))
+    mean = of_microbatches @ of_microbatches.new_tensor(batch.shares)
+    return StepResult(of_microbatches, mean, stack_terms([terms[number] for number in sorted(terms)]) if terms else {})
 
 
 @contextmanager

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from .losses import Terms, sum_of_terms
 from .random_states import random_states, with_random_states
 from .split_backward import Work, defer_linear_weights, deferred_work
 
-Function = Callable[..., torch.Tensor]
+Function = Callable[..., torch.Tensor | Terms]
 
 
 @dataclass
@@ -47,10 +48,15 @@ class PipelineStage:
 
     Args:
         module: one tensor in, one tensor out.
-        loss_fn: of the last stage: mean loss of (outputs, targets); then the stage's output is the loss.
+        loss_fn: of the last stage: mean loss of (outputs, targets); then the stage's output is the loss. Of several
+            losses by name it is their sum.
         is_first: its inputs need no gradient.
         recompute: compute the activations again in the backward pass, with the same random numbers.
         splits_backward: B may come as I and W: the gradients of the weights of linear layers wait for W.
+
+    Attributes:
+        terms: of each micro-batch's latest forward pass, the several losses by name, each (), without a graph; {} of
+            one loss. A recomputation leaves them as they are.
     """
 
     def __init__(
@@ -65,6 +71,7 @@ class PipelineStage:
         self.module = module
         self._loss_fn, self._is_first, self._recompute = loss_fn, is_first, recompute
         self._saved = dict[int, Saved]()
+        self.terms = dict[int, Terms]()
         if splits_backward:
             defer_linear_weights(module)
 
@@ -83,12 +90,13 @@ class PipelineStage:
             inputs.requires_grad_()
         saved = self._saved[microbatch] = Saved(inputs, targets)
         if not self._recompute:
-            outputs = self._compute(inputs, *targets)
+            outputs, self.terms[microbatch] = self._compute(inputs, *targets)
             saved.edge = get_gradient_edge(outputs) if outputs.requires_grad else None
             return outputs.detach()
         saved.random_states = random_states(inputs.device)
         with torch.no_grad():
-            return self._compute(inputs, *targets)
+            outputs, self.terms[microbatch] = self._compute(inputs, *targets)
+        return outputs
 
     def backward(self, microbatch: int, gradient: torch.Tensor) -> torch.Tensor | None:
         """B: add to the gradients of the parameters, and return that of the inputs; None in the first stage.
@@ -119,23 +127,24 @@ class PipelineStage:
     def evaluate(self, inputs: torch.Tensor, *targets: torch.Tensor) -> torch.Tensor:
         """The outputs, or the loss where there are targets; nothing is kept."""
         with torch.no_grad():
-            return self._compute(inputs, *targets)
+            return self._compute(inputs, *targets)[0]
 
     def drop(self) -> None:
         """Forget all micro-batches: an error has ended the step."""
         self._saved.clear()
+        self.terms.clear()
 
-    def _compute(self, inputs: torch.Tensor, *targets: torch.Tensor) -> torch.Tensor:
+    def _compute(self, inputs: torch.Tensor, *targets: torch.Tensor) -> tuple[torch.Tensor, Terms]:
         outputs: Any = self.module(inputs)
         if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point():
             what = f"{outputs.dtype} numbers" if isinstance(outputs, torch.Tensor) else type(outputs).__name__
             raise TypeError(f"a stage returns one tensor of floating-point numbers; this one returned {what}")
-        return self._loss_fn(outputs, *targets) if self._loss_fn and targets else outputs
+        return sum_of_terms(self._loss_fn(outputs, *targets)) if self._loss_fn and targets else (outputs, {})
 
     def _enter_backward(self, saved: Saved, gradient: torch.Tensor) -> None:
         if self._recompute:
             with torch.enable_grad(), with_random_states(saved.random_states, saved.inputs.device):
-                outputs = self._compute(saved.inputs, *saved.targets)
+                outputs, _ = self._compute(saved.inputs, *saved.targets)
             saved.edge = get_gradient_edge(outputs) if outputs.requires_grad else None
             del outputs
         edge, saved.edge = saved.edge, None

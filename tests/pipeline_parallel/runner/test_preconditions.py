@@ -1,11 +1,12 @@
 """Ranks that do not fit are refused on every rank, before anything is sent between stages."""
 
+import pytest
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
 from dtlearn.pipeline_parallel import make_schedule, parse_schedule
-from dtlearn.pipeline_parallel.runner.preconditions import module_of
+from dtlearn.pipeline_parallel.runner.preconditions import module_of, recomputed_stages
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
 from dtlearn.runtime import run_ranks
 from tests.pipeline_parallel.runs import message_of
@@ -41,3 +42,10 @@ def test_what_does_not_fit_is_refused_on_every_rank():
 
 def test_stages_may_be_a_list_or_a_mapping():
     assert module_of(STAGES, 1, 0) is module_of({1: STAGES[1]}, 1, 0) is STAGES[1]
+
+
+def test_stages_to_recompute():
+    assert recomputed_stages(True, 3) == {0, 1, 2} and recomputed_stages(False, 3) == set()
+    assert recomputed_stages([2, 0], 3) == {0, 2}
+    with pytest.raises(ValueError, match=r"recompute names stages \[3\]; the schedule has the 3 stages from 0 on"):
+        recomputed_stages({1, 3}, 3)

@@ -25,6 +25,7 @@ def exists(kind, p, m):
 # which loops need, and others. All other orders are validated in tests/pipeline_parallel/schedules/test_make.py.
 MICROBATCHES = {1: (1, 3), 2: range(1, 9), 3: (1, 2, 3, 5, 6), 4: (1, 3, 4, 7, 8)}
 GRID = [(kind, p, m) for kind in SCHEDULES for p, ms in MICROBATCHES.items() for m in ms if exists(kind, p, m)]
+WHOLE_GRID = [(kind, p, m) for kind in SCHEDULES for p in range(1, 5) for m in range(1, 9) if exists(kind, p, m)]
 
 
 def rows_of(m):
@@ -32,13 +33,16 @@ def rows_of(m):
     return 2 * m + (m % 2 and m > 1)
 
 
-def grid():
-    """Of all schedules that this rank takes part in: how far it is from one process."""
+def grid(cases, two_steps):
+    """Of all schedules that this rank takes part in: how far it is from one process.
+
+    Two steps are for the numbers of micro-batches named; shapes are told in the first.
+    """
     groups, found = groups_of_first([1, 2, 3, 4]), {}
-    for kind, p, m in GRID:
+    for kind, p, m in cases:
         if dist.get_rank() < p:
             runner = pipeline("sequential", kind, p, m, groups[p])
-            steps = 2 if m in (3, 4, 8) else 1  # shapes are told in the first
+            steps = 2 if m in two_steps else 1
             found[kind, p, m] = away_from_reference(runner, "sequential", rows_of(m), steps=steps)
     return found
 
@@ -135,7 +139,7 @@ def sabotaged():
 
 @pytest.fixture(scope="module")
 def on_four():
-    return run_ranks(grid, 4, device="cpu", timeout=240).values
+    return run_ranks(lambda: grid(GRID, (3, 4, 8)), 4, device="cpu", timeout=240).values
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +154,13 @@ def too_far(found):
 def test_every_schedule_is_the_run_of_one_process(on_four):
     for rank, found in enumerate(on_four):
         assert len(found) == sum(p > rank for _, p, _ in GRID) and not too_far(found)
+
+
+@pytest.mark.whole_grid
+def test_every_schedule_over_all_ranks_and_micro_batches_is_the_run_of_one_process():
+    of_ranks = run_ranks(lambda: grid(WHOLE_GRID, range(1, 9)), 4, device="cpu", timeout=110).values
+    for rank, found in enumerate(of_ranks):
+        assert len(found) == sum(p > rank for _, p, _ in WHOLE_GRID) and not too_far(found)
 
 
 def test_so_it_is_with_other_models_and_options(on_two):
@@ -211,3 +222,18 @@ def test_the_parameters_are_those_of_this_ranks_stages():
         return list(runner.modules), len(runner.parameters()), names[:1]
 
     assert run_ranks(numbers, 2, device="cpu").values == [([0, 3], 8, ["0.0.weight"]), ([1, 2], 8, ["2.0.weight"])]
+
+
+def passes_of_stages():
+    """How often each stage of this rank computes its activations, if stages 1 and 2 of four recompute."""
+    schedule, calls = make_schedule("interleaved", 2, 4), {}
+    stages, _ = stages_of("sequential", 4)
+    for number, stage in enumerate(stages):
+        stage.register_forward_hook(lambda *_, number=number: calls.update({number: calls.get(number, 0) + 1}))
+    runner = PipelineRunner(schedule, stages, loss_of("sequential"), recompute={1, 2})
+    return calls, away_from_reference(runner, "sequential", 7, steps=1)
+
+
+def test_only_the_stages_named_recompute():
+    (first, away), (second, other) = run_ranks(passes_of_stages, 2, device="cpu").values
+    assert first | second == {0: 4, 1: 8, 2: 8, 3: 4} and max(away, other) < TOLERANCE
