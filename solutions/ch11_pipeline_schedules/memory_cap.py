@@ -28,11 +28,17 @@ which the last action ends. You are graded on the mean over these puzzles:
 |---|---|---|---|---|---|---|
 | m | 4 | 6 | 6 | 6 | 8 | 8 |
 | cap | 3 | 3 | 4 | 5 | 5 | 6 |
+| best known T | 26 | 38 | 41 | 39 | 56 | 53 |
 
 1F1B with two neighbouring stages on each rank would need a cap of 2p. With one micro-batch in the pipeline at a
 time a cap of 2 is enough, and the mean bubble is above 1.
 
-**Budget**, bubble: at most 0.35 is good, at most 0.21 is optimal.
+**Budget**, bubble: a mean of at most 0.21 is good, at most 0.125 is optimal. No formula gives the smallest bubble. The
+best known T in the table were found by minutes of search, and their mean bubble is 0.105: "optimal" means within 0.02
+of that.
+
+**Search.** Your function may search: it has 8 s of processor time for all six puzzles together, and 1 to 2 s are
+enough. It may also return schedules that you wrote down by hand.
 
 **Example** of the form, not of a good schedule: p = 2, m = 1, cap = 2, and the placement `[0, 1, 0, 1]`. 2F0 is
 the tuple `(2, "F", 0)`. T is 9, so the bubble is 2 * 9 / 12 - 1 = 0.5.
@@ -48,31 +54,53 @@ Action = tuple[int, str, int]
 
 def memory_cap(num_ranks: int, num_microbatches: int, cap: int) -> tuple[list[int], list[list[Action]]]:
     """Return a placement, and the order of each rank."""
-    # BEGIN SOLUTION: play it, and let each rank do the best that it can at that time
+    # BEGIN SOLUTION: play it with many random priorities, and keep the best
+    import random
+
+    chance = random.Random(0)  # a fixed seed: the answer is the same each time
     last = 2 * num_ranks - 1
-    placement = [min(stage, last - stage) for stage in range(last + 1)]  # a V: 0, 1, ..., 1, 0
-    orders: list[list[Action]] = [[] for _ in range(num_ranks)]
-    counts = {(stage, op): 0 for stage in range(last + 1) for op in "FIW"}  # how many are done
+    kinds = [(stage, kind) for stage in range(last + 1) for kind in ("F", "I", "W", "room")]
 
-    def can(stage: int, op: str, live: int) -> bool:
-        k = counts[stage, op]
-        if op == "F":
-            way = stage < num_ranks  # it comes back to this rank, and needs room then, as do those that are on the way
-            room = live + 1 + way * (1 + counts[stage, "F"] - counts[last - stage, "F"]) <= cap
-            return room and k < num_microbatches and (stage == 0 or k < counts[stage - 1, "F"])
-        if op == "W":
-            return k < counts[stage, "I"]
-        return k < counts[stage, "F"] and (stage == last or k < counts[stage + 1, "I"])
+    def play(placement: list[int], value: dict[tuple[int, str], float], limit: int) -> tuple[int, list[list[Action]]]:
+        own = [[stage for stage in range(last + 1) if placement[stage] == rank] for rank in range(num_ranks)]
+        orders: list[list[Action]] = [[] for _ in own]
+        done = {kind: 0 for kind in kinds}  # how many micro-batches of each
 
-    while any(len(order) < 6 * num_microbatches for order in orders):
-        chosen = []
-        for rank in range(num_ranks):
-            own = (last - rank, rank)
-            live = sum(counts[stage, "F"] - counts[stage, "W"] for stage in own)
-            able = [(stage, op) for op in "IFW" for stage in own if can(stage, op, live)]
-            chosen += [(rank, *able[0])] if able else []
-        for rank, stage, op in chosen:  # all at once: what ends now is there for others at the next time
-            orders[rank].append((stage, op, counts[stage, op]))
-            counts[stage, op] += 1
+        def able(stage: int, op: str, live: int) -> bool:
+            k = done[stage, op]
+            if op == "F":
+                needed = 1 + max(0, int(4 * value[stage, "room"]) - 1) * (stage < last)  # room for later stages
+                return k < num_microbatches and live + needed <= cap and (stage == 0 or k < done[stage - 1, "F"])
+            if op == "W":
+                return k < done[stage, "I"]
+            return k < done[stage, "F"] and (stage == last or k < done[stage + 1, "I"])
+
+        left, time = 6 * num_ranks * num_microbatches, 0
+        while left:
+            chosen = []
+            for rank, stages in enumerate(own):
+                live = sum(done[stage, "F"] - done[stage, "W"] for stage in stages)
+                ready = [(value[stage, op], stage, op) for stage in stages for op in "FIW" if able(stage, op, live)]
+                chosen += [(rank, *max(ready)[1:])] if ready else []
+            if not chosen or time == limit:
+                return 10**9, orders  # nobody can go on, or it is worse than what is known
+            for rank, stage, op in chosen:  # all at once: what ends now is there for others at the next time
+                orders[rank].append((stage, op, done[stage, op]))
+                done[stage, op] += 1
+            left, time = left - len(chosen), time + 1
+        return time, orders
+
+    results = []
+    for placement in ([s % num_ranks for s in range(last + 1)], [min(s, last - s) for s in range(last + 1)]):
+        time, orders, best = 10**9, [], {}
+        for number in range(200):
+            value = {kind: chance.random() for kind in kinds}
+            if number >= 70 and best:  # then two values change, and the change stays unless it is worse
+                value = best | {kinds[int(len(kinds) * chance.random())]: chance.random() for _ in range(2)}
+            new = play(placement, value, time)
+            if new[0] <= time and new[0] < 10**9:
+                (time, orders), best = new, value
+        results.append((time, placement, orders))
+    _, placement, orders = min(results)
     return placement, orders
     # END SOLUTION

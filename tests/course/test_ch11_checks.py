@@ -7,7 +7,9 @@ from dtlearn import pipeline_parallel as pp
 from dtlearn.checks.ch11_pipeline_schedules import memory_cap, validator
 from dtlearn.checks.ch11_pipeline_schedules._faulty import faulty
 from dtlearn.checks.ch11_pipeline_schedules._schedules import any_valid, one_f_one_b, peaks, play, problem
+from dtlearn.course import load_course
 from dtlearn.grading import Case
+from dtlearn.grading.learner.exercise_files import places
 
 CASE = Case("a case", 1, 3)
 
@@ -64,3 +66,22 @@ def test_a_bubble_is_idle_time_by_useful_time():
         idle.append(pp.simulate(as_schedule(orders, placement, m), pp.StageTimes()).idle_to_useful)
     assert memory_cap.verify(CASE, [given], [pairs], None) is None
     assert memory_cap.bubble(CASE, [given], [pairs]) == pytest.approx(sum(idle) / len(idle), abs=1e-4)
+
+
+def test_the_best_known_schedules_are_what_optimal_is_near():
+    (given,) = memory_cap.inputs(CASE)
+    pairs = list(zip(memory_cap.BEST_KNOWN, given["jobs"], strict=True))
+    best = sum(steps / (6 * job["num_microbatches"]) - 1 for steps, job in pairs) / len(pairs)
+    course = load_course()
+    exercise = next(e for chapter in course.chapters for e in chapter.exercises if e.id == "ch11.memory_cap")
+    assert best < exercise.budget["bubble"]["optimal"] <= best + 0.02
+    row = " | ".join(map(str, memory_cap.BEST_KNOWN))
+    assert f"| best known T | {row} |" in places(course, exercise).solution.read_text()
+
+
+def test_what_is_no_pair_is_named():
+    job = memory_cap.inputs(CASE)[0]["jobs"][0]
+    given = [{"jobs": [job]}]
+    for value, code, words in ((None, "NONE", "None is returned"), ([1], "TYPE", "this is a list of 1")):
+        found = memory_cap.verify(CASE, given, [[value]], None)
+        assert found.code == f"DTL-VALUE-{code}" and words in found.text

@@ -211,7 +211,11 @@ def _tier(exercise: Exercise, payloads: list[tuple[Result, int]]) -> tuple[str, 
                 if made is not None and made > limit:
                     at = f"with {result.world_size} ranks ({result.case})"
                     unit = quantity.removesuffix("s") if limit == 1 else quantity
-                    missed.append(f"{tier}: at most {limit:,.12g} {unit} per rank {at}; yours: {made:,}")
+                    told = f"at most {limit:,.12g} {unit} per rank {at}"
+                    if quantity == "bubble":
+                        near = " (just above the best known)" * (tier == "optimal")
+                        told = f"a mean bubble of at most {limit:.12g}{near}"
+                    missed.append(f"{tier}: {told}; yours: {made:,}")
         if missed:
             return reached, [*notes, missed[-1]]
         reached = tier if limited else reached

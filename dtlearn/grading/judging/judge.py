@@ -164,7 +164,8 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
         advice = _FEWER if first.type == "IndexError" and re.search(r"\bchunk\(", answer.source) else ""
         advice = _ARGUMENTS if "incompatible function arguments" in first.message else advice
         if "NoneType" in first.message:
-            advice = _NO_GRADIENT if line and ".grad" in answer.source.splitlines()[line - 1] else _IN_PLACE
+            advice = _IN_PLACE if re.search(r"\bdist", answer.source) else ""  # of no use where nothing is sent
+            advice = _NO_GRADIENT if line and ".grad" in answer.source.splitlines()[line - 1] else advice
         return "failed", Finding(first.code, text.rstrip(": ") + where, first.rank, line, advice), lines[1:]
     code = getattr(error, "code", "") or ("DTL-RANK-KILLED" if first.kind == "killed" else "DTL-RANK-EXIT")
     return "crashed", Finding(code, f"rank {first.rank} {first.message}", first.rank), lines[1:]

@@ -82,4 +82,7 @@ def test_a_bubble_can_be_a_budget():
     check = Check(on_rank, inputs, expected, bubble=lambda case, given, got: len(got) * 0.4)
     verdict = grade(exercise, check, Answer("def double(x):\n    return x * 2\n", "double.py", "double"), seed=1)
     assert (verdict.tier, verdict.results[0].bubble) == ("good", 0.4)
-    assert "at most 0.25 bubble" in verdict.notes[0] and "yours: 0.4" in verdict.notes[0]
+    assert verdict.notes == ("optimal: a mean bubble of at most 0.25 (just above the best known); yours: 0.4",)
+    check = Check(on_rank, inputs, expected, bubble=lambda case, given, got: 0.6)
+    verdict = grade(exercise, check, Answer("def double(x):\n    return x * 2\n", "double.py", "double"), seed=1)
+    assert (verdict.tier, verdict.notes) == ("correct", ("good: a mean bubble of at most 0.5; yours: 0.6",))
