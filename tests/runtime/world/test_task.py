@@ -70,8 +70,8 @@ def test_a_time_limit_is_not_prolonged_by_a_rank_that_cannot_answer(world, monke
     world.push(kept="still here")
     with pytest.raises(RanksTimeout, match="did not finish within 1 s") as caught:
         world.execute(code + "dist.barrier()", timeout=1.0, sink=shown)
-    # New groups are made, and variables spoken of, only where the barrier was broken: a rank that goes on after its stop
-    # may still reach it before the interrupt does.
+    # Variables are spoken of only where groups are made again: a rank that goes on after its stop may still reach the
+    # barrier before the interrupt does, and then nothing was broken.
     assert says in str(caught.value) and "lost" not in str(caught.value)
     assert "the time limit of 1 s has passed: the ranks are looked at and interrupted" in shown.notices
     assert max(waited) == TO_ANSWER_BRIEFLY
