@@ -2,7 +2,8 @@
 
     python tools/build_notebooks.py                    build all
     python tools/build_notebooks.py --only ch01_ranks  build one
-    python tools/build_notebooks.py --check            execute nothing; verify that what is built fits its sources
+    python tools/build_notebooks.py --check            execute no cell; verify that what is built fits its sources, and what it quotes
+                                                       the package of today
 
 A source is in jupytext's percent format: `# %%` starts a code cell, `# %% [markdown]` text, and a line that begins with
 `# %%ranks` or `# !` is that magic. The first cell is the chapter's title, in markdown. A cell whose output is a
@@ -31,6 +32,7 @@ from check_notebooks import ADDRESS, ANSI, bad_outputs, long_bodies, stale
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
+from quotations import outdated
 from traitlets.config import Config
 
 from dtlearn.course import load_course
@@ -218,7 +220,9 @@ def check(root: Path, only: str | None = None) -> list[str]:
         if target.stat().st_size > MAX_BYTES:
             problems.append(f"{path.stem}: {target.stat().st_size:,} bytes, over {MAX_BYTES:,}")
         built = nbformat.read(target, as_version=nbformat.NO_CONVERT)
-        problems += [f"{path.stem}: {p}" for p in (*stale(fresh, built), *bad_outputs(built, root))]
+        problems += [
+            f"{path.stem}: {p}" for p in (*stale(fresh, built), *outdated(fresh, built), *bad_outputs(built, root))
+        ]
     if only is None:
         known = {path.stem for path in paths}
         orphans = sorted(p.name for p in (root / "notebooks").glob("*.ipynb") if p.stem not in known)
@@ -229,7 +233,7 @@ def check(root: Path, only: str | None = None) -> list[str]:
 def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(description="Build the notebooks from their percent sources, with outputs.")
     parser.add_argument("--only", metavar="SLUG", help="only this chapter, such as ch01_ranks")
-    parser.add_argument("--check", action="store_true", help="execute nothing; verify the built notebooks")
+    parser.add_argument("--check", action="store_true", help="execute no cell; verify the built notebooks")
     args = parser.parse_args(argv)
     try:
         if args.check:
