@@ -2,8 +2,8 @@
 
     python tools/build_notebooks.py                    build all
     python tools/build_notebooks.py --only ch01_ranks  build one
-    python tools/build_notebooks.py --check            execute no cell; verify that what is built fits its sources, and what it quotes
-                                                       the package of today
+    python tools/build_notebooks.py --check            execute no cell; verify that what is built fits its sources,
+                                                       and that what it quotes is the package's code of today
 
 A source is in jupytext's percent format: `# %%` starts a code cell, `# %% [markdown]` text, and a line that begins with
 `# %%ranks` or `# !` is that magic. The first cell is the chapter's title, in markdown. A cell whose output is a
