@@ -1,17 +1,44 @@
-"""Layer 3: tensor parallelism. Each layer is divided over the ranks, and all of them compute it together."""
+"""Layer 3: tensor parallelism. Each layer is divided over the ranks, and all of them compute it together.
 
+For any process: `sharding`, who has which part. On the ranks: `messages`, three collectives along any dim; `mappings`,
+the conjugate operators where a divided region begins and ends; `random_states`, for dropout; `sequence_parallel`, what
+is divided by tokens between the divided regions.
+"""
+
+from .mappings import (
+    copy_to_tensor_parallel_region,
+    gather_from_sequence_parallel_region,
+    gather_from_tensor_parallel_region,
+    reduce_from_tensor_parallel_region,
+    reduce_scatter_to_sequence_parallel_region,
+    scatter_to_sequence_parallel_region,
+    scatter_to_tensor_parallel_region,
+)
 from .random_states import RandomStateTracker, checkpoint, tensor_parallel_manual_seed
 from .sequence_parallel import (
     mark_sequence_parallel,
     reduce_sequence_parallel_gradients,
     sequence_parallel_parameters,
 )
+from .sharding import divide, part_of, shard, shard_bounds, unshard
 
 __all__ = [
     "RandomStateTracker",
     "checkpoint",
+    "copy_to_tensor_parallel_region",
+    "divide",
+    "gather_from_sequence_parallel_region",
+    "gather_from_tensor_parallel_region",
     "mark_sequence_parallel",
+    "part_of",
+    "reduce_from_tensor_parallel_region",
+    "reduce_scatter_to_sequence_parallel_region",
     "reduce_sequence_parallel_gradients",
+    "scatter_to_sequence_parallel_region",
+    "scatter_to_tensor_parallel_region",
     "sequence_parallel_parameters",
+    "shard",
+    "shard_bounds",
     "tensor_parallel_manual_seed",
+    "unshard",
 ]
