@@ -22,6 +22,18 @@ READS = [
 ]
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {
+    "DTL-RULE-WHOLE-HELD": "a whole weight that is still referred to where a part is enough",
     "DTL-VALUE-AVERAGED": "a mean over the ranks where none is asked",
+    "DTL-VALUE-DEALT-OUT": "elements dealt out in turn where contiguous shards are meant",
+    "DTL-VALUE-ERROR-TEXT": "an error that does not say what it is about",
+    "DTL-VALUE-GROUP-IGNORED": "all ranks where those of a group are meant",
+    "DTL-VALUE-NOT-CUT": "a whole tensor where a part is meant",
+    "DTL-VALUE-NOT-GATHERED": "shards that did not reach the other ranks",
+    "DTL-VALUE-OLD-VALUES": "values from before the shards were changed",
+    "DTL-VALUE-ONE-BUFFER": "one tensor that receives what several are to receive",
+    "DTL-VALUE-OTHER-DIM": "a tensor cut or joined along another dim",
+    "DTL-VALUE-RESULT-SHARED": "a result that a later call changes",
+    "DTL-VALUE-ROTATED": "parts in an order that begins with the rank's own",
     "DTL-VALUE-UNCHECKED": "sizes that do not fit, and no error",
+    "DTL-VALUE-VIEW": "a view that keeps the memory of a larger tensor",
 }

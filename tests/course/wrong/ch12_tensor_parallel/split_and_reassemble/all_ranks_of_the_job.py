@@ -1,0 +1,19 @@
+# expect: DTL-VALUE-GROUP-IGNORED
+# says: as many parts as the job has ranks
+
+import torch
+import torch.distributed as dist
+
+
+def split_and_reassemble(full, dim, group):
+    n = dist.get_world_size()
+    if full.shape[dim] % n:
+        raise ValueError(f"{n} ranks do not divide {full.shape[dim]}")
+    part = full.chunk(n, dim)[dist.get_rank()].clone()
+
+    def reassemble(part):
+        parts = [torch.empty(part.shape, dtype=part.dtype) for _ in range(n)]
+        dist.all_gather(parts, part.contiguous())
+        return torch.cat(parts, dim)
+
+    return part, reassemble

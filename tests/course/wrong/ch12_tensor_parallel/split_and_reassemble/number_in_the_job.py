@@ -1,0 +1,20 @@
+# expect: DTL-VALUE-GROUP-IGNORED
+# says: modulo the group's size
+
+import torch
+import torch.distributed as dist
+
+
+def split_and_reassemble(full, dim, group):
+    n = dist.get_world_size(group)
+    if full.shape[dim] % n:
+        raise ValueError(f"{n} ranks do not divide {full.shape[dim]}")
+    k = full.shape[dim] // n
+    part = full.narrow(dim, dist.get_rank() % n * k, k).clone()
+
+    def reassemble(part):
+        parts = [torch.empty(part.shape, dtype=part.dtype) for _ in range(n)]
+        dist.all_gather(parts, part.contiguous(), group=group)
+        return torch.cat(parts, dim)
+
+    return part, reassemble
