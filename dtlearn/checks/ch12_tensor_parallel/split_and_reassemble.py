@@ -6,7 +6,7 @@ lives as long as any tensor refers to it: so its end can be seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from dtlearn.runtime.words import listed
 
 from ..sent import no_stores
 from . import MAY_HELP
+from ._wrong_cuts import CUTS, JOINS, Cut, Join, cut
 
 _BYTES = 48  # of each part
 _BOTH, _HALVES, _ALL, _UNEVEN = [[0, 1]], [[0, 2], [1, 3]], [[0, 1, 2, 3]], [[0], [1, 2, 3]]
@@ -42,7 +43,6 @@ _REFUSED: dict[int, tuple[tuple[list[list[int]], tuple[int, ...], int], ...]] = 
     2: ((_BOTH, (4, 7), 1), (_BOTH, (1, 4), 0)),
     4: ((_ALL, (2, 6), -1), (_HALVES, (5, 4), 0), (_ALL, (10, 4), 0)),
 }
-Parts = list[torch.Tensor]
 
 
 def inputs(case: Case) -> Given:
@@ -132,79 +132,7 @@ def _full(job: dict[str, Any]) -> torch.Tensor:
     return stored.movedim(0, -1) if job["moved"] else stored
 
 
-def _cut(full: torch.Tensor, dim: int, t: int, place: int) -> torch.Tensor:
-    k = full.shape[dim] // t
-    return full.movedim(dim, 0)[place * k : place * k + k].movedim(0, dim)
-
-
-# (full, dim, group, rank, world size) -> the rank's part.
-Cut = Callable[[torch.Tensor, int, list[int], int, int], torch.Tensor]
-# (parts, dim, place in the group) -> the whole that the rank has.
-Join = Callable[[Parts, int, int], torch.Tensor]
-_CUTS: tuple[tuple[str, str, Cut], ...] = (
-    (
-        "GROUP-IGNORED",
-        "the part is that of the rank's number in the job; its place in the group counts: dist.get_rank(group)",
-        lambda full, dim, group, rank, n: _cut(full, dim, len(group), rank),
-    ),
-    (
-        "GROUP-IGNORED",
-        "the part is that of the rank's number in the job, modulo the group's size; its place in the group counts: "
-        "dist.get_rank(group)",
-        lambda full, dim, group, rank, n: _cut(full, dim, len(group), rank % len(group)),
-    ),
-    (
-        "GROUP-IGNORED",
-        "the weight is cut into as many parts as the job has ranks; the group may have fewer: "
-        "dist.get_world_size(group)",
-        lambda full, dim, group, rank, n: _cut(full, dim, n, rank),
-    ),
-    (
-        "DEALT-OUT",
-        "rows or columns are dealt out in turn; a part is contiguous: the first one has the first of them",
-        lambda full, dim, group, rank, n: full.movedim(dim, 0)[group.index(rank) :: len(group)].movedim(0, dim),
-    ),
-    (
-        "OTHER-DIM",
-        "the weight is cut along its first dim, whatever `dim` is",
-        lambda full, dim, group, rank, n: _cut(full, 0, len(group), group.index(rank)),
-    ),
-    (
-        "OTHER-DIM",
-        "the weight is cut along its last dim, whatever `dim` is",
-        lambda full, dim, group, rank, n: _cut(full, -1, len(group), group.index(rank)),
-    ),
-    ("NOT-CUT", "the part is the whole weight: nothing was cut", lambda full, dim, group, rank, n: full),
-)
-_JOINS: tuple[tuple[str, str, Join], ...] = (
-    ("OTHER-DIM", "the parts are joined along the first dim, whatever `dim` is", lambda parts, d, p: torch.cat(parts)),
-    (
-        "OTHER-DIM",
-        "the parts stand one after the other in memory, and are given the shape of the whole: for another dim than "
-        "the first this mixes rows up (torch.cat along `dim`)",
-        lambda parts, dim, place: torch.cat(parts).reshape(torch.cat(parts, dim).shape),
-    ),
-    ("NOT-GATHERED", "what a rank gives comes back: nothing was gathered", lambda parts, dim, place: parts[place]),
-    (
-        "NOT-GATHERED",
-        "only the rank's own part is in the whole; the rest is 0",
-        lambda parts, dim, p: torch.cat([part * (k == p) for k, part in enumerate(parts)], dim),
-    ),
-    (
-        "ONE-BUFFER",
-        "the part of one rank stands in every place: the list of parts to receive has one tensor several times "
-        "([torch.empty_like(part)] * n makes one)",
-        lambda parts, dim, place: torch.cat(parts[-1:] * len(parts), dim),
-    ),
-    (
-        "ROTATED",
-        "each rank puts its own part first; the order is that of the ranks in the group",
-        lambda parts, dim, place: torch.cat([parts[place], *parts[:place], *parts[place + 1 :]], dim),
-    ),
-)
-
-
-def _by_title(case: Case, given: Given, cut: Cut | None = None, join: Join | None = None, old: bool = False) -> Any:
+def _by_title(case: Case, given: Given, cut_as: Cut | None = None, join: Join | None = None, old: bool = False) -> Any:
     """By rank: of each job that fits, what a rank has when it is done so."""
     made: list[dict[str, Any]] = [{} for _ in given]
     for rank, own in enumerate(given):
@@ -212,11 +140,11 @@ def _by_title(case: Case, given: Given, cut: Cut | None = None, join: Join | Non
             if not job["fits"]:
                 continue
             full, dim, group = _full(job), job["dim"], job["group"]
-            parts = [_cut(full, dim, len(group), place) for place in range(len(group))]
+            parts = [cut(full, dim, len(group), place) for place in range(len(group))]
             place = group.index(rank)
             join_ = join or (lambda parts, dim, place: torch.cat(parts, dim))
-            note = {"part": cut(full, dim, group, rank, case.world_size) if cut else parts[place]}
-            if not cut:
+            note = {"part": cut_as(full, dim, group, rank, case.world_size) if cut_as else parts[place]}
+            if not cut_as:
                 note["whole"] = join_(parts, dim, place)
                 news = [given[r]["jobs"][number]["new"] for r in group]
                 note["whole of changed parts"] = note["whole"] if old else join_(news, dim, place)
@@ -245,13 +173,13 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
                     "whole of changed parts": note["second"],
                 }
     right = _by_title(case, given)
-    cuts = [Mistake(f"DTL-VALUE-{code}", text, _by_title(case, given, cut)) for code, text, cut in _CUTS]
+    cuts = [Mistake(f"DTL-VALUE-{code}", text, _by_title(case, given, cut)) for code, text, cut in CUTS]
     alone = [{title: {"part": one["part"]} for title, one in own.items()} for own in right]
     if found := compare(Check(on_rank, inputs, expected, mistakes=lambda *_: cuts), case, given, alone, parts):
         return found
     if found := _memory(given, got):
         return found
-    joins = [Mistake(f"DTL-VALUE-{code}", text, _by_title(case, given, None, join)) for code, text, join in _JOINS]
+    joins = [Mistake(f"DTL-VALUE-{code}", text, _by_title(case, given, None, join)) for code, text, join in JOINS]
     text = "reassemble returns the weight as it was when it was cut; it has to make it of the parts that it is given"
     joins.append(Mistake("DTL-VALUE-OLD-VALUES", text, _by_title(case, given, old=True)))
     values = Check(on_rank, inputs, expected, mistakes=lambda *_: joins, stress=Stress(poison=True))
