@@ -2,9 +2,11 @@
 
 For any process: `sharding`, who has which part. On the ranks: `messages`, three collectives along any dim; `mappings`,
 the conjugate operators where a divided region begins and ends; `random_states`, for dropout; `sequence_parallel`, what
-is divided by tokens between the divided regions.
+is divided by tokens between the divided regions; `initial_weights`, drawn alike on all ranks; `vocabulary/`, the ends
+of a language model.
 """
 
+from .initial_weights import shared_generator
 from .mappings import (
     copy_to_tensor_parallel_region,
     gather_from_sequence_parallel_region,
@@ -21,15 +23,23 @@ from .sequence_parallel import (
     sequence_parallel_parameters,
 )
 from .sharding import divide, part_of, shard, shard_bounds, unshard
+from .vocabulary.cross_entropy import vocabulary_parallel_cross_entropy
+from .vocabulary.embedding import VocabularyParallelEmbedding
+from .vocabulary.naive import gathered_cross_entropy
+from .vocabulary.places import local_rows, padded_vocabulary
 
 __all__ = [
     "RandomStateTracker",
+    "VocabularyParallelEmbedding",
     "checkpoint",
     "copy_to_tensor_parallel_region",
     "divide",
     "gather_from_sequence_parallel_region",
     "gather_from_tensor_parallel_region",
+    "gathered_cross_entropy",
+    "local_rows",
     "mark_sequence_parallel",
+    "padded_vocabulary",
     "part_of",
     "reduce_from_tensor_parallel_region",
     "reduce_scatter_to_sequence_parallel_region",
@@ -39,6 +49,8 @@ __all__ = [
     "sequence_parallel_parameters",
     "shard",
     "shard_bounds",
+    "shared_generator",
     "tensor_parallel_manual_seed",
     "unshard",
+    "vocabulary_parallel_cross_entropy",
 ]

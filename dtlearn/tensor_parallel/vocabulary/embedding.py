@@ -1,0 +1,135 @@
+"""A token embedding whose rows are divided among the ranks: each looks up its own tokens, and a sum collects the rows.
+
+Shapes in this file: B batch, T sequence, C hidden size, V vocabulary, padded to a multiple of the t ranks.
+
+Source: Shoeybi et al., "Megatron-LM", 1909.08053, section 3; `VocabParallelEmbedding` in Megatron-LM's
+`core/tensor_parallel/layers.py`.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+from ..initial_weights import shared_generator
+from ..mappings import reduce_from_tensor_parallel_region, reduce_scatter_to_sequence_parallel_region
+from ..sharding import place_in, unshard
+from .places import local_rows, padded_vocabulary, require_tokens
+
+
+class VocabularyParallelEmbedding(nn.Module):
+    """`nn.Embedding` with `weight[V_t, C]`: tokens (B, T), on every rank, -> (B, T, C), on every rank.
+
+    A rank has no row for another rank's token: there its output is 0. The sum over the ranks is one
+    row plus zeros, so it has the row's bits.
+
+    **Communication**: forward: one all-reduce of B T C elements; backward: none. With
+    `sequence_parallel` a reduce-scatter, and in backward an all-gather, each half of that.
+    **Memory**: V/t rows of weight, and of its gradient.
+
+    Args:
+        num_embeddings: V, without padding; t need not divide it.
+        embedding_dim: C.
+        sequence_parallel: the output is (B, T/t, C), this rank's tokens.
+        group: None: all ranks.
+        seed: of the initial weight, the same for every t; None: drawn by the first rank.
+
+    Attributes:
+        weight: (V/t, C). Rows of padding, on the last ranks, are zeros and stay zeros.
+        split_dims: by name of a parameter, the dim along which it is divided.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        *,
+        sequence_parallel: bool = False,
+        group: dist.ProcessGroup | None = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        # As `nn.Embedding`: normal. Drawn whole and cut, so that t does not change the model.
+        full = torch.empty(num_embeddings, embedding_dim).normal_(generator=shared_generator(seed, group=group))
+        self._take(nn.Parameter(full), sequence_parallel, group)
+
+    @classmethod
+    def from_embedding(
+        cls,
+        embedding: nn.Embedding,
+        *,
+        sequence_parallel: bool = False,
+        group: dist.ProcessGroup | None = None,
+    ) -> VocabularyParallelEmbedding:
+        """This rank's rows of a whole embedding, the same on all ranks; it stays as it is.
+
+        **Communication**: none. **Memory**: V/t rows.
+
+        Args:
+            embedding: the whole.
+            sequence_parallel, group: as above.
+
+        Raises:
+            ValueError: it has an option that would need the other ranks' rows.
+        """
+        plain = {"padding_idx": None, "max_norm": None, "scale_grad_by_freq": False, "sparse": False}
+        if unknown := {name: getattr(embedding, name) for name in plain if getattr(embedding, name) != plain[name]}:
+            raise ValueError(f"a vocabulary-parallel embedding has no such option; the embedding has {unknown}")
+        layer = cls.__new__(cls)
+        nn.Module.__init__(layer)
+        layer._take(embedding.weight, sequence_parallel, group)
+        return layer
+
+    def _take(self, full: torch.Tensor, sequence_parallel: bool, group: dist.ProcessGroup | None) -> None:
+        self.num_embeddings, self.embedding_dim = full.shape
+        self.sequence_parallel, self.group = sequence_parallel, group
+        self.rank, self.num_ranks = place_in(group)
+        own = own_rows(full, self.num_ranks, self.rank)
+        self.weight = nn.Parameter(own, requires_grad=full.requires_grad)
+        self.split_dims = {"weight": 0}
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Raises ValueError for a token outside the vocabulary, on all ranks."""
+        require_tokens(tokens, self.num_embeddings, "token")
+        rows, own = local_rows(tokens, len(self.weight), self.rank)  # (B, T), (B, T)
+        x = F.embedding(rows, self.weight)  # (B, T, C)
+        x = x.masked_fill(~own[..., None], 0.0)  # (B, T, C) {U_t}
+        if self.sequence_parallel:
+            return reduce_scatter_to_sequence_parallel_region(x, group=self.group)  # (B, T/t, C)
+        return reduce_from_tensor_parallel_region(x, group=self.group)  # (B, T, C)
+
+    def full_params(self) -> dict[str, torch.Tensor]:
+        """The whole weight by name, (V, C), without padding.
+
+        **Communication**: one all-gather of the weight; all ranks of the group call it.
+        **Memory**: the whole weight.
+        """
+        return {"weight": unshard(self.weight, 0, group=self.group)[: self.num_embeddings]}
+
+    def extra_repr(self) -> str:
+        rows = len(self.weight)
+        first = self.rank * rows
+        last = min(first + rows, self.num_embeddings) - 1
+        tokens = f"tokens {first} to {last}" if first <= last else "padding only"
+        return (
+            f"{self.num_embeddings}, {self.embedding_dim}, weight[V_t, C]: {tuple(self.weight.shape)}, {tokens}, "
+            f"rank {self.rank} of {self.num_ranks}"
+        )
+
+
+def own_rows(full: torch.Tensor, num_ranks: int, rank: int) -> torch.Tensor:
+    """A rank's rows of a weight by token, (V, C) -> (V/t, C): an own copy, with rows of zeros where V is at its end.
+
+    **Communication**: none. **Memory**: the rows.
+
+    Args:
+        full: the whole weight, without padding.
+        num_ranks: t.
+        rank: in the group.
+    """
+    rows = padded_vocabulary(len(full), num_ranks) // num_ranks
+    own = full.detach()[rank * rows : (rank + 1) * rows]
+    padding = own.new_zeros(rows - len(own), *full.shape[1:])
+    return torch.cat([own, padding])

@@ -1,0 +1,33 @@
+"""One generator for all ranks of a group, and another model for the next draw."""
+
+import torch
+import torch.distributed as dist
+
+from dtlearn.runtime import run_ranks
+from dtlearn.tensor_parallel.initial_weights import shared_generator
+from tests.tensor_parallel.groups import calls_of, in_groups
+
+
+def drawn():
+    def case(group):
+        torch.manual_seed(dist.get_rank())
+        without_seed = [torch.randn(4, generator=shared_generator(group=group)) for _ in range(2)]
+        return *without_seed, torch.randn(4, generator=shared_generator(3, group=group)), torch.rand(1).item()
+
+    return in_groups(case)
+
+
+def test_all_ranks_draw_the_same_and_for_every_number_of_ranks():
+    result = run_ranks(drawn, 4, device="cpu", record=True)
+    first = result[0][1]
+    assert not torch.equal(first[0], first[1])
+    for of_sizes in result:
+        for found in of_sizes.values():
+            assert all(torch.equal(a, b) for a, b in zip(found[:3], first[:3], strict=True))
+    assert torch.equal(first[2], torch.randn(4, generator=torch.Generator().manual_seed(3)))
+    # The default states of the ranks are their own, and have gone on as far on each.
+    for rank, of_sizes in enumerate(result):
+        torch.manual_seed(rank)
+        torch.randint(2**62, ()), torch.randint(2**62, ())
+        assert {found[3] for found in of_sizes.values()} == {torch.rand(1).item()}
+    assert calls_of(result.record, 1) == [] and calls_of(result.record, 4) == [("broadcast", 8)] * 2
