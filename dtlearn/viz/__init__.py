@@ -32,6 +32,11 @@ from dtlearn.viz.ranks.rendezvous import StoreEvent, rendezvous
 from dtlearn.viz.ranks.step_timeline import step_timeline
 from dtlearn.viz.speedup import speedup
 from dtlearn.viz.table import Table, rank_table
+from dtlearn.viz.tensor_parallel.layer_chain import LayerRun
+from dtlearn.viz.tensor_parallel.layer_picture import draw_layer, layer_words
+from dtlearn.viz.tensor_parallel.local_weights import LocalWeight, local_weights
+from dtlearn.viz.tensor_parallel.module_runs import module_runs
+from dtlearn.viz.tensor_parallel.weight_splits import draw_splits, split_words
 from dtlearn.viz.timeline import timeline
 from dtlearn.viz.traffic import bytes_per_rank
 from dtlearn.viz.zero.bytes_over_ranks import bytes_over_ranks
@@ -44,6 +49,8 @@ from dtlearn.viz.zero.unit_timeline import UnitRun, unit_timeline
 __all__ = [
     "Curve",
     "Exchange",
+    "LayerRun",
+    "LocalWeight",
     "Picture",
     "StoreEvent",
     "Table",
@@ -59,17 +66,22 @@ __all__ = [
     "cost_curves",
     "ddp_picture",
     "draw_gantt",
+    "draw_layer",
     "draw_schedule",
+    "draw_splits",
     "exchange",
     "fit_bars",
     "fit_words",
     "gradient_histograms",
     "held_after_steps",
+    "layer_words",
     "live_activations",
+    "local_weights",
     "loss_curves",
     "loss_scale",
     "memory_front",
     "module_map",
+    "module_runs",
     "number_bits",
     "peak_over_k",
     "peak_words",
@@ -88,6 +100,7 @@ __all__ = [
     "show",
     "small_updates",
     "speedup",
+    "split_words",
     "stacked_bars",
     "stage_fit",
     "stage_memory",
