@@ -1,11 +1,15 @@
 """Layer 3: tensor parallelism. Each layer is divided over the ranks, and all of them compute it together.
 
-For any process: `sharding`, who has which part. On the ranks: `messages`, three collectives along any dim; `mappings`,
-the conjugate operators where a divided region begins and ends; `random_states`, for dropout; `sequence_parallel`, what
-is divided by tokens between the divided regions; `initial_weights`, drawn alike on all ranks; `vocabulary/`, the ends
-of a language model.
+For any process: `sharding`, who has which part; `arithmetic/`, bytes sent and kept, and seconds, by formula. On the
+ranks: `messages`, three collectives along any dim; `mappings`, the conjugate operators where a divided region begins
+and ends; `random_states`, for dropout; `sequence_parallel`, what is divided by tokens between the divided regions;
+`initial_weights`, drawn alike on all ranks; `vocabulary/`, the ends of a language model.
 """
 
+from .arithmetic.activations import checkpoint_bytes, gpt_block, paper_block, table_bytes
+from .arithmetic.cliff import LayerTime, best_num_ranks, layer_times
+from .arithmetic.sizes import BlockSizes
+from .arithmetic.traffic import Collective, block_traffic, model_traffic, norm_traffic, num_messages, sent_elements
 from .initial_weights import shared_generator
 from .mappings import (
     copy_to_tensor_parallel_region,
@@ -17,11 +21,7 @@ from .mappings import (
     scatter_to_tensor_parallel_region,
 )
 from .random_states import RandomStateTracker, checkpoint, tensor_parallel_manual_seed
-from .sequence_parallel import (
-    mark_sequence_parallel,
-    reduce_sequence_parallel_gradients,
-    sequence_parallel_parameters,
-)
+from .sequence_parallel import mark_sequence_parallel, reduce_sequence_parallel_gradients, sequence_parallel_parameters
 from .sharding import divide, part_of, shard, shard_bounds, unshard
 from .vocabulary.cross_entropy import vocabulary_parallel_cross_entropy
 from .vocabulary.embedding import VocabularyParallelEmbedding
@@ -29,27 +29,41 @@ from .vocabulary.naive import gathered_cross_entropy
 from .vocabulary.places import local_rows, padded_vocabulary
 
 __all__ = [
+    "BlockSizes",
+    "Collective",
+    "LayerTime",
     "RandomStateTracker",
     "VocabularyParallelEmbedding",
+    "best_num_ranks",
+    "block_traffic",
     "checkpoint",
+    "checkpoint_bytes",
     "copy_to_tensor_parallel_region",
     "divide",
     "gather_from_sequence_parallel_region",
     "gather_from_tensor_parallel_region",
     "gathered_cross_entropy",
+    "gpt_block",
+    "layer_times",
     "local_rows",
     "mark_sequence_parallel",
+    "model_traffic",
+    "norm_traffic",
+    "num_messages",
     "padded_vocabulary",
+    "paper_block",
     "part_of",
     "reduce_from_tensor_parallel_region",
     "reduce_scatter_to_sequence_parallel_region",
     "reduce_sequence_parallel_gradients",
     "scatter_to_sequence_parallel_region",
     "scatter_to_tensor_parallel_region",
+    "sent_elements",
     "sequence_parallel_parameters",
     "shard",
     "shard_bounds",
     "shared_generator",
+    "table_bytes",
     "tensor_parallel_manual_seed",
     "unshard",
     "vocabulary_parallel_cross_entropy",
