@@ -57,6 +57,5 @@ def gather_and_free(
 ) -> torch.Tensor:
     """Compute one unit whose weights are there only meanwhile."""
     raise NotImplementedError(
-        "ch09.gather_and_free: gather, compute, free; the same in backward, and reduce "
-        "the gradient"
+        "ch09.gather_and_free: gather, compute, free; the same in backward, and reduce the gradient"
     )

@@ -1,0 +1,32 @@
+# expect: DTL-VALUE-GROUP-IGNORED
+# says: f and g add up over all ranks of the job
+
+import torch
+import torch.distributed as dist
+
+
+def f_and_g(group):
+    def summed(x):
+        total = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total
+
+    class Copy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return summed(gradient)
+
+    class Reduce(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return summed(x)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient
+
+    return Copy.apply, Reduce.apply
