@@ -23,4 +23,7 @@ import torch.distributed as dist
 
 def barrier() -> None:
     """Wait until all ranks of the default group have called this."""
-    raise NotImplementedError("ch01.barrier: send and receive such that no rank can return before every rank has come")
+    raise NotImplementedError(
+        "ch01.barrier: send and receive such that no rank can return before every rank "
+        "has come"
+    )

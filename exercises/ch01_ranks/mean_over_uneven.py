@@ -22,4 +22,6 @@ import torch.distributed as dist
 
 def mean_over_uneven(shard: torch.Tensor) -> torch.Tensor:
     """The mean over the numbers of all ranks, the same on every rank; shape ()."""
-    raise NotImplementedError("ch01.mean_over_uneven: agree on the mean with as few calls as you can")
+    raise NotImplementedError(
+        "ch01.mean_over_uneven: agree on the mean with as few calls as you can"
+    )

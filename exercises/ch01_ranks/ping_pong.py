@@ -23,4 +23,7 @@ import torch.distributed as dist
 
 def ping_pong(message: torch.Tensor) -> torch.Tensor | None:
     """The message of this rank's partner; None if it has none."""
-    raise NotImplementedError("ch01.ping_pong: find the partner, then send and receive in an order that cannot hang")
+    raise NotImplementedError(
+        "ch01.ping_pong: find the partner, then send and receive in an order that "
+        "cannot hang"
+    )

@@ -26,4 +26,7 @@ The tp groups are the rows, the dp groups the columns: `{"tp": [[0, 1], [2, 3], 
 
 def rank_groups(world_size: int, tp: int) -> dict[str, list[list[int]]]:
     """The tensor-parallel and the data-parallel groups of a job."""
-    raise NotImplementedError("ch01.rank_groups: refuse sizes that do not fit, then list the groups of both kinds")
+    raise NotImplementedError(
+        "ch01.rank_groups: refuse sizes that do not fit, then list the groups of both "
+        "kinds"
+    )

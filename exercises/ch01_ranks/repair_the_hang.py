@@ -36,4 +36,6 @@ def hangs(batches: list[torch.Tensor]) -> list[float]:
 
 def repair_the_hang(batches: list[torch.Tensor]) -> list[float]:
     """The sum over all ranks of each step, the same list on every rank."""
-    raise NotImplementedError("ch01.repair_the_hang: make the same calls on every rank, also without a batch")
+    raise NotImplementedError(
+        "ch01.repair_the_hang: make the same calls on every rank, also without a batch"
+    )

@@ -24,4 +24,6 @@ import torch.distributed as dist
 
 def start_equal(model: torch.nn.Module) -> None:
     """Give every rank the state of rank 0's model, in place."""
-    raise NotImplementedError("ch01.start_equal: send all state of rank 0's model to the others")
+    raise NotImplementedError(
+        "ch01.start_equal: send all state of rank 0's model to the others"
+    )

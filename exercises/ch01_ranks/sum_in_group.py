@@ -25,4 +25,6 @@ import torch.distributed as dist
 
 def sum_in_group(x: torch.Tensor, groups: list[list[int]]) -> torch.Tensor:
     """The sum of x over the ranks of this rank's group."""
-    raise NotImplementedError("ch01.sum_in_group: make the groups, and sum in the one that this rank is in")
+    raise NotImplementedError(
+        "ch01.sum_in_group: make the groups, and sum in the one that this rank is in"
+    )

@@ -28,4 +28,7 @@ from collections.abc import Mapping
 
 def who_am_i(env: Mapping[str, str], gpus: int) -> dict[str, int | str]:
     """The place of this process: rank, world_size, node_rank and device."""
-    raise NotImplementedError("ch01.who_am_i: read the names, also when they are missing, and choose the device")
+    raise NotImplementedError(
+        "ch01.who_am_i: read the names, also when they are missing, and choose the "
+        "device"
+    )

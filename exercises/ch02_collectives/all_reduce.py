@@ -31,4 +31,7 @@ import torch.distributed as dist
 
 def all_reduce(x: torch.Tensor) -> None:
     """Replace x by the sum over all ranks, in place."""
-    raise NotImplementedError("ch02.all_reduce: reduce-scatter the chunks around the ring, then all-gather them")
+    raise NotImplementedError(
+        "ch02.all_reduce: reduce-scatter the chunks around the ring, then all-gather "
+        "them"
+    )

@@ -32,4 +32,7 @@ import torch.distributed as dist
 
 def all_to_all(parts: list[torch.Tensor]) -> list[torch.Tensor]:
     """The parts that all ranks have for this one, ordered by rank."""
-    raise NotImplementedError("ch02.all_to_all: send each part to its rank, and receive one from every other rank")
+    raise NotImplementedError(
+        "ch02.all_to_all: send each part to its rank, and receive one from every other "
+        "rank"
+    )

@@ -31,4 +31,6 @@ import torch.distributed as dist
 
 def broadcast(x: torch.Tensor, root: int) -> None:
     """Give every rank the root's x, in place."""
-    raise NotImplementedError("ch02.broadcast: let every rank that has x pass it on, until all have it")
+    raise NotImplementedError(
+        "ch02.broadcast: let every rank that has x pass it on, until all have it"
+    )

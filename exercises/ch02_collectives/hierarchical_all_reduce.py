@@ -38,5 +38,6 @@ import torch.distributed as dist
 def hierarchical_all_reduce(x: torch.Tensor, ranks_per_node: int) -> None:
     """Replace x by the sum over all ranks, in place."""
     raise NotImplementedError(
-        "ch02.hierarchical_all_reduce: reduce-scatter in the node, all-reduce between nodes, all-gather in the node"
+        "ch02.hierarchical_all_reduce: reduce-scatter in the node, all-reduce between "
+        "nodes, all-gather in the node"
     )

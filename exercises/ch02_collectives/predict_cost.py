@@ -34,4 +34,7 @@ import math
 
 def predict_cost(num_ranks: int, nbytes: float, alpha: float, beta: float) -> dict[str, float]:
     """Seconds of an all-reduce on a ring and on a tree, and the size at which they are equal."""
-    raise NotImplementedError("ch02.predict_cost: count steps and bytes of both; set them equal and solve for the size")
+    raise NotImplementedError(
+        "ch02.predict_cost: count steps and bytes of both; set them equal and solve "
+        "for the size"
+    )

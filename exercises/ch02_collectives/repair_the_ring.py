@@ -41,4 +41,7 @@ def hangs(x: torch.Tensor) -> torch.Tensor:
 
 def repair_the_ring(x: torch.Tensor) -> torch.Tensor:
     """The sum over all ranks."""
-    raise NotImplementedError("ch02.repair_the_ring: the same messages, in an order of calls that cannot hang")
+    raise NotImplementedError(
+        "ch02.repair_the_ring: the same messages, in an order of calls that cannot "
+        "hang"
+    )

@@ -29,4 +29,7 @@ import torch.distributed as dist
 
 def ring_all_gather(x: torch.Tensor) -> list[torch.Tensor]:
     """The tensors of all ranks, ordered by rank."""
-    raise NotImplementedError("ch02.ring_all_gather: N - 1 times: pass on to the right what came last from the left")
+    raise NotImplementedError(
+        "ch02.ring_all_gather: N - 1 times: pass on to the right what came last from "
+        "the left"
+    )

@@ -28,4 +28,7 @@ import torch.distributed as dist
 
 def ring_reduce_scatter(parts: list[torch.Tensor]) -> torch.Tensor:
     """The sum over all ranks of the part with this rank's number."""
-    raise NotImplementedError("ch02.ring_reduce_scatter: pass partial sums to the right, N - 1 times, and add to each")
+    raise NotImplementedError(
+        "ch02.ring_reduce_scatter: pass partial sums to the right, N - 1 times, and "
+        "add to each"
+    )

@@ -37,4 +37,7 @@ def accumulate_with_no_sync(
     micro_batches: list[tuple[torch.Tensor, torch.Tensor]],
 ) -> None:
     """Leave the gradient of the whole batch's loss in the parameters."""
-    raise NotImplementedError("ch03.accumulate_with_no_sync: add up over the micro-batches, and communicate once")
+    raise NotImplementedError(
+        "ch03.accumulate_with_no_sync: add up over the micro-batches, and communicate "
+        "once"
+    )

@@ -36,4 +36,7 @@ from torch import nn
 
 def average_gradients(model: nn.Module) -> None:
     """Replace each gradient by its mean over the ranks."""
-    raise NotImplementedError("ch03.average_gradients: average what all ranks have, also where this rank has nothing")
+    raise NotImplementedError(
+        "ch03.average_gradients: average what all ranks have, also where this rank has "
+        "nothing"
+    )

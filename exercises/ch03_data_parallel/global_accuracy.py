@@ -40,4 +40,7 @@ def global_accuracy(
     n: int,
 ) -> dict[str, float]:
     """Return accuracy and mean loss over the n samples of all ranks."""
-    raise NotImplementedError("ch03.global_accuracy: leave out the padding, add up over the ranks, and divide by n")
+    raise NotImplementedError(
+        "ch03.global_accuracy: leave out the padding, add up over the ranks, and "
+        "divide by n"
+    )

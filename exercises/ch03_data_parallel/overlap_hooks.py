@@ -49,15 +49,23 @@ class Overlap:
 
     def __init__(self, buckets: list[list[torch.nn.Parameter]]) -> None:
         self.buckets = buckets
-        raise NotImplementedError("ch03.overlap_hooks: count what is missing, and register a hook on each parameter")
+        raise NotImplementedError(
+            "ch03.overlap_hooks: count what is missing, and register a hook on each "
+            "parameter"
+        )
 
     def arrived(self, number: int) -> None:
         """One more gradient of bucket `number` is ready."""
-        raise NotImplementedError("ch03.overlap_hooks: launch what can be launched now, in the order of the buckets")
+        raise NotImplementedError(
+            "ch03.overlap_hooks: launch what can be launched now, in the order of the "
+            "buckets"
+        )
 
     def finish(self) -> None:
         """Wait for all buckets, write the means into the gradients, and reset."""
-        raise NotImplementedError("ch03.overlap_hooks: wait, divide, copy back, start over")
+        raise NotImplementedError(
+            "ch03.overlap_hooks: wait, divide, copy back, start over"
+        )
 
 
 def overlap_hooks(buckets: list[list[torch.nn.Parameter]]) -> Overlap:

@@ -41,4 +41,7 @@ def plan_buckets(
     first_bucket_cap: int,
 ) -> list[list[int]]:
     """Return buckets of parameter indices, in the order in which they become ready."""
-    raise NotImplementedError("ch03.plan_buckets: fill the open bucket of each dtype, and close it at its cap")
+    raise NotImplementedError(
+        "ch03.plan_buckets: fill the open bucket of each dtype, and close it at its "
+        "cap"
+    )

@@ -43,4 +43,7 @@ def shard_indices(
     drop_last: bool = False,
 ) -> list[int]:
     """Return the indices that this rank visits in this epoch."""
-    raise NotImplementedError("ch03.shard_indices: order all samples, pad or cut the order, take this rank's places")
+    raise NotImplementedError(
+        "ch03.shard_indices: order all samples, pad or cut the order, take this rank's "
+        "places"
+    )

@@ -32,4 +32,7 @@ import torch.distributed as dist
 
 def weighted_mean(loss_sum: torch.Tensor, count: int) -> torch.Tensor:
     """Return the loss for backward() on this rank, of shape ()."""
-    raise NotImplementedError("ch03.weighted_mean: divide by what makes DDP's average of gradients the right one")
+    raise NotImplementedError(
+        "ch03.weighted_mean: divide by what makes DDP's average of gradients the right "
+        "one"
+    )

@@ -49,4 +49,7 @@ def accumulate_with_scaling(
     max_norm: float,
 ) -> None:
     """Make one training step from this rank's micro-batches."""
-    raise NotImplementedError("ch07.accumulate_with_scaling: one step from all micro-batches, with the scaler")
+    raise NotImplementedError(
+        "ch07.accumulate_with_scaling: one step from all micro-batches, with the "
+        "scaler"
+    )

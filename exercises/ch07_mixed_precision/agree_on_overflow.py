@@ -35,4 +35,6 @@ import torch.distributed as dist
 
 def agree_on_overflow(gradients: Sequence[torch.Tensor | None]) -> bool:
     """Return whether any gradient on any rank is infinite or NaN."""
-    raise NotImplementedError("ch07.agree_on_overflow: look at this rank's gradients, then ask the others")
+    raise NotImplementedError(
+        "ch07.agree_on_overflow: look at this rank's gradients, then ask the others"
+    )

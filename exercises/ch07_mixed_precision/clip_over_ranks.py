@@ -48,4 +48,6 @@ def clip_over_ranks(
     max_norm: float,
 ) -> float | None:
     """Unscale and clip all gradients; return the norm, or None to skip the step."""
-    raise NotImplementedError("ch07.clip_over_ranks: unscale, find the norm over all ranks, and clip")
+    raise NotImplementedError(
+        "ch07.clip_over_ranks: unscale, find the norm over all ranks, and clip"
+    )

@@ -39,4 +39,6 @@ Without infinity the last row is 4, 5, 6, NaN, and the largest number 6.
 
 def format_limits(exponent_bits: int, mantissa_bits: int, *, has_infinity: bool = True) -> dict[str, float]:
     """Return largest, smallest_normal, smallest_subnormal and epsilon."""
-    raise NotImplementedError("ch07.format_limits: work out the four numbers from the two numbers of bits")
+    raise NotImplementedError(
+        "ch07.format_limits: work out the four numbers from the two numbers of bits"
+    )

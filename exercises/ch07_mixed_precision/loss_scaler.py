@@ -61,7 +61,9 @@ class Scaler:
         self.growth_factor = growth_factor
         self.backoff_factor = backoff_factor
         self.growth_interval = growth_interval
-        raise NotImplementedError("ch07.loss_scaler: keep what steps have to know of each other")
+        raise NotImplementedError(
+            "ch07.loss_scaler: keep what steps have to know of each other"
+        )
 
     def scale(self, loss: torch.Tensor) -> torch.Tensor:
         """Return S times the loss, in float32."""
@@ -69,7 +71,9 @@ class Scaler:
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
         """Divide the gradients by S, in place."""
-        raise NotImplementedError("ch07.loss_scaler: divide all gradients, and look at them")
+        raise NotImplementedError(
+            "ch07.loss_scaler: divide all gradients, and look at them"
+        )
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Step with unscaled gradients, or skip the step."""
@@ -77,7 +81,9 @@ class Scaler:
 
     def update(self) -> None:
         """Adapt S, and be ready for the next step."""
-        raise NotImplementedError("ch07.loss_scaler: lower the scale, raise it, or count")
+        raise NotImplementedError(
+            "ch07.loss_scaler: lower the scale, raise it, or count"
+        )
 
     def get_scale(self) -> float:
         """Return S."""

@@ -50,12 +50,16 @@ class Masters:
         **options: Any,
     ) -> None:
         self.parameters = parameters
-        raise NotImplementedError("ch07.master_weights: make the masters, and the optimizer that updates them")
+        raise NotImplementedError(
+            "ch07.master_weights: make the masters, and the optimizer that updates "
+            "them"
+        )
 
     def step(self) -> None:
         """Update the masters with the parameters' gradients, and the parameters with the masters."""
         raise NotImplementedError(
-            "ch07.master_weights: hand the gradients over, step, and round the masters into the parameters"
+            "ch07.master_weights: hand the gradients over, step, and round the masters "
+            "into the parameters"
         )
 
 

@@ -59,4 +59,6 @@ def activation_bytes(
     dtype: torch.dtype = torch.float16,
 ) -> dict[str, int]:
     """Return the bytes that autograd keeps of a block, by part."""
-    raise NotImplementedError("ch08.activation_bytes: the bytes of norms, attention and feed-forward network")
+    raise NotImplementedError(
+        "ch08.activation_bytes: the bytes of norms, attention and feed-forward network"
+    )

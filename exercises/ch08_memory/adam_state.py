@@ -49,4 +49,6 @@ def adam_state(
     convention: int,
 ) -> dict[str, int]:
     """Return the bytes of training state, by category."""
-    raise NotImplementedError("ch08.adam_state: add up the bytes of each parameter, once")
+    raise NotImplementedError(
+        "ch08.adam_state: add up the bytes of each parameter, once"
+    )

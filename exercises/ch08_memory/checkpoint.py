@@ -48,13 +48,20 @@ class Recompute(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, function: Callable[..., Any], *inputs: Any) -> Any:
-        raise NotImplementedError("ch08.checkpoint: run the function, and keep what a second run needs")
+        raise NotImplementedError(
+            "ch08.checkpoint: run the function, and keep what a second run needs"
+        )
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
-        raise NotImplementedError("ch08.checkpoint: run the function again with a graph, and go backward through that")
+        raise NotImplementedError(
+            "ch08.checkpoint: run the function again with a graph, and go backward "
+            "through that"
+        )
 
 
 def checkpoint(function: Callable[..., Any], *inputs: Any) -> Any:
     """Return function(*inputs), whose activations are computed again in backward."""
-    raise NotImplementedError("ch08.checkpoint: apply Recompute, such that backward comes to it in any case")
+    raise NotImplementedError(
+        "ch08.checkpoint: apply Recompute, such that backward comes to it in any case"
+    )

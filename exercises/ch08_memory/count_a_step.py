@@ -60,4 +60,6 @@ def count_a_step(
     dtype: torch.dtype = torch.float32,
 ) -> dict[str, int]:
     """Return the bytes of one rank, by category."""
-    raise NotImplementedError("ch08.count_a_step: count the elements of each category, then their bytes")
+    raise NotImplementedError(
+        "ch08.count_a_step: count the elements of each category, then their bytes"
+    )

@@ -81,4 +81,6 @@ def as_found(model: torch.nn.Module, batches: list[Batch], validation: Batch, lr
 
 def find_the_leak(model: torch.nn.Module, batches: list[Batch], validation: Batch, lr: float) -> dict[str, Any]:
     """Train the model in place. Returns losses, smoothed validation losses and samples."""
-    raise NotImplementedError("ch08.find_the_leak: the same program without its three leaks")
+    raise NotImplementedError(
+        "ch08.find_the_leak: the same program without its three leaks"
+    )

@@ -56,5 +56,6 @@ import torch
 def offload(host: Any, parameters: Sequence[torch.Tensor], min_bytes: int) -> tuple[Callable, Callable]:
     """Return the hooks pack and unpack."""
     raise NotImplementedError(
-        "ch08.offload: decide what goes to the host, and remember copies as long as storages live"
+        "ch08.offload: decide what goes to the host, and remember copies as long as "
+        "storages live"
     )

@@ -39,4 +39,6 @@ from typing import Any
 
 def selective(operations: Sequence[dict[str, Any]], budget: int) -> list[str]:
     """Return the names of the operations whose results are kept."""
-    raise NotImplementedError("ch08.selective: try all choices; find what each computes again")
+    raise NotImplementedError(
+        "ch08.selective: try all choices; find what each computes again"
+    )

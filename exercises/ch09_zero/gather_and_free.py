@@ -57,5 +57,6 @@ def gather_and_free(
 ) -> torch.Tensor:
     """Compute one unit whose weights are there only meanwhile."""
     raise NotImplementedError(
-        "ch09.gather_and_free: gather, compute, free; the same in backward, and reduce the gradient"
+        "ch09.gather_and_free: gather, compute, free; the same in backward, and reduce "
+        "the gradient"
     )

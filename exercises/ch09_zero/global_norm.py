@@ -57,4 +57,6 @@ def global_norm(
     group: dist.ProcessGroup | None = None,
 ) -> float:
     """Clip all gradients; return the norm that they had together."""
-    raise NotImplementedError("ch09.global_norm: find the norm over the ranks of the group, and scale")
+    raise NotImplementedError(
+        "ch09.global_norm: find the norm over the ranks of the group, and scale"
+    )

@@ -56,4 +56,6 @@ from typing import Any
 
 def plan(units: list[int], num_ranks: int, accumulation: int, memory_gb: int, activation_bytes: int) -> dict[Any, Any]:
     """Return the bytes of each stage, and the smallest stage that fits."""
-    raise NotImplementedError("ch09.plan: pad, count what each stage holds and sends, and compare")
+    raise NotImplementedError(
+        "ch09.plan: pad, count what each stage holds and sends, and compare"
+    )

@@ -44,4 +44,6 @@ import torch
 
 def prefetch(units: list[Any], depth: int, x: torch.Tensor) -> torch.Tensor:
     """Run all units, with the gathers of the next ones under way."""
-    raise NotImplementedError("ch09.prefetch: launch what may be launched, wait for one, compute, free")
+    raise NotImplementedError(
+        "ch09.prefetch: launch what may be launched, wait for one, compute, free"
+    )

@@ -56,24 +56,30 @@ class Reducer:
     def __init__(self, buckets: list[list[torch.nn.Parameter]], group: dist.ProcessGroup | None) -> None:
         self.buckets, self.group = buckets, group
         raise NotImplementedError(
-            "ch09.reduce_scatter_hook: count what is missing, and register a hook on each parameter"
+            "ch09.reduce_scatter_hook: count what is missing, and register a hook on "
+            "each parameter"
         )
 
     def arrived(self, number: int) -> None:
         """One more gradient of bucket `number` is ready."""
         raise NotImplementedError(
-            "ch09.reduce_scatter_hook: launch what can be launched now, in the order of the buckets"
+            "ch09.reduce_scatter_hook: launch what can be launched now, in the order "
+            "of the buckets"
         )
 
     def launch(self) -> None:
         """Begin the reduce-scatter of the next bucket; before that, let go of the last one."""
         raise NotImplementedError(
-            "ch09.reduce_scatter_hook: wait for the one under way, fill a vector, free the gradients, reduce"
+            "ch09.reduce_scatter_hook: wait for the one under way, fill a vector, free "
+            "the gradients, reduce"
         )
 
     def finish(self) -> list[torch.Tensor]:
         """Launch the rest, wait, start over; return this rank's shard of each bucket."""
-        raise NotImplementedError("ch09.reduce_scatter_hook: launch what backward did not complete, wait, start over")
+        raise NotImplementedError(
+            "ch09.reduce_scatter_hook: launch what backward did not complete, wait, "
+            "start over"
+        )
 
 
 def reduce_scatter_hook(buckets: list[list[torch.nn.Parameter]], *, group: dist.ProcessGroup | None = None) -> Reducer:

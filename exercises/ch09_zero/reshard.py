@@ -38,4 +38,6 @@ import torch
 
 def reshard(saved: Any, num_ranks: int, rank: int) -> dict[str, dict[str, Any]]:
     """Return this rank's shards of all units, with Adam's state."""
-    raise NotImplementedError("ch09.reshard: find what overlaps with each file's shard, read it, and pad")
+    raise NotImplementedError(
+        "ch09.reshard: find what overlaps with each file's shard, read it, and pad"
+    )

@@ -59,5 +59,6 @@ def zero1_step(
 ) -> Callable[[torch.Tensor], None]:
     """Build the optimizer of this rank's shard; return the function that makes a step."""
     raise NotImplementedError(
-        "ch09.zero1_step: an optimizer over the shard's pieces; reduce-scatter, update, all-gather"
+        "ch09.zero1_step: an optimizer over the shard's pieces; reduce-scatter, "
+        "update, all-gather"
     )

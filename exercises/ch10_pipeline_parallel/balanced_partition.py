@@ -30,5 +30,6 @@ return any of them.
 def balanced_partition(costs: list[float], num_stages: int) -> list[int]:
     """Return the boundaries of the stages whose slowest is fastest."""
     raise NotImplementedError(
-        "ch10.balanced_partition: refuse too many stages; find the cut whose slowest stage costs least"
+        "ch10.balanced_partition: refuse too many stages; find the cut whose slowest "
+        "stage costs least"
     )

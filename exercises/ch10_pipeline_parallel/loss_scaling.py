@@ -44,4 +44,6 @@ def loss_scaling(
     loss_fn: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
 ) -> tuple[list[torch.Tensor], float]:
     """Add up the gradients of the batch's mean loss; return what is sent back, and the loss."""
-    raise NotImplementedError("ch10.loss_scaling: weigh each micro-batch's loss, and run its backward pass")
+    raise NotImplementedError(
+        "ch10.loss_scaling: weigh each micro-batch's loss, and run its backward pass"
+    )

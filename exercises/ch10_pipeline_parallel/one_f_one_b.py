@@ -30,4 +30,6 @@ from collections.abc import Iterator
 
 def one_f_one_b(rank: int, num_ranks: int, num_microbatches: int) -> Iterator[tuple[int, str, int]]:
     """Yield the actions of a rank."""
-    raise NotImplementedError("ch10.one_f_one_b: warm up; one forward, one backward; cool down")
+    raise NotImplementedError(
+        "ch10.one_f_one_b: warm up; one forward, one backward; cool down"
+    )

@@ -61,5 +61,6 @@ def safe_order(
 ) -> None:
     """Do this rank's actions."""
     raise NotImplementedError(
-        "ch10.safe_order: do the actions in order, with sends and receives in an order that cannot hang"
+        "ch10.safe_order: do the actions in order, with sends and receives in an order "
+        "that cannot hang"
     )

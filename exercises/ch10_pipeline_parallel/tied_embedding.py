@@ -40,5 +40,6 @@ import torch.distributed as dist
 def tied_embedding(copies: Sequence[torch.nn.Parameter], group: dist.ProcessGroup | None) -> None:
     """Give each copy the sum of the gradients of all."""
     raise NotImplementedError(
-        "ch10.tied_embedding: add up the gradients of this rank's copies, then those of the ranks"
+        "ch10.tied_embedding: add up the gradients of this rank's copies, then those "
+        "of the ranks"
     )

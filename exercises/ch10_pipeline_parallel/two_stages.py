@@ -50,5 +50,6 @@ def two_stages(
 ) -> list[float]:
     """Train one of two stages; return the losses where they are known."""
     raise NotImplementedError(
-        "ch10.two_stages: send the shape and the outputs; send the gradient back; step on both ranks"
+        "ch10.two_stages: send the shape and the outputs; send the gradient back; step "
+        "on both ranks"
     )

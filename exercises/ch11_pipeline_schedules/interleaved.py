@@ -33,5 +33,6 @@ table 2F0 is the tuple `(2, "F", 0)`.
 def interleaved(rank: int, num_ranks: int, num_microbatches: int, chunks: int) -> list[tuple[int, str, int]]:
     """Return the actions of one rank, in order."""
     raise NotImplementedError(
-        "ch11.interleaved: which chunk and micro-batch has pass number i, and how many come first?"
+        "ch11.interleaved: which chunk and micro-batch has pass number i, and how many "
+        "come first?"
     )

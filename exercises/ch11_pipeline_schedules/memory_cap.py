@@ -55,4 +55,6 @@ Action = tuple[int, str, int]
 
 def memory_cap(num_ranks: int, num_microbatches: int, cap: int) -> tuple[list[int], list[list[Action]]]:
     """Return a placement, and the order of each rank."""
-    raise NotImplementedError("ch11.memory_cap: play it with many random priorities, and keep the best")
+    raise NotImplementedError(
+        "ch11.memory_cap: play it with many random priorities, and keep the best"
+    )

@@ -46,7 +46,9 @@ class SplitStage:
 
     def __init__(self, layers: Sequence[torch.nn.Linear]) -> None:
         self.layers = list(layers)
-        raise NotImplementedError("ch11.split_backward: what is kept of each micro-batch")
+        raise NotImplementedError(
+            "ch11.split_backward: what is kept of each micro-batch"
+        )
 
     def forward(self, k: int, x: torch.Tensor) -> torch.Tensor:
         """Run the layers, with a ReLU between them."""
@@ -54,7 +56,9 @@ class SplitStage:
 
     def input_gradient(self, k: int, dy: torch.Tensor) -> torch.Tensor:
         """Return the gradient of the input; keep what the weights' gradients need."""
-        raise NotImplementedError("ch11.split_backward: from the last layer to the first")
+        raise NotImplementedError(
+            "ch11.split_backward: from the last layer to the first"
+        )
 
     def weight_gradients(self, k: int) -> None:
         """Add the gradients of the parameters, and forget the micro-batch."""

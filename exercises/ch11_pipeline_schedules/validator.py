@@ -59,5 +59,6 @@ def validator(
 ) -> dict[str, list[Any]]:
     """Return what is wrong, by kind."""
     raise NotImplementedError(
-        "ch11.validator: compare with the actions that there should be; run the orders; follow who waits for whom"
+        "ch11.validator: compare with the actions that there should be; run the "
+        "orders; follow who waits for whom"
     )

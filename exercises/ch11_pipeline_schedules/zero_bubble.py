@@ -40,4 +40,6 @@ Action = tuple[int, str, int]
 
 def zero_bubble(orders: list[list[Action]]) -> list[list[Action]]:
     """Return the orders with split backward passes."""
-    raise NotImplementedError("ch11.zero_bubble: on which rank may how many Ws be put off?")
+    raise NotImplementedError(
+        "ch11.zero_bubble: on which rank may how many Ws be put off?"
+    )

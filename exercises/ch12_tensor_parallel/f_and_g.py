@@ -43,4 +43,7 @@ Function = Callable[[torch.Tensor], torch.Tensor]
 def f_and_g(group: dist.ProcessGroup) -> tuple[Function, Function]:
     """Return f and g of a group."""
 
-    raise NotImplementedError("ch12.f_and_g: two autograd functions; one all-reduces in backward, the other in forward")
+    raise NotImplementedError(
+        "ch12.f_and_g: two autograd functions; one all-reduces in backward, the other "
+        "in forward"
+    )

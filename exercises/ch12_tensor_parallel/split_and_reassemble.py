@@ -47,4 +47,7 @@ def split_and_reassemble(
     full: torch.Tensor, dim: int, group: dist.ProcessGroup
 ) -> tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]]:
     """Return this rank's part, and the function that makes the whole of the parts."""
-    raise NotImplementedError("ch12.split_and_reassemble: refuse what does not fit, cut and copy; and the way back")
+    raise NotImplementedError(
+        "ch12.split_and_reassemble: refuse what does not fit, cut and copy; and the "
+        "way back"
+    )

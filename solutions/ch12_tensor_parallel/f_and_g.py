@@ -54,7 +54,7 @@ def f_and_g(group: dist.ProcessGroup) -> tuple[Function, Function]:
             return x.view_as(x)
 
         @staticmethod
-        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
             return summed(gradient)
 
     class Reduce(torch.autograd.Function):
@@ -63,7 +63,7 @@ def f_and_g(group: dist.ProcessGroup) -> tuple[Function, Function]:
             return summed(x)
 
         @staticmethod
-        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
             return gradient
 
     return Copy.apply, Reduce.apply

@@ -40,7 +40,7 @@ MEANINGS = {
     "DTL-VALUE-REDUCED-AGAIN": "a sum over ranks that have the same already",
     "DTL-VALUE-RESULT-SHARED": "a result that a later call changes",
     "DTL-VALUE-ROTATED": "parts in an order that begins with the rank's own",
-    "DTL-VALUE-ROUNDED": "numbers rounded to 16 bits on the way",
+    "DTL-VALUE-ROUNDED": "numbers that were rounded to 16 bits on the way",
     "DTL-VALUE-SWAPPED": "two values in each other's place",
     "DTL-VALUE-UNCHECKED": "sizes that do not fit, and no error",
     "DTL-VALUE-VIEW": "a view that keeps the memory of a larger tensor",
