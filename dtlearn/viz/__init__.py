@@ -32,8 +32,11 @@ from dtlearn.viz.ranks.rendezvous import StoreEvent, rendezvous
 from dtlearn.viz.ranks.step_timeline import step_timeline
 from dtlearn.viz.speedup import speedup
 from dtlearn.viz.table import Table, rank_table
+from dtlearn.viz.tensor_parallel.activation_memory import activation_memory
+from dtlearn.viz.tensor_parallel.bandwidth_cliff import bandwidth_cliff
 from dtlearn.viz.tensor_parallel.layer_chain import LayerRun
 from dtlearn.viz.tensor_parallel.layer_picture import draw_layer, layer_words
+from dtlearn.viz.tensor_parallel.layer_traffic import layer_traffic
 from dtlearn.viz.tensor_parallel.local_weights import LocalWeight, local_weights
 from dtlearn.viz.tensor_parallel.module_runs import module_runs
 from dtlearn.viz.tensor_parallel.weight_splits import draw_splits, split_words
@@ -55,6 +58,8 @@ __all__ = [
     "StoreEvent",
     "Table",
     "UnitRun",
+    "activation_memory",
+    "bandwidth_cliff",
     "bubble_memory",
     "bucket_timeline",
     "bytes_over_ranks",
@@ -74,6 +79,7 @@ __all__ = [
     "fit_words",
     "gradient_histograms",
     "held_after_steps",
+    "layer_traffic",
     "layer_words",
     "live_activations",
     "local_weights",
