@@ -3,7 +3,8 @@
 For any process: `sharding`, who has which part; `arithmetic/`, bytes sent and kept, and seconds, by formula. On the
 ranks: `messages`, three collectives along any dim; `mappings`, the conjugate operators where a divided region begins
 and ends; `random_states`, for dropout; `sequence_parallel`, what is divided by tokens between the divided regions;
-`initial_weights`, drawn alike on all ranks; `vocabulary/`, the ends of a language model.
+`initial_weights`, drawn alike on all ranks; `layers/`, linear layers and feed-forward networks; `vocabulary/`, the
+ends of a language model.
 """
 
 from .arithmetic.activations import checkpoint_bytes, gpt_block, paper_block, table_bytes
@@ -11,6 +12,12 @@ from .arithmetic.cliff import LayerTime, best_num_ranks, layer_times
 from .arithmetic.sizes import BlockSizes
 from .arithmetic.traffic import Collective, block_traffic, model_traffic, norm_traffic, num_messages, sent_elements
 from .initial_weights import shared_generator
+from .layers.feed_forward import ParallelFeedForward
+from .layers.linear import ColumnParallelLinear, RowParallelLinear
+from .layers.naive import OutputGatheredFeedForward, WeightGatheredFeedForward, WeightGatheredLinear
+from .layers.overlap import overlapped_products
+from .layers.parameters import full_params, split_dims
+from .layers.swiglu import FusedColumnParallelLinear, ParallelSwiGLU, SwiGLU
 from .mappings import (
     copy_to_tensor_parallel_region,
     gather_from_sequence_parallel_region,
@@ -31,15 +38,25 @@ from .vocabulary.places import local_rows, padded_vocabulary
 __all__ = [
     "BlockSizes",
     "Collective",
+    "ColumnParallelLinear",
+    "FusedColumnParallelLinear",
     "LayerTime",
+    "OutputGatheredFeedForward",
+    "ParallelFeedForward",
+    "ParallelSwiGLU",
     "RandomStateTracker",
+    "RowParallelLinear",
+    "SwiGLU",
     "VocabularyParallelEmbedding",
+    "WeightGatheredFeedForward",
+    "WeightGatheredLinear",
     "best_num_ranks",
     "block_traffic",
     "checkpoint",
     "checkpoint_bytes",
     "copy_to_tensor_parallel_region",
     "divide",
+    "full_params",
     "gather_from_sequence_parallel_region",
     "gather_from_tensor_parallel_region",
     "gathered_cross_entropy",
@@ -50,6 +67,7 @@ __all__ = [
     "model_traffic",
     "norm_traffic",
     "num_messages",
+    "overlapped_products",
     "padded_vocabulary",
     "paper_block",
     "part_of",
@@ -63,6 +81,7 @@ __all__ = [
     "shard",
     "shard_bounds",
     "shared_generator",
+    "split_dims",
     "table_bytes",
     "tensor_parallel_manual_seed",
     "unshard",
