@@ -13,6 +13,7 @@ from .arithmetic.sizes import BlockSizes
 from .arithmetic.traffic import Collective, block_traffic, model_traffic, norm_traffic, num_messages, sent_elements
 from .initial_weights import shared_generator
 from .layers.feed_forward import ParallelFeedForward
+from .layers.gathered_products import gathered_products
 from .layers.linear import ColumnParallelLinear, RowParallelLinear
 from .layers.naive import OutputGatheredFeedForward, WeightGatheredFeedForward, WeightGatheredLinear
 from .layers.overlap import overlapped_products
@@ -60,6 +61,7 @@ __all__ = [
     "gather_from_sequence_parallel_region",
     "gather_from_tensor_parallel_region",
     "gathered_cross_entropy",
+    "gathered_products",
     "gpt_block",
     "layer_times",
     "local_rows",
