@@ -24,6 +24,11 @@ READS = [
 MEANINGS = {
     "DTL-RULE-WHOLE-HELD": "a whole weight that is still referred to where a part is enough",
     "DTL-VALUE-AVERAGED": "a mean over the ranks where none is asked",
+    "DTL-VALUE-BIAS-DIVIDED": "a bias whose gradient is divided by the number of ranks",
+    "DTL-VALUE-BIAS-FORGOTTEN": "a bias that is not added",
+    "DTL-VALUE-BIAS-FROZEN": "a bias that gets no gradient",
+    "DTL-VALUE-BIAS-ONE-RANK": "a bias that only one rank trains",
+    "DTL-VALUE-BIAS-TIMES": "a bias that counts once for each rank",
     "DTL-VALUE-DEALT-OUT": "elements dealt out in turn where contiguous shards are meant",
     "DTL-VALUE-ERROR-TEXT": "an error that does not say what it is about",
     "DTL-VALUE-GROUP-IGNORED": "all ranks where those of a group are meant",
