@@ -3,17 +3,19 @@
 For any process: `sharding`, who has which part; `arithmetic/`, bytes sent and kept, and seconds, by formula. On the
 ranks: `messages`, three collectives along any dim; `mappings`, the conjugate operators where a divided region begins
 and ends; `random_states`, for dropout; `sequence_parallel`, what is divided by tokens between the divided regions;
-`initial_weights`, drawn alike on all ranks; `layers/`, linear layers and feed-forward networks; `vocabulary/`, the
-ends of a language model.
+`initial_weights`, drawn alike on all ranks; `layers/`, linear layers and feed-forward networks; `attention/`, by
+heads; `vocabulary/`, the ends of a language model.
 """
 
 from .arithmetic.activations import checkpoint_bytes, gpt_block, paper_block, table_bytes
 from .arithmetic.cliff import LayerTime, best_num_ranks, layer_times
 from .arithmetic.sizes import BlockSizes
 from .arithmetic.traffic import Collective, block_traffic, model_traffic, norm_traffic, num_messages, sent_elements
+from .attention.attention import ParallelAttention
+from .attention.fused import QKV, fuse_qkv, split_fused_qkv
+from .attention.heads import Heads, divide_heads
 from .initial_weights import shared_generator
 from .layers.feed_forward import ParallelFeedForward
-from .layers.gathered_products import gathered_products
 from .layers.linear import ColumnParallelLinear, RowParallelLinear
 from .layers.naive import OutputGatheredFeedForward, WeightGatheredFeedForward, WeightGatheredLinear
 from .layers.overlap import overlapped_products
@@ -37,12 +39,15 @@ from .vocabulary.naive import gathered_cross_entropy
 from .vocabulary.places import local_rows, padded_vocabulary
 
 __all__ = [
+    "QKV",
     "BlockSizes",
     "Collective",
     "ColumnParallelLinear",
     "FusedColumnParallelLinear",
+    "Heads",
     "LayerTime",
     "OutputGatheredFeedForward",
+    "ParallelAttention",
     "ParallelFeedForward",
     "ParallelSwiGLU",
     "RandomStateTracker",
@@ -57,11 +62,12 @@ __all__ = [
     "checkpoint_bytes",
     "copy_to_tensor_parallel_region",
     "divide",
+    "divide_heads",
     "full_params",
+    "fuse_qkv",
     "gather_from_sequence_parallel_region",
     "gather_from_tensor_parallel_region",
     "gathered_cross_entropy",
-    "gathered_products",
     "gpt_block",
     "layer_times",
     "local_rows",
@@ -84,6 +90,7 @@ __all__ = [
     "shard_bounds",
     "shared_generator",
     "split_dims",
+    "split_fused_qkv",
     "table_bytes",
     "tensor_parallel_manual_seed",
     "unshard",
