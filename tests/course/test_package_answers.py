@@ -374,6 +374,16 @@ def zero_bubble(orders):
     schedule = pipeline_parallel.make_schedule("zb_h1", len(orders), len(orders[0]) // 2)
     return [[(stage, op.value, microbatch) for stage, op, microbatch in order] for order in schedule.orders]
 """,
+    "ch12.sharded_cross_entropy": """\
+def sharded_cross_entropy(logits, targets, group=None):
+    return tensor_parallel.vocabulary_parallel_cross_entropy(logits, targets, group=group)
+""",
+    "ch12.vocabulary_embedding": """\
+def vocabulary_embedding(ids, shard, group=None):
+    whole = torch.nn.Embedding(len(shard) * dist.get_world_size(group), shard.shape[1], dtype=shard.dtype)
+    layer = tensor_parallel.VocabularyParallelEmbedding.from_embedding(whole, group=group)
+    return torch.func.functional_call(layer, {"weight": shard}, (ids,))
+""",
 }
 NAIVE = {
     "ch02.broadcast": (
@@ -389,7 +399,7 @@ def judged(id, source):
     head = "import torch\nimport torch.distributed as dist\nfrom dtlearn import collectives\n"
     head += "import dtlearn.data_parallel.buckets\n"
     head += "import dtlearn.data_parallel.samples.sampler, dtlearn.data_parallel.samples.token_mean\n"
-    head += "from dtlearn import data_parallel, memory, mixed_precision, pipeline_parallel, zero\n"
+    head += "from dtlearn import data_parallel, memory, mixed_precision, pipeline_parallel, tensor_parallel, zero\n"
     head += "from dtlearn.memory.recomputation import every_k\n"
     head += "from dtlearn.pipeline_parallel.runner.gradients import average_over_replicas\n\n\n"
     answer = Answer(head + source, "exercises/answer.py", exercise.name)
