@@ -37,8 +37,10 @@ from dtlearn.viz.tensor_parallel.bandwidth_cliff import bandwidth_cliff
 from dtlearn.viz.tensor_parallel.layer_chain import LayerRun
 from dtlearn.viz.tensor_parallel.layer_picture import draw_layer, layer_words
 from dtlearn.viz.tensor_parallel.layer_traffic import layer_traffic
+from dtlearn.viz.tensor_parallel.local_block import LocalBlock, local_block
 from dtlearn.viz.tensor_parallel.local_weights import LocalWeight, local_weights
 from dtlearn.viz.tensor_parallel.module_runs import module_runs
+from dtlearn.viz.tensor_parallel.placements import draw_placements, placement_words
 from dtlearn.viz.tensor_parallel.weight_splits import draw_splits, split_words
 from dtlearn.viz.timeline import timeline
 from dtlearn.viz.traffic import bytes_per_rank
@@ -53,6 +55,7 @@ __all__ = [
     "Curve",
     "Exchange",
     "LayerRun",
+    "LocalBlock",
     "LocalWeight",
     "Picture",
     "StoreEvent",
@@ -72,6 +75,7 @@ __all__ = [
     "ddp_picture",
     "draw_gantt",
     "draw_layer",
+    "draw_placements",
     "draw_schedule",
     "draw_splits",
     "exchange",
@@ -82,6 +86,7 @@ __all__ = [
     "layer_traffic",
     "layer_words",
     "live_activations",
+    "local_block",
     "local_weights",
     "loss_curves",
     "loss_scale",
@@ -91,6 +96,7 @@ __all__ = [
     "number_bits",
     "peak_over_k",
     "peak_words",
+    "placement_words",
     "rank_drift",
     "rank_table",
     "recomputation_grid",
