@@ -1,4 +1,4 @@
-"""What one rank holds of a DTensor, as plain data: its placements, and its own elements with their place in the whole."""
+"""What one rank holds of a DTensor, as plain data: its placements, its own elements, and their place in the whole."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def local_block(tensor: DTensor) -> LocalBlock:
         ValueError: not a matrix, or one that is divided in another way than by Shard, Replicate and Partial.
     """
     mesh, local = tensor.device_mesh, tensor.to_local()
-    coordinate = mesh.get_coordinate()
+    coordinate = mesh.get_coordinate() or [0] * mesh.ndim
     offset, shape = [0] * tensor.ndim, list(tensor.shape)
     for axis, placement in enumerate(tensor.placements):
         if placement.is_shard():

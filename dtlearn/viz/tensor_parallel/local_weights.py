@@ -73,16 +73,15 @@ def local_weights(model: nn.Module, only: Sequence[str] = ("",)) -> list[LocalWe
         module, parent = modules[path], modules[path.rpartition(".")[0]]
         dims: dict[str, int | None] = getattr(module, "split_dims", {})
         dim = dims.get(own)
-        weights.append(
-            LocalWeight(
-                name,
-                tuple(parameter.shape),
-                dim,
-                getattr(parent, "head_size", None) if dim is not None and parent is not module else None,
-                getattr(parameter, "num_copies", 1),
-                "Embedding" in type(module).__name__,
-            )
-        )
+        head_size = getattr(parent, "head_size", None) if dim is not None and parent is not module else None
+        copies, is_table = getattr(module, "num_copies", 1), "Embedding" in type(module).__name__
+        if parameter.ndim == 3 and dim:  # several weights in one parameter, each divided: SwiGLU's gate and up
+            for number in range(parameter.shape[0]):
+                part = f"{path}[{number}].{own}" if path else f"{own}[{number}]"
+                shape = tuple(parameter.shape[1:])
+                weights.append(LocalWeight(part, shape, dim - 1, head_size, copies, is_table))
+        else:
+            weights.append(LocalWeight(name, tuple(parameter.shape), dim, head_size, copies, is_table))
     return weights
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 FORWARD, BACKWARD = "forward", "backward"
-_CUTS = {0: "column-parallel", 1: "row-parallel", None: ""}  # by the dim of an (out, in) weight that is divided
+_CUTS = {0: "column-parallel", 1: "row-parallel"}  # by the dim of an (out, in) weight that is divided
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ModuleRun:
         cut: "column-parallel", "row-parallel", or "" for a module whose weight is whole on every rank.
         phase: "forward" or "backward".
         start_ns, end_ns: on the clock of records.
-        inputs, outputs: local shapes of what it takes and returns, in its forward pass.
+        inputs, outputs: local shapes of what it takes and (first) returns, in its forward pass.
         input_bytes: of what it takes.
     """
 
@@ -51,7 +51,7 @@ def module_runs(layer: nn.Module) -> Iterator[list[ModuleRun]]:
     pass of its first module has no end that can be seen.
 
     Args:
-        layer: a block; each of its modules takes a tensor and returns one.
+        layer: a block; each of its modules takes a tensor and returns one, or several.
 
     Yields:
         The list that the runs are written to, in the order in which they end.
@@ -82,8 +82,9 @@ class _Watcher:
     def begins(self, phase: str, *_: Any) -> None:
         self.began[phase] = now_ns()
 
-    def forward_ends(self, _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        self.tensors = (tuple(inputs[0].shape), tuple(output.shape), inputs[0].nbytes)
+    def forward_ends(self, _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor | tuple[Tensor, ...]) -> None:
+        first = output[0] if isinstance(output, tuple) else output
+        self.tensors = (tuple(inputs[0].shape), tuple(first.shape), inputs[0].nbytes)
         self._note(FORWARD)
 
     def backward_ends(self, *_: Any) -> None:
@@ -96,4 +97,8 @@ class _Watcher:
 def _cut(module: nn.Module) -> str:
     """How the module says that its weight is divided."""
     dims: dict[str, int | None] = getattr(module, "split_dims", {})
-    return _CUTS[dims.get("weight")]
+    dim = dims.get("weight")
+    if dim is None or "Embedding" in type(module).__name__:
+        return ""
+    weight = module.get_parameter("weight")
+    return _CUTS[dim - (weight.ndim - 2)]  # of several weights in one, the first dim says which

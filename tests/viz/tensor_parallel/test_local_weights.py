@@ -1,4 +1,5 @@
 import pytest
+import torch
 from torch import nn
 
 from dtlearn.viz.tensor_parallel.local_weights import LocalWeight, cut_weights, local_weights, num_held
@@ -34,6 +35,25 @@ def test_what_a_rank_holds_is_read_from_its_layers():
         LocalWeight("up.weight", (4, 8), 0),
     ]
     assert [w.name for w in local_weights(Model(), only=("up", "tokens"))] == ["tokens.weight", "up.weight"]
+
+
+def test_several_weights_in_one_parameter_and_copies():
+    class Fused(nn.Module):
+        split_dims = {"weight": 1}  # noqa: RUF012
+
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2, 4, 8))
+
+    key = Half(8, 4, bias=False)
+    key.num_copies = 2
+    model = nn.ModuleDict({"gate_up": Fused(), "key": key})
+    assert local_weights(model) == [
+        LocalWeight("gate_up[0].weight", (4, 8), 0),
+        LocalWeight("gate_up[1].weight", (4, 8), 0),
+        LocalWeight("key.weight", (4, 8), 0, copies=2),
+    ]
+    assert local_weights(Fused())[1] == LocalWeight("weight[1]", (4, 8), 0)
 
 
 def test_the_parts_of_all_ranks_make_the_whole():

@@ -29,3 +29,26 @@ def test_afterwards_nothing_is_noted():
         pass
     layer(torch.ones(1, 2, requires_grad=True)).sum().backward()
     assert runs == []
+
+
+class GateUp(nn.Module):
+    """Two column-parallel weights in one, two outputs."""
+
+    split_dims = {"weight": 1}  # noqa: RUF012
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2, 3, 4))
+
+    def forward(self, x):
+        return x @ self.weight[0].T, x @ self.weight[1].T
+
+
+def test_a_module_with_several_outputs():
+    layer = GateUp()
+    with module_runs(layer) as runs:
+        gate, up = layer(torch.ones(5, 4, requires_grad=True))
+        (gate * up).sum().backward()
+    assert [(run.phase, run.cut, run.outputs) for run in runs] == [
+        ("forward", "column-parallel", (5, 3)), ("backward", "column-parallel", (5, 3))
+    ]  # fmt: skip
