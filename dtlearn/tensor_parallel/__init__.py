@@ -1,10 +1,10 @@
 """Layer 3: tensor parallelism. Each layer is divided over the ranks, and all of them compute it together.
 
-For any process: `sharding`, who has which part; `arithmetic/`, bytes sent and kept, and seconds, by formula. On the
-ranks: `messages`, three collectives along any dim; `mappings`, the conjugate operators where a divided region begins
-and ends; `random_states`, for dropout; `sequence_parallel`, what is divided by tokens between the divided regions;
-`initial_weights`, drawn alike on all ranks; `layers/`, linear layers and feed-forward networks; `attention/`, by
-heads; `vocabulary/`, the ends of a language model.
+For any process: `sharding`, who has which part; `notation/`, divided arrays and their products; `arithmetic/`, bytes
+sent and kept, and seconds, by formula. On the ranks: `messages`, three collectives along any dim; `mappings`, the
+conjugate operators where a divided region begins and ends; `random_states`, for dropout; `sequence_parallel`, what is
+divided by tokens between the divided regions; `initial_weights`, drawn alike on all ranks; `layers/`, linear layers and
+feed-forward networks; `attention/`, by heads; `vocabulary/`, the ends of a language model.
 """
 
 from .arithmetic.activations import checkpoint_bytes, gpt_block, paper_block, table_bytes
@@ -30,6 +30,10 @@ from .mappings import (
     scatter_to_sequence_parallel_region,
     scatter_to_tensor_parallel_region,
 )
+from .notation.product_case import Case, Step, Way, product_case
+from .notation.product_steps import Frame, product_steps
+from .notation.sharded import Sharded, parse
+from .notation.sharded_product import sharded_product
 from .random_states import RandomStateTracker, checkpoint, tensor_parallel_manual_seed
 from .sequence_parallel import mark_sequence_parallel, reduce_sequence_parallel_gradients, sequence_parallel_parameters
 from .sharding import divide, part_of, shard, shard_bounds, unshard
@@ -41,8 +45,10 @@ from .vocabulary.places import local_rows, padded_vocabulary
 __all__ = [
     "QKV",
     "BlockSizes",
+    "Case",
     "Collective",
     "ColumnParallelLinear",
+    "Frame",
     "FusedColumnParallelLinear",
     "Heads",
     "LayerTime",
@@ -52,8 +58,11 @@ __all__ = [
     "ParallelSwiGLU",
     "RandomStateTracker",
     "RowParallelLinear",
+    "Sharded",
+    "Step",
     "SwiGLU",
     "VocabularyParallelEmbedding",
+    "Way",
     "WeightGatheredFeedForward",
     "WeightGatheredLinear",
     "best_num_ranks",
@@ -78,7 +87,10 @@ __all__ = [
     "overlapped_products",
     "padded_vocabulary",
     "paper_block",
+    "parse",
     "part_of",
+    "product_case",
+    "product_steps",
     "reduce_from_tensor_parallel_region",
     "reduce_scatter_to_sequence_parallel_region",
     "reduce_sequence_parallel_gradients",
@@ -88,6 +100,7 @@ __all__ = [
     "sequence_parallel_parameters",
     "shard",
     "shard_bounds",
+    "sharded_product",
     "shared_generator",
     "split_dims",
     "split_fused_qkv",
