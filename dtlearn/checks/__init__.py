@@ -11,6 +11,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
+# So a `Check.why` begins of a run that raised: what follows is not what the exception says, and may not be its cause.
+MAY_HELP = "this stopped the run. It may help: "
+
 
 def meanings() -> dict[str, str]:
     """Codes that only the chapters' exercises use, and what they mean: `MEANINGS` of each chapter's package.

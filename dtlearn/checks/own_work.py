@@ -15,6 +15,11 @@ def forbids(*packages: str) -> Callable[[str], Finding | None]:
     return lambda source: find_forbidden(source, dict.fromkeys(names, why))
 
 
+def forbids_torchs(*names: str) -> Callable[[str], Finding | None]:
+    """A rule on an answer's text: it uses none of these names of torch, which are the answer, nor names inside."""
+    return lambda source: find_forbidden(source, dict.fromkeys(names, "it is the answer itself. Write your own here"))
+
+
 def not_new(what: str, num_ranks: int, returned: str = "what is returned") -> Mistake:
     """The input is returned itself; `on_rank` must then return "x itself", where x is `what`, or "a part itself"."""
     text = f"{returned} is the {what} that was given, not a new tensor: a change of one changes the other (.clone())"

@@ -1,6 +1,6 @@
 import pytest
 
-from dtlearn.checks.own_work import find_forbidden, forbids
+from dtlearn.checks.own_work import find_forbidden, forbids, forbids_torchs
 
 FORBIDDEN = {"dtlearn.collectives": "it is the answer", "torch.distributed.send_object_list": "it pickles"}
 FORBIDDEN["threading"] = "it is the answer"
@@ -108,3 +108,10 @@ def test_other_names_are_free(source):
 def test_a_worked_answer_that_is_imported_is_no_answer():
     found = forbids("dtlearn.zero")("from solutions.ch10_pipeline_parallel.gpipe import gpipe")
     assert found is not None and found.code == "DTL-RULE-NAME" and "the course's own answer" in found.text
+
+
+def test_what_torch_has_of_the_answer_is_refused():
+    rule = forbids_torchs("torch.distributed.fsdp", "torch.nn.parallel")
+    found = rule("import torch\nmodel = torch.nn.parallel.DistributedDataParallel(model)")
+    assert (found.code, found.line) == ("DTL-RULE-NAME", 2) and "it is the answer itself" in found.text
+    assert rule("import torch\ntorch.nn.Linear(1, 1)") is None

@@ -1,9 +1,11 @@
 """Tests of what is said of results that were rounded."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from dtlearn.checks.rounded import rounded
+from dtlearn.checks.rounded import rounded, rounded_in_messages
 from dtlearn.grading import Finding
 
 FOUND = Finding("DTL-VALUE", "12 of 12 elements are wrong", 1)
@@ -26,3 +28,11 @@ def test_another_difference_on_one_rank_stays(got):
 def test_a_finding_that_names_a_mistake_stays():
     finding = Finding("DTL-VALUE-FACTOR", "exactly 2x", 0)
     assert rounded(finding, [RIGHT], [RIGHT.half().float()]) is finding
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "code"), [(["float32", "bfloat16"], "DTL-VALUE-ROUNDED"), (["float32"], FOUND.code)]
+)
+def test_in_messages_only_where_one_had_sixteen_bits(dtypes, code):
+    record = [SimpleNamespace(dtype=dtype) for dtype in dtypes]
+    assert rounded_in_messages(FOUND, [RIGHT], [RIGHT.bfloat16().float()], record).code == code

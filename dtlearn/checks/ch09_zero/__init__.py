@@ -1,11 +1,12 @@
 """Checks of chapter 9."""
 
-from ..own_work import find_forbidden, forbids
+from .. import MAY_HELP as MAY_HELP
+from ..own_work import forbids, forbids_torchs
 
-_WHY_OWN = "it is the answer itself. Write your own here"
-# torch's own sharded training, which no answer may use.
-_TORCHS = dict.fromkeys(
-    (
+# Rules on the text of every answer.
+READS = [
+    forbids("dtlearn.zero", "dtlearn.models.wrapping", "dtlearn.data_parallel", "dtlearn.mixed_precision"),
+    forbids_torchs(  # its own sharded training
         "torch.distributed.optim.ZeroRedundancyOptimizer",
         "torch.distributed.optim.zero_redundancy_optimizer",
         "torch.distributed.fsdp",
@@ -16,15 +17,6 @@ _TORCHS = dict.fromkeys(
         "torch.distributed.checkpoint",
         "torch.nn.parallel",
     ),
-    _WHY_OWN,
-)
-
-# Before what an exercise knows of a run that raised: it is not what the exception says, and may not be its cause.
-MAY_HELP = "this stopped the run. It may help: "
-# Rules on the text of every answer.
-READS = [
-    forbids("dtlearn.zero", "dtlearn.models.wrapping", "dtlearn.data_parallel", "dtlearn.mixed_precision"),
-    lambda source: find_forbidden(source, _TORCHS),
 ]
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {

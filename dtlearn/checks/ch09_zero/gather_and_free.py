@@ -13,7 +13,7 @@ import torch
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare, difference, rules
 from dtlearn.runtime.record.record import Record
 
-from ..rounded import rounded
+from ..rounded import rounded_in_messages
 from ..sent import no_stores
 from ..traffic import most_sent
 from . import MAY_HELP
@@ -195,8 +195,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         if not any(difference(a, {_PASSES[0]: b[_PASSES[0]]}, 1e-3, 1e-4) for a, b in zip(first, named, strict=True)):
             text = "shard.grad is of each rank's own gradient: the gradients of other ranks are missing in it"
             return Finding("DTL-VALUE-OWN-GRADIENT", text, 0)
-        is_half = any(event.dtype in ("bfloat16", "float16") for event in record)
-        return rounded(found, _right(case, given), named) if is_half else found
+        return rounded_in_messages(found, _right(case, given), named, record)
     return _memory(case, got) or _regathered(case, given, got, record)
 
 

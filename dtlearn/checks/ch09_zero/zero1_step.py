@@ -13,7 +13,7 @@ import torch
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare
 from dtlearn.runtime.record.record import Record
 
-from ..rounded import rounded
+from ..rounded import rounded_in_messages
 from ..sent import no_silent_rank, no_stores
 from ..traffic import most_sent
 from . import MAY_HELP
@@ -151,8 +151,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     named = _named(given, case.world_size, [[note["flat"] for note in notes] for notes in got])
     right = expected(case, given)
     if found := compare(_VALUES, case, given, right, named):
-        is_half = any(event.dtype in ("bfloat16", "float16") for event in record)
-        return rounded(found, right, named) if is_half else found
+        return rounded_in_messages(found, right, named, record)
     for rank, (i, notes) in enumerate(zip(given, got, strict=True)):
         for job, note in zip(i["jobs"], notes, strict=True):
             title, elements = _title(job, case.world_size), _shard(job, case.world_size)[1]

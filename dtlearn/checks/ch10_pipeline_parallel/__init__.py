@@ -1,14 +1,12 @@
 """Checks of chapter 10."""
 
-from ..own_work import find_forbidden, forbids
+from .. import MAY_HELP as MAY_HELP
+from ..own_work import forbids, forbids_torchs
 
-_WHY_OWN = "it is the answer itself. Write your own here"
-# Before what an exercise knows of a run that raised: it is not what the exception says, and may not be its cause.
-MAY_HELP = "this stopped the run. It may help: "
 # Rules on the text of every answer.
 READS = [
     forbids("dtlearn.pipeline_parallel", "dtlearn.viz", "dtlearn.bench"),  # the latter two hand its names on
-    lambda source: find_forbidden(source, {"torch.distributed.pipelining": _WHY_OWN}),
+    forbids_torchs("torch.distributed.pipelining"),
 ]
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {

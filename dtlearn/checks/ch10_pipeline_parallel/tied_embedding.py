@@ -15,7 +15,7 @@ import torch.distributed as dist
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare
 from dtlearn.runtime.record.record import Record
 
-from ..rounded import rounded
+from ..rounded import rounded_in_messages
 from ..sent import no_stores
 from . import MAY_HELP
 
@@ -229,8 +229,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
             named[rank][job["title"]] = {f"step {k}": gradients for k, gradients in enumerate(note["after"])}
     right = expected(case, given)
     if found := compare(_VALUES, case, given, right, named):
-        is_half = any(event.dtype in ("bfloat16", "float16") for event in record)
-        return rounded(found, right, named) if is_half else found
+        return rounded_in_messages(found, right, named, record)
     for number, job in enumerate(given[0]["jobs"]):
         for members in job["members"]:
             for k in range(_STEPS):

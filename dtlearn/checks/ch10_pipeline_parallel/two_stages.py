@@ -15,7 +15,7 @@ from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compar
 from dtlearn.runtime.record.record import Record
 
 from ..own_work import no_objects
-from ..rounded import rounded
+from ..rounded import rounded_in_messages
 from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP
 
@@ -260,8 +260,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
             named[rank][_title(job)] = {"losses": note["losses"], "weights": note["weights"]}
     right = expected(case, given)
     found = compare(_VALUES, case, given, right, named)
-    is_half = any(event.dtype in ("bfloat16", "float16") for event in record)
-    return rounded(found, right, named) if found and is_half else found
+    return rounded_in_messages(found, right, named, record) if found else None
 
 
 def _payload(given: Given, extra: int) -> float:

@@ -1,14 +1,12 @@
 """Checks of chapter 11."""
 
-from ..own_work import find_forbidden, forbids
+from .. import MAY_HELP as MAY_HELP
+from ..own_work import forbids, forbids_torchs
 
-_TORCHS = {"torch.distributed.pipelining": "it is the answer itself. Write your own here"}
-# Before what an exercise knows of a run that raised: it is not what the exception says, and may not be its cause.
-MAY_HELP = "this stopped the run. It may help: "
 # Rules on the text of every answer. The last two import the package's schedules, validator and simulator.
 READS = [
     forbids("dtlearn.pipeline_parallel", "dtlearn.viz", "dtlearn.bench"),
-    lambda source: find_forbidden(source, _TORCHS),
+    forbids_torchs("torch.distributed.pipelining"),
 ]
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {

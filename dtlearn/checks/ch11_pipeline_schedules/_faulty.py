@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ._jobs import numbers
 from ._schedules import Orders, any_valid, one_f_one_b
 
 # Placement and ops: one stage a rank, two in a V, two in a loop, one rank with two and one with one.
@@ -56,11 +57,7 @@ def large(g: torch.Generator) -> list[dict[str, Any]]:
 
 def faulty(g: torch.Generator, fault: str) -> dict[str, Any]:
     """A schedule with a fault: one of those above, or "any"."""
-
-    def number(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=g))
-
-    job = valid(g)
+    number, job = numbers(g), valid(g)
     fault = _FAULTS[number(0, len(_FAULTS))] if fault == "any" else fault
     orders: Orders = job["orders"]
     rank = number(0, len(orders))

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from dtlearn.grading import Case, Check, Finding, Given, rules
 from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
+from ._jobs import numbers, shuffled
 from ._schedules import Action, as_tuples, is_order, problem, text_of
 
 Job = dict[str, int]
@@ -18,9 +17,7 @@ Job = dict[str, int]
 
 def inputs(case: Case) -> Given:
     g = case.generator()
-
-    def number(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=g))
+    number = numbers(g)
 
     sizes = [(2, 4, 2), (3, 3 * number(2, 4), 2), (4, 8, number(2, 4)), (number(2, 5), 0, number(3, 5)), (3, 3, 2)]
     sizes += [
@@ -34,8 +31,7 @@ def inputs(case: Case) -> Given:
         (3, 3 * number(6, 10), 2),
     ]
     jobs = [{"num_ranks": p, "num_microbatches": m or 2 * p, "chunks": v} for p, m, v in sizes]
-    first, *rest = jobs
-    return [{"jobs": [first, *(rest[k] for k in torch.randperm(len(rest), generator=g).tolist())]}] * case.world_size
+    return shuffled(case, jobs, g)
 
 
 def on_rank(answer: Any, jobs: Any) -> Any:

@@ -25,24 +25,14 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, jobs: Any) -> Any:
-    import signal
+    import contextlib
 
-    class Endless(BaseException):
-        pass
-
-    def stop(*_: Any) -> None:
-        raise Endless
+    from dtlearn.grading.on_rank.processor_limit import Endless, ProcessorLimit
 
     pairs: Any = []
-    signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, 8.0)  # seconds of processor time for all puzzles: an answer may search
-    try:
+    with contextlib.suppress(Endless), ProcessorLimit(8.0):  # seconds for all puzzles: an answer may search
         for job in jobs:
             pairs.append(answer(job["num_ranks"], job["num_microbatches"], job["cap"]))
-    except Endless:
-        pass
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     return pairs
 
 

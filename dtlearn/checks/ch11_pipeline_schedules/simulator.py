@@ -7,12 +7,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from dtlearn.grading import Case, Check, Finding, Given, difference, rules
 from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
+from ._jobs import numbers, shuffled
 from ._schedules import Action, Orders, Played, any_valid, as_tuples, needs, one_f_one_b, peaks, play, text_of
 
 Job = dict[str, Any]
@@ -20,9 +19,7 @@ Job = dict[str, Any]
 
 def inputs(case: Case) -> Given:
     g = case.generator()
-
-    def number(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=g))
+    number = numbers(g)
 
     def job(orders: Orders, placement: list[int], transfer: int) -> Job:
         times = {op: [number(1, 9) for _ in placement] for op in "FIW"}
@@ -54,31 +51,20 @@ def inputs(case: Case) -> Given:
         chance([2, 0, 1, 0, 2], "FIW", 2, 0),
         job(one_f_one_b(8, number(9, 14)), [*range(8)], number(3, 8)),
     ]
-    first, *rest = jobs
-    return [{"jobs": [first, *(rest[k] for k in torch.randperm(len(rest), generator=g).tolist())]}] * case.world_size
+    return shuffled(case, jobs, g)
 
 
 def on_rank(answer: Any, jobs: Any) -> Any:
-    import signal
-
-    class Endless(BaseException):
-        pass
-
-    def stop(*_: Any) -> None:
-        raise Endless
+    from dtlearn.grading.on_rank.processor_limit import Endless, ProcessorLimit
 
     notes: Any = []
-    signal.signal(signal.SIGVTALRM, stop)
     for job in jobs:
         orders = [[tuple(action) for action in order] for order in job["orders"]]
         try:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0.5)  # seconds; an answer takes some milliseconds
-            notes.append(answer(orders, list(job["placement"]), dict(job["times"]), job["transfer"]))
+            with ProcessorLimit(0.5):  # seconds; an answer takes some milliseconds
+                notes.append(answer(orders, list(job["placement"]), dict(job["times"]), job["transfer"]))
         except Endless as error:
-            at = error.__traceback__ and error.__traceback__.tb_next
-            return {"ended": notes, "line": at and at.tb_lineno}
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            return {"ended": notes, "line": error.line}
     return {"ended": notes, "line": None}
 
 

@@ -14,6 +14,7 @@ from dtlearn.grading import Case, Check, Finding, Given, difference, rules
 from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
+from ._jobs import numbers
 from ._split_mistakes import MISTAKES
 
 Job = dict[str, Any]
@@ -23,9 +24,7 @@ _MIXED = "F0 F1 I0 F2 I1 W1 W0 F3 I3 I2 W2 F0 W3 I0 W0"
 
 def inputs(case: Case) -> Given:
     g = case.generator()
-
-    def number(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=g))
+    number = numbers(g)
 
     def job(widths: list[int], rows: list[int], calls: str, biases: str, old: bool) -> Job:
         pairs = list(pairwise(widths))

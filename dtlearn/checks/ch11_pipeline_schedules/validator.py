@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from dtlearn.grading import Case, Check, Finding, Given, rules
 from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
 from ._faulty import faulty, large, valid
+from ._jobs import shuffled
 from ._schedules import Action, as_tuples, every, is_orders, needs, play, text_of
 
 Job = dict[str, Any]
@@ -167,34 +166,23 @@ def inputs(case: Case) -> Given:
             jobs.append(faulty(g, "any"))
             if find(jobs[-1], mistake) == find(jobs[-1]):
                 jobs.pop()
-    first, *rest = jobs + large(g)
-    return [{"jobs": [first, *(rest[k] for k in torch.randperm(len(rest), generator=g).tolist())]}] * case.world_size
+    return shuffled(case, jobs + large(g), g)
 
 
 def on_rank(answer: Any, jobs: Any) -> Any:
-    import signal
-
-    class Endless(BaseException):
-        pass
-
-    def stop(*_: Any) -> None:
-        raise Endless
+    from dtlearn.grading.on_rank.processor_limit import Endless, ProcessorLimit
 
     def actions(value: Any) -> Any:
         return sorted(value, key=lambda one: (len(str(one)), str(one))) if isinstance(value, set | frozenset) else value
 
     notes: Any = []
-    signal.signal(signal.SIGVTALRM, stop)
     for job in jobs:
         orders = [[tuple(action) for action in order] for order in job["orders"]]
         try:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0.5)  # seconds; an answer takes some milliseconds
-            found = answer(orders, list(job["placement"]), job["num_microbatches"], tuple(job["ops"]))
+            with ProcessorLimit(0.5):  # seconds; an answer takes some milliseconds
+                found = answer(orders, list(job["placement"]), job["num_microbatches"], tuple(job["ops"]))
         except Endless as error:
-            at = error.__traceback__ and error.__traceback__.tb_next
-            return {"ended": notes, "line": at and at.tb_lineno}
-        finally:
-            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+            return {"ended": notes, "line": error.line}
         notes.append({key: actions(value) for key, value in found.items()} if isinstance(found, dict) else found)
     return {"ended": notes, "line": None}
 

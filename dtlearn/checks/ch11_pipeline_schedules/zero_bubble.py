@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
-
-import torch
 
 from dtlearn.grading import Case, Check, Finding, Given, rules
 from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
-from ._schedules import Action, Orders, Played, as_tuples, is_orders, one_f_one_b, peaks, play, problem, text_of
+from ._jobs import numbers
+from ._schedules import Action, Orders, Played, as_tuples, is_orders, needs, one_f_one_b, peaks, play, problem, text_of
 
 Job = dict[str, Any]
 
 
 def inputs(case: Case) -> Given:
     g = case.generator()
-
-    def number(low: int, high: int) -> int:
-        return int(torch.randint(low, high, (), generator=g))
+    number = numbers(g)
 
     def times() -> dict[str, int]:
         weights = number(1, 7)
@@ -145,18 +142,12 @@ def _gap(orders: Orders, played: Played) -> str:
             return f"{text}: there is room to put off more Ws, to where the rank would be idle"
     for rank, order in enumerate(orders):
         for before, action in pairwise(order):
-            others = [played.end[a] for a in _needs(action, len(orders)) if a in played.end]
+            needed = chain(*needs(action, len(orders)))
+            others = [played.end[a] for a in needed if a in played.end]
             if before[1] == "W" and action[1] != "W" and max(others, default=0) <= played.start[before]:
                 text = f"rank {rank} does {text_of(before)} while {text_of(action)} could be done"
                 return f"{text}, for which another rank may be waiting"
     return "some Ws stand too early, and others too late"
-
-
-def _needs(action: Action, num_stages: int) -> list[Action]:
-    stage, op, k = action
-    if op == "F":
-        return [(stage - 1, "F", k)] if stage else []
-    return [(stage, "F", k), *([(stage + 1, "I", k)] if stage + 1 < num_stages else [])]
 
 
 def why(case: Case, given: Given, record: Record) -> str:
