@@ -22,6 +22,7 @@ from dtlearn.runtime.record.training_steps import part
 from dtlearn.runtime.recording.phases import phase
 from dtlearn.runtime.run import run_ranks
 
+from .actions import Action, Op
 from .checking.simulate import StageTimes
 from .checking.validate import check
 from .runner.runner import PipelineRunner
@@ -118,12 +119,10 @@ class _WeightPath(torch.autograd.Function):
 
 def emulated_stages(schedule: Schedule, times: StageTimes, rank: int) -> dict[int, EmulatedStage]:
     """A rank's stages, by their number; `times` in seconds."""
-
-    def seconds(of_all: float | tuple[float, ...], stage: int) -> float:
-        return of_all[stage] if isinstance(of_all, tuple) else of_all
-
-    kinds = times.forward, times.inputs, times.weights
-    return {stage: EmulatedStage(*(seconds(of_all, stage) for of_all in kinds)) for stage in schedule.stages_of(rank)}
+    return {
+        stage: EmulatedStage(*(times.of(Action(stage, op, 0)) for op in (Op.F, Op.I, Op.W)))
+        for stage in schedule.stages_of(rank)
+    }
 
 
 def run_emulated(schedule: Schedule, times: StageTimes, *, steps: int = 1, link: Link | None = None) -> Record:

@@ -16,10 +16,23 @@ from .schedule import Schedule
 IDLE = "."
 GOES_ON = "="
 
+Rows = tuple[tuple[str, ...], ...]  # for each rank its words, right or wrong
+
 
 def format_schedule(schedule: Schedule) -> str:
-    """A line for each rank, its actions with a space between them; the line of a rank without any is a full stop."""
-    return "\n".join(" ".join(map(str, order)) or IDLE for order in schedule.orders)
+    """A line for each rank, as `text_of` writes its actions."""
+    return text_of(tuple(tuple(map(str, order)) for order in schedule.orders))
+
+
+def rows_of(text: str) -> Rows:
+    """The words of each line that is not empty; commas separate words too, and idle moments are left out."""
+    lines = (line.replace(",", " ").split() for line in text.splitlines() if line.strip())
+    return tuple(tuple(word for word in words if word not in (IDLE, GOES_ON)) for words in lines)
+
+
+def text_of(rows: Rows) -> str:
+    """A line for each rank, its words with a space between them; the line of a rank without any is a full stop."""
+    return "\n".join(" ".join(row) or IDLE for row in rows)
 
 
 def parse_schedule(
@@ -43,13 +56,9 @@ def parse_schedule(
     Raises:
         ValueError: a word that is no action, with its rank and position; no actions; or a stage without any.
     """
-    lines = [line.replace(",", " ").split() for line in text.splitlines() if line.strip()]
     orders = tuple(
-        tuple(
-            _read(word, rank, position)
-            for position, word in enumerate(word for word in words if word not in (IDLE, GOES_ON))
-        )
-        for rank, words in enumerate(lines)
+        tuple(_read(word, rank, position) for position, word in enumerate(words))
+        for rank, words in enumerate(rows_of(text))
     )
     if not any(orders):
         raise ValueError("expected a line of actions for each rank, as in 0F0 0F1 0B0 0B1; got no actions")

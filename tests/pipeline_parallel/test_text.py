@@ -1,6 +1,7 @@
 import pytest
 
 from dtlearn.pipeline_parallel import Action, Op, Schedule, format_schedule, parse_schedule
+from dtlearn.pipeline_parallel.text import rows_of, text_of
 
 TWO_STAGES = """
 0F0 0F1 .   0B0 0B1
@@ -44,3 +45,17 @@ def test_a_wrong_schedule_is_read_as_it_stands():
 def test_what_cannot_be_read_is_told_with_its_place(text, message):
     with pytest.raises(ValueError, match=message):
         parse_schedule(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("", ()),
+        ("\n \n", ()),
+        ("0F0, 0B0 =\n\n.  1F0 . 1B0", (("0F0", "0B0"), ("1F0", "1B0"))),
+        ("what? 0X\n.", (("what?", "0X"), ())),
+    ],
+)
+def test_any_text_has_rows(text, rows):
+    assert rows_of(text) == rows
+    assert rows_of(text_of(rows)) == rows

@@ -17,6 +17,7 @@ compare it with the simulator there. Where they differ:
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 from ..schedule import Schedule
@@ -196,7 +197,7 @@ def num_messages(schedule: Schedule) -> tuple[int, ...]:
     There are p - 1 boundaries in a line, pv - 1 in a loop (Megatron says "v times"), 2p - 2 in a V.
     """
     sent = [0] * schedule.num_ranks
-    for before, after in zip(schedule.placement, schedule.placement[1:], strict=False):
+    for before, after in pairwise(schedule.placement):
         if before != after:
             sent[before] += schedule.num_microbatches
             sent[after] += schedule.num_microbatches

@@ -71,3 +71,15 @@ def check_num_stages(num_links: int, num_stages: int) -> None:
             f"{num_stages} stages need {num_stages} links or more, but the model has {num_links}: "
             f"use at most {num_links} stages, or cut the model into smaller links"
         )
+
+
+def check_costs(costs: Sequence[float], num_stages: int) -> None:
+    """Check that links with these costs can be divided among so many stages.
+
+    Raises:
+        ValueError: a negative cost, fewer than one stage, or more stages than links.
+    """
+    check_num_stages(len(costs), num_stages)
+    for link, cost in enumerate(costs):
+        if not cost >= 0:  # NaN too
+            raise ValueError(f"a link costs 0 or more, but link {link} costs {cost}")

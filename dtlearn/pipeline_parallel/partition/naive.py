@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .boundaries import check_num_stages
+from .boundaries import check_costs, check_num_stages
 
 
 def by_count(num_links: int, num_stages: int) -> tuple[int, ...]:
@@ -48,15 +48,3 @@ def greedy(costs: Sequence[float], num_stages: int) -> tuple[int, ...]:
             stop += 1
         boundaries.append(stop)
     return (*boundaries, len(costs))
-
-
-def check_costs(costs: Sequence[float], num_stages: int) -> None:
-    """Check that links with these costs can be divided among so many stages.
-
-    Raises:
-        ValueError: a negative cost, fewer than one stage, or more stages than links.
-    """
-    check_num_stages(len(costs), num_stages)
-    for link, cost in enumerate(costs):
-        if not cost >= 0:  # NaN too
-            raise ValueError(f"a link costs 0 or more, but link {link} costs {cost}")

@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from .boundaries import check_num_stages
-from .naive import check_costs
+from .boundaries import check_costs, check_num_stages
 
 StageCost = Callable[[int, int, int], float]  # (stage, start, stop): what links[start:stop] cost as this stage
 

@@ -12,11 +12,8 @@ from dtlearn.viz.style import INK, MUTED, headline, legend_below, new_figure, st
 
 _COMPUTED: dict[str, Any] = {"marker": "o", "ms": 9, "color": "#0072B2", "mec": "white", "ls": "none"}
 _MEASURED: dict[str, Any] = {"marker": "x", "ms": 9, "mew": 2, "color": "#D55E00", "ls": "none"}
-_LINE, _LETTER, _POINT = (
-    0.06,
-    0.0098,
-    0.014,
-)  # a line's height, a letter's width and half a point, as shares of the axes
+# A line's height, a letter's width and half a point, as shares of the axes.
+_LINE, _LETTER, _POINT = 0.06, 0.0098, 0.014
 
 Plane = Mapping[str, tuple[float, float]]
 

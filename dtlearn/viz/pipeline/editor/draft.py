@@ -10,20 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from dtlearn.pipeline_parallel import SCHEDULES, format_schedule, make_schedule
-from dtlearn.pipeline_parallel.text import GOES_ON, IDLE
-
-Rows = tuple[tuple[str, ...], ...]
-
-
-def rows_of(text: str) -> Rows:
-    """The words of each line that is not empty; commas separate words; `.` and `=` mean nothing here."""
-    lines = (line.replace(",", " ").split() for line in text.splitlines() if line.strip())
-    return tuple(tuple(word for word in words if word not in (IDLE, GOES_ON)) for words in lines)
-
-
-def text_of(rows: Rows) -> str:
-    """A line for each rank, as `format_schedule` writes it."""
-    return "\n".join(" ".join(row) or IDLE for row in rows)
+from dtlearn.pipeline_parallel.text import Rows, rows_of, text_of
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,7 @@ from .pages import measured_page, numbers_page, picture_page, verdict_page
 Run = Callable[[Schedule, StageTimes, float], Record]  # with the seconds of a transfer
 
 MOST_RANKS, MOST_MICROBATCHES, MOST_CHUNKS = 8, 16, 4
-_TIMES = {
-    "forward": "F, ms",
-    "inputs": "I, ms",
-    "weights": "W, ms",
-    "transfer": "transfer, ms",
-}
+_TIMES = {"forward": "F, ms", "inputs": "I, ms", "weights": "W, ms", "transfer": "transfer, ms"}
 _TIMES_WORDS = (
     "One number is the time of 1/p of the model; a stage takes 1/v of it. Or type one number for each stage. "
     "B takes I and W together."

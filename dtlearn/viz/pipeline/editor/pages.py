@@ -7,12 +7,12 @@ import html
 from dtlearn.runtime.record.record import Record
 from dtlearn.viz.picture import Picture
 from dtlearn.viz.pipeline.gantt import draw_gantt
+from dtlearn.viz.pipeline.lanes import EMULATED
 from dtlearn.viz.table import Table, rank_table
 
 from .assess import Assessment
 
 MAX_SHOWN = 6  # problems; what stands behind them is often the same one again
-EMULATED = "emulated stage times"
 
 
 def verdict_page(found: Assessment) -> str:

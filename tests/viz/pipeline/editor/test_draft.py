@@ -2,27 +2,13 @@
 
 import pytest
 
-from dtlearn.viz.pipeline.editor.draft import Draft, History, Recipe, rows_of, text_of
+from dtlearn.viz.pipeline.editor.draft import Draft, History, Recipe
 
 TEXT = "0F0 0F1 0B0 0B1\n1F0 1B0 1F1 1B1"
 
 
 def words(draft: Draft) -> list[str]:
     return [" ".join(row) for row in draft.rows]
-
-
-@pytest.mark.parametrize(
-    ("text", "rows"),
-    [
-        ("", ()),
-        ("\n \n", ()),
-        ("0F0, 0B0 =\n\n.  1F0 . 1B0", (("0F0", "0B0"), ("1F0", "1B0"))),
-        ("what? 0X\n.", (("what?", "0X"), ())),
-    ],
-)
-def test_any_text_has_rows(text, rows):
-    assert rows_of(text) == rows
-    assert rows_of(text_of(rows)) == rows
 
 
 def test_a_draft_is_made_by_a_generator():
