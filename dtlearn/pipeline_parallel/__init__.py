@@ -28,6 +28,7 @@ from .partition.costs import (
 )
 from .partition.naive import by_count, greedy
 from .partition.optimum import by_cost, by_stage_cost
+from .partition.stage_times import stage_times
 from .placement.differentiable import receive, send
 from .placement.naive import NaiveModelParallel
 from .runner.communication import Compute, Exchange, Message, forward_only, with_communication
@@ -120,6 +121,7 @@ __all__ = [
     "split_sequential",
     "stage_costs",
     "stage_memory",
+    "stage_times",
     "tied_embedding",
     "torch_csv",
     "torch_schedule",

@@ -921,8 +921,8 @@ rank_table(
 def timeline(boundaries):
     """1F1B with 4 ranks and 8 micro-batches; F, I and W of a stage take its FLOPs, in units of a mean stage."""
     mean = sum(flops) / 4
-    forward = tuple(cost / mean for cost in pp.stage_costs(flops, boundaries))
-    return simulate(make_schedule("1f1b", 4, 8), StageTimes(forward, forward, forward))
+    times = pp.stage_times([cost / mean for cost in flops], boundaries)
+    return simulate(make_schedule("1f1b", 4, 8), times)
 
 
 show(
