@@ -16,6 +16,7 @@ from .attention.fused import QKV, fuse_qkv, split_fused_qkv
 from .attention.heads import Heads, divide_heads
 from .initial_weights import shared_generator
 from .layers.feed_forward import ParallelFeedForward
+from .layers.gathered_products import gathered_products
 from .layers.linear import ColumnParallelLinear, RowParallelLinear
 from .layers.naive import OutputGatheredFeedForward, WeightGatheredFeedForward, WeightGatheredLinear
 from .layers.overlap import overlapped_products
@@ -77,6 +78,7 @@ __all__ = [
     "gather_from_sequence_parallel_region",
     "gather_from_tensor_parallel_region",
     "gathered_cross_entropy",
+    "gathered_products",
     "gpt_block",
     "layer_times",
     "local_rows",

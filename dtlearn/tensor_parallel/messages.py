@@ -1,10 +1,13 @@
 """The three collectives of tensor parallelism, along any dim of a tensor. They return new tensors.
 
 A collective sees memory, not dims: it puts the ranks' blocks one behind the other. Along dim 0 that is the whole
-tensor; along another dim the blocks are moved once more, on the rank itself.
+tensor; along another dim the blocks are moved once more, on the rank itself. Two of them can also be started and
+waited for later.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
@@ -36,12 +39,7 @@ def all_gather(tensor: torch.Tensor, dim: int, *, group: dist.ProcessGroup | Non
         dim: along which they are joined.
         group: None: all ranks.
     """
-    num_ranks = dist.get_world_size(group)
-    blocks = tensor.new_empty(num_ranks, *tensor.shape)  # (t, ...): one block of each rank
-    # torch 2.13 has the first name, and a warning for the second.
-    gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
-    gather(blocks.flatten(), tensor.flatten(), group=group)
-    return blocks.flatten(0, 1) if dim % tensor.ndim == 0 else torch.cat(blocks.unbind(), dim)
+    return start_all_gather(tensor, dim, group=group)()
 
 
 def reduce_scatter(tensor: torch.Tensor, dim: int, *, group: dist.ProcessGroup | None = None) -> torch.Tensor:
@@ -55,10 +53,38 @@ def reduce_scatter(tensor: torch.Tensor, dim: int, *, group: dist.ProcessGroup |
         dim: along which the sum is divided.
         group: None: all ranks.
     """
+    return start_reduce_scatter(tensor, dim, group=group)()
+
+
+def start_all_gather(
+    tensor: torch.Tensor, dim: int, *, group: dist.ProcessGroup | None = None
+) -> Callable[[], torch.Tensor]:
+    """Begin an `all_gather`, and go on: what is returned waits for its end, and returns the result."""
+    blocks = tensor.new_empty(dist.get_world_size(group), *tensor.shape)  # (t, ...): one block of each rank
+    # torch 2.13 has the first name, and a warning for the second.
+    gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
+    work = gather(blocks.flatten(), tensor.flatten(), group=group, async_op=True)
+
+    def end() -> torch.Tensor:
+        work.wait()
+        return blocks.flatten(0, 1) if dim % tensor.ndim == 0 else torch.cat(blocks.unbind(), dim)
+
+    return end
+
+
+def start_reduce_scatter(
+    tensor: torch.Tensor, dim: int, *, group: dist.ProcessGroup | None = None
+) -> Callable[[], torch.Tensor]:
+    """Begin a `reduce_scatter`, and go on: what is returned waits for its end, and returns the result."""
     parts = tensor.chunk(dist.get_world_size(group), dim)
     blocks = tensor.contiguous() if dim % tensor.ndim == 0 else torch.stack(parts)  # the parts one after the other
     part = torch.empty_like(parts[0], memory_format=torch.contiguous_format)
     # torch 2.13 has the first name, and a warning for the second.
     scatter = dist.reduce_scatter_single if hasattr(dist, "reduce_scatter_single") else dist.reduce_scatter_tensor
-    scatter(part.flatten(), blocks.flatten(), group=group)
-    return part
+    work = scatter(part.flatten(), blocks.flatten(), group=group, async_op=True)
+
+    def end() -> torch.Tensor:
+        work.wait()
+        return part
+
+    return end

@@ -42,7 +42,7 @@ class ParallelFeedForward(nn.Module):
         feed_forward_size: F, a multiple of t; None: 4 C.
         dropout: probability of dropping an element of the output while training.
         sequence_parallel: input and output have this rank's tokens only, (B, T/t, C).
-        overlap: as for `ColumnParallelLinear`.
+        overlap, gather_again: as for `ColumnParallelLinear`.
         random_states: the rank's own random state; with `sequence_parallel`, dropout needs it, since
             other ranks have other tokens.
         generator: as for `ColumnParallelLinear`.
@@ -61,6 +61,7 @@ class ParallelFeedForward(nn.Module):
         dropout: float = 0.0,
         sequence_parallel: bool = False,
         overlap: bool = False,
+        gather_again: bool = False,
         random_states: RandomStateTracker | None = None,
         generator: torch.Generator | None = None,
         device: torch.device | str | None = None,
@@ -71,7 +72,7 @@ class ParallelFeedForward(nn.Module):
         width = 4 * hidden_size if feed_forward_size is None else feed_forward_size
         both: dict[str, Any] = {"sequence_parallel": sequence_parallel, "generator": generator, "group": group}
         both |= {"device": device, "dtype": dtype}
-        self.up = ColumnParallelLinear(hidden_size, width, overlap=overlap, **both)  # no communication
+        self.up = ColumnParallelLinear(hidden_size, width, overlap=overlap, gather_again=gather_again, **both)
         self.down = RowParallelLinear(width, hidden_size, **both)  # one reduction
         self.dropout = nn.Dropout(dropout)
         self.group = group

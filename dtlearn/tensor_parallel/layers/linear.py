@@ -35,6 +35,7 @@ from ..mappings import (
 )
 from ..sequence_parallel import mark_sequence_parallel
 from ..sharding import divide, place_in, shard
+from .gathered_products import gathered_products
 from .overlap import overlapped_products
 from .parameters import full_params, in_notation
 
@@ -167,7 +168,8 @@ class ColumnParallelLinear(_ParallelLinear):
     elements, each rank sends 2 b s in (t-1)/t. With `sequence_parallel` one all-gather forward and
     one reduce-scatter backward: together the same bytes. With `gather_output` also one all-gather
     of b s out elements forward. One broadcast of 8 bytes when weights are drawn without a generator.
-    **Memory**: 1/t of the weight and bias. Kept for backward: the input, whole on every rank.
+    **Memory**: 1/t of the weight and bias. Kept for backward: the input, whole on every rank; with
+    `gather_again` 1/t of it.
 
     Args:
         in_features: of the whole layer.
@@ -178,6 +180,8 @@ class ColumnParallelLinear(_ParallelLinear):
         input_is_copied: f has been applied already, or the tokens gathered, for several layers with
             the same input; the layer communicates nothing then.
         overlap: compute the weight's gradient while the input's is being reduced.
+        gather_again: with `sequence_parallel`: keep this rank's tokens of the input, and gather all
+            again in backward; see `gathered_products`.
         generator: for the initial weights, in the same state on all ranks; None: seeded by the
             group's first rank.
         device, dtype: of the parameters.
@@ -201,6 +205,7 @@ class ColumnParallelLinear(_ParallelLinear):
         sequence_parallel: bool = False,
         input_is_copied: bool = False,
         overlap: bool = False,
+        gather_again: bool = False,
         generator: torch.Generator | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -210,14 +215,18 @@ class ColumnParallelLinear(_ParallelLinear):
             raise ValueError("a sequence-parallel model has no place for whole outputs: leave out gather_output")
         if overlap and (sequence_parallel or input_is_copied):
             raise ValueError("overlap is for the all-reduce of f: leave out sequence_parallel and input_is_copied")
+        if gather_again and (not sequence_parallel or input_is_copied):
+            raise ValueError("gather_again is for tokens that this layer gathers: it needs sequence_parallel alone")
         super().__init__(in_features, out_features, bias, generator=generator, device=device, dtype=dtype, group=group)
         self.gather_output, self.sequence_parallel = gather_output, sequence_parallel
-        self.input_is_copied, self.overlap = input_is_copied, overlap
+        self.input_is_copied, self.overlap, self.gather_again = input_is_copied, overlap, gather_again
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, in) -> (B, T, out/t), or (B, T, out) with `gather_output`; all ranks of the group call it."""
         if self.overlap:
             (y,) = overlapped_products(x, (self.weight, self.bias), group=self.group)  # (B, T, out/t)
+        elif self.gather_again:
+            (y,) = gathered_products(x, (self.weight, self.bias), group=self.group)  # (B, T, out/t)
         else:
             if self.sequence_parallel and not self.input_is_copied:
                 x = gather_from_sequence_parallel_region(x, SEQUENCE_DIM, group=self.group)  # (B, T, in)

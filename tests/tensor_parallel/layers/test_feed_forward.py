@@ -28,6 +28,11 @@ def pair_by_tokens(t):
     return [*each_way, ("all_gather_into_tensor", TOKENS // t), ("reduce_scatter_tensor", TOKENS)]
 
 
+def pair_gathered_again(t):
+    gather, scatter = ("all_gather_into_tensor", TOKENS // t), ("reduce_scatter_tensor", TOKENS)
+    return [gather, scatter, gather, gather, scatter]
+
+
 def outputs_gathered(t):
     forward = [("all_gather_into_tensor", INSIDE // t), ("all_gather_into_tensor", TOKENS // t)]
     return [*forward, ("all_reduce", INSIDE), ("all_reduce", TOKENS)]
@@ -43,6 +48,12 @@ KINDS = {
     "pair": (ParallelFeedForward, {}, None, pair),
     "pair, overlap": (ParallelFeedForward, {"overlap": True}, None, pair),
     "pair, tokens": (ParallelFeedForward, {"sequence_parallel": True}, 1, pair_by_tokens),
+    "pair, tokens, again": (
+        ParallelFeedForward,
+        {"sequence_parallel": True, "gather_again": True},
+        1,
+        pair_gathered_again,
+    ),
     "outputs gathered": (OutputGatheredFeedForward, {}, None, outputs_gathered),
     "weights gathered": (WeightGatheredFeedForward, {}, None, weights_gathered),
 }
@@ -119,6 +130,7 @@ def test_the_table_of_prices(kinds):
     for size in (2, 3, 4):
         calls = calls_of_kinds(kinds.record, size)
         assert sent(calls["pair"], size) == sent(calls["pair, overlap"], size) == sent(calls["pair, tokens"], size) == 4
+        assert sent(calls["pair, tokens, again"], size) == 5
         assert sent(calls["outputs gathered"], size) == pytest.approx(15)
         assert sent(calls["weights gathered"], size) * TOKENS / 8 == pytest.approx(2 * F * C + F + C)
 

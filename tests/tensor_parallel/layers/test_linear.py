@@ -151,6 +151,8 @@ def parameters_and_errors():
         RowParallelLinear(8, 4)(torch.zeros(1, 8))
     with pytest.raises(ValueError, match="leave out gather_output"):
         ColumnParallelLinear(4, 8, sequence_parallel=True, gather_output=True)
+    with pytest.raises(ValueError, match="gather_again is for tokens that this layer gathers"):
+        ColumnParallelLinear(4, 8, gather_again=True)
     with pytest.raises(ValueError, match="overlap is for the all-reduce of f"):
         ColumnParallelLinear(4, 8, sequence_parallel=True, overlap=True)
     with pytest.raises(ValueError, match="bias is"):

@@ -1,0 +1,67 @@
+# ch12.row_parallel: edit this file, then run `dtlearn grade ch12.row_parallel`.
+"""A linear layer whose input features are divided over the ranks.
+
+In a row-parallel layer each rank has a part of the input features, and the columns of the weight (out, in) that
+belong to them. What a rank makes of them is a partial sum of **all** output features.
+
+Write a class with
+
+- `__init__(self, weight, bias, group, g)`. Given are the whole weight (out, in) and the whole bias (out,), or
+  `None`, the same on all ranks of `group`; and `g`, the function of the exercise before, for this group: it adds up
+  a tensor over the ranks, and hands the gradient on.
+- `weight`, an `nn.Parameter` (out, in/n): of the n ranks of the group each takes in/n columns, contiguous, in the
+  order of the ranks in the group. `bias`, an `nn.Parameter` (out,), or `None`. Both have memory of their own: a
+  change of one does not reach what was given, nor is its memory kept. The module has no other parameters.
+- `forward(self, x)`. `x` has the shape (..., in/n): this rank's part of the features. Return (..., out), **the same on
+  all ranks**, as `F.linear` of the whole input, weight and bias makes it.
+
+In backward every rank is given the same gradient of the output. Afterwards the gradients of `x` and `weight` are
+this rank's parts of those of the whole layer, and that of `bias` is the whole one's, **on every rank**: each rank's
+optimizer updates its own copy of it.
+
+If n does not divide the input features, `__init__` raises a `ValueError` with a message that names both numbers.
+
+**Rule**: in a group of several ranks `forward` calls `g` once; there is no other communication.
+
+**Example** with two ranks and one output feature, weight `[[2, 3]]`, bias `[10]`, input `[4, 5]`, gradient 1:
+
+| | rank 0 | rank 1 |
+|---|---|---|
+| `weight` | `[[2]]` | `[[3]]` |
+| `x` | `[4]` | `[5]` |
+| output: 2 · 4 + 3 · 5 + 10 | `[33]` | `[33]` |
+| gradient of `x`, of `weight`, of `bias` | `[2]`, `[[4]]`, `[1]` | `[3]`, `[[5]]`, `[1]` |
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+
+
+class row_parallel(torch.nn.Module):
+    """A linear layer of which this rank has a part of the input features."""
+
+    bias: torch.nn.Parameter | None
+
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        group: dist.ProcessGroup,
+        g: Function,
+    ) -> None:
+        super().__init__()
+        raise NotImplementedError(
+            "ch12.row_parallel: refuse what does not fit; this rank's columns, and the "
+            "bias"
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the whole output on every rank, (..., in/n) -> (..., out)."""
+        raise NotImplementedError(
+            "ch12.row_parallel: a partial sum, the sum over the ranks, and the bias"
+        )
