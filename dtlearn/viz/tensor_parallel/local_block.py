@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dtlearn.runtime.recording.clock import now_ns
-
-if TYPE_CHECKING:
-    from torch.distributed.tensor import DTensor
 
 
 @dataclass(frozen=True)
@@ -49,11 +46,11 @@ class LocalBlock:
         return f"{name}[{dims[0]}{over[0]}, {dims[1]}{over[1]}]{partial}"
 
 
-def local_block(tensor: DTensor) -> LocalBlock:
+def local_block(tensor: Any) -> LocalBlock:
     """What this rank holds of a DTensor now. Sends nothing.
 
     Args:
-        tensor: a matrix, small enough to be drawn.
+        tensor: a DTensor, a matrix small enough to be drawn.
 
     Raises:
         ValueError: not a matrix, or one that is divided in another way than by Shard, Replicate and Partial.
@@ -63,7 +60,7 @@ def local_block(tensor: DTensor) -> LocalBlock:
     offset, shape = [0] * tensor.ndim, list(tensor.shape)
     for axis, placement in enumerate(tensor.placements):
         if placement.is_shard():
-            dim: int = placement.dim  # type: ignore[attr-defined]
+            dim: int = placement.dim
             part = -(-shape[dim] // mesh.size(axis))  # as torch.chunk: the last ranks have less
             start = min(coordinate[axis] * part, shape[dim])
             offset[dim], shape[dim] = offset[dim] + start, min(part, shape[dim] - start)
