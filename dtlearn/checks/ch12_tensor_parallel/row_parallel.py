@@ -46,9 +46,9 @@ def inputs(case: Case) -> Given:
                 own = {"groups": groups, "group": group, **whole, "xs": xs, "dys": dys}
                 given[rank]["jobs"].append(own)
     groups, features = _REFUSED[n]
-    refused = {"groups": groups, "weight": torch.zeros(4, features), "bias": None, "xs": []}
-    for rank, own in enumerate(given):
-        own["jobs"].append(refused | {"group": next(group for group in groups if rank in group)})
+    refused: dict[str, Any] = {"groups": groups, "weight": torch.zeros(4, features), "bias": None, "xs": []}
+    for rank, mine in enumerate(given):
+        mine["jobs"].append(refused | {"group": next(group for group in groups if rank in group)})
     return given
 
 
@@ -265,17 +265,20 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
 
 
 def _memory(given: Given, got: list[Any]) -> Finding | None:
-    """Whether the parameters have memory of their own."""
+    """Whether the parameters have memory of their own, and nothing else has the whole weight's."""
     for rank, notes in enumerate(got):
         for job, note in zip(given[rank]["jobs"], notes, strict=True):
-            if job["xs"] and (note["larger"] or note["changed"] or note["bias changed"]):
+            if not job["xs"]:
+                continue
+            if note["larger"] or note["changed"] or note["bias changed"]:
                 name = "bias" if note["bias changed"] and not note["larger"] else "weight"
                 text = (
-                    f"the parameter `{name}` is a view of the {name} that was given, and keeps its memory; a change of"
+                    f"the parameter `{name}` is a view of the {name} that was given, and keeps its memory; a change of "
                 )
-                return Finding(
-                    "DTL-VALUE-VIEW", f"{text} one is one of the other ({_title(job)}): clone() copies", rank
-                )
+                return Finding("DTL-VALUE-VIEW", f"{text}one is one of the other ({_title(job)}): clone() copies", rank)
+            if note["held"]:
+                text = f"the whole weight is still in memory on rank {rank} when the caller has dropped it: the module "
+                return Finding("DTL-RULE-WHOLE-HELD", f"{text}refers to it ({_title(job)}). Keep the part only", rank)
     return None
 
 

@@ -18,7 +18,7 @@ from dtlearn.runtime.words import listed
 
 from ..sent import no_stores
 from . import MAY_HELP
-from ._wrong_cuts import CUTS, JOINS, Cut, Join, cut
+from .ways.cuts import CUTS, JOINS, Cut, Join, cut
 
 _BYTES = 48  # of each part
 _BOTH, _HALVES, _ALL, _UNEVEN = [[0, 1]], [[0, 2], [1, 3]], [[0, 1, 2, 3]], [[0], [1, 2, 3]]
