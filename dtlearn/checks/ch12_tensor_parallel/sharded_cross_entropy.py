@@ -169,11 +169,12 @@ def _few_numbers(case: Case, given: Given, record: Record) -> Finding | None:
         if (sent := sum(event.nbytes for event in events)) > most:
             largest = max(events, key=lambda event: event.nbytes)
             per_row = sent / most * _PER_ROW
-            text = f"rank {rank} hands over {per_row:.1f} numbers for each target, {sent:,} bytes in all; line {largest.line} "
-            text += f"calls {largest.op} with {largest.nbytes:,}. Its part has {COLUMNS} logits for each: the "
-            return Finding(
-                "DTL-RULE-LOGITS-SENT", f"{text}logits are gathered, and 3 numbers suffice", rank, largest.line or None
+            text = f"rank {rank} hands over {per_row:.1f} numbers for each target, {sent:,} bytes in all; line "
+            text += (
+                f"{largest.line} calls {largest.op} with {largest.nbytes:,}. Its part has {COLUMNS} logits for each: "
             )
+            text += "the logits are gathered, and 3 numbers suffice"
+            return Finding("DTL-RULE-LOGITS-SENT", text, rank, largest.line or None)
     return None
 
 
