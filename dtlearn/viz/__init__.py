@@ -41,6 +41,7 @@ from dtlearn.viz.tensor_parallel.local_block import LocalBlock, local_block
 from dtlearn.viz.tensor_parallel.local_weights import LocalWeight, local_weights
 from dtlearn.viz.tensor_parallel.module_runs import module_runs
 from dtlearn.viz.tensor_parallel.placements import draw_placements, placement_words
+from dtlearn.viz.tensor_parallel.product_picture import frame_size, product_figure, product_frames, product_words
 from dtlearn.viz.tensor_parallel.weight_splits import draw_splits, split_words
 from dtlearn.viz.timeline import timeline
 from dtlearn.viz.traffic import bytes_per_rank
@@ -81,6 +82,7 @@ __all__ = [
     "exchange",
     "fit_bars",
     "fit_words",
+    "frame_size",
     "gradient_histograms",
     "held_after_steps",
     "layer_traffic",
@@ -97,6 +99,9 @@ __all__ = [
     "peak_over_k",
     "peak_words",
     "placement_words",
+    "product_figure",
+    "product_frames",
+    "product_words",
     "rank_drift",
     "rank_table",
     "recomputation_grid",
