@@ -16,6 +16,7 @@ from .attention.fused import QKV, fuse_qkv, split_fused_qkv
 from .attention.heads import Heads, divide_heads
 from .initial_weights import shared_generator
 from .layers.feed_forward import ParallelFeedForward
+from .layers.functional import column_parallel_linear, row_parallel_linear
 from .layers.gathered_products import gathered_products
 from .layers.linear import ColumnParallelLinear, RowParallelLinear
 from .layers.naive import OutputGatheredFeedForward, WeightGatheredFeedForward, WeightGatheredLinear
@@ -70,6 +71,7 @@ __all__ = [
     "block_traffic",
     "checkpoint",
     "checkpoint_bytes",
+    "column_parallel_linear",
     "copy_to_tensor_parallel_region",
     "divide",
     "divide_heads",
@@ -96,6 +98,7 @@ __all__ = [
     "reduce_from_tensor_parallel_region",
     "reduce_scatter_to_sequence_parallel_region",
     "reduce_sequence_parallel_gradients",
+    "row_parallel_linear",
     "scatter_to_sequence_parallel_region",
     "scatter_to_tensor_parallel_region",
     "sent_elements",

@@ -26,20 +26,17 @@ from torch import nn
 
 from ..initial_weights import shared_generator
 from ..mappings import (
-    copy_to_tensor_parallel_region,
     gather_from_sequence_parallel_region,
     gather_from_tensor_parallel_region,
-    reduce_from_tensor_parallel_region,
     reduce_scatter_to_sequence_parallel_region,
     scatter_to_tensor_parallel_region,
 )
 from ..sequence_parallel import mark_sequence_parallel
 from ..sharding import divide, place_in, shard
-from .gathered_products import gathered_products
+from .functional import column_parallel_linear, row_parallel_linear
+from .gathered_products import SEQUENCE_DIM, gathered_products
 from .overlap import overlapped_products
 from .parameters import full_params, in_notation
-
-SEQUENCE_DIM = -2  # of (B, T, features), and of (tokens, features)
 
 
 class _ParallelLinear(nn.Module):
@@ -223,16 +220,18 @@ class ColumnParallelLinear(_ParallelLinear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, in) -> (B, T, out/t), or (B, T, out) with `gather_output`; all ranks of the group call it."""
+        weight, bias, group = self.weight, self.bias, self.group
         if self.overlap:
-            (y,) = overlapped_products(x, (self.weight, self.bias), group=self.group)  # (B, T, out/t)
+            (y,) = overlapped_products(x, (weight, bias), group=group)  # (B, T, out/t)
         elif self.gather_again:
-            (y,) = gathered_products(x, (self.weight, self.bias), group=self.group)  # (B, T, out/t)
+            (y,) = gathered_products(x, (weight, bias), group=group)  # (B, T, out/t)
+        elif self.input_is_copied:
+            y = F.linear(x, weight, bias)  # (B, T, out/t)
+        elif self.sequence_parallel:
+            whole = gather_from_sequence_parallel_region(x, SEQUENCE_DIM, group=group)  # (B, T, in)
+            y = F.linear(whole, weight, bias)  # (B, T, out/t)
         else:
-            if self.sequence_parallel and not self.input_is_copied:
-                x = gather_from_sequence_parallel_region(x, SEQUENCE_DIM, group=self.group)  # (B, T, in)
-            elif not self.input_is_copied:
-                x = copy_to_tensor_parallel_region(x, group=self.group)  # (B, T, in)
-            y = F.linear(x, self.weight, self.bias)  # (B, T, out/t)
+            y = column_parallel_linear(x, weight, bias, group=group)  # (B, T, out/t)
         return gather_from_tensor_parallel_region(y, group=self.group) if self.gather_output else y
 
 
@@ -292,12 +291,11 @@ class RowParallelLinear(_ParallelLinear):
         if not self.input_is_parallel:
             x = scatter_to_tensor_parallel_region(x, group=self.group)  # (B, T, in/t)
         self._check_features(x)
-        y = F.linear(x, self.weight)  # (B, T, out) {U_t}
-        if self.sequence_parallel:
-            y = reduce_scatter_to_sequence_parallel_region(y, SEQUENCE_DIM, group=self.group)  # (B, T/t, out)
-        else:
-            y = reduce_from_tensor_parallel_region(y, group=self.group)  # (B, T, out)
-        return y if self.bias is None else y + self.bias  # once, not on every rank before the sum
+        if not self.sequence_parallel:
+            return row_parallel_linear(x, self.weight, self.bias, group=self.group)  # (B, T, out)
+        partial = F.linear(x, self.weight)  # (B, T, out) {U_t}
+        y = reduce_scatter_to_sequence_parallel_region(partial, SEQUENCE_DIM, group=self.group)  # (B, T/t, out)
+        return y if self.bias is None else y + self.bias  # of its own tokens
 
     def _check_features(self, x: torch.Tensor) -> None:
         if x.shape[-1] != self.weight.shape[1]:

@@ -24,7 +24,8 @@ from torch import nn
 from ..initial_weights import shared_generator
 from ..mappings import copy_to_tensor_parallel_region, gather_from_sequence_parallel_region
 from ..sharding import divide, place_in, shard
-from .linear import SEQUENCE_DIM, RowParallelLinear
+from .gathered_products import SEQUENCE_DIM
+from .linear import RowParallelLinear
 from .overlap import overlapped_products
 from .parameters import full_params, in_notation
 

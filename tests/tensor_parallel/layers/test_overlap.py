@@ -1,9 +1,10 @@
 """The products are those of f and the layers; the reduction is under way while the weights' gradients are computed."""
 
+from types import SimpleNamespace
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from dtlearn.runtime import run_ranks
 from dtlearn.tensor_parallel import copy_to_tensor_parallel_region
@@ -57,19 +58,6 @@ def one_backward():
     y.sum().backward()
 
 
-class Products(TorchDispatchMode):
-    """Notes every matrix product."""
-
-    def __init__(self, order):
-        super().__init__()
-        self.order = order
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default):
-            self.order.append("product")
-        return func(*args, **(kwargs or {}))
-
-
 class Work:
     def __init__(self, order):
         self.order = order
@@ -81,16 +69,25 @@ class Work:
 def test_the_other_product_is_made_before_the_wait(monkeypatch):
     order = []
 
+    class Noted(torch.Tensor):
+        """Notes its products."""
+
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            if func.__name__ in ("matmul", "__matmul__", "__rmatmul__"):
+                order.append("product")
+            return super().__torch_function__(func, types, args, kwargs or {})
+
     def all_reduce(tensor, group, async_op):
         order.append("all_reduce")
         return Work(order)
 
     monkeypatch.setattr(overlap, "place_in", lambda group: (0, 2))
     monkeypatch.setattr(overlap.dist, "all_reduce", all_reduce)
-    x, weight = torch.ones(2, 3, requires_grad=True), torch.ones(4, 3, requires_grad=True)
-    (y,) = overlapped_products(x, (weight, None))
-    with Products(order):
-        y.backward(torch.ones(2, 4))
+    backward = overlap._OverlappedProducts.backward.__wrapped__
+    x, weight, gradient = (torch.ones(*shape).as_subclass(Noted) for shape in ((2, 3), (4, 3), (2, 4)))
+    kept = SimpleNamespace(saved_tensors=(x, weight), needs_input_grad=(True, False, True, False), group=None)
+    backward(kept, gradient)
     assert order == ["product", "all_reduce", "product", "wait"]
 
 
