@@ -13,6 +13,9 @@ ROOT = Path(__file__).resolve().parents[1]
 # Modules without a test file of their own name, and the test that goes through them.
 TESTED_BY = {
     "bench/bench": "cli/test_bench.py",
+    "bench/chapters/memory_peaks": "bench/chapters/test_memory.py",
+    "bench/chapters/pipeline_emulated": "bench/chapters/test_pipeline.py",
+    "bench/chapters/zero_ways": "bench/chapters/test_zero.py",
     "checks/*/*": "course/test_exercises.py",
     "collectives/halving_doubling": "collectives/test_algorithms.py",
     "collectives/hierarchical": "collectives/test_algorithms.py",

@@ -12,6 +12,7 @@ from ...runtime.words import format_seconds
 from ..bench import Bench, Result
 from ..figures import aligned, size_text
 from ..status_line import say
+from .words import noisy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,7 +88,7 @@ def table(result: CollectivesResult) -> str:
     parts += [
         "",
         *_verdict(result),
-        f"{result.machine}; timings are noisy: quote the ratios, which compare neighbours.",
+        noisy(result.machine),
     ]
     return "\n".join(parts)
 

@@ -6,11 +6,12 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...runtime.machine.cores import load_line, num_cores
+from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
 from ..bench import Bench, Result
 from ..figures import aligned
 from ..status_line import say
+from .words import if_more_than_cores, load_since, noisy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,14 +78,14 @@ def measure(ranks: int, rounds: int, sizes: tuple[int, ...] = (1024,) * 11) -> D
     linked = slowest(run_ranks(time_on_rank, ranks, small, rounds, link=link, **options).values)
     say("a step of each kind, recorded")
     record = run_ranks(record_on_rank, ranks, small, link=link, record=True, **options).record
-    machine = f"{before}, afterwards {load_line().split(', ')[-1]}"
+    machine = load_since(before)
     return DataParallelResult(ranks, work.num_parameters, batch, bare, linked, machine, record)
 
 
 def table(result: DataParallelResult) -> str:
     """The result for people."""
     rounds = len(result.bare["local"])
-    more = " More ranks than cores: they take turns." if result.ranks > num_cores() else ""
+    more = if_more_than_cores(result.ranks)
     return "\n".join(
         [
             f"{result.ranks} ranks (CPU, gloo), MLP of {result.parameters:,} parameters, {result.batch} samples each; "
@@ -99,7 +100,7 @@ def table(result: DataParallelResult) -> str:
             _of_record(result),
             "",
             *_verdicts(result),
-            f"{result.machine}; timings are noisy: quote the ratios, which compare neighbours.",
+            noisy(result.machine),
         ]
     )
 

@@ -6,11 +6,12 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...runtime.machine.cores import load_line, num_cores
+from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
 from ..bench import Bench, Result
 from ..figures import aligned
 from ..status_line import say
+from .words import if_more_than_cores, load_since, noisy
 
 if TYPE_CHECKING:
     from ...mixed_precision.timing import Workload
@@ -78,7 +79,7 @@ def measure(ranks: int, rounds: int, work: Workload | None = None, numel: int = 
     say(f"{rounds} rounds of averages on the link")
     averaged = run_ranks(time_reductions_on_rank, ranks, numel, rounds, device="cpu", link=link, timeout=_TIMEOUT)
     expected = {name: link.seconds("all_reduce", nbytes(numel, name), ranks) for name in REDUCTIONS}
-    machine = f"{before}, afterwards {load_line().split(', ')[-1]}"
+    machine = load_since(before)
     where, parameters = run.placement.where, work.config.num_parameters
     return MixedPrecisionResult(
         ranks, where, parameters, slowest(run.values), numel, slowest(averaged.values), expected, machine
@@ -88,7 +89,7 @@ def measure(ranks: int, rounds: int, work: Workload | None = None, numel: int = 
 def table(result: MixedPrecisionResult) -> str:
     """The result for people."""
     rounds = len(result.steps["fp32"])
-    more = " More ranks than cores: they take turns." if result.ranks > num_cores() else ""
+    more = if_more_than_cores(result.ranks)
     return "\n".join(
         [
             f"{result.ranks} ranks ({result.where}), GPT of {result.parameters:,} parameters; forward, backward, SGD, "
@@ -100,7 +101,7 @@ def table(result: MixedPrecisionResult) -> str:
             aligned(_reduction_rows(result)),
             "",
             *_verdicts(result),
-            f"{result.machine}; timings are noisy: quote the ratios, which compare neighbours.",
+            noisy(result.machine),
         ]
     )
 

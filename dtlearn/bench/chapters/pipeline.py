@@ -5,14 +5,23 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from ...runtime.machine.cores import load_line, num_cores
+from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
 from ..bench import Bench, Result
 from ..figures import aligned
 from ..status_line import say
+from .pipeline_emulated import (
+    EMULATED,
+    EMULATED_MICROBATCHES,
+    EMULATED_RANKS,
+    Emulated,
+    beside_theory,
+    emulated_on_rank,
+    emulated_rows,
+)
+from .words import if_more_than_cores, load_since, met, noisy
 
 if TYPE_CHECKING:
     import torch
@@ -20,7 +29,6 @@ if TYPE_CHECKING:
 
     from ...models.gpt import GPTConfig
     from ...models.in_turns import Times
-    from ...pipeline_parallel.checking.simulate import StageTimes
     from ...pipeline_parallel.schedule import Schedule
 
 # Our schedules, and the classes of torch.distributed.pipelining that have the same orders, action by action.
@@ -30,37 +38,11 @@ COUNTERPARTS = {
     "interleaved": "ScheduleInterleaved1F1B",
     "zbv": "ScheduleZBVZeroBubble",
 }
-EMULATED = ("gpipe", "1f1b", "interleaved", "zb_h1", "zbv")
 TO_TORCH, TO_THEORY = 1.05, 0.98  # targets: a step to torch's; and theory's makespan to the measured one
-EMULATED_RANKS, EMULATED_MICROBATCHES = 4, 16
 _MICROBATCHES, _ROWS = 8, 2  # of the real model; rows of a micro-batch
 _EMULATED_ROUNDS = 2
 _WARM = 2  # steps that do not count: in the first one both runners tell shapes
 _TIMEOUT = 900.0
-
-
-class Emulated(NamedTuple):
-    """A schedule on ranks that sleep in place of computing.
-
-    Attributes:
-        theory: seconds of a step, simulated.
-        measured: of each round, on its slowest rank.
-        bubble: idle time / useful time in theory.
-    """
-
-    theory: float
-    measured: tuple[float, ...]
-    bubble: float
-
-    @property
-    def efficiency(self) -> float:
-        """Theory's makespan / the median of the measured ones: 1 if nothing costs time but the stages."""
-        return self.theory / statistics.median(self.measured)
-
-    @property
-    def measured_bubble(self) -> float:
-        """The bubble, if only what the stages were told to take is useful time."""
-        return (1 + self.bubble) / self.efficiency - 1
 
 
 @dataclass(frozen=True)
@@ -113,52 +95,9 @@ def measure(ranks: int, rounds: int, config: GPTConfig | None = None, unit: floa
     say(f"{emulated_rounds} rounds with emulated stage times")
     slept = run_ranks(emulated_on_rank, EMULATED_RANKS, EMULATED, unit, emulated_rounds, device="cpu", timeout=_TIMEOUT)
     emulated = {name: beside_theory(name, unit, seconds) for name, seconds in slowest(slept.values).items()}
-    machine = f"{before}, afterwards {load_line().split(', ')[-1]}"
+    machine = load_since(before)
     times, apart = slowest([times for times, _ in run.values]), max(apart for _, apart in run.values)
     return PipelineResult(ranks, run.placement.where, config.num_parameters, times, apart, unit, emulated, machine)
-
-
-def emulated_schedule(name: str, unit: float) -> tuple[Schedule, StageTimes]:
-    """A schedule with stage times that make F, I and W of a rank's whole part take `unit` seconds each."""
-    from ...pipeline_parallel.checking.simulate import StageTimes
-    from ...pipeline_parallel.schedules.make import make_schedule
-
-    schedule = make_schedule(name, EMULATED_RANKS, EMULATED_MICROBATCHES)
-    chunks = schedule.num_stages // EMULATED_RANKS
-    return schedule, StageTimes.equal_parts(chunks, forward=unit, inputs=unit, weights=unit)
-
-
-def beside_theory(name: str, unit: float, seconds: tuple[float, ...]) -> Emulated:
-    """Measured seconds of a schedule's steps, and what the simulator says."""
-    from ...pipeline_parallel.checking.simulate import simulate
-
-    timeline = simulate(*emulated_schedule(name, unit))
-    return Emulated(timeline.makespan, seconds, timeline.idle_to_useful)
-
-
-def emulated_on_rank(names: tuple[str, ...], unit: float, rounds: int) -> Times:
-    """On each rank: seconds of a step of each schedule, in turns, with stages that sleep. Nothing is recorded."""
-    import torch
-    import torch.distributed as dist
-
-    from ...models.in_turns import time_in_turns
-    from ...pipeline_parallel.emulated import WIDTH, emulated_stages, mean_of_outputs
-    from ...pipeline_parallel.runner.runner import PipelineRunner
-
-    inputs = torch.ones(EMULATED_MICROBATCHES, WIDTH)
-    ways: dict[str, Callable[[], object]] = {}
-    for name in names:
-        schedule, times = emulated_schedule(name, unit)
-        stages = emulated_stages(schedule, times, dist.get_rank())
-        seconds = {number: stage.seconds for number, stage in stages.items()}
-        runner = PipelineRunner(schedule, stages, mean_of_outputs)
-        for stage in stages.values():
-            stage.seconds = (0.0, 0.0, 0.0)  # for the first step, which tells shapes
-        runner.step(inputs, inputs)
-        for number, stage in stages.items():
-            stage.seconds = seconds[number]
-        ways[name] = partial(runner.step, inputs, inputs)
-    return time_in_turns(ways, rounds, warm=0)
 
 
 def on_rank(config: GPTConfig, rounds: int) -> tuple[Times, float]:
@@ -239,7 +178,7 @@ def torch_step(
 def table(result: PipelineResult) -> str:
     """The result for people."""
     rounds = len(result.times["1f1b"])
-    more = " More ranks than cores: they take turns." if result.ranks > num_cores() else ""
+    more = if_more_than_cores(result.ranks)
     return "\n".join(
         [
             f"{result.ranks} ranks ({result.where}), GPT of {result.parameters:,} parameters, {_MICROBATCHES} "
@@ -252,10 +191,10 @@ def table(result: PipelineResult) -> str:
             f"F, I and W of a rank {format_seconds(result.unit)} each.",
             "Bubble: idle time / useful time; useful is what the stages are told to take.",
             "",
-            aligned(_emulated_rows(result)),
+            aligned(emulated_rows(result.emulated)),
             "",
             *_verdicts(result),
-            f"{result.machine}; timings are noisy: quote the ratios, which compare neighbours.",
+            noisy(result.machine),
         ]
     )
 
@@ -290,19 +229,7 @@ def _time_rows(result: PipelineResult) -> list[list[str]]:
     return rows
 
 
-def _emulated_rows(result: PipelineResult) -> list[list[str]]:
-    rows = [["schedule", "theory", "measured", "best", "theory / measured", "bubble", "measured"]]
-    for name, found in result.emulated.items():
-        seconds = (found.theory, statistics.median(found.measured), min(found.measured))
-        bubbles = (f"{found.bubble:.1%}", f"{found.measured_bubble:.1%}")
-        rows.append([name, *map(format_seconds, seconds), f"{found.efficiency:.1%}", *bubbles])
-    return rows
-
-
 def _verdicts(result: PipelineResult) -> list[str]:
-    def met(is_met: bool) -> str:
-        return "met" if is_met else "missed"
-
     worst = max(result.ratios.values())
     efficiency = min(found.efficiency for found in result.emulated.values())
     return [

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 from dtlearn import cli
 from dtlearn.bench import benches
-from dtlearn.bench.chapters import data_parallel
+from dtlearn.bench.chapters import data_parallel, words
 from dtlearn.bench.chapters.data_parallel import DataParallelResult
 from dtlearn.runtime.record.event import Event, Span
 from dtlearn.runtime.record.record import merge
@@ -63,9 +63,9 @@ def test_targets_are_for_two_ranks_and_a_large_model():
 
 
 def test_more_ranks_than_cores_is_said(monkeypatch):
-    monkeypatch.setattr(data_parallel, "num_cores", lambda: 1)
+    monkeypatch.setattr(words, "num_cores", lambda: 1)
     assert "More ranks than cores" in data_parallel.table(RESULT)
-    monkeypatch.setattr(data_parallel, "num_cores", lambda: 2)
+    monkeypatch.setattr(words, "num_cores", lambda: 2)
     assert "More ranks than cores" not in data_parallel.table(RESULT)
 
 

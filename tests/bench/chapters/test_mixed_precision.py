@@ -3,7 +3,7 @@ from dataclasses import replace
 
 from dtlearn import cli
 from dtlearn.bench import benches
-from dtlearn.bench.chapters import mixed_precision
+from dtlearn.bench.chapters import mixed_precision, words
 from dtlearn.bench.chapters.mixed_precision import MixedPrecisionResult
 from dtlearn.mixed_precision.timing import REDUCTIONS, STEPS, Workload
 from dtlearn.models import GPTConfig
@@ -39,7 +39,7 @@ def test_a_missed_target_is_said_and_a_gpu_has_no_excuse():
 
 
 def test_more_ranks_than_cores_is_said(monkeypatch):
-    monkeypatch.setattr(mixed_precision, "num_cores", lambda: 1)
+    monkeypatch.setattr(words, "num_cores", lambda: 1)
     assert "More ranks than cores" in mixed_precision.table(RESULT)
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from dtlearn import cli
 from dtlearn.bench import benches
-from dtlearn.bench.chapters import pipeline
+from dtlearn.bench.chapters import pipeline, words
 from dtlearn.bench.chapters.pipeline import COUNTERPARTS, EMULATED, Emulated, PipelineResult
 from dtlearn.models import GPTConfig
 
@@ -39,7 +39,7 @@ def test_losses_decide_and_time_does_not():
 
 
 def test_more_ranks_than_cores_is_said(monkeypatch):
-    monkeypatch.setattr(pipeline, "num_cores", lambda: 1)
+    monkeypatch.setattr(words, "num_cores", lambda: 1)
     assert "More ranks than cores" in pipeline.table(RESULT)
 
 

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 from dtlearn import cli
 from dtlearn.bench import benches
-from dtlearn.bench.chapters import zero
+from dtlearn.bench.chapters import words, zero
 from dtlearn.bench.chapters.zero import COUNTERPARTS, WAYS, Sent, Stored, ZeroResult
 from dtlearn.memory.saving.variants import Workload
 from dtlearn.models import GPTConfig
@@ -44,7 +44,7 @@ def test_bytes_decide_and_time_does_not():
 
 
 def test_more_ranks_than_cores_is_said(monkeypatch):
-    monkeypatch.setattr(zero, "num_cores", lambda: 1)
+    monkeypatch.setattr(words, "num_cores", lambda: 1)
     assert "More ranks than cores" in zero.table(RESULT)
 
 
