@@ -4,7 +4,8 @@ For any process: `sharding`, who has which part; `notation/`, divided arrays and
 sent and kept, and seconds, by formula. On the ranks: `messages`, three collectives along any dim; `mappings`, the
 conjugate operators where a divided region begins and ends; `random_states`, for dropout; `sequence_parallel`, what is
 divided by tokens between the divided regions; `initial_weights`, drawn alike on all ranks; `layers/`, linear layers and
-feed-forward networks; `attention/`, by heads; `vocabulary/`, the ends of a language model.
+feed-forward networks; `attention/`, by heads; `vocabulary/`, the ends of a language model;
+`gpt`, a whole model of them.
 """
 
 from .arithmetic.activations import checkpoint_bytes, gpt_block, paper_block, table_bytes
@@ -14,6 +15,7 @@ from .arithmetic.traffic import Collective, block_traffic, model_traffic, norm_t
 from .attention.attention import ParallelAttention
 from .attention.fused import QKV, fuse_qkv, split_fused_qkv
 from .attention.heads import Heads, divide_heads
+from .gpt import ParallelGPT
 from .initial_weights import shared_generator
 from .layers.feed_forward import ParallelFeedForward
 from .layers.functional import column_parallel_linear, row_parallel_linear
@@ -57,6 +59,7 @@ __all__ = [
     "OutputGatheredFeedForward",
     "ParallelAttention",
     "ParallelFeedForward",
+    "ParallelGPT",
     "ParallelSwiGLU",
     "RandomStateTracker",
     "RowParallelLinear",

@@ -9,8 +9,14 @@ each part with a seed of the rank, so that its initial model depends on t.)
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import torch
 import torch.distributed as dist
+from torch import nn
+
+from dtlearn.models.gpt import GPT, INIT_STD, GPTConfig
 
 from .sharding import place_in
 
@@ -34,3 +40,34 @@ def shared_generator(seed: int | None = None, *, group: dist.ProcessGroup | None
             dist.broadcast(drawn, group_src=0, group=group)
         seed = int(drawn)
     return torch.Generator().manual_seed(seed)
+
+
+def gpt_parameters(config: GPTConfig, seed: int) -> Iterator[tuple[str, torch.Tensor]]:
+    """Name and values of each parameter that `GPT(config)` has after `torch.manual_seed(seed)`, one at a time.
+
+    **Communication**: none. **Memory**: one whole parameter.
+
+    Args:
+        config: of the whole model.
+        seed: torch's default state is left alone.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    with torch.device("meta"):
+        modules = list(GPT(config).named_modules())
+    for _, module in modules:  # what the constructors draw, before GPT draws all weights anew
+        for parameter in module.parameters(recurse=False):
+            if isinstance(module, nn.Embedding):
+                torch.empty(parameter.shape).normal_(generator=generator)
+            elif isinstance(module, nn.Linear):
+                torch.empty(parameter.shape).uniform_(generator=generator)
+    residual_std = INIT_STD / math.sqrt(2 * config.num_layers)
+    for name, module in modules:
+        if isinstance(module, nn.Linear | nn.Embedding):
+            std = residual_std if name.endswith(("attention.output", "feed_forward.down")) else INIT_STD
+            weight = torch.empty(module.weight.shape).normal_(std=std, generator=generator)
+            if name != "head.projection" or not config.tie_embeddings:
+                yield f"{name}.weight", weight
+        elif isinstance(module, nn.LayerNorm):
+            yield f"{name}.weight", torch.ones(module.weight.shape)
+        if isinstance(module, nn.Linear | nn.LayerNorm) and module.bias is not None:
+            yield f"{name}.bias", torch.zeros(module.bias.shape)

@@ -1,10 +1,12 @@
 """One generator for all ranks of a group, and another model for the next draw."""
 
+import pytest
 import torch
 import torch.distributed as dist
 
+from dtlearn.models import GPT, GPTConfig
 from dtlearn.runtime import run_ranks
-from dtlearn.tensor_parallel.initial_weights import shared_generator
+from dtlearn.tensor_parallel.initial_weights import gpt_parameters, shared_generator
 from tests.tensor_parallel.groups import calls_of, in_groups
 
 
@@ -31,3 +33,16 @@ def test_all_ranks_draw_the_same_and_for_every_number_of_ranks():
         torch.randint(2**62, ()), torch.randint(2**62, ())
         assert {found[3] for found in of_sizes.values()} == {torch.rand(1).item()}
     assert calls_of(result.record, 1) == [] and calls_of(result.record, 4) == [("broadcast", 8)] * 2
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_gpt_parameter_by_parameter_has_the_bits_of_the_whole_one(tied):
+    config = GPTConfig(vocab_size=11, context_length=5, num_layers=2, num_heads=3, hidden_size=9, tie_embeddings=tied)
+    torch.manual_seed(4)
+    whole = dict(GPT(config).named_parameters())
+    torch.manual_seed(6)
+    before = torch.get_rng_state()
+    drawn = dict(gpt_parameters(config, seed=4))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert drawn.keys() == whole.keys()
+    assert all(torch.equal(drawn[name], whole[name]) for name in whole)

@@ -26,6 +26,7 @@ from torch import nn
 from dtlearn.models.gpt import Attention
 
 from ..initial_weights import shared_generator
+from ..layers.gathered_products import gathered_products
 from ..layers.linear import SEQUENCE_DIM, ColumnParallelLinear, RowParallelLinear
 from ..layers.overlap import overlapped_products
 from ..layers.parameters import full_params
@@ -57,6 +58,8 @@ class ParallelAttention(nn.Module):
         dropout: probability of dropping an attention probability, and an element of the output.
         sequence_parallel: input and output have this rank's tokens only, (B, T/t, C).
         overlap: compute the weights' gradients while the input's is being reduced.
+        gather_again: with `sequence_parallel`: keep this rank's tokens of the input, and gather all
+            again in backward; see `gathered_products`.
         random_states: the rank's own random state, for the dropout of its heads.
         generator, device, dtype: as for `ColumnParallelLinear`.
         group: ranks that the heads are divided among; None: all ranks.
@@ -75,6 +78,7 @@ class ParallelAttention(nn.Module):
         dropout: float = 0.0,
         sequence_parallel: bool = False,
         overlap: bool = False,
+        gather_again: bool = False,
         random_states: RandomStateTracker | None = None,
         generator: torch.Generator | None = None,
         device: torch.device | str | None = None,
@@ -90,7 +94,10 @@ class ParallelAttention(nn.Module):
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
         self.rank, self.num_ranks = place_in(group)
         self.heads = divide_heads(num_heads, self.num_kv_heads, self.num_ranks)
-        self.sequence_parallel, self.overlap, self.group = sequence_parallel, overlap, group
+        if gather_again and not sequence_parallel:
+            raise ValueError("gather_again is for tokens that this layer gathers: it needs sequence_parallel")
+        self.sequence_parallel, self.overlap, self.gather_again = sequence_parallel, overlap, gather_again
+        self.group = group
         self.random_states = random_states
         own: dict[str, Any] = {"bias": bias, "device": "meta", "dtype": dtype, "group": group}
         of_kv = self.num_kv_heads * self.heads.copies * self.head_size  # H_kv D; with copies t D
@@ -121,9 +128,9 @@ class ParallelAttention(nn.Module):
     def _project(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """(B, T, C) -> q (B, T, C/t), k and v (B, T, H_kv D/t): f (or the gathered tokens) once for all three."""
         layers = (self.query, self.key, self.value)
-        if self.overlap:
-            weights = [(self.query.weight, self.query.bias), *self._key_value()]
-            return overlapped_products(x, *weights, group=self.group)
+        if self.overlap or self.gather_again:
+            products = overlapped_products if self.overlap else gathered_products
+            return products(x, (self.query.weight, self.query.bias), *self._key_value(), group=self.group)
         if self.sequence_parallel:
             x = gather_from_sequence_parallel_region(x, SEQUENCE_DIM, group=self.group)
         else:

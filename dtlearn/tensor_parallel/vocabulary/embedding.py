@@ -8,6 +8,9 @@ Source: Shoeybi et al., "Megatron-LM", 1909.08053, section 3; `VocabParallelEmbe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -34,12 +37,16 @@ class VocabularyParallelEmbedding(nn.Module):
         embedding_dim: C.
         sequence_parallel: the output is (B, T/t, C), this rank's tokens.
         group: None: all ranks.
-        seed: of the initial weight, the same for every t; None: drawn by the first rank.
+        generator: for the initial weight, in the same state on all ranks; None: seeded by the first
+            rank. The weight does not depend on t.
+        device, dtype: of the weight; on "meta" nothing is drawn.
 
     Attributes:
         weight: (V/t, C). Rows of padding, on the last ranks, are zeros and stay zeros.
         split_dims: by name of a parameter, the dim along which it is divided.
     """
+
+    split_dims: ClassVar[dict[str, int | None]] = {"weight": 0}
 
     def __init__(
         self,
@@ -47,13 +54,21 @@ class VocabularyParallelEmbedding(nn.Module):
         embedding_dim: int,
         *,
         sequence_parallel: bool = False,
+        generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
         group: dist.ProcessGroup | None = None,
-        seed: int | None = None,
     ) -> None:
         super().__init__()
-        # As `nn.Embedding`: normal. Drawn whole and cut, so that t does not change the model.
-        full = torch.empty(num_embeddings, embedding_dim).normal_(generator=shared_generator(seed, group=group))
-        self._take(nn.Parameter(full), sequence_parallel, group)
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.sequence_parallel, self.group = sequence_parallel, group
+        self.rank, self.num_ranks = place_in(group)
+        rows = padded_vocabulary(num_embeddings, self.num_ranks) // self.num_ranks
+        self.weight = nn.Parameter(torch.empty(rows, embedding_dim, device=device, dtype=dtype))
+        if not self.weight.is_meta:
+            generator = generator if generator is not None else shared_generator(group=group)
+            full = torch.empty(num_embeddings, embedding_dim, dtype=dtype)  # (V, C), given up at the end
+            self.load_full({"weight": full.normal_(generator=generator)})  # as `nn.Embedding`
 
     @classmethod
     def from_embedding(
@@ -77,18 +92,31 @@ class VocabularyParallelEmbedding(nn.Module):
         plain = {"padding_idx": None, "max_norm": None, "scale_grad_by_freq": False, "sparse": False}
         if unknown := {name: getattr(embedding, name) for name in plain if getattr(embedding, name) != plain[name]}:
             raise ValueError(f"a vocabulary-parallel embedding has no such option; the embedding has {unknown}")
-        layer = cls.__new__(cls)
-        nn.Module.__init__(layer)
-        layer._take(embedding.weight, sequence_parallel, group)
+        layer = cls(*embedding.weight.shape, sequence_parallel=sequence_parallel, device="meta", group=group)
+        layer.load_full({"weight": embedding.weight})
         return layer
 
-    def _take(self, full: torch.Tensor, sequence_parallel: bool, group: dist.ProcessGroup | None) -> None:
-        self.num_embeddings, self.embedding_dim = full.shape
-        self.sequence_parallel, self.group = sequence_parallel, group
-        self.rank, self.num_ranks = place_in(group)
+    @torch.no_grad()
+    def load_full(self, whole: Mapping[str, torch.Tensor]) -> None:
+        """Take this rank's rows of a whole weight, the same on all ranks; keeps no reference to it.
+
+        **Communication**: none. **Memory**: V/t rows more, for a moment.
+
+        Args:
+            whole: "weight", (V, C), without padding.
+
+        Raises:
+            ValueError: another shape.
+        """
+        full, shape = whole["weight"], (self.num_embeddings, self.embedding_dim)
+        if full.shape != shape:
+            raise ValueError(f"weight is {shape} in the whole embedding; got {tuple(full.shape)}")
         own = own_rows(full, self.num_ranks, self.rank)
-        self.weight = nn.Parameter(own, requires_grad=full.requires_grad)
-        self.split_dims = {"weight": 0}
+        if self.weight.is_meta:
+            frozen = isinstance(full, nn.Parameter) and not full.requires_grad
+            self.weight = nn.Parameter(own, requires_grad=not frozen)
+        else:
+            self.weight.copy_(own)  # an optimizer may hold it
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Raises ValueError for a token outside the vocabulary, on all ranks."""

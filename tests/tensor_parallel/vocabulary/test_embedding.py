@@ -59,12 +59,14 @@ def every_case():
         found["shown"] = repr(layer)
         found["frozen"] = make(whole_embedding(requires_grad=False)[0], group=group).weight.requires_grad
         found["outside"] = message_of(lambda: layer(tokens + 1))
+        found["part"] = message_of(lambda: layer.load_full({"weight": full.weight[:5]}))
         found["options"] = message_of(lambda: make(nn.Embedding(V, C, padding_idx=1, max_norm=2.0), group=group))
         found["sabotage"] = with_unmasked_rows(layer, group)
         torch.manual_seed(100 + dist.get_rank())  # ranks seeded differently
         drawn = VocabularyParallelEmbedding(V, C, group=group)
         found["drawn"] = drawn.full_params()["weight"], drawn.weight.requires_grad
-        found["seeded"] = VocabularyParallelEmbedding(V, C, group=group, seed=7).full_params()["weight"]
+        generator = torch.Generator().manual_seed(7)
+        found["seeded"] = VocabularyParallelEmbedding(V, C, group=group, generator=generator).full_params()["weight"]
         return found
 
     return in_groups(case)
@@ -107,7 +109,7 @@ def test_one_all_reduce_forward_and_none_backward(ranks):
             ("all_reduce", NBYTES),  # sabotage
             ("broadcast", 8),  # a seed
             ("all_gather_into_tensor", weights * 4),
-            ("all_gather_into_tensor", weights * 4),  # no seed to broadcast
+            ("all_gather_into_tensor", weights * 4),  # its generator has one
         ]
 
 
@@ -118,6 +120,7 @@ def test_what_a_layer_shows_and_refuses(ranks):
     for of_sizes in ranks:
         for found in of_sizes.values():
             assert "token 10 is outside the vocabulary of 10 tokens: a token is from 0 to 9" in found["outside"]
+            assert "weight is (10, 3) in the whole embedding; got (5, 3)" in found["part"]
             assert "no such option; the embedding has {'padding_idx': 1, 'max_norm': 2.0}" in found["options"]
 
 
