@@ -16,6 +16,7 @@ Megatron-LM, `LinearWithGradAccumulationAndAsyncCommunication` in `core/tensor_p
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -24,8 +25,8 @@ import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 from ..messages import all_gather, start_all_gather, start_reduce_scatter
+from .overlap import Layer, in_autocast_dtype
 
-Layer = tuple[torch.Tensor, torch.Tensor | None]  # weight (out/t, in), and bias (out/t,) or None
 SEQUENCE_DIM = -2  # of (B, T, features), and of (tokens, features)
 
 
@@ -46,6 +47,7 @@ def gathered_products(
     """
     if dist.get_world_size(group) == 1:
         return tuple(F.linear(x, weight, bias) for weight, bias in layers)
+    x, layers = in_autocast_dtype(x, layers)
     weights, biases = zip(*layers, strict=True)
     outputs: tuple[torch.Tensor, ...] = _GatheredProducts.apply(x, group, *weights, *biases)
     return outputs
@@ -68,7 +70,8 @@ class _GatheredProducts(torch.autograd.Function):
         gathered = start_all_gather(x, SEQUENCE_DIM, group=group) if any(wanted[2 : 2 + len(weights)]) else None
         scattered = None
         if wanted[0]:
-            of_whole = sum(g @ weight for g, weight in zip(gradients, weights, strict=True))  # (B, T, in) {U_t}
+            products = (g @ weight for g, weight in zip(gradients, weights, strict=True))
+            of_whole = reduce(torch.add, products)  # (B, T, in) {U_t}
             scattered = start_reduce_scatter(of_whole, SEQUENCE_DIM, group=group)
         rows = gathered().flatten(0, -2) if gathered is not None else x  # (B T, in)
         flat = [g.flatten(0, -2) for g in gradients]  # (B T, out/t)

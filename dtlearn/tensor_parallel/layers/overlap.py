@@ -13,6 +13,7 @@ Source: Megatron-LM, `LinearWithGradAccumulationAndAsyncCommunication` in `core/
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -39,9 +40,28 @@ def overlapped_products(
         layers: this rank's weight and bias (or None) of each.
         group: None: all ranks.
     """
+    x, layers = in_autocast_dtype(x, layers)
     weights, biases = zip(*layers, strict=True)
     outputs: tuple[torch.Tensor, ...] = _OverlappedProducts.apply(x, group, *weights, *biases)
     return outputs
+
+
+def in_autocast_dtype(x: torch.Tensor, layers: tuple[Layer, ...]) -> tuple[torch.Tensor, tuple[Layer, ...]]:
+    """Input, weights and biases as autocast would make them for a product; without autocast as they are.
+
+    Inside an autograd function nothing is cast in backward, where the products need one dtype.
+
+    **Communication**: none. **Memory**: under autocast a copy in its dtype.
+
+    Args:
+        x: the input.
+        layers: weight and bias (or None) of each.
+    """
+    if not torch.is_autocast_enabled(x.device.type):
+        return x, layers
+    dtype = torch.get_autocast_dtype(x.device.type)
+    cast = tuple((weight.to(dtype), bias if bias is None else bias.to(dtype)) for weight, bias in layers)
+    return x.to(dtype), cast
 
 
 class _OverlappedProducts(torch.autograd.Function):
@@ -58,7 +78,8 @@ class _OverlappedProducts(torch.autograd.Function):
         x, *weights = ctx.saved_tensors
         of_x, work = None, None
         if ctx.needs_input_grad[0]:
-            of_x = sum(g @ weight for g, weight in zip(gradients, weights, strict=True))  # {U_t}
+            products = (g @ weight for g, weight in zip(gradients, weights, strict=True))
+            of_x = reduce(torch.add, products)  # (B, T, in) {U_t}
             if place_in(ctx.group)[1] > 1:
                 work = dist.all_reduce(of_x, group=ctx.group, async_op=True)
         rows, wanted = x.flatten(0, -2), ctx.needs_input_grad[2:]  # rows: (B T, in)

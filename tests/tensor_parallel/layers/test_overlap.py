@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from dtlearn.runtime import run_ranks
 from dtlearn.tensor_parallel import copy_to_tensor_parallel_region
 from dtlearn.tensor_parallel.layers import overlap
+from dtlearn.tensor_parallel.layers.gathered_products import gathered_products
 from dtlearn.tensor_parallel.layers.overlap import overlapped_products
 from tests.tensor_parallel.groups import calls_of, in_groups
 from tests.tensor_parallel.parity import difference, tensors
@@ -42,6 +43,24 @@ def both():
         return largest, difference(weight.grad, x.sum((0, 1)).expand(5, 4))
 
     return in_groups(case)
+
+
+def under_autocast():
+    """Dtypes of output and gradients, and the difference from autograd's own products."""
+    found = []
+    for products in (plain_products, overlapped_products, gathered_products):
+        x, weight, bias = (tensor.float().requires_grad_() for tensor in tensors((2, 2, 4), (6, 4), (6,)))
+        with torch.autocast("cpu", torch.bfloat16):
+            (y,) = products(x, (weight, bias), group=None)
+        y.float().sum().backward()
+        found.append(({tensor.dtype for tensor in (x.grad, weight.grad, bias.grad)}, y.dtype, x.grad, weight.grad))
+    (*of_plain, x_grad, weight_grad), (*of_overlapped, x_same, weight_same), (*of_gathered, _, _) = found
+    assert of_plain == of_overlapped == of_gathered == [{torch.float32}, torch.bfloat16]
+    return max(difference(x_grad, x_same), difference(weight_grad, weight_same))
+
+
+def test_under_autocast():
+    assert max(run_ranks(under_autocast, 2, device="cpu")) < 0.1  # bfloat16 has 8 bits
 
 
 def test_parity_and_calls():
