@@ -16,7 +16,7 @@ from dtlearn.runtime.record.event import Event
 from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.words import listed
 
-from ..rounded import rounded
+from ..rounded import rounded_in_messages
 from ..sent import no_stores
 from . import MAY_HELP
 
@@ -243,8 +243,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     alone = [{title: v for title, v in own.items() if not title.startswith("a layer")} for own in named]
     right = _play(given, Way())
     if found := compare(_ALONE, case, given, right, alone):
-        is_half = any(event.dtype in ("bfloat16", "float16") for event in record)
-        return rounded(found, right, alone) if is_half else found
+        return rounded_in_messages(found, right, alone, record)
     return compare(_LAYER, case, given, expected(case, given), named)
 
 
