@@ -7,6 +7,7 @@ from dtlearn import pipeline_parallel as pp
 from dtlearn.checks.ch11_pipeline_schedules import memory_cap, validator
 from dtlearn.checks.ch11_pipeline_schedules._faulty import faulty
 from dtlearn.checks.ch11_pipeline_schedules._schedules import any_valid, one_f_one_b, peaks, play, problem
+from dtlearn.checks.ch11_pipeline_schedules._wrong_validators import WRONG, find
 from dtlearn.course import load_course
 from dtlearn.grading import Case
 from dtlearn.grading.learner.exercise_files import places
@@ -25,7 +26,7 @@ def test_faults_are_found_where_the_package_finds_some():
     for number in range(120):
         job = faulty(g, "any") if number % 4 else faulty(g, "stuck")
         known = {op for order in job["orders"] for _, op, _ in order} <= {"F", "B", "I", "W"}
-        found = validator.find(job)
+        found = find(job)
         is_right = not any(found[key] for key in ("unknown", "missing", "repeated", "misplaced", "circle"))
         assert is_right == (problem(job["orders"], job["placement"], "".join(job["ops"]), 2) is None)
         if known:
@@ -51,8 +52,8 @@ def test_1f1b_is_that_of_the_package():
 
 def test_each_mistake_of_a_validator_shows_in_some_schedule():
     jobs = validator.inputs(CASE)[0]["jobs"]
-    for mistake in validator._WRONG:
-        assert any(validator.find(job, mistake) != validator.find(job) for job in jobs), mistake
+    for mistake in WRONG:
+        assert any(find(job, mistake) != find(job) for job in jobs), mistake
 
 
 def test_a_bubble_is_idle_time_by_useful_time():

@@ -9,6 +9,8 @@ import torch
 
 from dtlearn.grading import Case, Given
 
+Job = dict[str, Any]  # what one run of an answer is given, by name
+
 
 def numbers(g: torch.Generator) -> Callable[[int, int], int]:
     """A function that draws a whole number, from its first argument to one below its second."""

@@ -1,8 +1,7 @@
-"""ch11.simulator: known schedules and others by chance, with times by chance; what wrong answers make of them."""
+"""ch11.simulator: known schedules and others by chance, with times by chance."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,10 +10,9 @@ from dtlearn.grading import Case, Check, Finding, Given, difference, rules
 from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
-from ._jobs import numbers, shuffled
-from ._schedules import Action, Orders, Played, any_valid, as_tuples, needs, one_f_one_b, peaks, play, text_of
-
-Job = dict[str, Any]
+from ._jobs import Job, numbers, shuffled
+from ._schedules import Action, Orders, any_valid, as_tuples, needs, one_f_one_b, text_of
+from ._wrong_simulators import WAYS, play_job, right
 
 
 def inputs(case: Case) -> Given:
@@ -68,166 +66,6 @@ def on_rank(answer: Any, jobs: Any) -> Any:
     return {"ended": notes, "line": None}
 
 
-def _busy(job: Job) -> list[int]:
-    return [sum(job["times"][op][s] for s, op, _ in order) for order in job["orders"]]
-
-
-def _play(job: Job, needed: Any = needs, delay: Any = None, times: Any = None) -> Played:
-    def transfer(a: Action, rank: int) -> int:
-        return int(job["transfer"] * (job["placement"][a[0]] != rank))
-
-    cost = times or (lambda a: job["times"][a[1]][a[0]])
-    return play(job["orders"], job["placement"], cost, delay or transfer, needed)
-
-
-def _results(job: Job, played: Played) -> dict[str, Any]:
-    idle = [played.makespan - busy for busy in _busy(job)]
-    return {"makespan": played.makespan, "idle": idle, "peak": peaks(job["orders"])}
-
-
-def right(job: Job) -> dict[str, Any]:
-    return _results(job, _play(job))
-
-
-def _alone(action: Action, num_stages: int) -> Any:
-    """A backward pass that needs only what its own stage did."""
-    return needs(action, num_stages)[:1] if action[1] in "BI" else needs(action, num_stages)
-
-
-def _late(action: Action, num_stages: int) -> Any:
-    """A backward pass that waits for the W of the next stage, where it is split."""
-    stage, _, k = action
-    return [n if len(n) == 1 else ((stage + 1, "B", k), (stage + 1, "W", k)) for n in needs(action, num_stages)]
-
-
-def _blocking(job: Job) -> Played:
-    """The rank is busy while its results travel."""
-    placement = job["placement"]
-
-    def cost(a: Action) -> int:
-        to = a[0] + 1 if a[1] == "F" else a[0] - 1
-        travels = a[1] != "W" and 0 <= to < len(placement) and placement[to] != placement[a[0]]
-        return int(job["times"][a[1]][a[0]] + job["transfer"] * travels)
-
-    return _play(job, delay=lambda a, rank: 0, times=cost)
-
-
-def _ends(job: Job, first: bool) -> list[int]:
-    """Idle time up to each rank's last action; `first`: from its first action on."""
-    played = _play(job)
-    spans = [played.end[o[-1]] - (played.start[o[0]] if first else 0) for o in job["orders"]]
-    return [span - busy for span, busy in zip(spans, _busy(job), strict=True)]
-
-
-def _last_of(job: Job, rank: int) -> int:
-    return _play(job).end[job["orders"][rank][-1]]
-
-
-def _most_microbatches(job: Job) -> list[int]:
-    """The most micro-batches of which a rank holds anything."""
-    found = []
-    for order in job["orders"]:
-        live, most = set[Any](), 0
-        for s, op, k in order:
-            live = live | {(s, k)} if op == "F" else live - {(s, k)} if op in "BW" else live
-            most = max(most, len({k for _, k in live}))
-        found.append(most)
-    return found
-
-
-def _ties(job: Job) -> list[int]:
-    """Peaks, if what starts is counted before what ends at the same time."""
-    played, found = _play(job), []
-    for order in job["orders"]:
-        changes = [(played.start[a], 0) for a in order if a[1] == "F"] + [
-            (played.end[a], 1) for a in order if a[1] in "BW"
-        ]
-        lives = [1 - 2 * ends for _, ends in sorted(changes)]
-        found.append(max(itertools.accumulate(lives)))
-    return found
-
-
-Way = Callable[[Job], Any]
-_DELAYS: dict[str, Callable[[Job], Any]] = {
-    "`transfer` is left out": lambda j: lambda a, rank: 0,
-    "`transfer` is added on the same rank, too: there a result is at hand at once": (
-        lambda j: lambda a, rank: j["transfer"]
-    ),
-    "`transfer` is added to results of forward passes only: gradients travel, too": (
-        lambda j: lambda a, rank: j["transfer"] * (j["placement"][a[0]] != rank) * (a[1] == "F")
-    ),
-    "`transfer` is added once, whatever its length is": lambda j: lambda a, rank: j["placement"][a[0]] != rank,
-}
-_NEEDS: dict[str, Any] = {
-    "a B, or an I, does not wait for that of the next stage, from which its gradient comes": _alone,
-    "the B or I of a stage waits for the W of the next stage: it needs its I only": _late,
-    "actions wait for nothing but their rank: they need the results of others": lambda action, num_stages: [],
-}
-# Of each key: the code, what is said, and what it leads to. A makespan may be wrong by any of the others as well.
-_KEYS: dict[str, list[tuple[str, str, Way]]] = {
-    "makespan": [
-        *(("TRANSFER", text, lambda j, d=d: _play(j, delay=d(j)).makespan) for text, d in _DELAYS.items()),
-        (
-            "TRANSFER",
-            "the rank that sends is busy while its result travels: it goes on with its next action",
-            lambda j: _blocking(j).makespan,
-        ),
-        *(("DEPENDENCY", text, lambda j, n=n: _play(j, n).makespan) for text, n in _NEEDS.items()),
-        (
-            "STAGE-TIMES",
-            "the times of stage 0 are taken for those of all stages",
-            lambda j: _play(j, times=lambda a: j["times"][a[1]][0]).makespan,
-        ),
-        (
-            "STAGE-TIMES",
-            "`times` is read by rank: it has a time for each stage",
-            lambda j: _play(j, times=lambda a: j["times"][a[1]][j["placement"][a[0]]]).makespan,
-        ),
-        ("MAKESPAN", "it is the longest busy time of a rank: gaps count, too", lambda j: max(_busy(j))),
-        ("MAKESPAN", "it is the sum of all times: ranks work at once", lambda j: sum(_busy(j))),
-        ("MAKESPAN", "it is when rank 0 ends: another may end later", lambda j: _last_of(j, 0)),
-        ("MAKESPAN", "it is when the last rank ends: another may end later", lambda j: _last_of(j, -1)),
-    ],
-    "idle": [
-        ("IDLE", "only gaps between a rank's first action and its last are counted", lambda j: _ends(j, True)),
-        (
-            "IDLE",
-            "the time after a rank's last action is left out: it counts up to the makespan",
-            lambda j: _ends(j, False),
-        ),
-        (
-            "IDLE",
-            "the time before a rank's first action is left out: it counts from 0",
-            lambda j: [i - _play(j).start[o[0]] for i, o in zip(right(j)["idle"], j["orders"], strict=True)],
-        ),
-        ("IDLE", "these are the busy times: idle is the rest up to the makespan", _busy),
-        (
-            "IDLE",
-            "it is a share of the makespan: asked is a time",
-            lambda j: [i / right(j)["makespan"] for i in right(j)["idle"]],
-        ),
-    ],
-    "peak": [
-        ("LIVE", "an I ends the activation here: its W still needs it", lambda j: peaks(j["orders"], "BI")),
-        ("LIVE", "a W does not end an activation here: it does", lambda j: peaks(j["orders"], "B")),
-        (
-            "LIVE",
-            "the I and the W of a micro-batch each end one here: only the W does",
-            lambda j: peaks(j["orders"], "BIW"),
-        ),
-        ("LIVE", "activations are never freed here", lambda j: peaks(j["orders"], "")),
-        (
-            "LIVE",
-            "the live activations after each backward pass are counted: most are there before one",
-            lambda j: [p - 1 for p in peaks(j["orders"])],
-        ),
-        ("LIVE", "an F that starts when a B or a W ends is counted before that: what ends then is free", _ties),
-        ("LIVE", "the peak of all ranks is given for each", lambda j: [max(peaks(j["orders"]))] * len(j["orders"])),
-        ("LIVE", "micro-batches are counted: each stage of a rank keeps its own of them", _most_microbatches),
-    ],
-}
-
-
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
     jobs, made = given[0]["jobs"], got[0]["ended"]
     if len(made) < len(jobs):
@@ -236,7 +74,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     for job, want, have in zip(jobs, wants, made, strict=True):
         if (found := difference(want, have, 0, math.inf)) and found.code != "DTL-VALUE":
             return Finding(found.code, f"{found.text}. {_told(job)}", advice=found.advice)
-    for key, ways in _KEYS.items():
+    for key, ways in WAYS.items():
         values = [(job, want[key], have[key]) for job, want, have in zip(jobs, wants, made, strict=True)]
         off = [one for one in values if one[1] != one[2]]
         if not off:
@@ -289,7 +127,7 @@ def _endless(jobs: list[Job], ended: int, line: int | None) -> Finding:
     """What the first job that did not end has and those that did have not."""
 
     def ends(job: Job, way: str) -> bool:
-        return _play(job, _waits(way)).at == [len(order) for order in job["orders"]]
+        return play_job(job, _waits(way)).at == [len(order) for order in job["orders"]]
 
     ways = [way for way in _ENDLESS if all(ends(j, way) == (k < ended) for k, j in enumerate(jobs[: ended + 1]))]
     text = "your function does not end, where every rank can come to its end: an action waits for what never comes"
@@ -300,7 +138,7 @@ def _endless(jobs: list[Job], ended: int, line: int | None) -> Finding:
 
 def _told(job: Job) -> str:
     """A job with the right start and end of each action."""
-    played = _play(job)
+    played = play_job(job)
     rows = [
         ", ".join(f"{text_of(a)} {played.start[a]}-{played.end[a]}" for a in as_tuples([o[:16]])[0])
         + ", ..." * (len(o) > 16)

@@ -14,10 +14,9 @@ from dtlearn.grading import Case, Check, Finding, Given, difference, rules
 from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
-from ._jobs import numbers
+from ._jobs import Job, numbers
 from ._split_mistakes import MISTAKES
 
-Job = dict[str, Any]
 Results = list[dict[str, Any]]
 _MIXED = "F0 F1 I0 F2 I1 W1 W0 F3 I3 I2 W2 F0 W3 I0 W0"
 

@@ -9,10 +9,8 @@ from dtlearn.grading import Case, Check, Finding, Given, rules
 from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
-from ._jobs import numbers
+from ._jobs import Job, numbers
 from ._schedules import Action, Orders, Played, as_tuples, is_orders, needs, one_f_one_b, peaks, play, problem, text_of
-
-Job = dict[str, Any]
 
 
 def inputs(case: Case) -> Given:
