@@ -14,10 +14,12 @@ tokens. The backward pass of an operator is another operator of this file, with 
 
 In a group of one rank none of them communicates. All ranks of the group call them, in the same order.
 
-Shapes in this file: t ranks; x (B, T, C), or any other. Names as in Megatron-LM, `core/tensor_parallel/mappings.py`.
+Shapes in this file: t ranks; x (B, T, C), or any other. The names are those of Megatron-LM, which says
+`tensor_model_parallel` for `tensor_parallel`, and whose tensors are (T, B, C), so that the sequence is dim 0 there.
 
-Sources: Shoeybi et al., "Megatron-LM", 1909.08053, section 3, figure 3 (f and g); Korthikanti et al., "Reducing
-Activation Recomputation in Large Transformer Models", 2205.05198, section 4.2.2, figure 5.
+Sources: `core/tensor_parallel/mappings.py`; Shoeybi et al., "Megatron-LM", 1909.08053, section 3, figure 3 (f and g);
+Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2205.05198, section 4.2.2, figure
+5.
 """
 
 from __future__ import annotations

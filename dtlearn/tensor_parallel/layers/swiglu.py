@@ -14,6 +14,7 @@ Sources: Shazeer, "GLU Variants Improve Transformer", 2002.05202; Shoeybi et al.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import ClassVar, Self
 
 import torch
@@ -111,24 +112,25 @@ class FusedColumnParallelLinear(nn.Module):
         self.weight.copy_(shard(full.uniform_(-bound, bound, generator=generator), 1, group=self.group))
 
     @torch.no_grad()
-    def load_full(self, whole: torch.Tensor) -> None:
+    def load_full(self, whole: Mapping[str, torch.Tensor]) -> None:
         """Take this rank's part of both halves of a fused weight, gate above up; keeps no reference to it.
 
         **Communication**: none. **Memory**: nothing more than the layer has.
 
         Args:
-            whole: (2F, C), or (2, F, C); the same on all ranks.
+            whole: "weight", (2F, C) or (2, F, C); the same on all ranks.
 
         Raises:
             ValueError: another shape.
         """
         _, part, hidden_size = self.weight.shape
         features = part * self.num_ranks
-        if tuple(whole.shape) not in {(2 * features, hidden_size), (2, features, hidden_size)}:
+        full = whole["weight"]
+        if tuple(full.shape) not in {(2 * features, hidden_size), (2, features, hidden_size)}:
             raise ValueError(
-                f"gate above up is ({2 * features}, {hidden_size}) in the whole layer; got {tuple(whole.shape)}"
+                f"gate above up is ({2 * features}, {hidden_size}) in the whole layer; got {tuple(full.shape)}"
             )
-        halves = whole.view(2, features, hidden_size)
+        halves = full.view(2, features, hidden_size)
         local = shard(halves, 1, group=self.group)  # of each half this rank's features: (2, F/t, C)
         if self.weight.is_meta:
             self.weight = nn.Parameter(local)
@@ -238,7 +240,7 @@ class ParallelSwiGLU(nn.Module):
         parallel = cls(
             hidden_size, width, sequence_parallel=sequence_parallel, overlap=overlap, device="meta", group=group
         )
-        parallel.gate_up.load_full(torch.stack([swiglu.gate.weight, swiglu.up.weight]))  # (2, F, C)
+        parallel.gate_up.load_full({"weight": torch.stack([swiglu.gate.weight, swiglu.up.weight])})  # (2, F, C)
         parallel.down.load_full({"weight": swiglu.down.weight})
         return parallel
 

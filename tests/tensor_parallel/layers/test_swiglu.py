@@ -37,7 +37,7 @@ def all_options():
         # The fused weight in t contiguous parts: of two ranks the first has all of gate, the second all of up.
         contiguous = torch.cat([whole.gate.weight, whole.up.weight]).detach()
         layer = ParallelSwiGLU.from_swiglu(whole, group=group)
-        layer.gate_up.load_full(contiguous)
+        layer.gate_up.load_full({"weight": contiguous})
         again = errors(layer, x, gradient, expected, group)
         layer.gate_up.weight.data = part(contiguous, 0, group).view_as(layer.gate_up.weight)
         thirds = errors(layer, x, gradient, expected, group)
@@ -49,7 +49,7 @@ def all_options():
     with pytest.raises(ValueError, match="leave out sequence_parallel"):
         ParallelSwiGLU(4, 8, overlap=True, sequence_parallel=True)
     with pytest.raises(ValueError, match=r"gate above up is \(16, 4\) in the whole layer; got \(4, 4\)"):
-        FusedColumnParallelLinear(4, 8).load_full(torch.zeros(4, 4))
+        FusedColumnParallelLinear(4, 8).load_full({"weight": torch.zeros(4, 4)})
     return results
 
 
