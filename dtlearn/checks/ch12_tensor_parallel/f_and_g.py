@@ -201,7 +201,7 @@ def _layer(given: Given) -> list[dict[str, Any]]:
     for number in range(len(given[0]["jobs"])):
         for group in given[0]["jobs"][number]["groups"]:
             jobs = [given[rank]["jobs"][number] for rank in group]
-            x = jobs[0]["h"].double().requires_grad_()
+            x = jobs[0]["h"].double().clone().requires_grad_()
             a = torch.cat([job["a"] for job in jobs]).double().requires_grad_()
             b = torch.cat([job["b"] for job in jobs], 1).double().requires_grad_()
             y = x + torch.tanh(x @ a.T) @ b.T

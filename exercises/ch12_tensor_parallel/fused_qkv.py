@@ -1,0 +1,69 @@
+# ch12.fused_qkv: edit this file, then run `dtlearn grade ch12.fused_qkv`.
+"""Attention by heads, from a fused weight.
+
+Many models keep the weights of query, key and value in one matrix, so that one product computes all three. Heads are
+independent of one another, and tensor parallelism gives each rank some of them. Which rows of the fused weight are
+those of a head?
+
+Write a class for causal self-attention, without biases and dropout, with
+
+- `__init__(self, qkv, output, num_heads, num_kv_heads, group, f, g)`. There are H query heads of size D and K key and
+  value heads; K divides H, and **query heads that follow one another share a key and value head**: with H = 4
+  and K = 2 the heads 0 and 1 use the first, 2 and 3 the second. Given are, the same on all ranks of `group`:
+  - `qkv`, the whole fused weight ((H + 2 K) D, C): the rows of all queries, head by head, then of all keys, then of
+    all values. If K = H these are its thirds;
+  - `output`, the whole weight (C, H D) of the output projection;
+  - `f` and `g`, the conjugate pair for this group.
+- `qkv`, an `nn.Parameter`: this rank's rows, laid out like the whole: queries, then keys, then values. Of n ranks
+  each has H/n query heads that follow one another, in the order of the ranks in the group, and the K/n key and
+  value heads that these use.
+- `output`, an `nn.Parameter` (C, H D / n): the columns of this rank's heads.
+- `forward(self, x)`: (B, T, C), the same on all ranks, to (B, T, C), as the whole attention computes it, on all ranks.
+
+Both parameters have memory of their own; the module has no others and does not keep the whole weights. In backward
+every rank gets the whole gradient of `x`, and its parts of those of the weights. If n does not divide K, `__init__`
+raises a `ValueError` with a message that names both numbers.
+
+**Rule**: in a group of several ranks `forward` calls `f` once and `g` once; there is no other communication.
+
+**Example**: H = 4, K = 2, D = 1, two ranks. The fused weight has the rows q0 q1 q2 q3 k0 k1 v0 v1.
+
+| | rank 0 | rank 1 |
+|---|---|---|
+| rows of `qkv` | q0 q1 k0 v0 | q2 q3 k1 v1 |
+| columns of `output` | 0 and 1 | 2 and 3 |
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+Function = Callable[[torch.Tensor], torch.Tensor]
+
+
+class fused_qkv(torch.nn.Module):
+    """Causal self-attention of which this rank has some heads."""
+
+    def __init__(
+        self,
+        qkv: torch.Tensor,
+        output: torch.Tensor,
+        num_heads: int,
+        num_kv_heads: int,
+        group: dist.ProcessGroup,
+        f: Function,
+        g: Function,
+    ) -> None:
+        super().__init__()
+        raise NotImplementedError(
+            "ch12.fused_qkv: refuse what does not fit; this rank's rows of queries, "
+            "keys and values"
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the output of all heads, (B, T, C) -> (B, T, C)."""
+        raise NotImplementedError(
+            "ch12.fused_qkv: this rank's heads, and their part of the output"
+        )
