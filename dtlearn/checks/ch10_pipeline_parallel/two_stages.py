@@ -6,7 +6,6 @@ The first stage is not always on the lower rank of a pair. With four ranks two p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from ..own_work import no_objects
 from ..rounded import rounded_in_messages
 from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP
+from ._wrong_trainings import WAYS, Way, build, play, title
 
 _HEADER = 128  # bytes for the shape, of a batch
 # Stages as names and arguments in torch.nn; mT is the transpose. Inputs of each batch; classes, if they are tokens.
@@ -63,7 +63,7 @@ def inputs(case: Case) -> Given:
             xs, targets = _data(model, g)
             for rank, other, data, stage in ((first, last, xs, 0), (last, first, targets, 1)):
                 spec = model["stages"][stage]
-                weights = [0.7 * torch.randn(p.shape, generator=g) for p in _build(spec).parameters()]
+                weights = [0.7 * torch.randn(p.shape, generator=g) for p in build(spec).parameters()]
                 own = {"other": other, "is_first": not stage, "batches": data, "spec": spec, "weights": weights}
                 given[rank]["jobs"].append(shared | own)
     return given
@@ -78,17 +78,8 @@ def _data(model: dict[str, Any], g: torch.Generator) -> tuple[list[torch.Tensor]
     return tuple([torch.randn(s, generator=g) for s in sizes] for sizes in (model["inputs"], shapes))  # type: ignore
 
 
-def _build(spec: Any) -> torch.nn.Sequential:
-    class Transpose(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.mT
-
-    return torch.nn.Sequential(
-        *(Transpose() if one[0] == "mT" else getattr(torch.nn, one[0])(*one[1:]) for one in spec)
-    )
-
-
 def on_rank(answer: Any, jobs: Any) -> Any:
+    # As in `build`: only the text of this function comes to the ranks.
     class Transpose(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.mT
@@ -123,115 +114,6 @@ def on_rank(answer: Any, jobs: Any) -> Any:
     return notes
 
 
-@dataclass(frozen=True)
-class Way:
-    """How the two halves are trained.
-
-    Attributes:
-        back: the gradient that the first stage gets: "" for the right one, "none", "ones", "sum" of those of all
-            batches so far, "negative".
-        zeroed: whether the gradients of batches before are gone; of both stages, or of one of them.
-        stepped: which optimizers make a step.
-        at_end: one step is made after all batches.
-        late: each step is made in the next batch, before its forward pass, so that the last one is missing.
-    """
-
-    back: str = ""
-    zeroed: tuple[bool, bool] = (True, True)
-    stepped: tuple[bool, bool] = (True, True)
-    at_end: bool = False
-    late: bool = False
-
-
-_ADDED = "from the second batch on, the gradients of the batches before are added"
-_WAYS = (
-    (
-        "FIRST-UNTRAINED",
-        "the first stage's parameters are as they were: no gradient reached them, or its optimizer made no step",
-        Way("none"),
-    ),
-    (
-        "LAST-UNTRAINED",
-        "the last stage's parameters are as they were: its optimizer made no step",
-        Way(stepped=(True, False)),
-    ),
-    (
-        "GRADIENT-OF-ONES",
-        "the first stage's gradients are those of the sum of its outputs: give the gradient that came back to "
-        "outputs.backward(gradient)",
-        Way("ones"),
-    ),
-    (
-        "ADDED-UP",
-        "the gradients of the outputs are added up over the batches, and so sent back: the last stage needs a new "
-        "tensor, or a new .grad, for each batch",
-        Way("sum"),
-    ),
-    ("ADDED-UP", f"{_ADDED} (zero_grad() on both ranks)", Way(zeroed=(False, False))),
-    ("ADDED-UP", f"{_ADDED} on the rank with the first stage", Way(zeroed=(False, True))),
-    ("ADDED-UP", f"{_ADDED} on the rank with the last stage", Way(zeroed=(True, False))),
-    ("ONE-STEP", "one step is made after all batches, not one for each", Way(at_end=True)),
-    (
-        "STEP-MISSING",
-        "the step of the last batch is missing: it comes after backward, not before forward",
-        Way(late=True),
-    ),
-)
-
-
-def play(given: Given, way: Way) -> list[dict[str, Any]]:
-    """By rank: of each job, losses and parameters after all batches."""
-    played: list[dict[str, Any]] = [{} for _ in given]
-    for number, job in enumerate(given[0]["jobs"]):
-        done: set[int] = set()
-        for rank, i in enumerate(given):
-            job = i["jobs"][number]
-            if rank not in done and job["is_first"]:
-                halves = _train(job, given[job["other"]]["jobs"][number], way)
-                for of, made in zip((rank, job["other"]), halves, strict=True):
-                    played[of][_title(given[of]["jobs"][number])] = made
-    return played
-
-
-def _title(job: dict[str, Any]) -> str:
-    return f"{job['name']}, {'first' if job['is_first'] else 'last'} stage, the other on rank {job['other']}"
-
-
-def _train(first: dict[str, Any], last: dict[str, Any], way: Way) -> list[dict[str, Any]]:
-    stages = [_build(job["spec"]).double() for job in (first, last)]
-    for stage, job in zip(stages, (first, last), strict=True):
-        for p, weight in zip(stage.parameters(), job["weights"], strict=True):
-            p.data = weight.double()
-    optimizers = [torch.optim.SGD(stage.parameters(), **first["arguments"]) for stage in stages]
-    losses, sent_back = [], torch.zeros(())
-    for k, (x, target) in enumerate(zip(first["batches"], last["batches"], strict=True)):
-        for optimizer, zeroed in zip(optimizers, way.zeroed, strict=True):
-            if zeroed and not (way.at_end and k):
-                optimizer.zero_grad()
-        outputs = stages[0](x.double() if x.is_floating_point() else x)
-        arrived = outputs.detach().clone().requires_grad_()
-        made = stages[1](arrived)
-        if last["loss"] == "cross_entropy":
-            made, target = made.flatten(0, 1), target.flatten()
-        target = target.double() if target.is_floating_point() else target
-        loss = getattr(torch.nn.functional, last["loss"])(made, target)
-        loss.backward()
-        assert arrived.grad is not None
-        gradient = torch.ones_like(outputs) if way.back == "ones" else arrived.grad
-        if way.back == "sum" and sent_back.shape == gradient.shape:
-            gradient = gradient + sent_back
-        sent_back = gradient
-        if way.back != "none":
-            outputs.backward(gradient)
-        losses.append(loss.item())
-        for optimizer, steps in zip(optimizers, way.stepped, strict=True):
-            is_last = k == len(first["batches"]) - 1
-            if steps and (is_last or not way.at_end) and not (is_last and way.late):
-                optimizer.step()
-    weights = [{name: p.detach().float() for name, p in stage.named_parameters()} for stage in stages]
-    return [{"losses": [], "weights": weights[0]}, {"losses": losses, "weights": weights[1]}]
-
-
 def expected(case: Case, given: Given) -> Sequence[Any]:
     return play(given, Way())
 
@@ -241,7 +123,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     no_losses = [{t: one | {"losses": []} for t, one in own.items()} for own in right]
     totals = [{t: one | {"losses": sum(one["losses"])} for t, one in own.items()} for own in right]
     return [
-        *(Mistake(f"DTL-VALUE-{code}", text, play(given, way)) for code, text, way in _WAYS),
+        *(Mistake(f"DTL-VALUE-{code}", text, play(given, way)) for code, text, way in WAYS),
         Mistake("DTL-VALUE-LOSSES", "the losses are not returned: a list of floats, one for each batch", no_losses),
         Mistake("DTL-VALUE-LOSSES", "the losses are added up: a list of floats is asked, one for each batch", totals),
     ]
@@ -252,12 +134,12 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     for rank, (i, notes) in enumerate(zip(given, got, strict=True)):
         for job, note in zip(i["jobs"], notes, strict=True):
             if note["calls"] != (batches := len(job["batches"])):
-                text = f"{_title(job)}: the stage is called {note['calls']} times for {batches} batches"
+                text = f"{title(job)}: the stage is called {note['calls']} times for {batches} batches"
                 return Finding("DTL-RULE-STAGE-CALLS", text, rank)
             if job["is_first"] and note["losses"] != []:
-                text = f"{_title(job)}: {note['losses']!r} is returned, where nobody knows a loss: [] is asked"
+                text = f"{title(job)}: {note['losses']!r} is returned, where nobody knows a loss: [] is asked"
                 return Finding("DTL-VALUE-LOSSES", text, rank)
-            named[rank][_title(job)] = {"losses": note["losses"], "weights": note["weights"]}
+            named[rank][title(job)] = {"losses": note["losses"], "weights": note["weights"]}
     right = expected(case, given)
     found = compare(_VALUES, case, given, right, named)
     return rounded_in_messages(found, right, named, record) if found else None
@@ -268,7 +150,7 @@ def _payload(given: Given, extra: int) -> float:
     total = 0
     for number, job in enumerate(given[0]["jobs"]):
         first = job if job["is_first"] else given[job["other"]]["jobs"][number]
-        stage = _build(first["spec"])
+        stage = build(first["spec"])
         total += sum(stage(x).nbytes + extra for x in first["batches"])
     return total
 
