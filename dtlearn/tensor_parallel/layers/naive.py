@@ -1,14 +1,14 @@
-"""Two other ways to divide a feed-forward network. They give the same result, and cost more.
+"""Two other ways to divide a feed-forward network: one sends more bytes, in the other each rank computes everything.
 
 Elements that a rank sends for one network, in units of (t-1)/t; b batch, s sequence length, C hidden size, F = 4 C:
 
-                              forward              backward             with F = 4 C
-    outputs gathered          b s F + b s C        2 b s C + 2 b s F    15 b s C
-    weights gathered          2 F C (and biases)   nothing              8 C^2, and every rank computes the whole product
-    columns, then rows        2 b s C              2 b s C              4 b s C
+                              forward              backward             with F = 4 C    a rank computes
+    outputs gathered          b s F + b s C        2 b s C + 2 b s F    15 b s C        1/t
+    weights gathered          2 F C (and biases)   nothing              8 C^2           everything
+    columns, then rows        2 b s C              2 b s C              4 b s C         1/t
 
-Weights gathered is what ZeRO-3 does, and there it is no waste: each rank has another batch. Here all ranks have the
-same one, and the computation is done t times.
+With more than 2 C tokens (b s), gathering the weights sends less than the pair does. It is what ZeRO-3 does, and there
+it is no waste: each rank has another batch. Here all ranks have the same one, and each computes the whole network.
 """
 
 from __future__ import annotations
