@@ -5,7 +5,7 @@ sent and kept, and seconds, by formula. On the ranks: `messages`, three collecti
 conjugate operators where a divided region begins and ends; `random_states`, for dropout; `sequence_parallel`, what is
 divided by tokens between the divided regions; `initial_weights`, drawn alike on all ranks; `layers/`, linear layers and
 feed-forward networks; `attention/`, by heads; `vocabulary/`, the ends of a language model;
-`gpt`, a whole model of them.
+`gpt`, a whole model of them; `checkpoints`, for any number of ranks; `clipping`, by the norm of the whole.
 """
 
 from .arithmetic.activations import checkpoint_bytes, gpt_block, paper_block, table_bytes
@@ -15,6 +15,19 @@ from .arithmetic.traffic import Collective, block_traffic, model_traffic, norm_t
 from .attention.attention import ParallelAttention
 from .attention.fused import QKV, fuse_qkv, split_fused_qkv
 from .attention.heads import Heads, divide_heads
+from .checkpoints import (
+    LocalState,
+    gpt_split_dims,
+    load_local_state,
+    load_states,
+    local_state,
+    merge_states,
+    reshard,
+    reshard_files,
+    save_state,
+    split_state,
+)
+from .clipping import clip_grad_norm_, gradient_norm, naive_gradient_norm
 from .gpt import ParallelGPT
 from .initial_weights import shared_generator
 from .layers.feed_forward import ParallelFeedForward
@@ -56,6 +69,7 @@ __all__ = [
     "FusedColumnParallelLinear",
     "Heads",
     "LayerTime",
+    "LocalState",
     "OutputGatheredFeedForward",
     "ParallelAttention",
     "ParallelFeedForward",
@@ -74,6 +88,7 @@ __all__ = [
     "block_traffic",
     "checkpoint",
     "checkpoint_bytes",
+    "clip_grad_norm_",
     "column_parallel_linear",
     "copy_to_tensor_parallel_region",
     "divide",
@@ -85,10 +100,17 @@ __all__ = [
     "gathered_cross_entropy",
     "gathered_products",
     "gpt_block",
+    "gpt_split_dims",
+    "gradient_norm",
     "layer_times",
+    "load_local_state",
+    "load_states",
     "local_rows",
+    "local_state",
     "mark_sequence_parallel",
+    "merge_states",
     "model_traffic",
+    "naive_gradient_norm",
     "norm_traffic",
     "num_messages",
     "overlapped_products",
@@ -101,7 +123,10 @@ __all__ = [
     "reduce_from_tensor_parallel_region",
     "reduce_scatter_to_sequence_parallel_region",
     "reduce_sequence_parallel_gradients",
+    "reshard",
+    "reshard_files",
     "row_parallel_linear",
+    "save_state",
     "scatter_to_sequence_parallel_region",
     "scatter_to_tensor_parallel_region",
     "sent_elements",
@@ -112,6 +137,7 @@ __all__ = [
     "shared_generator",
     "split_dims",
     "split_fused_qkv",
+    "split_state",
     "table_bytes",
     "tensor_parallel_manual_seed",
     "unshard",
