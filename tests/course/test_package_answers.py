@@ -378,6 +378,27 @@ def zero_bubble(orders):
 def sharded_cross_entropy(logits, targets, group=None):
     return tensor_parallel.vocabulary_parallel_cross_entropy(logits, targets, group=group)
 """,
+    "ch12.dropout_seeds": """\
+class dropout_seeds:
+    def __init__(self, seed, group=None):
+        self.tracker = tensor_parallel.tensor_parallel_manual_seed(seed, group=group)
+        self.split = self.tracker.fork
+
+    def states(self):
+        return torch.get_rng_state(), self.tracker.get_state()
+
+    def restore(self, states):
+        torch.set_rng_state(states[0])
+        self.tracker.set_state(states[1])
+""",
+    "ch12.sequence_parallel_norms": """\
+def sequence_parallel_norms(model, group=None):
+    for module in model.modules():
+        own = module.named_parameters(recurse=False)
+        if names := [name for name, p in own if getattr(p, "sequence_parallel", False)]:
+            tensor_parallel.mark_sequence_parallel(module, *names)
+    tensor_parallel.reduce_sequence_parallel_gradients(model, group=group)
+""",
     "ch12.vocabulary_embedding": """\
 def vocabulary_embedding(ids, shard, group=None):
     whole = torch.nn.Embedding(len(shard) * dist.get_world_size(group), shard.shape[1], dtype=shard.dtype)
