@@ -84,7 +84,7 @@ def measure(ranks: int, rounds: int, work: Workload | None = None, cap: int = CA
     run = run_ranks(bytes_on_rank, ranks, work, cap, record=True, **options)
     stored = {way: max((of_rank[0][way] for of_rank in run.values), key=lambda s: s.state) for way in WAYS}
     formulas = run.values[0][1]
-    sent = {way: Sent(sent_in(run.record, way, ranks), formulas.get(way)) for way in WAYS}
+    sent = {way: Sent(sent_in(run.record, way), formulas.get(way)) for way in WAYS}
     say(f"{rounds} rounds without a link")
     bare = slowest(run_ranks(time_on_rank, ranks, work, cap, rounds, **options).values)
     say(f"{rounds} rounds on the link")

@@ -24,13 +24,6 @@ COUNTERPARTS = {
 WAYS = (*COUNTERPARTS, *COUNTERPARTS.values())
 _WARM = 2  # steps that do not count: the first makes the optimizer's state, and torch's DDP settles its buckets
 _STATE = ("parameters", "gradients", "optimizer state")
-# Bytes that a rank sends in a ring, on average, for each that it hands in, with n ranks.
-_SENT: dict[str, Callable[[int], float]] = {
-    "all_reduce": lambda n: 2 * (n - 1) / n,
-    "reduce_scatter": lambda n: (n - 1) / n,
-    "all_gather": lambda n: n - 1,
-    "broadcast": lambda n: (n - 1) / n,
-}
 
 
 class Stored(NamedTuple):
@@ -160,15 +153,12 @@ def _formulas(name: str, way: Way) -> tuple[int, float]:
     return sum(stored.values()), sent_bytes(calls)
 
 
-def sent_in(record: Record, way: str, ranks: int) -> float:
+def sent_in(record: Record, way: str) -> float:
     """Bytes that rank 0 sends in a phase of the record, if every collective is a ring."""
     from ...runtime.record.training_steps import part
+    from ...viz.zero.traffic_by_stage import sent_by_operation
 
-    sent = 0.0
-    for call in part(record, way).select(rank=0):
-        factor = next((factor for op, factor in _SENT.items() if call.op.startswith(op)), None)
-        sent += call.nbytes * factor(ranks) if factor is not None else 0.0  # a barrier, say, has no bytes
-    return sent
+    return sum(sent_by_operation(part(record, way)).values())
 
 
 def time_on_rank(work: Workload, cap: int, rounds: int) -> Times:
