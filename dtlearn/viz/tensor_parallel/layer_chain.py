@@ -38,7 +38,7 @@ class Operation:
     Attributes:
         names: the last parts of the modules' names.
         cut: as in `ModuleRun`.
-        inputs, outputs: local shapes in the forward pass.
+        inputs, outputs: local shapes of the product, in the forward pass.
         module: full name of the first.
     """
 
@@ -133,7 +133,13 @@ def _place(event: Event, op: str, passes: Sequence[ModuleRun], names: Sequence[s
 
 
 def _operation(run: ModuleRun) -> Operation:
-    return Operation((run.module.rpartition(".")[2],), run.cut, run.inputs, run.outputs, run.module)
+    """The product alone: a collective inside the module, drawn beside it, may change how many tokens there are."""
+    inputs, outputs = run.inputs, run.outputs
+    if run.cut == "column-parallel":
+        inputs = (*outputs[:-1], inputs[-1])
+    elif run.cut == "row-parallel":
+        outputs = (*inputs[:-1], outputs[-1])
+    return Operation((run.module.rpartition(".")[2],), run.cut, inputs, outputs, run.module)
 
 
 def _merged(chain: LayerChain) -> LayerChain:

@@ -15,6 +15,7 @@ from matplotlib.patches import FancyArrowPatch, Rectangle
 
 from dtlearn.viz.style import INK, LANE, MUTED, headline_above, legend_below, new_figure, op_patch, op_style, style
 from dtlearn.viz.tensor_parallel.layer_chain import Call, LayerChain, LayerRun, Operation, layer_chain
+from dtlearn.viz.tensor_parallel.local_weights import spoken
 from dtlearn.viz.tensor_parallel.module_runs import BACKWARD, FORWARD
 from dtlearn.viz.units import format_bytes
 
@@ -81,7 +82,7 @@ def _where(chain: LayerChain, call: Call) -> str:
 
 
 def _name(operation: Operation) -> str:
-    return ", ".join(name.replace("_", " ") for name in operation.names)
+    return ", ".join(map(spoken, operation.names))
 
 
 def _words(call: Call) -> str:

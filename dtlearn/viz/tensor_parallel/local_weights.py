@@ -85,6 +85,11 @@ def local_weights(model: nn.Module, only: Sequence[str] = ("",)) -> list[LocalWe
     return weights
 
 
+def spoken(name: str) -> str:
+    """The name of a module as people write it: "feed-forward norm"."""
+    return name.replace("feed_forward", "feed-forward").replace("_", " ")
+
+
 def cut_weights(ranks: Sequence[Sequence[LocalWeight]]) -> list[CutWeight]:
     """Put together what the ranks hold, from rank 0 on.
 

@@ -18,16 +18,19 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from dtlearn.viz.style import INK, LANE, MUTED, headline_above, ink_on, legend_below, new_figure, rank_color, style
-from dtlearn.viz.tensor_parallel.local_weights import CutWeight, LocalWeight, cut_weights, num_held
+from dtlearn.viz.tensor_parallel.local_weights import CutWeight, LocalWeight, cut_weights, num_held, spoken
 
 _ACROSS, _TALLEST = 8.7, 2.9  # inches: of a row of weights, and of the tallest weight
 _GAP, _GROUP_GAP, _HEAD, _TITLES = 0.16, 0.42, 0.24, 0.38  # inches
 _STRIP, _SPACE = 0.13, 0.06  # inches: height of a vector, which is drawn as a strip, and the space before it
 _LETTER = 0.075  # inches
-_READ = "as in x A: rows are inputs (of a table: tokens), columns outputs; nn.Linear.weight is A transposed"
+_READ = (
+    "Drawn is A of x A: rows are inputs (of a table: tokens), columns are outputs. nn.Linear.weight is A transposed."
+)
 _Module = list[CutWeight]
 _Column = list[_Module]  # below each other
 _Group = tuple[str, list[_Column]]  # beside each other, under a name
+_Cell = list[_Group]  # below each other
 
 
 def draw_splits(
@@ -54,15 +57,16 @@ def draw_splits(
     rows = _rows(weights, inches)
     heights = [_row_height(row, inches) for row in rows]
     with style():
-        fig = new_figure(height=sum(heights) + 1.1)
+        fig = new_figure(height=sum(heights) + 1.3)
         ax = fig.add_subplot()
         for row, top in zip(rows, accumulate(heights, initial=0.0), strict=False):
             _draw_row(ax, row, top, inches, names or {})
+        ax.text(0, sum(heights) + 0.1, _READ, va="center", size=8.5, color=MUTED)
         ax.set_xlim(-0.05, _ACROSS + 0.05)
-        ax.set_ylim(sum(heights), 0)
+        ax.set_ylim(sum(heights) + 0.2, 0)
         ax.set_aspect("equal")
         ax.set_axis_off()
-        headline_above(fig, title, "; ".join(filter(None, (label, _READ))))
+        headline_above(fig, title, label)
         legend_below(fig, _legend(weights, len(ranks)), columns=4)
     return fig
 
@@ -102,33 +106,41 @@ def _scale(weights: Sequence[CutWeight]) -> float:
     return min(0.45 * _ACROSS / widest, _TALLEST / tallest)
 
 
-def _groups(weights: Sequence[CutWeight]) -> list[_Group]:
-    """Modules of one parent stand beside each other; those of vectors only stand in one column, at the end."""
+def _rows(weights: Sequence[CutWeight], inches: float) -> list[list[_Cell]]:
+    """The groups in rows of the figure's width. Modules of one parent are a group; those of vectors only another."""
     modules: dict[str, _Module] = {}
     for weight in weights:
         modules.setdefault(weight.module, []).append(weight)
     groups: dict[str, list[_Column]] = {}
-    vectors: _Column = []
+    norms: list[_Module] = []
     for name, module in modules.items():
         if all(len(weight.shape) == 1 for weight in module):
-            vectors.append(module)
+            norms.append(module)
         else:
             groups.setdefault(name.rpartition(".")[0], []).append([module])
-    return [*groups.items(), *([("norms", [vectors])] if vectors else [])]
-
-
-def _rows(weights: Sequence[CutWeight], inches: float) -> list[list[_Group]]:
-    """The groups in rows of the figure's width."""
-    rows: list[list[_Group]] = [[]]
-    used = 0.0
-    for name, columns in _groups(weights):
-        width = sum(_width(column, inches) + _GAP for column in columns)
-        if rows[-1] and used + width > _ACROSS:
+    rows: list[list[_Cell]] = [[]]
+    for name, columns in groups.items():
+        if rows[-1] and _row_width(rows[-1], inches) + _group_width(columns, inches) > _ACROSS:
             rows.append([])
-            used = 0.0
-        rows[-1].append((name, columns))
-        used += width + _GROUP_GAP
+        rows[-1].append([(name, columns)])
+    if norms:
+        _put_norms(rows, norms, inches)
     return rows
+
+
+def _put_norms(rows: list[list[_Cell]], norms: list[_Module], inches: float) -> None:
+    """At the end of the last row, or under a low group of it, or in a row of their own."""
+    last = rows[-1]
+    below, beside = [[norm] for norm in norms], [norms]
+    if not last or _row_width(last, inches) + _group_width(beside, inches) <= _ACROSS:
+        last.append([("norms", beside)])
+        return
+    room = _row_height(last, inches) - _group_height(below, inches)
+    low = [cell for cell in last if _cell_height(cell, inches) <= room]
+    if low and _group_width(below, inches) <= 1.2 * _cell_width(low[0], inches):
+        low[0].append(("norms", below))
+    else:
+        rows.append([[("norms", below)]])
 
 
 def _width(column: _Column, inches: float) -> float:
@@ -137,13 +149,34 @@ def _width(column: _Column, inches: float) -> float:
     return max(widest, _LETTER * max(len(line) for module in column for line in _titles(module)))
 
 
+def _group_width(columns: Sequence[_Column], inches: float) -> float:
+    return sum(_width(column, inches) + _GAP for column in columns)
+
+
+def _cell_width(cell: _Cell, inches: float) -> float:
+    return max(_group_width(columns, inches) for _, columns in cell)
+
+
+def _row_width(row: Sequence[_Cell], inches: float) -> float:
+    """With the space before a next cell."""
+    return sum(_cell_width(cell, inches) + _GROUP_GAP for cell in row)
+
+
 def _height(module: _Module, inches: float) -> float:
     parameters = sum(_drawn(w)[0] * inches if len(w.shape) > 1 else _STRIP + _SPACE for w in module)
     return _TITLES + parameters + 0.12
 
 
-def _row_height(row: Sequence[_Group], inches: float) -> float:
-    return _HEAD + max(sum(_height(m, inches) for m in column) for _, columns in row for column in columns)
+def _group_height(columns: Sequence[_Column], inches: float) -> float:
+    return _HEAD + max(sum(_height(module, inches) for module in column) for column in columns)
+
+
+def _cell_height(cell: _Cell, inches: float) -> float:
+    return sum(_group_height(columns, inches) for _, columns in cell)
+
+
+def _row_height(row: Sequence[_Cell], inches: float) -> float:
+    return max(_cell_height(cell, inches) for cell in row)
 
 
 def _titles(module: _Module) -> tuple[str, str]:
@@ -151,26 +184,33 @@ def _titles(module: _Module) -> tuple[str, str]:
     first = module[0]
     rows, columns, _ = _drawn(first)
     size = f"{rows:,} x {columns:,}" if len(first.shape) > 1 else f"{columns:,}"
-    return first.module.rpartition(".")[2].replace("_", " "), size
+    return spoken(first.module.rpartition(".")[2]), size
 
 
-def _draw_row(ax: Axes, row: Sequence[_Group], top: float, inches: float, names: Mapping[str, str]) -> None:
+def _draw_row(ax: Axes, row: Sequence[_Cell], top: float, inches: float, names: Mapping[str, str]) -> None:
     x = 0.0
-    for name, columns in row:
-        words = names.get(name, name.replace("_", " "))
-        ax.text(x, top + 0.1, words, va="center", size=10, weight="bold", color=INK)
-        for column in columns:
-            y = top + _HEAD
-            for module in column:
-                title, size = _titles(module)
-                ax.text(x, y + 0.09, title, va="center", size=8.5)
-                ax.text(x, y + 0.26, size, va="center", size=8, color=MUTED)
-                below = y + _TITLES
-                for weight in module:
-                    below = _draw_weight(ax, weight, x, below, inches)
-                y += _height(module, inches)
-            x += _width(column, inches) + _GAP
-        x += _GROUP_GAP
+    for cell in row:
+        y = top
+        for name, columns in cell:
+            words = names.get(name, spoken(name))
+            ax.text(x, y + 0.1, words, va="center", size=10, weight="bold", color=INK)
+            _draw_columns(ax, columns, x, y + _HEAD, inches)
+            y += _group_height(columns, inches)
+        x += _cell_width(cell, inches) + _GROUP_GAP
+
+
+def _draw_columns(ax: Axes, columns: Sequence[_Column], x: float, top: float, inches: float) -> None:
+    for column in columns:
+        y = top
+        for module in column:
+            title, size = _titles(module)
+            ax.text(x, y + 0.09, title, va="center", size=8.5)
+            ax.text(x, y + 0.26, size, va="center", size=8, color=MUTED)
+            below = y + _TITLES
+            for weight in module:
+                below = _draw_weight(ax, weight, x, below, inches)
+            y += _height(module, inches)
+        x += _width(column, inches) + _GAP
 
 
 def _draw_weight(ax: Axes, weight: CutWeight, x: float, y: float, inches: float) -> float:

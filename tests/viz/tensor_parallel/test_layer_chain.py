@@ -28,6 +28,16 @@ def test_an_all_reduce_sends_as_much_as_its_two_halves():
     ]
 
 
+def test_shapes_are_those_of_the_products():
+    """The modules take and return a rank's own tokens; between the collectives that they call, there are all."""
+    run = sequence_parallel_run()
+    own = [replace(m, inputs=(2, 2, 8) if m.cut == "column-parallel" else m.inputs) for m in run.modules]
+    own = [replace(m, outputs=(2, 2, 8) if m.cut == "row-parallel" else m.outputs) for m in own]
+    query, output = layer_chain(replace(run, modules=own)).operations[1:]
+    assert (query.inputs, query.outputs) == ((2, 4, 8), (2, 4, 4))
+    assert (output.inputs, output.outputs) == ((2, 4, 4), (2, 4, 8))
+
+
 @pytest.mark.parametrize(
     ("op", "start", "phase", "nbytes", "place"),
     [
