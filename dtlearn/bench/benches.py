@@ -17,5 +17,6 @@ NAMES = (
     "chapters.memory",
     "chapters.zero",
     "chapters.pipeline",
+    "chapters.tensor_parallel",
 )
 BENCHES: dict[str, Bench] = {n.partition(".")[2]: import_module(f".{n}", __package__).BENCH for n in NAMES}

@@ -1,10 +1,10 @@
 """The sharded parameters of each stage, for saving and loading; and the optimizer that goes with them.
 
-    sharded, inner = pieces_of_stage1(model, optimizer)  # a ZeroRedundancyOptimizer
-    state = sharded_state_dict(sharded, inner)
+sharded, inner = pieces_of_stage1(model, optimizer)  # a ZeroRedundancyOptimizer
+state = sharded_state_dict(sharded, inner)
 
-    sharded = pieces_of_stage3(model)  # a FullyShardedDataParallel
-    state = sharded_state_dict(sharded, optimizer)
+sharded = pieces_of_stage3(model)  # a FullyShardedDataParallel
+state = sharded_state_dict(sharded, optimizer)
 
 It stands above both sides: `stages` know nothing of these states, and `state_dicts` nothing of stages.
 """
