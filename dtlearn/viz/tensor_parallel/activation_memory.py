@@ -1,4 +1,4 @@
-"""Activations that each rank keeps for the backward pass, over the number of ranks: by formula, and by the ledger."""
+"""Activations that each rank keeps for the backward pass, over the number of ranks: by formula, and measured."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def activation_memory(
             place = (1.0, ends[way])
             ax.annotate(way, place, (4, 0), "axes fraction", "offset points", va="center", color=color, size=9)
             handles.append(Line2D([], [], color=color, ls=dashes, marker=marker if points else "", mec="white"))
-            handles[-1].set_label(f"{way}{', points: ledger' if points else ''}")
+            handles[-1].set_label(f"{way}{', points: measured' if points else ''}")
         if floor:
             ax.axhline(floor[1] / MB, color=MUTED, lw=1.2, ls=(0, (1, 2)), zorder=1)
             handles.append(Line2D([], [], color=MUTED, lw=1.2, ls=(0, (1, 2)), label=floor[0]))

@@ -13,13 +13,25 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from dtlearn.viz.style import INK, LANE, MUTED, headline_above, legend_below, new_figure, op_patch, op_style, style
+from dtlearn.viz.style import (
+    INK,
+    LANE,
+    MUTED,
+    WIDTH,
+    headline_above,
+    legend_below,
+    new_figure,
+    op_patch,
+    op_style,
+    style,
+)
 from dtlearn.viz.tensor_parallel.layer_chain import Call, LayerChain, LayerRun, Operation, layer_chain
 from dtlearn.viz.tensor_parallel.local_weights import spoken
 from dtlearn.viz.tensor_parallel.module_runs import BACKWARD, FORWARD
 from dtlearn.viz.units import format_bytes
 
 _OPERATION, _CALL, _SILENT, _NOTE = 0.40, 0.36, 0.17, 0.24  # heights in inches
+_ALONE = 6.2  # inches: width of a chain that stands alone
 _LANES = {FORWARD: (0.02, 0.445), BACKWARD: (0.535, 0.445)}  # left end and width, as shares of the panel
 _PLATE = {"boxstyle": "round,pad=0.12", "fc": "white", "ec": "none", "alpha": 0.92}
 _PAIRS = {("", "all_reduce"): "f", ("all_reduce", ""): "g"}  # forward and backward; the paper's names
@@ -48,7 +60,7 @@ def draw_layer(
     notes = dict(between or {})
     height = max(_height(chain, notes) for chain in chains.values())
     with style():
-        fig = new_figure(height=height + 1.5)
+        fig = new_figure(height=height + 1.5, width=WIDTH if len(chains) > 1 else _ALONE)
         axes = fig.subplots(1, len(chains), squeeze=False)[0]
         for ax, (name, chain) in zip(axes, chains.items(), strict=True):
             _draw_chain(ax, chain, notes, height)

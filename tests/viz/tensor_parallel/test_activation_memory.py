@@ -14,7 +14,7 @@ def test_lines_are_formulas_and_points_are_measured():
     assert [(list(p.get_xdata()), list(p.get_ydata())) for p in points] == [([1], [5])]
     assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "8"]
     legend = [text.get_text() for text in fig.legends[0].get_texts()]
-    assert legend == ["whole", "TP, points: ledger", "SP", "stays"]
+    assert legend == ["whole", "TP, points: measured", "SP", "stays"]
 
 
 def test_names_at_the_ends_of_lines_do_not_lie_on_each_other():

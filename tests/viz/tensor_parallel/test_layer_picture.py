@@ -52,3 +52,7 @@ def test_two_layers_at_most():
         draw_layer({})
     with pytest.raises(ValueError, match="one run or two"):
         draw_layer(dict.fromkeys("abc", tensor_parallel_run()))
+
+
+def test_one_layer_alone_is_narrower():
+    assert draw_layer({"TP": RUNS["TP"]}).get_figwidth() < draw_layer(RUNS).get_figwidth()
