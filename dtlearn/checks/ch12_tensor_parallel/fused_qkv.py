@@ -118,7 +118,7 @@ def on_rank(answer: Any, jobs: Any) -> Any:
             kept = [y.detach().clone() for y in outputs]
             for y, dy in zip(outputs, job["dys"], strict=True):
                 y.backward(dy.clone())
-            note = {
+            note: dict[str, Any] = {
                 "parameters": parameters,
                 "outputs": kept,
                 "dx": [None if x.grad is None else x.grad.clone() for x in xs],

@@ -140,7 +140,7 @@ def play(job: Job, way: Way) -> dict[int, dict[str, Any]]:
     weights = {r: [w.double().detach().requires_grad_() for w in weights_of(job, r, Way())] for r in group}
     for x, dy in zip(job["xs"], job["dys"], strict=True):
         xs = {rank: x.double().clone().requires_grad_() for rank in group}
-        ys = {rank: attend(job, xs[rank], *weights[rank], way) for rank in group}
+        ys = {rank: attend(job, xs[rank], weights[rank][0], weights[rank][1], way) for rank in group}
         for rank in group:
             ys[rank].backward(dy.double())
         for rank in group:
