@@ -48,7 +48,7 @@ def copy_to_tensor_parallel_region(x: Tensor, *, group: Group = None) -> Tensor:
         x: the same on all ranks.
         group: None: all ranks.
     """
-    out: Tensor = _Copy.apply(x, group)
+    out: Tensor = Copy.apply(x, group)
     return out
 
 
@@ -65,7 +65,7 @@ def reduce_from_tensor_parallel_region(x: Tensor, *, group: Group = None) -> Ten
         x: this rank's partial sum, `{U_t}`.
         group: None: all ranks.
     """
-    out: Tensor = _Reduce.apply(x, group)
+    out: Tensor = Reduce.apply(x, group)
     return out
 
 
@@ -168,26 +168,34 @@ def reduce_scatter_to_sequence_parallel_region(x: Tensor, dim: int = 1, *, group
 # Each backward calls the conjugate operator, so that a gradient can be differentiated once more.
 
 
-class _Copy(torch.autograd.Function):
+class Copy(torch.autograd.Function):
+    """f, for autograd; see `copy_to_tensor_parallel_region`."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
+        """Nothing is sent."""
         ctx.group = group
         return x
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """One all-reduce: the sum of all ranks' gradients."""
         return reduce_from_tensor_parallel_region(gradient, group=ctx.group), None
 
 
-class _Reduce(torch.autograd.Function):
+class Reduce(torch.autograd.Function):
+    """g, for autograd; see `reduce_from_tensor_parallel_region`."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: Group) -> Tensor:
+        """One all-reduce."""
         ctx.group = group
         _, num_ranks = place_in(group)
         return all_reduce(x, group=group) if num_ranks > 1 else x
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """Nothing is sent."""
         return copy_to_tensor_parallel_region(gradient, group=ctx.group), None
 
 

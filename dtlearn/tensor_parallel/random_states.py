@@ -66,7 +66,7 @@ class RandomStateTracker:
             RuntimeError: inside a fork: the two blocks would draw the same numbers.
         """
         if self._is_forked:
-            raise RuntimeError("fork() inside fork(): this rank's own random state is in use already; leave out one")
+            raise RuntimeError("fork() inside fork(): this rank's own state is in use; leave out one")
         before = default_state(self.device)
         set_default_state(self._state, self.device)
         self._is_forked = True

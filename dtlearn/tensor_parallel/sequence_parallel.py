@@ -59,7 +59,11 @@ def sequence_parallel_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
 
 
 @torch.no_grad()
-def reduce_sequence_parallel_gradients(module: nn.Module, *, group: dist.ProcessGroup | None = None) -> None:
+def reduce_sequence_parallel_gradients(
+    module: nn.Module,
+    *,
+    group: dist.ProcessGroup | None = None,
+) -> None:
     """Sum the gradients of all marked parameters over the group, in place: from partial sums to gradients.
 
     Call it once, after the last backward pass of a step and before clipping: gradients that were accumulated over
@@ -78,7 +82,9 @@ def reduce_sequence_parallel_gradients(module: nn.Module, *, group: dist.Process
         if parameter.grad is not None:  # None for a frozen or unused one, and then so on every rank
             gradients[parameter.grad.dtype].append(parameter.grad)
     for of_dtype in gradients.values():
-        together = torch.cat([gradient.flatten() for gradient in of_dtype])  # one message instead of many small ones
+        # One message instead of many small ones.
+        together = torch.cat([gradient.flatten() for gradient in of_dtype])
         dist.all_reduce(together, group=group)
-        for gradient, summed in zip(of_dtype, together.split([g.numel() for g in of_dtype]), strict=True):
+        sums = together.split([gradient.numel() for gradient in of_dtype])
+        for gradient, summed in zip(of_dtype, sums, strict=True):
             gradient.copy_(summed.view_as(gradient))

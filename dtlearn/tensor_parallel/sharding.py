@@ -90,9 +90,11 @@ def part_of(tensor: torch.Tensor, dim: int, parts: int, part: int, what: str = "
     Raises:
         ValueError: `parts` does not divide the dim, or there is no such part.
     """
-    start, stop = shard_bounds(tensor.shape[dim], parts, part, what or f"elements of dim {dim % tensor.ndim}")
+    what = what or f"elements of dim {dim % tensor.ndim}"
+    start, stop = shard_bounds(tensor.shape[dim], parts, part, what)
+    view = tensor.detach().narrow(dim, start, stop - start)
     # A view would keep the whole tensor alive, and so would the graph of a parameter.
-    return tensor.detach().narrow(dim, start, stop - start).clone(memory_format=torch.contiguous_format)
+    return view.clone(memory_format=torch.contiguous_format)
 
 
 def shard(tensor: torch.Tensor, dim: int, *, group: dist.ProcessGroup | None = None, what: str = "") -> torch.Tensor:

@@ -31,7 +31,11 @@ class QKV(NamedTuple):
 
 
 def split_fused_qkv(
-    fused: torch.Tensor, num_heads: int, *, num_kv_heads: int | None = None, layout: Layout = "blocks"
+    fused: torch.Tensor,
+    num_heads: int,
+    *,
+    num_kv_heads: int | None = None,
+    layout: Layout = "blocks",
 ) -> QKV:
     """The three weights (or biases) of a whole fused one, rows in the order of the heads.
 

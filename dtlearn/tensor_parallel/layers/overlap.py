@@ -42,7 +42,7 @@ def overlapped_products(
     """
     x, layers = in_autocast_dtype(x, layers)
     weights, biases = zip(*layers, strict=True)
-    outputs: tuple[torch.Tensor, ...] = _OverlappedProducts.apply(x, group, *weights, *biases)
+    outputs: tuple[torch.Tensor, ...] = OverlappedProducts.apply(x, group, *weights, *biases)
     return outputs
 
 
@@ -64,9 +64,12 @@ def in_autocast_dtype(x: torch.Tensor, layers: tuple[Layer, ...]) -> tuple[torch
     return x.to(dtype), cast
 
 
-class _OverlappedProducts(torch.autograd.Function):
+class OverlappedProducts(torch.autograd.Function):
+    """For autograd; see `overlapped_products`."""
+
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, group: dist.ProcessGroup | None, *tensors: Any) -> tuple[torch.Tensor, ...]:
+        """The products, from one input; nothing is sent. `tensors`: all weights, then all biases."""
         ctx.group = group
         weights, biases = tensors[: len(tensors) // 2], tensors[len(tensors) // 2 :]
         ctx.save_for_backward(x, *weights)
@@ -75,6 +78,7 @@ class _OverlappedProducts(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        """The all-reduce of the input's gradient is under way while the other gradients are computed."""
         x, *weights = ctx.saved_tensors
         of_x, work = None, None
         if ctx.needs_input_grad[0]:

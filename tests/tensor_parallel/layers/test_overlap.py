@@ -103,7 +103,7 @@ def test_the_other_product_is_made_before_the_wait(monkeypatch):
 
     monkeypatch.setattr(overlap, "place_in", lambda group: (0, 2))
     monkeypatch.setattr(overlap.dist, "all_reduce", all_reduce)
-    backward = overlap._OverlappedProducts.backward.__wrapped__
+    backward = overlap.OverlappedProducts.backward.__wrapped__
     x, weight, gradient = (torch.ones(*shape).as_subclass(Noted) for shape in ((2, 3), (4, 3), (2, 4)))
     kept = SimpleNamespace(saved_tensors=(x, weight), needs_input_grad=(True, False, True, False), group=None)
     backward(kept, gradient)
