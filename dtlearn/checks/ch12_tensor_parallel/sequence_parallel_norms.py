@@ -19,31 +19,36 @@ from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP
 from .ways.groups import GROUPS, Play, by_rank, group_of, named_mistake, with_all
 
-# Of the model of `on_rank`: the shapes of its parameters.
-_MARKED = {"norm.weight": (4,), "norm.bias": (4,), "down.bias": (4,), "final_norm.weight": (4,)}
-_OTHERS = {
+# Of the model of `on_rank`: the shapes of its parameters; what has a mark that is False; and what is marked, in the
+# last job something else.
+_SHAPES = {
+    "norm.weight": (4,),
+    "norm.bias": (4,),
     "head_norm.weight": (2,),
     "head_norm.bias": (2,),
     "up.weight": (3, 4),
-    "up.bias": (3,),
-    "down.weight": (4, 3),
 }
+_SHAPES |= {"up.bias": (3,), "down.weight": (4, 3), "down.bias": (4,), "final_norm.weight": (4,)}
+_NORMS = ("norm.weight", "norm.bias", "head_norm.weight", "head_norm.bias", "final_norm.weight")
+_HAS_FALSE = (*_NORMS[:4], "down.weight", "down.bias")
+_USUAL = ["norm.weight", "norm.bias", "down.bias", "final_norm.weight"]
+_MARKS = (_USUAL, _USUAL, ["head_norm.weight", "head_norm.bias", "up.bias", "final_norm.weight"])
 _UNUSED = ("spare_norm.weight", "spare_norm.bias")  # marked as well, and without a gradient
 _TIED = "final_norm.weight"  # a second module has it too
-_DTYPES = (("float32", "float32"), ("float64", "float64"), ("float32", "float64"))  # of each job: in general, of norm
+_DTYPES = (("float32", "float64"), ("float64", "float64"), ("float32", "float32"))  # of each job: in general, of norm
 
 
 def inputs(case: Case) -> Given:
     g, n = case.generator(), case.world_size
     given: Given = [{"jobs": []} for _ in range(n)]
-    for (title, groups), (dtype, of_norm) in zip(GROUPS[n], _DTYPES, strict=True):
+    for (title, groups), (dtype, of_norm), marked in zip(GROUPS[n], _DTYPES, _MARKS, strict=True):
         for rank in range(n):
             gradients = {
                 name: torch.randn(shape, generator=g).to(getattr(torch, of_norm if name.startswith("norm") else dtype))
-                for name, shape in (_MARKED | _OTHERS).items()
+                for name, shape in _SHAPES.items()
             }
             job = {"title": title, "members": [list(one) for one in groups], "gradients": gradients}
-            given[rank]["jobs"].append({**job, "dtype": dtype, "of_norm": of_norm})
+            given[rank]["jobs"].append({**job, "dtype": dtype, "of_norm": of_norm, "marked": marked})
     return given
 
 
@@ -62,12 +67,11 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         model.to(getattr(torch, job["dtype"]))
         model.norm.to(getattr(torch, job["of_norm"]))
         model.second_use.weight = model.final_norm.weight
-        marked: Any = [p for one in (model.norm, model.final_norm, model.spare_norm) for p in one.parameters()]
-        for parameter in (*marked, model.down.bias):
-            parameter.sequence_parallel = True
-        for parameter in (*model.head_norm.parameters(), model.down.weight):
-            parameter.sequence_parallel = False
         parameters: Any = dict(model.named_parameters())
+        for name in ("norm.weight", "norm.bias", "head_norm.weight", "head_norm.bias", "down.weight", "down.bias"):
+            parameters[name].sequence_parallel = False
+        for name in (*job["marked"], "spare_norm.weight", "spare_norm.bias"):
+            parameters[name].sequence_parallel = True
         before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
         for name, gradient in job["gradients"].items():
             parameters[name].grad = gradient.clone()
@@ -79,19 +83,23 @@ def on_rank(answer: Any, jobs: Any) -> Any:
     return notes
 
 
-Way = Callable[[str], str]  # from a name to what becomes of its gradient: "sum", "own", "mean", "twice", ...
+Way = Callable[[str, bool], str]  # from a name, and whether it is marked, to "sum", "own", "mean", "twice", ...
 
 
 def _summed(*names: str) -> Way:
-    return lambda name: "sum" if name in names else "own"
+    return lambda name, is_marked: "sum" if name in names else "own"
 
 
-def _marked(what: str) -> Way:
-    return lambda name: what if name in _MARKED else "own"
+def _marked(what: str, *but: str) -> Way:
+    """All that is marked, but these names."""
+    return lambda name, is_marked: what if is_marked and name not in but else "own"
 
 
-_NORMS = ("norm.weight", "norm.bias", "head_norm.weight", "head_norm.bias", "final_norm.weight")
-_BY_KIND = "what is a norm is added up, not what is marked: the gradients of head_norm are complete, and those of the "
+def _all(what: str) -> Way:
+    return lambda name, is_marked: what
+
+
+_BY_KIND = "what is a norm is added up, not what is marked: the gradients of unmarked norms are complete, those of a "
 _WAYS: tuple[tuple[str, str, Way], ...] = (
     ("", "", _marked("sum")),
     (
@@ -103,43 +111,49 @@ _WAYS: tuple[tuple[str, str, Way], ...] = (
     (
         "COMPLETE-SUMMED",
         "all gradients are added up: those of divided weights, and of what meets the whole sequence, are complete",
-        lambda name: "sum",
+        _all("sum"),
     ),
     (
         "COMPLETE-SUMMED",
         "all gradients are averaged, as in data parallelism: only the marked ones are parts of a sum",
-        lambda name: "mean",
+        _all("mean"),
     ),
-    ("COMPLETE-SUMMED", f"{_BY_KIND}marked down.bias are not", _summed(*_NORMS)),
+    ("COMPLETE-SUMMED", f"{_BY_KIND}marked bias of a linear layer are not", _summed(*_NORMS)),
     (
         "COMPLETE-SUMMED",
-        f"{_BY_KIND}marked down.bias are not. And they are averaged",
-        lambda name: "mean" if name in _NORMS else "own",
+        f"{_BY_KIND}marked bias of a linear layer are not. And they are averaged",
+        lambda name, is_marked: "mean" if name in _NORMS else "own",
     ),
     (
         "COMPLETE-SUMMED",
         "gradients of parameters with sequence_parallel = False are added up too: its value counts",
-        _summed(*_MARKED, "head_norm.weight", "head_norm.bias", "down.weight"),
+        lambda name, is_marked: "sum" if is_marked or name in _HAS_FALSE else "own",
     ),
     (
         "COMPLETE-SUMMED",
-        "all norms and biases, which are all vectors, are added up: those of head_norm and of up are complete",
+        "all norms and biases, which are all vectors, are added up: those without the mark are complete",
         _summed(*_NORMS, "up.bias", "down.bias"),
     ),
     (
         "PARTIAL-GRADIENT",
-        "the gradient of down.bias is still that of the rank's own tokens: it is no norm's, and marked all the same",
-        _summed("norm.weight", "norm.bias", "final_norm.weight"),
+        "the gradient of a linear layer's marked bias is still of the rank's own tokens: a norm's or not, the mark "
+        "counts",
+        _marked("sum", "down.bias", "up.bias"),
     ),
     (
         "PARTIAL-GRADIENT",
         "the gradients of biases are still those of the rank's own tokens: they are partial as those of weights are",
-        _summed("norm.weight", "final_norm.weight"),
+        _marked("sum", *(name for name in _SHAPES if name.endswith("bias"))),
     ),
     (
         "TIED-TWICE",
         "the gradient of a norm that is used in two places is added up twice: it is one parameter",
-        lambda name: "twice" if name == _TIED else _marked("sum")(name),
+        lambda name, is_marked: "twice" if name == _TIED else _marked("sum")(name, is_marked),
+    ),
+    (
+        "COMPLETE-SUMMED",
+        "the same names are added up in every model: what is marked differs from one to the next",
+        _summed(*_USUAL),
     ),
     ("TWICE", "the marked gradients are added up twice: the second time they are sums already", _marked("twice")),
     ("LARGEST", "the largest of the ranks' values is taken, where their sum is asked", _marked("largest")),
@@ -157,7 +171,7 @@ def _play(way: Way) -> Play:
         members = group_of(rank, everyone[rank], len(everyone))
         made: dict[str, Any] = dict.fromkeys(_UNUSED)
         for name, own in everyone[rank]["gradients"].items():
-            what = way(name)
+            what = way(name, name in everyone[rank]["marked"])
             summed = everyone if what == "world" else [everyone[r] for r in members]
             parts = torch.stack([one["gradients"][name].double() for one in summed])
             total = parts.sum(0)
@@ -204,7 +218,7 @@ def why(case: Case, given: Given, record: Record) -> str:
 
 
 def _bytes(job: dict[str, Any]) -> int:
-    return sum(job["gradients"][name].numel() * job["gradients"][name].element_size() for name in _MARKED)
+    return sum(job["gradients"][name].numel() * job["gradients"][name].element_size() for name in job["marked"])
 
 
 def _messages(case: Case) -> int:

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-PARTIAL-GRADIENT
-# says: it is no norm's, and marked all the same
+# says: a norm's or not, the mark counts
 
 import torch.distributed as dist
 
