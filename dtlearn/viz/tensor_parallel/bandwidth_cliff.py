@@ -53,9 +53,7 @@ def bandwidth_cliff(
             compute, send = times[t]
             ax.bar(place, compute, 0.62, color=_COMPUTE[0], ec="white", lw=0.4, gid="compute")
             ax.bar(place, send, 0.62, compute, color=_SEND[0], hatch=_SEND[1], ec="white", lw=0.4, gid="send")
-            words = format_seconds(compute + send) + (
-                f"\n{100 * send / (compute + send):.0f} % communication" if send else ""
-            )
+            words = format_seconds(compute + send) + (f"\n{100 * send / (compute + send):.0f} %" if send else "")
             words = f"fastest: {words}" if t == best else words
             weight = "bold" if t == best else "normal"
             near = abs(measured.get(t, 0) - compute - send) < 0.1 * top  # then the words stand above both
@@ -81,7 +79,9 @@ def bandwidth_cliff(
         headline(ax, title, label)
         handles: list[Any] = [
             Patch(fc=_COMPUTE[0], label="computation, by the model"),
-            Patch(fc=_SEND[0], hatch=_SEND[1], ec="white", lw=0, label="communication, by the model"),
+            Patch(
+                fc=_SEND[0], hatch=_SEND[1], ec="white", lw=0, label="communication, by the model, and its share in %"
+            ),
         ]
         if measured:
             handles.append(Line2D([], [], **_MEASURED, label="measured"))

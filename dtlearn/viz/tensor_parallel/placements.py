@@ -83,9 +83,13 @@ def _part(block: LocalBlock) -> str:
     if not rows or not columns:
         return "nothing"
     (top, left), numbers = block.offset, block.shape
-    words = [f"rows {top} to {top + rows - 1}"] if rows < numbers[0] else []
-    words += [f"columns {left} to {left + columns - 1}"] if columns < numbers[1] else []
+    words = [_span("row", top, rows)] if rows < numbers[0] else []
+    words += [_span("column", left, columns)] if columns < numbers[1] else []
     return ", ".join(words)
+
+
+def _span(what: str, first: int, length: int) -> str:
+    return f"{what} {first}" if length == 1 else f"{what}s {first} to {first + length - 1}"
 
 
 def _left(rank: int, cell: float, columns: int) -> float:

@@ -74,11 +74,18 @@ def draw_splits(
 def split_words(ranks: Sequence[Sequence[LocalWeight]]) -> str:
     """The same in words, for alt texts."""
     held, total = num_held(ranks)
-    cuts: dict[str, list[str]] = {}
+    cuts: dict[str, dict[str, list[CutWeight]]] = {}  # by cut, then by module
     for weight in cut_weights(ranks):
-        cuts.setdefault(_cut_words(weight), []).append(f"{weight.name} {weight.shape}")
-    lists = [f"{cut}: {', '.join(those)}." for cut, those in cuts.items()]
+        cuts.setdefault(_cut_words(weight), {}).setdefault(weight.module, []).append(weight)
+    lists = [f"{cut}: {', '.join(map(_parameter_words, modules.values()))}." for cut, modules in cuts.items()]
     return f"{len(ranks)} ranks, each with {held:,} of {total:,} parameters. " + " ".join(lists)
+
+
+def _parameter_words(weights: Sequence[CutWeight]) -> str:
+    """Those parameters of a module that are cut alike, without the word weight: "up (64, 256) and bias"."""
+    words = [f"{weight.module} {weight.shape}" for weight in weights if weight.name.endswith("weight")]
+    others = [weight.name.rpartition(".")[2] for weight in weights if not weight.name.endswith("weight")]
+    return " and ".join([*(words or [f"{weights[0].module}'s"]), *others]).replace("'s and", "'s")
 
 
 def _cut_words(weight: CutWeight) -> str:

@@ -13,7 +13,7 @@ def test_communication_stands_on_computation_and_the_fastest_is_named():
     fig = bandwidth_cliff(TIMES, 2, title="t", label="a model")
     bars = [(p.get_gid(), p.get_y(), p.get_height()) for p in fig.axes[0].patches]
     assert bars[2:4] == [("compute", 0, 4e-3), ("send", 4e-3, 1e-3)]
-    assert texts(fig)[:3] == ["8 ms", "fastest: 5 ms\n20 % communication", "8 ms\n75 % communication"]
+    assert texts(fig)[:3] == ["8 ms", "fastest: 5 ms\n20 %", "8 ms\n75 %"]
 
 
 def test_a_line_stands_where_the_node_ends():

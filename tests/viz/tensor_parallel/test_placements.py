@@ -70,7 +70,9 @@ def test_partial_elements_are_explained_where_there_are_some():
 def test_words():
     words = placement_words(RANKS, RECORD)
     assert words.startswith("Partial(), A[I, J] {U_t}: rank 0 a term of the sum, of all elements; rank 1 a term")
-    assert "Then reduce-scatter: each rank sends 8 bytes. Shard(0), A[I_t, J]: rank 0 rows 0 to 0; rank 1" in words
-    assert "Then nothing is sent. Shard(1), A[I, J_t]: rank 0 columns 0 to 0; rank 1 columns 1 to 1." in words
+    assert "Then reduce-scatter: each rank sends 8 bytes. Shard(0), A[I_t, J]: rank 0 row 0; rank 1" in words
+    assert "Then nothing is sent. Shard(1), A[I, J_t]: rank 0 column 0; rank 1 column 1." in words
+    wide = LocalBlock(("Shard(0)",), ("t",), (4, 2), (2, 0), ((1, 2), (3, 4)), 0)
+    assert placement_words([[wide]]).endswith("rank 0 rows 2 to 3.")
     empty = LocalBlock(("Shard(0)",), ("t",), (2, 2), (2, 0), (), 0)
     assert placement_words([[empty]]).endswith("rank 0 nothing.")
