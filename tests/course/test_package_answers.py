@@ -374,6 +374,80 @@ def zero_bubble(orders):
     schedule = pipeline_parallel.make_schedule("zb_h1", len(orders), len(orders[0]) // 2)
     return [[(stage, op.value, microbatch) for stage, op, microbatch in order] for order in schedule.orders]
 """,
+    "ch12.split_and_reassemble": """\
+def split_and_reassemble(full, dim, group):
+    return tensor_parallel.shard(full, dim, group=group), lambda part: tensor_parallel.unshard(part, dim, group=group)
+""",
+    "ch12.f_and_g": """\
+class Copy(tensor_parallel.mappings.Copy):
+    @staticmethod
+    def backward(ctx, gradient):  # a call is noted with a line of the answer, not with one of the package
+        return tensor_parallel.mappings.Copy.backward(ctx, gradient)
+
+def f_and_g(group):
+    g = tensor_parallel.reduce_from_tensor_parallel_region
+    return lambda x: Copy.apply(x, group), lambda x: g(x, group=group)
+""",
+    "ch12.row_parallel": """\
+from unittest import mock
+
+class row_parallel(tensor_parallel.RowParallelLinear):
+    def __init__(self, weight, bias, group, g):
+        super().__init__(*weight.T.shape, bias is not None, dtype=weight.dtype, device="meta", group=group)
+        self.load_full({"weight": weight} | ({} if bias is None else {"bias": bias}))
+        self.g = g
+
+    def forward(self, x):
+        name = "dtlearn.tensor_parallel.layers.functional.reduce_from_tensor_parallel_region"
+        with mock.patch(name, lambda x, group: self.g(x)):
+            return super().forward(x)
+""",
+    "ch12.fused_qkv": """\
+from unittest import mock
+
+class fused_qkv(torch.nn.Module):
+    def __init__(self, qkv, output, num_heads, num_kv_heads, group, f, g):
+        super().__init__()
+        t = dist.get_world_size(group)
+        if num_kv_heads % t:  # the package copies such heads
+            raise ValueError(f"{num_kv_heads} among {t}")
+        linears = []
+        for weight in (qkv, output):
+            linears.append(torch.nn.Linear(*weight.T.shape, bias=False))
+            linears[-1].weight = torch.nn.Parameter(weight)
+        own = tensor_parallel.ParallelAttention.from_fused(
+            *linears, num_heads, num_kv_heads=num_kv_heads, dtype=qkv.dtype, group=group
+        )
+        rows = own.query.weight, own.key.weight, own.value.weight
+        self.qkv = torch.nn.Parameter(torch.cat(rows).detach())
+        self.output = own.output.weight
+        self.own, self.sizes, self.pair = [own], [len(row) for row in rows], (f, g)
+
+    def forward(self, x):
+        f, g = self.pair
+        layers = "dtlearn.tensor_parallel"
+        names = [f"{name}.weight" for name in ("query", "key", "value")]
+        weights = dict(zip(names, self.qkv.split(self.sizes), strict=True))
+        attention = f"{layers}.attention.attention.copy_to_tensor_parallel_region"
+        row = f"{layers}.layers.functional.reduce_from_tensor_parallel_region"
+        with mock.patch(attention, lambda x, group: f(x)), mock.patch(row, lambda x, group: g(x)):
+            return torch.func.functional_call(self.own[0], weights, (x,))
+""",
+    "ch12.block_bytes": """\
+from dtlearn.tensor_parallel.arithmetic import sizes, traffic
+
+def block_bytes(*, b, s, h, t, itemsize, m, sequence_parallel, gather_again, recompute):
+    options = {"sequence_parallel": sequence_parallel, "gather_again": gather_again}
+    calls = traffic.block_traffic(
+        sizes.BlockSizes(b, s, h, t), t, recompute="full" if recompute else "none", **options
+    )
+    of = lambda phase: [c for c in calls if c.phase == phase] * m
+    sent = lambda calls: round(traffic.sent_elements(calls) * itemsize)
+    forward, again, backward = (sent(of(phase)) for phase in ("forward", "recomputation", "backward"))
+    gradients = round(12 * h * (t - 1) / t) * itemsize * sequence_parallel
+    calls = (m * len(calls) + sequence_parallel) * (t > 1)
+    return {"forward": forward, "recomputed": again, "backward": backward, "gradients": gradients, "calls": calls}
+""",
     "ch12.sharded_cross_entropy": """\
 def sharded_cross_entropy(logits, targets, group=None):
     return tensor_parallel.vocabulary_parallel_cross_entropy(logits, targets, group=group)
