@@ -8,7 +8,7 @@ feed-forward networks; `attention/`, by heads; `vocabulary/`, the ends of a lang
 `gpt`, a whole model of them; `checkpoints`, for any number of ranks; `clipping`, by the norm of the whole.
 """
 
-from .arithmetic.activations import checkpoint_bytes, gpt_block, paper_block, table_bytes
+from .arithmetic.activations import checkpoint_bytes, gpt_activations, gpt_block, paper_block, table_bytes
 from .arithmetic.cliff import LayerTime, best_num_ranks, layer_times
 from .arithmetic.sizes import BlockSizes
 from .arithmetic.traffic import Collective, block_traffic, model_traffic, norm_traffic, num_messages, sent_elements
@@ -99,6 +99,7 @@ __all__ = [
     "gather_from_tensor_parallel_region",
     "gathered_cross_entropy",
     "gathered_products",
+    "gpt_activations",
     "gpt_block",
     "gpt_split_dims",
     "gradient_norm",

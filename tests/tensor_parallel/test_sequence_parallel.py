@@ -1,19 +1,35 @@
-"""Norms on a rank's own tokens: marks that stay, partial gradients and their sum."""
+"""Norms on a rank's own tokens: marks, partial gradients and their sum; and the GPT, its bytes beside the formulae."""
 
 import copy
 import pickle
+import time
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from dtlearn.memory import MemoryLedger, kept_tensors
+from dtlearn.memory import checkpoint as checkpoint_of_memory
+from dtlearn.models import GPTConfig
 from dtlearn.runtime import run_ranks
+from dtlearn.runtime.record.training_steps import part
+from dtlearn.runtime.recording.phases import phase
 from dtlearn.tensor_parallel import (
+    BlockSizes,
+    block_traffic,
+    checkpoint,
+    gpt_activations,
     mark_sequence_parallel,
+    model_traffic,
+    norm_traffic,
     reduce_sequence_parallel_gradients,
     sequence_parallel_parameters,
+    table_bytes,
+    tensor_parallel_manual_seed,
 )
+from dtlearn.tensor_parallel.gpt import ParallelGPT
+from tests.tensor_parallel.groups import in_groups
 
 B, T, C = 2, 12, 6
 
@@ -90,3 +106,141 @@ def test_partial_gradients_are_summed_in_one_call(run, size):
         group = ",".join(map(str, range(size)))
         calls = run.record.select(rank=rank, op="all_reduce", group=group)
         assert [call.nbytes for call in calls] == [8 * 5 * C]
+
+
+# The GPT: with and without sequence parallelism, on 1 to 4 ranks.
+
+OPTIONS = {
+    "whole tokens": {},
+    "own tokens": {"sequence_parallel": True},
+    "gathered again": {"sequence_parallel": True, "gather_again": True},
+}
+LAYERS, VOCABULARY, P = 2, 26, 0.25
+GPT_SIZES = BlockSizes(B, T, 24, 12)
+
+
+def config_with(dropout):
+    return GPTConfig(VOCABULARY, T, LAYERS, GPT_SIZES.heads, GPT_SIZES.hidden, dropout)
+
+
+def batch():
+    tokens = torch.randint(VOCABULARY, (B, T + 1), generator=torch.Generator().manual_seed(2))
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+
+def activations_in_ledger(model, expected):
+    """Bytes that live at the end of the forward pass; a collective's thread may hold a buffer for a while."""
+    with MemoryLedger(model, inputs=batch()) as ledger:
+        loss = model.loss(*batch())
+        for _ in range(200):
+            record = ledger.record()
+            found = sum(a.bytes for a in record.at(record.clock) if a.category == "activations")
+            if found <= expected:
+                break
+            time.sleep(0.01)
+    del loss
+    return found
+
+
+def gradients_with(run, group, options):
+    """Of both blocks of a model with dropout, each called by `run(block, x)`; the input's too."""
+    tracker = tensor_parallel_manual_seed(6, group=group)
+    model = ParallelGPT(config_with(P), seed=6, random_states=tracker, dtype=torch.float64, group=group, **options)
+    torch.manual_seed(7)
+    x = model.embedding(batch()[0]).detach().requires_grad_()
+    start = x
+    for block in model.blocks:
+        x = run(block, x, tracker)
+    x.square().sum().backward()
+    return [start.grad, *(p.grad for p in model.blocks.parameters())]
+
+
+def gpt_case(group):
+    """By option: kept bytes and the formula's by dropout; and how far gradients with recomputation are from others."""
+    t = dist.get_world_size(group)
+    found = {}
+    for name, options in OPTIONS.items():
+        kept = []
+        for dropout in (0.0, P):
+            config = config_with(dropout)
+            tracker = tensor_parallel_manual_seed(5, group=group)
+            model = ParallelGPT(config, seed=5, random_states=tracker, group=group, **options)
+            formula = table_bytes(gpt_activations(config, B, T, t), t, **options)
+            of_autograd = sum(
+                tensor.bytes for tensor in kept_tensors(lambda m=model: m.loss(*batch()), model, *batch())
+            )
+            kept.append((activations_in_ledger(model, formula), of_autograd, formula))
+            with phase(f"{name}, dropout {dropout}, recomputed, {t}"):
+                x = torch.ones(B, T // t if options else T, GPT_SIZES.hidden, requires_grad=True)
+                checkpoint(model.blocks[0], x, tracker=tracker).sum().backward()
+        with phase(f"{name}, {t}"):
+            model.loss(*batch()).backward()
+            reduce_sequence_parallel_gradients(model, group=group)
+        expected = gradients_with(lambda block, x, _: block(x), group, options)
+        recomputed = {
+            "ours": gradients_with(lambda block, x, tracker: checkpoint(block, x, tracker=tracker), group, options),
+            "without the tracker": gradients_with(lambda b, x, _: checkpoint_of_memory(b, x), group, options),
+        }
+        apart = {
+            way: max((a - b).abs().max().item() for a, b in zip(gradients, expected, strict=True))
+            for way, gradients in recomputed.items()
+        }
+        found[name] = kept, apart
+    return found
+
+
+def gpt_on_ranks():
+    return in_groups(gpt_case)
+
+
+@pytest.fixture(scope="module")
+def of_gpt():
+    return run_ranks(gpt_on_ranks, 4, device="cpu", record=True)
+
+
+def calls(record, name, t, element_bytes=4):
+    """(operation, elements of the whole tensor) of rank 0's calls in a phase."""
+    found = []
+    for call in part(record, f"{name}, {t}").select(rank=0):
+        op = call.op.removesuffix("_tensor").removesuffix("_into")
+        found.append((op, call.nbytes // element_bytes * (t if op == "all_gather" else 1)))
+    return found
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("t", [2, 3, 4])
+def test_calls_are_those_of_the_formula(of_gpt, t, name):
+    formula = [(c.op, c.elements) for c in model_traffic(GPT_SIZES, t, LAYERS, **OPTIONS[name])]
+    if OPTIONS[name]:
+        marked = norm_traffic(GPT_SIZES.hidden, t, LAYERS)
+        positions = T * GPT_SIZES.hidden  # the embedding of positions is marked, too
+        formula.append((marked.op, marked.elements + positions))
+    assert calls(of_gpt.record, name, t) == formula
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("t", [2, 3, 4])
+def test_recomputation_repeats_what_backward_needs(of_gpt, t, name):
+    """With dropout all collectives of the forward pass; without it, the last one's result is not needed."""
+    for dropout, recompute in ((0.0, "up to the last need"), (P, "full")):
+        formula = block_traffic(GPT_SIZES, t, recompute=recompute, **OPTIONS[name])
+        found = calls(of_gpt.record, f"{name}, dropout {dropout}, recomputed", t)
+        assert found == [(c.op, c.elements) for c in formula]
+
+
+@pytest.mark.parametrize("t", [1, 2, 3, 4])
+def test_activations_are_those_of_the_formula_to_the_byte(of_gpt, t):
+    for rank in range(t):
+        for name in OPTIONS:
+            for ledger, autograd, formula in of_gpt[rank][t][name][0]:
+                assert ledger == autograd == formula, name
+        by_option = [of_gpt[rank][t][name][0][0][2] for name in OPTIONS]
+        assert t == 1 or by_option[0] > by_option[1] > by_option[2]
+
+
+@pytest.mark.parametrize("t", [1, 2, 3, 4])
+def test_recomputed_masks_are_those_of_the_first_pass(of_gpt, t):
+    for rank in range(t):
+        for name, (_, apart) in of_gpt[rank][t].items():
+            assert apart["ours"] < 1e-12, name
+            assert apart["without the tracker"] > 1e-3, name  # sabotage

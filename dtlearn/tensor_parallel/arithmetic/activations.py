@@ -13,7 +13,8 @@ GPT-3's 34sbh beside the scores, 8 ranks keep 13/34 each, not 1/8. The line with
 that the inputs of column-parallel layers are gathered again in backward. Kept as they are gathered, they stay whole:
 4sbh of the 10.
 
-`paper_block` is that block; `gpt_block` is one of our own `ParallelGPT` in fp32, to the byte.
+`paper_block` is that block; `gpt_block` is one of our own `ParallelGPT` in fp32, and `gpt_activations` all of that
+model with its loss, to the byte.
 
 Source: Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models", 2205.05198, sections 4 and
 5, table 2.
@@ -26,6 +27,7 @@ from typing import Literal, NamedTuple
 
 from dtlearn.models import GPTConfig
 
+from ..vocabulary.places import padded_vocabulary
 from .sizes import BlockSizes
 
 # Who divides a tensor by t: tensor parallelism, by features or heads; only sequence parallelism, by tokens; that, if
@@ -138,6 +140,39 @@ def gpt_block(config: GPTConfig, batch: int, length: int) -> Table:
         Term("feed_forward", "input of GELU", "by features", 4 * bsh, 4),
         Term("feed_forward.down", "input", "by features", 4 * bsh, 4),
         *_mask("feed_forward.dropout", sizes, config),
+    )
+
+
+def gpt_activations(config: GPTConfig, batch: int, length: int, num_ranks: int) -> Table:
+    """All that autograd keeps of `ParallelGPT.loss` on the CPU in fp32; rows of block i have "blocks.i." before them.
+
+    The vocabulary is padded to a multiple of t, so this table, other than that of a block, is one for its t.
+
+    Args:
+        config: of the model; it is in training mode.
+        batch: sequences.
+        length: tokens of each.
+        num_ranks: t.
+
+    Raises:
+        ValueError: a size below 1, or ranks that do not divide the heads.
+    """
+    sizes, tokens = BlockSizes(batch, length, config.hidden_size, config.num_heads), batch * length
+    sizes.check_ranks(num_ranks)
+    block = gpt_block(config, batch, length)
+    logits = tokens * padded_vocabulary(config.vocab_size, num_ranks)
+    return (
+        Term("embedding.token", "places of the tokens among the own rows", "never", tokens, 8),
+        Term("embedding.token", "which tokens have no own row", "never", tokens, 1),
+        Term("embedding.position", "positions", "by tokens", length, 8),
+        *_mask("embedding.dropout", sizes, config),
+        *(term._replace(module=f"blocks.{i}.{term.module}") for i in range(config.num_layers) for term in block),
+        *_norm("head.norm", sizes),
+        Term("head.projection", "input", "by tokens, gathered again", sizes.bsh, 4),
+        Term("loss", "softmax of the logits", "by features", logits, 4),
+        Term("loss", "places of the targets among the own columns", "never", tokens, 8),
+        Term("loss", "which targets have an own column, and which count", "never", 2 * tokens, 1),
+        Term("loss", "number of tokens that count", "never", 1, 8),
     )
 
 

@@ -88,11 +88,14 @@ def block_traffic(
     if sequence_parallel:  # the gradient of a reduce-scatter is an all-gather, and the other way round
         g = ("all_gather", "reduce_scatter")
         f = ("all_gather", "all_gather", "reduce_scatter") if gather_again else g
-    forward = calls("forward", halves, g)
+    forward, backward = calls("forward", halves, g), calls("backward", halves[::-1], f)
     again = [] if recompute == "none" else calls("recomputation", halves, g)
+    first = []
     if recompute == "up to the last need":
         again.pop()
-    return (*forward, *again, *calls("backward", halves[::-1], f))
+        if sequence_parallel:  # the gather of the output's gradient needs nothing that was kept
+            first = [backward.pop(0)]
+    return (*forward, *first, *again, *backward)
 
 
 def model_traffic(
