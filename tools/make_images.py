@@ -29,12 +29,16 @@ from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksDisagree
 from dtlearn.runtime.link.link import Link
 from dtlearn.runtime.rendezvous import record_rendezvous
+from dtlearn.tensor_parallel import ParallelGPT, reduce_sequence_parallel_gradients
 from dtlearn.viz import (
+    LayerRun,
     UnitRun,
     bucket_timeline,
     collective_steps,
+    draw_layer,
     draw_schedule,
     gradient_histograms,
+    module_runs,
     rendezvous,
     sample_grid,
     save_svg,
@@ -45,6 +49,7 @@ from dtlearn.viz import (
     unit_timeline,
 )
 from dtlearn.viz.network import circle, placed_figure
+from dtlearn.viz.tensor_parallel.module_runs import ModuleRun
 from dtlearn.zero import FullyShardedDataParallel, UnitEvent, plan_flat, plan_per_parameter, plan_whole_tensors
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -187,6 +192,29 @@ def smaller_bubbles() -> Figure:
     )
 
 
+def divided_block() -> Figure:
+    runs = {}
+    for name, sequence_parallel in (("tensor parallelism", False), ("and sequence parallelism", True)):
+        run = run_ranks(_run_block, 2, sequence_parallel, device="cpu", record=True)
+        runs[name] = LayerRun(run.record, run.values[0])
+    return draw_layer(
+        runs,
+        "Where a divided block communicates: four all-reduces, or four pairs of their halves",
+        "one block of a GPT on 2 ranks, recorded; shapes (B, T, features) on a rank; bytes that it sends",
+        {"attention.output": "attention, each rank its own heads", "feed_forward.down": "GELU"},
+    )
+
+
+def _run_block(sequence_parallel: bool) -> list[ModuleRun]:
+    """A forward and a backward pass of one block, fp32."""
+    block = ParallelGPT(GPTConfig(), seed=0, sequence_parallel=sequence_parallel).blocks[0]
+    x = torch.randn(4, 24 if sequence_parallel else 48, 64, requires_grad=True)
+    with module_runs(block) as runs:
+        block(x).square().mean().backward()
+    reduce_sequence_parallel_gradients(block)
+    return runs
+
+
 # Name -> what draws it, and what it shows in words.
 IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
     "ch01_ranks/training_steps": (
@@ -252,6 +280,13 @@ IMAGES: dict[str, tuple[Callable[[], Figure], str]] = {
         smaller_bubbles,
         "Three pipeline schedules of four ranks and eight micro-batches on one time axis: 1F1B takes 33 units, the "
         "interleaved schedule with two chunks on each rank 28.5, and ZB-H1 with split backward passes 27.",
+    ),
+    "ch12_tensor_parallel/block": (
+        divided_block,
+        "A recorded transformer block on two ranks as a chain of operations, from attention's norm to the feed-forward "
+        "network's second layer. With tensor parallelism there are all-reduces forward after both row-parallel layers, "
+        "and backward before both column-parallel ones. With sequence parallelism each of the four is a "
+        "reduce-scatter and an all-gather, which send as many bytes.",
     ),
 }
 
