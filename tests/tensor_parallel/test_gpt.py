@@ -183,14 +183,20 @@ def test_two_reductions_a_block_each_way():
     record = run_ranks(one_step, 4, device="cpu", record=True).record.select(rank=0)
     whole, of_tokens = B * T * C * 8, B * T * 8
     for size in (2, 4):
-        expected = Counter({("all_reduce", whole): 2 * (2 * L + 1)})
-        expected += Counter({("all_gather_into_tensor", whole // size): 4 * L + 2 + 2 * L + 1})
-        expected += Counter({("reduce_scatter_tensor", whole): 4 * L + 2})
-        marked = (T + 2) * C + 6 * C * L  # positions and the last norm; norms and biases of the blocks
-        expected += Counter({("all_reduce", marked * 8): 1})
-        expected += Counter({("all_reduce", of_tokens): 2, ("all_reduce", 2 * of_tokens): 2})  # two losses
+        blocks, part = 2 * L + 1, whole // size  # reductions each way: of the blocks, and of the embedding or the head
+        expected = {
+            ("forward", "all_reduce", whole): blocks,
+            ("backward", "all_reduce", whole): blocks,
+            ("forward", "reduce_scatter_tensor", whole): blocks,
+            ("forward", "all_gather_into_tensor", part): blocks,
+            ("backward", "all_gather_into_tensor", part): 2 * blocks,  # those of the outputs, and the inputs again
+            ("backward", "reduce_scatter_tensor", whole): blocks,
+            ("", "all_reduce", of_tokens): 2,  # two losses: the largest logits
+            ("", "all_reduce", 2 * of_tokens): 2,  # targets' logits, and sums
+            ("", "all_reduce", 8 * ((T + 2) * C + 6 * C * L)): 1,  # positions, norms, biases under sequence parallelism
+        }
         group = ",".join(map(str, range(size)))
-        assert Counter((e.op, e.nbytes) for e in record if e.group == group) == expected
+        assert Counter((e.phase, e.op, e.nbytes) for e in record if e.group == group) == expected
 
 
 def test_each_fault_shows(ranks):

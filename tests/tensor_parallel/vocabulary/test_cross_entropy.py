@@ -6,7 +6,9 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch import nn
 
+from dtlearn.memory import kept_tensors
 from dtlearn.runtime import run_ranks
 from dtlearn.tensor_parallel.vocabulary import cross_entropy as module
 from dtlearn.tensor_parallel.vocabulary.cross_entropy import vocabulary_parallel_cross_entropy
@@ -155,6 +157,14 @@ def odd_values(group):
     return found
 
 
+def kept(function, group):
+    """Bytes from forward to backward, without the logits and targets."""
+    logits, targets = whole(12, 1, {})
+    local = local_part(logits, group)
+    rows = kept_tensors(lambda: function(local, targets, group=group), nn.Module(), local, targets)
+    return sum(row.bytes for row in rows)
+
+
 def messages(group):
     logits, targets = whole(12, 1, {})
     local, function = local_part(logits, group), vocabulary_parallel_cross_entropy
@@ -180,7 +190,12 @@ def parity():
 
 
 def others():
-    return in_groups(lambda group: (sabotages(group), odd_values(group), messages(group)))
+    functions = (vocabulary_parallel_cross_entropy, gathered_cross_entropy)
+
+    def case(group):
+        return sabotages(group), odd_values(group), messages(group), [kept(function, group) for function in functions]
+
+    return in_groups(case)
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +229,7 @@ def test_three_numbers_a_token_and_never_the_logits(recorded):
 
 def test_each_fault_shows(ranks):
     for of_sizes in ranks:
-        for size, (faults, _, _) in of_sizes.items():
+        for size, (faults, *_) in of_sizes.items():
             if size > 1:
                 assert len(faults) == 3 + (size > 2)
                 assert min(faults.values()) > 1e-2, (size, faults)
@@ -222,7 +237,7 @@ def test_each_fault_shows(ranks):
 
 def test_what_is_not_finite_and_other_formats(ranks):
     for of_sizes in ranks:
-        for _, found, _ in of_sizes.values():
+        for _, found, *_ in of_sizes.values():
             assert math.isnan(found["none counts"])  # as F.cross_entropy's
             assert found["nan"] == [[1, 2]]  # on every rank, though one has it
             assert found["minus infinity"] == (True, math.inf)
@@ -233,9 +248,20 @@ def test_what_is_not_finite_and_other_formats(ranks):
             assert loss < 1e-5 and gradient < 1e-3  # bfloat16 rounds the gradient
 
 
+def test_what_is_kept_for_backward_is_divided_too(ranks):
+    for of_sizes in ranks:
+        for size, (*_, (ours, naive)) in of_sizes.items():
+            softmax, of_tokens = (
+                B * T * 12 * 8,
+                B * T * (8 + 1 + 1),
+            )  # each target's row, whose it is, whether it counts
+            assert ours == softmax // size + of_tokens + 8  # and how many count
+            assert naive >= softmax
+
+
 def test_bad_input(ranks):
     for of_sizes in ranks:
-        for size, (_, _, (of_all, undivided)) in of_sizes.items():
+        for size, (_, _, (of_all, undivided), _) in of_sizes.items():
             target, kind, shape, classes, smoothing, reduction = of_all
             assert "target 12 is outside the vocabulary of 12 tokens: a target is from 0 to 11, or -100" in target
             assert "each target must be the number of a token" in kind
