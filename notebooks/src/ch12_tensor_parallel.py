@@ -1,0 +1,2095 @@
+# %% [markdown]
+# # Chapter 12. Tensor parallelism
+#
+# **The question.** What if one layer is too wide?
+#
+# Builds on: chapters 2, 8 and 10. Ranks: 4. Time: two sittings.
+#
+# | | what | read and run | exercises |
+# |---|---|---|---|
+# | **A. One layer on several ranks**, sections 1 to 8 | a notation for what is where, products of sharded matrices, column and row, the operators f and g, attention by heads | 60 minutes | 4, 60 minutes |
+# | **B. A whole model**, sections 9 to 20 | the vocabulary, a GPT on four ranks, bytes, dropout, sequence parallelism, overlap, norms and checkpoints, where it becomes slow, the libraries | 80 minutes | 5, 80 minutes |
+#
+# After sitting A you have cut a transformer layer by column, by row and by head, and can say where its ranks have to
+# communicate, and why there. After sitting B you have trained a GPT whose every large matrix is cut, equal to the
+# uncut one, and know the silent bugs of this strategy, its bytes and its memory. You can read Megatron-LM.
+#
+# No GPU is needed: differences, bytes and messages are counted, and they are the same on a laptop. MB are $10^6$ bytes
+# and GB $10^9$.
+
+# %%
+# %load_ext dtlearn
+import re
+import time
+
+import torch
+
+import dtlearn
+from dtlearn import tensor_parallel as tp
+from dtlearn.collectives.topology import DGX_H100, flat, nodes
+from dtlearn.memory import GPUS, MODELS
+from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
+from dtlearn.notebook.panels import stepper
+from dtlearn.runtime.link.link import Link
+from dtlearn.runtime.record.training_steps import part
+from dtlearn.tensor_parallel.arithmetic.activations import gpt_block, table_bytes
+from dtlearn.tensor_parallel.arithmetic.cliff import all_reduce_seconds, layer_times
+from dtlearn.tensor_parallel.arithmetic.sizes import BlockSizes
+from dtlearn.tensor_parallel.arithmetic.traffic import block_traffic, sent_elements
+from dtlearn.tensor_parallel.layers import functional, overlap
+from dtlearn.tensor_parallel.notation.product_case import product_case
+from dtlearn.tensor_parallel.notation.product_steps import product_steps
+from dtlearn.viz import (
+    LayerRun,
+    Picture,
+    activation_memory,
+    bandwidth_cliff,
+    draw_layer,
+    draw_placements,
+    draw_splits,
+    layer_traffic,
+    layer_words,
+    placement_words,
+    rank_table,
+    show,
+    split_words,
+)
+from dtlearn.viz.tensor_parallel.product_picture import (
+    frame_size,
+    product_figure,
+    product_frames,
+    product_words,
+)
+from dtlearn.viz.zero.traffic_by_stage import sent_by_operation
+
+
+def rounded(difference):
+    """A difference in words: rounding is not the same on every processor."""
+    return "less than 1e-12" if difference < 1e-12 else f"{difference:.1g}"
+
+
+torch.set_num_threads(1)  # small tensors: more threads would only wait for each other
+world = dtlearn.world(4, device="cpu")  # so that the figures are the same everywhere
+world
+
+# %% [markdown]
+# # A. One layer on several ranks
+#
+# ## 1. One layer is too wide
+#
+# A pipeline (chapter 10) puts each layer on one device, and ZeRO's stage 3 (chapter 9) divides what is stored: for the
+# time in which a layer computes, each device has that layer whole. Both assume that one layer fits. How large is one?
+
+# %% jupyter={"source_hidden": true}
+llama = MODELS["Llama 3 405B"]
+matrix = llama.hidden * llama.feed_forward
+head = llama.hidden * llama.vocabulary
+logits = 4 * llama.context * llama.vocabulary
+rank_table(
+    [
+        {
+            "": name,
+            "parameters": f"{numel / 1e6:,.0f} million",
+            "weights in bf16, GB": f"{2 * numel / 1e9:.1f}",
+            "with gradients and Adam's state, 16 bytes each, GB": f"{16 * numel / 1e9:.1f}",
+        }
+        for name, numel in (
+            ("one matrix of the feed-forward network, 16,384 x 53,248", matrix),
+            ("one block: attention and feed-forward", llama.block_parameters),
+            ("the head, 16,384 x 128,256", head),
+        )
+    ],
+    caption=f"Llama 3 405B. An H100 has {GPUS['H100 80GB'].bytes / 1e9:.1f} GB; the logits of one sequence of 8,192 "
+    f"tokens take {logits / 1e9:.1f} GB in fp32",
+)
+
+# %% [markdown]
+# A single block with its training state takes more than half of an H100, before the first activation. A block twice as
+# wide would not fit at all. And there is a second limit, time. A pipeline computes a layer on one device, so with more
+# devices a *sample* does not pass through a layer any faster; ZeRO uses more devices by giving each of them samples of
+# its own, so the global batch grows with every device (chapter 3).
+#
+# **Tensor parallelism** cuts the layer itself. Each rank holds a part of every large weight matrix and computes a part
+# of every large product, for the same samples. Llama 3 405B was trained with every block cut over 8 GPUs (2407.21783).
+# The method of this chapter is Megatron-LM's (Shoeybi et al. 2019, arXiv 1909.08053), and nearly every library follows
+# it.
+#
+# The parts of a product have to be put together again, so ranks communicate *inside* each layer, forward and backward.
+# They do it as rarely as possible. Below, t is the number of ranks that share a layer.
+#
+# ## 2. A notation for what is where
+#
+# A linear layer computes $Y = XW$: X has a row for each token, W a column for each output feature. X is `X[B, C]`: B
+# tokens and C features. W is `W[C, F]`. What lies on each of the t ranks is written like this:
+#
+# | | every rank holds | shape on a rank | DTensor's word (section 18) |
+# |---|---|---|---|
+# | `W[C, F]` | all of W | (C, F) | `Replicate()` |
+# | `W[C, F_t]` | some columns: F is divided over the ranks | (C, F/t) | `Shard(1)` |
+# | `W[C_t, F]` | some rows: C is divided | (C/t, F) | `Shard(0)` |
+# | `Y[B, F] {U_t}` | a **partial sum**: as large as Y, and Y is the sum over the ranks | (B, F) | `Partial()` |
+#
+# (The notation is that of [How To Scale Your Model](https://jax-ml.github.io/scaling-book/sharding/). The subscript
+# names an axis of the mesh of devices; here there is one axis, t. U stands for *unreduced*. In this course an *axis* is
+# one of the mesh, and a *dim* one of a tensor.) A tensor of which every rank has a part is **sharded**, and a part is a
+# **shard**, as in chapter 9. A tensor that every rank holds whole is **replicated**.
+#
+# One thing to keep apart: PyTorch's `nn.Linear` stores the *transpose*, a weight of shape (out, in). So a *column* of
+# W, one output feature, is a *row* of `linear.weight`, its dim 0.
+#
+# Which products can be computed locally? Try one: B = 1, C = 4, F = 2, on two ranks. X and W are cut along C.
+#
+# | | rank 0 | rank 1 |
+# |---|---|---|
+# | `X[B, C_t]` | (1 2) | (3 4) |
+# | `W[C_t, F]` | rows (1 0), (0 1) | rows (1 1), (2 0) |
+# | local product | (1 2) | (11 3) |
+
+# %%
+held = dtlearn.predict.choice(
+    "Each rank multiplies its own part of X by its own part of W, as in the table. What is a local product?",
+    {
+        "A": "a block of Y: some of its columns",
+        "B": "as large as Y, but not Y: Y is the sum of the local products",
+        "C": "nothing of use: X and W would both have to be gathered first",
+    },
+    id="ch12.held",
+)
+
+
+# %% jupyter={"source_hidden": true}
+held.reveal()
+
+# %% [markdown]
+# Whether a product can be computed locally depends on the **contracted** dim, the one that the product sums over: here
+# C. There are four cases:
+#
+# | | what is where | local products | what has to be sent |
+# |---|---|---|---|
+# | 1 | `X[B, C] · W[C, F_t] -> Y[B, F_t]`; also `X[B_t, C] · W[C, F]` | blocks of Y | nothing |
+# | 2 | `X[B, C] · W[C_t, F]`: C is divided in one of the two | not possible: the shapes do not fit | gather W; or take a slice of X, for free, and it is case 3 |
+# | 3 | `X[B, C_t] · W[C_t, F] -> Y[B, F] {U_t}` | partial sums of Y | all-reduce, or reduce-scatter if Y may be divided |
+# | 4 | `X[B_t, C] · W[C, F_t]`: both divided, along other dims | one block of Y of t² | gather X or W first |
+#
+# Data parallelism is the second half of case 1: B is divided, W is whole, and nothing is sent in forward. Tensor
+# parallelism is the first half of case 1, and case 3. ZeRO 3 is case 4, with W gathered.
+#
+# The package has the notation as data: `product_case` says which case a product is and which ways there are, and
+# `sharded_product` goes one of them on the ranks. First some definitions for the whole chapter. (`--setup`: a rank that
+# has to be replaced later runs this cell again.)
+
+# %%
+# %%ranks --setup
+import torch.nn.functional as F
+
+import dtlearn
+from dtlearn import tensor_parallel as tp
+from dtlearn.memory import kept_tensors
+from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
+from dtlearn.models.gpt import FeedForward
+
+CONFIG = GPTConfig()  # C = 64, H = 4 heads, F = 256, V = 128, 4 blocks
+EXACT = torch.float64  # so that a difference is rounding, or it is a bug
+
+
+def seeded(make, *args, **options):
+    """A module in float64 whose weights are the same on every rank."""
+    torch.manual_seed(0)
+    return make(*args, **options).to(device, EXACT)
+
+
+def some_input(*shape):
+    """The same numbers on every rank, with a gradient to be computed."""
+    generator = torch.Generator().manual_seed(1)
+    return (
+        torch.randn(*shape, generator=generator, dtype=EXACT).to(device).requires_grad_()
+    )
+
+
+def apart(ours, theirs):
+    """The largest difference of two tensors."""
+    return (ours - theirs).abs().max().item()
+
+
+# %%
+# %%ranks --record product_record -o products
+from dtlearn.tensor_parallel.notation.product_case import product_case
+from dtlearn.tensor_parallel.notation.sharded_product import sharded_product
+
+X, W = some_input(8, 4).detach(), some_input(4, 8).detach()
+PRODUCTS = [
+    ("X[B, C]", "W[C, F_t]"),
+    ("X[B, C]", "W[C_t, F]"),
+    ("X[B, C_t]", "W[C_t, F]"),
+    ("X[B_t, C]", "W[C, F_t]"),
+]
+
+
+def own_part(tensor, array):
+    """What this rank has of a tensor, as the notation says."""
+    dim = array.divided_dim("t")
+    return tensor if dim is None else tp.shard(tensor, array.dims.index(dim))
+
+
+products = []
+for of_x, of_w in PRODUCTS:
+    case = product_case(of_x, of_w, name="Y")
+    for way in case.ways:
+        name = f"{case.number}, {way.name}"
+        with dtlearn.phase(name):
+            y, array = sharded_product(
+                case, own_part(X, case.a), own_part(W, case.b), way=way.name
+            )
+        y = tp.reduce_from_tensor_parallel_region(y) if array.partial else y
+        products.append(
+            (name, f"{of_x} · {of_w}", str(array), apart(y, own_part(X @ W, array)))
+        )
+products
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "case, way": name,
+            "product": product,
+            "result": result,
+            "calls of rank 0": ", ".join(sent_by_operation(part(product_record, name)))
+            or "none",
+            "difference from XW": rounded(off),
+        }
+        for name, product, result, off in products[0]
+    ],
+    caption="Every way of every case, run on 4 ranks and recorded",
+)
+
+# %% [markdown]
+# Case 3 on two ranks, block by block, with A, B and C for X, W and Y. Each rank multiplies the blocks that it has, and
+# adds up what belongs to the same block of C. Before the last step every block of C lacks the other rank's term:
+
+# %% jupyter={"source_hidden": true}
+steps = product_steps(product_case("A[I, J_t]", "B[J_t, K]"), num_ranks=2)
+frames, captions = product_frames(steps)
+stepper(
+    frames,
+    captions,
+    "Case 3, block by block.",
+    size=frame_size(steps),
+    static=Picture(
+        product_figure(
+            steps,
+            "Case 3: local products are partial sums, and an all-reduce adds them up",
+            "A[I, J_t] B[J_t, K] on 2 ranks, 2 x 2 blocks each",
+        ),
+        product_words(steps),
+    ),
+    first=0,
+)
+
+# %% [markdown]
+# **Exercise 1.** Split a weight, and put it together again.
+
+# %% exercise="ch12.split_and_reassemble"
+
+# %% [markdown]
+# The package's `shard` takes a part and copies it. A view would be as good for computing, but it would keep the whole
+# tensor in memory:
+
+# %%
+dtlearn.show_source(
+    tp.part_of, docstring=False, summary="dtlearn.tensor_parallel.part_of"
+)
+
+# %% [markdown]
+# ## 3. The naive way
+#
+# A feed-forward network has two weights, A of shape `[C, F]` and B of shape `[F, C]`. The simplest ways to cut it:
+#
+# - **Gather the weight.** Each rank stores some columns of each weight, and gathers the whole weight before it computes.
+#   Storage is divided. But each rank computes the whole product, of the same samples: t ranks do the work of one, and
+#   while a layer computes the whole weight is there.
+# - **Gather after every layer.** Each rank computes the outputs of its columns, case 1, and gathers the outputs of all
+#   ranks before the next layer. Computation is divided. But every rank gets the whole `H[B, F]`, the widest activation of
+#   the model, and keeps it for the backward pass.
+#
+# Both on 4 ranks, for the feed-forward network of our GPT (C = 64, F = 256) and 8 sequences of 64 tokens:
+
+# %%
+# %%ranks --record naive_record -o naive
+from torch.utils.flop_counter import FlopCounterMode
+
+from dtlearn.tensor_parallel.layers.naive import (
+    OutputGatheredFeedForward,
+    WeightGatheredFeedForward,
+)
+
+
+def measured(layer, name):
+    """Forward and backward: the output, the input's gradient, operations, and bytes kept for backward."""
+    x = some_input(8, 64, 64)  # (B, T, C)
+    kept = []
+    with dtlearn.phase(name), FlopCounterMode(display=False) as counter:
+        kept += kept_tensors(lambda: kept.append(layer(x)), layer, x)
+        y, kept = kept[0], kept[1:]
+        y.square().sum().backward()
+    return y, x.grad, counter.get_total_flops(), sum(tensor.bytes for tensor in kept)
+
+
+def beside(ways):
+    """Each way, beside the whole network on one rank."""
+    y, dx, flops, kept = measured(seeded(FeedForward, CONFIG), "one rank")
+    rows = {"one rank": (0.0, 0.0, flops, kept)}
+    for name, make in ways.items():
+        own = measured(make(seeded(FeedForward, CONFIG)), name)
+        rows[name] = apart(own[0], y), apart(own[1], dx), *own[2:]
+    return rows
+
+
+naive = beside(
+    {
+        "gather the weights": WeightGatheredFeedForward.from_feed_forward,
+        "gather after every layer": OutputGatheredFeedForward.from_feed_forward,
+    }
+)
+naive
+
+# %% jupyter={"source_hidden": true}
+
+
+def costs(rows, record):
+    """What each way costs rank 0; bytes as rings send them."""
+    return [
+        {
+            "": name,
+            "difference of Y and dX": rounded(max(apart)),
+            "operations, million": f"{flops / 1e6:.1f}",
+            "kept for backward, kB": f"{kept / 1e3:,.0f}",
+            "sent, kB": f"{sum(sent_by_operation(part(record, name)).values()) / 1e3:,.0f}",
+        }
+        for name, (*apart, flops, kept) in rows.items()
+    ]
+
+
+rank_table(
+    costs(naive[0], naive_record),
+    caption="A feed-forward network on 4 ranks, forward and backward, in float64",
+)
+
+# %% [markdown]
+# Gathering the weights saves no computation. Gathering the outputs divides it, but it sends a lot, and little of what
+# is kept for the backward pass is divided. Can the second layer do without the gathered input?
+
+# %% [markdown]
+# ## 4. Two operators: f and g
+#
+# Here is Megatron-LM's answer for the feed-forward network $Y = \mathrm{GELU}(XA)\,B$. A is cut by columns, `A[C,
+# F_t]`, and B by rows, `B[F_t, C]`:
+#
+# | step | case | what is where | communication |
+# |---|---|---|---|
+# | X | | `X[B, C]`: every rank has the same X | |
+# | $Z = XA$ | 1 | `X[B, C] · A[C, F_t] -> Z[B, F_t]` | none |
+# | $H = \mathrm{GELU}(Z)$ | | `H[B, F_t]`: element by element | none |
+# | $Y = HB$ | 3 | `H[B, F_t] · B[F_t, C] -> Y[B, C] {U_t}` | the sum over the ranks |
+#
+# The result of a column-parallel layer is cut just as a row-parallel layer needs its input. Nothing is gathered in
+# between, and no rank ever has the whole H, the widest tensor of the layer.
+#
+# Now the backward pass. $dY$, the gradient of the output, is the same on every rank, since each of them computes the
+# rest of the model and the same loss. $dB$ and $dA$ have the cuts of B and A: each rank needs the gradient of its own
+# shard. What about $dX$? Every rank used the whole X, for its own columns of A:
+#
+# $$dX = dZ\,A^T = \sum_r dZ_r\,A_r^T.$$
+#
+# Each rank can compute one term of that sum.
+
+# %%
+all_reduces = dtlearn.predict(
+    "One step of this feed-forward network on 4 ranks, forward and backward: in the end each rank has Y, dX and the "
+    "gradients of its shards. How many all-reduces are needed?",
+    id="ch12.all_reduces",
+)
+
+# %%
+# %%ranks --record mlp_record
+network = tp.ParallelFeedForward.from_feed_forward(seeded(FeedForward, CONFIG))
+x = some_input(8, 64, 64)  # (B, T, C)
+with dtlearn.phase("one step"):
+    network(x).square().sum().backward()
+
+# %% jupyter={"source_hidden": true}
+calls = [event for event in part(mlp_record, "one step") if event.rank == 0]
+all_reduces.reveal(len(calls))
+
+# %% jupyter={"source_hidden": true}
+for event in calls:
+    print(f"rank 0, {event.phase}: {event.op} of {event.nbytes:,} bytes")
+print(f"X has {8 * 64 * 64 * 8:,} bytes")
+
+# %% [markdown]
+# What happens at the two ends of such a region is written as two operators. Each says something about forward *and*
+# backward:
+#
+# | | stands | forward | backward |
+# |---|---|---|---|
+# | **f** | where every rank begins to use the whole X for its own part | passes X on | adds up the gradients of all ranks |
+# | **g** | where the ranks' partial sums have to become one tensor | adds up the partial sums of all ranks | passes the gradient on |
+#
+# They are **conjugate**: the backward pass of one is the forward pass of the other. Why does g not add up gradients?
+# For $Y = Y_0 + Y_1$ the gradient of each term is $dY$ itself, and each rank has it already. Adding them up again would
+# make all gradients t times too large.
+#
+# By hand, with two ranks, one token, and one feature everywhere. X = 3; A = (2 5), one column on each rank; B = (1 4),
+# one row on each; no GELU. So $Y = 3 \cdot 2 \cdot 1 + 3 \cdot 5 \cdot 4 = 66$, and $dX/dY$ is
+# $2 \cdot 1 + 5 \cdot 4 = 22$.
+#
+# | | rank 0 | rank 1 | together |
+# |---|---|---|---|
+# | forward: Z | 3 · 2 = 6 | 3 · 5 = 15 | |
+# | partial sum of Y | 6 · 1 = 6 | 15 · 4 = 60 | g: 66 on both |
+# | backward: dY | 1 | 1 | g passes it on |
+# | dB = Z dY | 6 | 15 | each keeps its own |
+# | dZ = dY B | 1 | 4 | |
+# | dA = X dZ | 3 | 12 | each keeps its own |
+# | term of dX | 1 · 2 = 2 | 4 · 5 = 20 | f: 22 on both |
+
+# %% [markdown]
+# **Exercise 2.** f and g.
+
+# %% exercise="ch12.f_and_g"
+
+# %% [markdown]
+# In the package they have Megatron-LM's names, `copy_to_tensor_parallel_region` for f and
+# `reduce_from_tensor_parallel_region` for g. Each backward pass calls the conjugate operator:
+
+# %%
+dtlearn.show_source(
+    tp.mappings.Copy,
+    docstring=False,
+    summary="f: the autograd function of copy_to_tensor_parallel_region",
+)
+dtlearn.show_source(
+    tp.mappings.Reduce,
+    docstring=False,
+    summary="g: the autograd function of reduce_from_tensor_parallel_region",
+)
+
+# %% [markdown]
+# ## 5. Column, then row
+#
+# A column-parallel layer begins with f:
+
+# %%
+dtlearn.show_source(
+    functional.column_parallel_linear,
+    docstring=False,
+    summary="dtlearn.tensor_parallel.layers.functional.column_parallel_linear",
+)
+
+# %% [markdown]
+# A row-parallel layer ends with g (its code comes in section 6, since its bias needs care). The classes
+# `ColumnParallelLinear` and `RowParallelLinear` can be built from a full `nn.Linear`, and show their shard:
+
+# %%
+# %%ranks -o mlp
+whole = seeded(FeedForward, CONFIG)
+x = some_input(8, 64, 64)  # (B, T, C)
+y = whole(x)
+y.square().sum().backward()
+
+up = tp.ColumnParallelLinear.from_linear(whole.up)
+down = tp.RowParallelLinear.from_linear(whole.down)
+own_x = some_input(8, 64, 64)
+own_y = down(F.gelu(up(own_x)))
+own_y.square().sum().backward()
+mlp = {
+    "Y": apart(own_y, y),
+    "dX": apart(own_x.grad, x.grad),
+    "dA": apart(up.weight.grad, tp.shard(whole.up.weight.grad, 0)),
+    "dB": apart(down.weight.grad, tp.shard(whole.down.weight.grad, 1)),
+}
+if rank == 0:
+    print(up, down, sep="\n")
+mlp
+
+# %% jupyter={"source_hidden": true}
+NOTATION = {"Y": "Y[B, C]", "dX": "dX[B, C]", "dA": "dA[C, F_t]", "dB": "dB[F_t, C]"}
+rank_table(
+    [
+        {
+            "": notation,
+            "largest difference, of all ranks": rounded(
+                max(of_rank[name] for of_rank in mlp)
+            ),
+        }
+        for name, notation in NOTATION.items()
+    ],
+    caption="Four ranks beside the uncut feed-forward network, in float64",
+)
+
+# %% [markdown]
+# Beside the naive ways of section 3:
+
+# %%
+# %%ranks --record real_record -o real
+real = beside({"column, then row": tp.ParallelFeedForward.from_feed_forward})
+real
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    costs(naive[0], naive_record) + costs(real[0], real_record)[1:],
+    caption="A feed-forward network on 4 ranks, forward and backward, in float64",
+)
+
+# %% [markdown]
+# A sum of the activations in forward, a sum of their gradients in backward, each as large as X; and no rank ever sends
+# a weight or the gradient of a weight.
+#
+# **Why column first?** With the other order the first layer cuts the features of X, `X[B, C_t] · A[C_t, F]`, and
+# produces partial sums, `Z[B, F] {U_t}`. GELU cannot be applied to them, because it is not linear:
+
+# %%
+parts_of_z = torch.tensor([2.0, -3.0])  # one element of Z as a partial sum on two ranks
+gelu = torch.nn.functional.gelu
+print(f"GELU of the sum:  {gelu(parts_of_z.sum()).item():.3f}")
+print(f"sum of the GELUs: {gelu(parts_of_z).sum().item():.3f}")
+
+# %% [markdown]
+# So Z would have to be summed first, F = 4C features for each token instead of C. Column, then row is the rule for
+# every pair of linear layers with something *elementwise* in between. It does not help where the thing in between mixes
+# features: a layer norm over F needs the mean of all F features, and a softmax over them the sum of all exponents. In a
+# transformer block layer norms stand at the beginning of each half, where X is whole. The softmax of attention mixes
+# keys and not features; section 8 comes to that.
+#
+# ## 6. The bias
+#
+# In a column-parallel layer the bias has an element for each output feature, so it is cut like the columns. In a
+# row-parallel layer the outputs are sums over the ranks, and every rank has all of them. With the bias 1 and the
+# partial sums 6 and 60 from above:
+#
+# | | rank 0 | rank 1 | output |
+# |---|---|---|---|
+# | each rank adds the bias to its product | 6 + 1 | 60 + 1 | 68 |
+# | right | 6 | 60 | 66 + 1 = 67 |
+#
+# With the bias on every rank it is added t times. In a new GPT all biases are zero, so the first loss is right. Then
+# the copies learn, their sum does what the bias should do, and the loss curve looks good. What breaks is a checkpoint:
+# with another t the same weights are another function.
+
+# %% [markdown]
+# **Exercise 3.** A row-parallel layer with its bias.
+
+# %% exercise="ch12.row_parallel"
+
+# %%
+dtlearn.show_source(
+    functional.row_parallel_linear,
+    docstring=False,
+    summary="dtlearn.tensor_parallel.layers.functional.row_parallel_linear",
+)
+
+# %% [markdown]
+# The bias of the row-parallel layer is replicated. Does its gradient have to be summed over the ranks? No: it is
+# computed from dY, which is whole and equal on all ranks, so all ranks compute the same gradient and the same update.
+# The same holds for layer norms and everything else that stands *between* the tensor-parallel regions. This is the
+# difference from data parallelism, where ranks have different samples and every gradient has to be averaged.
+#
+# **Initialisation.** A layer that is built from its sizes has to be the same layer for every t. If each rank drew its
+# shard from its own seed, the model would depend on t; if all ranks drew their shards from the same seed, all shards
+# would be *equal*, and t copies of the same features would be trained. So the full weight is drawn from one seed and
+# sliced, one weight at a time:
+
+# %%
+# %%ranks -o first_draws
+torch.manual_seed(rank)  # the ranks have different states, and it does not matter
+layer = tp.RowParallelLinear(8, 2, bias=False)
+first_draws = layer.full_params()["weight"]
+first_draws
+
+# %%
+print(
+    "the same full weight on all ranks:",
+    all(w.equal(first_draws[0]) for w in first_draws),
+)
+
+# %% [markdown]
+# ## 7. Two matrices at once: SwiGLU
+#
+# Llama's feed-forward network has three matrices, $Y = (\mathrm{SiLU}(XG) \odot XU)\,D$, with a gate G and an up
+# projection U, both `[C, F]`. ⊙ multiplies element by element: feature $i$ of the gate with feature $i$ of U. So a rank
+# needs *the same columns* of both. G and U are often **fused** into one weight `[C, 2F]`, as one product is faster than
+# two. With F = 4, and the columns numbered g0 to g3 and u0 to u3:
+#
+# | | rank 0 | rank 1 |
+# |---|---|---|
+# | the fused weight cut in two | g0 g1 g2 g3 | u0 u1 u2 u3 |
+# | each half cut in two | g0 g1 u0 u1 | g2 g3 u2 u3 |
+#
+# In the first row rank 0 has all gates and nothing to multiply them with. The shapes are right, so nothing fails: it
+# multiplies gates with gates. Here are both ways on 2 ranks and on 4:
+
+# %%
+# %%ranks -o swiglu_off
+torch.manual_seed(0)
+fused = (
+    torch.randn(256, 64, dtype=EXACT) / 8
+)  # (2F, C) as PyTorch stores it: the gate's rows, then U's
+down = torch.randn(64, 128, dtype=EXACT) / 8  # (C, F)
+x = some_input(8, 64).detach()
+pair = [dist.new_group([0, 1]), dist.new_group([2, 3])][
+    rank // 2
+]  # every rank makes both groups
+
+
+def swiglu(x, fused, down):
+    gate, up = F.linear(x, fused).chunk(2, dim=-1)
+    return F.linear(F.silu(gate) * up, down)
+
+
+whole = swiglu(x, fused, down)
+swiglu_off = {}
+for t, group in ((2, pair), (4, None)):
+    own_down = tp.shard(down, 1, group=group)
+    halves = [tp.shard(half, 0, group=group) for half in fused.chunk(2)]
+    ways = {
+        "the fused weight cut in t": tp.shard(fused, 0, group=group),
+        "each half cut in t": torch.cat(halves),
+    }
+    for way, own in ways.items():
+        y = swiglu(x, own, own_down)
+        y = tp.reduce_from_tensor_parallel_region(y, group=group)
+        swiglu_off[way, t] = apart(y, whole) / whole.abs().max().item()
+swiglu_off
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "": way,
+            **{
+                f"t = {t}": rounded(max(of_rank[way, t] for of_rank in swiglu_off))
+                for t in (2, 4)
+            },
+        }
+        for way in ("the fused weight cut in t", "each half cut in t")
+    ],
+    caption="Largest difference of Y from the uncut SwiGLU, over the largest element of Y",
+)
+
+# %% [markdown]
+# Every fused weight is cut inside each of its parts, never across them. (In Megatron-LM a rank's shard has the rank's
+# gate columns and then its columns of U, and the code that reads and writes checkpoints knows it.) `ParallelSwiGLU`
+# does it.
+#
+# ## 8. Attention by heads
+#
+# Attention (chapter 8) has four matrices. Q, K and V are projections of X, and the output projection O follows. With a
+# heads of size D = C/a, head $i$ uses the columns $iD$ to $(i+1)D$ of Q, K and V only, and computes
+#
+# $$\mathrm{head}_i = \mathrm{softmax}\!\left(Q_i K_i^T / \sqrt{D}\right) V_i,$$
+#
+# without a look at any other head. The heads, one beside the other, are multiplied by O. So the heads are the natural
+# cut: Q, K, V column-parallel, *by whole heads*, and O row-parallel. A rank computes a/t heads.
+#
+# | | what is where | communication |
+# |---|---|---|
+# | X | `X[B, T, C]` | f |
+# | Q, K, V | `[B, T, H_t, D]` | none |
+# | scores and softmax | `[B, H_t, T, T]` | none: the softmax is over the keys of one head |
+# | heads | `[B, T, H_t · D]` | none |
+# | output projection | `Y[B, T, C] {U_t}` | g |
+#
+# (Here and below B is the number of sequences, T of tokens in each, and H that of the heads.) Once more one f and one
+# g.
+#
+# **Fused QKV.** GPT-2 and many others have Q, K and V in one weight. Stored as `nn.Linear` stores it, it has the shape
+# (3C, C): C rows of Q, then C rows of K, then C rows of V. A recipe that suggests itself: a column-parallel layer takes
+# t equal pieces from top to bottom, and each rank takes the rows that it has in thirds, as *its* q, k and v.
+
+# %%
+thirds = dtlearn.predict.choice(
+    "C = 64 and 4 heads, so the fused weight has 192 rows. Each of 4 ranks takes 48 of them from top to bottom, and splits "
+    "its 48 rows into q, k and v of one head, 16 rows each. What happens?",
+    {
+        "A": "an error: the shapes do not fit",
+        "B": "the right result: the ranks have all rows between them",
+        "C": "no error, and a wrong result",
+    },
+    id="ch12.thirds",
+)
+
+# %%
+# %%ranks -o attention_off
+attention = seeded(GPT, CONFIG).blocks[0].attention  # its biases are 0
+parts = [
+    layer.weight.detach() for layer in (attention.query, attention.key, attention.value)
+]
+fused = torch.cat(parts)  # (3C, C)
+x = some_input(8, 64, 64).detach()
+
+
+def from_pieces(x, fused, output, head_size=16):
+    """A rank's heads from its rows of the fused weight, and its term of the output."""
+    q, k, v = (
+        F.linear(x, rows).unflatten(-1, (-1, head_size)).transpose(1, 2)
+        for rows in fused.chunk(3)
+    )
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+    return tp.reduce_from_tensor_parallel_region(F.linear(y, output))
+
+
+own_output = tp.shard(attention.output.weight, 1)
+outputs = {
+    "t pieces, from top to bottom": from_pieces(x, tp.shard(fused, 0), own_output),
+    "by heads": tp.ParallelAttention.from_attention(attention)(x),
+}
+right = attention(x)
+attention_off = {
+    way: apart(y, right) / right.abs().max().item() for way, y in outputs.items()
+}
+attention_off
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "q, k and v are cut": way,
+            "largest difference of Y / largest element of Y": rounded(off),
+        }
+        for way, off in attention_off[0].items()
+    ],
+    caption="Attention with 4 heads on 4 ranks, beside the uncut one",
+)
+
+# %% jupyter={"source_hidden": true}
+thirds.reveal()
+
+# %% [markdown]
+# Which rows are these? Each of the 192 rows of the fused weight belongs to q, k or v and to one of the 4 heads:
+
+# %%
+owner = [f"{name}{head}" for name in "qkv" for head in range(4) for _ in range(16)]
+for rank in range(4):
+    piece = owner[48 * rank : 48 * (rank + 1)]
+    print(f"rank {rank}: q from {piece[0]}, k from {piece[16]}, v from {piece[32]}")
+
+# %% [markdown]
+# Per head the result is that of the uncut attention; in pieces from top to bottom it is something else, without an
+# error. Training from scratch does not show it either: this is still a model with attention, only it is another one,
+# and a checkpoint of one layout loaded as the other is destroyed. For 2 ranks it is the same: rank 0 gets all of q and
+# half of k.
+#
+# Two layouts of a fused weight are common. In **blocks**, as in GPT-2, all rows of q come first, then those of k and v;
+# a rank collects its heads' rows from each of the three. In **groups**, as in Megatron-LM and BLOOM, q, k and v of head
+# 0 come first, then those of head 1, and so on. There a contiguous cut is right if it falls between heads. Before you
+# cut a fused weight, look up which layout it has.
+
+# %% [markdown]
+# **Exercise 4.** Attention by heads, from a fused weight.
+
+# %% exercise="ch12.fused_qkv"
+
+# %%
+dtlearn.show_source(
+    tp.split_fused_qkv,
+    docstring=False,
+    summary="dtlearn.tensor_parallel.split_fused_qkv",
+)
+
+# %% [markdown]
+# **Grouped-query attention.** Llama 3 has fewer heads of K and V than of Q: 128 heads of Q share 8 of K and 8 of V,
+# in groups of 16. A rank needs the K and V of its own query heads. With t up to 8, each rank has whole groups. With
+# t = 16, two ranks share one head of K and V, so this head is *replicated* on both:
+#
+# | 4 query heads, 2 heads of K and V | rank 0 | rank 1 | rank 2 | rank 3 |
+# |---|---|---|---|---|
+# | t = 2 | q0 q1, k0 v0 | q2 q3, k1 v1 | | |
+# | t = 4 | q0, k0 v0 | q1, k0 v0 | q2, k1 v1 | q3, k1 v1 |
+#
+# Now ranks 0 and 1 have copies of k0, and each computes the gradient of its own query head only. The gradients of
+# copies have to be summed over the ranks that hold them. If they are not, the copies drift apart, and nothing fails.
+
+
+# %%
+# %%ranks -o grouped
+def trained(summed):
+    """The rank's head of K after three steps, with or without the sum of the copies' gradients."""
+    generator = torch.Generator().manual_seed(0)
+    layer = tp.ParallelAttention(64, 4, num_kv_heads=2, generator=generator, dtype=EXACT)
+    if not summed:
+        layer.heads = layer.heads._replace(
+            copies=1
+        )  # as if each rank had a head of its own
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+    x = some_input(8, 64, 64).detach()
+    for _ in range(3):
+        layer(x).square().sum(-1).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return layer.key.weight.detach()
+
+
+grouped = {"summed": trained(True), "not summed": trained(False)}
+grouped
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "gradients of copies": way,
+            "ranks 0 and 1, head k0": rounded(
+                (grouped[0][way] - grouped[1][way]).abs().max().item()
+            ),
+            "ranks 2 and 3, head k1": rounded(
+                (grouped[2][way] - grouped[3][way]).abs().max().item()
+            ),
+        }
+        for way in ("summed", "not summed")
+    ],
+    caption="Largest difference between two copies of a head's weight after three steps of SGD",
+)
+
+# %% [markdown]
+# Not every t is possible: it has to divide what is cut. 7 heads on 4 ranks are refused when the layer is built:
+
+# %%
+# %%ranks --expect error
+tp.ParallelAttention(hidden_size=56, num_heads=7)
+
+# %% [markdown]
+# **A good place for a break.** If you shut down the kernel, come back with Run > Run All Above Selected Cell.
+
+# %% [markdown]
+# # B. A whole model
+#
+# ## 9. The vocabulary, at both ends
+#
+# The two largest matrices of a small model are at its ends: the token embedding and the head, V x C each. Both are cut
+# along the vocabulary.
+#
+# **The embedding.** Rank $r$ has the rows of its V/t tokens, `E[V_t, C]`. It looks up those of the tokens that are its
+# own. For all others it contributes zeros, and the sum over the ranks is the embedding: for each token, exactly one
+# rank has something to add. With V = 8 on 2 ranks:
+#
+# | token id | rank 0: ids 0 to 3 | rank 1: ids 4 to 7 | sum |
+# |---|---|---|---|
+# | 2 | row 2 | 0 | row 2 |
+# | 5 | 0 | row 5 | row 5 |
+# | 4 | 0 | row 4 | row 4 |
+#
+# What does rank 0 do with id 5, and rank 1 with id 2? There is no such row in their shards. And whatever they look up,
+# the sum must not see it.
+
+# %% [markdown]
+# **Exercise 5.** A vocabulary-parallel embedding.
+
+# %% exercise="ch12.vocabulary_embedding"
+
+# %%
+dtlearn.show_source(
+    tp.VocabularyParallelEmbedding.forward,
+    docstring=False,
+    summary="VocabularyParallelEmbedding.forward",
+)
+
+# %% [markdown]
+# A foreign id is replaced by a valid one, so that the lookup works, and the *result* is replaced by zeros. Who forgets
+# the second half adds the row of some other token, without an error. The gradient of the sum goes to every rank (g),
+# and the zeros keep it away from rows that were not asked for.
+#
+# **The head and the loss.** The head is column-parallel: `logits[B, T, V_t]`, no communication. The loss of a token
+# with logits $z$ and target $y$ is
+#
+# $$-\log \frac{e^{z_y}}{\sum_v e^{z_v}} = \log \sum_v e^{z_v - m} - (z_y - m), \qquad m = \max_v z_v.$$
+#
+# (Subtracting $m$ changes nothing in exact arithmetic, and without it $e^{z}$ overflows.) The naive way gathers the
+# logits on every rank. For Llama 3 those are the 4.2 GB of section 1, for one sequence of 8,192 tokens. But the formula
+# does not need all logits in one place.
+
+# %%
+per_token = dtlearn.predict(
+    "Every rank has its V/t logits of each token. How many numbers per token have to be all-reduced until every rank "
+    "knows the loss?",
+    unit="numbers per token",
+    id="ch12.per_token",
+)
+
+# %%
+# %%ranks --record loss_record -o losses
+corpus = load_corpus()
+tokens, targets = (batch.to(device) for batch in next(corpus.batches(1, 8, 64)))
+logits = some_input(8, 64, 128)  # (B, T, V), whole, to compare with
+whole_loss = next_token_loss(logits, targets)
+whole_loss.backward()
+own_logits = tp.shard(logits, -1).requires_grad_()  # (B, T, V/t)
+with dtlearn.phase("sharded"):
+    own_loss = tp.vocabulary_parallel_cross_entropy(own_logits, targets)
+    own_loss.backward()
+losses = (
+    apart(own_loss, whole_loss),
+    apart(own_logits.grad, tp.shard(logits.grad, -1)),
+)
+losses
+
+# %% jupyter={"source_hidden": true}
+rank_0 = [event for event in part(loss_record, "sharded") if event.rank == 0]
+reduced = sum(event.nbytes for event in rank_0 if event.op == "all_reduce")
+per_token.reveal(reduced / (8 * 64 * 8), gathered=128)
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {"rank": rank, "loss": rounded(loss), "gradient of the own logits": rounded(grad)}
+        for rank, (loss, grad) in enumerate(losses)
+    ],
+    caption="Largest difference from cross_entropy of the whole logits",
+)
+
+# %% [markdown]
+# The backward pass needs no communication: the gradient of logit $v$ is $\mathrm{softmax}(z)_v$, minus 1 at the target,
+# over the number of tokens. Each rank computes it for its own logits from the maximum and the sum that it has kept.
+#
+# The maximum has no gradient, and needs none. It appears twice in the formula, and the two cancel.
+
+# %% [markdown]
+# **Exercise 6.** Cross entropy of sharded logits.
+
+# %% exercise="ch12.sharded_cross_entropy"
+
+# %%
+dtlearn.show_source(
+    tp.vocabulary_parallel_cross_entropy,
+    docstring=False,
+    summary="dtlearn.tensor_parallel.vocabulary_parallel_cross_entropy",
+)
+
+# %% [markdown]
+# **Padding.** GPT-2 has 50,257 tokens, a number that neither 2 nor 4 divides. So the matrix gets rows that stand for no
+# token, up to a multiple of t (Megatron-LM's `--make-vocab-size-divisible-by` takes a multiple of 128 t). Nothing ever
+# looks these rows up. But the head computes their logits, and in the softmax they would take a share of the
+# probability. So they are left out of the maximum and the sum.
+#
+# ## 10. A GPT on four ranks
+#
+# Now everything together, `ParallelGPT`. What is cut, and how, from the layers themselves:
+
+# %%
+# %%ranks --setup
+corpus = load_corpus()
+
+
+def whole_gpt(config=CONFIG):
+    return seeded(GPT, config)
+
+
+def the_batch(samples=8, length=64):
+    x, y = next(corpus.batches(1, samples, length))
+    return x.to(device), y.to(device)
+
+
+# %%
+# %%ranks -o splits
+from dtlearn.viz import local_weights
+
+gpt = tp.ParallelGPT.from_gpt(whole_gpt())
+splits = local_weights(gpt, only=("embedding", "blocks.0", "head"))
+splits
+
+# %% jupyter={"source_hidden": true}
+show(
+    draw_splits(
+        splits,
+        label="block 0 of 4, and both ends",
+        names={
+            "blocks.0.attention": "attention",
+            "blocks.0.feed_forward": "feed-forward",
+        },
+    ),
+    alt=split_words(splits),
+)
+
+# %% [markdown]
+# Only the norms, the biases of row-parallel layers and the position embedding are replicated; together they are a small
+# part of the parameters. Now one training step, compared with one process, for every parameter:
+
+
+# %%
+# %%ranks --record gpt_record -o gpt_parity
+def two_steps(model, loss_of, phase=""):
+    """Two steps of AdamW."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for step in range(2):
+        with dtlearn.phase(f"{phase} {step}"):
+            loss = loss_of(model)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return loss
+
+
+x, y = the_batch()
+whole = whole_gpt()
+whole_loss = two_steps(whole, lambda model: next_token_loss(model(x), y), "whole")
+gpt = tp.ParallelGPT.from_gpt(whole_gpt())
+own_loss = two_steps(gpt, lambda model: model.loss(x, y), "parallel")
+expected = dict(whole.named_parameters())
+gpt_parity = {
+    name: (tuple(parameter.shape), apart(parameter, expected[name]))
+    for name, parameter in gpt.full_params().items()
+}
+gpt_parity["loss"] = (), apart(own_loss, whole_loss)
+gpt_parity
+
+# %% jupyter={"source_hidden": true}
+
+
+def of_all_blocks(name):
+    """blocks.2.attention.query.weight -> blocks.*.attention.query.weight."""
+    return re.sub(r"blocks\.\d+", "blocks.*", name)
+
+
+worst, shapes = {}, {}
+for of_rank in gpt_parity:
+    for name, (shape, off) in of_rank.items():
+        kind = of_all_blocks(name)
+        worst[kind], shapes[kind] = max(worst.get(kind, 0.0), off), shape
+rank_table(
+    [
+        {
+            "parameter": name,
+            "shape": " x ".join(map(str, shapes[name])),
+            "largest difference": rounded(off),
+        }
+        for name, off in worst.items()
+    ],
+    caption="Two steps of AdamW on 4 ranks, beside one process, of all ranks and blocks",
+)
+
+# %% [markdown]
+# And the same layer, forward and backward, with the communications where the recorder saw them:
+
+# %%
+# %%ranks --record layer_record -o layer_runs
+from dtlearn.viz import module_runs
+
+block = gpt.blocks[0]
+with module_runs(block) as layer_runs:
+    block(some_input(8, 48, 64)).square().sum().backward()
+layer_runs
+
+# %% jupyter={"source_hidden": true}
+BETWEEN = {
+    "attention.output": "attention, each rank its own heads",
+    "feed_forward.down": "GELU",
+}
+one_layer = {"tensor parallelism": LayerRun(layer_record, layer_runs[0])}
+show(
+    draw_layer(
+        one_layer,
+        "Four all-reduces: two forward, two backward",
+        "rank 0 of 4, recorded; 8 sequences of 48 tokens, C = 64, float64; bytes as a ring sends them",
+        BETWEEN,
+    ),
+    alt=layer_words(one_layer),
+)
+
+# %% [markdown]
+# Two all-reduces forward, from the g of attention and the g of the feed-forward network, and two backward, from their
+# fs. Everything else is local. In backward the order is reversed.
+#
+# ## 11. Counting the bytes
+#
+# Each of the four all-reduces has the size of X: b sequences, s tokens, h features, $bsh$ elements (b, s and h are the
+# papers' letters; in the code B, T and C). A ring all-reduce of n elements sends $2n(t-1)/t$ elements from each rank
+# (chapter 2). So a layer sends
+#
+# $$4 \cdot 2bsh\,\frac{t-1}{t} = 8bsh\,\frac{t-1}{t}$$
+#
+# elements from each rank in a step, with one f and one g in either half.
+
+# %% [markdown]
+# Measured on 1, 2, 3 and 4 ranks, and by the formula:
+
+# %%
+# %%ranks --record sent_record
+WIDE = GPTConfig(
+    vocab_size=132, hidden_size=96, num_heads=12, num_layers=1
+)  # 1, 2, 3 and 4 divide the heads
+groups = {t: dist.new_group(list(range(t))) for t in (1, 2, 3, 4)}  # every rank makes all
+for t, group in groups.items():
+    if rank < t:
+        block = tp.ParallelGPT.from_gpt(whole_gpt(WIDE), group=group).blocks[0]
+        with dtlearn.phase(f"t = {t}"):
+            block(some_input(4, 24, 96)).sum().backward()
+
+# %% jupyter={"source_hidden": true}
+sent = {t: sent_by_operation(part(sent_record, f"t = {t}")) for t in (1, 2, 3, 4)}
+by_formula = {t: 8 * 8 * 4 * 24 * 96 * (t - 1) / t for t in sent}
+print(
+    "bytes equal the formula:", all(sum(sent[t].values()) == by_formula[t] for t in sent)
+)
+show(
+    layer_traffic(
+        {"": sent},
+        {"": by_formula},
+        ("8bsh: what more and more ranks tend to", 8 * 8 * 4 * 24 * 96),
+        title="A rank sends 8bsh(t-1)/t elements for a block",
+        label="b = 4, s = 24, h = 96, float64 (8 bytes); recorded, as a ring sends them",
+    ),
+    alt="Bars of the bytes that a rank sends for a block, recorded, for t = 1, 2, 3 and 4: 0, 295, 393 and 442 kB, all of "
+    "them all-reduces. A line on each bar, the formula, lies at its end. A dashed line at 590 kB is what the formula tends to.",
+)
+
+# %% [markdown]
+# The bytes do not depend on the width of the feed-forward network, nor on the number of parameters; they grow with the
+# *batch*. ZeRO 3 is the opposite: it sends weights, whatever the batch is (chapter 9). And from t = 4 to 8 the bytes of
+# a rank hardly grow, from $6bsh$ to $7bsh$, while its computation halves. So the share of communication grows with t.
+#
+# With recomputation of the whole block (chapter 8) the forward pass runs twice, and with it the gs: six all-reduces in
+# place of four. (An implementation that stops the second forward pass as soon as it has all it needs, such as PyTorch's
+# non-reentrant checkpoint, leaves out the last one: five.)
+#
+# ## 12. Dropout and random numbers
+#
+# So far there was no dropout. With it ranks draw random masks, and the question is which of them have to be equal:
+#
+# | dropout on | the tensor | masks |
+# |---|---|---|
+# | the output of attention and of the feed-forward network, after g | `[B, T, C]`, replicated | **equal**: otherwise the ranks' copies of one tensor differ, and all that follows |
+# | the probabilities of attention | `[B, H_t, T, T]`, a rank's own heads | **different**: with equal masks head 0 of each rank would always lose the same places |
+#
+# One seed on all ranks makes the first right and the second wrong, a seed for each rank the reverse. So two random
+# states are needed: the default one, equal on all ranks, and one of each rank's own. Megatron-LM's seeds are `seed` and
+# `seed + 2718 + rank`. The second one is *forked* into the place of the default one inside tensor-parallel regions.
+# Afterwards the default state goes on where it was, however many numbers a rank has drawn in between.
+#
+# Neither mistake fails. Unequal masks after g show as a loss that differs between ranks, if anyone compares; equal
+# masks in attention show nowhere.
+
+# %% [markdown]
+# **Exercise 7.** Dropout inside and outside of tensor-parallel regions.
+
+# %% exercise="ch12.dropout_seeds"
+
+# %%
+dtlearn.show_source(
+    tp.RandomStateTracker.fork,
+    docstring=False,
+    summary="dtlearn.tensor_parallel: RandomStateTracker.fork",
+)
+
+# %%
+# %%ranks -o masks
+ones = torch.ones(1, 8)
+tracker = tp.tensor_parallel_manual_seed(3)
+masks = {"after g": F.dropout(ones, 0.5)}
+with tracker.fork():
+    masks["own heads"] = F.dropout(ones, 0.5)
+masks["after g, once more"] = F.dropout(ones, 0.5)
+masks
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "rank": rank,
+            **{
+                where: "".join("x" if value else "." for value in mask.flatten())
+                for where, mask in of_rank.items()
+            },
+        }
+        for rank, of_rank in enumerate(masks)
+    ],
+    caption="Eight elements: x is kept, . is dropped",
+)
+
+# %% [markdown]
+# **Recomputation** has to draw the same masks a second time. `torch.utils.checkpoint` restores the default state before
+# the second forward pass, but it cannot know of another one. The package's `checkpoint` restores both; without that the
+# second pass has other masks in attention, and the gradients belong to another function.
+#
+# One thing this scheme cannot do: the masks of a run with t = 2 are not those of a run with t = 4, since another state
+# draws each half. To compare runs with different t number by number, set dropout to 0.
+#
+# ## 13. Sequence parallelism
+#
+# What has been divided so far? Weights, gradients and optimizer state of nearly everything. And the activations?
+
+# %%
+activations = dtlearn.predict.choice(
+    "A block on 4 ranks, cut as above. Compared with one process, what share of the block's activations does a rank "
+    "keep for the backward pass?",
+    {
+        "A": "a quarter: every matrix is cut in four",
+        "B": "between a quarter and the whole",
+        "C": "all of them: X and Y are whole on every rank",
+    },
+    id="ch12.activations",
+)
+
+
+# %%
+# %%ranks -o kept
+def kept_by_block(t, group, **options):
+    """Bytes that autograd keeps of a block, in fp32, and the formula's."""
+    gpt = tp.ParallelGPT.from_gpt(whole_gpt(LAYER).float(), group=group, **options)
+    length = 64 // t if options.get("sequence_parallel") else 64
+    x = torch.zeros(8, length, 64, requires_grad=True)
+    block = gpt.blocks[0]
+    return sum(tensor.bytes for tensor in kept_tensors(lambda: block(x), block))
+
+
+LAYER = GPTConfig(num_layers=1)
+groups = {t: dist.new_group(list(range(t))) for t in (1, 2, 4)}
+kept = {t: kept_by_block(t, group) for t, group in groups.items() if rank < t}
+kept
+
+# %% jupyter={"source_hidden": true}
+activations.reveal()
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "t": t,
+            "kept of a block, kB": f"{nbytes / 1e3:,.0f}",
+            "of what one rank keeps": f"{nbytes / kept[0][1]:.0%}",
+        }
+        for t, nbytes in kept[0].items()
+    ],
+    caption="What autograd keeps of a block of our GPT on a rank, 8 sequences of 64 tokens, fp32, without dropout",
+)
+
+# %% [markdown]
+# Inside the tensor-parallel regions a rank keeps its part. *Between* them, at the layer norms, the residual sums and
+# the dropout after g, every rank keeps the whole tensor and computes the same thing t times. Korthikanti et al. (2022,
+# arXiv
+# 2205.05198) count for a block of GPT in 16 bits, with dropout and without fused attention, in bytes:
+#
+# | | activations of a block |
+# |---|---|
+# | one rank | $sbh\,(34 + 5as/h)$ |
+# | tensor parallelism | $sbh\,(10 + 24/t + 5as/(ht))$ |
+# | and sequence parallelism | $sbh\,(34/t + 5as/(ht))$ |
+#
+# The 10 that is not divided are the inputs of two layer norms, two inputs of tensor-parallel regions (2 bytes each,
+# together 8) and two dropout masks (1 byte each).
+#
+# Layer norm, dropout and the residual sum treat each *token* on its own. So between the tensor-parallel regions one can
+# divide the tokens, `X[B, T_t, C]`, and each rank does T/t of them. That is **sequence parallelism** (as Megatron-LM
+# uses the word; chapter 13 has other ways to divide a sequence). At the borders the tensor changes its cut:
+#
+# | | tensor parallelism | with sequence parallelism | backward of that |
+# |---|---|---|---|
+# | into a tensor-parallel region | f: nothing | all-gather the tokens | reduce-scatter |
+# | out of it | g: all-reduce | reduce-scatter: sum, and each rank keeps its tokens | all-gather |
+
+# %%
+sp_bytes = dtlearn.predict(
+    "How many times as many bytes does a rank send with sequence parallelism as without, with ring algorithms?",
+    unit="times",
+    id="ch12.sp_bytes",
+)
+
+# %%
+# %%ranks --record sp_record -o sp_runs
+gpts = {
+    "tensor parallelism": tp.ParallelGPT.from_gpt(whole_gpt()),
+    "with sequence parallelism": tp.ParallelGPT.from_gpt(
+        whole_gpt(), sequence_parallel=True
+    ),
+}
+sp_runs = {}
+for name, model in gpts.items():
+    block = model.blocks[0]
+    length = 48 if name == "tensor parallelism" else 48 // world_size
+    with dtlearn.phase(name), module_runs(block) as sp_runs[name]:
+        block(some_input(8, length, 64)).square().sum().backward()
+sp_runs
+
+# %% jupyter={"source_hidden": true}
+both = {name: part(sp_record, name) for name in sp_runs[0]}
+sent = {name: sum(sent_by_operation(record).values()) for name, record in both.items()}
+sp_bytes.reveal(sent["with sequence parallelism"] / sent["tensor parallelism"])
+
+# %% [markdown]
+# One thing changes silently. A layer norm's weights are replicated, and until now every rank computed their whole
+# gradient. Now a rank's layer norm sees T/t tokens, so it has *one term* of the gradient. The ranks have to add them up
+# after the backward pass. The bias of a row-parallel layer, which is added after the reduce-scatter, has the same
+# problem. These gradients are small, h elements each, and are sent together in one message.
+
+# %% [markdown]
+# **Exercise 8.** Gradients of norms with sequence parallelism.
+
+# %% exercise="ch12.sequence_parallel_norms"
+
+# %%
+dtlearn.show_source(
+    tp.reduce_sequence_parallel_gradients,
+    docstring=False,
+    summary="dtlearn.tensor_parallel.reduce_sequence_parallel_gradients",
+)
+
+# %% [markdown]
+# The block without and with sequence parallelism, as recorded. (The shapes are those of rank 0: with sequence
+# parallelism it has 12 of the 48 tokens.)
+
+# %% jupyter={"source_hidden": true}
+two_layers = {name: LayerRun(record, sp_runs[0][name]) for name, record in both.items()}
+show(
+    draw_layer(
+        two_layers,
+        "Each all-reduce becomes a reduce-scatter and an all-gather",
+        "rank 0 of 4, recorded; bytes as a ring sends them",
+        BETWEEN,
+    ),
+    alt=layer_words(two_layers),
+)
+
+# %% [markdown]
+# And what autograd keeps of a block? The norms, the residual sums and the dropout keep T/t tokens now. But the gathered
+# input of the column-parallel layers is whole again, (B, T, C). To have the paper's $34/t$, a rank keeps only its own
+# tokens of it and gathers them *once more* in backward, for the gradient of the weight: one more all-gather in either
+# half of the block, $10bsh(t-1)/t$ elements in place of $8bsh(t-1)/t$. Megatron-LM does this; here it is
+# `gather_again=True`.
+
+# %%
+# %%ranks -o kept_sp
+SP = {"sequence_parallel": True}
+kept_sp = {
+    way: {
+        t: kept_by_block(t, group, **options) for t, group in groups.items() if rank < t
+    }
+    for way, options in (("own", SP), ("again", SP | {"gather_again": True}))
+}
+kept_sp
+
+# %% jupyter={"source_hidden": true}
+table = gpt_block(GPTConfig(num_layers=1), 8, 64)
+SP = {"sequence_parallel": True}
+WAYS = {
+    "tensor parallelism": (kept[0], {}),
+    "with sequence parallelism": (kept_sp[0]["own"], SP),
+    "inputs gathered again": (kept_sp[0]["again"], SP | {"gather_again": True}),
+}
+counted = {way: of_rank for way, (of_rank, _) in WAYS.items()}
+formula = {
+    way: {t: table_bytes(table, t, **options) for t in (1, 2, 4, 8)}
+    for way, (_, options) in WAYS.items()
+}
+print(
+    "bytes equal the formula:",
+    all(
+        formula[way][t] == of_t
+        for way, points in counted.items()
+        for t, of_t in points.items()
+    ),
+)
+show(
+    activation_memory(
+        formula,
+        counted,
+        title="Only with sequence parallelism all activations of a block are divided",
+        label="a block of our GPT, 8 sequences of 64 tokens, fp32; lines by formula, points counted",
+    ),
+    alt="MB that a rank keeps of a block for backward, over 1, 2, 4 and 8 ranks; lines by formula, with counted points on "
+    "them for up to 4 ranks. All begin at 2.11. Tensor parallelism: 1.32, 0.93, 0.73. With sequence parallelism: 1.19, 0.72, "
+    "0.49. With inputs gathered again: 1.06, 0.53, 0.26, which is the first number divided by the number of ranks.",
+)
+
+# %% [markdown]
+# **Exercise 9.** The bytes of a block.
+
+# %% exercise="ch12.block_bytes"
+
+# %% jupyter={"source_hidden": true}
+block = BlockSizes(1, 1024, 4096, 32)
+CHOICES = {
+    "tensor parallelism": {},
+    "and full recomputation": {"recompute": "full"},
+    "with sequence parallelism": {"sequence_parallel": True},
+    "inputs gathered again": {"sequence_parallel": True, "gather_again": True},
+}
+rank_table(
+    [
+        {
+            "": name,
+            "collectives of a block": len(block_traffic(block, 8, **options)),
+            "elements that a rank sends, in bsh(t-1)/t": f"{sent_elements(block_traffic(block, 8, **options)) / block.bsh / 7 * 8:g}",
+        }
+        for name, options in CHOICES.items()
+    ],
+    caption="By formula, for one micro-batch, without the gradients of norms",
+)
+
+# %% [markdown]
+# ## 14. Hiding the all-reduce of the input's gradient
+#
+# The backward pass of a column-parallel layer computes two products: $dX$, whose terms have to be summed over the
+# ranks, and $dA = X^T dZ$, which stays on the rank. So the all-reduce of dX can start *before* dA is computed, and
+# travel meanwhile:
+
+# %%
+dtlearn.show_source(
+    overlap.OverlappedProducts.backward,
+    docstring=False,
+    summary="dtlearn.tensor_parallel.layers.overlap: the backward pass of a column-parallel layer",
+)
+
+# %% [markdown]
+# Measured on 2 ranks with an emulated link of 80 MB/s, for a layer of 512 to 2,048 features and 1,024 tokens:
+
+
+# %%
+def backward_seconds():
+    """{whether the all-reduce is overlapped: seconds of a backward pass}, the fastest of eight each."""
+    x = torch.randn(1024, 512, requires_grad=True)
+    layers = {
+        way: tp.ColumnParallelLinear(512, 2048, overlap=way) for way in (False, True)
+    }
+    seconds = dict.fromkeys(layers, float("inf"))
+    for _ in range(8):
+        for way, layer in layers.items():
+            y = layer(x)
+            gradient = torch.ones_like(y)
+            torch.distributed.barrier()
+            start = time.perf_counter()
+            y.backward(gradient)
+            seconds[way] = min(seconds[way], time.perf_counter() - start)
+    return seconds
+
+
+SLOW = Link(latency=50e-6, bandwidth=80e6)
+backward = dtlearn.run_ranks(backward_seconds, 2, link=SLOW).values[0]
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+travels = SLOW.seconds("all_reduce", 4 * 1024 * 512, 2)
+rank_table(
+    [
+        {
+            "the all-reduce": "overlapped" if way else "after both products",
+            "backward pass, ms": f"{1e3 * seconds:.0f}",
+        }
+        for way, seconds in backward.items()
+    ],
+    caption=f"Measured, emulated link: the all-reduce alone takes {1e3 * travels:.0f} ms",
+)
+
+# %% [markdown]
+# In forward there is nothing like it: the next operation needs the sum. That is why tensor parallelism needs fast
+# links; what it sends is mostly *exposed*, not hidden by computation. (Newer libraries cut a product into pieces, and
+# send one piece while the next is computed; in PyTorch it is called async tensor parallelism.)
+
+
+# %% [markdown]
+# ## 15. Norms and checkpoints
+#
+# **The global norm** of the gradients (chapter 9) is the root of a sum of squares. A rank has the gradients of its
+# shards and of the replicated parameters. Summing all squares over all ranks counts the replicated ones t times. So
+# each rank counts its shards, and only one rank of the group counts what is replicated:
+
+# %%
+# %%ranks -o norms
+x, y = the_batch()
+whole = whole_gpt()
+next_token_loss(whole(x), y).backward()
+gpt = tp.ParallelGPT.from_gpt(whole_gpt())
+gpt.loss(x, y).backward()
+norms = {
+    "one process": torch.nn.utils.get_total_norm(
+        [p.grad for p in whole.parameters()]
+    ).item(),
+    "squares of all gradients, summed over the ranks": tp.naive_gradient_norm(gpt).item(),
+    "what is replicated, once": tp.gradient_norm(gpt).item(),
+}
+norms
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [{"": way, "norm of the gradients": f"{norm:.6f}"} for way, norm in norms[0].items()],
+    caption="The global norm after one backward pass, rank 0 of 4",
+)
+
+# %% [markdown]
+# (Copied heads of K and V, section 8, are counted once, too.)
+#
+# **Checkpoints.** A shard is meaningful only together with its cut: by which dim, into how many parts, padded or not.
+# The package writes the *full* parameters, with the names of the uncut model, and loads them with any cut. A whole GPT
+# goes in, four ranks train it, its full state is gathered, and two ranks go on with it:
+
+# %%
+# %%ranks -o resharded
+x, y = the_batch()
+gpt = tp.ParallelGPT.from_gpt(whole_gpt())
+two_steps(gpt, lambda model: model.loss(x, y))
+full = gpt.full_params()  # on every rank, with the names of the whole GPT
+pair = [dist.new_group([0, 1]), dist.new_group([2, 3])][rank // 2]
+on_two = tp.ParallelGPT(CONFIG, dtype=EXACT, group=pair)
+on_two.load_full(full)
+resharded = (
+    tuple(gpt.blocks[0].feed_forward.up.weight.shape),
+    tuple(on_two.blocks[0].feed_forward.up.weight.shape),
+    apart(on_two.loss(x, y), gpt.loss(x, y)),
+)
+resharded
+
+# %%
+print(
+    "blocks.0.feed_forward.up.weight: {} on each of 4 ranks, {} on each of 2".format(
+        *resharded[0]
+    )
+)
+print("difference of the loss:", rounded(max(off for *_, off in resharded)))
+
+# %% [markdown]
+# ## 16. More ranks than a node has
+#
+# More ranks, less computation for each. How far does that go? Computation is divided by t; what a rank sends is not, it
+# even grows a little. Inside a node links are fast. With more ranks than a node has, the same bytes go through network
+# cards.
+
+# %%
+two_nodes = dtlearn.predict.choice(
+    "A block of GPT-3 (h = 12,288, one sequence of 2,048 tokens, bf16). Nodes of 8 GPUs with NVLink of 450 GB/s, and one "
+    "network card of 200 Gb/s (25 GB/s) for each node. The block is computed by 8 GPUs of a node. What happens with t = 16, "
+    "on two nodes?",
+    {
+        "A": "it takes little more than half the time",
+        "B": "it takes somewhat less time",
+        "C": "it takes more time",
+    },
+    id="ch12.two_nodes",
+)
+
+# %% [markdown]
+# The time of a block, forward and backward, by the cost model of chapter 2. A GPU computes 400 TFLOP/s; all-reduces are
+# rings, or hierarchical where that is faster; nothing is overlapped. Three clusters that differ only in the network
+# between nodes:
+
+# %%
+GPT3 = BlockSizes(batch=1, length=2048, hidden=12288, heads=96)
+NVLINK = (3e-6, 450e9)  # seconds of latency, bytes per second
+CLUSTERS = {
+    "one card of 25 GB/s per node": nodes(8, NVLINK, (8e-6, 25e9)),
+    "one card of 50 GB/s per GPU": nodes(8, NVLINK, (8e-6, 50e9), cards=8),
+    "NVLink between all GPUs": flat(*NVLINK),
+}
+RANKS = (1, 2, 4, 8, 16, 32)
+times = {
+    name: layer_times(GPT3, RANKS, topology, flops=400e12)
+    for name, topology in CLUSTERS.items()
+}
+
+# %% jupyter={"source_hidden": true}
+slow = {time.num_ranks: time for time in times["one card of 25 GB/s per node"]}
+two_nodes.reveal(
+    compute8=1e3 * slow[8].computation,
+    compute16=1e3 * slow[16].computation,
+    sent8=1e3 * slow[8].communication,
+    sent16=1e3 * slow[16].communication,
+)
+
+# %% jupyter={"source_hidden": true}
+show(
+    bandwidth_cliff(
+        {t: (time.computation, time.communication) for t, time in slow.items()},
+        ranks_per_node=8,
+        title="One slow card per node: beyond the node a block takes longer than inside it",
+        label="a block of GPT-3, by the cost model; nodes of 8 GPUs, NVLink 450 GB/s, one card of 25 GB/s per node",
+    ),
+    alt="Bars of the time of a block for 1, 2, 4, 8, 16 and 32 GPUs, computation below and communication on top. From 1 to "
+    "8 GPUs, inside a node, the bars fall from 57 ms to 8 ms, and communication is a small part. With 16 GPUs the bar is "
+    "13 ms and with 32 it is 15 ms, nearly all of it communication. 8 is the fastest.",
+)
+rank_table(
+    [
+        {
+            "t": t,
+            **{
+                name: f"{of_cluster[i].efficiency:.0%}"
+                for name, of_cluster in times.items()
+            },
+        }
+        for i, t in enumerate(RANKS)
+    ],
+    caption="Efficiency: 100 % if t GPUs are t times as fast as one",
+)
+
+# %% [markdown]
+# With one slow card per node t = 16 is a cliff: two nodes take longer than one. With a card for each GPU it is a step:
+# the hierarchical all-reduce uses all eight cards at once, communication takes half as long again, and 16 GPUs are
+# still faster than 8, with a worse efficiency. NVLink between all GPUs (there are machines with 72 of them) is a little
+# better.
+#
+# Even inside a node the efficiency falls with t. What counts is the ratio of computation to communication, $72bsh^2/t$
+# operations to $8bsh$ elements: it is proportional to $h/t$. It does not depend on the batch. So large t is for wide
+# layers; a narrow one is better served by data parallelism.
+#
+# The same on ranks, with an **emulated link** of two levels: nodes of 2 ranks, 400 MB/s inside a node, 40 MB/s for each
+# rank between nodes. The four all-reduces are real, 1 MB each; computation is emulated, a rank sleeps for 40 ms / t.
+
+
+# %%
+def block_seconds(t, group, whole=0.040, nbytes=1_000_000):
+    """One block on the first t ranks: two halves, forward and backward."""
+    x = torch.zeros(nbytes // 4)
+    torch.distributed.barrier()
+    start = time.perf_counter()
+    for _ in range(4 if torch.distributed.get_rank() < t else 0):
+        time.sleep(whole / 4 / t)
+        if t > 1:
+            torch.distributed.all_reduce(x, group=group)
+    return time.perf_counter() - start
+
+
+def emulated_blocks():
+    """{t: seconds of a block on the first t ranks}, the fastest of three."""
+    groups = {t: torch.distributed.new_group(list(range(t))) for t in (1, 2, 4)}
+    return {
+        t: min(block_seconds(t, group) for _ in range(3)) for t, group in groups.items()
+    }
+
+
+TWO_LEVELS = Link(100e-6, 40e6, inside=Link(20e-6, 400e6), ranks_per_node=2)
+measured = dtlearn.run_ranks(emulated_blocks, 4, link=TWO_LEVELS).values[0]
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+show(
+    bandwidth_cliff(
+        {
+            t: (
+                0.040 / t,
+                4 * TWO_LEVELS.seconds("all_reduce", 1_000_000, t) if t > 1 else 0.0,
+            )
+            for t in (1, 2, 4)
+        },
+        ranks_per_node=2,
+        measured=measured,
+        title="The same on four ranks: two nodes take longer than one",
+        label="emulated link: nodes of 2 ranks, 400 MB/s inside, 40 MB/s between; computation is emulated",
+    ),
+    alt="Bars of the time of a block for 1, 2 and 4 ranks by the cost model, with measured points on them. 1 rank: 40 ms. 2 "
+    "ranks, one node: 30 ms, of which 10 ms are communication. 4 ranks, two nodes: more than 1 rank, nearly all of it "
+    "communication.",
+)
+
+# %% [markdown]
+# (Measured points lie somewhat above the bars: what the ranks and gloo's threads do themselves is not in the model.)
+#
+# ## 17. Break it on purpose
+#
+# ### f without its backward pass
+#
+# Somebody removes f from all layers: in forward it does nothing, after all. A GPT is trained for 40 steps:
+
+# %%
+seen = dtlearn.predict.choice(
+    "f is gone from every layer. What will be seen in 40 steps of training?",
+    {
+        "A": "the job hangs in the first backward pass",
+        "B": "the loss becomes nan, or grows",
+        "C": "the loss falls, and looks as it should",
+    },
+    id="ch12.seen",
+)
+
+# %%
+# %%ranks -o curves
+import contextlib
+from unittest.mock import patch
+
+
+def forgets(ctx, gradient):
+    """f's backward pass without the all-reduce."""
+    return gradient, None
+
+
+def train(gpt, steps):
+    """The losses of this rank, and the last batch."""
+    optimizer = torch.optim.AdamW(gpt.parameters(), lr=3e-3)
+    losses = []
+    for x, y in corpus.batches(steps, 8, 32):
+        x, y = x.to(device), y.to(device)
+        loss = gpt.loss(x, y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses, x, y
+
+
+def curve(broken):
+    """Losses, in fp32; a norm's weight; the loss of the last batch after training, and of the saved model."""
+    gpt = tp.ParallelGPT.from_gpt(whole_gpt(GPTConfig(num_layers=2)).float())
+    without_f = patch.object(tp.mappings.Copy, "backward", staticmethod(forgets))
+    with without_f if broken else contextlib.nullcontext():
+        losses, x, y = train(gpt, steps=40)
+    saved = GPT(gpt.config).to(device)  # the whole model, as this rank would save it
+    saved.load_state_dict(gpt.full_params())
+    norm = gpt.blocks[0].attention_norm.weight.detach()
+    return losses, norm, gpt.loss(x, y).item(), next_token_loss(saved(x), y).item()
+
+
+curves = {"with f": curve(False), "without f": curve(True)}
+curves
+
+# %% jupyter={"source_hidden": true}
+seen.reveal()
+
+# %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "": way,
+            **{
+                f"loss {step}": f"{curves[0][way][0][step - 1]:.3f}"
+                for step in (1, 10, 20, 30, 40)
+            },
+            "after it, same batch": f"{curves[0][way][2]:.3f}",
+            "saved as one model": f"{curves[0][way][3]:.3f}",
+            "a norm's weight, ranks 0 and 3": rounded(
+                (curves[0][way][1] - curves[3][way][1]).abs().max().item()
+            ),
+        }
+        for way in ("with f", "without f")
+    ],
+    caption="40 steps of AdamW on 4 ranks: losses at some steps; at the end the same loss with the model that rank 0 saves, and "
+    "the difference of a replicated parameter between two ranks",
+)
+
+# %% [markdown]
+# The four ranks have learned to work together with four different sets of norms, biases and positions. The loss curve
+# does not show it. The saved model does, since it has one set. What shows it at once is a comparison of gradients with
+# one process (section 10), or of a replicated parameter between two ranks: they have to be equal to the last bit.
+#
+# %% [markdown]
+# ### A rank with another shape
+#
+# The ranks of a tensor-parallel group have to have the same samples. If each takes batches of its own, as in data
+# parallelism, two things can happen. Equal shapes: sums of unrelated activations, and no error. Different shapes: the
+# watch stops the run and says which rank differs:
+
+
+# %%
+def another_batch_on_rank_3():
+    """A forward pass in which rank 3 has fewer samples."""
+    samples = 4 if torch.distributed.get_rank() == 3 else 8
+    x, y = next(load_corpus().batches(1, samples, 64))
+    tp.ParallelGPT(seed=0).loss(x, y)
+
+
+# %% tags=["nbval-ignore-output"]
+try:
+    dtlearn.run_ranks(another_batch_on_rank_3, 4, device="cpu")
+except Exception as error:
+    print(error)
+
+# %% [markdown]
+# ## 18. DeviceMesh and DTensor
+#
+# PyTorch has all this as a kind of tensor. A `DeviceMesh` is a grid of ranks with named axes, and a `DTensor` is a
+# tensor of a global shape with a **placement** on each axis of the mesh. The placements are the words of section 2:
+#
+# | notation | placement |
+# |---|---|
+# | `A[I_t, J]` | `Shard(0)` |
+# | `A[I, J_t]` | `Shard(1)` |
+# | `A[I, J]` | `Replicate()` |
+# | `A[I, J] {U_t}` | `Partial()` |
+#
+# `distribute_tensor` makes one of a whole tensor, `to_local()` is the shard, `full_tensor()` the whole again. The four
+# products of section 2, as PyTorch decides them:
+
+# %%
+# %%ranks --record dtensor_record -o products
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+from dtlearn.viz import local_block
+
+mesh = init_device_mesh(device.type, (world_size,), mesh_dim_names=("t",))
+A = some_input(4, 8).detach()
+B = some_input(8, 4).detach()
+CASES = {
+    "1": (Replicate(), Shard(1)),
+    "2": (Replicate(), Shard(0)),
+    "3": (Shard(1), Shard(0)),
+    "4": (Shard(0), Shard(1)),
+}
+products = {}
+for case, (of_a, of_b) in CASES.items():
+    a, b = distribute_tensor(A, mesh, [of_a]), distribute_tensor(B, mesh, [of_b])
+    with dtlearn.phase(f"case {case}"):
+        product = a @ b
+    placements = [local_block(tensor).placements[0] for tensor in (a, b, product)]
+    products[case] = *placements, apart(product.full_tensor(), A @ B)
+products
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "case": case,
+            "A": of_a,
+            "B": of_b,
+            "A @ B": placement,
+            "communication": ", ".join(
+                sent_by_operation(part(dtensor_record, f"case {case}"))
+            )
+            or "none",
+            "difference, gathered": rounded(off),
+        }
+        for case, (of_a, of_b, placement, off) in products[0].items()
+    ],
+    caption="What DTensor does with the four cases, on 4 ranks",
+)
+
+# %% [markdown]
+# In case 2 it slices the operand that is whole, for free, and makes case 3 of it. A `Partial` is reduced only when
+# something needs the sum, or when it is asked to be **redistributed**:
+
+# %%
+# %%ranks --record placed_record -o placed
+left = distribute_tensor(torch.arange(16.0).reshape(4, 4), mesh, [Shard(1)])
+right = distribute_tensor(torch.eye(4) + 1, mesh, [Shard(0)])
+tensor = left @ right  # case 3: a partial sum on each rank
+placed = [local_block(tensor)]
+for placement in (Shard(0), Replicate(), Shard(1)):
+    tensor = tensor.redistribute(placements=[placement])
+    placed.append(local_block(tensor))
+placed
+
+# %% jupyter={"source_hidden": true}
+show(
+    draw_placements(
+        placed,
+        placed_record,
+        "A DTensor is redistributed: each change of placement is a collective, or nothing",
+        "Partial, Shard(0), Replicate, Shard(1); 4 ranks, recorded",
+    ),
+    alt=placement_words(placed, placed_record),
+)
+
+# %% [markdown]
+# Partial to Shard is a reduce-scatter, Shard to Replicate an all-gather, Partial to Replicate an all-reduce (not
+# shown), and Replicate to Shard a slice. From Shard(0) to Shard(1) it is an all-to-all; gloo has none for this, so on
+# the CPU PyTorch takes an all-gather and throws away what is not needed.
+
+# %% [markdown]
+# `parallelize_module` replaces the parameters of a module by DTensors and puts hooks around it. Nothing in the model's
+# code changes; a plan says what is cut:
+
+# %%
+# %%ranks -o torchs
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    loss_parallel,
+    parallelize_module,
+)
+
+COLUMNS = ("attention.query", "attention.key", "attention.value", "feed_forward.up")
+ROWS = ("attention.output", "feed_forward.down")
+plan = {
+    "embedding.token": RowwiseParallel(input_layouts=Replicate()),
+    **{f"blocks.*.{name}": ColwiseParallel() for name in COLUMNS},
+    **{f"blocks.*.{name}": RowwiseParallel() for name in ROWS},
+    "head.projection": ColwiseParallel(use_local_output=False),  # logits: a DTensor
+}
+theirs = parallelize_module(whole_gpt(), mesh, plan)
+x, y = the_batch()
+with loss_parallel():
+    loss = next_token_loss(theirs(x), y)
+    loss.backward()
+
+
+def full(gradient):
+    return gradient.full_tensor() if hasattr(gradient, "full_tensor") else gradient
+
+
+whole, ours = whole_gpt(), tp.ParallelGPT.from_gpt(whole_gpt())
+right = next_token_loss(whole(x), y)
+own_loss = ours.loss(x, y)
+for one in (right, own_loss):
+    one.backward()
+gradients = {n: p.grad for n, p in whole.named_parameters()}
+torchs = {
+    "parallelize_module, loss_parallel": (
+        apart(full(loss.detach()), right),
+        max(apart(full(p.grad), gradients[n]) for n, p in theirs.named_parameters()),
+    ),
+    "our ParallelGPT": (
+        apart(own_loss, right),
+        max(
+            apart(p.grad, ours.local_part(n, gradients[n]))
+            for n, p in ours.named_parameters()
+        ),
+    ),
+}
+torchs
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "": name,
+            "loss": rounded(loss),
+            "largest difference of a gradient": rounded(gradient),
+        }
+        for name, (loss, gradient) in torchs[0].items()
+    ],
+    caption="A GPT on 4 ranks, beside one process",
+)
+
+# %% [markdown]
+# | here | `torch.distributed.tensor.parallel` | Megatron-LM, `megatron.core.tensor_parallel` | fairscale, `fairscale.nn.model_parallel` |
+# |---|---|---|---|
+# | `ColumnParallelLinear` | `ColwiseParallel()` | `ColumnParallelLinear` | `ColumnParallelLinear` |
+# | `RowParallelLinear` | `RowwiseParallel()` | `RowParallelLinear` | `RowParallelLinear` |
+# | `VocabularyParallelEmbedding` | `RowwiseParallel(input_layouts=Replicate())` | `VocabParallelEmbedding` | `VocabParallelEmbedding`; `ParallelEmbedding` cuts C instead |
+# | `vocabulary_parallel_cross_entropy` | `loss_parallel()` | `vocab_parallel_cross_entropy` | `vocab_parallel_cross_entropy` |
+# | f, g, scatter, gather | redistribution of DTensors | `mappings.py`, the same names with `tensor_model_parallel` | `mappings.py` |
+# | sequence parallelism | `SequenceParallel()`, `PrepareModuleInput` | `--sequence-parallel` | |
+# | `RandomStateTracker` | DTensor's own random states | `CudaRNGStatesTracker` | `CudaRNGStatesTracker` |
+# | `overlap=True` | async tensor parallelism, with `torch.compile` | done by default | |
+# | t | the size of the mesh's axis | `--tensor-model-parallel-size` | `initialize_model_parallel(t)` |
+#
+# One of the texts behind this course wraps layers in `fairscale.nn.ModelParallel(nn.Linear(10, 20))`, after which
+# "FairScale handles communication and computation". There is no such class in any version. What there is are the layers
+# in the table, an early copy of Megatron-LM's; the code that Meta published with Llama uses them. No library can cut an
+# arbitrary layer by itself without being told how: a plan has to say which layers are columns and which are rows.
+#
+# The same text says that PyTorch has nothing of the kind. It has DTensor and `parallelize_module`. Another text imports
+# DTensor from `torch.distributed._tensor`, a private name of earlier versions; and it calls `Shard(1)` "column-wise"
+# for any tensor. For a `linear.weight`, (out, in), `ColwiseParallel` is `Shard(0)` (section 2).
+#
+# To read Megatron-LM, begin with `mappings.py`: it is section 4 of this chapter. Then `layers.py`, where
+# `LinearWithGradAccumulationAndAsyncCommunication` is section 14; then `cross_entropy.py` and `random.py`.
+#
+# ## 19. A cluster that you do not have
+#
+# Llama 3 405B, one sequence of 8,192 tokens in bf16, on H100s at 400 TFLOP/s with a network card each. A block has
+# 3.19 billion parameters; forward and backward take 6 operations for each parameter and token, and attention somewhat
+# more. What does each t give?
+
+# %% jupyter={"source_hidden": true}
+llama = MODELS["Llama 3 405B"]
+sizes = BlockSizes(1, llama.context, llama.hidden, llama.heads)
+flops = 6 * llama.block_parameters * llama.context + 12 * llama.context**2 * llama.hidden
+rows = []
+for t in (1, 2, 4, 8, 16, 32):
+    traffic = block_traffic(sizes, t)
+    seconds, _ = all_reduce_seconds(t, 2 * sizes.bsh, DGX_H100)
+    computation, communication = flops / t / 400e12, len(traffic) * seconds
+    rows.append(
+        {
+            "t": t,
+            "state of a block, GB": f"{16 * llama.block_parameters / t / 1e9:.1f}",
+            "sent by a rank for a block, MB": f"{2 * sent_elements(traffic) / 1e6:,.0f}",
+            "computation, ms": f"{1e3 * computation:.1f}",
+            "communication, ms": f"{1e3 * communication:.1f}",
+            "communication / whole": f"{communication / (computation + communication):.0%}",
+        }
+    )
+rank_table(
+    rows,
+    caption="A block of Llama 3 405B, forward and backward, by formula; state: 16 bytes per parameter",
+)
+
+# %% [markdown]
+# From t = 8 to 16 the communication gets slower although each rank sends hardly more, because half of the ranks are
+# behind network cards. Llama 3 was trained with t = 8 inside a node, 16 stages of a pipeline, and data parallelism with
+# sharded state over the rest (2407.21783, table 4).
+#
+# **When to take tensor parallelism.** If a layer and its activations fit on one device, and the batch is large enough
+# for data parallelism, that is simpler and sends less. Tensor parallelism is for layers that are too wide, for
+# activations that are too large, and for a batch that cannot grow: it is the only strategy so far that makes one sample
+# faster. Keep it inside a node. Chapter 14 combines all of them.
+#
+# ## 20. Myths
+#
+# **"Tensor parallelism is model parallelism by layers."** By layers is the pipeline (chapter 10): a rank has some
+# layers, whole. Here every rank has a part of *every* layer, and all ranks work on the same token at the same time.
+#
+# **"With 2 ranks it halves the activations."** Only those inside the tensor-parallel regions. The inputs of norms and
+# of the regions stay whole (section 13, by the ledger). With sequence parallelism they are divided, too.
+#
+# **"A fused QKV weight is cut into t equal pieces."** Section 8: no error, and another function. It is cut by heads.
+#
+# **"A split matrix is multiplied in parts, and the results are concatenated."** If it was cut by columns. If it was cut
+# by rows, they are partial sums and have to be added (section 2).
+#
+# **"The parts of the model are independent, so nothing has to be exchanged during training."** They are parts of one
+# function. Each block exchanges four tensors of the size of its input, for each micro-batch (section 11).
+#
+# **"Model parallelism solves the communication problem of data parallelism."** It solves a problem of memory. A
+# data-parallel rank sends its gradients once per step, a tensor-parallel rank its activations four times per block.
+#
+# **"The more ranks share a layer, the faster it is."** Until they leave the node; and even inside a node with falling
+# efficiency (section 16).
+#
+# **"If the loss curve looks good, the split is right."** Section 17: without f's backward pass it does. Compare
+# gradients with one process.
+#
+# ### Check yourself
+#
+# <details><summary>A layer has <code>weight</code> of shape (1024, 4096) in PyTorch and is column-parallel over 4 ranks.
+# What is the shape on a rank?</summary>
+#
+# (256, 4096). PyTorch stores (out, in), and a column-parallel layer divides the outputs: dim 0.
+# </details>
+#
+# <details><summary>A block has its up projection row-parallel and its down projection column-parallel. What does it
+# cost?</summary>
+#
+# The up projection yields partial sums of 4C features, which have to be all-reduced before GELU: four times as much as
+# the g of the right order. The output of the down projection is divided by columns, and has to be gathered as well.
+# </details>
+#
+# <details><summary>t = 4, and the loss is different on the four ranks. What do you suspect?</summary>
+#
+# Something that should be equal is not: the samples (each rank has its own sampler), a dropout mask after g, or a
+# replicated parameter that was initialised from different seeds.
+# </details>
+#
+# <details><summary>The loss of the first step agrees with one process, that of the second does not. Where do you
+# look?</summary>
+#
+# Forward is right, so g, the cuts and the loss are. Look at the gradients: f without its all-reduce, g that sums in
+# backward, norms under sequence parallelism, copied heads of K and V, a norm for clipping that counts replicated
+# parameters t times.
+# </details>
+#
+# <details><summary>Which gradients have to be all-reduced over the tensor-parallel ranks at the end of a step?</summary>
+#
+# Without sequence parallelism none: those of shards belong to one rank, those of replicated parameters are equal. With
+# sequence parallelism those of norms and of biases after the reduce-scatter. In both, copied heads of K and V.
+# </details>
+#
+# <details><summary>A model has 8 heads of K and V. Which t costs no copies?</summary>
+#
+# 1, 2, 4 and 8. With t = 16 each of them is on two ranks.
+# </details>
+#
+# ## Glossary
+#
+# | English | 中文 | meaning |
+# |---|---|---|
+# | tensor parallelism | 张量并行 | every layer's matrices are divided over ranks, which compute the same samples together |
+# | intra-layer, inter-layer | 层内、层间 | inside a layer, as here; between layers, as in a pipeline |
+# | column-parallel, row-parallel | 列并行、行并行 | output features divided; input features divided |
+# | sharded, replicated | 分片的、复制的 | each rank a part; each rank the whole |
+# | partial sum | 部分和 | as large as the result; the result is the sum over the ranks |
+# | contracted dimension | 收缩维 | the one that a product sums over |
+# | conjugate operators f, g | 共轭算子 | the backward pass of one is the forward pass of the other |
+# | tensor-parallel region | 张量并行区域 | between an f and the next g: features are divided |
+# | attention head | 注意力头 | the unit by which attention is cut |
+# | fused weight | 融合权重 | several matrices in one |
+# | grouped-query attention | 分组查询注意力 | several heads of Q share one of K and V |
+# | vocabulary-parallel | 词表并行 | rows of the embedding and columns of the head divided by token |
+# | sequence parallelism | 序列并行 | between tensor-parallel regions the tokens are divided |
+# | random state, fork | 随机状态、分叉 | where dropout's numbers come from; another one for a while |
+# | device mesh, axis | 设备网格、轴 | ranks as a grid; one of its directions |
+# | placement | 放置 | how a DTensor lies on an axis: Shard, Replicate, Partial |
+# | redistribution | 重分布 | from one placement to another, by a collective |
+#
+# Next: chapter 13 divides sequences and experts.
