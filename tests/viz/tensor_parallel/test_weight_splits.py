@@ -45,22 +45,3 @@ def test_a_legend_explains_only_what_is_there():
     fig = draw_splits([[LocalWeight("up.weight", (4, 8), 0)]] * 2)
     assert [text.get_text() for text in fig.legends[0].get_texts()] == ["rank 0", "rank 1"]
     assert len(draw_splits(RANKS).legends[0].get_texts()) == 5
-
-
-def test_norms_stand_where_there_is_room():
-    low = [LocalWeight(f"attention.{name}.weight", (4, 8), 0) for name in ("query", "key", "value", "output")]
-    high = LocalWeight("feed_forward.down.weight", (8, 128), 1)
-    norms = [LocalWeight("attention_norm.weight", (8,), None), LocalWeight("feed_forward_norm.weight", (8,), None)]
-
-    def place(weights, words="norms"):
-        return next(t.get_position() for t in draw_splits([weights] * 2).axes[0].texts if t.get_text() == words)
-
-    assert place(norms)[1] < place(norms, "attention norm")[1]  # alone
-    beside = place([*norms, high])
-    assert beside[0] > 0 and beside[1] == place([*norms, high], "feed-forward")[1]
-    wide = LocalWeight("feed_forward.up.weight", (256, 8), 0)
-    model = [*low, wide, high, *norms]
-    assert place(model)[0] == place(model, "attention")[0]  # below the low ones
-    assert place(model, "attention")[1] < place(model)[1] < place(model, "feed-forward")[1] + 1
-    both = [LocalWeight(f"{name}.{part}.weight", (256, 8), 0) for name in ("a", "b") for part in "xy"]
-    assert place([*both, *norms])[1] > place([*both, *norms], "b")[1]  # no room in the last row: below it
