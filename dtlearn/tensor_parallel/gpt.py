@@ -120,11 +120,11 @@ class ParallelGPT(nn.Module):
     """`GPT` with 1/t of every layer on each rank: tokens (B, T) -> logits (B, T, V/t).
 
     **Communication**: for L blocks, 2 L + 1 all-reduces of B T C elements forward, 2 L + 1 backward,
-    and those of the loss, of 3 B T elements. With `sequence_parallel` each of the former is an
-    all-gather or a reduce-scatter of half the bytes, and there are twice as many; and after backward
-    `reduce_sequence_parallel_gradients(model, group=group)`, once a step.
-    **Memory**: 1/t of all weights but those of norms and positions. Of activations, 1/t of what is
-    inside the layers; with `sequence_parallel` and `gather_again` 1/t of all.
+    and those of the loss, of 3 B T elements. With `sequence_parallel` a reduce-scatter and an
+    all-gather in the place of each of the former: the same bytes, and with `gather_again` half as
+    many again in backward; and `reduce_sequence_parallel_gradients(model, group=group)` once a step.
+    **Memory**: 1/t of all weights; norms, positions and row-parallel biases are whole. Of activations,
+    1/t of what is inside the layers; with `sequence_parallel` and `gather_again` 1/t of all.
 
     Args:
         config: of the whole model; t divides the heads. `GPTConfig()` if none is given.
@@ -132,12 +132,13 @@ class ParallelGPT(nn.Module):
             drawn by the group's first rank.
         sequence_parallel: between the layers each rank has its own tokens; t divides T.
         overlap, gather_again: as for `ColumnParallelLinear`.
-        random_states: the rank's own random state, for dropout where ranks have parts.
+        random_states: the rank's own random state, from `tensor_parallel_manual_seed`, for dropout
+            where ranks have parts.
         device, dtype: of the parameters.
         group: ranks that the model is divided among; None: all ranks.
 
     Raises:
-        ValueError: the ranks do not divide the heads.
+        ValueError: the ranks do not divide the heads, or dropout without `random_states`.
     """
 
     def __init__(
@@ -157,6 +158,11 @@ class ParallelGPT(nn.Module):
         self.config = config = config if config is not None else GPTConfig()
         self.group = group
         self.rank, self.num_ranks = place_in(group)
+        if config.dropout and random_states is None and self.num_ranks > 1:
+            raise ValueError(
+                f"dropout={config.dropout} needs random_states=tensor_parallel_manual_seed(seed, group=group): without "
+                "them the heads of all ranks would have the same masks, or the copies of one tensor different ones"
+            )
         both: dict[str, Any] = {"sequence_parallel": sequence_parallel, "group": group}
         options = both | {"overlap": overlap, "gather_again": gather_again}
         self.embedding = ParallelEmbedding(config, random_states=random_states, **both)

@@ -41,7 +41,7 @@ def whole_gpt(tied=False, num_layers=1):
     return model
 
 
-def batches(num_batches=3):
+def batches(num_batches=2):
     tokens = torch.randint(V, (num_batches, B, T + 1), generator=torch.Generator().manual_seed(1))
     return [(x[:, :-1], x[:, 1:]) for x in tokens]
 
@@ -67,7 +67,7 @@ def gradient_difference(model, expected):
 
 
 def trained(name, optimizer, group):
-    """The differences of losses, of the first gradients, and of the parameters after three steps."""
+    """The differences of losses, of the first gradients, and of the parameters after all steps."""
     tied = name.startswith("tied")
     run = train_reference(lambda: whole_gpt(tied), OPTIMIZERS[optimizer], batches(), next_token_loss, seed=8)
     model = ParallelGPT.from_gpt(seeded(tied), group=group, **OPTIONS[name])
@@ -83,8 +83,8 @@ def trained(name, optimizer, group):
 
 def parity():
     def case(group):
-        with_adam = [("tied", "adam"), ("gathered again", "adam")]
-        return {case: trained(*case, group) for case in [*((name, "sgd") for name in OPTIONS), *with_adam]}
+        cases = [*((name, "sgd") for name in OPTIONS), ("tied, sequence", "adam")]
+        return {case: trained(*case, group) for case in cases}
 
     return in_groups(case)
 
@@ -151,6 +151,7 @@ def errors(group):
     part = {name: model.local_part(name, full) for name, full in state.items()}
     return [
         message_of(lambda: ParallelGPT(GPTConfig(num_heads=1, hidden_size=24), group=group)),
+        message_of(lambda: ParallelGPT(GPTConfig(**SIZES, num_layers=1, dropout=0.1), group=group)),
         message_of(lambda: model.load_full(part)),
         message_of(lambda: model.load_full({"x": tokens})),
         message_of(lambda: model(torch.cat([tokens, tokens], 1))),
@@ -175,7 +176,7 @@ def ranks():
 def test_losses_gradients_and_trained_parameters():
     for of_sizes in run_ranks(parity, 4, device="cpu"):
         for size, found in of_sizes.items():
-            assert len(found) == len(OPTIONS) + 2
+            assert len(found) == len(OPTIONS) + 1
             assert max(found.values()) < TOLERANCE, (size, found)
 
 
@@ -226,12 +227,12 @@ def test_seeds_ties_and_dropout(ranks):
 def test_bad_input(ranks):
     for of_sizes in ranks:
         for size, (_, _, _, messages) in of_sizes.items():
-            heads, part, names, length, tokens, target, token = messages
+            heads, dropout, part, names, length, tokens, target, token = messages
             if size > 1:
+                assert "dropout=0.1 needs random_states=tensor_parallel_manual_seed(seed, group=group)" in dropout
                 assert f"1 heads cannot be divided among {size} ranks" in heads
                 assert "is (13, 24) in the whole model; got" in part and "put together first" in part
-                if size != 1 and 11 % size:
-                    assert "11 tokens of a sequence cannot be divided among" in tokens
+                assert "11 tokens of a sequence cannot be divided among" in tokens
             assert "the whole model has 21 parameters; missing: ['blocks.0" in names and "unknown: ['x']" in names
             assert "the sequence has 24 tokens, but context_length is 12" in length
             assert "target 13 is outside the vocabulary of 13" in target

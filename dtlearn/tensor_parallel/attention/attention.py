@@ -60,7 +60,8 @@ class ParallelAttention(nn.Module):
         overlap: compute the weights' gradients while the input's is being reduced.
         gather_again: with `sequence_parallel`: keep this rank's tokens of the input, and gather all
             again in backward; see `gathered_products`.
-        random_states: the rank's own random state, for the dropout of its heads.
+        random_states: the rank's own random state, for the dropout of its heads; None: the default
+            one, which gives the heads of all ranks the same masks if ranks are seeded alike.
         generator, device, dtype: as for `ColumnParallelLinear`.
         group: ranks that the heads are divided among; None: all ranks.
 
