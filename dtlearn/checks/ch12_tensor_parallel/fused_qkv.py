@@ -133,6 +133,11 @@ def on_rank(answer: Any, jobs: Any) -> Any:
             if any(one() is not None for one in alive):
                 gc.collect()
             note["held"] = any(one() is not None for one in alive)
+            kept_by = [*vars(layer).values(), *layer.buffers()] if len(job["group"]) > 1 else []  # copies, too
+            note["held"] |= any(
+                isinstance(one, torch.Tensor) and one.numel() >= min(job["qkv"].numel(), job["output"].numel())
+                for one in kept_by
+            )
             notes.append(note)
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
             if isinstance(error, NotImplementedError) or job["fits"]:

@@ -114,6 +114,10 @@ def on_rank(answer: Any, jobs: Any) -> Any:
             if alive() is not None:
                 gc.collect()
             note["held"] = alive() is not None
+            kept_by = [*vars(layer).values(), *layer.buffers()] if len(job["group"]) > 1 else []  # copies, too
+            note["held"] |= any(
+                isinstance(one, torch.Tensor) and one.numel() >= job["weight"].numel() for one in kept_by
+            )
             notes.append(note)
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
             if isinstance(error, NotImplementedError) or job["xs"]:
