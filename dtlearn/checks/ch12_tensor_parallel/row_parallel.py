@@ -43,8 +43,7 @@ def inputs(case: Case) -> Given:
             dys = [random(*shape, out) for _ in range(2)]
             for rank in group:
                 xs = [random(*shape, part) for _ in range(2)]
-                own = {"groups": groups, "group": group, **whole, "xs": xs, "dys": dys}
-                given[rank]["jobs"].append(own)
+                given[rank]["jobs"].append({"groups": groups, "group": group, **whole, "xs": xs, "dys": dys})
     groups, features = _REFUSED[n]
     refused: dict[str, Any] = {"groups": groups, "weight": torch.zeros(4, features), "bias": None, "xs": []}
     for rank, mine in enumerate(given):
@@ -96,12 +95,11 @@ def on_rank(answer: Any, jobs: Any) -> Any:
             kept = [y.detach().clone() for y in outputs]
             for y, dy in zip(outputs, job["dys"], strict=True):
                 y.backward(dy.clone())
-            copy = lambda t: None if t is None else t.clone()  # noqa: E731
             note = {
                 "parameters": parameters,
                 "outputs": kept,
-                "dx": [copy(x.grad) for x in xs],
-                "gradients": {name: copy(p.grad) for name, p in layer.named_parameters()},
+                "dx": [None if x.grad is None else x.grad.clone() for x in xs],
+                "gradients": {n: None if p.grad is None else p.grad.clone() for n, p in layer.named_parameters()},
                 "calls": calls[0],
                 "larger": own.untyped_storage().nbytes() > own.numel() * own.element_size(),
             }
@@ -220,8 +218,7 @@ def _layer(given: Given, number: int, group: list[int], rank: int, way: Way) -> 
     outputs, dxs, dw, db = [], [], torch.zeros_like(part), torch.zeros_like(bias)
     factor = 1 / t if way.summed == "mean" else 1
     for m, dy in enumerate(job["dys"]):
-        dy = dy.double()
-        x = job["xs"][m].double()
+        x, dy = job["xs"][m].double(), dy.double()
         total = F.linear(torch.cat([one["xs"][m] for one in jobs], -1).double(), weight)
         total = F.linear(x, part) if way.summed == "own" else total
         outputs.append(total * factor + bias * times)
