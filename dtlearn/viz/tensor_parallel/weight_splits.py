@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from math import prod
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -144,11 +143,16 @@ def _draw_weight(ax: Axes, weight: CutWeight, x: float, y: float, inches: float)
         ax.add_patch(Rectangle((left, upper), wide, high, fc=face, ec="white", lw=1.4, gid=f"rank {owners[0]}"))
         if not is_vector:
             _write(ax, owners, (left, upper), (wide, high), face)
-    if weight.head_size and not is_vector:
-        for head in range(1, prod(weight.shape) // (rows if cut else columns) // weight.head_size):
-            at = head * weight.head_size * inches
-            ends = ([x + at] * 2, [y, y + height]) if cut else ([x, x + width], [y + at] * 2)
-            ax.plot(*ends, color="white", lw=0.8, ls=(0, (2, 2)), zorder=3, gid="head")
+    for at in _inner_heads(weight, columns if cut else rows):
+        ends = ([x + at * inches] * 2, [y, y + height]) if cut else ([x, x + width], [y + at * inches] * 2)
+        ax.plot(*ends, color="white", lw=0.8, ls=(0, (2, 2)), zorder=3, gid="head")
+
+
+def _inner_heads(weight: CutWeight, length: int) -> list[int]:
+    """Where one head ends and another begins on the same rank, in elements of a matrix's divided dim."""
+    if not weight.head_size or len(weight.shape) == 1:
+        return []
+    return [at for at in range(weight.head_size, length, weight.head_size) if at % weight.sizes[0]]
 
 
 def _write(ax: Axes, owners: range, corner: tuple[float, float], size: tuple[float, float], face: str) -> None:
@@ -170,6 +174,6 @@ def _legend(weights: Sequence[CutWeight], num_ranks: int) -> list[Patch | Line2D
         handles.append(Patch(fc=LANE, ec=MUTED, hatch="....", lw=0.8, label="whole on every rank"))
     if any(len(weight.shape) == 1 for weight in weights):
         handles.append(Line2D([], [], color=MUTED, lw=4, label="strip: a bias or norm (one row, not to scale)"))
-    if any(weight.head_size for weight in weights):
-        handles.append(Line2D([], [], color=MUTED, lw=1, ls=(0, (2, 2)), label="between heads"))
+    if any(weight.dim is not None and _inner_heads(weight, weight.shape[weight.dim]) for weight in weights):
+        handles.append(Line2D([], [], color=MUTED, lw=1, ls=(0, (2, 2)), label="between heads of a rank"))
     return handles

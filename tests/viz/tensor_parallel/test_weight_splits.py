@@ -19,7 +19,9 @@ def test_parts_are_to_scale_and_cut_as_the_layers_say():
     element = query[0][2] / 4
     assert abs(query[0][3] / element - 8) < 1e-9 and abs(table[0][2] / element - 4) < 1e-9
     assert len(boxes(fig, "whole")) == 2
-    assert len([line for line in fig.axes[0].lines if line.get_gid() == "head"]) == 2 * 3  # four heads in each weight
+    assert (
+        len([line for line in fig.axes[0].lines if line.get_gid() == "head"]) == 2 * 2
+    )  # in each weight two heads on each rank
 
 
 def test_title_and_words_say_what_a_rank_holds():
@@ -45,3 +47,9 @@ def test_a_legend_explains_only_what_is_there():
     fig = draw_splits([[LocalWeight("up.weight", (4, 8), 0)]] * 2)
     assert [text.get_text() for text in fig.legends[0].get_texts()] == ["rank 0", "rank 1"]
     assert len(draw_splits(RANKS).legends[0].get_texts()) == 5
+
+
+def test_a_rank_with_one_head_has_no_line_between_heads():
+    fig = draw_splits([[LocalWeight("attention.query.weight", (4, 8), 0, head_size=4)]] * 2)
+    assert not [line for line in fig.axes[0].lines if line.get_gid() == "head"]
+    assert [text.get_text() for text in fig.legends[0].get_texts()] == ["rank 0", "rank 1"]
