@@ -24,7 +24,7 @@ from torch import nn
 from dtlearn.models import GPT, GPTConfig
 
 from .attention.attention import ParallelAttention
-from .initial_weights import gpt_parameters, shared_generator
+from .initial_weights import gpt_parameters, shapes_only, shared_generator
 from .layers.feed_forward import ParallelFeedForward
 from .layers.linear import ColumnParallelLinear
 from .layers.parameters import split_dims
@@ -53,7 +53,8 @@ class ParallelEmbedding(nn.Module):
         sizes = (config.vocab_size, config.hidden_size)
         both: dict[str, Any] = {"sequence_parallel": sequence_parallel, "group": group}
         self.token = VocabularyParallelEmbedding(*sizes, device="meta", **both)
-        self.position = nn.Embedding(config.context_length, config.hidden_size, device="meta")
+        with shapes_only():
+            self.position = nn.Embedding(config.context_length, config.hidden_size)
         self.dropout = nn.Dropout(config.dropout)
         self.sequence_parallel, self.group = sequence_parallel, group
         self.random_states = random_states if sequence_parallel else None
@@ -289,5 +290,5 @@ class ParallelGPT(nn.Module):
 
 def whole_shapes(config: GPTConfig) -> dict[str, torch.Size]:
     """Of each parameter of `GPT(config)`, by name; a tied one once. No model is built."""
-    with torch.device("meta"):
+    with shapes_only():
         return {name: parameter.shape for name, parameter in GPT(config).named_parameters()}

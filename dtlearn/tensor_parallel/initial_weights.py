@@ -10,11 +10,14 @@ each part with a seed of the rank, so that its initial model depends on t.)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from dtlearn.models.gpt import GPT, INIT_STD, GPTConfig
 
@@ -52,7 +55,7 @@ def gpt_parameters(config: GPTConfig, seed: int) -> Iterator[tuple[str, torch.Te
         seed: torch's default state is left alone.
     """
     generator = torch.Generator().manual_seed(seed)
-    with torch.device("meta"):
+    with shapes_only():
         modules = list(GPT(config).named_modules())
     for _, module in modules:  # what the constructors draw, before GPT draws all weights anew
         for parameter in module.parameters(recurse=False):
@@ -71,3 +74,23 @@ def gpt_parameters(config: GPTConfig, seed: int) -> Iterator[tuple[str, torch.Te
             yield f"{name}.weight", torch.ones(module.weight.shape)
         if isinstance(module, nn.Linear | nn.LayerNorm) and module.bias is not None:
             yield f"{name}.bias", torch.zeros(module.bias.shape)
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """Modules that are built in this block have parameters on the meta device, and nothing is drawn for them.
+
+    `torch.device("meta")` alone gives the same modules. But it runs `nn.init.normal_` on tensors without memory, for
+    which torch imports its compiler: one second, in every process.
+
+    **Communication** and **Memory**: none.
+    """
+    with torch.device("meta"), _NothingDrawn():
+        yield
+
+
+class _NothingDrawn(TorchFunctionMode):
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))

@@ -1,12 +1,15 @@
 """One generator for all ranks of a group, and another model for the next draw."""
 
+import sys
+
 import pytest
 import torch
 import torch.distributed as dist
 
 from dtlearn.models import GPT, GPTConfig
 from dtlearn.runtime import run_ranks
-from dtlearn.tensor_parallel.initial_weights import gpt_parameters, shared_generator
+from dtlearn.tensor_parallel.gpt import ParallelGPT
+from dtlearn.tensor_parallel.initial_weights import gpt_parameters, shapes_only, shared_generator
 from tests.tensor_parallel.groups import calls_of, in_groups
 
 
@@ -46,3 +49,25 @@ def test_a_gpt_parameter_by_parameter_has_the_bits_of_the_whole_one(tied):
     assert torch.equal(torch.get_rng_state(), before)
     assert drawn.keys() == whole.keys()
     assert all(torch.equal(drawn[name], whole[name]) for name in whole)
+
+
+def test_shapes_without_values():
+    config = GPTConfig(num_layers=1)
+    before = torch.get_rng_state()
+    with shapes_only():
+        model = GPT(config)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert {name: p.shape for name, p in model.named_parameters()} == {
+        name: p.shape for name, p in GPT(config).named_parameters()
+    }
+    assert all(p.is_meta and p.requires_grad for p in model.parameters())
+
+
+def loads_the_compiler():
+    ParallelGPT(GPTConfig(num_layers=1), seed=0)
+    return "torch._dynamo" in sys.modules
+
+
+def test_a_divided_model_is_built_without_torchs_compiler():
+    """It takes a second, in every rank."""
+    assert list(run_ranks(loads_the_compiler, 1, device="cpu")) == [False]
