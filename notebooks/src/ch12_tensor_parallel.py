@@ -119,7 +119,7 @@ rank_table(
 #
 # ## 2. A notation for what is where
 #
-# A linear layer computes $Y = XW$: X has a row for each token, W a column for each output feature. X is `X[B, C]`: B
+# A linear layer computes $Y = XW$: X has a row for each token, W a column for each output feature. X is `X[T, C]`: T
 # tokens and C features. W is `W[C, F]`. What lies on each of the t ranks is written like this:
 #
 # | | every rank holds | shape on a rank | DTensor's word (section 18) |
@@ -127,7 +127,7 @@ rank_table(
 # | `W[C, F]` | all of W | (C, F) | `Replicate()` |
 # | `W[C, F_t]` | some columns: F is divided over the ranks | (C, F/t) | `Shard(1)` |
 # | `W[C_t, F]` | some rows: C is divided | (C/t, F) | `Shard(0)` |
-# | `Y[B, F] {U_t}` | a **partial sum**: as large as Y, and Y is the sum over the ranks | (B, F) | `Partial()` |
+# | `Y[T, F] {U_t}` | a **partial sum**: as large as Y, and Y is the sum over the ranks | (T, F) | `Partial()` |
 #
 # (The notation is that of [How To Scale Your Model](https://jax-ml.github.io/scaling-book/sharding/). The subscript
 # names an axis of the mesh of devices; here there is one axis, t. U stands for *unreduced*. In this course an *axis* is
@@ -137,11 +137,11 @@ rank_table(
 # One thing to keep apart: PyTorch's `nn.Linear` stores the *transpose*, a weight of shape (out, in). So a *column* of
 # W, one output feature, is a *row* of `linear.weight`, its dim 0.
 #
-# Which products can be computed locally? Try one: B = 1, C = 4, F = 2, on two ranks. X and W are cut along C.
+# Which products can be computed locally? Try one: T = 1, C = 4, F = 2, on two ranks. X and W are cut along C.
 #
 # | | rank 0 | rank 1 |
 # |---|---|---|
-# | `X[B, C_t]` | (1 2) | (3 4) |
+# | `X[T, C_t]` | (1 2) | (3 4) |
 # | `W[C_t, F]` | rows (1 0), (0 1) | rows (1 1), (2 0) |
 # | local product | (1 2) | (11 3) |
 
@@ -166,12 +166,12 @@ held.reveal()
 #
 # | | what is where | local products | what has to be sent |
 # |---|---|---|---|
-# | 1 | `X[B, C] · W[C, F_t] -> Y[B, F_t]`; also `X[B_t, C] · W[C, F]` | blocks of Y | nothing |
-# | 2 | `X[B, C] · W[C_t, F]`: C is divided in one of the two | not possible: the shapes do not fit | gather W; or take a slice of X, for free, and it is case 3 |
-# | 3 | `X[B, C_t] · W[C_t, F] -> Y[B, F] {U_t}` | partial sums of Y | all-reduce, or reduce-scatter if Y may be divided |
-# | 4 | `X[B_t, C] · W[C, F_t]`: both divided, along other dims | one block of Y of t² | gather X or W first |
+# | 1 | `X[T, C] · W[C, F_t] -> Y[T, F_t]`; also `X[T_t, C] · W[C, F]` | blocks of Y | nothing |
+# | 2 | `X[T, C] · W[C_t, F]`: C is divided in one of the two | not possible: the shapes do not fit | gather W; or take a slice of X, for free, and it is case 3 |
+# | 3 | `X[T, C_t] · W[C_t, F] -> Y[T, F] {U_t}` | partial sums of Y | all-reduce, or reduce-scatter if Y may be divided |
+# | 4 | `X[T_t, C] · W[C, F_t]`: both divided, along other dims | one block of Y of t² | gather X or W first |
 #
-# Data parallelism is the second half of case 1: B is divided, W is whole, and nothing is sent in forward. Tensor
+# Data parallelism is the second half of case 1: T is divided, W is whole, and nothing is sent in forward. Tensor
 # parallelism is the first half of case 1, and case 3. ZeRO 3 is case 4, with W gathered.
 #
 # The package has the notation as data: `product_case` says which case a product is and which ways there are, and
@@ -218,10 +218,10 @@ from dtlearn.tensor_parallel.notation.sharded_product import sharded_product
 
 X, W = some_input(8, 4).detach(), some_input(4, 8).detach()
 PRODUCTS = [
-    ("X[B, C]", "W[C, F_t]"),
-    ("X[B, C]", "W[C_t, F]"),
-    ("X[B, C_t]", "W[C_t, F]"),
-    ("X[B_t, C]", "W[C, F_t]"),
+    ("X[T, C]", "W[C, F_t]"),
+    ("X[T, C]", "W[C_t, F]"),
+    ("X[T, C_t]", "W[C_t, F]"),
+    ("X[T_t, C]", "W[C, F_t]"),
 ]
 
 
@@ -308,7 +308,7 @@ dtlearn.show_source(
 #   Storage is divided. But each rank computes the whole product, of the same samples: t ranks do the work of one, and
 #   while a layer computes the whole weight is there.
 # - **Gather after every layer.** Each rank computes the outputs of its columns, case 1, and gathers the outputs of all
-#   ranks before the next layer. Computation is divided. But every rank gets the whole `H[B, F]`, the widest activation of
+#   ranks before the next layer. Computation is divided. But every rank gets the whole `H[T, F]`, the widest activation of
 #   the model, and keeps it for the backward pass.
 #
 # Both on 4 ranks, for the feed-forward network of our GPT (C = 64, F = 256) and 8 sequences of 64 tokens:
@@ -386,10 +386,10 @@ rank_table(
 #
 # | step | case | what is where | communication |
 # |---|---|---|---|
-# | X | | `X[B, C]`: every rank has the same X | |
-# | $Z = XA$ | 1 | `X[B, C] · A[C, F_t] -> Z[B, F_t]` | none |
-# | $H = \mathrm{GELU}(Z)$ | | `H[B, F_t]`: element by element | none |
-# | $Y = HB$ | 3 | `H[B, F_t] · B[F_t, C] -> Y[B, C] {U_t}` | the sum over the ranks |
+# | X | | `X[T, C]`: every rank has the same X | |
+# | $Z = XA$ | 1 | `X[T, C] · A[C, F_t] -> Z[T, F_t]` | none |
+# | $H = \mathrm{GELU}(Z)$ | | `H[T, F_t]`: element by element | none |
+# | $Y = HB$ | 3 | `H[T, F_t] · B[F_t, C] -> Y[T, C] {U_t}` | the sum over the ranks |
 #
 # The result of a column-parallel layer is cut just as a row-parallel layer needs its input. Nothing is gathered in
 # between, and no rank ever has the whole H, the widest tensor of the layer.
@@ -439,8 +439,8 @@ print(f"X has {8 * 64 * 64 * 8:,} bytes")
 # make all gradients t times too large.
 #
 # By hand, with two ranks, one token, and one feature everywhere. X = 3; A = (2 5), one column on each rank; B = (1 4),
-# one row on each; no GELU. So $Y = 3 \cdot 2 \cdot 1 + 3 \cdot 5 \cdot 4 = 66$, and $dX/dY$ is
-# $2 \cdot 1 + 5 \cdot 4 = 22$.
+# one row on each; no GELU. So $Y = 3 \cdot 2 \cdot 1 + 3 \cdot 5 \cdot 4 = 66$, and the
+# gradient of Y with respect to X is $2 \cdot 1 + 5 \cdot 4 = 22$.
 #
 # | | rank 0 | rank 1 | together |
 # |---|---|---|---|
@@ -512,7 +512,7 @@ if rank == 0:
 mlp
 
 # %% jupyter={"source_hidden": true}
-NOTATION = {"Y": "Y[B, C]", "dX": "dX[B, C]", "dA": "dA[C, F_t]", "dB": "dB[F_t, C]"}
+NOTATION = {"Y": "Y[T, C]", "dX": "dX[T, C]", "dA": "dA[C, F_t]", "dB": "dB[F_t, C]"}
 rank_table(
     [
         {
@@ -544,8 +544,8 @@ rank_table(
 # A sum of the activations in forward, a sum of their gradients in backward, each as large as X; and no rank ever sends
 # a weight or the gradient of a weight.
 #
-# **Why column first?** With the other order the first layer cuts the features of X, `X[B, C_t] · A[C_t, F]`, and
-# produces partial sums, `Z[B, F] {U_t}`. GELU cannot be applied to them, because it is not linear:
+# **Why column first?** With the other order the first layer cuts the features of X, `X[T, C_t] · A[C_t, F]`, and
+# produces partial sums, `Z[T, F] {U_t}`. GELU cannot be applied to them, because it is not linear:
 
 # %%
 parts_of_z = torch.tensor([2.0, -3.0])  # one element of Z as a partial sum on two ranks
@@ -698,8 +698,7 @@ rank_table(
 # | heads | `[B, T, H_t · D]` | none |
 # | output projection | `Y[B, T, C] {U_t}` | g |
 #
-# (Here and below B is the number of sequences, T of tokens in each, and H that of the heads.) Once more one f and one
-# g.
+# (From here on B is the number of sequences, T that of tokens in each, and H that of heads.) Once more one f and one g.
 #
 # **Fused QKV.** GPT-2 and many others have Q, K and V in one weight. Stored as `nn.Linear` stores it, it has the shape
 # (3C, C): C rows of Q, then C rows of K, then C rows of V. A recipe that suggests itself: a column-parallel layer takes
@@ -796,8 +795,8 @@ dtlearn.show_source(
 )
 
 # %% [markdown]
-# **Grouped-query attention.** Llama 3 has fewer heads of K and V than of Q: 128 heads of Q share 8 of K and 8 of V,
-# in groups of 16. A rank needs the K and V of its own query heads. With t up to 8, each rank has whole groups. With
+# **Grouped-query attention.** Llama 3 405B has fewer heads of K and V than of Q: 128 heads of Q share 8 of K and 8 of
+# V, in groups of 16. A rank needs the K and V of its own query heads. With t up to 8, each rank has whole groups. With
 # t = 16, two ranks share one head of K and V, so this head is *replicated* on both:
 #
 # | 4 query heads, 2 heads of K and V | rank 0 | rank 1 | rank 2 | rank 3 |
@@ -1009,7 +1008,7 @@ show(
 
 # %% [markdown]
 # Only the norms, the biases of row-parallel layers and the position embedding are replicated; together they are a small
-# part of the parameters. Now one training step, compared with one process, for every parameter:
+# part of the parameters. Now two training steps, compared with one process, for every parameter:
 
 
 # %%
@@ -1140,9 +1139,10 @@ show(
 )
 
 # %% [markdown]
-# The bytes do not depend on the width of the feed-forward network, nor on the number of parameters; they grow with the
-# *batch*. ZeRO 3 is the opposite: it sends weights, whatever the batch is (chapter 9). And from t = 4 to 8 the bytes of
-# a rank hardly grow, from $6bsh$ to $7bsh$, while its computation halves. So the share of communication grows with t.
+# The bytes do not depend on the width of the feed-forward network. They grow with h, while the weights grow with $h^2$,
+# and they grow with the *batch*. ZeRO 3 is the opposite: it sends weights, whatever the batch is (chapter 9). And from
+# t = 4 to 8 the bytes of a rank hardly grow, from $6bsh$ to $7bsh$, while its computation halves. So the share of
+# communication grows with t.
 #
 # With recomputation of the whole block (chapter 8) the forward pass runs twice, and with it the gs: six all-reduces in
 # place of four. (An implementation that stops the second forward pass as soon as it has all it needs, such as PyTorch's
@@ -1346,11 +1346,10 @@ show(
 )
 
 # %% [markdown]
-# And what autograd keeps of a block? The norms, the residual sums and the dropout keep T/t tokens now. But the gathered
-# input of the column-parallel layers is whole again, (B, T, C). To have the paper's $34/t$, a rank keeps only its own
-# tokens of it and gathers them *once more* in backward, for the gradient of the weight: one more all-gather in either
-# half of the block, $10bsh(t-1)/t$ elements in place of $8bsh(t-1)/t$. Megatron-LM does this; here it is
-# `gather_again=True`.
+# And what autograd keeps of a block? Norms and dropout keep T/t tokens now. But the gathered input of the
+# column-parallel layers is whole again, (B, T, C). To have the paper's $34/t$, a rank keeps only its own tokens of it
+# and gathers them *once more* in backward, for the gradient of the weight: one more all-gather in either half of the
+# block, $10bsh(t-1)/t$ elements in place of $8bsh(t-1)/t$. Megatron-LM does this; here it is `gather_again=True`.
 
 # %%
 # %%ranks -o kept_sp
@@ -1950,7 +1949,7 @@ rank_table(
 # | f, g, scatter, gather | redistribution of DTensors | `mappings.py`, the same names with `tensor_model_parallel` | `mappings.py` |
 # | sequence parallelism | `SequenceParallel()`, `PrepareModuleInput` | `--sequence-parallel` | |
 # | `RandomStateTracker` | DTensor's own random states | `CudaRNGStatesTracker` | `CudaRNGStatesTracker` |
-# | `overlap=True` | async tensor parallelism, with `torch.compile` | done by default | |
+# | `overlap=True` | async tensor parallelism, with `torch.compile`, goes further | by default | |
 # | t | the size of the mesh's axis | `--tensor-model-parallel-size` | `initialize_model_parallel(t)` |
 #
 # One of the texts behind this course wraps layers in `fairscale.nn.ModelParallel(nn.Linear(10, 20))`, after which
