@@ -129,6 +129,20 @@ def test_a_checkpoint_that_does_not_know_the_tracker_gives_wrong_gradients(run):
     assert torch.equal(states[1], after[1]) and not torch.equal(states[0], after[0])
 
 
+@pytest.mark.gpu
+def test_masks_on_a_gpu():
+    torch.cuda.manual_seed(77)
+    x = torch.ones(2000, device="cuda")
+    own = [F.dropout(x, P) for _ in range(2)]
+    torch.cuda.manual_seed(5)
+    tracker, on_cpu = RandomStateTracker(77, "cuda"), torch.get_rng_state()
+    default = torch.cuda.get_rng_state()
+    for expected in own:
+        with tracker.fork():
+            assert torch.equal(F.dropout(x, P), expected)
+    assert torch.equal(torch.cuda.get_rng_state(), default) and torch.equal(torch.get_rng_state(), on_cpu)
+
+
 def test_keyword_arguments_and_no_gradient():
     tracker = RandomStateTracker(77)
     x = torch.ones(3)

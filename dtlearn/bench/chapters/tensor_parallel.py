@@ -174,14 +174,9 @@ def table(result: TensorParallelResult) -> str:
         "slowest rank.",
     ]
     for t, found in result.by_ranks.items():
-        lines += [
-            "",
-            f"{t} ranks.{if_more_than_cores(t)}",
-            "",
-            aligned(_time_rows(found)),
-            "",
-            aligned(_link_rows(found)),
-        ]
+        turns = if_more_than_cores(t)
+        turns += " So a product that one of them overlaps delays the others' reduction." if turns else ""
+        lines += ["", f"{t} ranks.{turns}", "", aligned(_time_rows(found)), "", aligned(_link_rows(found))]
     return "\n".join(
         [
             *lines,

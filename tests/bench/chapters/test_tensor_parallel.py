@@ -3,7 +3,7 @@ from dataclasses import replace
 
 from dtlearn import cli
 from dtlearn.bench import benches
-from dtlearn.bench.chapters import tensor_parallel
+from dtlearn.bench.chapters import tensor_parallel, words
 from dtlearn.bench.chapters.tensor_parallel import OfRanks, TensorParallelResult
 from dtlearn.bench.chapters.tensor_parallel_blocks import ALL_WAYS, OPTIONS, WAYS, Work
 from dtlearn.models import GPTConfig
@@ -31,6 +31,13 @@ def test_table():
         "Overlap gains, on the link: 30 ms on 2 ranks.",
     ]
     assert lines[-1].startswith("2 cores, load 1.0, afterwards load 2.0; timings are noisy")
+
+
+def test_more_ranks_than_cores_is_said(monkeypatch):
+    monkeypatch.setattr(words, "num_cores", lambda: 1)
+    assert "2 ranks. More ranks than cores: they take turns. So a product that one of them overlaps delays" in (
+        tensor_parallel.table(RESULT)
+    )
 
 
 def test_bytes_and_results_decide_and_time_does_not():
