@@ -1206,7 +1206,47 @@ rank_table(
 # **Recomputation** has to draw the same masks a second time. `torch.utils.checkpoint` restores the default state before
 # the second forward pass, but it cannot know of another one. The package's `checkpoint` restores both; without that the
 # second pass has other masks in attention, and the gradients belong to another function.
-#
+
+# %%
+# %%ranks -o recomputed
+from torch.utils.checkpoint import checkpoint
+
+
+def gradient_of_input(run):
+    """The input's gradient of attention with dropout, from the same weights, masks and input."""
+    tracker = tp.tensor_parallel_manual_seed(3)
+    generator = torch.Generator().manual_seed(0)
+    options = {"generator": generator, "dtype": EXACT, "random_states": tracker}
+    layer, x = tp.ParallelAttention(64, 4, dropout=0.1, **options), some_input(8, 48, 64)
+    run(layer, x, tracker).square().sum().backward()
+    return x.grad
+
+
+right = gradient_of_input(lambda layer, x, _: layer(x))
+RUNS = {
+    "torch.utils.checkpoint": lambda layer, x, _: checkpoint(
+        layer, x, use_reentrant=False
+    ),
+    "tensor_parallel.checkpoint": lambda layer, x, own: tp.checkpoint(
+        layer, x, tracker=own
+    ),
+}
+recomputed = {
+    name: apart(gradient_of_input(run), right) / right.abs().max().item()
+    for name, run in RUNS.items()
+}
+recomputed
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {"recomputed by": name, "difference / largest element": rounded(off)}
+        for name, off in recomputed[0].items()
+    ],
+    caption="Gradient of the input of attention with dropout, beside the one without recomputation",
+)
+
+# %% [markdown]
 # One thing this scheme cannot do: the masks of a run with t = 2 are not those of a run with t = 4, since another state
 # draws each half. To compare runs with different t number by number, set dropout to 0.
 #
@@ -1387,7 +1427,7 @@ show(
     activation_memory(
         formula,
         counted,
-        title="Only with sequence parallelism all activations of a block are divided",
+        title="A second gather of the inputs divides all activations of a block",
         label="a block of our GPT, 8 sequences of 64 tokens, fp32; lines by formula, points counted",
     ),
     alt="MB that a rank keeps of a block for backward, over 1, 2, 4 and 8 ranks; lines by formula, with counted points on "
@@ -1672,7 +1712,8 @@ show(
 )
 
 # %% [markdown]
-# (Measured points lie somewhat above the bars: what the ranks and gloo's threads do themselves is not in the model.)
+# (The measured points lie somewhat above the bars: gloo's own time, and the time to wake up from a sleep, are not in
+# the model.)
 #
 # ## 17. Break it on purpose
 #
