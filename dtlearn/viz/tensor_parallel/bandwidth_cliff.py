@@ -56,9 +56,10 @@ def bandwidth_cliff(
             words = format_seconds(compute + send) + (f"\n{100 * send / (compute + send):.0f} %" if send else "")
             words = f"fastest: {words}" if t == best else words
             weight = "bold" if t == best else "normal"
-            near = abs(measured.get(t, 0) - compute - send) < 0.1 * top  # then the words stand above both
-            above = max(compute + send, measured[t]) if t in measured and near else compute + send
-            ax.text(place, above + 0.025 * top, words, ha="center", va="bottom", size=8.5, weight=weight)
+            # A point where the words would stand, which are two lines high, pushes them up.
+            point = measured.get(t, 0.0)
+            above = point if 0 < point - (compute + send) < 0.2 * top else compute + send
+            ax.text(place, above + 0.03 * top, words, ha="center", va="bottom", size=8.5, weight=weight)
         ax.plot([numbers.index(t) for t in measured], list(measured.values()), **_MEASURED)
         inside = sum(t <= ranks_per_node for t in numbers)
         if 0 < inside < len(numbers):

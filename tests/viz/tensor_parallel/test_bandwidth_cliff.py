@@ -31,6 +31,16 @@ def test_measured_points_and_an_emulated_link_are_labelled():
     assert [text.get_text() for text in fig.legends[0].get_texts()][-1] == "measured"
 
 
+def test_words_do_not_lie_on_a_point():
+    def height(seconds):
+        texts = bandwidth_cliff(TIMES, 2, {4: seconds}).axes[0].texts
+        return next(text.get_position()[1] for text in texts if text.get_text().startswith("8 ms\n"))
+
+    assert height(7e-3) == height(8e-3) < 8.5e-3  # on the bar or in it
+    assert all(height(point) > point + 0.2e-3 for point in (8.5e-3, 9.5e-3))
+    assert height(12e-3) < 8.6e-3  # far above
+
+
 def test_bad_times():
     for times, node, measured in (({}, 2, {}), (TIMES, 0, {}), (TIMES, 2, {8: 1.0}), ({1: (-1.0, 0.0)}, 2, {})):
         with pytest.raises(ValueError, match="points only where a bar is"):
