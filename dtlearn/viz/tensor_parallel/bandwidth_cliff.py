@@ -14,6 +14,7 @@ from dtlearn.viz.style import ALARM, MUTED, headline, legend_below, new_figure, 
 from dtlearn.viz.units import format_seconds
 
 _COMPUTE, _SEND = ("#8b929c", ""), ("#009E73", "///")
+_PLATE = {"boxstyle": "round,pad=0.12", "fc": "white", "ec": "none", "alpha": 0.9}
 _MEASURED: dict[str, Any] = {"marker": "D", "ms": 8, "mec": "white", "color": "#D55E00", "ls": "none", "zorder": 5}
 
 
@@ -61,6 +62,10 @@ def bandwidth_cliff(
             above = point if 0 < point - (compute + send) < 0.2 * top else compute + send
             ax.text(place, above + 0.03 * top, words, ha="center", va="bottom", size=8.5, weight=weight)
         ax.plot([numbers.index(t) for t in measured], list(measured.values()), **_MEASURED)
+        for t, value in measured.items():
+            at = (numbers.index(t), value)
+            beside: dict[str, Any] = {"textcoords": "offset points", "va": "center", "size": 8.5, "bbox": _PLATE}
+            ax.annotate(format_seconds(value), at, (9, 0), color=_MEASURED["color"], zorder=5, **beside)
         inside = sum(t <= ranks_per_node for t in numbers)
         if 0 < inside < len(numbers):
             ax.axvline(inside - 0.5, color=ALARM, lw=1.4, ls=(0, (4, 2)))
