@@ -1,10 +1,9 @@
 """One generator for all ranks of a group, and another model for the next draw."""
 
-import sys
-
 import pytest
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dtlearn.models import GPT, GPTConfig
 from dtlearn.runtime import run_ranks
@@ -63,11 +62,27 @@ def test_shapes_without_values():
     assert all(p.is_meta and p.requires_grad for p in model.parameters())
 
 
-def loads_the_compiler():
-    ParallelGPT(GPTConfig(num_layers=1), seed=0)
-    return "torch._dynamo" in sys.modules
+class DrawnOnMeta(TorchDispatchMode):
+    """Notes operations that draw numbers for tensors without memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if torch.Tag.nondeterministic_seeded in func.tags and args[0].is_meta:
+            self.found.append(func.name())
+        return func(*args, **(kwargs or {}))
 
 
-def test_a_divided_model_is_built_without_torchs_compiler():
-    """It takes a second, in every rank."""
-    assert list(run_ranks(loads_the_compiler, 1, device="cpu")) == [False]
+def drawn_on_meta():
+    with DrawnOnMeta() as ours:
+        ParallelGPT(GPTConfig(num_layers=1), seed=0)
+    with DrawnOnMeta() as plain:
+        torch.nn.Embedding(2, 2, device="meta")
+    return ours.found, plain.found
+
+
+def test_nothing_is_drawn_for_a_model_without_memory():
+    """For that, torch imports its compiler: one second, in every rank."""
+    assert list(run_ranks(drawn_on_meta, 1, device="cpu")) == [([], ["aten::normal_"])]

@@ -27,6 +27,7 @@ from typing import Literal, NamedTuple
 
 from dtlearn.models import GPTConfig
 
+from ..sharding import divide
 from ..vocabulary.places import padded_vocabulary
 from .sizes import BlockSizes
 
@@ -55,15 +56,15 @@ class Term(NamedTuple):
     scores: bool = False
 
     def bytes_with(self, num_ranks: int, *, sequence_parallel: bool = False, gather_again: bool = False) -> int:
-        """Bytes on one rank; arguments as in `table_bytes`."""
-        whole = self.elements * self.element_bytes
+        """Bytes on one rank; arguments and errors as in `table_bytes`."""
         divides = {
             "by features": True,
             "by tokens": sequence_parallel,
             "by tokens, gathered again": sequence_parallel and gather_again,
             "never": False,
         }
-        return whole // num_ranks if divides[self.divided] else whole
+        parts = num_ranks if divides[self.divided] else 1
+        return divide(self.elements, parts, f"elements of {self.kept}") * self.element_bytes
 
 
 Table = tuple[Term, ...]
@@ -85,6 +86,9 @@ def table_bytes(
         sequence_parallel: tokens are divided between the split layers.
         gather_again: with it: inputs of column-parallel layers are kept as the rank's own tokens.
         selective: attention's scores are computed again.
+
+    Raises:
+        ValueError: the ranks do not divide a tensor that they share.
     """
     kept = (term for term in table if not (selective and term.scores))
     return sum(

@@ -7,7 +7,13 @@ from dtlearn.memory import gpt_block as block_of_memory
 from dtlearn.memory import paper_block as paper_block_of_memory
 from dtlearn.memory import table_bytes as bytes_of_memory
 from dtlearn.models import GPTConfig
-from dtlearn.tensor_parallel.arithmetic.activations import checkpoint_bytes, gpt_block, paper_block, table_bytes
+from dtlearn.tensor_parallel.arithmetic.activations import (
+    checkpoint_bytes,
+    gpt_activations,
+    gpt_block,
+    paper_block,
+    table_bytes,
+)
 from dtlearn.tensor_parallel.arithmetic.sizes import BlockSizes
 
 b, s, h, a = 2, 24, 48, 12
@@ -46,3 +52,12 @@ def test_on_one_rank_they_are_the_tables_of_chapter_8():
         config = GPTConfig(context_length=s, num_heads=a, hidden_size=h, dropout=dropout)
         ours, theirs = gpt_block(config, b, s), block_of_memory(config, b, s)
         assert [(t.module, t.kept, t.bytes_with(1)) for t in ours] == [(t.module, t.kept, t.bytes) for t in theirs]
+
+
+def test_what_cannot_be_divided():
+    config = GPTConfig(context_length=10, num_heads=12, hidden_size=12)
+    assert table_bytes(gpt_block(config, 1, 10), 4) > 0
+    with pytest.raises(ValueError, match="10 elements of mean cannot be divided among 4 ranks"):
+        table_bytes(gpt_block(config, 1, 10), 4, **WITH)
+    with pytest.raises(ValueError, match="12 heads cannot be divided among 5 ranks"):
+        gpt_activations(config, 1, 10, 5)
