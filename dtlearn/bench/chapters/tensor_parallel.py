@@ -174,9 +174,8 @@ def table(result: TensorParallelResult) -> str:
         "slowest rank.",
     ]
     for t, found in result.by_ranks.items():
-        turns = if_more_than_cores(t)
-        turns += " So a product that one of them overlaps delays the others' reduction." if turns else ""
-        lines += ["", f"{t} ranks.{turns}", "", aligned(_time_rows(found)), "", aligned(_link_rows(found))]
+        tables = aligned(_time_rows(found)), "", aligned(_link_rows(found))
+        lines += ["", f"{t} ranks.{if_more_than_cores(t)}", "", *tables]
     return "\n".join(
         [
             *lines,

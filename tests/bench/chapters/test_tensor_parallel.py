@@ -35,9 +35,7 @@ def test_table():
 
 def test_more_ranks_than_cores_is_said(monkeypatch):
     monkeypatch.setattr(words, "num_cores", lambda: 1)
-    assert "2 ranks. More ranks than cores: they take turns. So a product that one of them overlaps delays" in (
-        tensor_parallel.table(RESULT)
-    )
+    assert "2 ranks. More ranks than cores: they take turns." in tensor_parallel.table(RESULT).splitlines()
 
 
 def test_bytes_and_results_decide_and_time_does_not():
