@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from dtlearn.checks.rounded import rounded, rounded_in_messages
+from dtlearn.checks.rounded import rounded, rounded_in_messages, rounded_to_float32
 from dtlearn.grading import Finding
 
 FOUND = Finding("DTL-VALUE", "12 of 12 elements are wrong", 1)
@@ -36,3 +36,11 @@ def test_a_finding_that_names_a_mistake_stays():
 def test_in_messages_only_where_one_had_sixteen_bits(dtypes, code):
     record = [SimpleNamespace(dtype=dtype) for dtype in dtypes]
     assert rounded_in_messages(FOUND, [RIGHT], [RIGHT.bfloat16().float()], record).code == code
+
+
+def test_float64_with_the_digits_of_float32_is_named():
+    right = [{"a": RIGHT, "b": [RIGHT.double() / 3]}] * 2
+    assert rounded_to_float32(right, right) is None
+    finding = rounded_to_float32(right, [right[0], {"a": RIGHT, "b": [(RIGHT.double() / 3).float().double()]}])
+    assert (finding.code, finding.rank) == ("DTL-VALUE-ROUNDED", 1)
+    assert "right to about 7 digits" in finding.text

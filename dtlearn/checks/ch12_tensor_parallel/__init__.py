@@ -79,7 +79,7 @@ MEANINGS = {
     "DTL-VALUE-RESTORED-ONCE": "a function that works only the first time",
     "DTL-VALUE-RESULT-SHARED": "a result that a later call changes",
     "DTL-VALUE-ROTATED": "parts in an order that begins with the rank's own",
-    "DTL-VALUE-ROUNDED": "numbers that were rounded to 16 bits on the way",
+    "DTL-VALUE-ROUNDED": "numbers that were rounded on the way, to 16 bits or to 32",
     "DTL-VALUE-ROW-0-UNTRAINED": "the first row of a shard without its gradient",
     "DTL-VALUE-SAME-INSIDE": "the same random numbers on ranks that should have their own",
     "DTL-VALUE-SCALE-SCORES": "scores divided by another number than the root of the head size",

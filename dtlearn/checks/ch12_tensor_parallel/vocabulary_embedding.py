@@ -15,34 +15,36 @@ import torch.distributed as dist
 from dtlearn.grading import Case, Check, Finding, Given, Stress, difference
 from dtlearn.runtime.record.record import Record
 
-from ..rounded import rounded
+from ..rounded import rounded, rounded_to_float32
 from ..sent import no_silent_rank, no_stores
 from ..traffic import most_sent
 from . import MAY_HELP
 from .ways.groups import GROUPS, by_rank, group_of, named_mistake, silent_backward, with_all
-from .ways.rows import ROWS, WAYS, WIDTH, Way, masked, play_of
+from .ways.rows import WAYS, WIDTH, Way, masked, play_of
 
-# Of each job: the shapes of the ids of its two calls, which are fewer than the rows of a shard, and the dtype.
+# Of each job: the shapes of the ids of its calls, which are fewer than the rows of a shard; the rows; the dtype. The
+# last call has the shape of the first one and another shard: what was kept from the first one is wrong.
 _CALLS = (
-    (((2, 4), (3,)), torch.float32),
-    (((8,), (2, 2, 2)), torch.float64),
-    (((4, 2), ()), torch.float32),
+    (((2, 4), (3,), (2, 4)), 9, torch.float32),
+    (((8,), (2, 2, 2), (8,)), 12, torch.float64),
+    (((4, 2), (), (4, 2)), 10, torch.float32),
 )
 
 
 def inputs(case: Case) -> Given:
     g, n = case.generator(), case.world_size
     given: Given = [{"jobs": []} for _ in range(n)]
-    for (title, groups), (shapes, dtype) in zip(GROUPS[n], _CALLS, strict=True):
+    for (title, groups), (shapes, rows, dtype) in zip(GROUPS[n], _CALLS, strict=True):
         for members in with_all(groups, n):
             t = len(members)
-            borders = torch.tensor([b for r in range(t) for b in (r * ROWS, (r + 1) * ROWS - 1)])
+            borders = torch.tensor([b for r in range(t) for b in (r * rows, (r + 1) * rows - 1)])
             ids = [borders[torch.randperm(2 * t, generator=g)][torch.arange(8) % (2 * t)].reshape(shapes[0])]
-            other = int(torch.randint(t, (), generator=g)) * ROWS  # all ids of the second call are of one rank
-            ids.append(other + torch.randint(ROWS - 3, shapes[1], generator=g))
+            other = int(torch.randint(t, (), generator=g)) * rows  # all ids of the second call are of one rank
+            ids.append(other + torch.randint(rows - 3, shapes[1], generator=g))
+            ids.append(torch.randint(t * rows, shapes[2], generator=g))
             upstream = [torch.randn(*i.shape, WIDTH, generator=g, dtype=dtype) for i in ids]
             for rank in members:
-                shard = torch.randn(ROWS, WIDTH, generator=g, dtype=dtype)
+                shard = torch.randn(rows, WIDTH, generator=g, dtype=dtype)
                 job = {"title": title, "members": [list(one) for one in groups], "shard": shard}
                 given[rank]["jobs"].append({**job, "ids": ids, "upstream": upstream})
     return given
@@ -58,16 +60,27 @@ def on_rank(answer: Any, jobs: Any) -> Any:
             made = dist.new_group(members)
             group = made if dist.get_rank() in members else group
         shard = job["shard"].clone().requires_grad_()
-        results = [answer(ids, shard, group) for ids in job["ids"]]
+        *first, last = job["ids"]
+        longer = torch.cat([last, last[..., :1]], -1)  # what is looked up is often all but the last token of each row
+        results: Any = []
+        complete = True
+        for calls in (first, [longer[..., :-1]]):
+            gradients = [dy.clone() for dy in job["upstream"][len(results) :][: len(calls)]]
+            made = [answer(ids, shard, group) for ids in calls]
+            results += made
+            pairs = list(zip(made, gradients, strict=True))
+            if all(isinstance(y, torch.Tensor) and y.shape == dy.shape and y.requires_grad for y, dy in pairs):
+                with phase("backward"):
+                    torch.autograd.backward(made, gradients)
+            else:
+                complete = False
+            if calls is first:
+                with torch.no_grad():
+                    shard.mul_(-2.0)  # as an optimizer does; FACTOR
         note: Any = {"embeddings": list(results), "gradient": None}
-        tensors = [one for one in results if isinstance(one, torch.Tensor)]
-        pairs = list(zip(tensors, job["upstream"], strict=False))
-        if len(tensors) == len(results) and all(y.shape == dy.shape and y.requires_grad for y, dy in pairs):
-            note["embeddings"] = [one.detach().clone() for one in results]
-            with phase("backward"):
-                torch.autograd.backward(tensors, [dy.clone() for dy in job["upstream"]])
-            note["gradient"] = shard.grad
-        note["changed"] = not torch.equal(shard.detach(), job["shard"])
+        if complete:
+            note = {"embeddings": [one.detach().clone() for one in results], "gradient": shard.grad}
+        note["changed"] = not torch.equal(shard.detach(), job["shard"] * -2.0)
         notes.append(note)
     return notes
 
@@ -85,9 +98,9 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
                 return Finding("DTL-VALUE-PARAMETERS", text, rank)
             named[rank][job["title"]] = {key: note[key] for key in ("embeddings", "gradient")}
     ways = [("", "", play_of(Way(masked))), *((code, text, play_of(way)) for code, text, way in WAYS)]
-    if not (found := named_mistake(_VALUES, case, given, named, ways)):
-        return None
     right = expected(case, given)
+    if not (found := named_mistake(_VALUES, case, given, named, ways)):
+        return rounded_to_float32(right, named)
     is_half = any(event.dtype in ("bfloat16", "float16") for event in record)
     return rounded(found, right, named) if is_half else _without_graph(found, right, named)
 
@@ -104,7 +117,8 @@ def _without_graph(found: Finding, right: list[dict[str, Any]], named: list[dict
 
 def why(case: Case, given: Given, record: Record) -> str:
     text = "an id of another rank has no row here, and ids minus the first one of this rank may be negative or too "
-    return f"{MAY_HELP}{text}large for F.embedding. The rank is the one in the group; ids have any shape"
+    text += "large for F.embedding: this rank's are 0 to rows - 1. The rank is the one in the group; "
+    return f"{MAY_HELP}{text}ids have any shape, and may be a part of longer rows (reshape, not view)"
 
 
 def _largest(job: dict[str, Any]) -> list[int]:
@@ -112,9 +126,10 @@ def _largest(job: dict[str, Any]) -> list[int]:
 
 
 def _no_gather(case: Case, given: Given, record: Record) -> Finding | None:
+    shards = {rows * WIDTH: rows for _, rows, _ in _CALLS}
     for event in record:
-        if event.nbytes and event.shape and math.prod(event.shape) == ROWS * WIDTH and "gather" in event.op:
-            text = f"line {event.line} of rank {event.rank} calls {event.op} with its whole shard, {ROWS} rows: the "
+        if event.nbytes and event.shape and (rows := shards.get(math.prod(event.shape))) and "gather" in event.op:
+            text = f"line {event.line} of rank {event.rank} calls {event.op} with its whole shard, {rows} rows: the "
             text += (
                 "weight is put together on a rank. Only the rows of the ids are needed, each from the rank that has it"
             )
@@ -130,11 +145,11 @@ def _most_sent(case: Case, given: Given) -> float:
 
 def _least_calls(case: Case, given: Given) -> int:
     """Of a rank that is alone in one job."""
-    return 2 * sum(min(len(g) for g in with_all(job["members"], case.world_size)) > 1 for job in given[0]["jobs"])
+    return 3 * sum(min(len(g) for g in with_all(job["members"], case.world_size)) > 1 for job in given[0]["jobs"])
 
 
 def _calls(case: Case) -> int:
-    return 2 * len(_CALLS)
+    return sum(len(shapes) for shapes, _, _ in _CALLS)
 
 
 _VALUES = Check(on_rank, inputs, expected, rtol=1e-6, atol=1e-7)

@@ -10,7 +10,8 @@ import torch
 
 from .groups import Play, group_of
 
-ROWS, WIDTH = 9, 3  # of a shard
+WIDTH = 3  # of a row
+FACTOR = -2.0  # what shards are multiplied by before their last call
 
 Lookup = Callable[[torch.Tensor, int, int, int], tuple[torch.Tensor, torch.Tensor]]  # ids, rows, place, t: row, whether
 
@@ -26,6 +27,8 @@ class Way:
         times: the gradient is so much too large: "t", "1/t" or "".
         place: the place of a rank in "group" or in the "world".
         spare: the first row gets no gradient.
+        last: of the last call, "old": it has the rows from before the shards were changed; "shared": its result stands
+            in that of the first call too.
     """
 
     lookup: Lookup
@@ -34,6 +37,7 @@ class Way:
     times: str = ""
     place: str = "group"
     spare: bool = False
+    last: str = ""
 
 
 def masked(ids: torch.Tensor, rows: int, place: int, t: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -149,6 +153,16 @@ WAYS: tuple[tuple[str, str, Way], ...] = (
         "the rank in the world and the sum over the world are used, not those of the group",
         Way(masked, made_of="world", place="world"),
     ),
+    (
+        "OLD-VALUES",
+        "after a change of the shards, as by an optimizer, the embeddings are still those from before: keep no weight",
+        Way(masked, last="old"),
+    ),
+    (
+        "RESULT-SHARED",
+        "a later call with as many ids has changed the embeddings of an earlier one: each call returns a new tensor",
+        Way(masked, last="shared"),
+    ),
     ("DEALT-OUT", "id i is looked up on rank i % t: a rank has contiguous rows, from r V/t on", Way(_in_turn)),
 )
 
@@ -157,8 +171,9 @@ def play_of(way: Way) -> Play:
     def looked_up(everyone: list[dict[str, Any]], rank: int, call: int, lookup: Lookup) -> list[torch.Tensor]:
         members = group_of(rank, everyone[rank], len(everyone))
         place = rank if way.place == "world" else members.index(rank)
-        at, counts = lookup(everyone[rank]["ids"][call], ROWS, place, len(members))
-        return [at.clamp(0, ROWS - 1), counts.unsqueeze(-1)]
+        rows = len(everyone[rank]["shard"])
+        at, counts = lookup(everyone[rank]["ids"][call], rows, place, len(members))
+        return [at.clamp(0, rows - 1), counts.unsqueeze(-1)]
 
     def play(rank: int, everyone: list[dict[str, Any]]) -> dict[str, Any]:
         own, members = everyone[rank], group_of(rank, everyone[rank], len(everyone))
@@ -168,11 +183,14 @@ def play_of(way: Way) -> Play:
         for call in range(len(own["ids"])):
             found = {r: looked_up(everyone, r, call, way.lookup) for r in summed}
             parts = torch.stack([everyone[r]["shard"][at] * counts for r, (at, counts) in found.items()])
+            parts = parts * FACTOR if call == len(own["ids"]) - 1 and way.last != "old" else parts
             total = parts.amax(0) if way.made_of == "largest" else parts.sum(0)
             embeddings.append(total / t if way.made_of == "mean" else total)
             at, counts = looked_up(everyone, rank, call, way.gradient or way.lookup)
             upstream = (own["upstream"][call] * counts).reshape(-1, WIDTH)
             gradient.index_put_((at.reshape(-1),), upstream, accumulate=True)
+        if way.last == "shared":
+            embeddings[0] = embeddings[-1]
         if way.spare:
             gradient[0] = 0.0
         return {"embeddings": embeddings, "gradient": gradient * {"": 1.0, "t": t, "1/t": 1 / t}[way.times]}
