@@ -52,6 +52,7 @@ MEANINGS = {
     "DTL-VALUE-KEYS-WHOLE": "more key and value heads than a rank's queries use",
     "DTL-VALUE-KV-ORDER": "queries that use another key and value head",
     "DTL-VALUE-LARGEST": "the largest of the ranks' values where their sum or mean is asked",
+    "DTL-VALUE-LAST-CALL": "a backward pass that uses what a later call has left",
     "DTL-VALUE-LAST-GROUP": "a group that one object took over from another",
     "DTL-VALUE-MICROBATCHES": "micro-batches left out of a count",
     "DTL-VALUE-NO-GRADIENT": "an operation that lets no gradient through",

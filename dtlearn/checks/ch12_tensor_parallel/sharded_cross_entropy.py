@@ -16,13 +16,14 @@ import torch.distributed as dist
 from dtlearn.grading import Case, Check, Finding, Given, Stress, difference
 from dtlearn.runtime.record.record import Record
 
-from ..rounded import rounded
+from ..rounded import rounded, rounded_to_float32
 from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP
 from .ways.groups import GROUPS, Play, by_rank, named_mistake, silent_backward, with_all
-from .ways.losses import COLUMNS, WAYS, Way, play
+from .ways.losses import WAYS, Way, play
 
-_SHAPES = (((2, 3), torch.float32), ((1, 4), torch.float64), ((3, 2), torch.float32))
+# Of each job: the shape of targets, the columns of a part, the dtype.
+_SHAPES = (((2, 3), 16, torch.float32), ((1, 4), 24, torch.float64), ((3, 2), 20, torch.float32))
 # Of each call: what is special, the factor and the offset of the logits, the ignored targets, and the gradient that
 # backward begins with.
 _CALLS: tuple[tuple[str, float, float, tuple[int, ...], float], ...] = (
@@ -31,25 +32,25 @@ _CALLS: tuple[tuple[str, float, float, tuple[int, ...], float], ...] = (
     ("large logits", 400.0, 0.0, (), 0.5),
     ("logits near -100", 1.0, -100.0, (3,), 3.0),
 )
+_LARGEST = 1e4
 _PER_ROW = 6  # logits that a rank may send for each row
 
 
 def inputs(case: Case) -> Given:
     g, n = case.generator(), case.world_size
     given: Given = [{"jobs": []} for _ in range(n)]
-    for (title, groups), (shape, dtype) in zip(GROUPS[n], _SHAPES, strict=True):
+    for (title, groups), (shape, columns, dtype) in zip(GROUPS[n], _SHAPES, strict=True):
         for members in with_all(groups, n):
             t, rows = len(members), math.prod(shape)
-            borders = torch.tensor([b for r in range(t) for b in (r * COLUMNS, (r + 1) * COLUMNS - 1)])
+            borders = torch.tensor([b for r in range(t) for b in (r * columns, (r + 1) * columns - 1)])
             calls: list[dict[str, Any]] = []
             for what, size, offset, ignored, upstream in _CALLS:
                 targets = torch.cat([borders[torch.randperm(2 * t, generator=g)] for _ in range(rows)])[:rows]
-                whole = (torch.randn(*shape, t * COLUMNS, generator=g) * size + offset).to(dtype)
-                if size > 100:  # of one rank; in float32 digits would be lost beyond. Every other row is far below
-                    largest = 1e4 if dtype == torch.float64 else 1e3
-                    whole = whole.clamp(-largest, largest / 2)
-                    whole[..., int(torch.randint(t * COLUMNS, (), generator=g))] = largest
-                    whole[..., ::2, :] = -whole[..., ::2, :].abs().clamp(min=largest / 2)
+                if ignored:  # elsewhere they are at the borders
+                    targets = torch.randint(t * columns, (rows,), generator=g)
+                whole = (torch.randn(*shape, t * columns, generator=g) * size + offset).to(dtype)
+                if size > 100:
+                    whole = _large(whole, int(torch.randint(t * columns, (), generator=g)))
                 targets[list(ignored)] = -100
                 parts = whole.chunk(t, -1)
                 calls.append({"what": what, "parts": parts, "targets": targets.reshape(shape), "upstream": upstream})
@@ -59,6 +60,21 @@ def inputs(case: Case) -> Given:
                     del call["parts"]
                 given[rank]["jobs"].append({"title": title, "members": [list(m) for m in groups], "calls": own})
     return given
+
+
+def _large(whole: torch.Tensor, column: int) -> torch.Tensor:
+    """Up to 10,000 in this column; every other row is below -5,000.
+
+    float32 has four digits less after the point there. So one logit of a row is so much larger than all others that
+    the logarithm of the sum is this logit, without a rounding. In float64 the rows below -5,000 have several largest.
+    """
+    whole = whole.clamp(-_LARGEST, _LARGEST / 2)
+    whole[..., column] = _LARGEST
+    whole[..., ::2, :] = -whole[..., ::2, :].abs().clamp(min=_LARGEST / 2)
+    if whole.dtype == torch.float32:
+        whole[..., ::2, :] -= 200.0
+        whole[..., ::2, column] = -_LARGEST / 2
+    return whole
 
 
 def on_rank(answer: Any, jobs: Any) -> Any:
@@ -71,17 +87,24 @@ def on_rank(answer: Any, jobs: Any) -> Any:
             made = dist.new_group(members)
             group = made if dist.get_rank() in members else group
         of_calls: Any = []
-        for call in job["calls"]:
-            logits = call["logits"].clone().requires_grad_()
-            loss = answer(logits, call["targets"], group)
-            note = {"loss": loss, "gradient": None, "changed": not torch.equal(logits.detach(), call["logits"])}
+        started: Any = []
+        for k, call in enumerate(job["calls"]):
+            x, targets = call["logits"].clone(), call["targets"]
+            if k == 1:  # logits of all but the last token, targets of all but the first, as they often are
+                x = torch.cat([x, x[:, :1]], 1)
+                targets = torch.cat([targets[:, :1], targets], 1)[:, 1:]
+            leaf = x.clone().requires_grad_()
+            loss = answer(leaf[:, :-1] if k == 1 else leaf, targets, group)
+            of_calls.append({"loss": loss, "gradient": None})
+            started.append((leaf, x, loss))
+        for note, call, (leaf, x, loss) in zip(of_calls, job["calls"], started, strict=True):
             if isinstance(loss, torch.Tensor):
                 note["loss"] = loss.detach().clone()
                 if loss.requires_grad and loss.dim() == 0:
                     with phase("backward"):
                         (loss * call["upstream"]).backward()
-                    note["gradient"] = logits.grad
-            of_calls.append(note)
+                    note["gradient"] = leaf.grad if leaf.grad is None else leaf.grad[:, : call["logits"].shape[1]]
+            note["changed"] = not torch.equal(leaf.detach(), x)
         notes.append(of_calls)
     return notes
 
@@ -109,7 +132,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     right = expected(case, given)
     ways = [("", "", _play(Way())), *((code, text, _play(way)) for code, text, way in WAYS)]
     if not (found := _unstable(right, named) or named_mistake(_VALUES, case, given, named, ways)):
-        return None
+        return rounded_to_float32(right, named)
     is_half = any(event.dtype in ("bfloat16", "float16") for event in record)
     return rounded(found, right, named) if is_half else _backward(found, right, named)
 
@@ -145,6 +168,13 @@ def _backward(found: Finding, right: list[dict[str, Any]], named: list[dict[str,
     if all(had["gradient"] is None for *_, had in calls):
         text = "the losses are right, and no gradient reaches logits: what is returned has to be made of them under "
         return Finding("DTL-VALUE-NO-GRAPH", f"{text}autograd, or by a torch.autograd.Function", 0)
+    last = _CALLS[-1][0]
+    if found.code == "DTL-VALUE" and not any(
+        difference(wanted, had, _VALUES.rtol, _VALUES.atol) for _, _, what, wanted, had in calls if what == last
+    ):
+        text = "the losses are right, and the gradient of the call that came last, but not those of calls before it, "
+        text += "whose backward passes come later: each call keeps what its own backward pass needs (ctx)"
+        return Finding("DTL-VALUE-LAST-CALL", text, found.rank)
     if found.code == "DTL-VALUE-NAN":
         text = f"the losses are right, but {found.text}. Does autograd go through the maximum? It is a constant here: "
         return replace(found, text=f"{text}detach it before other ranks' values are written into it", advice="")
@@ -153,7 +183,8 @@ def _backward(found: Finding, right: list[dict[str, Any]], named: list[dict[str,
 
 def why(case: Case, given: Given, record: Record) -> str:
     text = "a target of another rank, and one of -100, has no column here; a row of targets may be ignored as a whole; "
-    return f"{MAY_HELP}{text}the rank is the one in the group"
+    text += "the rank is the one in the group; logits and targets may be parts of longer rows (reshape, not view)"
+    return f"{MAY_HELP}{text}"
 
 
 def _row_bytes(job: dict[str, Any]) -> int:
@@ -167,11 +198,12 @@ def _few_numbers(case: Case, given: Given, record: Record) -> Finding | None:
         most = _PER_ROW * sum(_row_bytes(job) for job in i["jobs"])
         events = [event for event in record.select(rank=rank) if event.op not in ("recv", "irecv")]
         if (sent := sum(event.nbytes for event in events)) > most:
+            columns = i["jobs"][0]["calls"][0]["logits"].shape[-1]
             largest = max(events, key=lambda event: event.nbytes)
             per_row = sent / most * _PER_ROW
             text = f"rank {rank} hands over {per_row:.1f} numbers for each target, {sent:,} bytes in all; line "
             text += (
-                f"{largest.line} calls {largest.op} with {largest.nbytes:,}. Its part has {COLUMNS} logits for each: "
+                f"{largest.line} calls {largest.op} with {largest.nbytes:,}. Its part has {columns} logits for each: "
             )
             text += "the logits are gathered, and 3 numbers suffice"
             return Finding("DTL-RULE-LOGITS-SENT", text, rank, largest.line or None)

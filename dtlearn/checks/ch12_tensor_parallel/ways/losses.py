@@ -10,35 +10,33 @@ import torch
 
 from .groups import group_of
 
-COLUMNS = 16  # of a rank's part of the logits
-
 Columns = tuple[torch.Tensor, torch.Tensor]  # of each target: a column of the part, and whether it counts
-Find = Callable[[torch.Tensor], Columns]  # from targets minus the first token of the part
+Find = Callable[[torch.Tensor, int], Columns]  # from targets minus the first token of the part, and its columns
 
 
-def masked(local: torch.Tensor) -> Columns:
-    own = (local >= 0) & (local < COLUMNS)
+def masked(local: torch.Tensor, columns: int) -> Columns:
+    own = (local >= 0) & (local < columns)
     return local.where(own, torch.zeros_like(local)), own
 
 
-def column_0(local: torch.Tensor) -> Columns:
-    return masked(local)[0], torch.ones_like(local, dtype=torch.bool)
+def column_0(local: torch.Tensor, columns: int) -> Columns:
+    return masked(local, columns)[0], torch.ones_like(local, dtype=torch.bool)
 
 
-def clamped(local: torch.Tensor) -> Columns:
-    return local.clamp(0, COLUMNS - 1), torch.ones_like(local, dtype=torch.bool)
+def clamped(local: torch.Tensor, columns: int) -> Columns:
+    return local.clamp(0, columns - 1), torch.ones_like(local, dtype=torch.bool)
 
 
-def remainder(local: torch.Tensor) -> Columns:
-    return local % COLUMNS, torch.ones_like(local, dtype=torch.bool)
+def remainder(local: torch.Tensor, columns: int) -> Columns:
+    return local % columns, torch.ones_like(local, dtype=torch.bool)
 
 
-def none(local: torch.Tensor) -> Columns:
+def none(local: torch.Tensor, columns: int) -> Columns:
     return torch.zeros_like(local), torch.zeros_like(local, dtype=torch.bool)
 
 
-def without_first(local: torch.Tensor) -> Columns:
-    return local.clamp(0, COLUMNS - 1), (local > 0) & (local < COLUMNS)
+def without_first(local: torch.Tensor, columns: int) -> Columns:
+    return local.clamp(0, columns - 1), (local > 0) & (local < columns)
 
 
 @dataclass(frozen=True)
@@ -81,9 +79,9 @@ def play(way: Way, rank: int, everyone: list[dict[str, Any]]) -> dict[str, Any]:
 def _call(way: Way, k: int, rank: int, everyone: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
     members, own = group_of(rank, everyone[rank], len(everyone)), everyone[rank]["calls"][k]
     ranks = members if "world" not in (way.sums, way.target) else list(range(len(everyone)))
-    dtype = own["logits"].dtype
+    dtype, columns = own["logits"].dtype, int(own["logits"].shape[-1])
     exact = torch.float64 if way == Way() else dtype  # what is lost in float32 is a part of what is wrong
-    parts = {r: everyone[r]["calls"][k]["logits"].to(exact).reshape(-1, COLUMNS) for r in {*ranks, rank}}
+    parts = {r: everyone[r]["calls"][k]["logits"].to(exact).reshape(-1, columns) for r in {*ranks, rank}}
     largest = {r: x.amax(-1, keepdim=True) for r, x in parts.items()}
     shift = largest if way.shift == "own" else dict.fromkeys(parts, torch.stack(list(largest.values())).amax(0))
     exponentials = {r: (x - shift[r]).exp() for r, x in parts.items()}
@@ -94,10 +92,10 @@ def _call(way: Way, k: int, rank: int, everyone: list[dict[str, Any]]) -> dict[s
         of_group = group_of(r, everyone[r], len(everyone))
         place = r if way.place == "world" else of_group.index(r)
         targets: torch.Tensor = everyone[r]["calls"][k]["targets"]
-        return targets.reshape(-1) - place * COLUMNS
+        return targets.reshape(-1) - place * columns
 
     def of_target(r: int) -> torch.Tensor:
-        at, has = way.find(local(r))
+        at, has = way.find(local(r), columns)
         x = parts[r] if way.target.endswith("raw") else parts[r] - shift[r]
         logit: torch.Tensor = x.gather(-1, at.unsqueeze(-1)).squeeze(-1) * has * (targets != -100)
         return logit
@@ -111,7 +109,7 @@ def _call(way: Way, k: int, rank: int, everyone: list[dict[str, Any]]) -> dict[s
     loss = (losses if way.mean == "all" else losses[counts]).sum() / number[way.mean]
 
     softmax = exponentials[rank] / total.unsqueeze(-1)
-    at, has = (way.one_hot or way.find)(local(rank))
+    at, has = (way.one_hot or way.find)(local(rank), columns)
     gradient = softmax.scatter_add(-1, at.unsqueeze(-1), -(has & counts).to(exact).unsqueeze(-1))
     if way.through:
         mass = (has & counts).to(exact) - softmax.sum(-1)
