@@ -46,7 +46,7 @@ def rounded_to_float32(expected: Sequence[Any], got: Sequence[Any]) -> Finding |
             if difference(right, one, _FLOAT64, 1e-12):
                 text = "float64 values are right to about 7 digits only, as if rounded to float32 on the way, or with "
                 text += f"something small added to them (on rank {rank})"
-                return Finding("DTL-VALUE-ROUNDED", text, rank)
+                return Finding("DTL-VALUE-DIGITS", text, rank)
     return None
 
 

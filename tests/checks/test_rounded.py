@@ -42,5 +42,5 @@ def test_float64_with_the_digits_of_float32_is_named():
     right = [{"a": RIGHT, "b": [RIGHT.double() / 3]}] * 2
     assert rounded_to_float32(right, right) is None
     finding = rounded_to_float32(right, [right[0], {"a": RIGHT, "b": [(RIGHT.double() / 3).float().double()]}])
-    assert (finding.code, finding.rank) == ("DTL-VALUE-ROUNDED", 1)
+    assert (finding.code, finding.rank) == ("DTL-VALUE-DIGITS", 1)
     assert "right to about 7 digits" in finding.text

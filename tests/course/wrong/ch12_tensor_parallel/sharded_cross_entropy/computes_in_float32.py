@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-ROUNDED
+# expect: DTL-VALUE-DIGITS
 # says: as if rounded to float32 on the way
 
 import torch
