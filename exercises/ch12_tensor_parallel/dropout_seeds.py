@@ -1,5 +1,5 @@
 # ch12.dropout_seeds: edit this file, then run `dtlearn grade ch12.dropout_seeds`.
-"""Dropout that is alike on all ranks where activations are, and different where they are split.
+"""Dropout that is equal on all ranks where activations are replicated, and different where they are split.
 
 Outside the split regions of a tensor-parallel layer every rank has the same activations, and has to drop
 the same elements: its random numbers are **the same on all ranks of the group**. Inside, as on the
@@ -15,7 +15,8 @@ default CPU generator in both cases, so it is the state of this generator that c
 - `split()` is used as `with seeds.split(): ...`, for a split region. Inside, random numbers are this
   rank's own: other ones than those of the other ranks of the group, and than those outside; which
   ones follows from the seed and the place in the group alone. A second region goes on where the first one ended.
-  After the block the default generator is as it was before it, also if an exception ends the block, which goes on.
+  After the block the default generator is as it was before it, also if an exception ends the block. The exception
+  is not caught.
 - `states()` returns what `restore` needs, for a recomputation.
 - `restore(states)` goes back: then the numbers outside **and** inside are once more those that came after
   that call of `states()`. It may be called several times with the same `states`.

@@ -10,12 +10,13 @@
 # | **A. One layer on several ranks**, sections 1 to 8 | a notation for what is where, products of sharded matrices, column and row, the operators f and g, attention by heads | 60 minutes | 4, 60 minutes |
 # | **B. A whole model**, sections 9 to 20 | the vocabulary, a GPT on four ranks, bytes, dropout, sequence parallelism, overlap, norms and checkpoints, where it becomes slow, the libraries | 80 minutes | 5, 80 minutes |
 #
-# After sitting A you have cut a transformer layer by column, by row and by head, and can say where its ranks have to
-# communicate, and why there. After sitting B you have trained a GPT whose every large matrix is cut, equal to the
-# uncut one, and know the silent bugs of this strategy, its bytes and its memory. You can read Megatron-LM.
+# After sitting A you have split a transformer layer by column, by row and by head, and can say where its ranks have to
+# communicate, and why. After sitting B you have trained a GPT in which every large matrix is split, and checked it
+# against the same GPT on one rank. You know the silent bugs of this strategy, its bytes and its memory, and you can
+# read Megatron-LM.
 #
-# No GPU is needed: differences, bytes and messages are counted, and they are the same on a laptop. MB are $10^6$ bytes
-# and GB $10^9$.
+# No GPU is needed: the chapter compares numbers and counts bytes and messages, and these are the same on a laptop. MB
+# are $10^6$ bytes and GB $10^9$.
 
 # %%
 # %load_ext dtlearn
@@ -77,8 +78,8 @@ world
 #
 # ## 1. One layer is too wide
 #
-# A pipeline (chapter 10) puts each layer on one device, and ZeRO's stage 3 (chapter 9) divides what is stored: for the
-# time in which a layer computes, each device has that layer whole. Both assume that one layer fits. How large is one?
+# A pipeline (chapter 10) puts each layer on one device. ZeRO's stage 3 (chapter 9) divides what is stored, but while a
+# layer computes, each device holds all of its weights. Both assume that one layer fits. How large is one?
 
 # %% jupyter={"source_hidden": true}
 llama = MODELS["Llama 3 405B"]
@@ -106,16 +107,16 @@ rank_table(
 # %% [markdown]
 # A single block with its training state takes more than half of an H100, before the first activation. A block twice as
 # wide would not fit at all. And there is a second limit, time. A pipeline computes a layer on one device, so with more
-# devices a *sample* does not pass through a layer any faster; ZeRO uses more devices by giving each of them samples of
-# its own, so the global batch grows with every device (chapter 3).
+# devices a *sample* does not pass through a layer any faster. ZeRO gives each device samples of its own, so the global
+# batch cannot be smaller than the number of devices (chapter 3).
 #
-# **Tensor parallelism** cuts the layer itself. Each rank holds a part of every large weight matrix and computes a part
-# of every large product, for the same samples. Llama 3 405B was trained with every block cut over 8 GPUs (2407.21783).
-# The method of this chapter is Megatron-LM's (Shoeybi et al. 2019, arXiv 1909.08053), and nearly every library follows
-# it.
+# **Tensor parallelism** splits the layer itself. Each rank holds a part of every large weight matrix and computes a
+# part of every large product, for the same samples. Llama 3 405B was trained with every block split over 8 GPUs
+# (2407.21783). The method of this chapter is Megatron-LM's (Shoeybi et al. 2019, arXiv 1909.08053), and nearly every
+# library follows it.
 #
 # The parts of a product have to be put together again, so ranks communicate *inside* each layer, forward and backward.
-# They do it as rarely as possible. Below, t is the number of ranks that share a layer.
+# The art is to communicate rarely. Below, t is the number of ranks that share a layer.
 #
 # ## 2. A notation for what is where
 #
@@ -127,17 +128,16 @@ rank_table(
 # | `W[C, F]` | all of W | (C, F) | `Replicate()` |
 # | `W[C, F_t]` | some columns: F is divided over the ranks | (C, F/t) | `Shard(1)` |
 # | `W[C_t, F]` | some rows: C is divided | (C/t, F) | `Shard(0)` |
-# | `Y[T, F] {U_t}` | a **partial sum**: as large as Y, and Y is the sum over the ranks | (T, F) | `Partial()` |
 #
 # (The notation is that of [How To Scale Your Model](https://jax-ml.github.io/scaling-book/sharding/). The subscript
-# names an axis of the mesh of devices; here there is one axis, t. U stands for *unreduced*. In this course an *axis* is
-# one of the mesh, and a *dim* one of a tensor.) A tensor of which every rank has a part is **sharded**, and a part is a
+# names an axis of the mesh of devices; here there is one axis, t. In this course an *axis* is one of the mesh, and a
+# *dim* one of a tensor.) A tensor of which every rank has a part is **sharded**, and a part is a
 # **shard**, as in chapter 9. A tensor that every rank holds whole is **replicated**.
 #
 # One thing to keep apart: PyTorch's `nn.Linear` stores the *transpose*, a weight of shape (out, in). So a *column* of
 # W, one output feature, is a *row* of `linear.weight`, its dim 0.
 #
-# Which products can be computed locally? Try one: T = 1, C = 4, F = 2, on two ranks. X and W are cut along C.
+# Which products can be computed locally? Try one: T = 1, C = 4, F = 2, on two ranks. X and W are split along C.
 #
 # | | rank 0 | rank 1 |
 # |---|---|---|
@@ -161,22 +161,25 @@ held = dtlearn.predict.choice(
 held.reveal()
 
 # %% [markdown]
+# Such a local product is a **partial sum**. It is written `Y[T, F] {U_t}`, where U stands for *unreduced*: each rank has
+# a tensor as large as Y, and Y is the sum over the ranks. DTensor's word is `Partial()`.
+#
 # Whether a product can be computed locally depends on the **contracted** dim, the one that the product sums over: here
 # C. There are four cases:
 #
-# | | what is where | local products | what has to be sent |
+# | | operands and result | local products | communication |
 # |---|---|---|---|
 # | 1 | `X[T, C] · W[C, F_t] -> Y[T, F_t]`; also `X[T_t, C] · W[C, F]` | blocks of Y | nothing |
 # | 2 | `X[T, C] · W[C_t, F]`: C is divided in one of the two | not possible: the shapes do not fit | gather W; or take a slice of X, for free, and it is case 3 |
 # | 3 | `X[T, C_t] · W[C_t, F] -> Y[T, F] {U_t}` | partial sums of Y | all-reduce, or reduce-scatter if Y may be divided |
-# | 4 | `X[T_t, C] · W[C, F_t]`: both divided, along other dims | one block of Y of t² | gather X or W first |
+# | 4 | `X[T_t, C] · W[C, F_t]`: both divided, along other dims | one of the t² blocks of Y | gather X or W first |
 #
 # Data parallelism is the second half of case 1: T is divided, W is whole, and nothing is sent in forward. Tensor
 # parallelism is the first half of case 1, and case 3. ZeRO 3 is case 4, with W gathered.
 #
-# The package has the notation as data: `product_case` says which case a product is and which ways there are, and
-# `sharded_product` goes one of them on the ranks. First some definitions for the whole chapter. (`--setup`: a rank that
-# has to be replaced later runs this cell again.)
+# In the package, `product_case` says which case a product is and in which ways it can be computed, and
+# `sharded_product` computes it in one of these ways on the ranks. First some definitions for the whole chapter.
+# (`--setup`: a rank that has to be replaced later runs this cell again.)
 
 # %%
 # %%ranks --setup
@@ -259,12 +262,12 @@ rank_table(
         }
         for name, product, result, off in products[0]
     ],
-    caption="Every way of every case, run on 4 ranks and recorded",
+    caption="All ways to compute the four cases, run on 4 ranks and recorded",
 )
 
 # %% [markdown]
-# Case 3 on two ranks, block by block, with A, B and C for X, W and Y. Each rank multiplies the blocks that it has, and
-# adds up what belongs to the same block of C. Before the last step every block of C lacks the other rank's term:
+# Case 3 on two ranks, block by block, with A, B and C for X, W and Y. Each rank multiplies the blocks that it has.
+# Before the last step every block of C lacks the other rank's term:
 
 # %% jupyter={"source_hidden": true}
 steps = product_steps(product_case("A[I, J_t]", "B[J_t, K]"), num_ranks=2)
@@ -291,7 +294,7 @@ stepper(
 # %% exercise="ch12.split_and_reassemble"
 
 # %% [markdown]
-# The package's `shard` takes a part and copies it. A view would be as good for computing, but it would keep the whole
+# The package's `shard` takes a part and copies it. A view would give the same results, but it would keep the whole
 # tensor in memory:
 
 # %%
@@ -302,14 +305,14 @@ dtlearn.show_source(
 # %% [markdown]
 # ## 3. The naive way
 #
-# A feed-forward network has two weights, A of shape `[C, F]` and B of shape `[F, C]`. The simplest ways to cut it:
+# A feed-forward network has two weights, A of shape `[C, F]` and B of shape `[F, C]`. The simplest ways to split it:
 #
 # - **Gather the weight.** Each rank stores some columns of each weight, and gathers the whole weight before it computes.
-#   Storage is divided. But each rank computes the whole product, of the same samples: t ranks do the work of one, and
-#   while a layer computes the whole weight is there.
+#   Storage is divided. But each rank computes the whole product for the same samples, so t ranks together do what one
+#   rank could do alone.
 # - **Gather after every layer.** Each rank computes the outputs of its columns, case 1, and gathers the outputs of all
-#   ranks before the next layer. Computation is divided. But every rank gets the whole `H[T, F]`, the widest activation of
-#   the model, and keeps it for the backward pass.
+#   ranks before the next layer. Computation is divided. But every rank gets the whole output of the first layer,
+#   `Z[T, F]`, one of the widest activations of the model, and keeps it for the backward pass.
 #
 # Both on 4 ranks, for the feed-forward network of our GPT (C = 64, F = 256) and 8 sequences of 64 tokens:
 
@@ -375,28 +378,30 @@ rank_table(
 )
 
 # %% [markdown]
-# Gathering the weights saves no computation. Gathering the outputs divides it, but it sends a lot, and little of what
-# is kept for the backward pass is divided. Can the second layer do without the gathered input?
+# Gathering the weights saves no computation, and it keeps the gathered weights until the backward pass. Gathering the
+# outputs divides the computation, but it sends the most, and nothing of what is kept for the backward pass is divided.
+# Can the second layer do without the gathered input?
 
 # %% [markdown]
 # ## 4. Two operators: f and g
 #
-# Here is Megatron-LM's answer for the feed-forward network $Y = \mathrm{GELU}(XA)\,B$. A is cut by columns, `A[C,
+# Here is Megatron-LM's answer for the feed-forward network $Y = \mathrm{GELU}(XA)\,B$. A is split by columns, `A[C,
 # F_t]`, and B by rows, `B[F_t, C]`:
 #
-# | step | case | what is where | communication |
+# | step | case | operands and result | communication |
 # |---|---|---|---|
 # | X | | `X[T, C]`: every rank has the same X | |
 # | $Z = XA$ | 1 | `X[T, C] · A[C, F_t] -> Z[T, F_t]` | none |
 # | $H = \mathrm{GELU}(Z)$ | | `H[T, F_t]`: element by element | none |
 # | $Y = HB$ | 3 | `H[T, F_t] · B[F_t, C] -> Y[T, C] {U_t}` | the sum over the ranks |
 #
-# The result of a column-parallel layer is cut just as a row-parallel layer needs its input. Nothing is gathered in
-# between, and no rank ever has the whole H, the widest tensor of the layer.
+# A layer that is split by columns is called **column-parallel**, one that is split by rows **row-parallel**. The output
+# of the first is divided just as the second needs its input. Nothing is gathered in between, and no rank ever has the
+# whole H, the widest tensor of the layer.
 #
-# Now the backward pass. $dY$, the gradient of the output, is the same on every rank, since each of them computes the
-# rest of the model and the same loss. $dB$ and $dA$ have the cuts of B and A: each rank needs the gradient of its own
-# shard. What about $dX$? Every rank used the whole X, for its own columns of A:
+# Now the backward pass. $dY$, the gradient of the output, is the same on every rank, since all ranks compute the rest
+# of the model and the same loss. $dB$ and $dA$ are split as B and A are: each rank needs the gradient of its own shard.
+# What about $dX$? Every rank used the whole X, for its own columns of A:
 #
 # $$dX = dZ\,A^T = \sum_r dZ_r\,A_r^T.$$
 #
@@ -426,17 +431,17 @@ for event in calls:
 print(f"X has {8 * 64 * 64 * 8:,} bytes")
 
 # %% [markdown]
-# What happens at the two ends of such a region is written as two operators. Each says something about forward *and*
-# backward:
+# From the input of the column-parallel layer to the output of the row-parallel one is a **tensor-parallel region**. What
+# happens at its two ends is written as two operators. Each of them has a forward *and* a backward pass:
 #
-# | | stands | forward | backward |
+# | | place | forward | backward |
 # |---|---|---|---|
 # | **f** | where every rank begins to use the whole X for its own part | passes X on | adds up the gradients of all ranks |
 # | **g** | where the ranks' partial sums have to become one tensor | adds up the partial sums of all ranks | passes the gradient on |
 #
 # They are **conjugate**: the backward pass of one is the forward pass of the other. Why does g not add up gradients?
-# For $Y = Y_0 + Y_1$ the gradient of each term is $dY$ itself, and each rank has it already. Adding them up again would
-# make all gradients t times too large.
+# For $Y = Y_0 + Y_1$ the gradient of each term is $dY$ itself, and each rank has it already. Adding up these equal
+# copies would make every gradient inside the region t times too large.
 #
 # By hand, with two ranks, one token, and one feature everywhere. X = 3; A = (2 5), one column on each rank; B = (1 4),
 # one row on each; no GELU. So $Y = 3 \cdot 2 \cdot 1 + 3 \cdot 5 \cdot 4 = 66$, and the
@@ -523,7 +528,7 @@ rank_table(
         }
         for name, notation in NOTATION.items()
     ],
-    caption="Four ranks beside the uncut feed-forward network, in float64",
+    caption="Four ranks beside the whole feed-forward network on one rank, in float64",
 )
 
 # %% [markdown]
@@ -541,11 +546,12 @@ rank_table(
 )
 
 # %% [markdown]
-# A sum of the activations in forward, a sum of their gradients in backward, each as large as X; and no rank ever sends
-# a weight or the gradient of a weight.
+# Computation and what is kept are divided by four. Two tensors as large as X are summed up: the output in forward, and
+# the gradient of the input in backward. No rank sends a weight or the gradient of a weight. Gathering the weights sends
+# even less here, as there are many tokens, 512, and few features, 64; but then every rank computes the whole network.
 #
-# **Why column first?** With the other order the first layer cuts the features of X, `X[T, C_t] · A[C_t, F]`, and
-# produces partial sums, `Z[T, F] {U_t}`. GELU cannot be applied to them, because it is not linear:
+# **Why column first?** In the other order the first layer is row-parallel, `X[T, C_t] · A[C_t, F]`, and produces
+# partial sums, `Z[T, F] {U_t}`. GELU cannot be applied to them, because it is not linear:
 
 # %%
 parts_of_z = torch.tensor([2.0, -3.0])  # one element of Z as a partial sum on two ranks
@@ -555,25 +561,25 @@ print(f"sum of the GELUs: {gelu(parts_of_z).sum().item():.3f}")
 
 # %% [markdown]
 # So Z would have to be summed first, F = 4C features for each token instead of C. Column, then row is the rule for
-# every pair of linear layers with something *elementwise* in between. It does not help where the thing in between mixes
-# features: a layer norm over F needs the mean of all F features, and a softmax over them the sum of all exponents. In a
-# transformer block layer norms stand at the beginning of each half, where X is whole. The softmax of attention mixes
-# keys and not features; section 8 comes to that.
+# every pair of linear layers with an *elementwise* operation in between. It does not help where the operation in
+# between mixes features: a layer norm over F needs the mean of all F features, and a softmax over them the sum of all
+# exponentials. In a transformer block the layer norms stand at the beginning of each half, where X is whole. The softmax
+# of attention is taken over keys, not over features (section 8).
 #
 # ## 6. The bias
 #
-# In a column-parallel layer the bias has an element for each output feature, so it is cut like the columns. In a
-# row-parallel layer the outputs are sums over the ranks, and every rank has all of them. With the bias 1 and the
-# partial sums 6 and 60 from above:
+# The bias has one element for each output feature. In a column-parallel layer it is split like the columns. In a
+# row-parallel layer every rank has all outputs, as sums over the ranks. With the bias 1 and the partial sums 6 and 60
+# from above:
 #
 # | | rank 0 | rank 1 | output |
 # |---|---|---|---|
 # | each rank adds the bias to its product | 6 + 1 | 60 + 1 | 68 |
 # | right | 6 | 60 | 66 + 1 = 67 |
 #
-# With the bias on every rank it is added t times. In a new GPT all biases are zero, so the first loss is right. Then
-# the copies learn, their sum does what the bias should do, and the loss curve looks good. What breaks is a checkpoint:
-# with another t the same weights are another function.
+# If every rank adds the bias to its partial sum, it is added t times. In a new GPT all biases are zero, so the first
+# loss is right. Then all t copies learn, their sum does what the bias should do, and the loss curve looks good. What
+# breaks is a checkpoint: with another t the same weights are another function.
 
 # %% [markdown]
 # **Exercise 3.** A row-parallel layer with its bias.
@@ -593,10 +599,10 @@ dtlearn.show_source(
 # The same holds for layer norms and everything else that stands *between* the tensor-parallel regions. This is the
 # difference from data parallelism, where ranks have different samples and every gradient has to be averaged.
 #
-# **Initialisation.** A layer that is built from its sizes has to be the same layer for every t. If each rank drew its
-# shard from its own seed, the model would depend on t; if all ranks drew their shards from the same seed, all shards
-# would be *equal*, and t copies of the same features would be trained. So the full weight is drawn from one seed and
-# sliced, one weight at a time:
+# **Initialisation.** A layer that is built from its sizes should be the same layer for every t. If each rank draws its
+# shard from its own seed, the model depends on t. (Megatron-LM does so on the GPU by default.) If all ranks draw their
+# shards from the same seed, all shards are *equal*, and t copies of the same features are trained. So here the full
+# weight is drawn from one seed and sliced, one weight at a time:
 
 # %%
 # %%ranks -o first_draws
@@ -621,11 +627,11 @@ print(
 #
 # | | rank 0 | rank 1 |
 # |---|---|---|
-# | the fused weight cut in two | g0 g1 g2 g3 | u0 u1 u2 u3 |
-# | each half cut in two | g0 g1 u0 u1 | g2 g3 u2 u3 |
+# | the fused weight split in two | g0 g1 g2 g3 | u0 u1 u2 u3 |
+# | each half split in two | g0 g1 u0 u1 | g2 g3 u2 u3 |
 #
-# In the first row rank 0 has all gates and nothing to multiply them with. The shapes are right, so nothing fails: it
-# multiplies gates with gates. Here are both ways on 2 ranks and on 4:
+# In the first row rank 0 has all gates and nothing to multiply them by. The shapes are right, so nothing fails: it
+# multiplies gates by gates. Here are both ways on 2 ranks and on 4:
 
 # %%
 # %%ranks -o swiglu_off
@@ -651,8 +657,8 @@ for t, group in ((2, pair), (4, None)):
     own_down = tp.shard(down, 1, group=group)
     halves = [tp.shard(half, 0, group=group) for half in fused.chunk(2)]
     ways = {
-        "the fused weight cut in t": tp.shard(fused, 0, group=group),
-        "each half cut in t": torch.cat(halves),
+        "the fused weight split in t": tp.shard(fused, 0, group=group),
+        "each half split in t": torch.cat(halves),
     }
     for way, own in ways.items():
         y = swiglu(x, own, own_down)
@@ -670,27 +676,29 @@ rank_table(
                 for t in (2, 4)
             },
         }
-        for way in ("the fused weight cut in t", "each half cut in t")
+        for way in ("the fused weight split in t", "each half split in t")
     ],
-    caption="Largest difference of Y from the uncut SwiGLU, over the largest element of Y",
+    caption="Largest difference of Y from the whole SwiGLU, over the largest element of Y",
 )
 
 # %% [markdown]
-# Every fused weight is cut inside each of its parts, never across them. (In Megatron-LM a rank's shard has the rank's
-# gate columns and then its columns of U, and the code that reads and writes checkpoints knows it.) `ParallelSwiGLU`
-# does it.
+# A fused weight is always split within each of its parts, never across them; `ParallelSwiGLU` does so. (In Megatron-LM a
+# rank's shard has the rank's gate columns and then its columns of U, and the code that reads and writes checkpoints
+# takes this into account.)
 #
 # ## 8. Attention by heads
 #
-# Attention (chapter 8) has four matrices. Q, K and V are projections of X, and the output projection O follows. With a
-# heads of size D = C/a, head $i$ uses the columns $iD$ to $(i+1)D$ of Q, K and V only, and computes
+# From here on B is the number of sequences, T the number of tokens in each, and H the number of heads.
+#
+# Attention (chapter 8) has four matrices. Q, K and V are projections of X, and the output projection O follows. With H
+# heads of size D = C/H, head $i$ uses only D columns of Q, K and V, from $iD$ on, and computes
 #
 # $$\mathrm{head}_i = \mathrm{softmax}\!\left(Q_i K_i^T / \sqrt{D}\right) V_i,$$
 #
-# without a look at any other head. The heads, one beside the other, are multiplied by O. So the heads are the natural
-# cut: Q, K, V column-parallel, *by whole heads*, and O row-parallel. A rank computes a/t heads.
+# which does not depend on any other head. The outputs of the heads, side by side, are multiplied by O. So attention is
+# split by heads: Q, K and V are column-parallel, *in whole heads*, and O is row-parallel. A rank computes H/t heads.
 #
-# | | what is where | communication |
+# | | shape | communication |
 # |---|---|---|
 # | X | `X[B, T, C]` | f |
 # | Q, K, V | `[B, T, H_t, D]` | none |
@@ -698,11 +706,11 @@ rank_table(
 # | heads | `[B, T, H_t · D]` | none |
 # | output projection | `Y[B, T, C] {U_t}` | g |
 #
-# (From here on B is the number of sequences, T that of tokens in each, and H that of heads.) Once more one f and one g.
+# Once more one f and one g.
 #
 # **Fused QKV.** GPT-2 and many others have Q, K and V in one weight. Stored as `nn.Linear` stores it, it has the shape
-# (3C, C): C rows of Q, then C rows of K, then C rows of V. A recipe that suggests itself: a column-parallel layer takes
-# t equal pieces from top to bottom, and each rank takes the rows that it has in thirds, as *its* q, k and v.
+# (3C, C): C rows of Q, then C rows of K, then C rows of V. The obvious way to split it: a column-parallel layer makes t
+# equal pieces from top to bottom, and each rank uses the thirds of its piece as *its* q, k and v.
 
 # %%
 thirds = dtlearn.predict.choice(
@@ -751,12 +759,12 @@ attention_off
 rank_table(
     [
         {
-            "q, k and v are cut": way,
+            "q, k and v are split": way,
             "largest difference of Y / largest element of Y": rounded(off),
         }
         for way, off in attention_off[0].items()
     ],
-    caption="Attention with 4 heads on 4 ranks, beside the uncut one",
+    caption="Attention with 4 heads on 4 ranks, beside the whole one on one rank",
 )
 
 # %% jupyter={"source_hidden": true}
@@ -772,15 +780,15 @@ for rank in range(4):
     print(f"rank {rank}: q from {piece[0]}, k from {piece[16]}, v from {piece[32]}")
 
 # %% [markdown]
-# Per head the result is that of the uncut attention; in pieces from top to bottom it is something else, without an
-# error. Training from scratch does not show it either: this is still a model with attention, only it is another one,
-# and a checkpoint of one layout loaded as the other is destroyed. For 2 ranks it is the same: rank 0 gets all of q and
+# Split by heads, the result is that of the whole attention. In pieces from top to bottom it is another function, without
+# an error. Training from scratch does not show it either: it trains another model, which also has attention. But a
+# checkpoint of one layout that is loaded as the other is useless. With 2 ranks it is the same: rank 0 gets all of q and
 # half of k.
 #
 # Two layouts of a fused weight are common. In **blocks**, as in GPT-2, all rows of q come first, then those of k and v;
 # a rank collects its heads' rows from each of the three. In **groups**, as in Megatron-LM and BLOOM, q, k and v of head
-# 0 come first, then those of head 1, and so on. There a contiguous cut is right if it falls between heads. Before you
-# cut a fused weight, look up which layout it has.
+# 0 come first, then those of head 1, and so on. There contiguous pieces are right if they end between heads. Before you
+# split a fused weight, look up which layout it has.
 
 # %% [markdown]
 # **Exercise 4.** Attention by heads, from a fused weight.
@@ -795,9 +803,10 @@ dtlearn.show_source(
 )
 
 # %% [markdown]
-# **Grouped-query attention.** Llama 3 405B has fewer heads of K and V than of Q: 128 heads of Q share 8 of K and 8 of
-# V, in groups of 16. A rank needs the K and V of its own query heads. With t up to 8, each rank has whole groups. With
-# t = 16, two ranks share one head of K and V, so this head is *replicated* on both:
+# **Grouped-query attention** (Ainslie et al. 2023, arXiv 2305.13245) has fewer heads of K and V than of Q. In Llama 3
+# 405B, 128 heads of Q share 8 of K and 8 of V, in groups of 16. A rank needs the K and V of its own query heads. With t
+# up to 8, each rank has whole groups. With t = 16, two ranks share one head of K and V, so this head is *replicated* on
+# both:
 #
 # | 4 query heads, 2 heads of K and V | rank 0 | rank 1 | rank 2 | rank 3 |
 # |---|---|---|---|---|
@@ -848,7 +857,7 @@ rank_table(
 )
 
 # %% [markdown]
-# Not every t is possible: it has to divide what is cut. 7 heads on 4 ranks are refused when the layer is built:
+# Not every t is possible: it has to divide the number of heads. 7 heads on 4 ranks are refused when the layer is built:
 
 # %%
 # %%ranks --expect error
@@ -862,12 +871,12 @@ tp.ParallelAttention(hidden_size=56, num_heads=7)
 #
 # ## 9. The vocabulary, at both ends
 #
-# The two largest matrices of a small model are at its ends: the token embedding and the head, V x C each. Both are cut
-# along the vocabulary.
+# The two largest matrices of most language models are at their ends: the token embedding and the head, V x C each. Both
+# are split along the vocabulary.
 #
-# **The embedding.** Rank $r$ has the rows of its V/t tokens, `E[V_t, C]`. It looks up those of the tokens that are its
-# own. For all others it contributes zeros, and the sum over the ranks is the embedding: for each token, exactly one
-# rank has something to add. With V = 8 on 2 ranks:
+# **The embedding.** Rank $r$ has the rows of its V/t tokens, `E[V_t, C]`, and looks up only these. For all other tokens
+# it contributes zeros. The sum over the ranks is the embedding, since exactly one rank contributes the row of each
+# token. With V = 8 on 2 ranks:
 #
 # | token id | rank 0: ids 0 to 3 | rank 1: ids 4 to 7 | sum |
 # |---|---|---|---|
@@ -875,8 +884,8 @@ tp.ParallelAttention(hidden_size=56, num_heads=7)
 # | 5 | 0 | row 5 | row 5 |
 # | 4 | 0 | row 4 | row 4 |
 #
-# What does rank 0 do with id 5, and rank 1 with id 2? There is no such row in their shards. And whatever they look up,
-# the sum must not see it.
+# What does rank 0 do with id 5, and rank 1 with id 2? There is no such row in their shards. And whatever they look up
+# must not get into the sum.
 
 # %% [markdown]
 # **Exercise 5.** A vocabulary-parallel embedding.
@@ -891,9 +900,9 @@ dtlearn.show_source(
 )
 
 # %% [markdown]
-# A foreign id is replaced by a valid one, so that the lookup works, and the *result* is replaced by zeros. Who forgets
-# the second half adds the row of some other token, without an error. The gradient of the sum goes to every rank (g),
-# and the zeros keep it away from rows that were not asked for.
+# An id of another rank is replaced by a valid one, so that the lookup works, and the *result* is replaced by zeros.
+# Without the second step the row of some other token is added, and nothing fails. In backward g passes the gradient on
+# to every rank, and the zeros keep it away from rows that were not asked for.
 #
 # **The head and the loss.** The head is column-parallel: `logits[B, T, V_t]`, no communication. The loss of a token
 # with logits $z$ and target $y$ is
@@ -945,7 +954,8 @@ rank_table(
 
 # %% [markdown]
 # The backward pass needs no communication: the gradient of logit $v$ is $\mathrm{softmax}(z)_v$, minus 1 at the target,
-# over the number of tokens. Each rank computes it for its own logits from the maximum and the sum that it has kept.
+# divided by the number of tokens. Each rank computes it for its own logits from the maximum and the sum that it has
+# kept.
 #
 # The maximum has no gradient, and needs none. It appears twice in the formula, and the two cancel.
 
@@ -969,7 +979,7 @@ dtlearn.show_source(
 #
 # ## 10. A GPT on four ranks
 #
-# Now everything together, `ParallelGPT`. What is cut, and how, from the layers themselves:
+# Now everything together, `ParallelGPT`. What is split, and how, read from its layers:
 
 # %%
 # %%ranks --setup
@@ -1064,7 +1074,7 @@ rank_table(
 )
 
 # %% [markdown]
-# And the same layer, forward and backward, with the communications where the recorder saw them:
+# And one block, forward and backward, with its communication as recorded:
 
 # %%
 # %%ranks --record layer_record -o layer_runs
@@ -1141,12 +1151,12 @@ show(
 # %% [markdown]
 # The bytes do not depend on the width of the feed-forward network. They grow with h, while the weights grow with $h^2$,
 # and they grow with the *batch*. ZeRO 3 is the opposite: it sends weights, whatever the batch is (chapter 9). And from
-# t = 4 to 8 the bytes of a rank hardly grow, from $6bsh$ to $7bsh$, while its computation halves. So the share of
-# communication grows with t.
+# t = 4 to 8 the bytes that a rank sends hardly grow, from $6bsh$ to $7bsh$ elements, while its computation halves. So
+# the share of communication grows with t.
 #
-# With recomputation of the whole block (chapter 8) the forward pass runs twice, and with it the gs: six all-reduces in
-# place of four. (An implementation that stops the second forward pass as soon as it has all it needs, such as PyTorch's
-# non-reentrant checkpoint, leaves out the last one: five.)
+# With recomputation of the whole block (chapter 8) the forward pass runs twice, and with it both gs: six all-reduces
+# instead of four. (PyTorch's non-reentrant checkpoint stops the second forward pass as soon as it has all that the
+# backward pass needs. Unless dropout follows the last g, that leaves out its all-reduce: five.)
 #
 # ## 12. Dropout and random numbers
 #
@@ -1157,13 +1167,12 @@ show(
 # | the output of attention and of the feed-forward network, after g | `[B, T, C]`, replicated | **equal**: otherwise the ranks' copies of one tensor differ, and all that follows |
 # | the probabilities of attention | `[B, H_t, T, T]`, a rank's own heads | **different**: with equal masks head 0 of each rank would always lose the same places |
 #
-# One seed on all ranks makes the first right and the second wrong, a seed for each rank the reverse. So two random
+# The same seed on all ranks makes the first right and the second wrong, a seed for each rank the reverse. So two random
 # states are needed: the default one, equal on all ranks, and one of each rank's own. Megatron-LM's seeds are `seed` and
-# `seed + 2718 + rank`. The second one is *forked* into the place of the default one inside tensor-parallel regions.
-# Afterwards the default state goes on where it was, however many numbers a rank has drawn in between.
+# `seed + 2718 + rank`. Inside tensor-parallel regions the second state takes the place of the default one; Megatron-LM
+# calls this *fork*. Afterwards the default state goes on where it was, however many numbers a rank has drawn in between.
 #
-# Neither mistake fails. Unequal masks after g show as a loss that differs between ranks, if anyone compares; equal
-# masks in attention show nowhere.
+# Neither mistake raises an error.
 
 # %% [markdown]
 # **Exercise 7.** Dropout inside and outside of tensor-parallel regions.
@@ -1201,6 +1210,40 @@ rank_table(
     ],
     caption="Eight elements: x is kept, . is dropped",
 )
+
+# %% [markdown]
+# And unequal masks after g? Here the default state of each rank has another seed:
+
+# %%
+# %%ranks -o unequal
+tracker = tp.tensor_parallel_manual_seed(3)
+gpt = tp.ParallelGPT.from_gpt(whole_gpt(GPTConfig(dropout=0.1)), random_states=tracker)
+torch.manual_seed(rank)  # the mistake
+last = []  # the input of the last norm, which should be replicated
+gpt.head.norm.register_forward_pre_hook(lambda module, inputs: last.append(inputs[0]))
+loss = gpt.loss(*the_batch())
+unequal = loss.item(), last[0].detach()
+unequal
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "rank": rank,
+            "difference of the loss": rounded(abs(loss - unequal[0][0])),
+            "difference of the last activations": rounded(
+                (x - unequal[0][1]).abs().max().item()
+            ),
+        }
+        for rank, (loss, x) in enumerate(unequal)
+    ],
+    caption="Unequal masks after g: largest difference from rank 0",
+)
+
+# %% [markdown]
+# The activations differ, and still all ranks have the same loss. It is computed from the all-reduced maximum, sum and
+# target logit of section 9, which are the same everywhere, right or wrong. So equal losses prove nothing here. Compare
+# a tensor that should be replicated, or the gradients with those of one process.
 
 # %% [markdown]
 # **Recomputation** has to draw the same masks a second time. `torch.utils.checkpoint` restores the default state before
@@ -1247,8 +1290,8 @@ rank_table(
 )
 
 # %% [markdown]
-# One thing this scheme cannot do: the masks of a run with t = 2 are not those of a run with t = 4, since another state
-# draws each half. To compare runs with different t number by number, set dropout to 0.
+# The scheme has one limit: a run with t = 2 and a run with t = 4 have different masks in attention, since each rank
+# draws those of its own heads. To compare runs with different t number by number, set dropout to 0.
 #
 # ## 13. Sequence parallelism
 #
@@ -1256,10 +1299,10 @@ rank_table(
 
 # %%
 activations = dtlearn.predict.choice(
-    "A block on 4 ranks, cut as above. Compared with one process, what share of the block's activations does a rank "
+    "A block on 4 ranks, split as above. Compared with one process, what share of the block's activations does a rank "
     "keep for the backward pass?",
     {
-        "A": "a quarter: every matrix is cut in four",
+        "A": "a quarter: every matrix is split in four",
         "B": "between a quarter and the whole",
         "C": "all of them: X and Y are whole on every rank",
     },
@@ -1303,14 +1346,14 @@ rank_table(
         }
         for t, nbytes in kept[0].items()
     ],
-    caption="What lives for the backward pass of a block of our GPT on a rank, by the ledger: 8 sequences of 64 tokens, fp32",
+    caption="What a rank keeps of a block of our GPT for backward, by the ledger: 8 sequences of 64 tokens, fp32, no dropout",
 )
 
 # %% [markdown]
 # Inside the tensor-parallel regions a rank keeps its part. *Between* them, at the layer norms, the residual sums and
-# the dropout after g, every rank keeps the whole tensor and computes the same thing t times. Korthikanti et al. (2022,
-# arXiv
-# 2205.05198) count for a block of GPT in 16 bits, with dropout and without fused attention, in bytes:
+# the dropout after g, every rank keeps the whole tensor, and all of them compute the same thing. Korthikanti et al.
+# (2022, arXiv 2205.05198) count for a block of GPT in 16 bits, with $a$ heads, with dropout and without fused attention,
+# in bytes:
 #
 # | | activations of a block |
 # |---|---|
@@ -1323,7 +1366,8 @@ rank_table(
 #
 # Layer norm, dropout and the residual sum treat each *token* on its own. So between the tensor-parallel regions one can
 # divide the tokens, `X[B, T_t, C]`, and each rank does T/t of them. That is **sequence parallelism** (as Megatron-LM
-# uses the word; chapter 13 has other ways to divide a sequence). At the borders the tensor changes its cut:
+# uses the word; chapter 13 has other ways to divide a sequence). At the ends of a region the tensor changes from one
+# division to the other:
 #
 # | | tensor parallelism | with sequence parallelism | backward of that |
 # |---|---|---|---|
@@ -1332,8 +1376,8 @@ rank_table(
 
 # %%
 sp_bytes = dtlearn.predict(
-    "How many times as many bytes does a rank send with sequence parallelism as without, with ring algorithms?",
-    unit="times",
+    "With ring algorithms: what is the ratio of the bytes that a rank sends with sequence parallelism to those that it "
+    "sends without?",
     id="ch12.sp_bytes",
 )
 
@@ -1393,10 +1437,10 @@ show(
 )
 
 # %% [markdown]
-# And what lives for the backward pass of a block? Norms and dropout keep T/t tokens now. But the gathered input of the
-# column-parallel layers is whole again, (B, T, C). To have the paper's $34/t$, a rank keeps only its own tokens of it
-# and gathers them *once more* in backward, for the gradient of the weight: one more all-gather in either half of the
-# block, $10bsh(t-1)/t$ elements in place of $8bsh(t-1)/t$. Megatron-LM does this; here it is `gather_again=True`.
+# And what is kept of a block for the backward pass? Norms and dropout keep T/t tokens now. But the gathered input of the
+# column-parallel layers is whole again, (B, T, C). For the paper's $34/t$ a rank keeps only its own tokens of it and
+# gathers the input *once more* in backward, for the gradient of the weight. That is one more all-gather in each half of
+# the block: $10bsh(t-1)/t$ elements instead of $8bsh(t-1)/t$. Megatron-LM does this; here it is `gather_again=True`.
 
 # %%
 # %%ranks -o kept_sp
@@ -1434,7 +1478,7 @@ show(
     activation_memory(
         formula,
         counted,
-        title="A second gather of the inputs divides all activations of a block",
+        title="Only with inputs gathered again are all activations of a block divided",
         label="a block of our GPT, 8 sequences of 64 tokens, fp32; lines by formula, points by the ledger",
     ),
     alt="MB that a rank keeps of a block for backward, over 1, 2, 4 and 8 ranks; lines by formula, with the ledger's points on "
@@ -1471,8 +1515,8 @@ rank_table(
 # ## 14. Hiding the all-reduce of the input's gradient
 #
 # The backward pass of a column-parallel layer computes two products: $dX$, whose terms have to be summed over the
-# ranks, and $dA = X^T dZ$, which stays on the rank. So the all-reduce of dX can start *before* dA is computed, and
-# travel meanwhile:
+# ranks, and $dA = X^T dZ$, which stays on the rank. So the all-reduce of dX can start *before* dA is computed, and run
+# meanwhile:
 
 # %%
 dtlearn.show_source(
@@ -1482,7 +1526,8 @@ dtlearn.show_source(
 )
 
 # %% [markdown]
-# Measured on 2 ranks with an emulated link of 80 MB/s, for a layer of 512 to 2,048 features and 1,024 tokens:
+# Measured on 2 ranks with an emulated link of 80 MB/s, for a layer with 512 input and 2,048 output features and 1,024
+# tokens:
 
 
 # %%
@@ -1521,9 +1566,10 @@ rank_table(
 )
 
 # %% [markdown]
-# In forward there is nothing like it: the next operation needs the sum. That is why tensor parallelism needs fast
-# links; what it sends is mostly *exposed*, not hidden by computation. (Newer libraries cut a product into pieces, and
-# send one piece while the next is computed; in PyTorch it is called async tensor parallelism.)
+# At most the time of dA can be saved, since that is all there is to compute while the all-reduce runs. In forward there
+# is nothing to overlap with: the next operation needs the sum. That is why tensor parallelism needs fast links: its
+# communication is mostly *exposed*, not hidden behind computation. (Newer libraries split a product into pieces, and
+# send one piece while the next is computed. In PyTorch this is called async tensor parallelism.)
 
 
 # %% [markdown]
@@ -1556,11 +1602,11 @@ rank_table(
 )
 
 # %% [markdown]
-# (Copied heads of K and V, section 8, are counted once, too.)
+# (Copied heads of K and V, section 8, are also counted once.)
 #
-# **Checkpoints.** A shard is meaningful only together with its cut: by which dim, into how many parts, padded or not.
-# The package writes the *full* parameters, with the names of the uncut model, and loads them with any cut. A whole GPT
-# goes in, four ranks train it, its full state is gathered, and two ranks go on with it:
+# **Checkpoints.** A shard is meaningful only if one knows how it was made: along which dim, into how many parts, padded
+# or not. `full_params` gathers the *full* parameters, with the names of the whole model, and `load_full` loads them on
+# any number of ranks. Four ranks train a GPT, its full parameters are gathered, and groups of two ranks go on with it:
 
 # %%
 # %%ranks -o resharded
@@ -1589,9 +1635,9 @@ print("difference of the loss:", rounded(max(off for *_, off in resharded)))
 # %% [markdown]
 # ## 16. More ranks than a node has
 #
-# More ranks, less computation for each. How far does that go? Computation is divided by t; what a rank sends is not, it
-# even grows a little. Inside a node links are fast. With more ranks than a node has, the same bytes go through network
-# cards.
+# With more ranks, each computes less. How far does that go? Computation is divided by t. What a rank sends is not; it
+# even grows a little. Inside a node links are fast. With more ranks than a node has, the same bytes also go through
+# network cards.
 
 # %%
 two_nodes = dtlearn.predict.choice(
@@ -1644,7 +1690,7 @@ show(
     ),
     alt="Bars of the time of a block for 1, 2, 4, 8, 16 and 32 GPUs, computation below and communication on top. From 1 to "
     "8 GPUs, inside a node, the bars fall from 57 ms to 8 ms, and communication is a small part. With 16 GPUs the bar is "
-    "13 ms and with 32 it is 15 ms, nearly all of it communication. 8 is the fastest.",
+    "13 ms and with 32 it is 15 ms, most of it communication. 8 is the fastest.",
 )
 rank_table(
     [
@@ -1661,14 +1707,14 @@ rank_table(
 )
 
 # %% [markdown]
-# With one slow card per node t = 16 is a cliff: two nodes take longer than one. With a card for each GPU it is a step:
-# the hierarchical all-reduce uses all eight cards at once, communication takes half as long again, and 16 GPUs are
-# still faster than 8, with a worse efficiency. NVLink between all GPUs (there are machines with 72 of them) is a little
-# better.
+# With one slow card per node t = 16 is a cliff: two nodes take longer than one. With a card for each GPU it is only a
+# step: the hierarchical all-reduce uses all eight cards at once, communication takes 1.6 times as long as inside the
+# node, and 16 GPUs are still faster than 8, but less efficient. NVLink between all GPUs (there are machines with 72 of
+# them) is a little better.
 #
 # Even inside a node the efficiency falls with t. What counts is the ratio of computation to communication, $72bsh^2/t$
-# operations to $8bsh$ elements: it is proportional to $h/t$. It does not depend on the batch. So large t is for wide
-# layers; a narrow one is better served by data parallelism.
+# operations to $8bsh$ elements: it is proportional to $h/t$ and does not depend on the batch. So a large t is for wide
+# layers; for a narrow one data parallelism is better.
 #
 # The same on ranks, with an **emulated link** of two levels: nodes of 2 ranks, 400 MB/s inside a node, 40 MB/s for each
 # rank between nodes. The four all-reduces are real, 1 MB each; computation is emulated, a rank sleeps for 40 ms / t.
@@ -1726,7 +1772,7 @@ show(
 #
 # ### f without its backward pass
 #
-# Somebody removes f from all layers: in forward it does nothing, after all. A GPT is trained for 40 steps:
+# Suppose that somebody removes f from all layers, because it does nothing in forward. A GPT is trained for 40 steps:
 
 # %%
 seen = dtlearn.predict.choice(
@@ -1805,15 +1851,17 @@ rank_table(
 
 # %% [markdown]
 # The four ranks have learned to work together with four different sets of norms, biases and positions. The loss curve
-# does not show it. The saved model does, since it has one set. What shows it at once is a comparison of gradients with
-# one process (section 10), or of a replicated parameter between two ranks: they have to be equal to the last bit.
+# does not show it. The saved model shows it a little, since it has only one of these sets. A comparison of gradients
+# with one process (section 10) shows it at once, and so does a comparison of a replicated parameter between two ranks:
+# here it has to be equal on both to the last bit.
 #
 # %% [markdown]
 # ### A rank with another shape
 #
 # The ranks of a tensor-parallel group have to have the same samples. If each takes batches of its own, as in data
-# parallelism, two things can happen. Equal shapes: sums of unrelated activations, and no error. Different shapes: the
-# watch stops the run and says which rank differs:
+# parallelism, two things can happen. With equal shapes, unrelated activations are added up without an error, and the
+# losses of all ranks are equal, as in section 12. With different shapes, the watch stops the run and says which rank
+# differs:
 
 
 # %%
@@ -1843,8 +1891,8 @@ except Exception as error:
 # | `A[I, J]` | `Replicate()` |
 # | `A[I, J] {U_t}` | `Partial()` |
 #
-# `distribute_tensor` makes one of a whole tensor, `to_local()` is the shard, `full_tensor()` the whole again. The four
-# products of section 2, as PyTorch decides them:
+# `distribute_tensor` makes a DTensor from a whole tensor, `to_local()` returns the shard, and `full_tensor()` the whole
+# tensor again. The four products of section 2, as PyTorch computes them:
 
 # %%
 # %%ranks --record dtensor_record -o products
@@ -1891,8 +1939,8 @@ rank_table(
 )
 
 # %% [markdown]
-# In case 2 it slices the operand that is whole, for free, and makes case 3 of it. A `Partial` is reduced only when
-# something needs the sum, or when it is asked to be **redistributed**:
+# In case 2 it slices the operand that is whole, for free, and computes case 3. A `Partial` is reduced only when an
+# operation needs the sum, or when it is explicitly **redistributed**:
 
 # %%
 # %%ranks --record placed_record -o placed
@@ -1918,12 +1966,12 @@ show(
 
 # %% [markdown]
 # Partial to Shard is a reduce-scatter, Shard to Replicate an all-gather, Partial to Replicate an all-reduce (not
-# shown), and Replicate to Shard a slice. From Shard(0) to Shard(1) it is an all-to-all; gloo has none for this, so on
-# the CPU PyTorch takes an all-gather and throws away what is not needed.
+# shown), and Replicate to Shard a slice. From Shard(0) to Shard(1) it is an all-to-all. (On the CPU PyTorch uses an
+# all-gather there, and drops what the rank does not need.)
 
 # %% [markdown]
 # `parallelize_module` replaces the parameters of a module by DTensors and puts hooks around it. Nothing in the model's
-# code changes; a plan says what is cut:
+# code changes; a plan says what is split, and how:
 
 # %%
 # %%ranks -o torchs
@@ -1992,7 +2040,7 @@ rank_table(
 # |---|---|---|---|
 # | `ColumnParallelLinear` | `ColwiseParallel()` | `ColumnParallelLinear` | `ColumnParallelLinear` |
 # | `RowParallelLinear` | `RowwiseParallel()` | `RowParallelLinear` | `RowParallelLinear` |
-# | `VocabularyParallelEmbedding` | `RowwiseParallel(input_layouts=Replicate())` | `VocabParallelEmbedding` | `VocabParallelEmbedding`; `ParallelEmbedding` cuts C instead |
+# | `VocabularyParallelEmbedding` | `RowwiseParallel(input_layouts=Replicate())` | `VocabParallelEmbedding` | `VocabParallelEmbedding`; `ParallelEmbedding` splits C instead |
 # | `vocabulary_parallel_cross_entropy` | `loss_parallel()` | `vocab_parallel_cross_entropy` | `vocab_parallel_cross_entropy` |
 # | f, g, scatter, gather | redistribution of DTensors | `mappings.py`, the same names with `tensor_model_parallel` | `mappings.py` |
 # | sequence parallelism | `SequenceParallel()`, `PrepareModuleInput` | `--sequence-parallel` | |
@@ -2001,13 +2049,14 @@ rank_table(
 # | t | the size of the mesh's axis | `--tensor-model-parallel-size` | `initialize_model_parallel(t)` |
 #
 # One of the texts behind this course wraps layers in `fairscale.nn.ModelParallel(nn.Linear(10, 20))`, after which
-# "FairScale handles communication and computation". There is no such class in any version. What there is are the layers
-# in the table, an early copy of Megatron-LM's; the code that Meta published with Llama uses them. No library can cut an
-# arbitrary layer by itself without being told how: a plan has to say which layers are columns and which are rows.
+# "FairScale handles communication and computation". There is no such class in any version. FairScale has the layers in
+# the table, an early version of Megatron-LM's; the code that Meta published with Llama uses them. These libraries do
+# not decide by themselves how to split a layer: a plan, or the model's code, says which layers are column-parallel and
+# which are row-parallel.
 #
 # The same text says that PyTorch has nothing of the kind. It has DTensor and `parallelize_module`. Another text imports
-# DTensor from `torch.distributed._tensor`, a private name of earlier versions; and it calls `Shard(1)` "column-wise"
-# for any tensor. For a `linear.weight`, (out, in), `ColwiseParallel` is `Shard(0)` (section 2).
+# DTensor from `torch.distributed._tensor`, a private name of earlier versions, and calls `Shard(1)` "column-wise". That
+# is right for a matrix, but for `linear.weight`, (out, in), `ColwiseParallel` is `Shard(0)` (section 2).
 #
 # To read Megatron-LM, begin with `mappings.py`: it is section 4 of this chapter. Then `layers.py`, where
 # `LinearWithGradAccumulationAndAsyncCommunication` is section 14; then `cross_entropy.py` and `random.py`.
@@ -2043,14 +2092,14 @@ rank_table(
 )
 
 # %% [markdown]
-# From t = 8 to 16 the communication gets slower although each rank sends hardly more, because half of the ranks are
-# behind network cards. Llama 3 was trained with t = 8 inside a node, 16 stages of a pipeline, and data parallelism with
+# From t = 8 to 16 communication takes longer although each rank sends hardly more, because half of the ranks are now in
+# another node. Llama 3 was trained with t = 8 inside a node, 16 stages of a pipeline, and data parallelism with
 # sharded state over the rest (2407.21783, table 4).
 #
-# **When to take tensor parallelism.** If a layer and its activations fit on one device, and the batch is large enough
+# **When to use tensor parallelism.** If a layer and its activations fit on one device, and the batch is large enough
 # for data parallelism, that is simpler and sends less. Tensor parallelism is for layers that are too wide, for
-# activations that are too large, and for a batch that cannot grow: it is the only strategy so far that makes one sample
-# faster. Keep it inside a node. Chapter 14 combines all of them.
+# activations that are too large, and for a batch that cannot grow: it is the only strategy so far that computes one
+# sample faster. Keep it inside a node. Chapter 14 combines all strategies.
 #
 # ## 20. Myths
 #
@@ -2058,12 +2107,13 @@ rank_table(
 # layers, whole. Here every rank has a part of *every* layer, and all ranks work on the same token at the same time.
 #
 # **"With 2 ranks it halves the activations."** Only those inside the tensor-parallel regions. The inputs of norms and
-# of the regions stay whole (section 13, by the ledger). With sequence parallelism they are divided, too.
+# of the regions stay whole: in our block 63 % are left (section 13, by the ledger). With sequence parallelism, and the
+# inputs gathered again, they are halved.
 #
-# **"A fused QKV weight is cut into t equal pieces."** Section 8: no error, and another function. It is cut by heads.
+# **"A fused QKV weight is split into t equal pieces."** Section 8: no error, and another function. It is split by heads.
 #
-# **"A split matrix is multiplied in parts, and the results are concatenated."** If it was cut by columns. If it was cut
-# by rows, they are partial sums and have to be added (section 2).
+# **"A split matrix is multiplied in parts, and the results are concatenated."** Only if it was split by columns. If it
+# was split by rows, they are partial sums and have to be added (section 2).
 #
 # **"The parts of the model are independent, so nothing has to be exchanged during training."** They are parts of one
 # function. Each block exchanges four tensors of the size of its input, for each micro-batch (section 11).
@@ -2071,8 +2121,8 @@ rank_table(
 # **"Model parallelism solves the communication problem of data parallelism."** It solves a problem of memory. A
 # data-parallel rank sends its gradients once per step, a tensor-parallel rank its activations four times per block.
 #
-# **"The more ranks share a layer, the faster it is."** Until they leave the node; and even inside a node with falling
-# efficiency (section 16).
+# **"The more ranks share a layer, the faster it is."** Inside a node yes, with falling efficiency. Beyond it, it depends
+# on the network: with one slow card per node two nodes are slower than one (section 16).
 #
 # **"If the loss curve looks good, the split is right."** Section 17: without f's backward pass it does. Compare
 # gradients with one process.
@@ -2092,18 +2142,20 @@ rank_table(
 # the g of the right order. The output of the down projection is divided by columns, and has to be gathered as well.
 # </details>
 #
-# <details><summary>t = 4, and the loss is different on the four ranks. What do you suspect?</summary>
+# <details><summary>t = 4, the loss is the same on the four ranks, but the weight of the last norm is not. What do you
+# suspect?</summary>
 #
-# Something that should be equal is not: the samples (each rank has its own sampler), a dropout mask after g, or a
-# replicated parameter that was initialised from different seeds.
+# Something that should be replicated is not: the samples (each rank has its own sampler), a dropout mask after g, or a
+# replicated parameter that was initialised from different seeds. Or f lacks its all-reduce. The loss does not show it:
+# it is computed from all-reduced numbers.
 # </details>
 #
 # <details><summary>The loss of the first step agrees with one process, that of the second does not. Where do you
 # look?</summary>
 #
-# Forward is right, so g, the cuts and the loss are. Look at the gradients: f without its all-reduce, g that sums in
-# backward, norms under sequence parallelism, copied heads of K and V, a norm for clipping that counts replicated
-# parameters t times.
+# Forward is right, so g, the split of the weights and the loss are right. Look at the gradients: f without its
+# all-reduce, g that sums in backward, norms under sequence parallelism, copied heads of K and V, a norm for clipping
+# that counts replicated parameters t times.
 # </details>
 #
 # <details><summary>Which gradients have to be all-reduced over the tensor-parallel ranks at the end of a step?</summary>
@@ -2126,15 +2178,15 @@ rank_table(
 # | column-parallel, row-parallel | 列并行、行并行 | output features divided; input features divided |
 # | sharded, replicated | 分片的、复制的 | each rank a part; each rank the whole |
 # | partial sum | 部分和 | as large as the result; the result is the sum over the ranks |
-# | contracted dimension | 收缩维 | the one that a product sums over |
+# | contracted dimension | 收缩维度 | the one that a product sums over |
 # | conjugate operators f, g | 共轭算子 | the backward pass of one is the forward pass of the other |
 # | tensor-parallel region | 张量并行区域 | between an f and the next g: features are divided |
-# | attention head | 注意力头 | the unit by which attention is cut |
+# | attention head | 注意力头 | the unit by which attention is split |
 # | fused weight | 融合权重 | several matrices in one |
 # | grouped-query attention | 分组查询注意力 | several heads of Q share one of K and V |
 # | vocabulary-parallel | 词表并行 | rows of the embedding and columns of the head divided by token |
 # | sequence parallelism | 序列并行 | between tensor-parallel regions the tokens are divided |
-# | random state, fork | 随机状态、分叉 | where dropout's numbers come from; another one for a while |
+# | random state, fork | 随机数状态、分叉 | what the next random numbers follow from; another one for a while |
 # | device mesh, axis | 设备网格、轴 | ranks as a grid; one of its directions |
 # | placement | 放置 | how a DTensor lies on an axis: Shard, Replicate, Partial |
 # | redistribution | 重分布 | from one placement to another, by a collective |
