@@ -131,11 +131,11 @@ rank_table(
 #
 # (The notation is that of [How To Scale Your Model](https://jax-ml.github.io/scaling-book/sharding/). The subscript
 # names an axis of the mesh of devices; here there is one axis, t. In this course an *axis* is one of the mesh, and a
-# *dim* one of a tensor.) A tensor of which every rank has a part is **sharded**, and a part is a
-# **shard**, as in chapter 9. A tensor that every rank holds whole is **replicated**.
+# *dim* one of a tensor.) A tensor of which every rank has a part is **sharded**, and a part is a **shard**, as in
+# chapter 9. A tensor that every rank holds whole is **replicated**.
 #
-# One thing to keep apart: PyTorch's `nn.Linear` stores the *transpose*, a weight of shape (out, in). So a *column* of
-# W, one output feature, is a *row* of `linear.weight`, its dim 0.
+# Be careful with PyTorch: `nn.Linear` stores the *transpose* of W, a weight of shape (out, in). So a *column* of W, one
+# output feature, is a *row* of `linear.weight`, along dim 0.
 #
 # Which products can be computed locally? Try one: T = 1, C = 4, F = 2, on two ranks. X and W are split along C.
 #
@@ -909,9 +909,9 @@ dtlearn.show_source(
 #
 # $$-\log \frac{e^{z_y}}{\sum_v e^{z_v}} = \log \sum_v e^{z_v - m} - (z_y - m), \qquad m = \max_v z_v.$$
 #
-# (Subtracting $m$ changes nothing in exact arithmetic, and without it $e^{z}$ overflows.) The naive way gathers the
-# logits on every rank. For Llama 3 those are the 4.2 GB of section 1, for one sequence of 8,192 tokens. But the formula
-# does not need all logits in one place.
+# (Subtracting $m$ changes nothing in exact arithmetic, and without it $e^{z}$ overflows if $z$ is large.) The naive way
+# gathers the logits on every rank. For Llama 3 those are the 4.2 GB of section 1, for one sequence of 8,192 tokens. But
+# the formula does not need all logits in one place.
 
 # %%
 per_token = dtlearn.predict(
@@ -975,7 +975,7 @@ dtlearn.show_source(
 # **Padding.** GPT-2 has 50,257 tokens, a number that neither 2 nor 4 divides. So the matrix gets rows that stand for no
 # token, up to a multiple of t (Megatron-LM's `--make-vocab-size-divisible-by` takes a multiple of 128 t). Nothing ever
 # looks these rows up. But the head computes their logits, and in the softmax they would take a share of the
-# probability. So they are left out of the maximum and the sum.
+# probability. So here they are left out of the maximum and the sum. (Megatron-LM's cross entropy includes them.)
 #
 # ## 10. A GPT on four ranks
 #
@@ -1102,18 +1102,18 @@ show(
 )
 
 # %% [markdown]
-# Two all-reduces forward, from the g of attention and the g of the feed-forward network, and two backward, from their
-# fs. Everything else is local. In backward the order is reversed.
+# Attention and the feed-forward network have one g and one f each: two all-reduces in forward, and two in backward, in
+# the reverse order. Everything else is local.
 #
 # ## 11. Counting the bytes
 #
 # Each of the four all-reduces has the size of X: b sequences, s tokens, h features, $bsh$ elements (b, s and h are the
 # papers' letters; in the code B, T and C). A ring all-reduce of n elements sends $2n(t-1)/t$ elements from each rank
-# (chapter 2). So a layer sends
+# (chapter 2). So each rank sends
 #
 # $$4 \cdot 2bsh\,\frac{t-1}{t} = 8bsh\,\frac{t-1}{t}$$
 #
-# elements from each rank in a step, with one f and one g in either half.
+# elements for a block, forward and backward (Narayanan et al. 2021, arXiv 2104.04473, section 3.2).
 
 # %% [markdown]
 # Measured on 1, 2, 3 and 4 ranks, and by the formula:
@@ -1361,8 +1361,8 @@ rank_table(
 # | tensor parallelism | $sbh\,(10 + 24/t + 5as/(ht))$ |
 # | and sequence parallelism | $sbh\,(34/t + 5as/(ht))$ |
 #
-# The 10 that is not divided are the inputs of two layer norms, two inputs of tensor-parallel regions (2 bytes each,
-# together 8) and two dropout masks (1 byte each).
+# The 10 that is not divided consists of the inputs of two layer norms and of two tensor-parallel regions (2 bytes each,
+# together 8) and of two dropout masks (1 byte each).
 #
 # Layer norm, dropout and the residual sum treat each *token* on its own. So between the tensor-parallel regions one can
 # divide the tokens, `X[B, T_t, C]`, and each rank does T/t of them. That is **sequence parallelism** (as Megatron-LM
@@ -1403,10 +1403,13 @@ sent = {name: sum(sent_by_operation(record).values()) for name, record in both.i
 sp_bytes.reveal(sent["with sequence parallelism"] / sent["tensor parallelism"])
 
 # %% [markdown]
-# One thing changes silently. A layer norm's weights are replicated, and until now every rank computed their whole
-# gradient. Now a rank's layer norm sees T/t tokens, so it has *one term* of the gradient. The ranks have to add them up
-# after the backward pass. The bias of a row-parallel layer, which is added after the reduce-scatter, has the same
-# problem. These gradients are small, h elements each, and are sent together in one message.
+# Two things change silently. First, dropout after g now acts on a rank's own tokens. So its masks have to be *different*
+# on the ranks, as those of attention are (section 12).
+#
+# Second, a layer norm's weights are replicated, and until now every rank computed their whole gradient. Now a rank's
+# layer norm sees T/t tokens, so each rank has *one term* of the gradient. The terms have to be added up after the
+# backward pass. The bias of a row-parallel layer, which is added after the reduce-scatter, has the same problem. These
+# gradients are small, h elements each, and are sent together in one message.
 
 # %% [markdown]
 # **Exercise 8.** Gradients of norms with sequence parallelism.
@@ -1606,7 +1609,8 @@ rank_table(
 #
 # **Checkpoints.** A shard is meaningful only if one knows how it was made: along which dim, into how many parts, padded
 # or not. `full_params` gathers the *full* parameters, with the names of the whole model, and `load_full` loads them on
-# any number of ranks. Four ranks train a GPT, its full parameters are gathered, and groups of two ranks go on with it:
+# any number of ranks. (`reshard_files` does the same from files to files, without ranks.) Four ranks train a GPT, its
+# full parameters are gathered, and groups of two ranks go on with it:
 
 # %%
 # %%ranks -o resharded
@@ -2119,7 +2123,8 @@ rank_table(
 # function. Each block exchanges four tensors of the size of its input, for each micro-batch (section 11).
 #
 # **"Model parallelism solves the communication problem of data parallelism."** It solves a problem of memory. A
-# data-parallel rank sends its gradients once per step, a tensor-parallel rank its activations four times per block.
+# data-parallel rank sends its gradients once per step, a tensor-parallel rank sends activations or their gradients four
+# times per block and micro-batch.
 #
 # **"The more ranks share a layer, the faster it is."** Inside a node yes, with falling efficiency. Beyond it, it depends
 # on the network: with one slow card per node two nodes are slower than one (section 16).
