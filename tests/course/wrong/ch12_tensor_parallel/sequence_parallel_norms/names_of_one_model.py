@@ -3,7 +3,7 @@
 
 import torch.distributed as dist
 
-NAMES = {"norm.weight", "norm.bias", "down.bias", "final_norm.weight"}
+NAMES = {"position", "norm.weight", "norm.bias", "blocks.0.down.bias", "final_norm.weight"}
 
 
 def sequence_parallel_norms(model, group=None):
