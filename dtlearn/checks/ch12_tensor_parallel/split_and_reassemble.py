@@ -1,7 +1,8 @@
 """ch12.split_and_reassemble: weights of several shapes, dims and groups; the parts change before they are gathered.
 
-All parts have the same number of bytes, which the budget counts. The full weight lies in memory of an array that
-lives as long as any tensor refers to it: so its end can be seen.
+When all weights were cut, each is put together a third time, of the first part, changed in place: what belongs to one
+weight must not be that of the last one. All parts have the same number of bytes, which the budget counts. The full
+weight lies in memory of an array that lives as long as any tensor refers to it: so its end can be seen.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from dtlearn.runtime.words import listed
 
 from ..sent import no_stores
 from . import MAY_HELP
-from .ways.cuts import CUTS, JOINS, Cut, Join, cut
+from .held import CheckOfMemory, holds
+from .refusals import refusal
+from .ways.cuts import CUTS, JOINS, OF_THE_LAST, OLD, Cut, Join, cut
 
 _BYTES = 48  # of each part
 _BOTH, _HALVES, _ALL, _UNEVEN = [[0, 1]], [[0, 2], [1, 3]], [[0, 1, 2, 3]], [[0], [1, 2, 3]]
@@ -50,7 +53,7 @@ def inputs(case: Case) -> Given:
 
     def random(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         if dtype == torch.int64:
-            return torch.randint(-99, 99, shape, generator=g)
+            return torch.randint(-(2**62), 2**62, shape, generator=g)  # more digits than float64
         return torch.randn(shape, generator=g, dtype=torch.float64).to(dtype)
 
     given: Given = [{"jobs": []} for _ in range(n)]
@@ -77,6 +80,7 @@ def on_rank(answer: Any, jobs: Any) -> Any:
 
     made: Any = {}  # groups: each is made once, by all ranks
     notes: Any = []
+    later: Any = []
     for number, job in enumerate(jobs):
         for group in job["groups"]:
             if str(group) not in made:
@@ -108,6 +112,7 @@ def on_rank(answer: Any, jobs: Any) -> Any:
             if alive() is not None:
                 gc.collect()
             note["held"] = alive() is not None
+            note["copied"] = holds(job["stored"], note["part"], part, reassemble, answer)
             new = job["new"].mT.contiguous().mT if job["new"].dim() > 1 else job["new"].clone()
             with phase(f"{number}/first"):
                 first = reassemble(part)
@@ -119,11 +124,22 @@ def on_rank(answer: Any, jobs: Any) -> Any:
             first_new = first.untyped_storage().data_ptr() != part.untyped_storage().data_ptr()
             note["new"] = first_new and second.untyped_storage().data_ptr() != new.untyped_storage().data_ptr()
             notes.append(note)
+            later.append((number, reassemble, part, new, note, where))
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
             if isinstance(error, NotImplementedError) or job["fits"]:
                 error.args = (f"{' '.join(str(error).split()).rstrip('.')} {where}",)
                 raise
             notes.append({"raised": type(error).__name__, "text": str(error)})
+    for number, reassemble, part, new, note, where in later:
+        if part.shape == new.shape:
+            part.detach().copy_(new)
+        try:
+            with phase(f"{number}/third"):
+                note["third"] = reassemble(part)
+        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
+            what = "called again when other weights had been cut"
+            error.args = (f"{' '.join(str(error).split()).rstrip('.')} ({what}) {where}",)
+            raise
     return notes
 
 
@@ -132,8 +148,21 @@ def _full(job: dict[str, Any]) -> torch.Tensor:
     return stored.movedim(0, -1) if job["moved"] else stored
 
 
-def _by_title(case: Case, given: Given, cut_as: Cut | None = None, join: Join | None = None, old: bool = False) -> Any:
-    """By rank: of each job that fits, what a rank has when it is done so."""
+def _by_title(
+    case: Case,
+    given: Given,
+    cut_as: Cut | None = None,
+    join: Join | None = None,
+    old: str = "",
+    last: int | None = None,
+) -> Any:
+    """By rank: of each job that fits, what a rank has when it is done so.
+
+    Args:
+        case, given, cut_as, join: how the weight is cut and joined.
+        old: "both": the first values come back in all calls; "third": in the third one.
+        last: the third call has the group and the dim of this job.
+    """
     made: list[dict[str, Any]] = [{} for _ in given]
     for rank, own in enumerate(given):
         for number, job in enumerate(own["jobs"]):
@@ -147,7 +176,11 @@ def _by_title(case: Case, given: Given, cut_as: Cut | None = None, join: Join | 
             if not cut_as:
                 note["whole"] = join_(parts, dim, place)
                 news = [given[r]["jobs"][number]["new"] for r in group]
-                note["whole of changed parts"] = note["whole"] if old else join_(news, dim, place)
+                note["whole of changed parts"] = note["whole"] if old == "both" else join_(news, dim, place)
+                note["whole later"] = note["whole"] if old else note["whole of changed parts"]
+                if last is not None and -full.dim() <= own["jobs"][last]["dim"] < full.dim():
+                    others = [given[r]["jobs"][number]["new"] for r in own["jobs"][last]["group"]]
+                    note["whole later"] = torch.cat(others, own["jobs"][last]["dim"])
             made[rank][_title(job)] = note
     return made
 
@@ -171,6 +204,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
                     "part": note["part"],
                     "whole": note["first"],
                     "whole of changed parts": note["second"],
+                    "whole later": note["third"],
                 }
     right = _by_title(case, given)
     cuts = [Mistake(f"DTL-VALUE-{code}", text, _by_title(case, given, cut)) for code, text, cut in CUTS]
@@ -180,8 +214,9 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     if found := _memory(given, got):
         return found
     joins = [Mistake(f"DTL-VALUE-{code}", text, _by_title(case, given, None, join)) for code, text, join in JOINS]
-    text = "reassemble returns the weight as it was when it was cut; it has to make it of the parts that it is given"
-    joins.append(Mistake("DTL-VALUE-OLD-VALUES", text, _by_title(case, given, old=True)))
+    joins += [Mistake("DTL-VALUE-OLD-VALUES", text, _by_title(case, given, old=old)) for old, text in OLD.items()]
+    for last in (sum(job["fits"] for job in given[0]["jobs"]) - 1, -1):
+        joins.append(Mistake("DTL-VALUE-LAST-GROUP", OF_THE_LAST, _by_title(case, given, last=last)))
     values = Check(on_rank, inputs, expected, mistakes=lambda *_: joins, stress=Stress(poison=True))
     return compare(values, case, given, right, wholes) or _new(given, got) or _refused(given, got)
 
@@ -212,9 +247,12 @@ def _memory(given: Given, got: list[Any]) -> Finding | None:
 
 
 def _new(given: Given, got: list[Any]) -> Finding | None:
-    """Whether `reassemble` returns tensors of their own."""
+    """Whether no copy of the whole is kept, and `reassemble` returns tensors of their own."""
     for rank, notes in enumerate(got):
         for job, note in zip(given[rank]["jobs"], notes, strict=True):
+            if job["fits"] and note["copied"]:
+                text = f"rank {rank} keeps a copy of the whole weight, or of most of it ({_title(job)}): only the part "
+                return Finding("DTL-RULE-WHOLE-HELD", f"{text}may stay", rank)
             if job["fits"] and not torch.equal(note["again"], note["first"]):
                 text = f"the second call of reassemble changed what the first one had returned ({_title(job)})"
                 return Finding("DTL-VALUE-RESULT-SHARED", f"{text}: each has to return a new tensor", rank)
@@ -232,14 +270,8 @@ def _refused(given: Given, got: list[Any]) -> Finding | None:
                 continue
             size, t = _full(job).shape[job["dim"]], len(job["group"])
             where = f"{_title(job)}: {t} ranks do not divide {size}"
-            if note["raised"] != "ValueError":
-                what = f"{note['raised']} was raised" if note["raised"] else "nothing was raised"
-                text = f"{where}; a ValueError is asked, and {what}"
-                return Finding("DTL-VALUE-UNCHECKED", text, rank)
-            words = "".join(c if c.isdigit() else " " for c in note["text"]).split()
-            if missing := [n for n in (size, t) if str(n) not in words]:
-                text = f"{where}; the message of the ValueError has to name both numbers, and {missing[0]} is not in it"
-                return Finding("DTL-VALUE-ERROR-TEXT", text, rank)
+            if found := refusal(note, where, size, t, rank):
+                return found
     return None
 
 
@@ -264,7 +296,7 @@ def _recorded(case: Case, given: Given, record: Record) -> Finding | None:
             return Finding("DTL-RULE-CALLS", f"{text}has all of it: nothing is to be sent", event.rank, event.line)
     for rank, own in enumerate(given):
         for number, job in enumerate(own["jobs"]):
-            for step in ("first", "second"):
+            for step in ("first", "second", "third"):
                 sent = record.select(rank=rank, phase=f"{number}/{step}").nbytes()
                 if job["fits"] and len(job["group"]) > 1 and not sent:
                     text = f"the values are right, but rank {rank} sent nothing through torch.distributed to reassemble"
@@ -274,10 +306,10 @@ def _recorded(case: Case, given: Given, record: Record) -> Finding | None:
 
 def _calls(case: Case) -> int:
     """How often a rank calls `reassemble`; with a group of one rank nothing need be sent."""
-    return 2 * len(_JOBS[case.world_size])
+    return 3 * len(_JOBS[case.world_size])
 
 
-CHECK = Check(
+CHECK = CheckOfMemory(
     on_rank,
     inputs,
     None,

@@ -79,3 +79,12 @@ JOINS: tuple[tuple[str, str, Join], ...] = (
         lambda parts, dim, place: torch.cat([parts[place], *parts[:place], *parts[place + 1 :]], dim),
     ),
 )
+# Of `reassemble`, called three times: for which calls the first values come back.
+OLD = {
+    "both": "reassemble returns the weight as it was when it was cut; it has to make it of the parts that it is given",
+    "third": "reassemble returns what it made of the same tensor before, though its values have changed in place since",
+}
+OF_THE_LAST = (
+    "when another weight was cut, reassemble has the dim and the group of that one: both belong to what is returned, "
+    "not to a function, class or module"
+)
