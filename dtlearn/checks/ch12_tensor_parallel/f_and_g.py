@@ -5,7 +5,6 @@ All pairs are made before the first is used: what one keeps, another must not ch
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,21 +13,21 @@ import torch.distributed as dist
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare
 from dtlearn.runtime.record.event import Event
 from dtlearn.runtime.record.record import Record
-from dtlearn.runtime.words import listed
 
 from ..rounded import rounded_in_messages
 from ..sent import no_stores
 from . import MAY_HELP
+from .ways.pairs import WAYS, Way, hooked, layers, play, title_of
 
 # By world size: into which groups the ranks are divided, in each of these ways.
 _GROUPS: dict[int, list[list[list[int]]]] = {
     2: [[[0, 1]], [[0], [1]]],
     4: [[[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0], [1, 2, 3]]],
 }
-_RUNS = ("f", "g", "f and a sum", "g of other strides", "f twice", "a layer")
+_RUNS = ("f", "g", "f and a sum", "g of other strides", "f twice", "g twice", "other shapes", "no gradients", "a layer")
 # Calls in forward and in backward.
 _CALLS = {"f": (0, 1), "f and a sum": (0, 1), "f twice": (0, 2), "g": (1, 0), "g of other strides": (1, 0)}
-_CALLS |= {"a layer": (1, 1)}
+_CALLS |= {"g twice": (2, 0), "other shapes": (1, 1), "no gradients": (1, 0), "a layer": (1, 1)}
 _SHAPE = (3, 4)
 
 
@@ -77,6 +76,16 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         if run == "f twice":  # and what comes first has its backward pass last
             other = job["h"].clone().requires_grad_()
             return [f(x), f(other)], [x, other], [job["dy"].clone(), job["dz"].mT.contiguous().mT]
+        if run == "g twice":  # what it returned first must stay
+            other = job["h"].clone().requires_grad_()
+            return [g(x), g(other)], [x, other], [job["dy"].clone(), job["dz"].clone()]
+        if run == "other shapes":
+            other = job["h"].clone().requires_grad_()
+            outputs = [f(x.reshape(-1)), g(other.reshape(2, 3, -1))]
+            return outputs, [x, other], [job["dy"].reshape(-1).clone(), job["dz"].reshape(2, 3, -1).clone()]
+        if run == "no gradients":
+            with torch.no_grad():
+                return [f(job["x"]), g(job["x"])], [], []
         x = job["h"].clone().requires_grad_()
         a, b = job["a"].clone().requires_grad_(), job["b"].clone().requires_grad_()
         return [x + g(torch.tanh(f(x) @ a.T) @ b.T)], [x, a, b], [job["dh"].clone()]
@@ -92,7 +101,7 @@ def on_rank(answer: Any, jobs: Any) -> Any:
                 befores = [one.detach().clone() for one in gradients]
                 kept = [one.detach().clone() for one in outputs]
                 with phase(f"{number}/{run}/backward"):
-                    for output, gradient in [*zip(outputs, gradients, strict=True)][::-1]:
+                    for output, gradient in [*zip(outputs, gradients, strict=False)][::-1]:
                         if output.requires_grad:
                             output.backward(gradient)
             except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -112,117 +121,8 @@ def on_rank(answer: Any, jobs: Any) -> Any:
     return notes
 
 
-@dataclass(frozen=True)
-class Way:
-    """What each does with a tensor: "same", "sum", "mean", "all" (the sum over all ranks of the job), "last" (over the
-    group that was given last), "none" (no gradient)."""
-
-    f: str = "same"
-    f_back: str = "sum"
-    g: str = "sum"
-    g_back: str = "same"
-
-
-_PARTIAL = "each rank has only what went through its own part of the weights; f has to all-reduce it in backward"
-_WAYS: tuple[tuple[str, str, Way], ...] = (
-    ("SWAPPED", "f and g are swapped: f is first, and all-reduces in backward", Way("sum", "same", "same", "sum")),
-    ("NO-GRADIENT", "no gradient comes through g: its backward pass is missing", Way(g_back="none")),
-    ("NO-GRADIENT", "no gradient comes through f: its backward pass is missing", Way(f_back="none")),
-    ("PARTIAL-GRADIENT", f"f leaves the gradient as it is: {_PARTIAL}", Way(f_back="same")),
-    ("PARTIAL-SUM", "g hands on what each rank has: it has to add up the ranks' tensors", Way(g="same")),
-    (
-        "REDUCED-AGAIN",
-        "f and g all-reduce in forward and in backward: each does so in one of them only",
-        Way("sum", "sum", "sum", "sum"),
-    ),
-    (
-        "REDUCED-AGAIN",
-        "g all-reduces in backward too: every rank has the same gradient there already, and it becomes t times as "
-        "large",
-        Way(g_back="sum"),
-    ),
-    (
-        "REDUCED-AGAIN",
-        "f all-reduces in forward too: every rank has the same input there already, and it becomes t times as large",
-        Way(f="sum"),
-    ),
-    ("AVERAGED", "f and g divide by the number of ranks: sums are asked", Way(f_back="mean", g="mean")),
-    ("AVERAGED", "f divides the gradient by the number of ranks: a sum is asked", Way(f_back="mean")),
-    ("AVERAGED", "g divides by the number of ranks: a sum is asked", Way(g="mean")),
-    ("AVERAGED", "g divides the gradient by the number of ranks: it is handed on as it is", Way(g_back="mean")),
-    ("GROUP-IGNORED", "f and g add up over all ranks of the job, not those of the group", Way(f_back="all", g="all")),
-    ("GROUP-IGNORED", "f adds up over all ranks of the job, not those of the group", Way(f_back="all")),
-    ("GROUP-IGNORED", "g adds up over all ranks of the job, not those of the group", Way(g="all")),
-    (
-        "LAST-GROUP",
-        "all pairs use the group of the pair that was made last: a group belongs to its pair, not to a class or module",
-        Way(f_back="last", g="last"),
-    ),
-)
-
-
-def _play(given: Given, way: Way) -> list[dict[str, Any]]:
-    """By rank: of each group and run, outputs and gradients."""
-    made: list[dict[str, Any]] = [{} for _ in given]
-    for number in range(len(given[0]["jobs"])):
-        jobs = [own["jobs"][number] for own in given]
-        all_of: dict[str, list[torch.Tensor]] = {name: [job[name] for job in jobs] for name in ("x", "h", "dy", "dz")}
-        factors = [job["factor"].expand(_SHAPE) for job in jobs]
-        for rank, job in enumerate(jobs):
-            groups = {"last": given[rank]["jobs"][-1]["group"], "all": [*range(len(jobs))]}
-            group, title = groups | dict.fromkeys(("sum", "mean"), job["group"]), _title(job)
-            x, dx = _made(way.f, all_of["x"], rank, group), _made(way.f_back, all_of["dy"], rank, group)
-            y, dy = _made(way.g, all_of["x"], rank, group), _made(way.g_back, all_of["dy"], rank, group)
-            other, d_other = _made(way.f, all_of["h"], rank, group), _made(way.f_back, all_of["dz"], rank, group)
-            d_sum = _made(way.f_back, factors, rank, group)
-            assert x is not None and y is not None
-            for run, outputs, gradients in (
-                ("f", [x], [dx]),
-                ("g", [y], [dy]),
-                ("f and a sum", [x.sum() * job["factor"]], [d_sum]),
-                ("g of other strides", [y.mT], [dy]),
-                ("f twice", [x, other], [dx, d_other]),
-            ):
-                made[rank][f"{run}, {title}"] = {"outputs": outputs, "gradients": gradients}
-    return made
-
-
-def _made(kind: str, tensors: list[torch.Tensor], rank: int, groups: dict[str, list[int]]) -> torch.Tensor | None:
-    """What a rank has of the tensors of all; kinds are those of `Way`."""
-    if kind not in groups:
-        return tensors[rank] if kind == "same" else None
-    total = torch.stack([tensors[r].double() for r in groups[kind]]).sum(0)
-    return (total / (len(groups[kind]) if kind == "mean" else 1)).to(tensors[rank].dtype)
-
-
-def _layer(given: Given) -> list[dict[str, Any]]:
-    """By rank: of each group, the whole layer in one process."""
-    made: list[dict[str, Any]] = [{} for _ in given]
-    for number in range(len(given[0]["jobs"])):
-        for group in given[0]["jobs"][number]["groups"]:
-            jobs = [given[rank]["jobs"][number] for rank in group]
-            x = jobs[0]["h"].double().clone().requires_grad_()
-            a = torch.cat([job["a"] for job in jobs]).double().requires_grad_()
-            b = torch.cat([job["b"] for job in jobs], 1).double().requires_grad_()
-            y = x + torch.tanh(x @ a.T) @ b.T
-            dx, da, db = torch.autograd.grad(y, (x, a, b), jobs[0]["dh"].double())
-            parts = zip(group, jobs, da.chunk(len(group)), db.chunk(len(group), 1), strict=True)
-            for rank, job, da_part, db_part in parts:
-                dtype = job["x"].dtype
-                values = {"outputs": [y], "gradients": [dx, da_part, db_part]}
-                made[rank][f"a layer, {_title(job)}"] = {
-                    name: [v.detach().to(dtype) for v in tensors] for name, tensors in values.items()
-                }
-    return made
-
-
-def _title(job: dict[str, Any]) -> str:
-    group = job["group"]
-    return f"group of rank{'s' * (len(group) > 1)} {listed(group)}"
-
-
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    return [own | layer for own, layer in zip(_play(given, Way()), _layer(given), strict=True)]
+    return [own | layer for own, layer in zip(play(given, Way()), layers(given), strict=True)]
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
@@ -230,7 +130,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     for rank, notes in enumerate(got):
         runs = [(job, run) for job in given[rank]["jobs"] for run in _RUNS]
         for (job, run), note in zip(runs, notes, strict=False):  # fewer notes if a tensor was changed
-            title = f"{run}, {_title(job)}"
+            title = f"{run}, {title_of(job)}"
             named[rank][title] = {name: note[name] for name in ("outputs", "gradients")}
             if not note["inputs as before"]:
                 text = f"what was given in forward has changed on rank {rank} ({title}): dist.all_reduce works in place"
@@ -241,14 +141,14 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
                 return Finding("DTL-VALUE-IN-PLACE", text, rank)
     # The two by themselves come first: they tell more than the layer.
     alone = [{title: v for title, v in own.items() if not title.startswith("a layer")} for own in named]
-    right = _play(given, Way())
+    right = play(given, Way())
     if found := compare(_ALONE, case, given, right, alone):
         return rounded_in_messages(found, right, alone, record)
     return compare(_LAYER, case, given, expected(case, given), named)
 
 
 def mistakes(case: Case, given: Given) -> list[Mistake]:
-    return [Mistake(f"DTL-VALUE-{code}", text, _play(given, way)) for code, text, way in _WAYS]
+    return [Mistake(f"DTL-VALUE-{code}", text, play(given, way)) for code, text, way in WAYS]
 
 
 def why(case: Case, given: Given, record: Record) -> str:
@@ -276,23 +176,33 @@ def _exactly(case: Case, given: Given, record: Record) -> Finding | None:
                     is_alone = len(job["group"]) == 1
                     if len(events) == wanted or (is_alone and len(events) < wanted):
                         n = job["x"].numel() * job["x"].element_size()
-                        if sum(e.nbytes for e in events) <= n * wanted:
+                        nbytes = sum(e.nbytes for e in events)
+                        if nbytes == n * len(events):
                             continue
-                        text = f"rank {rank} hands over {sum(e.nbytes for e in events)} bytes in the {direction} pass"
-                        text += f" ({run}, {_title(job)}); the tensor has {n}"
+                        text = (
+                            f"rank {rank} hands over {nbytes} bytes in the {direction} pass ({run}, {title_of(job)}); "
+                        )
+                        text += f"the tensor{'s have' if wanted > 1 else ' has'} {n * wanted}"
+                        text += ": were the numbers rounded to a shorter dtype?" * (nbytes < n * wanted)
                         return Finding("DTL-RULE-BYTES", text, rank, events[0].line or None)
                     made = ", ".join(f"{e.op} on line {e.line}" for e in events) or "none"
                     text = (
                         f"{wanted or 'no'} call{'s' * (wanted != 1)} belong{'s' * (wanted == 1)} into the {direction} "
                     )
-                    text += f"pass of the run '{run}'; rank {rank} made {len(events)}: {made} ({_title(job)})"
+                    text += f"pass of the run '{run}'; rank {rank} made {len(events)}: {made} ({title_of(job)})"
                     code = "DTL-RULE-MESSAGES" if len(events) > wanted else "DTL-RULE-CALLS"
                     return Finding(code, text, rank, events[0].line or None if events else None)
     return None
 
 
 _ALONE = Check(on_rank, inputs, expected, mistakes=mistakes, stress=Stress(poison=True))
-_LAYER = Check(on_rank, inputs, expected, stress=Stress(poison=True))
+_LAYER = Check(
+    on_rank,
+    inputs,
+    expected,
+    mistakes=lambda case, given: [hooked(given, expected(case, given))],
+    stress=Stress(poison=True),
+)
 CHECK = Check(
     on_rank, inputs, None, verify=verify, why=why, rules=[_exactly], reads=[no_stores], stress=Stress(poison=True)
 )
