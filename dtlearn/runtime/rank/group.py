@@ -7,13 +7,15 @@ Groups outlive what uses them, so that no destructor waits for a thread that wai
 told, in Python, when a call's data has arrived; gloo's thread needs the interpreter's lock for that. The destructor of
 a group waits for gloo's threads. torch lets go of the lock when Python drops a group, but not when the last one to hold
 it is C++: the reducer of a DistributedDataParallel that is replaced, say, after its groups were made again. Then each
-waits for the other, for ever. A group that Python still holds is not destroyed by anybody.
+waits for the other, for ever. A group that Python still holds is not destroyed by anybody. Once its connections are cut
+and the groups were made again once more, no call of it is under way: then it goes, with its threads and descriptors.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import os
 import socket
 from collections import deque
@@ -26,8 +28,8 @@ from typing import Any
 from .spec import RankSpec
 from .store import connect
 
-# The latest: threads and connections of very many groups would add up, and the calls of older ones are long done.
-_KEPT: deque[Any] = deque(maxlen=64)
+# (generation, group), of this generation and the one before; the latest, because very many groups of one would add up.
+_KEPT: deque[tuple[int, Any]] = deque(maxlen=64)
 
 
 @dataclass
@@ -76,8 +78,12 @@ class RankGroup:
             # Its connections may be cut; a group that can't be left politely is dropped all the same.
             with contextlib.suppress(RuntimeError):
                 dist.destroy_process_group()
+        self._cut()  # ends what was begun and never waited for; a group with a call under way cannot be freed
         self._sockets.clear()
         self.init()
+        gc.collect()  # an exception and its frames hold each other, and with them the groups they were about
+        while _KEPT and _KEPT[0][0] < generation - 1:
+            _KEPT.popleft()
 
     def abort(self) -> int:
         """Free this rank from a stuck collective, from another thread. Call it on every rank.
@@ -89,6 +95,10 @@ class RankGroup:
             from torch.distributed.distributed_c10d import _abort_process_group
 
             _abort_process_group()
+        return self._cut()
+
+    def _cut(self) -> int:
+        """Cut the connections of the groups. Returns how many there were."""
         cut = 0
         for descriptor, inode in list(self._sockets.items()):
             # The number may have been closed and given to another file since: cut only what is still ours.
@@ -111,7 +121,7 @@ class RankGroup:
             before = _open_sockets()
             try:
                 group = make(*args, **kwargs)
-                _KEPT.append(group)
+                _KEPT.append((self.generation, group))
                 return group
             finally:
                 opened = {fd: inode for fd, inode in _open_sockets().items() if before.get(fd) != inode}

@@ -7,7 +7,7 @@ import shutil
 import signal
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from ..machine.limits import Limits
 from ..machine.patience import GROUP_TIMEOUT, TO_MEET, TO_VANISH, Patience
 from ..machine.run_folder import new_run_directory
 from ..rank.spec import call_log_file
-from ..record.log import RankLog, read_rank_log
+from ..record.log import RankLog, read_rank_log, spans_file
 from .rank_client import RankClient, ask_all, connect, values
 
 
@@ -110,6 +110,8 @@ class RankProcesses:
         if logged:
             self._logged, self.label = self.tasks, self.placement.where
             for rank in asked:
+                old = call_log_file(self.run_dir, rank, self.processes[rank].logged)
+                _delete([old, spans_file(old)])  # the rank does so too, but one that has died did not
                 self.processes[rank].logged, self.processes[rank].state.fault = self.tasks, ""
         return self.tasks
 
@@ -173,6 +175,7 @@ class RankProcesses:
             for rank, process in zip(dead, self._launch(dead), strict=True):
                 process.logged = self.processes[rank].logged  # until it has a log of its own, that of the dead is there
                 self.processes[rank].close()
+                _delete(self.run_dir.glob(f"k*{rank}.{self.processes[rank].pid}[-.]*"))  # its sockets and their list
                 self.processes[rank] = process
         patience = self.patience(TO_MEET)
         for client, msg_id in sent:
@@ -180,6 +183,8 @@ class RankProcesses:
             if reply is None or reply[0]["status"] != "ok":
                 why = reply and reply[0]["message"]
                 raise RankError(f"rank {client.rank} could not join new process groups: {why}")
+        # Ranks let go of groups that are older when they make new ones.
+        _delete(path for path in self.run_dir.glob("store-*") if int(path.name[6:]) < self.generation - 1)
         if dead:
             self._prepare(self, dead)
         return dead
@@ -236,3 +241,9 @@ class RankProcesses:
             collector.close()
             raise
         return [RankProcess(collector, i, client) for i, client in enumerate(clients)]
+
+
+def _delete(files: Iterable[Path]) -> None:
+    for path in files:
+        with contextlib.suppress(OSError):
+            path.unlink()

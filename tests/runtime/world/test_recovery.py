@@ -7,7 +7,7 @@ import time
 import pytest
 
 from dtlearn.runtime.agent.client import get_agent
-from dtlearn.runtime.errors import CellError, RanksInterrupted, RanksTimeout
+from dtlearn.runtime.errors import CellError, DtlearnError, RanksInterrupted, RanksTimeout
 from dtlearn.runtime.faults.stacks import Stuck
 from dtlearn.runtime.machine.patience import Patience
 from dtlearn.runtime.world.cell import Cell
@@ -202,3 +202,27 @@ def test_only_a_rank_that_has_left_the_learners_code_is_waited_for():
     assert not _reports(Stuck(0, "running", "", ("line 3: work()",)))
     assert not _reports(Stuck(0, "waiting", "its 1st barrier, line 3"))
     assert not _reports(Stuck(0, "returned"))
+
+
+HANG = """
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+late = dist.all_reduce(torch.ones(1), async_op=True) if rank == 1 else None
+dist.barrier() if rank == 0 else dist.recv(torch.ones(1), 0)
+"""
+
+
+@pytest.mark.parametrize("ends", [HANG, "import os\nif rank == 1: os.kill(os.getpid(), 9)"], ids=["hang", "killed"])
+def test_a_long_session_with_many_faults_keeps_its_size(cell, world, ends):
+    """Descriptors and threads of ranks, and files of the run: six faults later there are as many as after two."""
+
+    def size():
+        each = [len(os.listdir(f"/proc/{pid}/{what}")) for pid in [os.getpid(), *world.pids] for what in ("fd", "task")]
+        return [*each, sum(1 for _ in world.ranks.run_dir.rglob("*"))]
+
+    sizes = []
+    for _ in range(6):
+        with pytest.raises(DtlearnError):
+            cell(ends)
+        cell("kept = rank + 100\ntotal = torch.ones(1)\ndist.all_reduce(total)")
+        sizes.append(size())
+    assert all(now <= before + 1 for now, before in zip(sizes[5], sizes[1], strict=True)), sizes
