@@ -1243,7 +1243,7 @@ rank_table(
 # %% [markdown]
 # The activations differ, and still all ranks have the same loss. It is computed from the all-reduced maximum, sum and
 # target logit of section 9, which are the same everywhere, right or wrong. So equal losses prove nothing here. Compare
-# a tensor that should be replicated, or the gradients with those of one process.
+# a tensor or a parameter that should be replicated.
 
 # %% [markdown]
 # **Recomputation** has to draw the same masks a second time. `torch.utils.checkpoint` restores the default state before
@@ -1535,13 +1535,13 @@ dtlearn.show_source(
 
 # %%
 def backward_seconds():
-    """{whether the all-reduce is overlapped: seconds of a backward pass}, the fastest of eight each."""
+    """{whether the all-reduce is overlapped: seconds of a backward pass}, the fastest of 16 each."""
     x = torch.randn(1024, 512, requires_grad=True)
     layers = {
         way: tp.ColumnParallelLinear(512, 2048, overlap=way) for way in (False, True)
     }
     seconds = dict.fromkeys(layers, float("inf"))
-    for _ in range(8):
+    for _ in range(16):
         for way, layer in layers.items():
             y = layer(x)
             gradient = torch.ones_like(y)
@@ -1738,10 +1738,10 @@ def block_seconds(t, group, whole=0.040, nbytes=1_000_000):
 
 
 def emulated_blocks():
-    """{t: seconds of a block on the first t ranks}, the fastest of three."""
+    """{t: seconds of a block on the first t ranks}, the fastest of ten."""
     groups = {t: torch.distributed.new_group(list(range(t))) for t in (1, 2, 4)}
     return {
-        t: min(block_seconds(t, group) for _ in range(3)) for t, group in groups.items()
+        t: min(block_seconds(t, group) for _ in range(10)) for t, group in groups.items()
     }
 
 
@@ -1863,8 +1863,9 @@ rank_table(
 # ### A rank with another shape
 #
 # The ranks of a tensor-parallel group have to have the same samples. If each takes batches of its own, as in data
-# parallelism, two things can happen. With equal shapes, unrelated activations are added up without an error, and the
-# losses of all ranks are equal, as in section 12. With different shapes, the watch stops the run and says which rank
+# parallelism, two things can happen. With equal shapes nothing fails, and nothing even differs between the ranks: the
+# embedding adds up the rows of unrelated tokens, all ranks go on with the same sums, and the loss falls, only more
+# slowly. The batches themselves have to be compared. With different shapes, the watch stops the run and says which rank
 # differs:
 
 
@@ -2150,9 +2151,15 @@ rank_table(
 # <details><summary>t = 4, the loss is the same on the four ranks, but the weight of the last norm is not. What do you
 # suspect?</summary>
 #
-# Something that should be replicated is not: the samples (each rank has its own sampler), a dropout mask after g, or a
-# replicated parameter that was initialised from different seeds. Or f lacks its all-reduce. The loss does not show it:
-# it is computed from all-reduced numbers.
+# A dropout mask after g that is not equal on all ranks, a replicated parameter that was initialised from different
+# seeds, or an f without its all-reduce. The loss does not show it: it is computed from all-reduced numbers.
+# </details>
+#
+# <details><summary>Each of four tensor-parallel ranks has its own sampler, as in data parallelism. What differs between
+# the ranks?</summary>
+#
+# Only the batches. After the embedding's all-reduce all ranks have the same sums, of rows that belong to different
+# samples, and the loss is the same, too. The model learns from mixed samples, and nothing fails.
 # </details>
 #
 # <details><summary>The loss of the first step agrees with one process, that of the second does not. Where do you
