@@ -104,6 +104,11 @@ class Verdict:
         return self.state == "passed"
 
     @property
+    def final(self) -> bool:
+        """Whether its score may stand: what was not graded, or not whole, has an empty cell in every table."""
+        return self.state not in ("error", "skipped")
+
+    @property
     def first_fault(self) -> Result | None:
         """The result that says what to mend first: the first that names a mistake, or else the first."""
         faults = [r for r in self.results if r.state not in ("passed", "skipped")]

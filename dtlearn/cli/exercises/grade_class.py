@@ -6,14 +6,15 @@ import argparse
 import secrets
 import sys
 import time
+from collections import deque
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
-from ...runtime.machine.whole_file import write_new
+from ...runtime.machine.whole_file import write_new, write_whole
 from ..arguments import add_example_parser, positive
 
-_GRADER_ERROR = 3
+_NOT_ALL_GRADED = 3
 
 
 def add_command(commands: Any) -> None:
@@ -22,8 +23,10 @@ def add_command(commands: Any) -> None:
     parser = add_example_parser(
         commands,
         "grade-class",
-        "Grade what a class handed in: one folder or zip file per student. Writes feedback, gradebooks, a summary.",
-        "dtlearn grade-class submissions/ --exercises ch01 --out results/",
+        "Grade what a class handed in: one folder, zip or tar file per student. Writes feedback, gradebooks, a summary, "
+        "and which answers are alike. Stopped, the same command goes on. Exit status: 0, all graded; 2, wrong use; 3, "
+        "something was not graded: its cells are empty, and the summary says what to do. See docs/instructor.md.",
+        "dtlearn grade-class submissions/ --exercises ch01 --students students.csv --rules rules.toml --out results/",
         run,
     )
     parser.add_argument("folder", type=Path, help="the submissions")
@@ -32,6 +35,7 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder for the results (default: results)")
     parser.add_argument("--students", type=Path, help="CSV table: submission, student_id, last_name, ...")
+    parser.add_argument("--rules", type=Path, help="TOML: due dates, lateness, resubmissions, names of columns")
     parser.add_argument("--hidden", type=Path, help="folder with further checks, <chapter>/<exercise>.py")
     parser.add_argument("--feedback", choices=get_args(Level), default="category", help="of hidden checks")
     parser.add_argument("--secret", type=Path, help="file that seeds come from; made if missing (default: OUT.secret)")
@@ -51,11 +55,15 @@ def run(options: argparse.Namespace) -> int:
     from ...course import Exercise, load_course
     from ...grading.classroom.batch import Plan, grade_class, shut_in
     from ...checks import meanings
+    from ...grading.classroom.class_rules import Rules, read_rules, settle
     from ...grading.classroom.export import export
+    from ...grading.classroom.similarity import HEADER, alike_in_class
+    from ...grading.classroom.gradebook import csv_text
     from ...grading.classroom.store import ResultStore
-    from ...grading.classroom.submissions import find_submissions
-    from ...grading.classroom.students import read_students, unknown
+    from ...grading.classroom.submissions import Submission, find_submissions
+    from ...grading.classroom.students import read_students, student_of, unknown
     from ...grading.classroom.summary import summary_console
+    from ...grading.report.safe import one_line
 
     course = load_course()
     exercises: list[Exercise] = []
@@ -63,10 +71,20 @@ def run(options: argparse.Namespace) -> int:
         exercises += [course.exercise(name)] if "." in name else course.chapter(name).exercises
     if not exercises:
         raise ValueError("there is no exercise to grade in " + ", ".join(options.exercises or ["the course"]))
-    submissions = find_submissions(options.folder, course, exercises)
     students = read_students(options.students.read_text("utf-8")) if options.students else {}
-    if missing := unknown((s.student for s in submissions), students) if students else []:
-        print(f"not in the table of students: {', '.join(missing)}", file=sys.stderr)
+    rules = read_rules(options.rules.read_text("utf-8"), [e.id for e in exercises]) if options.rules else Rules()
+    accounts: list[str] = []
+    found = find_submissions(options.folder, course, exercises, accounts)
+    submissions, decided = rules.to_grade(found, lambda name: student_of(name, students).student_id)
+    known = {student_of(s.student, students).student_id for s in submissions}
+    absent = [name for name, student in students.items() if student.student_id not in known]
+    submissions += [Submission(name) for name in absent]
+    accounts += decided
+    if missing := unknown((s.student for s in found), students) if students else []:
+        accounts.append(f"not in the table of students: {', '.join(one_line(name, 80) for name in missing)}")
+    if absent:
+        accounts.append(f"nothing from: {', '.join(one_line(name, 80) for name in absent)}")
+    accounts += [f"{one_line(s.student, 80)}: {problem}" for s in submissions for problem in s.problems]
     secret = options.secret or options.out.with_name(options.out.name + ".secret")
     store = ResultStore(options.out)
     plan = Plan(
@@ -80,19 +98,25 @@ def run(options: argparse.Namespace) -> int:
         only_failed=options.only_failed,
         again=options.again,
     )
-    for submission in submissions:
-        for problem in submission.problems:
-            print(f"{submission.student}: {problem}", file=sys.stderr)
+    for line in accounts:
+        print(line, file=sys.stderr)
     begun = time.monotonic()
     try:
-        verdicts = grade_class(plan, submissions, store, _report)
+        verdicts = grade_class(plan, submissions, store, _Report())
     except KeyboardInterrupt:
         print(f"\nstopped; what was graded is in {options.out}: the same command goes on from there", file=sys.stderr)
         raise
-    summary = export(options.out, verdicts, students, options.feedback, datetime.now(UTC), meanings())
+    alike = alike_in_class(course, exercises, submissions)
+    write_whole(options.out / "similarity.csv", csv_text([HEADER, *alike]))
+    if alike:
+        accounts.append(f"{len(alike)} pairs of answers are alike: see similarity.csv, and read both before you judge")
+    counts, penalties, times = settle(rules, submissions, verdicts)
+    told = (options.feedback, datetime.now(UTC), meanings())
+    summary = export(options.out, counts, students, *told, rules, penalties, times, accounts)
     print(f"\n{summary_console(summary)}\n{len(submissions)} submissions in {time.monotonic() - begun:.0f} s; ", end="")
     print(f"feedback, gradebooks and summary are in {options.out}")
-    return _GRADER_ERROR if summary.needs_a_person else 0
+    loose = any(": a loose file, not graded" in line for line in accounts)
+    return _NOT_ALL_GRADED if summary.needs_a_person or loose else 0
 
 
 def read_secret(path: Path) -> bytes:
@@ -110,6 +134,18 @@ def read_secret(path: Path) -> bytes:
     return text
 
 
-def _report(student: str, verdict: Any, done: int, total: int) -> None:
-    what = f"{verdict.state} {verdict.code}".rstrip()
-    print(f"{done:>{len(str(total))}} of {total}  {student[:30]:<30} {verdict.exercise:<28} {what}", flush=True)
+class _Report:
+    """A line for each verdict, with the time that the rest will take at the pace of the last ones."""
+
+    def __init__(self) -> None:
+        self._times = deque([time.monotonic()], maxlen=40)
+
+    def __call__(self, student: str, verdict: Any, done: int, total: int) -> None:
+        from ...grading.report.safe import one_line
+
+        self._times.append(time.monotonic())
+        left = (self._times[-1] - self._times[0]) / (len(self._times) - 1) * (total - done)
+        what = f"{verdict.state} {verdict.code}".rstrip()
+        rest = f"about {left / 60:.0f} min left" if left > 90 else f"about {left:.0f} s left" if done < total else ""
+        place, name = f"{done:>{len(str(total))}} of {total}", one_line(student, 80)[:30]
+        print(f"{place}  {name:<30} {verdict.exercise:<28} {what:<28} {rest}".rstrip(), flush=True)

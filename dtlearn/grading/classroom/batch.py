@@ -128,10 +128,7 @@ def _one(
 ) -> Verdict:
     source = submission.answers.get(exercise.id)
     if source is None:
-        said = [p for p in submission.problems if exercise.name in p or "submission" in p]
-        text = "; ".join(said) or "nothing was handed in"
-        result = Result("", 0, "not-attempted", "DTL-MISSING", text)
-        return Verdict(exercise.id, exercise.title, "not-attempted", 0.0, exercise.points, results=(result,))
+        return submission.without_answer(exercise)
     old = None if plan.again else store.load(submission.student, exercise.id, source)
     if old is not None and old.state != "error" and (old.passed or not plan.only_failed):
         return old

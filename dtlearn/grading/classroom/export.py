@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from ..report.html import html, page
 from ..report.junit import junit
 from ..report.learner_view import Level
 from ..verdict import Verdict
+from .class_rules import Rules
 from .gradebook import canvas_csv, nbgrader_csv
 from .gradescope import gradescope
 from .lti import lti_scores
@@ -28,26 +30,41 @@ def export(
     level: Level,
     graded: datetime,
     meanings: Mapping[str, str],
+    rules: Rules | None = None,
+    penalties: Mapping[tuple[str, str], float] | None = None,
+    handed_in: Mapping[str, datetime] | None = None,
+    accounts: Sequence[str] = (),
 ) -> ClassSummary:
     """Write everything below `folder`; see `docs/instructor.md` for the files.
 
     Args:
-        verdicts, students: by submission.
+        verdicts, students: by submission; scores with `penalties` taken off.
         level: of what students are told.
         graded: now, with a time zone.
         meanings: of the codes that only single chapters use.
+        rules: of the course: names of columns.
+        penalties, handed_in: see `class_rules.settle`.
+        accounts: see `ClassSummary`.
     """
+    rules = rules or Rules()
     for student, made in verdicts.items():
         place = folder / safe_name(student)
-        place.mkdir(parents=True, exist_ok=True)
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(place / "feedback.html", page("Feedback", (html(verdict, level=level) for verdict in made)))
         write_whole(place / "feedback.txt", "\n".join(console(verdict, level=level) for verdict in made))
         write_whole(place / "gradescope.json", gradescope(made, level=level))
         write_whole(place / "junit.xml", junit(made, level=level, graded=graded))
-    write_whole(folder / "nbgrader.csv", nbgrader_csv(verdicts, students))
-    write_whole(folder / "canvas.csv", canvas_csv(verdicts, students))
+    raw = {
+        who: [replace(v, score=v.score + (penalties or {}).get((who, v.exercise), 0.0)) for v in made]
+        for who, made in verdicts.items()
+    }
+    exercises = {v.exercise for made in verdicts.values() for v in made}
+    due = {e: moment for e in exercises if (moment := rules.due.get(e) or rules.due.get(e.partition(".")[0]))}
+    nbgrader = nbgrader_csv(raw, students, handed_in=handed_in, due=due, penalties=penalties, columns=rules.nbgrader)
+    write_whole(folder / "nbgrader.csv", nbgrader)
+    write_whole(folder / "canvas.csv", canvas_csv(verdicts, students, columns=rules.canvas))
     write_whole(folder / "lti.jsonl", lti_scores(verdicts, students, graded=graded, level=level))
-    summary = summarise(verdicts, meanings=meanings)
+    summary = replace(summarise(verdicts, meanings=meanings), accounts=tuple(accounts))
     write_whole(folder / "summary.txt", summary_console(summary))
     write_whole(folder / "summary.html", page("Summary", [summary_html(summary)]))
     return summary

@@ -1,7 +1,7 @@
 """Scores of a class as tables: the columns of nbgrader's export, and Canvas's gradebook.
 
-A submission that the grader failed on has empty scores: it is for a person, and no zero. (Canvas then clears a score
-that it had before: grade it again, or fill it in, first.) No cell can begin a formula.
+What was not graded has empty scores: it is no zero. (Canvas then clears a score that it had before: grade it again, or
+fill it in, first.) No cell can begin a formula.
 
 Formats: nbgrader, `CsvExportPlugin` (https://nbgrader.readthedocs.io/en/stable/plugins/export-plugin.html). Canvas,
 "How do I import grades in the Gradebook?" (Instructor Guide); its importer finds students by ID, SIS ids or name, and
@@ -35,6 +35,7 @@ def nbgrader_csv(
     handed_in: Mapping[str, datetime] | None = None,
     due: Mapping[str, datetime] | None = None,
     penalties: Mapping[tuple[str, str], float] | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> str:
     """A row per submission and exercise.
 
@@ -43,6 +44,7 @@ def nbgrader_csv(
         handed_in: by submission.
         due: by exercise.
         penalties: points off for lateness, by submission and exercise.
+        columns: by exercise, what nbgrader calls the assignment; default: the exercise's id.
 
     Raises:
         ValueError: a time without a time zone.
@@ -55,7 +57,7 @@ def nbgrader_csv(
             raw = _score(verdict)
             rows.append(
                 [
-                    verdict.exercise,
+                    (columns or {}).get(verdict.exercise, verdict.exercise),
                     _time((due or {}).get(verdict.exercise)),
                     _time((handed_in or {}).get(submission)),
                     *(student.student_id, student.last_name, student.first_name, student.email),
@@ -63,7 +65,7 @@ def nbgrader_csv(
                     float(verdict.points),
                 ]
             )
-    return _csv(rows)
+    return csv_text(rows)
 
 
 def canvas_csv(
@@ -85,11 +87,11 @@ def canvas_csv(
         scores = {v.exercise: _score(v) for v in made}
         ids = (student.canvas_id, student.sis_user_id, student.sis_login_id or student.student_id, student.section)
         rows.append([student.name, *ids, *(scores.get(e, "") for e in exercises)])
-    return _csv(rows)
+    return csv_text(rows)
 
 
 def _score(verdict: Verdict) -> Cell:
-    return "" if verdict.state == "error" else round(float(verdict.score), 4)
+    return round(float(verdict.score), 4) if verdict.final else ""
 
 
 def _time(moment: datetime | None) -> str:
@@ -101,7 +103,8 @@ def _time(moment: datetime | None) -> str:
     return str(moment.astimezone(UTC).replace(tzinfo=None))
 
 
-def _csv(rows: Sequence[Sequence[Cell]]) -> str:
+def csv_text(rows: Sequence[Sequence[Cell]]) -> str:
+    """A table, in which no cell can begin a formula."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
     for row in rows:

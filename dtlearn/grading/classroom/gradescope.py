@@ -34,7 +34,7 @@ def gradescope(verdicts: Sequence[Verdict], *, level: Level = "category", leader
         "test_name_format": "text",
         "visibility": "visible",
         "stdout_visibility": "hidden",
-        "extra_data": {"needs_a_person": any(v.state == "error" for v in verdicts)},
+        "extra_data": {"needs_a_person": not all(v.final for v in verdicts)},
         "tests": [test for k, v in enumerate(verdicts, start=1) for test in _tests(v, level, k)],
     }
     if leaderboard:
@@ -49,8 +49,9 @@ def gradescope(verdicts: Sequence[Verdict], *, level: Level = "category", leader
 def _summary(shown: Verdict) -> str:
     parts = [words.state_words(shown), words.score_words(shown), words.tier_words(shown)]
     line = f"{shown.exercise}: {', '.join(p for p in parts if p)}"
-    if shown.state == "error":
-        line += f". {words.NOT_YOUR_FAULT} The score here is not final: the staff will look at it."
+    if not shown.final and not shown.withheld:
+        fault = f"{words.NOT_YOUR_FAULT} " if shown.state == "error" else ""
+        line += f". {fault}The score here is not final: the staff will look at it."
     return f"{line}. {words.withheld_words(shown)}" if shown.withheld else line
 
 

@@ -55,7 +55,7 @@ def lti_scores(
 
 
 def _score(verdict: Verdict, user: str, graded: datetime, level: Level) -> dict[str, Any]:
-    activity, grading = _PROGRESS[verdict.state]
+    activity, grading = _PROGRESS[verdict.state if verdict.final or verdict.state == "error" else "skipped"]
     made: dict[str, Any] = {
         "userId": user,
         "activityProgress": activity,

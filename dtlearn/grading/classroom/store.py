@@ -22,6 +22,7 @@ class ResultStore:
         self.folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(0o700)  # it may have been there before
             with tempfile.TemporaryFile(dir=folder):
                 pass
         except OSError as error:
@@ -35,7 +36,7 @@ class ResultStore:
     def save(self, student: str, verdict: Verdict, source: str) -> None:
         """Write a verdict. A crash in the middle leaves the old one, or none."""
         path = self.path(student, verdict.exercise)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         write_whole(path, verdict.to_json())
         write_whole(path.with_suffix(".sha256"), fingerprint(source))
 

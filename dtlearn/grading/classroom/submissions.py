@@ -1,155 +1,152 @@
-"""Finds the answers in what a class handed in: a folder with one folder or zip file per student.
+"""Finds what a class handed in: a folder with one folder or archive per student. Everything in it is accounted for.
 
-Nothing is unpacked. Only files whose names are those of exercises are read, straight from where they lie, each up to
-a size limit; links and paths that lead out are refused. So a hostile archive has nothing to write to.
+Here only names are read, and what kind of file each is. What is inside is read by `reading.reader`, in a process for
+each hand-in.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import stat
-import zipfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 from ...course import Course, Exercise
+from ..report.safe import one_line
+from ..verdict import Result, Verdict
+from .reading.members import TAR
+from .reading.reader import read_in_process
 
-MAX_FILE = 1 << 20  # bytes of one answer
-MAX_MEMBERS = 20_000  # entries of one archive or folder
+_ASIDE = (".csv", ".html", ".json", ".log", ".md", ".toml", ".txt")  # an instructor's own, beside the hand-ins
 
 
 @dataclass(frozen=True)
 class Submission:
-    """What one student handed in.
+    """One hand-in of one student.
 
     Attributes:
-        student: the name of the folder or zip file.
+        student: the name of the folder or archive, without what follows "@"; `STUDENT/ENTRY` for an older one.
         answers: `{exercise id: text}`.
         files: `{exercise id: the name of the file inside the submission}`.
-        problems: files that were refused, and why.
+        problems: what was refused, and why.
+        refused: `{exercise id: why}` of those that were handed in and could not be read.
+        prints: `{exercise id: fingerprints}`, see `reading.fingerprints`.
+        handed_in: when: by the name, `STUDENT@2026-11-20T23:59+01:00.zip`, or else when folder or file was changed.
+        entry: the name of the folder or archive.
     """
 
     student: str
     answers: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    refused: dict[str, str] = field(default_factory=dict)
+    prints: dict[str, frozenset[int]] = field(default_factory=dict)
+    handed_in: datetime | None = None
+    entry: str = ""
+
+    def without_answer(self, exercise: Exercise) -> Verdict:
+        """The verdict where there is no answer: nothing was handed in, or what was cannot be read."""
+        made = Verdict(exercise.id, exercise.title, "not-attempted", 0.0, exercise.points)
+        if why := self.refused.get(exercise.id):
+            return replace(made, state="failed", results=(Result("", 0, "failed", "DTL-UNREADABLE", why),))
+        said = "; ".join(p for p in self.problems if exercise.name in p or "submission" in p)
+        return replace(made, results=(Result("", 0, "not-attempted", "DTL-MISSING", said or "nothing was handed in"),))
 
 
-def find_submissions(folder: Path, course: Course, exercises: Iterable[Exercise]) -> list[Submission]:
-    """All submissions in a folder, by name.
+def find_submissions(
+    folder: Path, course: Course, exercises: Iterable[Exercise], strays: list[str] | None = None
+) -> list[Submission]:
+    """All submissions in a folder, by name; several of one student if there are.
+
+    Args:
+        strays: what is no student's hand-in is added, with what to do; what begins with "(" needs nobody.
 
     Raises:
         ValueError: the folder cannot be read or holds no submission.
     """
-    exercises = list(exercises)
+    exercises, left = list(exercises), strays if strays is not None else []
     try:
-        entries = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
+        with os.scandir(folder) as entries:
+            by_name = sorted(entries, key=lambda entry: os.fsencode(entry.name))
     except OSError as error:
         raise ValueError(f"{folder} cannot be read: {error.strerror}") from error
-    found = [
-        read_submission(p, course, exercises)
-        for p in entries
-        if not p.is_symlink() and (p.is_dir() or p.suffix.lower() == ".zip")
-    ]
+    with ThreadPoolExecutor(os.cpu_count() or 2, thread_name_prefix="read") as pool:
+        paths = [Path(entry.path) for entry in by_name if _is_hand_in(entry, left)]
+        found = list(pool.map(lambda path: read_submission(path, course, exercises), paths))
     if not found:
-        raise ValueError(f"{folder} holds no submission: it needs one folder or one .zip file per student")
-    names = [s.student for s in found]
-    if twice := sorted({n for n in names if names.count(n) > 1}):
-        raise ValueError(f"{folder} holds a folder and a .zip file of the same name: {', '.join(twice)}")
+        raise ValueError(f"{folder} holds no submission: it needs one folder or one .zip or .tar file per student")
     return found
 
 
 def read_submission(path: Path, course: Course, exercises: Iterable[Exercise]) -> Submission:
     """One student's answers. What cannot be read is a problem of that submission, not an exception."""
-    student = path.stem if path.suffix.lower() == ".zip" else path.name
-    answers: dict[str, str] = {}
-    files: dict[str, str] = {}
-    problems: list[str] = []
     wanted = {name: e.id for e in exercises for name in _names(course, e)}
-    try:
-        members = list(_members(path, problems))
-    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        return Submission(student, problems=(f"the submission cannot be read: {error}",))
-    # A whole course may be handed in: the learner's own files, in work/, come before the stubs.
-    for name in sorted(members, key=lambda n: ("work" not in PurePosixPath(n).parts, n.count("/"), n)):
-        exercise = _exercise_of(name, wanted)
-        if exercise is None:
-            continue
-        if exercise in answers:
-            problems.append(f"{name}: a second answer to {exercise}; {files[exercise]} is graded")
-            continue
-        text = _read(path, name)
-        if isinstance(text, str):
-            answers[exercise], files[exercise] = text, name
-        else:
-            problems.append(f"{name}: {text[0]}")
-    return Submission(student, answers, files, tuple(problems))
+    status = path.lstat()
+    is_folder = stat.S_ISDIR(status.st_mode)
+    student, handed_in = _student_and_time(path.name if is_folder else _stem(path.name))
+    handed_in = handed_in or datetime.fromtimestamp(min(max(0.0, status.st_mtime), 1e11), UTC)
+    read: dict[str, Any] = {}
+    if stat.S_ISLNK(status.st_mode):
+        problem = "the submission is a link; refused"
+    elif is_folder or (stat.S_ISREG(status.st_mode) and path.name.lower().endswith((".zip", *TAR))):
+        read = read_in_process(path, wanted)
+        problem = "".join(read["problems"]) if read.pop("unreadable", False) else ""
+        read["problems"] = tuple(read["problems"])
+    elif stat.S_ISREG(status.st_mode):
+        problem = f"the submission {one_line(path.name, 80)} is no folder, .zip or .tar (.gz, .bz2, .xz); ask for one"
+    else:
+        problem = "the submission is no folder or file; refused"
+    if problem:
+        read = {"problems": (problem,), "refused": dict.fromkeys(wanted.values(), problem)}
+    return Submission(student, **read, handed_in=handed_in, entry=path.name)
 
 
 def safe_name(student: str) -> str:
-    """A student's name as a file name: letters, digits, `.`, `-` and `_`; others become `_` and a checksum."""
-    import zlib
+    """A student's name as a file name: `a-z`, digits, `.`, `-` and `_`; others become `_` and a checksum. So do names
+    that files of ours have, or that differ in upper and lower case only, which is no difference on some systems."""
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", student).strip(".-")[:80]
+    ours = plain.endswith(_ASIDE) or plain.endswith((".jsonl", ".xml")) or re.search(r"-[0-9a-f]{8,}$", plain)
+    if plain == student and plain == plain.lower() and not ours:
+        return plain
+    return f"{plain}-{hashlib.sha256(student.encode(errors='surrogatepass')).hexdigest()[:12]}"
 
-    plain = re.sub(r"[^A-Za-z0-9._-]", "_", student).strip(".")[:80]
-    return plain if plain == student else f"{plain}-{zlib.crc32(student.encode(errors='replace')):08x}"
+
+def _is_hand_in(entry: os.DirEntry[str], strays: list[str]) -> bool:
+    """Whether it is some student's; if not, that is said."""
+    name, suffix = one_line(entry.name, 80), Path(entry.name).suffix.lower()
+    if entry.name.startswith("."):
+        strays.append(f"({name}: hidden; left out)")
+    elif not entry.is_file(follow_symlinks=False) or suffix not in (*_ASIDE, ".py", ".ipynb"):
+        return True
+    elif suffix in _ASIDE:
+        strays.append(f"({name}: no hand-in; left out)")
+    else:
+        strays.append(f"{name}: a loose file, not graded; put it into a folder with the name of its student")
+    return False
+
+
+def _stem(name: str) -> str:
+    suffix = next((s for s in (*TAR, ".zip") if name.lower().endswith(s)), Path(name).suffix)
+    return name[: len(name) - len(suffix)] or name
+
+
+def _student_and_time(stem: str) -> tuple[str, datetime | None]:
+    """("ada", when) of "ada@2026-11-20T23:59"; in UTC, if no other zone is said."""
+    student, _, text = stem.rpartition("@")
+    try:
+        moment = datetime.fromisoformat(text if student else "")
+    except ValueError:  # no time: an address, perhaps
+        return stem, None
+    return student, moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _names(course: Course, exercise: Exercise) -> tuple[str, ...]:
     """Endings of a path that name this exercise, the most exact first."""
     slug = course.chapter(exercise.id.partition(".")[0]).slug
     return (f"{slug}/{exercise.name}.py", f"{exercise.id}.py", f"{slug[:4]}_{exercise.name}.py", f"{exercise.name}.py")
-
-
-def _exercise_of(name: str, wanted: dict[str, str]) -> str | None:
-    parts = PurePosixPath(name).parts
-    for ending in ("/".join(parts[-2:]), parts[-1]):
-        if ending in wanted:
-            return wanted[ending]
-    return None
-
-
-def _members(path: Path, problems: list[str]) -> Iterator[str]:
-    """Names of the regular files, relative, with `/`."""
-    if path.is_dir():
-        for number, entry in enumerate(sorted(path.rglob("*.py"))):
-            if number > MAX_MEMBERS:
-                raise ValueError(f"more than {MAX_MEMBERS:,} files")
-            name = entry.relative_to(path).as_posix()
-            inside = entry.resolve().is_relative_to(path.resolve())
-            if not inside or any(p.is_symlink() for p in (entry, *entry.parents) if p.is_relative_to(path)):
-                problems.append(f"{name}: a link; refused")
-            elif entry.is_file():
-                yield name
-        return
-    with zipfile.ZipFile(path) as archive:
-        if len(archive.infolist()) > MAX_MEMBERS:
-            raise ValueError(f"more than {MAX_MEMBERS:,} files")
-        for info in archive.infolist():
-            if info.is_dir() or not info.filename.endswith(".py"):
-                continue
-            parts = PurePosixPath(info.filename).parts
-            if parts[:1] == ("/",) or ".." in parts or "\\" in info.filename:
-                problems.append(f"{info.filename}: leads out of the archive; refused")
-            elif stat.S_ISLNK(info.external_attr >> 16):
-                problems.append(f"{info.filename}: a link; refused")
-            elif "__MACOSX" not in parts:
-                yield info.filename
-
-
-def _read(path: Path, name: str) -> str | tuple[str]:
-    """The text of a file; or, in a tuple, why it cannot be had."""
-    try:
-        if path.is_dir():
-            with (path / name).open("rb") as file:
-                data = file.read(MAX_FILE + 1)
-        else:
-            with zipfile.ZipFile(path) as archive, archive.open(name) as file:
-                data = file.read(MAX_FILE + 1)  # stops there, whatever size the archive claims
-        if len(data) > MAX_FILE:
-            return (f"more than {MAX_FILE >> 20} MiB; refused",)
-        return data.decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError:
-        return ("no UTF-8 text; refused",)
-    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError) as error:
-        return (f"cannot be read: {error}",)

@@ -32,6 +32,7 @@ class ExerciseSummary:
         mean, median: of these scores.
         points: that can be reached.
         tiers: `(tier, how many)` of those that passed.
+        said: for each of `codes`, what its verdicts say most often.
     """
 
     exercise: str
@@ -44,6 +45,7 @@ class ExerciseSummary:
     median: float
     points: float
     tiers: tuple[tuple[str, int], ...]
+    said: tuple[str, ...] = ()
 
     @property
     def facts(self) -> str:
@@ -56,11 +58,22 @@ class ExerciseSummary:
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """The class. `needs_a_person`: `(submission, exercise, what happened)` where the grader failed."""
+    """The class.
+
+    Attributes:
+        needs_a_person: `(submission, exercise, what happened)` where nothing final was graded.
+        accounts: what else is to be said of what was handed in, a line each.
+    """
 
     submissions: int
     exercises: tuple[ExerciseSummary, ...]
     needs_a_person: tuple[tuple[str, str, str], ...]
+    accounts: tuple[str, ...] = ()
+
+    @property
+    def not_graded(self) -> str:
+        """The heading of these."""
+        return f"Not graded: {len(self.needs_a_person)}, with empty cells; the same command grades them again"
 
     @property
     def size(self) -> str:
@@ -74,8 +87,8 @@ def summarise(verdicts: Class, *, meanings: Mapping[str, str]) -> ClassSummary:
     for submission, made in verdicts.items():
         for verdict in (learner_view(v, "full") for v in made):
             by_exercise.setdefault(verdict.exercise, []).append(verdict)
-            if verdict.state == "error":
-                fault = next((r for r in verdict.results if r.state == "error"), None)
+            if not verdict.final:
+                fault = next((r for r in verdict.results if r.state == verdict.state), None)
                 people.append((one_line(submission), verdict.exercise, fault.headline if fault else "no case was run"))
     exercises = tuple(_exercise(made, meanings) for made in by_exercise.values())
     return ClassSummary(len(verdicts), exercises, tuple(people))
@@ -85,18 +98,26 @@ def summary_console(summary: ClassSummary) -> str:
     """The summary for the terminal."""
     parts = [summary.size, *map(_exercise_text, summary.exercises)]
     if summary.needs_a_person:
-        lines = [f"The grader failed on {len(summary.needs_a_person)}; a person has to look:"]
+        lines = [f"{summary.not_graded}:"]
         for submission, exercise, text in summary.needs_a_person:
             line = f"  {submission}  {exercise}  {text}"
-            lines.append(textwrap.fill(line, WIDTH, subsequent_indent="      ", break_on_hyphens=False))
+            lines.append(_hanging(line))
         parts.append("\n".join(lines))
+    parts += ["What was handed in:\n" + "\n".join(map(_hanging, summary.accounts))] if summary.accounts else []
     return "\n\n".join(parts) + "\n"
 
 
+def _hanging(text: str, indent: str = "") -> str:
+    return textwrap.fill(
+        text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}      ", break_on_hyphens=False
+    )
+
+
 def _exercise(made: Sequence[Verdict], meanings: Mapping[str, str]) -> ExerciseSummary:
-    codes = Counter(v.code for v in made if v.code and v.state != "error")
+    codes = Counter(v.code for v in made if v.code and v.final)
+    said = {code: Counter(v.first_fault.headline for v in made if v.code == code and v.first_fault) for code in codes}
     most_first = sorted(codes.items(), key=lambda item: (-item[1], item[0]))
-    graded = [v for v in made if v.state != "error"]
+    graded = [v for v in made if v.final]
     scores = [v.score for v in graded] or [0.0]
     bands = Counter(_band(v) for v in graded)
     tiers = Counter(v.tier for v in made if v.passed and v.tier)
@@ -111,6 +132,7 @@ def _exercise(made: Sequence[Verdict], meanings: Mapping[str, str]) -> ExerciseS
         median(scores),
         made[0].points,
         tuple((tier, tiers[tier]) for tier in ("correct", "good", "optimal") if tiers[tier]),
+        tuple(one_line(said[code].most_common(1)[0][0]) for code, _ in most_first),
     )
 
 
@@ -128,6 +150,7 @@ def _exercise_text(one: ExerciseSummary) -> str:
     if one.codes:
         lines.append("")
         wide = max(len(code) for code, _, _ in one.codes)
-        for code, n, words_ in one.codes:
+        for (code, n, words_), said in zip(one.codes, one.said or [""] * len(one.codes), strict=True):
             lines.append(f"  {n:>4} of {one.submissions}  {code:<{wide}}  {words_}")
+            lines += [_hanging(f'"{said}"', "       ")] if said and n > 1 else []
     return "\n".join(lines)

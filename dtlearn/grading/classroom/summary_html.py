@@ -15,8 +15,10 @@ def summary_html(summary: ClassSummary) -> str:
     parts = [f"<p>{summary.size}</p>"]
     if summary.needs_a_person:
         rows = [[escape(cell) for cell in row] for row in summary.needs_a_person]
-        parts.append(table(("submission", "exercise", "fault"), rows, "The grader failed; a person has to look"))
+        parts.append(table(("submission", "exercise", "fault"), rows, summary.not_graded))
     parts += [_exercise(one) for one in summary.exercises]
+    rows = [[escape(line)] for line in summary.accounts]
+    parts += [table(("note",), rows, "What was handed in")] if rows else []
     style = "max-width: 60em; line-height: 1.45; font-family: var(--jp-content-font-family, system-ui, sans-serif)"
     return f'<section role="region" aria-label="class summary" style="{style}">\n' + "\n".join(parts) + "\n</section>\n"
 
@@ -27,11 +29,14 @@ def _exercise(one: ExerciseSummary) -> str:
         [band, f'{n} <span aria-hidden="true" style="{_BAR}; width: {10 * n / most:.1f}em"></span>']
         for band, n in zip(BANDS, one.bands, strict=True)
     ]
-    codes = [[f"{n} of {one.submissions}", f"<code>{escape(code)}</code>", escape(text)] for code, n, text in one.codes]
+    codes = [
+        [f"{n} of {one.submissions}", f"<code>{escape(code)}</code>", escape(text), escape(said)]
+        for (code, n, text), said in zip(one.codes, one.said or [""] * len(one.codes), strict=True)
+    ]
     parts = [
         f"<h3>{escape(one.title)} <code>{escape(one.exercise)}</code></h3>",
         f"<p>{escape(one.facts)}</p>",
         table(("share", "submissions"), bands, "Share of the points"),
-        table(("submissions", "code", "meaning"), codes, "First faults") if codes else "",
+        table(("submissions", "code", "meaning", "said most often"), codes, "First faults") if codes else "",
     ]
     return "\n".join(p for p in parts if p)

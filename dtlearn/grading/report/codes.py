@@ -57,6 +57,7 @@ _MEANINGS = {
     "DTL-STUB": "not attempted",
     "DTL-SYNTAX": "no valid Python",
     "DTL-TIMEOUT": "no end within the time limit",
+    "DTL-UNREADABLE": "handed in, and not readable",
     "DTL-USE": "something that the ranks cannot do now",
     "DTL-VALUE": "wrong values",
     "DTL-VALUE-DTYPE": "the wrong dtype",

@@ -42,7 +42,7 @@ def state_words(verdict: Verdict) -> str:
 
 def score_words(verdict: Verdict) -> str:
     """ "2.5 of 5 points", with the tier where there are budgets; "" if there is nothing to say."""
-    if verdict.withheld or verdict.state == "error":
+    if verdict.withheld or not verdict.final:
         return ""
     return f"{number(verdict.score)} of {number(verdict.points)} point{'s' * (verdict.points != 1)}"
 

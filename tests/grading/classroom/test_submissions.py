@@ -1,11 +1,13 @@
 """Reading what a class handed in, hostile archives included."""
 
+import os
 import stat
 import zipfile
+from datetime import UTC, datetime
 
 import pytest
 
-from dtlearn.grading.classroom import submissions
+from dtlearn.grading.classroom.reading.members import MAX_MEMBERS
 from dtlearn.grading.classroom.submissions import find_submissions, read_submission, safe_name
 
 
@@ -74,15 +76,18 @@ def test_a_bomb_is_read_up_to_the_limit(tmp_path, course, exercise):
     assert "more than 1 MiB" in found.problems[0]
 
 
-def test_what_is_no_archive_or_no_text_is_a_problem_of_that_submission(tmp_path, course, exercise, monkeypatch):
+def test_what_is_no_archive_or_no_text_is_a_problem_of_that_submission(tmp_path, course, exercise):
     (tmp_path / "ann.zip").write_bytes(b"no zip")
     zipped(tmp_path / "bob.zip", {"mean.py": b"\xff\xfe\x00"})
-    zipped(tmp_path / "eve.zip", {f"{i}.py": "x" for i in range(30)})
-    monkeypatch.setattr(submissions, "MAX_MEMBERS", 20)
+    zipped(tmp_path / "eve.zip", {f"{i}.py": "" for i in range(MAX_MEMBERS + 1)})
     ann, bob, eve = find_submissions(tmp_path, course, [exercise])
     assert "cannot be read" in ann.problems[0]
     assert "no UTF-8" in bob.problems[0]
-    assert "more than 20 files" in eve.problems[0]
+    assert "more than 20,000 files" in eve.problems[0]
+    for one in (ann, bob, eve):  # it is said in the row, and is no "nothing was handed in"
+        verdict = one.without_answer(exercise)
+        assert (verdict.state, verdict.code, verdict.score) == ("failed", "DTL-UNREADABLE", 0.0)
+        assert verdict.first_fault.headline in one.problems[0]
 
 
 def test_an_empty_folder_and_a_name_used_twice_are_errors(tmp_path, course, exercise):
@@ -91,10 +96,42 @@ def test_an_empty_folder_and_a_name_used_twice_are_errors(tmp_path, course, exer
         find_submissions(tmp_path / "in", course, [exercise])
     with pytest.raises(ValueError, match="cannot be read"):
         find_submissions(tmp_path / "nowhere", course, [exercise])
-    (tmp_path / "in" / "ann").mkdir()
-    zipped(tmp_path / "in" / "ann.zip", {"mean.py": "x"})
-    with pytest.raises(ValueError, match="same name: ann"):
-        find_submissions(tmp_path / "in", course, [exercise])
+
+
+def test_two_hand_ins_of_one_name_are_two_submissions_of_one_student(tmp_path, course, exercise):
+    folder = tmp_path / "in"
+    (folder / "ann").mkdir(parents=True)
+    zipped(folder / "ann.zip", {"mean.py": "x"})
+    zipped(folder / "ann@2026-11-20T23:59+01:00.zip", {"mean.py": "y"})
+    (folder / "bob@example.org").mkdir()
+    os.utime(folder / "ann", (0, 0))
+    found = {s.entry: (s.student, s.handed_in) for s in find_submissions(folder, course, [exercise])}
+    assert found["ann"] == ("ann", datetime(1970, 1, 1, tzinfo=UTC))
+    assert found["ann@2026-11-20T23:59+01:00.zip"] == ("ann", datetime(2026, 11, 20, 22, 59, tzinfo=UTC))
+    assert found["ann.zip"][0] == "ann" and found["bob@example.org"][0] == "bob@example.org"
+
+
+def test_everything_in_the_folder_is_accounted_for(tmp_path, course, exercise):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("alice_ch01.mean.py", "loose.ipynb", "bob.rar", "eve.7z", "README.txt", ".hidden", "dan.zip.part"):
+        (folder / name).write_text("x")
+    os.symlink("loop", folder / "loop")
+    os.symlink("/", folder / "root")
+    os.mkfifo(folder / "fifo")
+    (folder / "x\n\x1b[31m\u202ey").mkdir()
+    (folder / os.fsdecode(b"\xff\xfe")).mkdir()
+    strays = []
+    found = {s.entry: s for s in find_submissions(folder, course, [exercise], strays)}
+    left = {"alice_ch01.mean.py", "loose.ipynb", "README.txt", ".hidden"}
+    assert set(found) == {p.name for p in folder.iterdir()} - left
+    for name in ("bob.rar", "eve.7z", "dan.zip.part"):
+        assert "no folder, .zip or .tar" in found[name].refused["ch01.mean"]
+    assert found["bob.rar"].student == "bob"
+    assert "a link" in found["loop"].problems[0] and "a link" in found["root"].problems[0]
+    assert "no folder or file" in found["fifo"].problems[0]
+    assert [text.startswith("(") for text in strays] == [True, True, False, False]
+    assert "put it into a folder with the name of its student" in strays[2]
 
 
 def test_names_of_students_are_safe_file_names():
@@ -102,3 +139,10 @@ def test_names_of_students_are_safe_file_names():
     names = [safe_name(n) for n in ("../../etc", "a/b", "a_b", "Zoë", "x" * 500, "..", "=cmd|x")]
     assert len(set(names)) == len(names)
     assert all("/" not in n and n.strip(".") and len(n) < 100 for n in names)
+
+
+def test_no_name_is_that_of_a_file_of_ours_or_of_another_student():
+    ours = ["summary.html", "summary.txt", "lti.jsonl", "canvas.csv", "similarity.csv", "ch01.mean.json", "junit.xml"]
+    assert not {safe_name(n) for n in ours} & set(ours)
+    names = ["m b", safe_name("m b"), safe_name(safe_name("m b")), "Ann", "ann", "ANN", "\udcff", "\ud800", "-rf", "rf"]
+    assert len({safe_name(n).lower() for n in names}) == len(names)

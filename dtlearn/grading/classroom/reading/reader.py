@@ -1,0 +1,146 @@
+"""Reads one hand-in in a process of its own: what damages, fills or stops it costs that hand-in, and nobody else.
+
+The process has limits on memory, processor time and what it may write. It gets a line of JSON on its standard input
+and writes one to its standard output, a file; who started it takes over what has the shape of an answer, no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ...learner.stubs import to_file, without_task
+from ...report.safe import one_line
+from .fingerprints import fingerprints
+from .members import Members, members
+
+MAX_FILE, MAX_NOTEBOOK = 1 << 20, 16 << 20  # bytes of one answer; of a notebook, which may hold pictures
+MEMORY = 1 << 30  # bytes of address space
+PROCESSOR = 20  # seconds
+_WALL = 300.0  # seconds: the machine may be busy, the disk slow
+_WRITTEN = 64 << 20  # bytes
+_MOST_PROBLEMS = 20
+_BOOT = "import sys; sys.path.append({path!r}); from dtlearn.grading.classroom.reading.reader import main; main()"
+
+
+def read_in_process(path: Path, wanted: Mapping[str, str]) -> dict[str, Any]:
+    """Read a hand-in.
+
+    `wanted`: endings of paths -> ids of exercises.
+
+    Returns:
+        "answers", "files" (names) and "prints" (fingerprints) by exercise; "refused": by exercise, why its file could
+        not be had; "problems"; "unreadable": whether nothing of it could be read.
+    """
+    boot = _BOOT.format(path=str(Path(__file__).parents[4]))
+    with tempfile.TemporaryFile() as out:
+        given = json.dumps({"path": os.fspath(path.absolute()), "wanted": dict(wanted)}).encode()
+        try:
+            done = subprocess.run(
+                [sys.executable, "-P", "-c", boot], input=given, stdout=out, stderr=subprocess.DEVNULL, timeout=_WALL
+            )
+        except subprocess.TimeoutExpired:
+            return _nothing(f"reading it took more than {_WALL:.0f} s")
+        if done.returncode == -signal.SIGXCPU:
+            return _nothing(f"reading it took more than {PROCESSOR} s of processor time")
+        if done.returncode:
+            return _nothing(f"reading it ended with status {done.returncode}: damaged, or made to do harm")
+        out.seek(0)
+        said = json.loads(out.read(_WRITTEN))
+    texts = {kind: {str(e): str(text) for e, text in said[kind].items()} for kind in ("answers", "files", "refused")}
+    prints = {str(e): frozenset(map(int, found)) for e, found in said["prints"].items()}
+    rest = {"problems": [*map(str, said["problems"])], "unreadable": said["unreadable"] is True}
+    return {**texts, "prints": prints, **rest}
+
+
+def main() -> None:
+    """The process."""
+    for which, limit in {"AS": MEMORY, "CPU": PROCESSOR, "FSIZE": _WRITTEN, "CORE": 0}.items():
+        with contextlib.suppress(OSError, ValueError):  # macOS has no limit of address space; the second kills unsaid
+            resource.setrlimit(getattr(resource, f"RLIMIT_{which}"), (limit, limit + 1))
+    given = json.load(sys.stdin.buffer)
+    try:
+        with contextlib.ExitStack() as stack:
+            found = read(Path(given["path"]), given["wanted"], stack)
+    except MemoryError:
+        found = _nothing(f"reading it took more than {MEMORY >> 30} GiB of memory")
+    except Exception as error:  # of any kind, as damaged archives raise them
+        found = _nothing(one_line(f"the submission cannot be read: {error or type(error).__name__}"))
+    found["prints"] = {exercise: sorted(fingerprints(text)) for exercise, text in found["answers"].items()}
+    sys.stdout.write(json.dumps(found))
+
+
+def read(path: Path, wanted: Mapping[str, str], stack: contextlib.ExitStack) -> dict[str, Any]:
+    """As `read_in_process`, here and without limits. Raises Exception, of any kind: it cannot be read."""
+    answers, files, refused, problems = dict[str, str](), dict[str, str](), dict[str, str](), list[str]()
+    opened = members(path, problems, stack)
+    # A whole course may be handed in: the learner's own files, in work/, come before the stubs, files before cells.
+    names = sorted(opened, key=lambda n: ("work" not in PurePosixPath(n).parts, n.endswith(".ipynb"), n.count("/"), n))
+    for name in names:
+        is_notebook = name.endswith(".ipynb")
+        ends = ("/".join(PurePosixPath(name).parts[-2:]), PurePosixPath(name).name)
+        exercise = next((wanted[end] for end in ends if end in wanted), "")
+        if not exercise and not is_notebook:
+            continue
+        try:
+            text = _text(opened, name)
+            texts = [*_cells(text, {*wanted.values()})] if is_notebook else [(exercise, text)]
+        except ValueError as error:
+            problems.append(f"{name}: {error}")
+            for one in [exercise] if exercise else wanted.values():  # a notebook may have held any
+                refused.setdefault(one, one_line(problems[-1]))
+            continue
+        for found, text in texts:
+            if found not in answers:
+                answers[found], files[found] = text, name
+            elif without_task(text).strip() != without_task(answers[found]).strip():
+                problems.append(f"{name}: a second answer to {found}; {files[found]} is graded")
+    if opened and not answers and not problems:
+        problems.append(f"the submission has no file with the name of an exercise, but {', '.join(sorted(opened)[:5])}")
+    problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS:,} more"] * (len(problems) > _MOST_PROBLEMS)
+    problems = [one_line(text) for text in problems]
+    return {"answers": answers, "files": files, "refused": refused, "problems": problems, "unreadable": False}
+
+
+def _nothing(problem: str) -> dict[str, Any]:
+    return {"answers": {}, "files": {}, "refused": {}, "prints": {}, "problems": [problem], "unreadable": True}
+
+
+def _text(opened: Members, name: str) -> str:
+    most = MAX_NOTEBOOK if name.endswith(".ipynb") else MAX_FILE
+    try:
+        with opened[name]() as file:
+            data = file.read(most + 1)  # stops there, whatever size the archive claims
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError("no UTF-8 text; refused") from None
+    except Exception as error:
+        raise ValueError(f"cannot be read: {error or type(error).__name__}") from error
+    if len(data) > most:
+        raise ValueError(f"more than {most >> 20} MiB; refused")
+    return text.replace("\r\n", "\n")
+
+
+def _cells(text: str, exercises: set[str]) -> Iterator[tuple[str, str]]:
+    """Answers in the cells of a notebook that begin with `%%exercise ID`. Raises ValueError: what is wrong, where."""
+    try:
+        cells = json.loads(text)["cells"]
+        texts = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    except json.JSONDecodeError as error:
+        raise ValueError(f"a damaged notebook, line {error.lineno} column {error.colno}: {error.msg}") from None
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"no notebook ({type(error).__name__}: {error})") from None
+    for cell in texts:
+        first, _, rest = cell.partition("\n")
+        magic, exercise = [*first.split(), "", ""][:2]
+        if magic == "%%exercise" and exercise in exercises:
+            yield exercise, to_file(rest.encode("utf-8", "replace").decode(), exercise)

@@ -1,0 +1,57 @@
+"""Which students' answers share text that the exercise does not explain.
+
+Not counted: what the stub, the course's solution or many of the class have.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import combinations
+
+from ...course import Course, Exercise
+from ..learner.exercise_files import places
+from .gradebook import Cell
+from .reading.fingerprints import fingerprints
+from .submissions import Submission
+
+HEADER = ("exercise", "student", "other", "share", "fingerprints")
+FEWEST = 8  # fingerprints of an answer's own, below which nothing can be said
+COPIED = 0.5  # share of the shorter one's own fingerprints from which a pair is reported
+_COMMON = 0.2  # what a larger share of the class has is the exercise's way, and nobody's own
+_MOST = 100  # pairs of one exercise
+Pair = tuple[str, str, float, int]  # two students; share of the shorter answer's own fingerprints; how many they are
+
+
+def similar(prints: Mapping[str, frozenset[int]], known: Iterable[frozenset[int]]) -> list[Pair]:
+    """Pairs of students whose answers to an exercise share more than it explains, the most alike first.
+
+    `prints`: by student. `known`: those of the stub and the solution.
+    """
+    seen = Counter(print_ for one in prints.values() for print_ in one)
+    common = {print_ for print_, n in seen.items() if n > max(4, _COMMON * len(prints))}.union(*known)
+    own = {who: one - common for who, one in prints.items() if len(one - common) >= FEWEST}
+    pairs = []
+    for (who, one), (other, two) in combinations(sorted(own.items()), 2):
+        both, shorter = len(one & two), min(len(one), len(two))
+        if both >= COPIED * shorter:
+            pairs.append((who, other, round(both / shorter, 2), both))
+    return sorted(pairs, key=lambda pair: (-pair[2], -pair[3], pair))[:_MOST]
+
+
+def alike_in_class(
+    course: Course, exercises: Iterable[Exercise], submissions: Iterable[Submission]
+) -> list[list[Cell]]:
+    """The rows of `similarity.csv`: pairs by exercise; all hand-ins of a student are one."""
+    prints: dict[str, dict[str, frozenset[int]]] = {}
+    for one in submissions:
+        student = one.student.partition("/")[0]
+        for name, found in one.prints.items():
+            of = prints.setdefault(name, {})
+            of[student] = of.get(student, frozenset()) | found
+    rows: list[list[Cell]] = []
+    for exercise in exercises:
+        place = places(course, exercise)
+        known = [fingerprints(p.read_text("utf-8")) for p in (place.stub, place.solution) if p.is_file()]
+        rows += [[exercise.id, *pair] for pair in similar(prints.get(exercise.id, {}), known)]
+    return rows

@@ -1,0 +1,133 @@
+"""Hand-ins that are damaged, endless or hostile cost themselves only; notebooks are read."""
+
+import io
+import json
+import os
+import tarfile
+import zipfile
+import zlib
+from contextlib import ExitStack
+
+import pytest
+
+from dtlearn.grading.classroom.reading import reader
+from dtlearn.grading.classroom.reading.reader import read_in_process
+
+WANTED = {"ch01_ranks/mean.py": "ch01.mean", "mean.py": "ch01.mean", "total.py": "ch01.total"}
+
+
+def read(path, wanted):
+    with ExitStack() as stack:
+        return reader.read(path, wanted, stack)
+
+
+def notebook(*cells):
+    made = [{"cell_type": "code", "source": text.splitlines(keepends=True)} for text in cells]
+    return json.dumps({"cells": made, "nbformat": 4})
+
+
+def folder_of(path, files):
+    for name, text in files.items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_cells_of_a_notebook_are_answers(tmp_path):
+    cells = ("import torch", "%%exercise ch01.mean\ndef mean(x):\n    return x\n", "%%exercise ch09.other\nx")
+    found = read_in_process(folder_of(tmp_path / "ann", {"work/ch01.ipynb": notebook(*cells)}), WANTED)
+    first, _, rest = found["answers"]["ch01.mean"].partition("\n")
+    assert first.startswith("# ch01.mean") and rest == "def mean(x):\n    return x\n"
+    assert found["files"] == {"ch01.mean": "work/ch01.ipynb"}
+    assert not found["problems"] and len(found["prints"]["ch01.mean"]) >= 1
+
+
+def test_a_file_comes_before_a_cell_and_another_text_is_named(tmp_path):
+    files = {"work/ch01_ranks/mean.py": "x = 1\n", "work/ch01.ipynb": notebook("%%exercise ch01.mean\nx = 2\n")}
+    found = read(folder_of(tmp_path / "ann", files), WANTED)
+    assert found["answers"] == {"ch01.mean": "x = 1\n"}
+    assert "second answer to ch01.mean" in found["problems"][0]
+    same = {"work/mean.py": "# ch01.mean: edit this file, then run `dtlearn grade ch01.mean`.\nx\n"}
+    found = read(folder_of(tmp_path / "bob", {**same, "work/n.ipynb": notebook("%%exercise ch01.mean\nx\n")}), WANTED)
+    assert not found["problems"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{\n "cells": [,]}', "damaged notebook, line 2 column 12"),
+        ('{"cells": 3}', "no notebook"),
+        ("[]", "no notebook"),
+        ('{"cells": [{"cell_type": "code"}]}', "no notebook"),
+        ("[" * 100_000, "no notebook"),
+        (b"\xff\xfe", "no UTF-8"),
+    ],
+)
+def test_a_corrupted_notebook_says_what_is_wrong_and_where(tmp_path, text, words):
+    found = read_in_process(folder_of(tmp_path / "ann", {"a.ipynb": text}), WANTED)
+    assert found["problems"][0].startswith("a.ipynb: ") and words in found["problems"][0]
+    assert set(found["refused"]) == {"ch01.mean", "ch01.total"}
+
+
+def damaged(path, method):
+    """A zip file whose one member's compressed bytes are nonsense."""
+    with zipfile.ZipFile(path, "w", method) as archive:
+        archive.writestr("mean.py", os.urandom(2000).hex())
+    data = bytearray(path.read_bytes())
+    data[60:400] = b"\xff" * 340
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_damaged_streams(tmp_path, method):
+    damaged(tmp_path / "a.zip", method)
+    found = read_in_process(tmp_path / "a.zip", WANTED)
+    assert not found["answers"] and "mean.py: cannot be read" in found["refused"]["ch01.mean"]
+
+
+def test_damaged_tar_files(tmp_path):
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+        info = tarfile.TarInfo("mean.py")
+        info.size = 100_000
+        archive.addfile(info, io.BytesIO(os.urandom(100_000)))
+    whole = (tmp_path / "a.tar.gz").read_bytes()
+    for data in (whole[:2000], b"", b"no tar", whole[:40] + b"\0" * 100):
+        (tmp_path / "a.tar.gz").write_bytes(data)
+        found = read_in_process(tmp_path / "a.tar.gz", WANTED)
+        assert not found["answers"] and found["problems"]
+
+
+def test_what_takes_too_much_memory_or_time_is_that_hand_ins_fault(tmp_path, monkeypatch):
+    bomb = zlib.compress(b"\0" * (64 << 20), wbits=31) * 160  # gzip allows parts: 10 GiB of zeros
+    head = tarfile.TarInfo("big.bin")
+    head.size = 10 << 30
+    (tmp_path / "a.tgz").write_bytes(zlib.compress(head.tobuf(), wbits=31) + bomb)
+    monkeypatch.setattr(
+        reader,
+        "_BOOT",
+        reader._BOOT.replace("; main()", "; reader.PROCESSOR = 1; main()").replace(
+            "from dtlearn", "from dtlearn.grading.classroom.reading import reader; from dtlearn", 1
+        ),
+    )
+    assert "processor time" in read_in_process(tmp_path / "a.tgz", WANTED)["problems"][0]
+    small = reader._BOOT.replace("PROCESSOR = 1", "MEMORY = 96 << 20")
+    monkeypatch.setattr(reader, "_BOOT", small)
+    path = folder_of(tmp_path / "ann", {"a.ipynb": "[" + "[]," * 5_000_000 + "0]"})
+    assert "GiB of memory" in read_in_process(path, WANTED)["problems"][0]
+
+
+def test_an_answer_beyond_the_limit_and_one_in_utf_16_are_refused(tmp_path):
+    files = {"mean.py": "#" * (reader.MAX_FILE + 1), "total.py": "x = 1".encode("utf-16")}
+    found = read(folder_of(tmp_path / "ann", files), WANTED)
+    assert "more than 1 MiB" in found["refused"]["ch01.mean"]
+    assert "no UTF-8" in found["refused"]["ch01.total"]
+
+
+def test_problems_are_few_and_cannot_steer_a_terminal(tmp_path, harmless):
+    found = read(folder_of(tmp_path / "ann", {f"{k}\n\x1b[31m\u202e/mean.py": "x" * k for k in range(40)}), WANTED)
+    assert len(found["problems"]) == 21 and found["problems"][-1] == "and 19 more"
+    for problem in found["problems"]:
+        harmless(problem)
+        assert "\n" not in problem
+    found = read(folder_of(tmp_path / "bob", {"homework.py": "x"}), WANTED)
+    assert "no file with the name of an exercise, but homework.py" in found["problems"][0]
