@@ -16,9 +16,7 @@ from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
 from .ways.groups import GROUPS, with_all
-
-_DRAWN, _LENGTH = 7, 5  # numbers drawn outside in one job, each a tensor of so many
-_FORWARD = 2  # regions of a forward pass that is computed again
+from .ways.random_numbers import find_in_group
 
 
 def inputs(case: Case) -> Given:
@@ -32,6 +30,10 @@ def inputs(case: Case) -> Given:
 
 def on_rank(answer: Any, jobs: Any) -> Any:
     notes: Any = []
+
+    class Stop(BaseException):  # as KeyboardInterrupt is: no Exception
+        pass
+
     for job in jobs:
         group = None
         for members in job["members"]:
@@ -56,8 +58,8 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         try:
             with seeds.split():
                 draw(inside)
-                raise KeyError("an exception in a split region")
-        except KeyError:
+                raise Stop("an exception in a split region")
+        except Stop:
             goes_on = True
         draw()
         before = seeds.states()
@@ -77,16 +79,25 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         draw()
         region()
         seeds = answer(job["seed"], group)
+        before = seeds.states()
         together: Any = []
         with seeds.split():
+            state = torch.get_rng_state()
             for _ in range(6):
                 draw(together)
+        middle = seeds.states()
+        late: Any = []
+        region(seeds, late)
+        seeds.states()  # the third one that is kept
+        seeds.restore(before)
+        early: Any = []
+        draw(early)
+        region(seeds, early)
+        seeds.restore(middle)
+        region(seeds, late)
         note = {"outside": outside, "inside": inside, "again": again, "together": together, "goes_on": goes_on}
-        notes.append(note)
+        notes.append({**note, "early": early, "late": late, "state": state})
     return notes
-
-
-Note = dict[str, Any]
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
@@ -94,7 +105,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     for k, job in enumerate(jobs):
         notes = [of_rank[k] for of_rank in got]
         for members in with_all(job["members"], case.world_size):
-            if found := _of_a_group(job["seed"], members, [notes[rank] for rank in members]):
+            if found := find_in_group(job["seed"], members, [notes[rank] for rank in members]):
                 return Finding(f"DTL-VALUE-{found[0]}", f"{job['title']}: {found[1]}", found[2])
     for rank, of_rank in enumerate(got):
         if torch.equal(of_rank[0]["inside"][0], of_rank[1]["inside"][0]) and case.world_size > 1:
@@ -110,120 +121,6 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
                 text += "seed, and draw other numbers inside: the place in the group counts, not the rank in the world"
                 return Finding("DTL-VALUE-GROUP-IGNORED", text, members[0])
     return None
-
-
-def _of_a_group(seed: int, members: list[int], notes: list[Note]) -> tuple[str, str, int] | None:
-    """What is wrong in one group: a code, a text, a rank. What comes first in the program goes first."""
-    right = torch.rand(_DRAWN, _LENGTH, generator=torch.Generator().manual_seed(seed)).unbind()
-    for place, (rank, note) in enumerate(zip(members, notes, strict=True)):
-        if found := _first_region(right, rank, note):
-            return (*found, rank)
-        for other, known in zip(members[:place], notes[:place], strict=True):
-            if _alike(known["together"], note["together"]):
-                text = f"ranks {other} and {rank} draw the same numbers inside a split region: their heads get one mask"
-                return "SAME-INSIDE", text, rank
-    for rank, note in zip(members, notes, strict=True):
-        if found := _later(right, rank, note) or _recomputed(right, rank, note):
-            return (*found, rank)
-    return None
-
-
-def _first_region(right: Any, rank: int, note: Note) -> tuple[str, str] | None:
-    """The first number outside, and the first one inside."""
-    if not torch.equal(right[0], note["outside"][0]):
-        text = (
-            f"the first numbers outside on rank {rank} are not those after torch.manual_seed(seed): seed the generator "
-        )
-        return "SEED", f"{text}with seed itself on all ranks, after anything else that you do with it"
-    if _alike(note["together"], right):
-        text = f"rank {rank} draws inside what is drawn outside too: its own seed is the common one, as seed + 0 is"
-        if not torch.equal(note["inside"][0], right[0]):
-            text = f"rank {rank} draws inside what comes next outside: the generator's state is the same in the block"
-        return "INSIDE-AS-OUTSIDE", text
-    return None
-
-
-def _later(right: Any, rank: int, note: Note) -> tuple[str, str] | None:
-    """What comes after the first region, until the recomputation."""
-    outside, inside, together = note["outside"], note["inside"], note["together"]
-    if not torch.equal(inside[0], together[0]):
-        text = (
-            f"a second dropout_seeds(seed) on rank {rank} draws other numbers inside than the first one: they should "
-        )
-        return "SEED", f"{text}follow from the seed and the place in the group alone, not from what was drawn before"
-    after_exception = torch.equal(right[1], outside[1]) and torch.equal(right[2], outside[2])
-    for k in (1, 2, 3):
-        if not torch.equal(right[k], outside[k]):
-            why = "an exception has ended a region" if after_exception else "a region"
-            text = (
-                f"after {why}, the numbers outside on rank {rank} are not those that would have come next without it: "
-            )
-            if torch.equal(right[0], outside[k]):
-                return "GENERATOR", f"{text}they begin again from the seed"
-            if torch.equal(outside[k], together[k if not after_exception else 3]):
-                text += "they go on with the numbers of the region"
-            else:
-                text += "the default generator is left in another state than before the block"
-            return "GENERATOR", f"{text}. try ... finally is for exceptions" if after_exception else text
-    if not note["goes_on"]:
-        return "SWALLOWED", f"an exception in a region on rank {rank} ends there: the caller has to see it"
-    for k in (1, 2):
-        if torch.equal(inside[k], inside[0]):
-            text = (
-                f"region {k + 1} on rank {rank} draws the numbers of the first one again, in each layer the same mask: "
-            )
-            return "REGION-RESTARTS", f"{text}keep the state with which a region ends"
-        if not torch.equal(inside[k], together[k]):
-            text = f"region {k + 1} on rank {rank} does not go on where the one before ended: what is drawn inside may "
-            return "REGION-RESTARTS", f"{text}not depend on what was drawn outside, nor on how a block ended"
-    return None
-
-
-def _recomputed(right: Any, rank: int, note: Note) -> tuple[str, str] | None:
-    """The forward pass, the same computed again, and what comes then."""
-    outside, inside = note["outside"], note["inside"]
-    first = {"outside": outside[4:6], "inside": inside[3:5]}
-    wanted = {"outside": list(right[4:6]), "inside": note["together"][3:5]}
-    if _same(first["inside"], note["together"][2:4]):
-        text = f"the region after one that an exception ended draws the numbers of that one again on rank {rank}: its "
-        return "REGION-RESTARTS", f"{text}state has to be kept then, too (try ... finally)"
-    for where in ("outside", "inside"):
-        if not _same(first[where], wanted[where]):
-            text = (
-                f"after states() the numbers {where} on rank {rank} are not those that would have come next: it should "
-            )
-            return "STATES-CHANGED", f"{text}leave everything as it is"
-    for k, again in enumerate(note["again"]):
-        for where in ("outside", "inside"):
-            if not _same(again[where], first[where]):
-                text = f"computed again after restore(), on rank {rank}, the numbers {where} are others than in the "
-                text += "forward pass: dropout has another mask, and the gradients belong to another function"
-                if k:
-                    text += (
-                        ". The first restore() of these states was right, the second one was not: a block or restore() "
-                    )
-                    return "RESTORED-ONCE", f"{text}changed what states() had returned"
-                return "NOT-RECOMPUTED", text
-    if not torch.equal(outside[6], right[6]):
-        text = (
-            f"after a recomputation and restore() of the states before it, the numbers outside on rank {rank} are not "
-        )
-        return "NOT-RECOMPUTED", f"{text}those that come after the forward pass"
-    if not torch.equal(inside[5], note["together"][5]):
-        text = (
-            f"after a recomputation and restore() of the states before it, the numbers inside on rank {rank} are not "
-        )
-        return "NOT-RECOMPUTED", f"{text}those that come after the forward pass"
-    return None
-
-
-def _alike(some: Any, others: Any) -> bool:
-    """Whether these numbers have more in common than chance has."""
-    return int(torch.isin(torch.cat(list(some)), torch.cat(list(others))).sum()) > 3
-
-
-def _same(one: Any, other: Any) -> bool:
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 def why(case: Case, given: Given, record: Record) -> str:
