@@ -27,6 +27,8 @@ TESTED_BY = {
     "data_parallel/large_batch/lamb": "data_parallel/large_batch/test_lars_lamb.py",
     "data_parallel/large_batch/lars": "data_parallel/large_batch/test_lars_lamb.py",
     "grading/classroom/export": "cli/exercises/test_grade_class.py",
+    "grading/grader_process/grader": "grading/grader_process/test_client.py",
+    "grading/grader_process/server": "grading/grader_process/test_client.py",
     "grading/judge_process/server": "grading/judge_process/test_client.py",
     "runtime/agent/start": "runtime/agent/test_server.py",
     "runtime/lab/head/launch": "runtime/lab/head/test_agent.py",

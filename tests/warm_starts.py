@@ -44,13 +44,15 @@ LOADED = (
     "dtlearn.runtime.recording.dispatch",
     "dtlearn.runtime.recording.python_calls",
     "dtlearn.grading.judge_process.server",
+    "dtlearn.grading.grader_process.server",
     "dtlearn.grading.on_rank.run_answer",
     "pytest",
-    "torch._dynamo",
     "dtlearn.cli",
     "dtlearn.runtime.lab.node.node",
 )
-HELPER = re.compile(r"import signal, sys; .*from dtlearn\.(runtime\.agent|grading\.judge_process)\.server import main;")
+HELPER = re.compile(
+    r"import signal, sys; .*from dtlearn\.(runtime\.agent|grading\.(?:judge|grader)_process)\.server import main;"
+)
 KERNEL = "ipykernel_launcher"
 MODULES = {
     KERNEL: "kernel",
@@ -176,7 +178,7 @@ def kind_of(args: list[str], environment: dict[str, str], of_scripts: bool) -> s
     if args[0] != sys.executable:
         return None
     if args[1:3] == ["-P", "-c"] and (helper := HELPER.match(args[3])):
-        return "agent" if helper[1] == "runtime.agent" else "judge"
+        return "judge" if helper[1] == "grading.judge_process" else "agent"
     if args[1] == "-m":
         # Chapters are run in real kernels; those of tests.notebook.kernel are known by their own profile.
         if args[2] == KERNEL and "IPYTHONDIR" not in environment:
@@ -219,20 +221,20 @@ def use(source: Source) -> None:
 
 def start_source() -> Source:
     """Start the process that loads everything, in the background."""
-    from dtlearn.runtime.agent.client import _ENVIRONMENT
+    from dtlearn.runtime.agent.client import AGENT_ENVIRONMENT
 
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        numbers = [str(theirs.fileno()), json.dumps(_ENVIRONMENT)]
+        numbers = [str(theirs.fileno()), json.dumps(AGENT_ENVIRONMENT)]
         command = [sys.executable, "-P", "-c", PROGRAM.format(folder=str(FOLDER)), *numbers, " " * PADDING]
         process = subprocess.Popen(
             command,
             pass_fds=[theirs.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env={**os.environ, **_ENVIRONMENT},
+            env={**os.environ, **AGENT_ENVIRONMENT},
         )
-    return Source(ours, _ENVIRONMENT, process)
+    return Source(ours, AGENT_ENVIRONMENT, process)
 
 
 def main(descriptor: int, environment: str) -> tuple[types.CodeType, dict]:

@@ -7,7 +7,7 @@ import math
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -23,10 +23,12 @@ from .faults.stacks import Source, Stuck, no_source
 from .link.link import Link
 from .machine.isolation import Isolation
 from .machine.limits import Limits
+from .machine.patience import Patience
 from .machine.run_folder import run_directory
 from .pickles import notebook_sources
 from .rank.spec import call_log_file
 from .record.log import merge_logs, read_rank_log
+from .record.rank_file import Tampered
 from .record.record import Record
 from .watch.verdict import fault_finder, find_error
 from .watch.watch import CALM, Watch
@@ -133,10 +135,11 @@ class Run:
     """One function on fresh ranks. When the block of its `with` is left, nothing of it is left, whatever happened.
 
     Args:
-        task, blob: what the ranks are told, see `rank.task`.
+        task, blob: what the ranks are told, see `rank.task`; of several blobs each rank is told its own only.
         timeout, isolation, limits: as for `run_ranks`.
         source: see `stacks.read_stack`.
         calm: see `Watch`.
+        patient: time in which ranks wait for a processor does not count, see `Patience`.
 
     Raises:
         LaunchError: the ranks could not be started.
@@ -145,7 +148,7 @@ class Run:
     def __init__(
         self,
         task: dict[str, Any],
-        blob: bytes,
+        blob: bytes | Sequence[bytes],
         placement: Placement,
         *,
         timeout: float,
@@ -153,8 +156,10 @@ class Run:
         limits: Limits | None = None,
         source: Source = no_source,
         calm: float = CALM,
+        patient: bool = False,
     ) -> None:
-        self._timeout, self._source, self._agent = timeout, source, get_agent()
+        self.starved = False  # whether the time was up because the machine was too busy
+        self._timeout, self._source, self._agent, self._patient = timeout, source, get_agent(), patient
         with contextlib.ExitStack() as closing:
             self._run_dir = closing.enter_context(run_directory())
             self._collector = start_ranks(
@@ -165,7 +170,8 @@ class Run:
             self.limits = self._collector.limits
             self._logs = {r: call_log_file(self._run_dir, r) for r in range(len(self._collector.ranks))}
             self.watch = Watch(self._logs, calm)
-            self._collector.tell_all(wire.encode(task, blob))
+            blobs = [blob] * len(self._logs) if isinstance(blob, bytes) else blob
+            self._collector.tell_all([wire.encode(task, own) for own in blobs])
             self._closing = closing.pop_all()
 
     def __enter__(self) -> Run:
@@ -179,7 +185,12 @@ class Run:
 
         Returns what went wrong; None if nothing did.
         """
-        in_time = self._collector.wait(time.monotonic() + self._timeout, fault_finder(self))
+        patience = Patience(self._timeout, [s.pid for s in self._collector.ranks] if self._patient else [])
+        left, find = self._timeout, fault_finder(self)
+        while not (in_time := self._collector.wait(time.monotonic() + left, find)):
+            if not self._patient or not (left := patience.left()):
+                break
+        self.starved = self._patient and patience.starved
         error = find_error(self, None if in_time else self._timeout)
         self._end()
         return error
@@ -241,5 +252,5 @@ class Run:
         """After an interrupt of the notebook, say, nothing may be left running."""
         if kind is not None:
             self._agent.abandon(str(self._run_dir))
-            with contextlib.suppress(KeyboardInterrupt):  # one more: it goes on without us
+            with contextlib.suppress(KeyboardInterrupt, Tampered):  # one more: it goes on without us
                 self._collector.wait_for_deaths(time.monotonic() + 3)

@@ -12,6 +12,7 @@ import struct
 from typing import Any
 
 _PREFIX = struct.Struct("!IQ")  # length of the JSON header, length of the bytes behind it
+MAX_HEADER = 64 << 20  # bytes
 Message = tuple[dict[str, Any], bytes]
 
 
@@ -33,6 +34,8 @@ class Decoder:
         messages: list[Message] = []
         while len(self._pending) >= _PREFIX.size:
             header_len, blob_len = _PREFIX.unpack_from(self._pending)
+            if header_len > MAX_HEADER:
+                raise ValueError(f"a message has a header of {header_len:,} bytes")
             end = _PREFIX.size + header_len + blob_len
             if len(self._pending) < end:
                 break

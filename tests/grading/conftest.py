@@ -63,9 +63,30 @@ def expected(case, given):
 CHECK = Check(on_rank, inputs, expected, seconds=5)
 
 
+CHECK_FILE = """
+import torch
+from dtlearn.grading.check import Check
+def inputs(case):
+    g = case.generator()
+    return [{"x": torch.randn(3, generator=g)} for _ in range(case.world_size)]
+def on_rank(answer, x):
+    return answer(x)
+def expected(case, given):
+    return [sum(i["x"] for i in given) / case.world_size] * case.world_size
+CHECK = Check(on_rank, inputs, expected, seconds=5)
+"""
+
+
+def write_course(root: Path) -> None:
+    """A course of one exercise, with its check."""
+    (root / "dtlearn" / "checks" / "ch01_ranks").mkdir(parents=True)
+    (root / "dtlearn" / "checks" / "ch01_ranks" / "mean.py").write_text(CHECK_FILE)
+    (root / "course.toml").write_text(MANIFEST)
+
+
 @pytest.fixture
 def course(tmp_path) -> Course:
-    (tmp_path / "course.toml").write_text(MANIFEST)
+    write_course(tmp_path)
     return load_course(tmp_path)
 
 

@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
         exercises,
         read_secret(secret),
         hidden=options.hidden,
-        isolation=shut_in(course, 1 if options.trust_submissions else 2, options.hidden, options.out, secret),
+        isolation=shut_in(course, 1 if options.trust_submissions else 2, options.folder, options.hidden, options.out, secret),
         workers=options.workers,
         seconds=options.seconds,
         only_failed=options.only_failed,

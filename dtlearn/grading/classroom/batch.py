@@ -1,30 +1,32 @@
-"""Grades the submissions of a class, several at once, each on its own ranks.
+"""Grades the submissions of a class, several at once, each in a process of its own and on its own ranks.
 
-No submission can stop the others: every one has its time limit, and a fault of the grader in one of them is that
-submission's "error", listed for a person. What is done is on disk, so a batch that was cut short goes on where it was.
+No submission can stop the others: what reads, compiles, runs and judges it is a process with limits of its own, whose
+end is that submission's alone; a fault of the grader in one of them is its "error", listed for a person. What is done
+is on disk, so a batch that was cut short goes on where it was.
 """
 
 from __future__ import annotations
 
 import hmac
 import os
+import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ...course import Course, Exercise
 from ...runtime.machine.isolation import Isolation, best
-from ..check import Check
-from ..judging.grade import Answer, grade
-from ..learner.exercise_files import checks_folder, find_check
+from ..grader_process.client import Graders
+from ..judging.run_case import Answer
+from ..learner.exercise_files import checks_folder, find_checks
 from ..verdict import Result, Verdict
 from .store import ResultStore
 from .submissions import Submission
 
+_TO_READ = 30.0  # seconds for an answer to be read and compiled
 Report = Callable[[str, Verdict, int, int], None]  # a student, a verdict, how many are done, of how many
 
 
@@ -56,18 +58,10 @@ class Plan:
         digest = hmac.new(self.secret, exercise.id.encode(), "sha256").digest()
         return int.from_bytes(digest[:4], "big") >> 1
 
-    def checks(self, exercise: Exercise) -> list[tuple[Check, bool]]:
-        """The public check and, if there is one, the hidden one. Raises ValueError if the public one is missing."""
-        found = [(find_check(self.course, exercise), False)]
-        if self.hidden is not None:
-            name = self.hidden / self.course.chapter(exercise.id.partition(".")[0]).slug / f"{exercise.name}.py"
-            if name.is_file():
-                found.append((find_check(self.course, exercise, self.hidden), True))
-        return found
-
 
 def shut_in(course: Course, level: int, *more: Path | None) -> Isolation:
-    """The isolation of submissions: at level 2 they cannot see solutions, checks, tests, and what `more` names.
+    """The isolation of submissions: at level 2 of the course they see the package alone, without its
+    checks, and nothing of what `more` names.
 
     Raises:
         ValueError: level 2 is asked for, and this machine refuses it.
@@ -81,10 +75,21 @@ def shut_in(course: Course, level: int, *more: Path | None) -> Isolation:
         )
     if level < 2:
         return allowed
-    checks = (checks_folder(course), Path(__file__).parents[2] / "checks")  # one folder, unless dtlearn is elsewhere
-    paths = [course.root / "solutions", course.root / "tests", course.root / ".dtlearn", *checks, *more]
-    hidden = dict.fromkeys(str(p.resolve()) for p in paths if p is not None and p.exists())
+    package = Path(__file__).parents[2]
+    roots = {course.root.resolve(), *([package.parent] if (package.parent / "course.toml").exists() else [])}
+    # Of the course they see the package and the environment: no solutions, tests, notebooks, history, hand-ins.
+    paths = [p for root in sorted(roots) for p in root.iterdir() if not _is_needed(p, package)]
+    for git in [p for p in paths if p.name == ".git" and p.is_file()]:  # of a worktree: its history lies elsewhere
+        paths += Path(git.read_text("utf-8").removeprefix("gitdir:").strip()).parents[1:2]
+    paths += [checks_folder(course), package / "checks", *(p for p in more if p is not None)]
+    hidden = dict.fromkeys(str(p.resolve()) for p in paths if p.exists())
     return Isolation(2, hidden=tuple(hidden))
+
+
+def _is_needed(path: Path, package: Path) -> bool:
+    """Whether ranks need it: the package, or Python's environment, lies there."""
+    needed = [Path(sys.prefix), Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), package]
+    return path.name == package.name or any(n.is_relative_to(path) for n in needed)
 
 
 def grade_class(
@@ -94,14 +99,16 @@ def grade_class(
 
     KeyboardInterrupt stops: what is running is ended and not kept, what is done stays.
     """
-    checks = {e.id: plan.checks(e) for e in plan.exercises}  # a missing check must fail now, not for every student
+    for exercise in plan.exercises:  # a missing check must fail now, not for every student
+        find_checks(plan.course, exercise, plan.hidden)
     jobs = [(s, e) for s in submissions for e in plan.exercises]
     verdicts: dict[tuple[str, str], Verdict] = {}
     stop = threading.Event()
     pool = ThreadPoolExecutor(plan.workers or max(1, (os.cpu_count() or 2)), thread_name_prefix="grade")
+    graders = Graders()
     try:
         running: dict[Future[Verdict], tuple[Submission, Exercise]] = {
-            pool.submit(_one, plan, checks[e.id], s, e, store, stop): (s, e) for s, e in jobs
+            pool.submit(_one, plan, s, e, store, stop, graders): (s, e) for s, e in jobs
         }
         waiting = set(running)
         while waiting:
@@ -112,43 +119,51 @@ def grade_class(
                 report(submission.student, verdict, len(verdicts), len(jobs))
     except BaseException:
         stop.set()
+        graders.end()
         pool.shutdown(wait=True, cancel_futures=True)
         raise
     pool.shutdown()
+    graders.end()
     return {s.student: [verdicts[s.student, e.id] for e in plan.exercises] for s in submissions}
 
 
 def _one(
     plan: Plan,
-    checks: Sequence[tuple[Check, bool]],
     submission: Submission,
     exercise: Exercise,
     store: ResultStore,
     stop: threading.Event,
+    graders: Graders,
 ) -> Verdict:
     source = submission.answers.get(exercise.id)
     if source is None:
         return submission.without_answer(exercise)
     old = None if plan.again else store.load(submission.student, exercise.id, source)
-    if old is not None and old.state != "error" and (old.passed or not plan.only_failed):
+    if old is not None and old.final and (old.passed or not plan.only_failed):
         return old
     answer = Answer(source, submission.files[exercise.id], exercise.name)
-    verdict = _grade(plan, checks, exercise, answer, stop)
+    verdict = _grade(plan, exercise, answer, graders)
     if verdict.state == "error" and not stop.is_set():  # another submission may have broken what they share: once more
         time.sleep(0.5)
-        verdict = _grade(plan, checks, exercise, answer, stop)
+        verdict = _grade(plan, exercise, answer, graders)
     if not stop.is_set():
         store.save(submission.student, verdict, source)
     return verdict
 
 
-def _grade(
-    plan: Plan, checks: Sequence[tuple[Check, bool]], exercise: Exercise, answer: Answer, stop: threading.Event
-) -> Verdict:
-    try:
-        seed, seconds = plan.seed(exercise), plan.seconds
-        return grade(exercise, checks, answer, seed=seed, seconds=seconds, stop=stop.is_set, isolation=plan.isolation)
-    except Exception as error:  # ours: this student's result is for a person to look at, and the batch goes on
-        text = f"the grader failed: {type(error).__name__}: {error}"
-        result = Result("", 0, "error", "DTL-GRADER", text, tuple(traceback.format_exc().splitlines()[-8:]))
-        return Verdict(exercise.id, exercise.title, "error", 0.0, exercise.points, results=(result,))
+def _grade(plan: Plan, exercise: Exercise, answer: Answer, graders: Graders) -> Verdict:
+    """The verdict of a process of its own. What that cannot say is said here."""
+    found = graders.grade(
+        plan.seconds + _TO_READ,
+        root=str(plan.course.root),
+        exercise=exercise.id,
+        seed=plan.seed(exercise),
+        seconds=plan.seconds,
+        isolation=asdict(plan.isolation),
+        hidden=None if plan.hidden is None else str(plan.hidden.resolve()),
+        text=answer.source,
+        file=answer.file,
+    )
+    if isinstance(found, Result):
+        return Verdict(exercise.id, exercise.title, found.state, 0.0, exercise.points, results=(found,))
+    return found

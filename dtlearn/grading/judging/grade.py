@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import secrets
 import sys
@@ -16,13 +17,15 @@ import torch
 from ...course import Exercise
 from ...runtime.errors import LaunchError
 from ...runtime.machine.isolation import MEANING, Isolation
+from ...runtime.machine.patience import Patience
+from ...runtime.record.rank_file import Tampered
 from ...runtime.record.record import Record
 from ...runtime.words import listed
 from ..check import Case, Check, Finding, Given
 from ..formula import Formula
 from ..verdict import Result, State, Verdict
 from .judge import judge
-from .run_case import Answer, run_case
+from .run_case import Answer, Evidence, run_case
 
 Progress = Callable[[Result, int, int], None]  # a result, how many are done, of how many
 _GENERIC = {"DTL-VALUE", "DTL-RAISED", "DTL-VALUE-SHAPE"}
@@ -40,6 +43,7 @@ def grade(
     stop: Callable[[], bool] = lambda: False,
     isolation: Isolation | None = None,
     seen: Callable[[Result, Record], None] = lambda result, record: None,
+    patient: bool = False,
 ) -> Verdict:
     """Judge an answer.
 
@@ -54,11 +58,13 @@ def grade(
         stop: asked before each case; True: skip the rest.
         isolation: how the ranks are shut in; None: level 1, which is for code that you trust.
         seen: told of each run that took place, with its record.
+        patient: time limits follow the load of the machine; what it was too busy for is left out, and not judged.
 
     Returns:
         A verdict, whatever the answer did. What goes wrong in the grader itself is the state "error".
     """
-    begun = time.monotonic()
+    begun, patience = time.monotonic(), Patience(seconds)
+    run = functools.partial(run_case, patient=True) if patient else run_case
     torch.set_num_threads(1)  # helper threads of this process would wait for work on the processors that ranks need
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     sizes = list(world_sizes or exercise.world_sizes)
@@ -69,8 +75,8 @@ def grade(
     if found := _read(answer, [rule for one, _ in checks for rule in one.reads]):
         results = [replace(found, case=c.name, world_size=c.world_size) for _, _, c in cases[:1]]
     for number, (one, hidden, case) in enumerate(cases if not results else [], start=1):
-        left = begun + seconds if not stop() else 0.0
-        result, payload = _run_one(exercise, one, case, answer, results, left, isolation, seen)
+        over = stop() or (patience.over() if patient else time.monotonic() > begun + seconds)
+        result, payload = _run_one(exercise, one, case, answer, results, over, isolation, seen, run)
         result = replace(result, hidden=hidden)
         results.append(result)
         tier_limits.append((result, payload))
@@ -88,24 +94,27 @@ def _run_one(
     case: Case,
     answer: Answer,
     earlier: list[Result],
-    deadline: float,
+    over: bool,
     isolation: Isolation | None,
     seen: Callable[[Result, Record], None],
+    run: Callable[..., Evidence],
 ) -> tuple[Result, int]:
     """One case, as often as its check repeats it; the first that fails counts. And its payload, for the budgets."""
-    if reason := _skip(earlier, deadline):
-        return Result(case.name, case.world_size, "skipped", "DTL-SKIPPED", reason), 0
+    if skip := _skip(earlier, over):
+        return Result(case.name, case.world_size, "skipped", *skip), 0
     try:
         given = check.inputs(case)
         payload = check.payload(case, given) if check.payload else 0
         for _ in range(check.stress.repeats):
-            evidence = run_case(check, case, given, answer, isolation)
-            result = judge(check, case, given, evidence, answer, exercise.id)
+            evidence = run(check, case, given, answer, isolation)
+            result = _judge(check, case, given, evidence, answer, exercise.id)
             if result.state != "passed":
                 break
         seen(result, evidence.record)
     except LaunchError as error:
         return Result(case.name, case.world_size, "error", "DTL-GRADER", str(error)), 0
+    except Tampered as error:
+        return Result(case.name, case.world_size, "failed", "DTL-TAMPERED", str(error)), 0
     except Exception as error:  # the grader's own fault must not look like the learner's
         text = f"the grader failed ({type(error).__name__}: {error}); this is not your fault"
         details = tuple(traceback.format_exc().splitlines()[-8:])
@@ -113,14 +122,30 @@ def _run_one(
     return result, payload
 
 
-def _skip(earlier: list[Result], deadline: float) -> str:
-    """Why a case is not run; "" if it is."""
-    if time.monotonic() > deadline:
-        return "the time limit of the whole grading was reached"
+def _judge(check: Check, case: Case, given: Given, evidence: Evidence, answer: Answer, exercise_id: str) -> Result:
+    """As `judge`; of what the machine had no time for, and of data that the check cannot read, says that."""
+    try:
+        result = judge(check, case, given, evidence, answer, exercise_id)
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        text = (
+            f"what the ranks sent and logged cannot be judged ({type(error).__name__}: {error}): a person has to look"
+        )
+        details = tuple(traceback.format_exc().splitlines()[-8:])
+        return Result(case.name, case.world_size, "error", "DTL-UNJUDGED", text, details)
+    if result.state == "timeout" and evidence.starved:
+        text = "not judged: the machine was so busy that the ranks hardly got a processor before their time was up"
+        return replace(result, state="skipped", code="DTL-LOAD", headline=text, details=(), advice="")
+    return result
+
+
+def _skip(earlier: list[Result], over: bool) -> tuple[str, str] | None:
+    """Why a case is not run: a code, and words; None if it is."""
+    if over or any(r.code == "DTL-LOAD" for r in earlier):
+        return "DTL-SKIPPED-TIME", "the time limit of the whole grading was reached"
     slow = [r for r in earlier if r.state == "timeout"]
     if slow:
-        return f"not run: {slow[0].case!r} with {slow[0].world_size} ranks did not end in time"
-    return ""
+        return "DTL-SKIPPED", f"not run: {slow[0].case!r} with {slow[0].world_size} ranks did not end in time"
+    return None
 
 
 def _read(answer: Answer, rules: Sequence[Callable[[str], Finding | None]]) -> Result | None:
@@ -133,7 +158,7 @@ def _read(answer: Answer, rules: Sequence[Callable[[str], Finding | None]]) -> R
         return Result("", 0, "failed", found.code, found.text, line=found.line) if found else None
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:  # the last two: brackets without end
         line = getattr(error, "lineno", None)
-        text = f"the file is no valid Python: {getattr(error, 'msg', None) or error or type(error).__name__}" + (
+        text = f"the file is no valid Python: {getattr(error, 'msg', None) or str(error) or type(error).__name__}" + (
             f", line {line}" if line else ""
         )
         # Not `error.text`: Python reads it from the file of that name, which may hold another text than the answer.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import time
+import zlib
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,6 +55,7 @@ class Evidence:
         record: the recorded communication.
         output: by rank, what it printed, bounded.
         seconds: wall time.
+        starved: its time was up because the machine was too busy.
     """
 
     returned: list[bytes | None]
@@ -61,15 +63,24 @@ class Evidence:
     record: Record
     output: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    starved: bool = False
 
 
-def run_case(check: Check, case: Case, given: Given, answer: Answer, isolation: Isolation | None = None) -> Evidence:
+def run_case(
+    check: Check,
+    case: Case,
+    given: Given,
+    answer: Answer,
+    isolation: Isolation | None = None,
+    patient: bool = False,
+) -> Evidence:
     """Run an answer on the ranks of one case.
 
     Args:
         check, case, given: what is run.
         answer: the learner's text.
         isolation: how the ranks are shut in; None: level 1.
+        patient: the time limit follows the load of the machine.
 
     Raises:
         LaunchError: the ranks could not be started; the answer is not to blame.
@@ -79,10 +90,10 @@ def run_case(check: Check, case: Case, given: Given, answer: Answer, isolation: 
         file=answer.file,
         name=answer.name,
         driver=check.driver(),
-        inputs=tuple(plain_values.dump(i) for i in given),
+        inputs=b"",
         poison=check.stress.poison,
         delays=check.stress.delays,
-        seed=case.seed,
+        seed=zlib.crc32(f"stress {case.seed}".encode()),  # not the seed itself: inputs come from it
         watch_inputs=not check.may_change_inputs,
         measure_memory=check.memory is not None,
     )
@@ -102,14 +113,15 @@ def run_case(check: Check, case: Case, given: Given, answer: Answer, isolation: 
     begun = time.monotonic()
     with Run(
         header,
-        pickles.pack((run_task, (task,)), "the task"),
+        [pickles.pack((run_task, (replace(task, inputs=plain_values.dump(i)),)), "the task") for i in given],
         place(case.world_size, 0, "cpu"),
         timeout=check.seconds,
         isolation=isolation,
         limits=limits,
         source=lambda file: answer.source if file == answer.file else "",
         calm=0.0,
+        patient=patient,
     ) as run:
         error = run.finish()
         record = run.record("graded run")
-    return Evidence(run.results, error, record, list(run.printed().values()), time.monotonic() - begun)
+    return Evidence(run.results, error, record, list(run.printed().values()), time.monotonic() - begun, run.starved)

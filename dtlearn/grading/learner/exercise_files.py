@@ -54,6 +54,14 @@ def checks_folder(course: Course) -> Path:
     return course.root / "dtlearn" / "checks"
 
 
+def find_checks(course: Course, exercise: Exercise, hidden: Path | None) -> list[tuple[Check, bool]]:
+    """The public check and, if that folder has one, the hidden one; each with whether it is hidden."""
+    found = [(find_check(course, exercise), False)]
+    if hidden is not None and (hidden / places(course, exercise).slug / f"{exercise.name}.py").is_file():
+        found.append((find_check(course, exercise, hidden), True))
+    return found
+
+
 def find_check(course: Course, exercise: Exercise, folder: Path | None = None) -> Check:
     """The check of an exercise, loaded by its path: the grader knows no check by name.
 

@@ -35,7 +35,7 @@ class Task:
         source, file: the learner's text, and the name that tracebacks show.
         name: of the function or class under test.
         driver: text that defines `on_rank`.
-        inputs: for each rank, what `plain_values.dump` made of its inputs.
+        inputs: what `plain_values.dump` made of the inputs of this rank; those of others are not in its memory.
         poison, delays, seed: see `check.Stress`.
         watch_inputs: report which inputs were changed.
         measure_memory: report the peak of the memory of its tensors.
@@ -45,7 +45,7 @@ class Task:
     file: str
     name: str
     driver: str
-    inputs: tuple[bytes, ...]
+    inputs: bytes
     poison: bool = False
     delays: float = 0.0
     seed: int = 0
@@ -70,8 +70,8 @@ def run_task(task: Task) -> bytes:
         # Its annotations name what exists in the judge only: they are not evaluated here.
         flags = __future__.annotations.compiler_flag
         exec(compile(task.driver, DRIVER_FILE, "exec", flags=flags, dont_inherit=True), names)
-        inputs = plain_values.load(task.inputs[here])
-        kept = plain_values.load(task.inputs[here])
+        inputs = plain_values.load(task.inputs)
+        kept = plain_values.load(task.inputs)
         functions = [v for k, v in names.items() if isinstance(v, types.FunctionType) and k not in ("dist", "torch")]
         threads = set(threading.enumerate())
         with measured(task.measure_memory) as ledger:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import socket
 import threading
+import types
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,9 +15,10 @@ from ..errors import LaunchError
 from ..link.link import Link, connect
 from ..machine.helper_process import HelperProcess, OnePerProcess
 from ..machine.memory import free_memory
+from ..machine.run_folder import delete_folder
 
 _SERVER = "dtlearn.runtime.agent.server"
-_ENVIRONMENT = {
+AGENT_ENVIRONMENT = {
     # numpy's and torch's helper threads would make the agent's fork unsafe; one thread per rank is the course's rule.
     **{name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")},
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",  # see `use_huge_pages`; Python's own objects are not among these
@@ -72,26 +73,28 @@ class LocalAgent:
 
     seconds_to_notice_a_loss = 0.0
 
-    def __init__(self) -> None:
+    def __init__(self, control: socket.socket | None = None, process: Any = None) -> None:
         self._lock = threading.Lock()
         self._decoder = wire.Decoder()
         with contextlib.ExitStack() as opened:
-            self._control, theirs = map(opened.enter_context, socket.socketpair())
-            number = theirs.fileno()
-            self.process = HelperProcess(_SERVER, [number], descriptors=[number], environment=_ENVIRONMENT)
-            opened.pop_all()
-            theirs.close()
+            if control is None:
+                control, theirs = map(opened.enter_context, socket.socketpair())
+                number = theirs.fileno()
+                process = HelperProcess(_SERVER, [number], descriptors=[number], environment=AGENT_ENVIRONMENT)
+                opened.pop_all()
+                theirs.close()
+        self._control, self.process = control, process
         self._hello: dict[str, Any] | None = None
         self._asked = 0
         self._abandoned: list[str] = []
 
     @property
     def pid(self) -> int:
-        return self.process.pid
+        return int(self.process.pid)
 
     @property
     def alive(self) -> bool:
-        return self.process.alive
+        return bool(self.process.alive)
 
     def hello(self) -> dict[str, Any]:
         """Wait until the agent has loaded torch; what it says of its machine: `num_gpus`, `forks`, `pid`."""
@@ -181,7 +184,7 @@ class LocalAgent:
             try:
                 self._control.sendall(wire.encode({"do": "end", "run_dir": run_dir, "id": self._asked}))
             except OSError:  # the agent is gone, and its ranks with it
-                shutil.rmtree(run_dir, ignore_errors=True)
+                delete_folder(Path(run_dir))
 
     def _obituary(self) -> str:
         return (
@@ -197,6 +200,13 @@ _agents = OnePerProcess(LocalAgent)
 def get_agent() -> LocalAgent:
     """This process's agent, started if there is none. It may still be loading: `hello()` waits for it."""
     return _agents.get()
+
+
+def use_forked(control: socket.socket) -> None:
+    """Take the process at the other end of `control`, see `server.serve`, as this process's agent."""
+    last_words: list[str] = []
+    kept = {"ours": True, "alive": True, "exit_code": None, "last_words": lambda: last_words, "close": lambda _: None}
+    _agents.current = LocalAgent(control, types.SimpleNamespace(**kept))
 
 
 def close_agent() -> None:

@@ -8,7 +8,7 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,9 @@ from ..machine.memory import oom_kills
 from ..machine.patience import TO_SAY_THE_SAME
 from ..output import BoundedText
 from ..rank.spec import LOST_LINE
+from ..record.rank_file import Tampered
+
+_MOST_TEXT = 1 << 20  # characters of what a rank says of an exception; it has cut that itself
 
 
 @dataclass
@@ -63,13 +66,13 @@ class Collector:
             self._selector.register(state.channel, selectors.EVENT_READ, ("channel", number))
             self._selector.register(state.output_fd, selectors.EVENT_READ, ("output", number))
 
-    def tell_all(self, data: bytes) -> None:
-        """Send the same to every rank."""
-        for state in self.ranks:
+    def tell_all(self, data: bytes | Sequence[bytes]) -> None:
+        """Send the same to every rank, or each rank its own."""
+        for state, own in zip(self.ranks, [data] * len(self.ranks) if isinstance(data, bytes) else data, strict=True):
             state.channel.setblocking(True)
             # A rank that died at once is reported by the agent; what it says is worth more than "broken pipe".
             with contextlib.suppress(OSError):
-                state.channel.sendall(data)
+                state.channel.sendall(own)
             state.channel.setblocking(False)
 
     def wait(self, deadline: float, stop: Callable[[], bool] = lambda: False) -> bool:
@@ -167,24 +170,34 @@ class Collector:
             if kind == "output":
                 self.ranks[number].output.add(data)
             elif kind == "channel":
-                for header, blob in self._decoders[number].feed(data):
-                    self._hear(number, header, blob)
+                self._take(number, data)
             else:
                 for header, _ in self._events.feed(data):
                     self._died(header["index"], header["status"], header.get("reason", ""))
         return came
+
+    def _take(self, rank: int, data: bytes) -> None:
+        """What a rank says. Raises Tampered if it is no message: only a learner's code can have written it."""
+        try:
+            for header, blob in self._decoders[rank].feed(data):
+                self._hear(rank, header, blob)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(self.ranks[rank].channel)
+            text = f"rank {rank} wrote to the line on which ranks report to this program, and what came is no message"
+            raise Tampered(text) from None
 
     def _hear(self, rank: int, header: dict[str, Any], blob: bytes) -> None:
         state = self.ranks[rank]
         if header["kind"] == "result":
             state.result = blob
         elif header["kind"] == "error":
-            about = (header[key] for key in ("type", "message", "traceback", "time_ns"))
-            state.failure = Failure.raised(rank, *about)
+            name, message, text = (header[key][:_MOST_TEXT] for key in ("type", "message", "traceback"))
+            state.failure = Failure.raised(rank, name + "", message + "", text + "", int(header["time_ns"]))
         elif header["kind"] == "ready":
-            state.ready = header["connection"]
+            state.ready = dict(header["connection"])
         elif header["kind"] == "incomplete":
-            state.fault = header["reason"]
+            state.fault = header["reason"][:_MOST_TEXT] + ""
         elif header["kind"] == "finished":
             state.finished = state.failure is None
 
@@ -199,12 +212,11 @@ class Collector:
 
     def _died(self, rank: int, status: int, reason: str = "") -> None:
         state = self.ranks[rank]
+        state.status = status
         # Its last words may still be in the channel.
         with contextlib.suppress(OSError):
             while data := state.channel.recv(1 << 18):
-                for header, blob in self._decoders[rank].feed(data):
-                    self._hear(rank, header, blob)
-        state.status = status
+                self._take(rank, data)
         if state.finished or state.failure:
             return
         kind, name = "ended", ""

@@ -17,10 +17,10 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import shutil
 import socket
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from .. import wire
@@ -28,7 +28,7 @@ from ..machine import namespaces
 from ..machine.memory import use_huge_pages
 from ..machine.patience import TO_VANISH
 from ..machine.processes import ended_children, kill_below, sweep, wake_at_ends
-from ..machine.run_folder import delete_stale_directories
+from ..machine.run_folder import delete_folder, delete_stale_directories
 from ..rank import preload
 from .forked_ranks import ForkedRanks, may_fork
 from .reaper import Reaper
@@ -153,7 +153,7 @@ class Agent:
             self._ended(*child)
         in_use = {reaper.run_dir for reaper in self._reapers.values()} | {forked.run_dir for forked in self._forked}
         for run_dir in self._ending - in_use:
-            shutil.rmtree(run_dir, ignore_errors=True)
+            delete_folder(Path(run_dir))
             self._ending.discard(run_dir)
 
     def _ended(self, pid: int, status: int) -> None:
@@ -184,7 +184,7 @@ class Agent:
             forked.kill()
         sweep(self._ended)
         for folder in self._folders:
-            shutil.rmtree(folder, ignore_errors=True)
+            delete_folder(Path(folder))
 
 
 def count_gpus() -> int:
@@ -206,6 +206,11 @@ def main(control_fd: int) -> None:
     """Load what ranks need, then serve the process at the other end of `control_fd`."""
     delete_stale_directories()
     preload.load_for_all()
+    serve(socket.socket(fileno=control_fd))
+
+
+def serve(control: socket.socket) -> None:
+    """Be an agent, in a process that has loaded what ranks need, until the other end of `control` closes."""
     import torch
 
     from ..recording.dispatch import KERNELS
@@ -217,5 +222,5 @@ def main(control_fd: int) -> None:
     read_signatures()
     # One matmul now: lazily built tables are then shared by all ranks instead of built in each.
     torch.ones(2, 2) @ torch.ones(2, 2)
-    Agent(socket.socket(fileno=control_fd)).serve()
+    Agent(control).serve()
     os._exit(0)  # to take torch apart would keep a notebook that ends waiting

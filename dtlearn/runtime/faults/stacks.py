@@ -14,6 +14,8 @@ from pathlib import Path
 
 import psutil
 
+from ..record.rank_file import Tampered, read_rank_file
+
 _FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
 # Functions of torch that wait for other ranks and are not in the call log (`recording/` logs the communication).
 _WAITING = frozenset({"init_process_group", "destroy_process_group", "new_subgroups", "init_device_mesh"})
@@ -53,8 +55,8 @@ def read_stack(path: Path, source: Source = no_source) -> tuple[Frame, ...]:
 
     `source` has the text of files that are not on this machine's disk, or may have changed since.
     """
-    with contextlib.suppress(OSError):
-        text = path.read_text()
+    with contextlib.suppress(OSError, Tampered):
+        text = read_rank_file(path)[-(1 << 20) :].decode(errors="replace")
         main = text.rsplit("Current thread", 1)[-1] if "Current thread" in text else text
         entries = _FRAME.findall(main.split("\n\n")[0])
         return own_frames([(file, int(line), name) for file, line, name in reversed(entries)], source)

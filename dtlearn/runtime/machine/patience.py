@@ -81,6 +81,11 @@ class Patience:
             left = max(left, _LEAST) if left > 0 else left
         return max(0.0, min(left, self.seconds * MOST - elapsed))
 
+    @property
+    def starved(self) -> bool:
+        """Whether it ended only because no wait takes longer, and they could not run for half of their time."""
+        return self._stood_still >= self.seconds * (MOST - 0.5)
+
     def over(self) -> bool:
         """Whether nobody should wait any longer."""
         return self.left() <= 0

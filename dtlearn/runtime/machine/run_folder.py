@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
+import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +41,33 @@ def run_directory() -> Iterator[Path]:
     try:
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        delete_folder(path)
+
+
+def delete_folder(path: Path) -> None:
+    """Delete a folder of a run, however deep ranks have made it: every folder in it is first moved to its top.
+
+    (A way down is longer than paths may be, and than functions may call themselves.) What cannot be deleted stays.
+    """
+    base, number, todo = path / secrets.token_hex(8), 0, [path]
+    while todo:
+        folder = todo.pop()
+        with contextlib.suppress(OSError):
+            os.chmod(folder, 0o700)
+            with os.scandir(folder) as entries:
+                for entry in list(entries):
+                    with contextlib.suppress(OSError):
+                        if not entry.is_dir(follow_symlinks=False):
+                            os.unlink(entry.path)
+                            continue
+                        os.chmod(entry.path, 0o700)  # to move it, what is above it has to be written into it
+                        number += 1
+                        os.rename(entry.path, at := f"{base}-{number}")
+                        todo.append(Path(at))
+            if folder != path:
+                folder.rmdir()
+    with contextlib.suppress(OSError):
+        path.rmdir()
 
 
 def delete_stale_directories() -> list[Path]:
@@ -65,7 +91,7 @@ def delete_stale_directories() -> list[Path]:
                     now = _identity(int(owner["pid"]))
                     gone = owner["start"] is not None and owner["start"] != now["start"]
                     if gone and {**owner, "start": None} == {**now, "start": None}:
-                        shutil.rmtree(entry.path)
+                        delete_folder(Path(entry.path))
                         deleted.append(Path(entry.path))
     return deleted
 

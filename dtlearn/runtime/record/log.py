@@ -11,6 +11,7 @@ from typing import Any
 
 from ..words import incomplete
 from .event import Event, Span
+from .rank_file import Tampered, read_rank_file
 from .record import Record, merge
 
 
@@ -43,7 +44,7 @@ def spans_file(path: Path) -> Path:
 def read_spans(path: Path, rank: int) -> list[Span]:
     """The phases of one rank; `path` is that of its call log."""
     begun: dict[int, Span] = {}
-    for line in _lines(spans_file(path)):
+    for line in _lines(spans_file(path), rank):
         if "end_ns" not in line:
             begun[line["span"]] = Span(rank, line["phase"], line["start_ns"], None)
         elif span := begun.get(line["span"]):
@@ -54,18 +55,43 @@ def read_spans(path: Path, rank: int) -> list[Span]:
 def read_call_log(path: Path, rank: int) -> list[Event]:
     """The calls of one rank."""
     begun: dict[int, dict[str, Any]] = {}
-    for line in _lines(path):
+    for line in _lines(path, rank):
         take_line(begun, line)
     first = min(begun, default=0)  # a cell's calls count from 0, whatever its rank did before
     return [to_event(rank, {**call, "seq": call["seq"] - first}) for call in begun.values()]
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+def _lines(path: Path, rank: int) -> Iterator[dict[str, Any]]:
     """The lines of a file, but a last one that a kill cut short; none if the rank ended before it wrote any."""
     with contextlib.suppress(FileNotFoundError):
-        for text in path.read_bytes().splitlines():
-            with contextlib.suppress(ValueError):
-                yield json.loads(text)
+        *lines, last = read_rank_file(path).split(b"\n")
+        yield from (read_line(text, rank) for text in lines)
+        if last:
+            with contextlib.suppress(Tampered):
+                yield read_line(last, rank)
+
+
+_OF_KIND: dict[type, str] = {
+    int: "seq group_seq nbytes start_ns line end wait arrived dropped span peer end_ns wait_ns arrived_ns",
+    str: "op group file code phase raised dtype",
+    list: "shape",
+    dict: "detail",
+    bool: "asynchronous unseen",
+}
+_KINDS = {name: kind for kind, names in _OF_KIND.items() for name in names.split()}
+_MAY_BE_NONE = {"dtype", "shape", "peer", "end_ns"}
+_CALL = {"op", "group", "group_seq", "nbytes", "detail", "start_ns", "asynchronous", "file", "line", *_MAY_BE_NONE}
+_ABOUT = {"seq", "end", "wait", "arrived", "dropped", "span"}
+
+
+def read_line(text: bytes, rank: int) -> dict[str, Any]:
+    """One line of a log. Raises Tampered if it is not of the recorder's form."""
+    with contextlib.suppress(ValueError, RecursionError, AttributeError, KeyError):
+        line: dict[str, Any] = json.loads(text)
+        fits = all(isinstance(v, _KINDS[name]) or (v is None and name in _MAY_BE_NONE) for name, v in line.items())
+        if fits and len(_ABOUT & line.keys()) == 1 and ("seq" not in line or _CALL - {"end_ns"} <= line.keys()):
+            return line
+    raise Tampered(f"the record of calls of rank {rank} has a line that the recorder did not write")
 
 
 def take_line(begun: dict[int, dict[str, Any]], line: dict[str, Any]) -> int:

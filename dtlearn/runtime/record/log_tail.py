@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .event import Event
-from .log import take_line, to_event
+from .log import read_line, take_line, to_event
 from .operations import call_text
+from .rank_file import read_rank_file
 
 _HIDDEN_AFTER = 2.0  # seconds after which an unfinished hidden call counts as waited for
 
@@ -38,17 +38,15 @@ class LogTail:
         self._events: dict[int, Event] = {}  # of calls that no line was about since: a long run is looked at often
 
     def read(self) -> bool:
-        """Take in new lines. True if there were any."""
+        """Take in new lines. True if there were any. Raises Tampered if they are not the recorder's."""
         try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read()
+            data = read_rank_file(self._path, self._offset)
         except FileNotFoundError:
             return False
         self._offset += len(data)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for text in lines:
-            self._take(json.loads(text))
+            self._take(read_line(text, self._rank))
         return bool(lines)
 
     def _take(self, line: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import time
 import weakref
@@ -21,7 +20,7 @@ from ..faults.failure import Failure
 from ..link.link import Link
 from ..machine.limits import Limits
 from ..machine.patience import GROUP_TIMEOUT, TO_MEET, TO_VANISH, Patience
-from ..machine.run_folder import new_run_directory
+from ..machine.run_folder import delete_folder, new_run_directory
 from ..rank.spec import call_log_file
 from ..record.log import RankLog, read_rank_log, spans_file
 from .rank_client import RankClient, ask_all, connect, values
@@ -228,7 +227,7 @@ class RankProcesses:
                 process.close()
         self.processes = []
         if self._abandon.detach():
-            shutil.rmtree(self.run_dir, ignore_errors=True)
+            delete_folder(self.run_dir)
 
     def _launch(self, ranks: list[int]) -> list[RankProcess]:
         collector = start_ranks(self.agent, "kernel", self.placement, self.run_dir, GROUP_TIMEOUT, ranks)

@@ -11,15 +11,14 @@ from dtlearn import course as course_module
 from dtlearn.cli import main
 from dtlearn.cli.exercises.grade_class import read_secret
 from dtlearn.grading.classroom import batch
-from tests.grading.conftest import CHECK, MANIFEST, RIGHT
+from tests.grading.conftest import RIGHT, write_course
 
 
 @pytest.fixture
 def class_folder(tmp_path, monkeypatch):
     """A course with one exercise, and three submissions."""
-    (tmp_path / "course.toml").write_text(MANIFEST)
+    write_course(tmp_path)
     monkeypatch.setattr(course_module, "find_root", lambda: tmp_path)
-    monkeypatch.setattr(batch, "find_check", lambda course, exercise, folder=None: CHECK)
     monkeypatch.chdir(tmp_path)
     for student, text in {"ann": RIGHT, "bob": RIGHT.replace(" / dist.get_world_size()", ""), "=eve": ""}.items():
         folder = tmp_path / "in" / student
@@ -58,12 +57,13 @@ def test_a_class_is_graded_to_files(class_folder, capsys):
 
 def test_the_second_time_nothing_is_graded_again(class_folder, capsys, monkeypatch):
     assert main(["grade-class", "in", "--out", "out"]) == 0
-    monkeypatch.setattr(batch, "grade", lambda *a, **k: pytest.fail("graded again"))
+    monkeypatch.setattr(batch, "_grade", lambda *a, **k: pytest.fail("graded again"))
     assert main(["grade-class", "in", "--out", "out"]) == 0
 
 
 def test_a_fault_of_the_grader_is_exit_code_3(class_folder, capsys, monkeypatch):
-    monkeypatch.setattr(batch, "grade", lambda *a, **k: 1 / 0)
+    check = class_folder / "dtlearn" / "checks" / "ch01_ranks" / "mean.py"
+    check.write_text(check.read_text().replace("g = case.generator()", "1 / 0"))
     assert main(["grade-class", "in", "--out", "out"]) == 3
     assert "ZeroDivisionError" in (class_folder / "out" / "summary.txt").read_text()
 

@@ -8,11 +8,12 @@ from dtlearn.grading.classroom import batch
 from dtlearn.grading.classroom.batch import Plan, grade_class
 from dtlearn.grading.classroom.store import ResultStore
 from dtlearn.grading.classroom.submissions import Submission
+from dtlearn.grading.grader_process.client import Graders
+from dtlearn.grading.verdict import Result
 
 
 @pytest.fixture
-def plan(course, exercise, check, monkeypatch):
-    monkeypatch.setattr(batch, "find_check", lambda course, exercise, folder=None: check)
+def plan(course, exercise):
     return Plan(course, [exercise], b"secret", workers=3)
 
 
@@ -49,7 +50,7 @@ def test_done_work_is_not_done_again(plan, tmp_path, answers, monkeypatch):
         raise AssertionError("graded again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(batch, "grade", never)
+        patch.setattr(batch, "_grade", never)
         assert grade_class(plan, submissions, store) == first
     submissions[1] = handed_in({"bob": answers["right"]})[0]  # handed in anew
     assert grade_class(plan, submissions, store)["bob"][0].passed
@@ -57,14 +58,14 @@ def test_done_work_is_not_done_again(plan, tmp_path, answers, monkeypatch):
 
 
 def test_a_fault_of_the_grader_is_for_a_person_and_stops_nothing(plan, tmp_path, answers, monkeypatch):
-    real = batch.grade
+    real = Graders.grade
 
-    def breaks(exercise, checks, answer, **options):
-        if answer.source == answers["summed"]:
-            raise MemoryError("planted")
-        return real(exercise, checks, answer, **options)
+    def breaks(self, limit, **job):
+        if job["text"] == answers["summed"]:
+            return Result("", 0, "error", "DTL-GRADER", "planted")
+        return real(self, limit, **job)
 
-    monkeypatch.setattr(batch, "grade", breaks)
+    monkeypatch.setattr(Graders, "grade", breaks)
     submissions = handed_in({"ann": answers["summed"], "bob": answers["right"]})
     found = grade_class(plan, submissions, ResultStore(tmp_path / "out"))
     assert (found["ann"][0].state, found["ann"][0].code, found["ann"][0].score) == ("error", "DTL-GRADER", 0.0)
@@ -91,8 +92,7 @@ def test_seeds_are_secret_and_the_same_for_all(plan, course, exercise):
     assert plan.seed(exercise) != other.seed(exercise)
 
 
-def test_hidden_checks_count_and_are_marked(plan, course, tmp_path, answers, monkeypatch, check):
-    monkeypatch.undo()  # the real look-up
+def test_hidden_checks_count_and_are_marked(plan, course, tmp_path, answers):
     folder = tmp_path / "hidden" / "ch01_ranks"
     folder.mkdir(parents=True)
     text = tmp_path / "hidden" / "ch01_ranks" / "mean.py"
@@ -103,13 +103,6 @@ def test_hidden_checks_count_and_are_marked(plan, course, tmp_path, answers, mon
         "def expected(case, given):\n"
         "    return [sum(i['x'] for i in given) / case.world_size] * case.world_size\n"
         "CHECK = Check(on_rank, inputs, expected, cases={'secret': {}})\n"
-    )
-    monkeypatch.setattr(
-        batch,
-        "find_check",
-        lambda course, exercise, folder=None, real=batch.find_check: (
-            real(course, exercise, folder) if folder else check
-        ),
     )
     hidden = Plan(course, plan.exercises, b"s", hidden=tmp_path / "hidden")
     found = grade_class(hidden, handed_in({"ann": answers["right"]}), ResultStore(tmp_path / "out"))

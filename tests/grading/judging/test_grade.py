@@ -122,15 +122,18 @@ def test_progress_is_told_case_by_case(monkeypatch):
     assert seen == [("passed", 1, 4), ("passed", 2, 4), ("failed", 3, 4), ("passed", 4, 4)]
 
 
-@pytest.mark.parametrize("error", [LaunchError("no room"), RuntimeError("bug"), MemoryError()])
-def test_the_graders_own_fault_is_no_fail_and_no_pass(monkeypatch, error):
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(LaunchError("no room"), "DTL-GRADER"), (RuntimeError("bug"), "DTL-UNJUDGED"), (MemoryError(), "DTL-GRADER")],
+)
+def test_the_graders_own_fault_is_no_fail_and_no_pass(monkeypatch, error, code):
     def play(case):
         if case.world_size == 3:
             raise error
         return "passed", ""
 
     verdict = played(monkeypatch, play)
-    assert (verdict.state, verdict.code, verdict.score) == ("error", "DTL-GRADER", 0)
+    assert (verdict.state, verdict.code, verdict.score) == ("error", code, 0)
 
 
 def test_inputs_that_fail_are_the_graders_fault_too(monkeypatch):

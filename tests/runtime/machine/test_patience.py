@@ -115,3 +115,14 @@ def test_a_process_that_cannot_get_a_processor_has_time_and_one_that_sleeps_has_
         for program in programs:
             program.send_signal(signal.SIGKILL)
             program.wait()
+
+
+def test_who_hardly_ran_was_starved_and_who_computed_or_slept_was_not(machine):
+    machine.queued[7] = 0.0
+    starved, computed, slept = Patience(2.0, [7]), Patience(2.0, [7]), Patience(2.0)
+    assert not starved.starved
+    machine.now, machine.queued[7] = machine.now + 2.0 * MOST, 9.5
+    assert starved.over() and starved.starved
+    machine.queued[7] = 7.0
+    assert computed.over() and not computed.starved
+    assert slept.over() and not slept.starved

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dtlearn.runtime.machine.run_folder import delete_stale_directories, new_run_directory, run_directory
+from dtlearn.runtime.machine.run_folder import delete_folder, delete_stale_directories, new_run_directory, run_directory
 
 
 @pytest.fixture
@@ -72,3 +72,20 @@ def test_a_new_folder_says_whose_it_is(temp_root):
     finally:
         (path / "owner.json").unlink()
         path.rmdir()
+
+
+def test_a_folder_of_any_depth_is_deleted(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for _ in range(1500):
+        os.mkdir("deep")
+        os.chdir("deep")
+    os.chdir(folder)
+    (folder / "closed").mkdir()
+    (folder / "closed" / "file").touch()
+    (folder / "closed").chmod(0)
+    (folder / "link").symlink_to(tmp_path)
+    os.chdir(tmp_path)
+    delete_folder(folder)
+    assert tmp_path.exists() and not folder.exists()

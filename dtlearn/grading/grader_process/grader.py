@@ -1,0 +1,72 @@
+"""A process that reads, compiles, runs and judges one answer, within limits; its verdict is a line of JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import socket
+import traceback
+from pathlib import Path
+from typing import Any
+
+from ...course import load_course
+from ...runtime.agent import client
+from ...runtime.machine.isolation import Isolation
+from ...runtime.machine.memory import GIB, read
+from ..judging.grade import Answer, grade
+from ..learner.exercise_files import find_checks
+from ..verdict import Verdict
+
+MEMORY = 2 * GIB  # besides what was loaded before it
+READING = 20  # seconds of processor time until the answer is compiled
+JUDGING = 120  # likewise for the judge's part of a case
+MAX_LINE = 1 << 20  # bytes of what it says
+_LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 256, resource.RLIMIT_FSIZE: 64 << 20}
+
+
+def work(line: socket.socket, agent: socket.socket) -> None:
+    """Do the one job that arrives on `line`, with ranks from the agent at the other end of `agent`."""
+    with line.makefile("rb") as given:
+        job: dict[str, Any] = json.loads(given.readline())
+    client.use_forked(agent)
+    data = next(
+        (int(line.split()[1]) << 10 for line in read(Path("/proc/self/status")).splitlines() if "VmData" in line), 0
+    )
+    for kind, most in (*_LIMITS.items(), (resource.RLIMIT_DATA, data + MEMORY)):
+        with contextlib.suppress(ValueError, OSError):  # macOS knows some of them by name only
+            resource.setrlimit(kind, (most, most))
+    signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+    _allow(READING)
+    try:
+        said = {"verdict": _verdict(**job).to_json()}
+        if any(
+            r.code == "DTL-GRADER" and "(MemoryError" in r.headline for r in Verdict.from_json(said["verdict"]).results
+        ):
+            raise MemoryError  # what the ranks sent or logged fills more than this process may have
+    except MemoryError:
+        said = {"memory": ""}
+    except BaseException as error:
+        said = {"error": f"{type(error).__name__}: {error}"[:500], "trace": traceback.format_exc()[-2000:]}
+    line.sendall(json.dumps(said).encode()[:MAX_LINE] + b"\n")
+    os._exit(0)
+
+
+def _verdict(
+    root: str, exercise: str, hidden: str | None, text: str, file: str, isolation: dict[str, Any], **options: Any
+) -> Verdict:
+    course = load_course(Path(root))
+    found = course.exercise(exercise)
+    checks = find_checks(course, found, Path(hidden) if hidden else None)
+    shut_in = Isolation(isolation["level"], tuple(isolation["writable"]), tuple(isolation["hidden"]))
+    answer = Answer(text, file, found.name)
+    return grade(found, checks, answer, **options, stop=lambda: _allow(JUDGING), isolation=shut_in, patient=True)
+
+
+def _allow(seconds: float) -> bool:
+    """So many seconds of processor time from now on; then the system ends this process. Returns False: do not stop."""
+    used, most = resource.getrusage(resource.RUSAGE_SELF), resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime + seconds) + 1, most))
+    return False
