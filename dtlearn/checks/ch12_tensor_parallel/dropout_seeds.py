@@ -118,7 +118,8 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         for members in others:
             if not torch.equal(got[first[0]][k]["inside"][0], got[members[0]][k]["inside"][0]):
                 text = f"{job['title']}: ranks {first[0]} and {members[0]} are each the first of their group, with one "
-                text += "seed, and draw other numbers inside: the place in the group counts, not the rank in the world"
+                text += "seed, and draw other numbers inside: the place in the group counts, not "
+                text += "the rank in the world, nor the group's size"
                 return Finding("DTL-VALUE-GROUP-IGNORED", text, members[0])
     return None
 

@@ -168,10 +168,9 @@ def _backward(found: Finding, right: list[dict[str, Any]], named: list[dict[str,
     if all(had["gradient"] is None for *_, had in calls):
         text = "the losses are right, and no gradient reaches logits: what is returned has to be made of them under "
         return Finding("DTL-VALUE-NO-GRAPH", f"{text}autograd, or by a torch.autograd.Function", 0)
-    last = _CALLS[-1][0]
-    if found.code == "DTL-VALUE" and not any(
-        difference(wanted, had, _VALUES.rtol, _VALUES.atol) for _, _, what, wanted, had in calls if what == last
-    ):
+    is_wrong = [bool(difference(wanted, had, _VALUES.rtol, _VALUES.atol)) for *_, wanted, had in calls]
+    is_last = [what == _CALLS[-1][0] for _, _, what, _, _ in calls]
+    if found.code == "DTL-VALUE" and all(wrong != last for wrong, last in zip(is_wrong, is_last, strict=True)):
         text = "the losses are right, and the gradient of the call that came last, but not those of calls before it, "
         text += "whose backward passes come later: each call keeps what its own backward pass needs (ctx)"
         return Finding("DTL-VALUE-LAST-CALL", text, found.rank)
