@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ...runtime.machine.whole_file import write_new, write_whole
+from ...runtime.words import counted
 from ..arguments import add_example_parser, positive
 
 _NOT_ALL_GRADED = 3
@@ -109,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
     alike = alike_in_class(course, exercises, submissions)
     write_whole(options.out / "similarity.csv", csv_text([HEADER, *alike]))
     if alike:
-        accounts.append(f"{len(alike)} pairs of answers are alike: see similarity.csv, and read both before you judge")
+        accounts.append(f"answers that are alike: {counted(len(alike), 'pair')}, in similarity.csv; read both before you judge")
     counts, penalties, times = settle(rules, submissions, verdicts)
     told = (options.feedback, datetime.now(UTC), meanings())
     summary = export(options.out, counts, students, *told, rules, penalties, times, accounts)

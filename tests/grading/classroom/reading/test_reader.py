@@ -112,7 +112,7 @@ def test_what_takes_too_much_memory_or_time_is_that_hand_ins_fault(tmp_path, mon
     assert "processor time" in read_in_process(tmp_path / "a.tgz", WANTED)["problems"][0]
     small = reader._BOOT.replace("PROCESSOR = 1", "MEMORY = 96 << 20")
     monkeypatch.setattr(reader, "_BOOT", small)
-    path = folder_of(tmp_path / "ann", {"a.ipynb": "[" + "[]," * 5_000_000 + "0]"})
+    path = folder_of(tmp_path / "ann", {"a.ipynb": "[" + "[]," * 3_000_000 + "0]"})
     assert "GiB of memory" in read_in_process(path, WANTED)["problems"][0]
 
 
