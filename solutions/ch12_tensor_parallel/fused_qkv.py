@@ -9,8 +9,8 @@ Write a class for causal self-attention, without biases and dropout, with
 - `__init__(self, qkv, output, num_heads, num_kv_heads, group, f, g)`. There are H query heads of size D and K key and
   value heads; K divides H, and **query heads that follow one another share a key and value head**: with H = 4
   and K = 2 the heads 0 and 1 use the first, 2 and 3 the second. Given are, the same on all ranks of `group`:
-  - `qkv`, the whole fused weight ((H + 2 K) D, C): the rows of all queries, head by head, then of all keys, then of
-    all values. If K = H these are its thirds;
+  - `qkv`, the whole fused weight ((H + 2 K) D, C), where C = H D: the rows of all queries, head by head, then of all
+    keys, then of all values. If K = H these are its thirds;
   - `output`, the whole weight (C, H D) of the output projection;
   - `f` and `g`, the conjugate pair for this group.
 - `qkv`, an `nn.Parameter`: this rank's rows, laid out like the whole: queries, then keys, then values. Of n ranks

@@ -1,5 +1,7 @@
 """ch12.fused_qkv: several numbers of heads, on groups of several sizes, for two batches each.
 
+All layers are made before the first is used, and the second batch has more tokens than the first.
+
 The functions f and g are the check's own. What is computed is in `ways.heads`.
 """
 
@@ -17,6 +19,8 @@ from dtlearn.runtime.words import listed
 
 from ..sent import no_stores
 from . import MAY_HELP
+from .held import CheckOfMemory, holds
+from .refusals import refusal
 from .ways.heads import CUTS, RUNS, Way, play, weights_of
 
 _PAIR, _ONES, _HALVES, _ALL, _UNEVEN = [[0, 1]], [[0], [1]], [[0, 2], [1, 3]], [[0, 1, 2, 3]], [[0], [1, 2, 3]]
@@ -27,7 +31,7 @@ _MODELS: dict[int, tuple[tuple[list[list[int]], int, int, int], ...]] = {
 }
 _REFUSED = {2: (_PAIR, 6, 3, 2), 4: (_ALL, 8, 2, 2)}  # the ranks divide H, or the thirds, but not K
 _DTYPES = (torch.float64, torch.float32, torch.float64)
-_BATCHES = ((2, 4), (1, 3))
+_BATCHES = ((2, 3), (1, 5))
 
 
 def inputs(case: Case) -> Given:
@@ -77,8 +81,13 @@ def on_rank(answer: Any, jobs: Any) -> Any:
                 dist.all_reduce(gradient, group=ctx.group)
             return gradient, None, None
 
+    def where_of(job: Any) -> str:
+        at = f"a group of the ranks {job['group']}; this is rank {rank}"  # type: ignore[name-defined] # noqa: F821
+        return f"(H = {job['num_heads']}, K = {job['num_kv_heads']}, D = {job['head_size']}, {at})"
+
     made: Any = {}
     notes: Any = []
+    layers: Any = []
     for job in jobs:
         for members in job["groups"]:
             if str(members) not in made:
@@ -93,15 +102,23 @@ def on_rank(answer: Any, jobs: Any) -> Any:
             calls["g"] += 1
             return Sum.apply(x, group, True)
 
-        where = f"(H = {job['num_heads']}, K = {job['num_kv_heads']}, D = {job['head_size']}, a group of the ranks {job['group']}; this is rank {rank})"  # type: ignore[name-defined] # noqa: F821, E501
         arrays = [job["qkv"].numpy().copy(), job["output"].numpy().copy()]
         alive = [weakref.ref(array) for array in arrays]
         qkv, output = (torch.from_numpy(array) for array in arrays)
         try:
             layer = answer(qkv, output, job["num_heads"], job["num_kv_heads"], group, f, g)
-            if not job["fits"]:
-                notes.append({"raised": ""})
-                continue
+            layers.append((layer, arrays, alive, qkv, output, calls, group))
+            refused: Any = {"raised": ""}
+        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
+            if isinstance(error, NotImplementedError) or job["fits"]:
+                error.args = (f"{' '.join(str(error).split()).rstrip('.')} {where_of(job)}",)
+                raise
+            refused = {"raised": type(error).__name__, "text": str(error)}
+    del arrays, qkv, output, layer
+    layers.reverse()
+    for job in jobs[:-1]:
+        layer, arrays, alive, qkv, output, calls, group = layers.pop()
+        try:
             parameters = {name: p.detach().clone() for name, p in layer.named_parameters()}
             # With other weights than those asked for a forward pass would end in an exception that hides the cause.
             right = torch.tensor(all("outputs" in note for note in notes)).float()
@@ -133,18 +150,12 @@ def on_rank(answer: Any, jobs: Any) -> Any:
             if any(one() is not None for one in alive):
                 gc.collect()
             note["held"] = any(one() is not None for one in alive)
-            kept_by = [*vars(layer).values(), *layer.buffers()] if len(job["group"]) > 1 else []  # copies, too
-            note["held"] |= any(
-                isinstance(one, torch.Tensor) and one.numel() >= min(job["qkv"].numel(), job["output"].numel())
-                for one in kept_by
-            )
+            note["held"] |= any(holds(job[n], parameters[n], layer, answer) for n in ("qkv", "output"))
             notes.append(note)
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, AssertionError) as error:
-            if isinstance(error, NotImplementedError) or job["fits"]:
-                error.args = (f"{' '.join(str(error).split()).rstrip('.')} {where}",)
-                raise
-            notes.append({"raised": type(error).__name__, "text": str(error)})
-    return notes
+            error.args = (f"{' '.join(str(error).split()).rstrip('.')} {where_of(job)}",)
+            raise
+    return [*notes, refused]
 
 
 def _title(job: dict[str, Any]) -> str:
@@ -194,7 +205,8 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         return Finding("DTL-VALUE", "the parameters differ in their last digits from those of the whole weights")
     if found := _memory(given, got):
         return found
-    return compare(_VALUES, case, given, _values(given, Way()), named) or _calls(given, got) or _refused(given, got)
+    found = _others_functions(given, got) or compare(_VALUES, case, given, _values(given, Way()), named)
+    return found or _calls(given, got) or _refused(given, got)
 
 
 def _mistakes(given: Given, ways: tuple[tuple[str, str, Way], ...], of: Any) -> list[Mistake]:
@@ -212,7 +224,18 @@ def _memory(given: Given, got: list[Any]) -> Finding | None:
                 return Finding("DTL-VALUE-VIEW", f"{text}weight stays in memory ({_title(job)}): clone() copies", rank)
             if note["held"]:
                 text = f"a whole weight is still in memory on rank {rank} when the caller has dropped it: the module "
-                return Finding("DTL-RULE-WHOLE-HELD", f"{text}refers to it ({_title(job)}). Keep the part only", rank)
+                return Finding("DTL-RULE-WHOLE-HELD", f"{text}refers to it or a copy ({_title(job)})", rank)
+    return None
+
+
+def _others_functions(given: Given, got: list[Any]) -> Finding | None:
+    """Whether a layer's calls all went to the functions of the layer that was made last."""
+    for rank, notes in enumerate(got):
+        called = [note["calls"] for job, note in zip(given[rank]["jobs"], notes, strict=True) if job["fits"]]
+        for name in ("f", "g"):
+            if called and not any(one[name] for one in called[:-1]) and called[-1][name] > len(_BATCHES):
+                text = f"all layers of rank {rank} call the {name} of the layer that was made last: it belongs to its "
+                return Finding("DTL-VALUE-LAST-GROUP", f"{text}layer, not to the class or the module", rank)
     return None
 
 
@@ -235,13 +258,8 @@ def _refused(given: Given, got: list[Any]) -> Finding | None:
         job, note = given[rank]["jobs"][-1], notes[-1]
         size, n = job["num_kv_heads"], len(job["group"])
         where = f"{n} ranks do not divide {size} key and value heads (H = {job['num_heads']})"
-        if note["raised"] != "ValueError":
-            what = f"{note['raised']} was raised" if note["raised"] else "nothing was raised"
-            return Finding("DTL-VALUE-UNCHECKED", f"{where}; a ValueError is asked, and {what}", rank)
-        words = "".join(c if c.isdigit() else " " for c in note["text"]).split()
-        if missing := [number for number in (size, n) if str(number) not in words]:
-            text = f"{where}; the message of the ValueError has to name both numbers, and {missing[0]} is not in it"
-            return Finding("DTL-VALUE-ERROR-TEXT", text, rank)
+        if found := refusal(note, where, size, n, rank):
+            return found
     return None
 
 
@@ -256,6 +274,6 @@ _VALUES = Check(
     on_rank, inputs, expected, mistakes=lambda case, given: _mistakes(given, RUNS, _values), rtol=1e-4, atol=1e-4
 )
 _NO_CALLS = rules.most_messages("0")
-CHECK = Check(
+CHECK = CheckOfMemory(
     on_rank, inputs, None, verify=verify, why=why, rules=[_NO_CALLS], reads=[no_stores], stress=Stress(poison=True)
 )
