@@ -45,6 +45,14 @@ SAYS = {
     "not recomputed": ("DTL-VALUE-RECOMPUTED", "the forward pass that runs again sends too, as much as the first one"),
     "always recomputed": ("DTL-VALUE-RECOMPUTED", "a forward pass is counted as run again where recompute is off"),
     "recomputed half": ("DTL-VALUE-RECOMPUTED", "the forward pass that runs again is counted for one half"),
+    "recomputed in backward": (
+        "DTL-VALUE-TWICE",
+        "the forward pass that runs again is counted in the backward pass too: it has a key of its own",
+    ),
+    "gather again or recompute": (
+        "DTL-VALUE-GATHER-AGAIN",
+        "with recompute tokens are not gathered again: gather_again does that in backward in any case",
+    ),
     "one micro-batch": ("DTL-VALUE-MICROBATCHES", "the micro-batches are left out"),
     "gradients each": ("DTL-VALUE-GRADIENTS-EACH", "gradients are added up once a step, not for each micro-batch"),
     "gradients always": (
@@ -89,9 +97,12 @@ def count(job: Job, mistakes: frozenset[str] = frozenset()) -> Counts:
     forward = halves * double * once * (2.5 if wrong("wide") else 1)  # h in one half, 4 h in the other
     again_in = (0 if wrong("no gather again") else 1 if wrong("one gather again") else halves) * gather_again
     again_in *= 2 if wrong("reduced again") else 1
+    either = wrong("gather again or recompute") and recompute
+    again_in *= not either
     backward = (0 if wrong("no backward") else forward * (2 if wrong("twice backward") else 1)) + again_in * once
     runs_again = (recompute and not wrong("not recomputed")) or (wrong("always recomputed") and not recompute)
     recomputed = forward * runs_again * (0.5 if wrong("recomputed half") else 1)
+    backward += recomputed * wrong("recomputed in backward")
     of_parameters = 4 if wrong("no biases") or wrong("no norm biases") else 2 if wrong("weights only") else 6
     of_parameters = 3 if wrong("one norm") else 0 if wrong("no gradients") else of_parameters
     partial = with_tokens or wrong("gradients always")
@@ -100,7 +111,7 @@ def count(job: Job, mistakes: frozenset[str] = frozenset()) -> Counts:
     each = 2 if with_tokens and not wrong("calls with tokens") else 1
     passes = (0 if wrong("no backward") else 1) + 1 + int(runs_again)
     extra = (0 if wrong("no gather again") else 1 if wrong("one gather again") else halves) * gather_again
-    calls = (1 if wrong("calls once") else times) * (halves * passes * each + extra)
+    calls = (1 if wrong("calls once") else times) * (halves * passes * each + extra * (not either))
     at_end = 0 if wrong("no gradients") else 6 if wrong("call each") else m if wrong("gradients each") else 1
     calls += at_end * partial
     if wrong("gather each pass"):
