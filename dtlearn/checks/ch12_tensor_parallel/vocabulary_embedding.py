@@ -138,9 +138,15 @@ def _no_gather(case: Case, given: Given, record: Record) -> Finding | None:
 
 
 def _most_sent(case: Case, given: Given) -> float:
-    """All results gathered from all ranks of the group, and added up; the shards are larger."""
-    jobs = given[0]["jobs"]
-    return sum((len(group_of(0, job, case.world_size)) - 1) * sum(_largest(job)) for job in jobs)
+    """All results gathered from all ranks of the group, and added up; the shards are larger.
+
+    Two ranks send as much in a reduce-scatter and an all-gather, where the result may have to be padded.
+    """
+    most = 0.0
+    for job in given[0]["jobs"]:
+        t, itemsize = len(group_of(0, job, case.world_size)), job["shard"].element_size()
+        most += sum(max((t - 1) * n, 2 * (t - 1) / t * (n + (t - 1) * itemsize)) for n in _largest(job))
+    return most
 
 
 def _least_calls(case: Case, given: Given) -> int:
