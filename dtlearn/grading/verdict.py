@@ -15,8 +15,6 @@ FORMAT = 1
 _VALUES = ("DTL-VALUE", "DTL-VALUE-SHAPE", "DTL-VALUE-NOT-NEW", "DTL-VALUE-NOT-IN-PLACE", "DTL-VALUE-STOP")
 _VAGUE = frozenset({*_VALUES, "DTL-WS", "DTL-RAISED"})
 
-_NOT_JUDGED = frozenset({"DTL-LOAD", "DTL-SKIPPED-TIME"})
-
 # "error" is the grader's own: it is never a pass and never a fail; a person has to look.
 State = Literal["passed", "failed", "timeout", "crashed", "not-attempted", "skipped", "error"]
 
@@ -108,7 +106,10 @@ class Verdict:
     @property
     def final(self) -> bool:
         """Whether its score may stand: what was not graded, or not whole, has an empty cell in every table."""
-        return self.state not in ("error", "skipped") and not {r.code for r in self.results} & _NOT_JUDGED
+        return self.state not in ("error", "skipped") and not {r.code for r in self.results} & {
+            "DTL-LOAD",
+            "DTL-SKIPPED-TIME",
+        }
 
     @property
     def first_fault(self) -> Result | None:

@@ -115,6 +115,20 @@ def submit(body: str, level: int, check: Check = CHECK, hidden: tuple[str, ...] 
             """,
             id="looking for the check in memory",
         ),
+        pytest.param(
+            """
+            import dtlearn.grading.plain_values as values
+            def mean(x):
+                frame = sys._getframe()
+                while frame:
+                    for thing in list(frame.f_locals.values()):
+                        if type(thing).__name__ == "Task":
+                            given = thing.inputs if isinstance(thing.inputs, tuple) else (thing.inputs,)
+                            return sum(values.load(one)["x"] for one in given) / 2
+                    frame = frame.f_back
+            """,
+            id="the inputs of other ranks",
+        ),
     ],
 )
 def test_no_level_lets_this_pass(body, level):
@@ -153,6 +167,33 @@ def test_the_checks_of_the_course_are_hidden_at_level_2(course):
     verdict = grade(EXERCISE, CHECK, Answer(source, "mean.py", "mean"), isolation=shut_in(course, 2))
     text = verdict.first_fault.headline
     assert "ModuleNotFoundError" in text or "[]" in text, text
+
+
+@pytest.mark.skipif(probe().level < 2, reason="no namespaces on this machine")
+def test_of_the_course_the_package_alone_can_be_seen(course, tmp_path, monkeypatch):
+    monkeypatch.chdir(course.root)  # ranks are shown the folder that they work in
+    elsewhere = tmp_path / "class" / "bob"
+    for folder in (*("solutions", "tests", "notebooks", "work"), ".git", "class/bob"):
+        (course.root / folder).mkdir(parents=True)
+        (course.root / folder / "mean.py").write_text("found")
+    body = """
+    import pathlib
+    def mean(x):
+        raise RuntimeError(str(sorted(str(p) for p in pathlib.Path(%r).rglob("*.py"))))
+    """
+    source = "import torch\n" + textwrap.dedent(body % str(course.root))
+    verdict = grade(EXERCISE, CHECK, Answer(source, "mean.py", "mean"), isolation=shut_in(course, 2, elsewhere.parent))
+    assert "[]" in verdict.first_fault.headline, verdict.first_fault
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_times_can_be_forged_where_an_exercise_judges_them(level):
+    """A limit: the clock is that of the rank."""
+    from dtlearn.checks.ch01_ranks.barrier import CHECK as barrier
+
+    nothing = "def mean():\n    pass\n"
+    assert submit("import time\ntime.monotonic_ns = lambda: 0\n" + nothing, level, barrier).passed
+    assert submit(nothing, level, barrier).code == "DTL-VALUE-EARLY"
 
 
 DAEMON = """

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ...course import Course, Exercise
@@ -160,10 +160,10 @@ def _grade(plan: Plan, exercise: Exercise, answer: Answer, graders: Graders) -> 
         seed=plan.seed(exercise),
         seconds=plan.seconds,
         isolation=asdict(plan.isolation),
-        hidden=None if plan.hidden is None else str(plan.hidden.resolve()),
+        hidden=plan.hidden and str(plan.hidden.resolve()),
         text=answer.source,
         file=answer.file,
     )
     if isinstance(found, Result):
         return Verdict(exercise.id, exercise.title, found.state, 0.0, exercise.points, results=(found,))
-    return found
+    return replace(found, seed=0)  # the class's: who knows it knows the inputs of all

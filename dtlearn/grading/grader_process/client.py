@@ -25,7 +25,7 @@ class Graders:
         self._start()
 
     def _start(self) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._control, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
             self.process = HelperProcess(_SERVER, [number], descriptors=[number], environment=AGENT_ENVIRONMENT)
@@ -52,7 +52,7 @@ class Graders:
                     self.process.close(0.0)
                     self._start()
                 if not self._ended:
-                    socket.send_fds(self._control, [str(limit).encode()], [theirs.fileno()])
+                    socket.send_fds(self._control, [b"%20.3f" % limit], [theirs.fileno()])
             data = b""
             with contextlib.suppress(OSError):  # it ended: that is what we hear then
                 ours.sendall(json.dumps(job).encode() + b"\n")

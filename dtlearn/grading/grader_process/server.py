@@ -23,6 +23,8 @@ from ...runtime.machine.processes import close_all_but, ended_children, wake_at_
 from ...runtime.rank import preload
 from . import grader
 
+_MESSAGE = 20  # bytes of a request: a number of seconds
+
 
 def main(control_fd: int) -> None:
     """Fork a guard for every socket that arrives, until `control_fd` closes. Each message is a number of seconds."""
@@ -31,7 +33,7 @@ def main(control_fd: int) -> None:
     control = socket.socket(fileno=control_fd)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for guards: their sockets say when they have ended
     while True:
-        data, descriptors, _, _ = socket.recv_fds(control, 100, 1)
+        data, descriptors, _, _ = socket.recv_fds(control, _MESSAGE, 1)
         if not data:
             os._exit(0)
         if os.fork() == 0:
@@ -61,16 +63,13 @@ def _guard(line_fd: int, seconds: float) -> None:
     worker = os.fork()
     if worker == 0:
         signal.set_wakeup_fd(-1)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        os.close(wake)
         die_with_parent()
         with contextlib.suppress(BaseException):
             if os.getppid() == parent:
                 grader.work(line, ours)
         os._exit(70)
     ours.close()
-    status, over = None, False
-    patience = Patience(seconds, [worker])
+    status, over, patience = None, False, Patience(seconds, [worker])
     poll = select.poll()
     poll.register(wake, select.POLLIN)
     poll.register(line, 0)  # only whether it is closed: what comes is for the grader
