@@ -54,6 +54,7 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from ...course import Exercise, load_course
+    from ...runtime.machine.patience import crowding
     from ...grading.classroom.batch import Plan, grade_class, shut_in
     from ...checks import meanings
     from ...grading.classroom.class_rules import Rules, read_rules, settle
@@ -114,7 +115,8 @@ def run(options: argparse.Namespace) -> int:
     counts, penalties, times = settle(rules, submissions, verdicts)
     told = (options.feedback, datetime.now(UTC), meanings())
     summary = export(options.out, counts, students, *told, rules, penalties, times, accounts)
-    print(f"\n{summary_console(summary)}\n{len(submissions)} submissions in {time.monotonic() - begun:.0f} s; ", end="")
+    print(f"\n{summary_console(summary)}\n{len(submissions)} submissions in {time.monotonic() - begun:.0f} s, ", end="")
+    print(f"with {crowding():.1f} programs for each processor in the last minute (time limits follow that); ", end="")
     print(f"feedback, gradebooks and summary are in {options.out}")
     loose = any(": a loose file, not graded" in line for line in accounts)
     return _NOT_ALL_GRADED if summary.needs_a_person or loose else 0

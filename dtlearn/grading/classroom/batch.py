@@ -128,12 +128,7 @@ def grade_class(
 
 
 def _one(
-    plan: Plan,
-    submission: Submission,
-    exercise: Exercise,
-    store: ResultStore,
-    stop: threading.Event,
-    graders: Graders,
+    plan: Plan, submission: Submission, exercise: Exercise, store: ResultStore, stop: threading.Event, graders: Graders
 ) -> Verdict:
     source = submission.answers.get(exercise.id)
     if source is None:

@@ -67,12 +67,7 @@ class Evidence:
 
 
 def run_case(
-    check: Check,
-    case: Case,
-    given: Given,
-    answer: Answer,
-    isolation: Isolation | None = None,
-    patient: bool = False,
+    check: Check, case: Case, given: Given, answer: Answer, isolation: Isolation | None = None, patient: bool = False
 ) -> Evidence:
     """Run an answer on the ranks of one case.
 
