@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from ...runtime.machine.whole_file import write_new, write_whole
 from ...runtime.words import counted
+from ...grading.report.safe import one_line
 from ..arguments import add_example_parser, positive
 
 _NOT_ALL_GRADED = 3
@@ -31,25 +32,20 @@ def add_command(commands: Any) -> None:
         run,
     )
     parser.add_argument("folder", type=Path, help="the submissions")
-    parser.add_argument(
-        "--exercises", nargs="+", metavar="ID", help="chapters or exercises; default: all that are ready"
-    )
+    parser.add_argument("--exercises", nargs="+", metavar="ID", help="chapters or exercises; default: all ready ones")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder for the results (default: results)")
     parser.add_argument("--students", type=Path, help="CSV table: submission, student_id, last_name, ...")
     parser.add_argument("--rules", type=Path, help="TOML: due dates, lateness, resubmissions, names of columns")
     parser.add_argument("--hidden", type=Path, help="folder with further checks, <chapter>/<exercise>.py")
     parser.add_argument("--feedback", choices=get_args(Level), default="category", help="of hidden checks")
     parser.add_argument("--secret", type=Path, help="file that seeds come from; made if missing (default: OUT.secret)")
-    parser.add_argument(
-        "--workers", type=positive, default=0, help="submissions at once (default: the number of cores)"
-    )
+    parser.add_argument("--workers", type=positive, default=0, help="submissions at once (default: number of cores)")
     parser.add_argument("--seconds", type=positive, default=120, help="for one exercise of one submission")
     again = parser.add_mutually_exclusive_group()
     again.add_argument("--only-failed", action="store_true", help="grade again what did not pass")
     again.add_argument("--again", action="store_true", help="grade everything again")
-    parser.add_argument(
-        "--trust-submissions", action="store_true", help="grade without namespaces: submissions run with your rights"
-    )
+    help_ = "grade without namespaces: submissions run with your rights"
+    parser.add_argument("--trust-submissions", action="store_true", help=help_)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -65,7 +61,6 @@ def run(options: argparse.Namespace) -> int:
     from ...grading.classroom.submissions import Submission, find_submissions
     from ...grading.classroom.students import read_students, student_of, unknown
     from ...grading.classroom.summary import summary_console
-    from ...grading.report.safe import one_line
 
     course = load_course()
     exercises: list[Exercise] = []
@@ -93,12 +88,8 @@ def run(options: argparse.Namespace) -> int:
         course,
         exercises,
         read_secret(secret),
-        hidden=options.hidden,
         isolation=shut_in(course, 1 if options.trust_submissions else 2, options.folder, options.hidden, options.out, secret),
-        workers=options.workers,
-        seconds=options.seconds,
-        only_failed=options.only_failed,
-        again=options.again,
+        **{name: getattr(options, name) for name in ("hidden", "workers", "seconds", "only_failed", "again")},
     )
     for line in accounts:
         print(line, file=sys.stderr)
@@ -129,9 +120,8 @@ def read_secret(path: Path) -> bytes:
             write_new(path, secrets.token_hex(32))
         text = path.read_bytes().strip()
     except OSError as error:
-        raise ValueError(
-            f"the secret {path} cannot be read or made: {error.strerror}; choose another --secret"
-        ) from error
+        why = f"cannot be read or made: {error.strerror}"
+        raise ValueError(f"the secret {path} {why}; choose another --secret") from error
     if len(text) < 16:
         raise ValueError(f"{path} holds no secret: it needs at least 16 bytes; delete it to have one made")
     return text
@@ -144,8 +134,6 @@ class _Report:
         self._times = deque([time.monotonic()], maxlen=40)
 
     def __call__(self, student: str, verdict: Any, done: int, total: int) -> None:
-        from ...grading.report.safe import one_line
-
         self._times.append(time.monotonic())
         left = (self._times[-1] - self._times[0]) / (len(self._times) - 1) * (total - done)
         what = f"{verdict.state} {verdict.code}".rstrip()

@@ -24,7 +24,7 @@ _LATE = {"per_day": 0.0, "days": math.inf, "grace_minutes": 0.0}
 
 @dataclass(frozen=True)
 class Rules:
-    """What the file says; see above. Without one nothing is late, and the latest hand-in counts."""
+    """What the file says. Without one nothing is late, and the latest hand-in counts."""
 
     due: Mapping[str, datetime] = field(default_factory=dict)
     extensions: Mapping[str, Mapping[str, datetime]] = field(default_factory=dict)
@@ -44,8 +44,7 @@ class Rules:
         due, handed_in = self.due_of(submission, verdict.exercise), submission.handed_in
         if due is None or handed_in is None or handed_in <= due + timedelta(minutes=self.late["grace_minutes"]):
             return 0.0, ()
-        days = math.ceil((handed_in - due) / timedelta(days=1))
-        too_late = days > self.late["days"]
+        too_late = (days := math.ceil((handed_in - due) / timedelta(days=1))) > self.late["days"]
         off = verdict.score if too_late else min(verdict.score, self.late["per_day"] * days * verdict.points)
         when = f"on day {days} after it was due{', which is too late' if too_late else ''}"
         said = f"handed in {when}: {number(off)} of {number(verdict.points)} points off"
@@ -70,11 +69,8 @@ class Rules:
 def settle(
     rules: Rules, submissions: Iterable[Submission], verdicts: Mapping[str, Sequence[Verdict]]
 ) -> tuple[dict[str, list[Verdict]], dict[tuple[str, str], float], dict[str, datetime]]:
-    """What counts: of each student and exercise the verdict with the most points left.
-
-    Returns:
-        Verdicts by student, lateness taken off; points off by student and exercise; times of the newest hand-ins.
-    """
+    """What counts: by student the verdicts with the most points left, lateness taken off; by student and exercise the
+    points that are off; by student the time of the newest hand-in."""
     counts: dict[str, dict[str, Verdict]] = {}
     off: dict[tuple[str, str], float] = {}
     times: dict[str, datetime] = {}

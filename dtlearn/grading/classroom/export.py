@@ -30,10 +30,10 @@ def export(
     level: Level,
     graded: datetime,
     meanings: Mapping[str, str],
-    rules: Rules | None = None,
-    penalties: Mapping[tuple[str, str], float] | None = None,
-    handed_in: Mapping[str, datetime] | None = None,
-    accounts: Sequence[str] = (),
+    rules: Rules,
+    penalties: Mapping[tuple[str, str], float],
+    handed_in: Mapping[str, datetime],
+    accounts: Sequence[str],
 ) -> ClassSummary:
     """Write everything below `folder`; see `docs/instructor.md` for the files.
 
@@ -42,11 +42,8 @@ def export(
         level: of what students are told.
         graded: now, with a time zone.
         meanings: of the codes that only single chapters use.
-        rules: of the course: names of columns.
-        penalties, handed_in: see `class_rules.settle`.
-        accounts: see `ClassSummary`.
+        rules, penalties, handed_in, accounts: see `class_rules.settle` and `ClassSummary`.
     """
-    rules = rules or Rules()
     for student, made in verdicts.items():
         place = folder / safe_name(student)
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -55,13 +52,12 @@ def export(
         write_whole(place / "gradescope.json", gradescope(made, level=level))
         write_whole(place / "junit.xml", junit(made, level=level, graded=graded))
     raw = {
-        who: [replace(v, score=v.score + (penalties or {}).get((who, v.exercise), 0.0)) for v in made]
-        for who, made in verdicts.items()
+        who: [replace(v, score=v.score + penalties[who, v.exercise]) for v in made] for who, made in verdicts.items()
     }
     exercises = {v.exercise for made in verdicts.values() for v in made}
     due = {e: moment for e in exercises if (moment := rules.due.get(e) or rules.due.get(e.partition(".")[0]))}
-    nbgrader = nbgrader_csv(raw, students, handed_in=handed_in, due=due, penalties=penalties, columns=rules.nbgrader)
-    write_whole(folder / "nbgrader.csv", nbgrader)
+    told = nbgrader_csv(raw, students, handed_in=handed_in, due=due, penalties=penalties, columns=rules.nbgrader)
+    write_whole(folder / "nbgrader.csv", told)
     write_whole(folder / "canvas.csv", canvas_csv(verdicts, students, columns=rules.canvas))
     write_whole(folder / "lti.jsonl", lti_scores(verdicts, students, graded=graded, level=level))
     summary = replace(summarise(verdicts, meanings=meanings), accounts=tuple(accounts))

@@ -1,7 +1,6 @@
 """Finds what a class handed in: a folder with one folder or archive per student. Everything in it is accounted for.
 
-Here only names are read, and what kind of file each is. What is inside is read by `reading.reader`, in a process for
-each hand-in.
+Here only names and kinds of files are read; what is inside is read by `reading.reader`, in a process for each hand-in.
 """
 
 from __future__ import annotations
@@ -32,13 +31,10 @@ class Submission:
 
     Attributes:
         student: the name of the folder or archive, without what follows "@"; `STUDENT/ENTRY` for an older one.
-        answers: `{exercise id: text}`.
-        files: `{exercise id: the name of the file inside the submission}`.
+        answers, files: by exercise, its text and the name of its file inside the submission.
         problems: what was refused, and why.
-        refused: `{exercise id: why}` of those that were handed in and could not be read.
-        prints: `{exercise id: fingerprints}`, see `reading.fingerprints`.
-        handed_in: when: by the name, `STUDENT@2026-11-20T23:59+01:00.zip`, or else when folder or file was changed.
-        entry: the name of the folder or archive.
+        refused, prints: by exercise, why what was handed in cannot be read; `reading.fingerprints`.
+        handed_in, entry: when, by its name or when it was changed; the name of the folder or archive.
     """
 
     student: str
@@ -62,10 +58,7 @@ class Submission:
 def find_submissions(
     folder: Path, course: Course, exercises: Iterable[Exercise], strays: list[str] | None = None
 ) -> list[Submission]:
-    """All submissions in a folder, by name; several of one student if there are.
-
-    Args:
-        strays: what is no student's hand-in is added, with what to do; what begins with "(" needs nobody.
+    """All submissions in a folder, by name; several of a student if there are. What is no hand-in is added to `strays`.
 
     Raises:
         ValueError: the folder cannot be read or holds no submission.
@@ -108,24 +101,20 @@ def read_submission(path: Path, course: Course, exercises: Iterable[Exercise]) -
 
 
 def safe_name(student: str) -> str:
-    """A student's name as a file name: `a-z`, digits, `.`, `-` and `_`; others become `_` and a checksum. So do names
-    that files of ours have, or that differ in upper and lower case only, which is no difference on some systems."""
+    """A student's name as a file name; all but `a-z`, digits and `.-_`, and names of files of ours, get a checksum."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", student).strip(".-")[:80]
     ours = plain.endswith(_ASIDE) or plain.endswith((".jsonl", ".xml")) or re.search(r"-[0-9a-f]{8,}$", plain)
-    if plain == student and plain == plain.lower() and not ours:
-        return plain
-    return f"{plain}-{hashlib.sha256(student.encode(errors='surrogatepass')).hexdigest()[:12]}"
+    checksum = hashlib.sha256(student.encode(errors="surrogatepass")).hexdigest()[:12]
+    return plain if plain == student.lower() == student and not ours else f"{plain}-{checksum}"
 
 
 def _is_hand_in(entry: os.DirEntry[str], strays: list[str]) -> bool:
     """Whether it is some student's; if not, that is said."""
-    name, suffix = one_line(entry.name, 80), Path(entry.name).suffix.lower()
-    if entry.name.startswith("."):
-        strays.append(f"({name}: hidden; left out)")
-    elif not entry.is_file(follow_symlinks=False) or suffix not in (*_ASIDE, ".py", ".ipynb"):
+    name, suffix, hidden = one_line(entry.name, 80), Path(entry.name).suffix.lower(), entry.name.startswith(".")
+    if not hidden and not (entry.is_file(follow_symlinks=False) and suffix in (*_ASIDE, ".py", ".ipynb")):
         return True
-    elif suffix in _ASIDE:
-        strays.append(f"({name}: no hand-in; left out)")
+    if hidden or suffix in _ASIDE:
+        strays.append(f"({name}: {'hidden' if hidden else 'no hand-in'}; left out)")
     else:
         strays.append(f"{name}: a loose file, not graded; put it into a folder with the name of its student")
     return False

@@ -58,12 +58,8 @@ class ExerciseSummary:
 
 @dataclass(frozen=True)
 class ClassSummary:
-    """The class.
-
-    Attributes:
-        needs_a_person: `(submission, exercise, what happened)` where nothing final was graded.
-        accounts: what else is to be said of what was handed in, a line each.
-    """
+    """The class. `needs_a_person`: `(submission, exercise, what happened)` where nothing final was graded. `accounts`:
+    what else is to be said of what was handed in, a line each."""
 
     submissions: int
     exercises: tuple[ExerciseSummary, ...]

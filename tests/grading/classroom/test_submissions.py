@@ -77,10 +77,12 @@ def test_a_bomb_is_read_up_to_the_limit(tmp_path, course, exercise):
 
 
 def test_what_is_no_archive_or_no_text_is_a_problem_of_that_submission(tmp_path, course, exercise):
-    (tmp_path / "ann.zip").write_bytes(b"no zip")
-    zipped(tmp_path / "bob.zip", {"mean.py": b"\xff\xfe\x00"})
-    zipped(tmp_path / "eve.zip", {f"{i}.py": "" for i in range(MAX_MEMBERS + 1)})
-    ann, bob, eve = find_submissions(tmp_path, course, [exercise])
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "ann.zip").write_bytes(b"no zip")
+    zipped(folder / "bob.zip", {"mean.py": b"\xff\xfe\x00"})
+    zipped(folder / "eve.zip", {f"{i}.py": "" for i in range(MAX_MEMBERS + 1)})
+    ann, bob, eve = find_submissions(folder, course, [exercise])
     assert "cannot be read" in ann.problems[0]
     assert "no UTF-8" in bob.problems[0]
     assert "more than 20,000 files" in eve.problems[0]

@@ -23,12 +23,8 @@ Members = dict[str, Callable[[], IO[bytes]]]
 
 
 def members(path: Path, problems: list[str], opened: ExitStack) -> Members:
-    """Python files and notebooks by their names in the hand-in, with `/`; each is opened by calling what stands there.
-    What must stay open for that is added to `opened`.
-
-    Raises:
-        Exception: of any kind, as damaged archives raise them: it cannot be read.
-    """
+    """Python files and notebooks by their names in the hand-in, with `/`; each is opened by calling what stands there,
+    while `opened` is. Raises Exception, of any kind, as damaged archives do: it cannot be read."""
     if path.is_dir():
         return _of_folder(path, problems)
     file = opened.enter_context(open_regular(path))
@@ -47,18 +43,15 @@ def open_regular(path: str | Path) -> IO[bytes]:
 
 def _may_answer(name: str, mode: int, problems: list[str]) -> bool:
     """Whether a file of this name and mode is to be looked at; 0: an archive did not say what it is."""
-    parts = PurePosixPath(name).parts
-    if not name.endswith((".py", ".ipynb")) and not stat.S_ISLNK(mode):
+    parts, is_link = PurePosixPath(name).parts, stat.S_ISLNK(mode)
+    if not name.endswith((".py", ".ipynb")) and not is_link:
         return False
-    if parts[:1] == ("/",) or ".." in parts or "\\" in name:
-        problems.append(f"{name}: leads out of the archive; refused")
-    elif stat.S_ISLNK(mode):
-        problems.append(f"{name}: a link; refused")
-    elif mode and not stat.S_ISREG(mode):
-        problems.append(f"{name}: no regular file; refused")
-    else:
-        return not any(part in _NOT_THEIRS or part.startswith(".") for part in parts)
-    return False
+    leads_out = parts[:1] == ("/",) or ".." in parts or "\\" in name
+    if leads_out or is_link or (mode and not stat.S_ISREG(mode)):
+        why = "leads out of the archive" if leads_out else "a link" if is_link else "no regular file"
+        problems.append(f"{name}: {why}; refused")
+        return False
+    return not any(part in _NOT_THEIRS or part.startswith(".") for part in parts)
 
 
 def _of_folder(path: Path, problems: list[str]) -> Members:
@@ -68,8 +61,7 @@ def _of_folder(path: Path, problems: list[str]) -> Members:
         folder, prefix, depth = folders.pop()
         with os.scandir(folder) as entries:
             for entry in entries:
-                seen += 1
-                _check_number(seen)
+                _check_number(seen := seen + 1)
                 name = prefix + entry.name
                 if not entry.is_dir(follow_symlinks=False):
                     if _may_answer(name, entry.stat(follow_symlinks=False).st_mode, problems):

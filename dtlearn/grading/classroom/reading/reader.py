@@ -24,11 +24,9 @@ from .fingerprints import fingerprints
 from .members import Members, members
 
 MAX_FILE, MAX_NOTEBOOK = 1 << 20, 16 << 20  # bytes of one answer; of a notebook, which may hold pictures
-MEMORY = 1 << 30  # bytes of address space
-PROCESSOR = 20  # seconds
+MEMORY, PROCESSOR = 1 << 30, 20  # bytes of address space, seconds
 _WALL = 300.0  # seconds: the machine may be busy, the disk slow
-_WRITTEN = 64 << 20  # bytes
-_MOST_PROBLEMS = 20
+_WRITTEN, _MOST_PROBLEMS = 64 << 20, 20  # bytes; lines
 _BOOT = "import sys; sys.path.append({path!r}); from dtlearn.grading.classroom.reading.reader import main; main()"
 
 
