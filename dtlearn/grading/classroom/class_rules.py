@@ -1,7 +1,4 @@
-"""The rules of a course, a TOML file: due dates, what lateness costs, which hand-in counts, names of columns.
-
-`docs/instructor.md` has one with everything in it.
-"""
+"""The rules of a course: due dates, lateness, which hand-in counts, columns; a TOML file, as in docs/instructor.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Which students' answers share text that the exercise does not explain.
-
-Not counted: what the stub, the course's solution or many of the class have.
-"""
+"""Which students' answers share text that neither the stub, the course's solution nor many of the class have."""
 
 from __future__ import annotations
 
@@ -24,10 +21,8 @@ Pair = tuple[str, str, float, int]  # two students; share of the shorter answer'
 
 
 def similar(prints: Mapping[str, frozenset[int]], known: Iterable[frozenset[int]]) -> list[Pair]:
-    """Pairs of students whose answers to an exercise share more than it explains, the most alike first.
-
-    `prints`: by student. `known`: those of the stub and the solution.
-    """
+    """Pairs of students whose answers share more than the exercise explains, the most alike first.
+    `prints`: by student. `known`: those of the stub and the solution."""
     seen = Counter(print_ for one in prints.values() for print_ in one)
     common = {print_ for print_, n in seen.items() if n > max(4, _COMMON * len(prints))}.union(*known)
     own = {who: one - common for who, one in prints.items() if len(one - common) >= FEWEST}

@@ -1,7 +1,4 @@
-"""The files of a hand-in that may hold answers: of a folder, a zip file or a tar file.
-
-Nothing is unpacked, no link followed, nothing opened but regular files. What is refused is said. Runs in `reader`.
-"""
+"""The files of a hand-in that may hold answers. Nothing is unpacked, no link followed; only regular files are read."""
 
 from __future__ import annotations
 

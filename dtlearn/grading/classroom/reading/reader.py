@@ -31,14 +31,8 @@ _BOOT = "import sys; sys.path.append({path!r}); from dtlearn.grading.classroom.r
 
 
 def read_in_process(path: Path, wanted: Mapping[str, str]) -> dict[str, Any]:
-    """Read a hand-in.
-
-    `wanted`: endings of paths -> ids of exercises.
-
-    Returns:
-        "answers", "files" (names) and "prints" (fingerprints) by exercise; "refused": by exercise, why its file could
-        not be had; "problems"; "unreadable": whether nothing of it could be read.
-    """
+    """Read a hand-in: "answers", "files" (names), "prints" (fingerprints) and "refused" (why) by exercise; "problems";
+    "unreadable": whether nothing could be read. `wanted`: ends of paths -> ids."""
     boot = _BOOT.format(path=str(Path(__file__).parents[4]))
     with tempfile.TemporaryFile() as out:
         given = json.dumps({"path": os.fspath(path.absolute()), "wanted": dict(wanted)}).encode()
