@@ -15,7 +15,7 @@ def one_rank(monkeypatch):
 
 
 def task(source: str, inputs=None, driver="def on_rank(answer, **inputs):\n    return answer(**inputs)\n", **options):
-    given = (plain_values.dump({"x": torch.tensor([1.0, float("nan")])} if inputs is None else inputs),)
+    given = plain_values.dump({"x": torch.tensor([1.0, float("nan")])} if inputs is None else inputs)
     return Task(textwrap.dedent(source), "exercises/ch01_ranks/f.py", "f", driver, given, **options)
 
 
