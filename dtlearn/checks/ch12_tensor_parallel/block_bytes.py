@@ -16,7 +16,7 @@ from dtlearn.runtime.record.record import Record
 
 from ..ch08_memory._counts import Counts, find_mistakes
 from ..sent import no_stores
-from .refusals import refusal
+from .ways.refusals import refusal
 from .ways.traffic import FLAGS, KEYS, SAYS, count
 
 Job = dict[str, Any]

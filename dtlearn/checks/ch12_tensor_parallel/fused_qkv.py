@@ -19,9 +19,9 @@ from dtlearn.runtime.words import listed
 
 from ..sent import no_stores
 from . import MAY_HELP
-from .held import CheckOfMemory, holds
-from .refusals import refusal
 from .ways.heads import CUTS, RUNS, Way, play, weights_of
+from .ways.held import CheckOfMemory, holds
+from .ways.refusals import refusal
 
 _PAIR, _ONES, _HALVES, _ALL, _UNEVEN = [[0, 1]], [[0], [1]], [[0, 2], [1, 3]], [[0, 1, 2, 3]], [[0], [1, 2, 3]]
 # By world size: groups, H, K, D.

@@ -18,8 +18,8 @@ from dtlearn.runtime.record.record import Record
 
 from ..sent import no_stores
 from . import MAY_HELP
-from .held import CheckOfMemory, holds
-from .refusals import refusal
+from .ways.held import CheckOfMemory, holds
+from .ways.refusals import refusal
 from .ways.row_layers import PARTS, WAYS, Way, play, title_of
 
 _PAIR, _ONES, _HALVES, _ALL, _UNEVEN = [[0, 1]], [[0], [1]], [[0, 2], [1, 3]], [[0, 1, 2, 3]], [[0], [1, 2, 3]]

@@ -19,9 +19,9 @@ from dtlearn.runtime.words import listed
 
 from ..sent import no_stores
 from . import MAY_HELP
-from .held import CheckOfMemory, holds
-from .refusals import refusal
 from .ways.cuts import CUTS, JOINS, OF_THE_LAST, OLD, Cut, Join, cut
+from .ways.held import CheckOfMemory, holds
+from .ways.refusals import refusal
 
 _BYTES = 48  # of each part
 _BOTH, _HALVES, _ALL, _UNEVEN = [[0, 1]], [[0, 2], [1, 3]], [[0, 1, 2, 3]], [[0], [1, 2, 3]]
