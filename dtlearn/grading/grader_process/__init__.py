@@ -1,4 +1,1 @@
-"""Whatever reads what a learner's program wrote runs in a process of its own, with limits.
-
-`client` asks for verdicts, `server` has torch loaded and forks those processes, `grader` is one of them.
-"""
+"""What reads a learner's text and traces is a limited process: `client` asks, `server` forks, `grader` is one."""

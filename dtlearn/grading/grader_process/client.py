@@ -38,12 +38,7 @@ class Graders:
             self.process.close(0.0)
 
     def grade(self, limit: float, **job: Any) -> Verdict | Result:
-        """The verdict, or why there is none.
-
-        Args:
-            limit: seconds, of a machine that has a processor for everybody.
-            job: what `grader.work` takes.
-        """
+        """The verdict, or why there is none; `limit` in seconds (see `Patience`), `job` as `grader.work` takes it."""
         ours, theirs = socket.socketpair()
         with ours:
             with theirs, self._lock:

@@ -14,12 +14,8 @@ class Tampered(ValueError):
 
 
 def read_rank_file(path: Path, offset: int = 0) -> bytes:
-    """What a rank has written from `offset` on, without waiting for anybody and following no link.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        Tampered: something else is in its place, or it is too long.
-    """
+    """What a rank has written from `offset` on, without waiting for anybody and following no link. Raises
+    FileNotFoundError, or Tampered if something else is in its place, or it is too long."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
