@@ -76,20 +76,15 @@ def shut_in(course: Course, level: int, *more: Path | None) -> Isolation:
     if level < 2:
         return allowed
     package = Path(__file__).parents[2]
+    needed = [Path(sys.prefix), Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), package]
     roots = {course.root.resolve(), *([package.parent] if (package.parent / "course.toml").exists() else [])}
     # Of the course they see the package and the environment: no solutions, tests, notebooks, history, hand-ins.
-    paths = [p for root in sorted(roots) for p in root.iterdir() if not _is_needed(p, package)]
+    paths = [p for root in sorted(roots) for p in root.iterdir() if not any(n.is_relative_to(p) for n in needed)]
     for git in [p for p in paths if p.name == ".git" and p.is_file()]:  # of a worktree: its history lies elsewhere
         paths += Path(git.read_text("utf-8").removeprefix("gitdir:").strip()).parents[1:2]
     paths += [checks_folder(course), package / "checks", *(p for p in more if p is not None)]
     hidden = dict.fromkeys(str(p.resolve()) for p in paths if p.exists())
     return Isolation(2, hidden=tuple(hidden))
-
-
-def _is_needed(path: Path, package: Path) -> bool:
-    """Whether ranks need it: the package, or Python's environment, lies there."""
-    needed = [Path(sys.prefix), Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), package]
-    return path.name == package.name or any(n.is_relative_to(path) for n in needed)
 
 
 def grade_class(
