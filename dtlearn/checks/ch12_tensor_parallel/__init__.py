@@ -1,7 +1,11 @@
 """Checks of chapter 12."""
 
 from .. import MAY_HELP as MAY_HELP
-from ..own_work import forbids, forbids_torchs
+from ..own_work import find_forbidden, forbids, forbids_torchs
+
+_SENDS_BACK = (
+    "its functions send in backward as well, and that of all_reduce adds up the gradient over the ranks once more"
+)
 
 # Rules on the text of every answer. The last three packages hand the first one's names on, or do the same.
 READS = [
@@ -9,9 +13,9 @@ READS = [
     forbids_torchs(  # its own tensor parallelism, and collectives with a backward pass
         "torch.distributed.tensor",
         "torch.distributed._tensor",
-        "torch.distributed.nn",
         "torch.distributed._functional_collectives",
     ),
+    lambda source: find_forbidden(source, {"torch.distributed.nn": f"{_SENDS_BACK}. Write both directions yourself"}),
 ]
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {

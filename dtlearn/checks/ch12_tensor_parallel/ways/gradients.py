@@ -74,6 +74,12 @@ WAYS: tuple[tuple[str, str, Way], ...] = (
     ),
     (
         "COMPLETE-SUMMED",
+        "what is a LayerNorm's is added up, not what is marked: the gradients of unmarked norms are complete, those of "
+        "marked parameters of other modules are not",
+        _summed(*_NORMS[:4]),
+    ),
+    (
+        "COMPLETE-SUMMED",
         "gradients of parameters with sequence_parallel = False are added up too: its value counts",
         lambda name, is_marked: "sum" if is_marked or name in HAS_FALSE else "own",
     ),
@@ -86,6 +92,12 @@ WAYS: tuple[tuple[str, str, Way], ...] = (
         "PARTIAL-GRADIENT",
         "the gradients of what is marked and no norm's are of the rank's own tokens: a norm's or not, the mark counts",
         _marked("sum", *(name for name in SHAPES if name not in _NORMS)),
+    ),
+    (
+        "PARTIAL-GRADIENT",
+        "only the marked gradients of LayerNorms are added up: in a norm of another class, a linear layer or elsewhere "
+        "the mark counts too",
+        _marked("sum", *(name for name in SHAPES if name not in _NORMS[:4])),
     ),
     (
         "PARTIAL-GRADIENT",
@@ -124,6 +136,12 @@ WAYS: tuple[tuple[str, str, Way], ...] = (
         lambda name, is_marked: "twice" if name == _TIED else _marked("sum")(name, is_marked),
     ),
     (
+        "TWICE",
+        "the marked gradients are added up once for each module that they are in: model.modules() has the modules "
+        "within modules too, and parameters() of each has all within it. model.parameters() has each parameter once",
+        _marked("nested"),
+    ),
+    (
         "COMPLETE-SUMMED",
         "the same names are added up in every model: what is marked differs from one to the next",
         _summed(*_USUAL),
@@ -153,6 +171,7 @@ def play_of(way: Way) -> Play:
                 "own": own,
                 "mean": total / len(members),
                 "twice": total * len(members),
+                "nested": total * len(members) ** (name.count(".") + (name == _TIED)),
                 "first": first,
                 "largest": parts.amax(0),
             }

@@ -50,7 +50,8 @@ class Way:
         sums: exponentials are summed over the "group", the rank's "own" part or the "world".
         target: logits of targets are summed over the "group" or the "world", "own", or their "largest" is taken;
             with " raw" the shift is subtracted afterwards.
-        mean: over the targets that "count", "all", or a "sum"; in "all", ignored ones have the logit 0 as a target's.
+        mean: over the targets that "count", "all", or a "sum"; in "all", ignored ones have the logit 0 as a target's,
+            in "all counted" the loss 0.
         divisor: the same in the gradient, if it is another; "kept": ignored targets have a gradient too.
         times: of the gradient: "t", "1/t" or "".
         upstream: whether the gradient of the loss is heeded.
@@ -106,7 +107,7 @@ def _call(way: Way, k: int, rank: int, everyone: list[dict[str, Any]]) -> dict[s
     logit = logit - shift[rank].squeeze(-1) if way.target.endswith("raw") else logit
     losses = total.log() - logit
     number = {"count": counts.sum(), "all": torch.tensor(len(targets)), "sum": torch.tensor(1)}
-    loss = (losses if way.mean == "all" else losses[counts]).sum() / number[way.mean]
+    loss = (losses if way.mean == "all" else losses[counts]).sum() / number[way.mean.removesuffix(" counted")]
 
     softmax = exponentials[rank] / total.unsqueeze(-1)
     at, has = (way.one_hot or way.find)(local(rank), columns)
@@ -201,6 +202,16 @@ WAYS: tuple[tuple[str, str, Way], ...] = (
         "IGNORED-COUNTED",
         "ignored targets count, in the loss and in the divisor; their gradients are 0",
         Way(mean="all", divisor="all counted"),
+    ),
+    (
+        "IGNORED-COUNTED",
+        "ignored targets have the loss 0, and count in the divisor all the same, also in the gradient's",
+        Way(mean="all counted"),
+    ),
+    (
+        "IGNORED-COUNTED",
+        "ignored targets have the loss 0, and count in the divisor all the same (the gradient's is right)",
+        Way(mean="all counted", divisor="count"),
     ),
     ("IGNORED-COUNTED", f"{_RIGHT} ignored targets have theirs too: it should be 0", Way(divisor="kept")),
     (

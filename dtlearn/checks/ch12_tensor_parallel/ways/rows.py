@@ -25,6 +25,7 @@ class Way:
         gradient: the same for the gradient, if it is another.
         made_of: the sum of the group, or "own", "mean", "largest", "world".
         times: the gradient is so much too large: "t", "1/t" or "".
+        upstream: the gradient of the result is each rank's "own", or the sum over the "world".
         place: the place of a rank in "group" or in the "world".
         spare: the first row gets no gradient.
         last: of the last call, "old": it has the rows from before the shards were changed; "shared": its result stands
@@ -35,6 +36,7 @@ class Way:
     gradient: Lookup | None = None
     made_of: str = "sum"
     times: str = ""
+    upstream: str = "own"
     place: str = "group"
     spare: bool = False
     last: str = ""
@@ -134,6 +136,17 @@ WAYS: tuple[tuple[str, str, Way], ...] = (
         Way(masked, times="t"),
     ),
     (
+        "REDUCED-AGAIN",
+        "the results are right, but the backward pass adds up the gradient over all ranks of the job: each rank has "
+        "the whole gradient of the result already, so nothing is added up there, in no group",
+        Way(masked, upstream="world"),
+    ),
+    (
+        "GROUP-IGNORED",
+        "forward and backward add up over all ranks of the job: forward has to over the group, backward not at all",
+        Way(masked, made_of="world", upstream="world"),
+    ),
+    (
         "AVERAGED",
         "the results are right, but the gradient is divided by the number of ranks: each rank has its rows to itself",
         Way(masked, times="1/t"),
@@ -187,7 +200,8 @@ def play_of(way: Way) -> Play:
             total = parts.amax(0) if way.made_of == "largest" else parts.sum(0)
             embeddings.append(total / t if way.made_of == "mean" else total)
             at, counts = looked_up(everyone, rank, call, way.gradient or way.lookup)
-            upstream = (own["upstream"][call] * counts).reshape(-1, WIDTH)
+            begun = everyone if way.upstream == "world" else [own]
+            upstream = (torch.stack([one["upstream"][call] for one in begun]).sum(0) * counts).reshape(-1, WIDTH)
             gradient.index_put_((at.reshape(-1),), upstream, accumulate=True)
         if way.last == "shared":
             embeddings[0] = embeddings[-1]

@@ -15,6 +15,10 @@ SAYS = {
         "DTL-VALUE-ONE-HALF",
         "one half of the block is counted: attention and feed-forward have f and g each",
     ),
+    "half of f and g": (
+        "DTL-VALUE-ONE-HALF",
+        "half of what f and g send is counted: both halves of the block have them, and an all-reduce is two passes",
+    ),
     "no backward": ("DTL-VALUE-BACKWARD-FREE", "the backward pass is left out: there f sends"),
     "twice backward": (_T, "the backward pass is counted twice: it computes twice as much, and sends as much"),
     "one way": (_T, "an all-reduce is counted as one pass: it is a reduce-scatter and an all-gather, 2 (t - 1)/t"),
@@ -39,12 +43,24 @@ SAYS = {
         "an all-gather and a reduce-scatter are counted as one call: they are two",
     ),
     "one gather again": ("DTL-VALUE-GATHER-AGAIN", "tokens are gathered again in one half only: both do"),
+    "gather again once": (
+        "DTL-VALUE-MICROBATCHES",
+        "tokens are gathered again for one micro-batch only: each does so in its backward pass",
+    ),
     "no gather again": ("DTL-VALUE-GATHER-AGAIN", "gather_again is left out: each half gathers once more in backward"),
     "reduced again": ("DTL-VALUE-GATHER-AGAIN", "gather_again is counted as an all-reduce: it is an all-gather"),
     "gather each pass": ("DTL-VALUE-GATHER-AGAIN", "tokens are gathered again in forward too: only backward does that"),
     "not recomputed": ("DTL-VALUE-RECOMPUTED", "the forward pass that runs again sends too, as much as the first one"),
     "always recomputed": ("DTL-VALUE-RECOMPUTED", "a forward pass is counted as run again where recompute is off"),
     "recomputed half": ("DTL-VALUE-RECOMPUTED", "the forward pass that runs again is counted for one half"),
+    "stops early": (
+        "DTL-VALUE-RECOMPUTED",
+        "the last g is left out of the forward pass that runs again: here the pass runs again as a whole",
+    ),
+    "stops at three quarters": (
+        "DTL-VALUE-RECOMPUTED",
+        "a quarter of the forward pass that runs again is left out: it runs again as a whole, the last g included",
+    ),
     "recomputed in backward": (
         "DTL-VALUE-TWICE",
         "the forward pass that runs again is counted in the backward pass too: it has a key of its own",
@@ -95,13 +111,17 @@ def count(job: Job, mistakes: frozenset[str] = frozenset()) -> Counts:
     if with_tokens:
         double = 1 if wrong("half with tokens") else 4 if wrong("twice with tokens") else 2
     forward = halves * double * once * (2.5 if wrong("wide") else 1)  # h in one half, 4 h in the other
+    forward *= 0.5 if wrong("half of f and g") else 1
     again_in = (0 if wrong("no gather again") else 1 if wrong("one gather again") else halves) * gather_again
     again_in *= 2 if wrong("reduced again") else 1
     either = wrong("gather again or recompute") and recompute
     again_in *= not either
+    again_in /= m if wrong("gather again once") else 1
     backward = (0 if wrong("no backward") else forward * (2 if wrong("twice backward") else 1)) + again_in * once
     runs_again = (recompute and not wrong("not recomputed")) or (wrong("always recomputed") and not recompute)
     recomputed = forward * runs_again * (0.5 if wrong("recomputed half") else 1)
+    stops = runs_again and (wrong("stops early") or wrong("stops at three quarters"))
+    recomputed *= 1 if not stops else 0.75 if with_tokens or wrong("stops at three quarters") else 0.5
     backward += recomputed * wrong("recomputed in backward")
     of_parameters = 4 if wrong("no biases") or wrong("no norm biases") else 2 if wrong("weights only") else 6
     of_parameters = 3 if wrong("one norm") else 0 if wrong("no gradients") else of_parameters
@@ -111,9 +131,10 @@ def count(job: Job, mistakes: frozenset[str] = frozenset()) -> Counts:
     each = 2 if with_tokens and not wrong("calls with tokens") else 1
     passes = (0 if wrong("no backward") else 1) + 1 + int(runs_again)
     extra = (0 if wrong("no gather again") else 1 if wrong("one gather again") else halves) * gather_again
+    extra /= m if wrong("gather again once") else 1
     calls = (1 if wrong("calls once") else times) * (halves * passes * each + extra * (not either))
     at_end = 0 if wrong("no gradients") else 6 if wrong("call each") else m if wrong("gradients each") else 1
-    calls += at_end * partial
+    calls += at_end * partial - times * stops
     if wrong("gather each pass"):
         forward += halves * once * gather_again
         recomputed += halves * once * gather_again * runs_again

@@ -1,5 +1,5 @@
 # expect: DTL-RULE-NAME
-# says: torch.distributed.nn
+# says: adds up the gradient over the ranks once more
 
 import torch.distributed as dist
 import torch.nn.functional as F
