@@ -6,7 +6,7 @@ then by rows. Each of the two halves begins with f and ends with g. One step tra
 many bytes does a rank send for the block in a step, and in how many calls?
 
 **Given**, whole numbers: `b`, sequences of a micro-batch; `s`, tokens of a sequence; `h`, features; `t`;
-`itemsize`, bytes of a number, gradients included; `m`. And three truth values:
+`itemsize`, bytes of a number, gradients included; `m`. t divides h. And three truth values:
 
 - `sequence_parallel`: between the halves a rank has s/t tokens of each sequence. In place of f the tokens
   are gathered (all-gather), in place of g they are added up and divided (reduce-scatter). In backward each

@@ -9,17 +9,17 @@ Write a class with
 - `__init__(self, weight, bias, group, g)`. Given are the whole weight (out, in) and the whole bias (out,), or
   `None`, the same on all ranks of `group`; and `g`, the function of the exercise before, for this group: it adds up
   a tensor over the ranks, and hands the gradient on.
-- `weight`, an `nn.Parameter` (out, in/n): of the n ranks of the group each takes in/n columns, contiguous, in the
+- `weight`, an `nn.Parameter` (out, in/t): of the t ranks of the group each takes in/t columns, contiguous, in the
   order of the ranks in the group. `bias`, an `nn.Parameter` (out,), or `None`. Both have memory of their own: a
   change of one does not reach what was given, nor is its memory kept. The module has no other parameters.
-- `forward(self, x)`. `x` has the shape (..., in/n): this rank's part of the features. Return (..., out), **the same on
+- `forward(self, x)`. `x` has the shape (..., in/t): this rank's part of the features. Return (..., out), **the same on
   all ranks**, as `F.linear` of the whole input, weight and bias makes it.
 
 In backward every rank is given the same gradient of the output. Afterwards the gradients of `x` and `weight` are
 this rank's parts of those of the whole layer, and that of `bias` is the whole one's, **on every rank**: each rank's
 optimizer updates its own copy of it.
 
-If n does not divide the input features, `__init__` raises a `ValueError` with a message that names both numbers.
+If t does not divide the input features, `__init__` raises a `ValueError` with a message that names both numbers.
 
 **Rule**: in a group of several ranks `forward` calls `g` once; there is no other communication.
 
@@ -61,7 +61,7 @@ class row_parallel(torch.nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the whole output on every rank, (..., in/n) -> (..., out)."""
+        """Return the whole output on every rank, (..., in/t) -> (..., out)."""
         raise NotImplementedError(
             "ch12.row_parallel: a partial sum, the sum over the ranks, and the bias"
         )

@@ -32,7 +32,9 @@ Nothing is returned.
 | `down.bias`, marked | `[5.]` | `[6.]` | `[11.]` |
 
 **Budget** for each rank: one message with the bytes of the marked gradients is optimal, where they have one
-dtype, as in most models here. One message for each parameter is good.
+dtype, as in most models here. One message for each parameter is good. More bytes are sent if one message has
+gradients of two dtypes, as `torch.cat` gives all of them the wider one, or if a parameter that is used in two
+places is in it twice.
 """
 
 import torch

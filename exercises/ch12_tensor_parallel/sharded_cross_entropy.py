@@ -33,8 +33,8 @@ number. The gradient of `logits` is this rank's part of what the whole logits wo
 
 **Rule**: `logits` and `targets` stay as they are.
 
-**Budget** for each rank, with n bytes in B T logits: 3 messages and 4 n bytes are good; 2 messages and 3 n
-bytes are optimal. A collective counts as one message.
+**Budget** for each rank, with n the bytes of one number per target, B T numbers in all: 3 messages and
+4 n bytes are good; 2 messages and 3 n bytes are optimal. A collective counts as one message.
 """
 
 import torch

@@ -602,7 +602,8 @@ dtlearn.show_source(
 # **Initialisation.** A layer that is built from its sizes should be the same layer for every t. If each rank draws its
 # shard from its own seed, the model depends on t. (Megatron-LM does so on the GPU by default.) If all ranks draw their
 # shards from the same seed, all shards are *equal*, and t copies of the same features are trained. So here the full
-# weight is drawn from one seed and sliced, one weight at a time:
+# weight is drawn from one seed, which the first rank of the group draws and broadcasts, and sliced, one weight at a
+# time:
 
 # %%
 # %%ranks -o first_draws
@@ -904,6 +905,10 @@ dtlearn.show_source(
 # Without the second step the row of some other token is added, and nothing fails. In backward g passes the gradient on
 # to every rank, and the zeros keep it away from rows that were not asked for.
 #
+# A plain `dist.all_reduce` of the rows in place of g leads to the same gradients here: autograd does not see the sum, and
+# in backward passes the gradient on. But PyTorch warns that such a backward pass may be wrong without an error, and that
+# it will not be supported. As an autograd function, g says what backward does. The same holds for the loss.
+#
 # **The head and the loss.** The head is column-parallel: `logits[B, T, V_t]`, no communication. The loss of a token
 # with logits $z$ and target $y$ is
 #
@@ -1169,7 +1174,7 @@ show(
 #
 # The same seed on all ranks makes the first right and the second wrong, a seed for each rank the reverse. So two random
 # states are needed: the default one, equal on all ranks, and one of each rank's own. Megatron-LM's seeds are `seed` and
-# `seed + 2718 + rank`. Inside tensor-parallel regions the second state takes the place of the default one; Megatron-LM
+# `seed + 2718 + rank`, with the rank in the tensor-parallel group. Inside tensor-parallel regions the second state takes the place of the default one; Megatron-LM
 # calls this *fork*. Afterwards the default state goes on where it was, however many numbers a rank has drawn in between.
 #
 # Neither mistake raises an error.
@@ -1865,7 +1870,7 @@ rank_table(
 # The ranks of a tensor-parallel group have to have the same samples. If each takes batches of its own, as in data
 # parallelism, two things can happen. With equal shapes nothing fails, and nothing even differs between the ranks: the
 # embedding adds up the rows of unrelated tokens, all ranks go on with the same sums, and the loss falls, only more
-# slowly. The batches themselves have to be compared. With different shapes, the watch stops the run and says which rank
+# slowly. The batches themselves have to be compared. With different shapes, `%%ranks` stops the run and says which rank
 # differs:
 
 
@@ -2053,13 +2058,13 @@ rank_table(
 # | `overlap=True` | async tensor parallelism, with `torch.compile`, goes further | by default | |
 # | t | the size of the mesh's axis | `--tensor-model-parallel-size` | `initialize_model_parallel(t)` |
 #
-# One of the texts behind this course wraps layers in `fairscale.nn.ModelParallel(nn.Linear(10, 20))`, after which
+# One tutorial wraps layers in `fairscale.nn.ModelParallel(nn.Linear(10, 20))`, after which
 # "FairScale handles communication and computation". There is no such class in any version. FairScale has the layers in
 # the table, an early version of Megatron-LM's; the code that Meta published with Llama uses them. These libraries do
 # not decide by themselves how to split a layer: a plan, or the model's code, says which layers are column-parallel and
 # which are row-parallel.
 #
-# The same text says that PyTorch has nothing of the kind. It has DTensor and `parallelize_module`. Another text imports
+# The same tutorial says that PyTorch has nothing of the kind. It has DTensor and `parallelize_module`. Another imports
 # DTensor from `torch.distributed._tensor`, a private name of earlier versions, and calls `Shard(1)` "column-wise". That
 # is right for a matrix, but for `linear.weight`, (out, in), `ColwiseParallel` is `Shard(0)` (section 2).
 #
@@ -2102,7 +2107,9 @@ rank_table(
 # sharded state over the rest (2407.21783, table 4).
 #
 # **When to use tensor parallelism.** If a layer and its activations fit on one device, and the batch is large enough
-# for data parallelism, that is simpler and sends less. Tensor parallelism is for layers that are too wide, for
+# for data parallelism, that is simpler, and sends less if a step has more than about 3h tokens on all ranks together: it
+# all-reduces the gradients of the 12 h² parameters of a block, tensor parallelism four tensors with h elements for each
+# token. Tensor parallelism is for layers that are too wide, for
 # activations that are too large, and for a batch that cannot grow: it is the only strategy so far that computes one
 # sample faster. Keep it inside a node. Chapter 14 combines all strategies.
 #

@@ -8,19 +8,20 @@ Write a class for causal self-attention, without biases and dropout, with
 
 - `__init__(self, qkv, output, num_heads, num_kv_heads, group, f, g)`. There are H query heads of size D and K key and
   value heads; K divides H, and **query heads that follow one another share a key and value head**: with H = 4
-  and K = 2 the heads 0 and 1 use the first, 2 and 3 the second. Given are, the same on all ranks of `group`:
+  and K = 2 the heads 0 and 1 use the first, 2 and 3 the second. (With K < H this is called grouped-query attention:
+  there are fewer keys and values to compute and to keep.) Given are, the same on all ranks of `group`:
   - `qkv`, the whole fused weight ((H + 2 K) D, C), where C = H D: the rows of all queries, head by head, then of all
     keys, then of all values. If K = H these are its thirds;
   - `output`, the whole weight (C, H D) of the output projection;
   - `f` and `g`, the conjugate pair for this group.
-- `qkv`, an `nn.Parameter`: this rank's rows, laid out like the whole: queries, then keys, then values. Of n ranks
-  each has H/n query heads that follow one another, in the order of the ranks in the group, and the K/n key and
+- `qkv`, an `nn.Parameter`: this rank's rows, laid out like the whole: queries, then keys, then values. Of t ranks
+  each has H/t query heads that follow one another, in the order of the ranks in the group, and the K/t key and
   value heads that these use.
-- `output`, an `nn.Parameter` (C, H D / n): the columns of this rank's heads.
+- `output`, an `nn.Parameter` (C, H D / t): the columns of this rank's heads.
 - `forward(self, x)`: (B, T, C), the same on all ranks, to (B, T, C), as the whole attention computes it, on all ranks.
 
 Both parameters have memory of their own; the module has no others and does not keep the whole weights. In backward
-every rank gets the whole gradient of `x`, and its parts of those of the weights. If n does not divide K, `__init__`
+every rank gets the whole gradient of `x`, and its parts of those of the weights. If t does not divide K, `__init__`
 raises a `ValueError` with a message that names both numbers.
 
 **Rule**: in a group of several ranks `forward` calls `f` once and `g` once; there is no other communication.
