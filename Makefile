@@ -25,7 +25,7 @@ test: ## Make the environment if needed, then all checks, tests and notebooks; o
 
 test-all: test ## The same, then the rest of the answers to exercises and of the grid of pipelines
 	@echo "== 4. The other answers to exercises, and all pipelines of the grid"
-	@$(BIN)/python tools/run_tests.py tests/course tests/pipeline_parallel/runner -m "every_answer or whole_grid"
+	@$(BIN)/python tools/run_tests.py tests/course tests/grading tests/pipeline_parallel/runner -m "every_answer or whole_grid"
 
 notebooks: ## Build and run notebooks/*.ipynb from notebooks/src
 	@$(BOOTSTRAP) --extras test

@@ -1,0 +1,66 @@
+"""A class of hostile hand-ins among honest ones: a bad row each, with a code of its own, and nothing else."""
+
+import pytest
+
+from dtlearn.runtime.machine.isolation import probe
+
+from .a_class import finish, prepare, start
+from .corpus import HAND_INS, SAFE_BELOW_LEVEL_2
+
+pytestmark = pytest.mark.skipif(probe().level < 2, reason="no namespaces on this machine")
+HONEST = 4
+FEW = [one for one in HAND_INS if one.few]
+GROUPS = [HAND_INS[k::4] for k in range(4)]
+
+
+def test_there_are_many_and_every_one_has_a_name_of_its_own():
+    assert len({one.name for one in HAND_INS}) == len(HAND_INS) >= 80
+    assert all(one.does for one in HAND_INS)
+
+
+def graded(root, hand_ins, level):
+    """Grade the class; checks what holds for every class."""
+    prepare(root, hand_ins, HONEST)
+    found = finish(root, start(root, level, "--workers", "2"), 500)
+    assert found.status in (0, 3), found.printed
+    assert not found.left
+    assert "Traceback" not in found.printed
+    for k in range(HONEST):
+        state, code, score, final = found.rows[f"honest-{k}"]
+        if final:  # else the machine had no time, which is said
+            assert (state, code, score) == (("failed", "DTL-VALUE-FACTOR", 0.0) if k % 2 else ("passed", "", 4.0))
+    assert found.status == (0 if all(row[3] for row in found.rows.values()) else 3)
+    return found
+
+
+def wrong_rows(found, hand_ins, level):
+    """Hand-ins whose verdict is another than it should be; a verdict for which there was no time gives no credit."""
+    wrong = {}
+    for one in hand_ins:
+        row = found.rows.get(one.name)
+        if row is None or row[0] == "error" or (row[3] and row[1] not in one.expected(level)):
+            wrong[one.name] = row, one.expected(level)
+        elif (row[0] == "passed") != (row[2] > 0):
+            wrong[one.name] = row, "a score without a pass"
+    return wrong
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_some_hostile_hand_ins_are_bad_rows(tmp_path):
+    some = FEW[::4]
+    assert not wrong_rows(graded(tmp_path / "course", some, 2), some, 2)
+
+
+@pytest.mark.every_answer
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("group", range(len(GROUPS)))
+def test_every_hostile_hand_in_is_a_bad_row(tmp_path, group):
+    assert not wrong_rows(graded(tmp_path / "course", GROUPS[group], 2), GROUPS[group], 2)
+
+
+@pytest.mark.every_answer
+@pytest.mark.timeout(900)
+def test_below_level_2_what_is_written_is_no_more_trusted(tmp_path):
+    """Only those that do no harm to the machine: nothing is hidden or shut in there."""
+    assert not wrong_rows(graded(tmp_path / "course", SAFE_BELOW_LEVEL_2, 1), SAFE_BELOW_LEVEL_2, 1)
