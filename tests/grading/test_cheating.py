@@ -5,9 +5,11 @@ The last is tested too: a limit that is known is stated, in the instructor's gui
 
 import json
 import textwrap
+from pathlib import Path
 
 import pytest
 
+import dtlearn
 from dtlearn.course import Exercise
 from dtlearn.grading.check import Check, Finding
 from dtlearn.grading.classroom.batch import shut_in
@@ -287,3 +289,9 @@ def test_a_level_that_is_refused_is_said_with_the_way_out(course, monkeypatch):
     monkeypatch.setattr("dtlearn.grading.classroom.batch.best", lambda level: Isolation(1))
     with pytest.raises(ValueError, match="--trust-submissions"):
         shut_in(course, 2)
+
+
+@pytest.mark.skipif(probe().level < 2, reason="no namespaces on this machine")
+def test_a_folder_that_holds_the_package_cannot_be_hidden(course):
+    with pytest.raises(ValueError, match="holds the package, which submissions need"):
+        shut_in(course, 2, Path(dtlearn.__file__).parents[1])

@@ -64,7 +64,7 @@ def shut_in(course: Course, level: int, *more: Path | None) -> Isolation:
     checks, and nothing of what `more` names.
 
     Raises:
-        ValueError: level 2 is asked for, and this machine refuses it.
+        ValueError: level 2 is asked for, and this machine refuses it; or what is to be hidden holds the package.
     """
     allowed = best(level)
     if allowed.level < level:
@@ -78,6 +78,8 @@ def shut_in(course: Course, level: int, *more: Path | None) -> Isolation:
     package = Path(__file__).parents[2]
     needed = [Path(sys.prefix), Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), package]
     roots = {course.root.resolve(), *([package.parent] if (package.parent / "course.toml").exists() else [])}
+    if wrong := [p for p in more if p is not None and any(n.is_relative_to(p.resolve()) for n in needed)]:
+        raise ValueError(f"{wrong[0]} holds the package, which submissions need: give a folder that holds nothing else")
     # Of the course they see the package and the environment: no solutions, tests, notebooks, history, hand-ins.
     paths = [p for root in sorted(roots) for p in root.iterdir() if not any(n.is_relative_to(p) for n in needed)]
     for git in [p for p in paths if p.name == ".git" and p.is_file()]:  # of a worktree: its history lies elsewhere
