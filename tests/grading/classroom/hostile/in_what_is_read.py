@@ -79,7 +79,7 @@ IN_LOGS: list[HandIn] = [
     body("log-gone", "its log deleted", "[os.unlink(p) for _, p in logs()]", *_FAILS, ""),
 ]
 
-_LINE = (*_FAILS, "DTL-RANK-EXIT", "DTL-VALUE", "DTL-RESULT", "DTL-LOOP", "DTL-COLL-SKIP")
+_LINE = (*_FAILS, "DTL-RANK-EXIT", "DTL-VALUE", "DTL-RESULT", "DTL-LOOP", "DTL-COLL-SKIP", "DTL-TIMEOUT")
 
 ON_THE_LINE: list[HandIn] = [
     body("line-json", "broken JSON on its line", "on_line(message(b'{\"kind\": '))", *_LINE, few=True),
