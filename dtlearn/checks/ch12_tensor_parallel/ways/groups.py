@@ -69,6 +69,20 @@ def named_mistake(
     return compare(replace(check, mistakes=mistakes), case, given, by_rank(given, ways[0][2]), named)
 
 
+def first_mistake(
+    check: Check,
+    case: Case,
+    given: Given,
+    named: list[dict[str, Any]],
+    ways: Sequence[tuple[str, str, Play]],
+) -> Finding | None:
+    """`named_mistake`; of the first jobs only, if these are all that `on_rank` ran: the others are missed last."""
+    done = min(map(len, named))
+    first = [{**i, "jobs": i["jobs"][:done]} for i in given]
+    found = named_mistake(check, case, first, named, ways) if 0 < done < len(given[0]["jobs"]) else None
+    return found or named_mistake(check, case, given, named, ways)
+
+
 def silent_backward(why: str) -> Rule:
     """A backward pass, in the phase "backward", makes no call that carries data. `why`: it needs none."""
 
