@@ -98,6 +98,7 @@ ON_THE_LINE: list[HandIn] = [
             on_line(piece)
         """,
         *_LINE,
+        "",  # it answers right afterwards, and where there is time for that, it passes
         few=True,
     ),
     body(
@@ -109,7 +110,8 @@ ON_THE_LINE: list[HandIn] = [
         """,
         *_LINE,
     ),
-    body("line-twice", "two ends of its work", 'on_line(message(b\'{"kind": "finished"}\') * 2)', *_LINE),
+    # It answers right as well: whether that is heard is a matter of moments.
+    body("line-twice", "two ends of its work", 'on_line(message(b\'{"kind": "finished"}\') * 2)', *_LINE, ""),
     body("line-closed", "its line closed", "os.closerange(3, 64)", *_LINE, "DTL-RAISED", "DTL-RANK-KILLED"),
     body(
         "junk-everywhere",
