@@ -3,6 +3,7 @@
 import pytest
 
 from dtlearn.runtime.machine.isolation import probe
+from dtlearn.runtime.machine.run_folder import delete_folder
 
 from .a_class import finish, prepare, start
 from .corpus import HAND_INS, SAFE_BELOW_LEVEL_2
@@ -11,6 +12,15 @@ pytestmark = pytest.mark.skipif(probe().level < 2, reason="no namespaces on this
 HONEST = 4
 FEW = [one for one in HAND_INS if one.few]
 GROUPS = [HAND_INS[k::4] for k in range(4)]
+
+
+@pytest.fixture
+def course(tmp_path):
+    """A folder for a class, deleted afterwards: pytest's own way recurses, and ends at folders of 3,000 levels."""
+    yield tmp_path / "course"
+    for folder in list(tmp_path.iterdir()):
+        delete_folder(folder)
+    assert not list(tmp_path.iterdir())
 
 
 def test_there_are_many_and_every_one_has_a_name_of_its_own():
@@ -47,20 +57,20 @@ def wrong_rows(found, hand_ins, level):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_some_hostile_hand_ins_are_bad_rows(tmp_path):
+def test_some_hostile_hand_ins_are_bad_rows(course):
     some = FEW[::4]
-    assert not wrong_rows(graded(tmp_path / "course", some, 2), some, 2)
+    assert not wrong_rows(graded(course, some, 2), some, 2)
 
 
 @pytest.mark.every_answer
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("group", range(len(GROUPS)))
-def test_every_hostile_hand_in_is_a_bad_row(tmp_path, group):
-    assert not wrong_rows(graded(tmp_path / "course", GROUPS[group], 2), GROUPS[group], 2)
+def test_every_hostile_hand_in_is_a_bad_row(course, group):
+    assert not wrong_rows(graded(course, GROUPS[group], 2), GROUPS[group], 2)
 
 
 @pytest.mark.every_answer
 @pytest.mark.timeout(900)
-def test_below_level_2_what_is_written_is_no_more_trusted(tmp_path):
+def test_below_level_2_what_is_written_is_no_more_trusted(course):
     """Only those that do no harm to the machine: nothing is hidden or shut in there."""
-    assert not wrong_rows(graded(tmp_path / "course", SAFE_BELOW_LEVEL_2, 1), SAFE_BELOW_LEVEL_2, 1)
+    assert not wrong_rows(graded(course, SAFE_BELOW_LEVEL_2, 1), SAFE_BELOW_LEVEL_2, 1)
