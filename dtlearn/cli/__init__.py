@@ -18,11 +18,7 @@ from .bench import add_command as add_bench
 from .doctor.report import add_command as add_doctor
 from .exercises.grade import add_command as add_grade
 from .exercises.grade_class import add_command as add_grade_class
-from .exercises.hint import add_command as add_hint
-from .exercises.progress import add_command as add_progress
-from .exercises.reset import add_command as add_reset
-from .exercises.solution import add_command as add_solution
-from .exercises.try_answer import add_command as add_try
+from .exercises.one_exercise import add_commands as add_one_exercise
 from .exercises.watch import add_command as add_watch
 from .jupyterlab import add_command as add_lab
 from .node import add_commands as add_node
@@ -75,7 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dtlearn {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    exercises = (add_try, add_grade, add_watch, add_hint, add_solution, add_reset, add_progress)
-    for add_command in (add_lab, *exercises, add_grade_class, add_doctor, add_bench, add_node):
+    exercises = (add_one_exercise, add_grade, add_watch, add_grade_class)
+    for add_command in (add_lab, *exercises, add_doctor, add_bench, add_node):
         add_command(commands)
     return parser

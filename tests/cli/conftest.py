@@ -8,7 +8,7 @@ from tests.grading.small_course import answer_file, small_course
 @pytest.fixture
 def course(tmp_path, monkeypatch):
     course = small_course(tmp_path / "kurs ü")
-    for module in ("try_answer", "grade", "watch", "hint", "solution", "reset", "progress"):
+    for module in ("one_exercise", "grade", "watch"):
         monkeypatch.setattr(f"dtlearn.cli.exercises.{module}.load_course", lambda: course)
     return course
 

@@ -1,1 +1,1 @@
-"""The commands about exercises: grade, grade-class, watch, hint, solution, reset, progress. A module per command."""
+"""The commands about exercises: grade, watch, grade-class, a module each; and those that are about one exercise."""

@@ -4,25 +4,46 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...bench.status_line import show_line
 from ...course import Course, Exercise, load_course
+from ...grading.classroom.gradescope import gradescope
 from ...grading.report.console import console, wants_colour
 from ...grading.report.console import progress as progress_line
+from ...grading.report.html import html, page
+from ...grading.report.junit import junit
 from ...grading.verdict import Result, Verdict
 from ...runtime.errors import LaunchError
+from ...runtime.machine.whole_file import write_whole
 from ..arguments import add_example_parser, existing_folder_of
-from .grade_reports import FORMATS, write_reports
 
 if TYPE_CHECKING:
     from ...grading.judging.own_runs import OwnRuns
 
 PASSED, NOT_PASSED, GRADER_ERROR = 0, 1, 3
+
+
+def _json(verdicts: Sequence[Verdict]) -> str:
+    return json.dumps([json.loads(v.to_json()) for v in verdicts], indent=1) + "\n"
+
+
+def _html(verdicts: Sequence[Verdict]) -> str:
+    return page("dtlearn grade", map(html, verdicts))
+
+
+# The files that it writes. Of each format: for the option's help, and what makes its text.
+FORMATS: dict[str, tuple[str, Callable[[Sequence[Verdict]], str]]] = {
+    "json": ("write a list of verdicts, as the schema verdict-1.json says", _json),
+    "junit": ("write JUnit XML, for continuous integration", junit),
+    "gradescope": ("write Gradescope's results.json", gradescope),
+    "html": ("write a page", _html),
+}
 
 
 def add_command(commands: Any) -> None:
@@ -51,7 +72,9 @@ def run(options: argparse.Namespace) -> int:
     if options.file and len(chosen) != 1:
         raise ValueError("--file is one answer: name its exercise, such as dtlearn grade ch01.name --file answer.py")
     if options.picture and len(chosen) != 1:
-        raise ValueError("--picture draws one run: name its exercise, such as dtlearn grade ch01.name --picture run.svg")
+        raise ValueError(
+            "--picture draws one run: name its exercise, such as dtlearn grade ch01.name --picture run.svg"
+        )
     verdicts = []
     for exercise in chosen:
         verdict = grade_one(course, exercise, options.file, options.seed, not options.no_color, options.picture)
@@ -132,3 +155,14 @@ def summary(verdicts: Sequence[Verdict]) -> str:
     passed = sum(v.passed for v in verdicts)
     score, points = sum(v.score for v in verdicts), sum(v.points for v in verdicts)
     return f"{passed} of {len(verdicts)} exercises passed, {score:g} of {points:g} points"
+
+
+def write_reports(verdicts: Sequence[Verdict], files: Mapping[str, Path | None]) -> None:
+    """Write the reports that were asked for, by format. Raises ValueError if a file cannot be written."""
+    for name, path in files.items():
+        if path is None:
+            continue
+        try:
+            write_whole(path.absolute(), FORMATS[name][1](verdicts))
+        except OSError as error:
+            raise ValueError(f"--{name}: {path} cannot be written: {error.strerror or error}") from error

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, get_args
 
+from ...grading.report.safe import one_line
 from ...runtime.machine.whole_file import write_new, write_whole
 from ...runtime.words import counted
-from ...grading.report.safe import one_line
 from ..arguments import add_example_parser, positive
 
 _NOT_ALL_GRADED = 3
@@ -25,9 +25,10 @@ def add_command(commands: Any) -> None:
     parser = add_example_parser(
         commands,
         "grade-class",
-        "Grade what a class handed in: one folder, zip or tar file per student. Writes feedback, gradebooks, a summary, "
-        "and which answers are alike. Stopped, the same command goes on. Exit status: 0, all graded; 2, wrong use; 3, "
-        "something was not graded: its cells are empty, and the summary says what to do. See docs/instructor.md.",
+        "Grade what a class handed in: one folder, zip or tar file per student. Writes feedback, gradebooks, a "
+        "summary, and which answers are alike. Stopped, the same command goes on. Exit status: 0, all graded; 2, wrong "
+        "use; 3, something was not graded: its cells are empty, and the summary says what to do. See "
+        "docs/instructor.md.",
         "dtlearn grade-class submissions/ --exercises ch01 --students students.csv --rules rules.toml --out results/",
         run,
     )
@@ -49,18 +50,18 @@ def add_command(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ...course import Exercise, load_course
-    from ...runtime.machine.patience import crowding
-    from ...grading.classroom.batch import Plan, grade_class, shut_in
     from ...checks import meanings
+    from ...course import Exercise, load_course
+    from ...grading.classroom.batch import Plan, grade_class, shut_in
     from ...grading.classroom.class_rules import Rules, read_rules, settle
     from ...grading.classroom.export import export
-    from ...grading.classroom.similarity import HEADER, alike_in_class
     from ...grading.classroom.gradebook import csv_text
+    from ...grading.classroom.similarity import HEADER, alike_in_class
     from ...grading.classroom.store import ResultStore
-    from ...grading.classroom.submissions import Submission, find_submissions
     from ...grading.classroom.students import read_students, student_of, unknown
+    from ...grading.classroom.submissions import Submission, find_submissions
     from ...grading.classroom.summary import summary_console
+    from ...runtime.machine.patience import crowding
 
     course = load_course()
     exercises: list[Exercise] = []
@@ -84,11 +85,12 @@ def run(options: argparse.Namespace) -> int:
     accounts += [f"{one_line(s.student, 80)}: {problem}" for s in submissions for problem in s.problems]
     secret = options.secret or options.out.with_name(options.out.name + ".secret")
     store = ResultStore(options.out)
+    level = 1 if options.trust_submissions else 2
     plan = Plan(
         course,
         exercises,
         read_secret(secret),
-        isolation=shut_in(course, 1 if options.trust_submissions else 2, options.folder, options.hidden, options.out, secret),
+        isolation=shut_in(course, level, options.folder, options.hidden, options.out, secret),
         **{name: getattr(options, name) for name in ("hidden", "workers", "seconds", "only_failed", "again")},
     )
     for line in accounts:
@@ -102,7 +104,8 @@ def run(options: argparse.Namespace) -> int:
     alike = alike_in_class(course, exercises, submissions)
     write_whole(options.out / "similarity.csv", csv_text([HEADER, *alike]))
     if alike:
-        accounts.append(f"answers that are alike: {counted(len(alike), 'pair')}, in similarity.csv; read both before you judge")
+        pairs = counted(len(alike), "pair")
+        accounts.append(f"answers that are alike: {pairs}, in similarity.csv; read both before you judge")
     counts, penalties, times = settle(rules, submissions, verdicts)
     told = (options.feedback, datetime.now(UTC), meanings())
     summary = export(options.out, counts, students, *told, rules, penalties, times, accounts)

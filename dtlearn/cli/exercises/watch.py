@@ -24,10 +24,8 @@ Stamp = tuple[int, int, int] | None  # of a file: what changes when it is writte
 
 
 def add_command(commands: Any) -> None:
-    parser = add_example_parser(
-        commands, "watch", "Grade an exercise each time its file is saved. Ctrl-C ends it.", "dtlearn watch ch01.name",
-        run,
-    )
+    summary = "Grade an exercise each time its file is saved. Ctrl-C ends it."
+    parser = add_example_parser(commands, "watch", summary, "dtlearn watch ch01.name", run)
     parser.add_argument("what", nargs="?", help="ch01.name, or ch01 (default: every exercise)")
 
 
@@ -53,9 +51,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def changes(
-    paths: list[Path], at_once: bool, pause: Callable[[float], None] = time.sleep, quiet: float = _QUIET
-) -> Iterator[Path]:
+def changes(paths: list[Path], at_once: bool, pause: Callable[[float], None] = time.sleep) -> Iterator[Path]:
     """Each file that was saved, when it has been left alone for a moment. For ever.
 
     What is saved while its last change is being dealt with comes next.
@@ -64,7 +60,6 @@ def changes(
         paths: the files; one may be missing for a while, as when an editor replaces it.
         at_once: yield those that are there first.
         pause: waits that many seconds.
-        quiet: seconds without a change before a file counts as saved.
     """
     seen = {path: None if at_once else stamp(path) for path in paths}
     while True:
@@ -72,10 +67,10 @@ def changes(
             now = stamp(path)
             if now is None or now == seen[path]:
                 continue
-            pause(quiet)
+            pause(_QUIET)
             while (later := stamp(path)) != now:
                 now = later
-                pause(quiet)
+                pause(_QUIET)
             if now is not None:
                 seen[path] = now
                 yield path

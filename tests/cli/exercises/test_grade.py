@@ -6,6 +6,7 @@ import pytest
 
 from dtlearn import cli
 from dtlearn.cli.exercises import grade
+from dtlearn.cli.exercises.grade import FORMATS, write_reports
 from dtlearn.grading.learner import attempts
 from dtlearn.grading.verdict import Verdict
 from dtlearn.runtime.errors import LaunchError
@@ -104,3 +105,13 @@ def test_a_report_that_cannot_be_written_is_told(course, file, tmp_path, capsys)
 def test_several_are_summed_up():
     verdicts = [Verdict(ID, "T", "passed", 4, 4), Verdict(ID, "T", "failed", 1.5, 4)]
     assert grade.summary(verdicts) == "1 of 2 exercises passed, 5.5 of 8 points"
+
+
+def test_only_what_was_asked_for_is_written(tmp_path):
+    write_reports([], {**dict.fromkeys(FORMATS), "json": tmp_path / "a.json"})
+    assert [p.name for p in tmp_path.iterdir()] == ["a.json"] and (tmp_path / "a.json").read_text() == "[]\n"
+
+
+def test_a_folder_that_went_away_is_told(tmp_path):
+    with pytest.raises(ValueError, match=r"--html: .*a\.html cannot be written: No such file"):
+        write_reports([], {"html": tmp_path / "gone" / "a.html"})

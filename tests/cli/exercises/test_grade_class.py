@@ -106,7 +106,9 @@ def test_rules_the_table_and_what_lies_about(class_folder, capsys):
 
 def test_what_was_not_graded_has_empty_cells_and_is_graded_by_the_next_run(class_folder, capsys, monkeypatch):
     with monkeypatch.context() as patch:
-        left_out = Result("one case", 2, "skipped", "DTL-SKIPPED-TIME", "the time limit of the whole grading was reached")
+        left_out = Result(
+            "one case", 2, "skipped", "DTL-SKIPPED-TIME", "the time limit of the whole grading was reached"
+        )
         made = Verdict("ch01.mean", "Mean", "skipped", 2.0, 4.0, results=(left_out,))
         patch.setattr(batch, "_grade", lambda *a, **k: made)
         assert main(["grade-class", "in", "--out", "out"]) == 3

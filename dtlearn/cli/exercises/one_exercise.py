@@ -1,0 +1,125 @@
+"""`dtlearn try`, `hint`, `solution`, `reset`: one exercise, but for its grade; and `progress`: all of them."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import sys
+from typing import Any
+
+from ...course import Course, Exercise, load_course
+from ...grading.learner import attempts
+from ...grading.learner.exercise_files import places
+from ...grading.learner.grade_file import read_answer, stub_text, write_answer
+from ...grading.learner.progress import board, rows
+from ...runtime.errors import DtlearnError
+from ..arguments import add_example_parser
+
+_MARKER = re.compile(r" *# (BEGIN SOLUTION: .*|END SOLUTION *)\n?")
+
+
+def add_commands(commands: Any) -> None:
+    summary = "Run an answer on 2 ranks and show what each was given and returned. It is not graded."
+    try_ = add_example_parser(commands, "try", summary, "dtlearn try ch01.name", run_try)
+    summary = "Show the next hint of an exercise, after those shown before."
+    hint = add_example_parser(commands, "hint", summary, "dtlearn hint ch01.name", run_hint)
+    summary = "Show a worked answer to an exercise that was attempted."
+    example = "dtlearn solution ch01.name --diff     what differs from your file"
+    solution = add_example_parser(commands, "solution", summary, example, run_solution)
+    solution.add_argument("--diff", action="store_true", help="only what differs from your file")
+    summary = "Begin an exercise anew: its file becomes the stub again. What it held is kept, and it is said where."
+    reset = add_example_parser(commands, "reset", summary, "dtlearn reset ch01.name", run_reset)
+    for parser in (try_, hint, solution, reset):
+        parser.add_argument("id", help="of the exercise")
+    summary = "Show every exercise: its state, best score, attempts, hints."
+    add_example_parser(commands, "progress", summary, "dtlearn progress", run_progress)
+
+
+def run_try(options: argparse.Namespace) -> int:
+    """Print what came of it; 1 if a rank raised, or if there is nothing to try."""
+    from ...grading.learner.try_answer import try_answer  # here, as it loads torch
+
+    course = load_course()
+    trial = try_answer(course, course.exercise(options.id))
+    print(trial.heading, *(f"[{rank}] {line}" for rank, lines in trial.lines.items() for line in lines), sep="\n")
+    if trial.error:
+        print(f"\n{trial.error}")
+    return 0 if trial.lines and not trial.error else 1
+
+
+def run_hint(options: argparse.Namespace) -> int:
+    """Print one hint more than last time."""
+    course = load_course()
+    exercise = course.exercise(options.id)
+    folder = attempts.attempts_folder(course.root, exercise.id)
+    before, total = attempts.hints_taken(folder), len(exercise.hints)
+    taken = min(before + 1, total)
+    for number, hint in enumerate(exercise.hints[:taken], start=1):
+        print(f"{number} of {total}: {hint}")
+    if before >= total:
+        print(f"These are all. After an attempt, `dtlearn solution {exercise.id}` shows a worked answer.")
+    elif note := attempts.note_hints(folder, taken):
+        print(note, file=sys.stderr)
+    return 0
+
+
+def run_solution(options: argparse.Namespace) -> int:
+    """Print the solution, if there was an honest attempt; 1 if not."""
+    course = load_course()
+    exercise = course.exercise(options.id)
+    place = places(course, exercise)
+    if not any(a.honest for a in attempts.listing(attempts.attempts_folder(course.root, exercise.id))):
+        print(
+            f"{exercise.id} was not attempted yet. Write an answer, wrong or not, and grade it: "
+            f"`dtlearn grade {exercise.id}`. `dtlearn hint {exercise.id}` gives a nudge."
+        )
+        return 1
+    name = place.solution.relative_to(course.root).as_posix()
+    lines = [line for line in read_answer(place.solution).splitlines(keepends=True) if not _MARKER.fullmatch(line)]
+    if not options.diff:
+        print(f"# {name}\n{''.join(lines)}", end="")
+        return 0
+    yours = read_answer(place.current).splitlines(keepends=True)
+    shown = difflib.unified_diff(yours, lines, place.current.relative_to(course.root).as_posix(), name)
+    print("".join(line if line.endswith("\n") else f"{line}\n" for line in shown) or "no difference\n", end="")
+    return 0
+
+
+def run_reset(options: argparse.Namespace) -> int:
+    """Make an exercise's file what it was at first."""
+    course = load_course()
+    print(_reset(course, course.exercise(options.id)))
+    return 0
+
+
+def run_progress(options: argparse.Namespace) -> int:
+    """Print the board."""
+    print(board(rows(load_course())))
+    return 0
+
+
+def _reset(course: Course, exercise: Exercise) -> str:
+    """Put the stub in the place of the answer. Returns a sentence on what was done.
+
+    Raises:
+        ValueError: the course has no solutions to make a stub from.
+        DtlearnError: the answer cannot be kept, or the file not be written; then it is as it was.
+    """
+    stub, place = stub_text(course, exercise), places(course, exercise)
+    name = place.answer.relative_to(course.root).as_posix()
+    if stub is None:
+        raise ValueError(f"{exercise.id} has no solution here to make its stub from")
+    try:
+        # Whatever bytes it holds are kept as they are.
+        held = place.current.read_bytes().decode("utf-8", "surrogateescape") if place.current.exists() else None
+        if held == stub and place.answer.exists():
+            return f"{name} is the stub already"
+        kept = None
+        if held not in (None, stub):
+            kept = attempts.keep_copy(attempts.attempts_folder(course.root, exercise.id), held)
+        write_answer(place.answer, stub)
+    except OSError as error:
+        file = error.filename or "a file"
+        raise DtlearnError(f"{name} was not reset: {file} cannot be written ({error.strerror})") from error
+    return f"{name} is the stub again" + (f"; what it held is in {kept.relative_to(course.root)}" if kept else "")
