@@ -22,6 +22,7 @@ from dtlearn.runtime.faults.diagnosis import Diagnosis
 from dtlearn.runtime.faults.failure import Failure
 from dtlearn.runtime.faults.stacks import Stuck
 from dtlearn.runtime.machine.limits import Limits
+from dtlearn.runtime.machine.patience import crowding
 from dtlearn.runtime.watch.stalls import APART
 from dtlearn.runtime.watch.verdict import find_error
 from dtlearn.runtime.watch.watch import Watch
@@ -35,7 +36,7 @@ def timeout_of(fn, world_size, limit=LIMIT) -> RanksTimeout:
     begun = time.monotonic()
     with pytest.raises(RanksTimeout) as caught:
         run_ranks(fn, world_size, timeout=limit)
-    assert limit <= time.monotonic() - begun < limit + 2
+    assert limit <= time.monotonic() - begun < (limit + 2) * crowding()
     return caught.value
 
 

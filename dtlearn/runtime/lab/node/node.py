@@ -22,6 +22,7 @@ from ...agent.client import LocalAgent, close_agent, get_agent
 from ...errors import LaunchError
 from ...machine.facts import node_facts, software
 from ...machine.network import choose_interface, free_port
+from ...machine.patience import TO_REACH_A_HOST
 from ..loop import every, send
 from ..reachability import Probe, failed_connections
 from ..streams import Streams
@@ -89,7 +90,7 @@ class Node:
 
     def _connect(self) -> zmq.asyncio.Socket:
         socket = self._context.socket(zmq.DEALER)
-        for option, value in ((zmq.SNDHWM, 0), (zmq.RCVHWM, 0), (zmq.LINGER, 500), (zmq.RECONNECT_IVL, -1)):
+        for option, value in ((zmq.SNDHWM, 0), (zmq.RCVHWM, 0), (zmq.LINGER, 500), (zmq.RECONNECT_IVL, 200)):
             socket.setsockopt(option, value)
         socket.curve_serverkey = self._token.head_public.encode()
         socket.curve_publickey = self._token.node_public.encode()
@@ -142,7 +143,8 @@ class Node:
                 self._is_in = True
             elif event & zmq.EVENT_CONNECTED:
                 self._connected = True
-            elif event & zmq.EVENT_CLOSED and not self._connected:
+            # A network that has just come back loses the first packets: zmq tries again.
+            elif event & zmq.EVENT_CLOSED and not self._connected and time.monotonic() > self._heard + TO_REACH_A_HOST:
                 self._finish(
                     LaunchError(
                         f"nobody listens at {where}. Is the notebook waiting for nodes? It says the address and port "
