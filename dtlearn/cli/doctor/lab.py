@@ -17,7 +17,6 @@ from ...runtime.lab.config import Lab, read_lab
 from ...runtime.lab.head.agent import LabAgent
 from ...runtime.lab.head.members import Members, software
 from ...runtime.lab.head.port import JoinedNode
-from ...runtime.lab.head.start_nodes import command_to_type
 from ...runtime.words import first_line, ranks_text
 from . import group, nodes
 from .check import Check, as_json, attempt, last_line, table, terminal_width
@@ -106,7 +105,7 @@ def _node(lab: Lab, members: Members, absent: dict[str, str], number: int) -> Se
     """What is found on one node. It may be called for several nodes at once."""
     config, host = lab.nodes[number], lab.nodes[number].host
     title = f"{host} ({ranks_text(lab.ranks_of(number))})"
-    command = command_to_type(config, members.port.address, lab.head.token_file)
+    command = members.command_to_type(config)
     if (node := members.port.nodes.get(host)) is None:
         return Section(title, (nodes.check_absent(config, absent.get(host, f"{host} left"), command),))
     try:
@@ -134,7 +133,7 @@ def _far(lab: Lab) -> bool:
 
 def _facts(node: JoinedNode) -> tuple[dict[str, Any], float]:
     """What a node says of itself, and by how many seconds its wall clock is ahead of ours."""
-    facts: dict[str, Any] = node.ask({"do": "look"})["facts"]
+    facts: dict[str, Any] = node.ask({"do": "look"})["answer"]
     return facts, (facts["time_ns"] - time.time_ns()) / 1e9
 
 

@@ -7,7 +7,7 @@ import socket
 import threading
 import types
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from .. import wire
 from ..device import Placement, check_world_size, place
@@ -25,20 +25,21 @@ AGENT_ENVIRONMENT = {
 }
 
 
-class Agent(Protocol):
+class Agent:
     """Where ranks are started, of one machine or of several: `World` and `start_ranks` see ranks, not machines.
 
-    A rank's handle, in `pids`, is its process id where there is one machine; `where` says what it stands for.
+    What is said here holds for one machine. There a rank's handle, in `pids`, is its process id.
 
     Attributes:
         seconds_to_notice_a_loss: how long it may take to notice that a machine, and its ranks, are gone. 0: there is
             none but ours. Otherwise ranks may be missing until their machine is back.
     """
 
-    seconds_to_notice_a_loss: float
+    seconds_to_notice_a_loss = 0.0
 
     def place(self, size: int, device: str, link: Link | None) -> Placement:
         """Backend and device of each of `size` ranks. Raises ValueError for a wrong `size`, `device` or `link`."""
+        raise NotImplementedError
 
     def gather(self, run_dir: Path) -> None:
         """Have all machines ready to start ranks for `run_dir`. Raises LaunchError, saying which one is not."""
@@ -48,30 +49,34 @@ class Agent(Protocol):
 
     def free_memory(self) -> int | None:
         """Bytes that ranks started now may use; None if that is for each machine to judge."""
+        return free_memory()
 
     def start(self, common: dict[str, Any], ranks: list[dict[str, Any]], descriptors: list[int]) -> list[int]:
         """Start ranks; see `server.Agent._start`. Returns their handles."""
+        raise NotImplementedError
 
     def signal(self, pids: list[int], number: int, *, group: bool = False) -> list[int]:
         """Signal those ranks (`group`: and the processes that they started). Returns the handles still alive."""
+        raise NotImplementedError
 
     def reach(self, pid: int, connection: dict[str, Any], folder: Path) -> dict[str, Any]:
         """How to connect from this process to the kernel of a rank that says `connection` of itself."""
+        return connection
 
     def where(self, pid: int) -> dict[str, Any]:
         """What a rank's handle stands for: `pid`, and `host` if there are several."""
+        return {"pid": pid}
 
     def abandon(self, run_dir: str) -> None:
         """End a run that nobody holds any more, and delete its folder. Does not wait, never raises: for finalizers."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """No ranks will be started until the next `gather`: other machines are sent home."""
 
 
-class LocalAgent:
-    """The agent process of this machine, an `Agent`. Safe to use from several threads."""
-
-    seconds_to_notice_a_loss = 0.0
+class LocalAgent(Agent):
+    """The agent process of this machine, which all worlds of this process share. Safe to use from several threads."""
 
     def __init__(self, control: socket.socket | None = None, process: Any = None) -> None:
         self._lock = threading.Lock()
@@ -115,29 +120,11 @@ class LocalAgent:
     def place(self, size: int, device: str, link: Link | None) -> Placement:
         return connect(place(check_world_size(size), self.hello()["num_gpus"], device), link)
 
-    def gather(self, run_dir: Path) -> None:
-        pass
-
-    def check(self, ranks: list[int]) -> None:
-        pass
-
-    def free_memory(self) -> int | None:
-        return free_memory()
-
     def start(self, common: dict[str, Any], ranks: list[dict[str, Any]], descriptors: list[int]) -> list[int]:
         return list(self._ask({"do": "start", "common": common, "ranks": ranks}, descriptors)["pids"])
 
     def signal(self, pids: list[int], number: int, *, group: bool = False) -> list[int]:
         return list(self._ask({"do": "signal", "pids": pids, "signal": int(number), "group": group})["alive"])
-
-    def reach(self, pid: int, connection: dict[str, Any], folder: Path) -> dict[str, Any]:
-        return connection
-
-    def where(self, pid: int) -> dict[str, Any]:
-        return {"pid": pid}
-
-    def close(self) -> None:
-        """Nothing: other worlds of this process start their ranks with the same agent, which `end` ends."""
 
     def abandon(self, run_dir: str) -> None:
         # Garbage can be collected anywhere, also while this thread speaks with the agent.

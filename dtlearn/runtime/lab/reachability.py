@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -27,53 +26,25 @@ def probe_mesh(joined: list[JoinedNode]) -> None:
 def failed_pairs(joined: list[JoinedNode]) -> list[str]:
     """Let each node connect to each other one. Returns a line for each pair that fails."""
     places = {p.host: [p.said["address"], p.ask({"do": "listen"})["port"]] for p in joined}
+    requests = [{"do": "probe", "targets": {h: at for h, at in places.items() if h != p.host}} for p in joined]
     with ThreadPoolExecutor(len(joined)) as pool:
-        tries = {
-            p.host: pool.submit(
-                p.ask, {"do": "probe", "targets": {host: at for host, at in places.items() if host != p.host}}
-            )
-            for p in joined
-        }
-        failed_from = {host: future.result()["failed"] for host, future in tries.items()}
+        replies = list(pool.map(JoinedNode.ask, joined, requests))
     return [
-        f"{source} ({places[source][0]}, {next(p for p in joined if p.host == source).said['interface']}) "
-        f"-> {target} ({places[target][0]}): {error}"
-        for source, failed in failed_from.items()
-        for target, error in failed.items()
+        f"{p.host} ({places[p.host][0]}, {p.said['interface']}) -> {target} ({places[target][0]}): {error}"
+        for p, reply in zip(joined, replies, strict=True)
+        for target, error in reply["answer"].items()
     ]
 
 
-class Probe:
-    """A node's part: a port that others try, and trying theirs."""
-
-    def __init__(self) -> None:
-        self._listener: socket.socket | None = None
-
-    def listen(self, address: str) -> int:
-        """Take connections on any free port of one address. Returns the port."""
-        self.close()
-        self._listener = socket.create_server((address, 0), backlog=64)
-        return int(self._listener.getsockname()[1])
-
-    def close(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None
-
-
 def failed_connections(targets: dict[str, Any], source: str) -> dict[str, str]:
-    """Which of `{host: [address, port]}` cannot be reached from the address `source`, and why."""
-    failed: dict[str, str] = {}
+    """A node's part: which of `{host: [address, port]}` cannot be reached from the address `source`, and why."""
 
-    def attempt(host: str, address: str, port: int) -> None:
+    def attempt(at: list[Any]) -> str:
         try:
-            socket.create_connection((address, port), timeout=TO_REACH_A_HOST, source_address=(source, 0)).close()
+            socket.create_connection(tuple(at), timeout=TO_REACH_A_HOST, source_address=(source, 0)).close()
         except OSError as error:
-            failed[host] = error.strerror or str(error)
+            return error.strerror or str(error)
+        return ""
 
-    threads = [threading.Thread(target=attempt, args=(host, *at)) for host, at in targets.items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return failed
+    with ThreadPoolExecutor(len(targets)) as pool:
+        return {host: why for host, why in zip(targets, pool.map(attempt, targets.values()), strict=True) if why}

@@ -35,7 +35,7 @@ class Streams:
     ) -> None:
         self.loop, self.send = loop, send
         self._next = first
-        self._open: dict[int, Stream] = {}
+        self.open: dict[int, Stream] = {}  # by number
         self.before_reading: Callable[[], None] = lambda: None  # what must be sent before what a stream has to say
 
     def number(self) -> int:
@@ -43,18 +43,9 @@ class Streams:
         self._next += 2
         return self._next - 2
 
-    def add(self, stream: Stream) -> None:
-        self._open[stream.number] = stream
-
-    def drop(self, stream: Stream) -> None:
-        self._open.pop(stream.number, None)
-
-    def __len__(self) -> int:
-        return len(self._open)
-
     def receive(self, header: dict[str, Any], data: bytes) -> None:
         """Handle a frame from the other side. Frames of streams that ended here meanwhile are dropped."""
-        stream = self._open.get(header["s"])
+        stream = self.open.get(header["s"])
         if stream is None:
             return
         if "more" in header:
@@ -66,7 +57,7 @@ class Streams:
 
     def end_all(self, note: Note) -> None:
         """The connection is lost: every stream ends with this note."""
-        for stream in list(self._open.values()):
+        for stream in list(self.open.values()):
             stream.ended_there(note)
 
 
@@ -101,7 +92,7 @@ class Stream:
         self._waiting = bytearray()  # arrived, not written yet
         self._owed = 0  # written, but not granted again yet
         self._note: Note | None = None  # of an end that came while data was waiting
-        streams.add(self)
+        streams.open[number] = self
         if descriptor is not None:
             os.set_blocking(descriptor, False)
         self._watch()
@@ -201,7 +192,7 @@ class Stream:
             self._owed = 0
 
     def _close(self) -> None:
-        self._streams.drop(self)
+        self._streams.open.pop(self.number, None)
         if self._descriptor is not None:
             self._streams.loop.remove_reader(self._descriptor)
             self._streams.loop.remove_writer(self._descriptor)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import stat
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import zmq
 
 from ..errors import LaunchError
+from ..machine.whole_file import write_whole
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,9 @@ def make_token(path: Path) -> Token:
     (head_public, head_secret), (node_public, node_secret) = zmq.curve_keypair(), zmq.curve_keypair()
     token = Token(head_public.decode(), node_public.decode(), node_secret.decode())
     try:
-        _write(head_file(path), json.dumps({"head_secret": head_secret.decode()}) + "\n")
-        _write(path, token.text())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(head_file(path), json.dumps({"head_secret": head_secret.decode()}) + "\n")
+        write_whole(path, token.text())
     except OSError as error:
         raise LaunchError(f"the lab's token cannot be written: {error}; choose another `token_file`") from error
     return token
@@ -83,12 +84,3 @@ def _read_private(path: Path) -> str:
             f"{path} cannot be read ({error}). `dtlearn lab-token FILE` on the head makes a token; "
             "copy that file to every node."
         ) from error
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):
-        path.unlink()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)

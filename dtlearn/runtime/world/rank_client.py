@@ -12,10 +12,9 @@ from typing import Any, cast
 import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
 
-from .. import pickles
 from ..agent.client import Agent
 from ..agent.collector import Collector
-from ..errors import DtlearnError, LaunchError
+from ..errors import LaunchError
 from ..machine.patience import TO_START, Patience
 
 # Side requests may come from several threads, while a cell runs: one at a time, as sockets need it.
@@ -136,16 +135,3 @@ def ask_all(
     with _SIDE if side else contextlib.nullcontext():
         sent = [client.send(content, side=side) for client in clients]
         return [client.receive(msg_id, patience, side=side) for client, msg_id in zip(clients, sent, strict=True)]
-
-
-def values(clients: list[RankClient], replies: list[tuple[dict[str, Any], bytes] | None], what: str) -> list[Any]:
-    """Unpack the value in every reply. Raises DtlearnError naming the first rank that failed or did not answer."""
-    unpacked = []
-    for client, reply in zip(clients, replies, strict=True):
-        if reply is None:
-            raise DtlearnError(f"{what}: rank {client.rank} did not answer in time; `%world status` shows the ranks")
-        content, body = reply
-        if content["status"] != "ok":
-            raise DtlearnError(f"{what}: rank {client.rank} raised {content['type']}: {content['message']}")
-        unpacked.append(pickles.unpack(body) if body else None)
-    return unpacked

@@ -23,7 +23,7 @@ from ..machine.patience import GROUP_TIMEOUT, TO_MEET, TO_VANISH, Patience
 from ..machine.run_folder import delete_folder, new_run_directory
 from ..rank.spec import call_log_file
 from ..record.log import RankLog, read_rank_log, spans_file
-from .rank_client import RankClient, ask_all, connect, values
+from .rank_client import RankClient, connect
 
 
 @dataclass
@@ -155,12 +155,11 @@ class RankProcesses:
         while any(self.processes[r].alive for r in ranks) and not patience.over():
             self.listen(0.01)
 
-    def use_link(self, link: Link | None) -> None:
-        """Emulate another interconnect between the ranks; None: none."""
+    def use_link(self, link: Link | None) -> dict[str, Any]:
+        """Emulate another interconnect between the ranks; None: none. Returns what the living have to be told of it."""
         self.placement = self.agent.place(self.size, self._device, link)
         self.link, self._links_used = link, self._links_used + 1
-        # A rank that replaces a dead one hears of it at its start.
-        values(self.living, ask_all(self.living, {"do": "link", **self._groups()}, patience=Patience(60)), "world.link")
+        return {"do": "link", **self._groups()}  # a rank that replaces a dead one hears of it at its start
 
     def repair(self) -> list[int]:
         """Replace dead ranks and give all ranks new process groups. Returns the ranks that were replaced."""

@@ -70,7 +70,9 @@ class World:
 
     @link.setter
     def link(self, link: Link | None) -> None:
-        self.ranks.use_link(link)
+        content = self.ranks.use_link(link)
+        if living := [client.rank for client in self.ranks.living]:
+            request(self.ranks, content, what="world.link", timeout=60, asked=living)
 
     def execute(
         self, code: str, ranks: list[int] | None = None, *, timeout: float | None = None, number: int = 0, sink: Sink

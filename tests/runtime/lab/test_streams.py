@@ -77,7 +77,7 @@ def test_the_end_comes_after_all_data(wire):
     wire.settle()
     assert right.recv(100) == b"last words" and right.recv(100) == b""
     assert notes == {0: [{}], 1: [{}]}
-    assert len(wire.sides[0]) == len(wire.sides[1]) == 0
+    assert not wire.sides[0].open and not wire.sides[1].open
     right.close()
 
 
@@ -209,7 +209,7 @@ def test_frames_of_unknown_streams_are_dropped(wire):
     for header in ({"s": 7}, {"s": 7, "more": 3}, {"s": 7, "end": {}}):
         wire.sides[0].receive(header, b"data")
     # Nobody is told, and the stream that is known has got neither data, credit nor an end.
-    assert (len(wire.sides[0]), wire.frames[0], notes[0], known.credit) == (1, [], [], WINDOW)
+    assert (len(wire.sides[0].open), wire.frames[0], notes[0], known.credit) == (1, [], [], WINDOW)
     right.sendall(b"mine")
     wire.settle()
     assert near.recv(100) == b"mine"

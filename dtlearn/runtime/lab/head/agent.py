@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ...agent.client import Agent
 from ...device import Placement
 from ...errors import HostLost
 from ...link.link import Link
@@ -21,8 +22,8 @@ from .store import LabStore
 _PID_BITS = 32  # a rank's number for the head: its node (from 1) above these bits, its process id there below
 
 
-class LabAgent:
-    """The nodes of a lab, together an `Agent`.
+class LabAgent(Agent):
+    """The nodes of a lab, together.
 
     Args:
         lab: its machines.
@@ -64,12 +65,6 @@ class LabAgent:
         except BaseException:
             self.close()
             raise
-
-    def hosts(self) -> list[dict[str, Any]]:
-        """What each node that is there said of itself, with `clock_within_ns`, how well its clock is known."""
-        joined = self._members.port.nodes if self._members else {}
-        nodes = [joined[n.host] for n in self.lab.nodes if n.host in joined]
-        return [{**p.said, "ahead_ns": p.ahead_ns, "clock_within_ns": p.within_ns} for p in nodes]
 
     def check(self, ranks: list[int]) -> None:
         for rank in ranks:

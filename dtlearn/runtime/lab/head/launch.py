@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from concurrent.futures import Future
@@ -34,39 +35,32 @@ def launch_on_lab(
         ValueError: a wrong number of processes or seconds.
     """
     check_launch(num_processes, len(lab.lab.nodes), timeout)
-    if lab.gathered:
-        _launch(lab, source, num_processes, args or [], timeout, sink)
-        return
-    with run_directory() as run_dir:
-        try:
+    with contextlib.ExitStack() as called:
+        if not lab.gathered:
+            run_dir = called.enter_context(run_directory())
+            called.callback(lab.close)
             lab.gather(run_dir)
-            _launch(lab, source, num_processes, args or [], timeout, sink)
-        finally:
-            lab.close()
-
-
-def _launch(lab: LabAgent, source: str, size: int, args: list[str], timeout: float, sink: Sink) -> None:
-    agents = [lab.agent(node) for node in range(len(lab.lab.nodes))]
-    first = agents[0].joined
-    request = {
-        "do": "launch",
-        "source": source,
-        "size": size,
-        "args": args,
-        "nodes": len(agents),
-        "meet_at": f"{first.said['address']}:{first.ask({'do': 'port'})['port']}",
-    }
-    lost: list[str] = []
-    starts = [
-        functools.partial(RemoteProcess, agent, {**request, "node": node, "env": lab.environment(node)}, lost)
-        for node, agent in enumerate(agents)
-    ]
-    try:
-        follow(starts, size, timeout, sink)
-    except RankError as error:
-        if lost:  # more is known than that a launcher ended
-            raise RankError(f"the script was ended: {lost[0]}", error.failures) from None
-        raise
+        agents = [lab.agent(node) for node in range(len(lab.lab.nodes))]
+        first = agents[0].joined
+        request = {
+            "do": "launch",
+            "source": source,
+            "size": num_processes,
+            "args": args or [],
+            "nodes": len(agents),
+            "meet_at": f"{first.said['address']}:{first.ask({'do': 'port'})['port']}",
+        }
+        lost: list[str] = []
+        starts = [
+            functools.partial(RemoteProcess, agent, {**request, "node": node, "env": lab.environment(node)}, lost)
+            for node, agent in enumerate(agents)
+        ]
+        try:
+            follow(starts, num_processes, timeout, sink)
+        except RankError as error:
+            if lost:  # more is known than that a launcher ended
+                raise RankError(f"the script was ended: {lost[0]}", error.failures) from None
+            raise
 
 
 class RemoteProcess:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shlex
 import time
 from collections.abc import Callable
 from concurrent.futures import wait
@@ -13,7 +14,7 @@ from ...machine.facts import software
 from ...words import ranks_text
 from ..config import Lab, NodeConfig
 from .port import HeadPort, JoinedNode
-from .start_nodes import Starter, command_to_type
+from .start_nodes import Starter, node_command
 
 _TELL_EVERY = 10.0  # seconds between two lines that say for whom we wait
 
@@ -73,7 +74,7 @@ class Members:
         absent = [n for n in self.lab.nodes if n.host not in self.port.nodes]
         by_hand = [n for n in absent if n.start == "manual"]
         for node in by_hand:
-            self._say(f"type on {node.host}:\n  {self._command(node)}")
+            self._say(f"type on {node.host}:\n  {self.command_to_type(node)}")
         if by_hand:
             self._say(f"each needs a copy of {self.lab.head.token_file} for itself alone (chmod 600)")
         for node in absent:
@@ -137,7 +138,7 @@ class Members:
         node = self._configs[host]
         ranks = ranks_text(self.lab.ranks_of(self.lab.nodes.index(node)))
         if node.start == "manual":
-            how = f"start it there again, and run a cell:\n  {self._command(node)}\n"
+            how = f"start it there again, and run a cell:\n  {self.command_to_type(node)}\n"
         else:
             how = "`%world restart` starts it again. "
         self._lost[host] = (
@@ -146,5 +147,6 @@ class Members:
         )
         return self._lost[host]
 
-    def _command(self, node: NodeConfig) -> str:
-        return command_to_type(node, self.port.address, self.lab.head.token_file)
+    def command_to_type(self, node: NodeConfig) -> str:
+        """What a person types at a node."""
+        return shlex.join(node_command(node, self.port.address, str(self.lab.head.token_file)))

@@ -44,24 +44,25 @@ class NodeAgent:
             indices: of each rank in its run, for the report of its death.
             descriptors: the run's events, then a channel and an output for each rank; ours are copies.
         """
-        channels = [call(self._loop, self.joined.streams.number) for _ in ranks]
-        outputs = [call(self._loop, self.joined.streams.number) for _ in ranks]
-        run_dir, log = common["run_dir"], None
-        if run_dir not in self._logs:
-            self._logs.add(run_dir)
-            log = call(self._loop, lambda: self._receive_logs(Path(run_dir)))
-        copies = [os.dup(d) for d in descriptors]
-        deaths = _Deaths(copies[0], len(ranks))
+        streams, run_dir = self.joined.streams, common["run_dir"]
+        events, *ends = (os.dup(d) for d in descriptors)
+        deaths = _Deaths(events, len(ranks))
 
-        def open_streams() -> None:
-            for k, index in enumerate(indices):
-                channel, output = copies[1 + 2 * k], copies[2 + 2 * k]
-                Stream(self.joined.streams, channels[k], channel, on_end=functools.partial(deaths.report, index))
-                Stream(self.joined.streams, outputs[k], output, reads=False)
+        def open_streams() -> dict[str, Any]:
+            channels, outputs, log = [streams.number() for _ in ranks], [streams.number() for _ in ranks], None
+            for index, channel, output, end, other in zip(
+                indices, channels, outputs, ends[::2], ends[1::2], strict=True
+            ):
+                Stream(streams, channel, end, on_end=functools.partial(deaths.report, index))
+                Stream(streams, output, other, reads=False)
+            if run_dir not in self._logs:
+                self._logs.add(run_dir)
+                log = streams.number()
+                Stream(streams, log, None, sink=LogWriter(Path(run_dir)).take)
+            return {"channels": channels, "outputs": outputs, "log": log}
 
-        call(self._loop, open_streams)
-        request = {"do": "start", "common": common, "ranks": ranks, "channels": channels, "outputs": outputs}
-        return list(self.joined.ask({**request, "log": log})["pids"])
+        numbers = call(self._loop, open_streams)
+        return list(self.joined.ask({"do": "start", "common": common, "ranks": ranks, **numbers})["pids"])
 
     def signal(self, pids: list[int], number: int, group: bool) -> list[int]:
         """As `LocalAgent.signal`."""
@@ -111,11 +112,6 @@ class NodeAgent:
             number = self.joined.streams.number()
             self.joined.send({"s": number, "open": {"path": far}})
             Stream(self.joined.streams, number, near.detach())
-
-    def _receive_logs(self, run_dir: Path) -> int:
-        number = self.joined.streams.number()
-        Stream(self.joined.streams, number, None, sink=LogWriter(run_dir).take)
-        return number
 
     def _opened_there(self, number: int, what: dict[str, Any]) -> None:
         """A rank on the node connects to the store: the only thing that a node may reach here."""

@@ -25,7 +25,6 @@ from ..config import HeadConfig
 from ..loop import every, send
 from ..streams import Streams
 from ..token import head_keys
-from .clock_difference import ahead_of
 
 _HEARTBEAT = 1.0
 _PINGS = 10
@@ -113,6 +112,15 @@ class JoinedNode:
             self.loaded.set_exception(HostLost(story))
         self._asked.clear()
         self.streams.end_all({"status": -9, "reason": reason})
+
+
+def ahead_of(samples: list[tuple[int, int, int]]) -> tuple[int, int]:
+    """How far our clock is ahead of another one, from pings: (sent, the other's time, received), in ns.
+
+    Returns the difference, taken from the fastest round trip, and how far it may be off: half of that round trip.
+    """
+    sent, other, received = min(samples, key=lambda s: s[2] - s[0])
+    return (sent + received) // 2 - other, (received - sent + 1) // 2
 
 
 class HeadPort:

@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 from ..config import NodeConfig
 
@@ -38,11 +37,6 @@ def start_command(node: NodeConfig, address: str) -> list[str]:
         # --overlap: a step inside an allocation that another step, the notebook's say, holds.
         return ["srun", "--overlap", "--nodes=1", "--ntasks=1", f"--nodelist={node.host}", *inner]
     raise ValueError(f"a node that starts {node.start!r} has no start command")
-
-
-def command_to_type(node: NodeConfig, address: str, token_file: Path) -> str:
-    """What a person types at a node."""
-    return shlex.join(node_command(node, address, str(token_file)))
 
 
 class Starter:

@@ -1,4 +1,4 @@
-"""The head's hold on the store of a lab (see `rank_store`)."""
+"""The head's hold on the store of a lab (see `rank/store.py`)."""
 
 from __future__ import annotations
 

@@ -6,12 +6,13 @@ It ends, with its ranks, when the head says so, when the connection closes, or w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
-import threading
+import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import zmq
@@ -24,7 +25,7 @@ from ...machine.facts import node_facts, software
 from ...machine.network import choose_interface, free_port
 from ...machine.patience import TO_REACH_A_HOST
 from ..loop import every, send
-from ..reachability import Probe, failed_connections
+from ..reachability import failed_connections
 from ..streams import Streams
 from ..token import Token
 from .launch import NodeLaunches
@@ -57,14 +58,14 @@ class Node:
         self._join, self._host, self._say = join, host, say
         self._interface, self._address = choose_interface(join[0], interface)
         self._token = token
-        self._probe = Probe()
+        self._probed = contextlib.ExitStack()  # has the port that others try to reach
         self._patience = _CONNECT
         self._heard = time.monotonic()
         self._connected = False
         self._is_in = self._welcome = self._loaded = False  # let in by the token; accepted; ready to start ranks
         self._agent: LocalAgent | None = None
         self._farewell = "its node process was ended there"
-        self._threads: list[threading.Thread] = []
+        self._tasks: list[asyncio.Task[Any]] = []  # nothing else holds them
 
     def run(self) -> str:
         """Join, and serve until the end. Returns why it ended well. Raises LaunchError if it did not."""
@@ -79,10 +80,11 @@ class Node:
         self._ranks = NodeRanks(self._loop, self._streams, self._send)
         self._launches = NodeLaunches(self._loop, self._streams, self._interface)
         every(self._loop, 0.5, self._look)
-        ends: list[asyncio.Future[Any]] = [self._over]
-        ends += [asyncio.create_task(self._receive()), asyncio.create_task(self._watch_connection())]
+        ends = [self._over, self._begin(self._receive()), self._begin(self._watch_connection())]
         try:
-            self._join_head()
+            # Torch is not loaded yet: a head that refuses says so at once.
+            here = {"interface": self._interface, "address": self._address, "cores": os.cpu_count(), "pid": os.getpid()}
+            self._send({"do": "join", "host": self._host, "software": software(), **here})
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             return str((self._over if self._over in done else done.pop()).result())
         finally:
@@ -109,30 +111,20 @@ class Node:
         else:
             self._over.set_result(end)
 
-    def _join_head(self) -> None:
-        """Say who this is. Torch is not loaded yet: a head that refuses says so at once."""
-        here = {"interface": self._interface, "address": self._address, "cores": os.cpu_count(), "pid": os.getpid()}
-        self._send({"do": "join", "host": self._host, "software": software(), **here})
-
-    def _load(self) -> None:
-        """Wait until the agent has loaded what cells need; not in the loop's thread. Then tell the head."""
-        assert self._agent is not None
+    async def _load(self, agent: LocalAgent) -> None:
+        """Wait until the agent has loaded what cells need; then tell the head."""
         try:
-            num_gpus = self._agent.hello()["num_gpus"]
+            hello = await asyncio.to_thread(agent.hello)
         except LaunchError as error:
             self._farewell = str(error)
-            self._loop.call_soon_threadsafe(self._finish, error)
-            return
-
-        def tell() -> None:
+            self._finish(error)
+        else:
             self._loaded = True
-            self._send({"loaded": num_gpus})
+            self._send({"loaded": hello["num_gpus"]})
 
-        self._loop.call_soon_threadsafe(tell)
-
-    def _begin(self, work: Callable[[], None]) -> None:
-        self._threads.append(threading.Thread(target=work))
-        self._threads[-1].start()
+    def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
+        self._tasks.append(asyncio.create_task(work))
+        return self._tasks[-1]
 
     async def _watch_connection(self) -> None:
         """End when the connection does, and say why."""
@@ -206,15 +198,15 @@ class Node:
         elif do == "load":  # now that the clocks are compared: the processors were quiet for that
             self._agent = get_agent()
             self._agent.prepare("kernel")
-            self._begin(self._load)
+            self._begin(self._load(self._agent))
         elif do == "refuse":
             self._finish(LaunchError(header["reason"]))
         elif do == "end":
             self._finish("the head ended the session")
-        elif do == "probe":  # takes seconds where something is wrong: not in the loop's thread
-            self._begin(lambda: self._try_others(header))
+        elif do == "probe":
+            self._begin(self._answer_later(header, failed_connections, header["targets"], self._address))
         elif do == "look":
-            self._begin(lambda: self._look_here(header))
+            self._begin(self._answer_later(header, node_facts))
         else:
             self._send({**self._answer(header), "id": header["id"]})
 
@@ -230,18 +222,16 @@ class Node:
             if request["do"] == "port":
                 return {"port": free_port(self._address)}
             if request["do"] == "listen":
-                return {"port": self._probe.listen(self._address)}
+                self._probed.close()
+                listener = self._probed.enter_context(socket.create_server((self._address, 0), backlog=64))
+                return {"port": listener.getsockname()[1]}
             return {"error": f"unknown request {request['do']!r}"}
         except (OSError, LaunchError) as error:
             return {"error": str(error)}
 
-    def _try_others(self, request: dict[str, Any]) -> None:
-        failed = failed_connections(request["targets"], self._address)
-        self._loop.call_soon_threadsafe(self._send, {"failed": failed, "id": request["id"]})
-
-    def _look_here(self, request: dict[str, Any]) -> None:
-        facts = node_facts()
-        self._loop.call_soon_threadsafe(self._send, {"facts": facts, "id": request["id"]})
+    async def _answer_later(self, request: dict[str, Any], look: Callable[..., Any], *args: Any) -> None:
+        """A look that takes seconds where something is wrong."""
+        self._send({"answer": await asyncio.to_thread(look, *args), "id": request["id"]})
 
     def _leave(self) -> None:
         """End the ranks, then the connection."""
@@ -253,8 +243,6 @@ class Node:
         close_agent()
         self._launches.close()
         self._ranks.close()
-        self._probe.close()
-        for thread in self._threads:
-            thread.join()
+        self._probed.close()
         self._socket.disable_monitor()
         self._context.destroy(linger=200)

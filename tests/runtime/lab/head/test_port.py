@@ -10,7 +10,7 @@ import zmq
 
 from dtlearn.runtime.errors import HostLost, LaunchError
 from dtlearn.runtime.lab.config import HeadConfig
-from dtlearn.runtime.lab.head.port import HeadPort
+from dtlearn.runtime.lab.head.port import HeadPort, ahead_of
 from dtlearn.runtime.lab.loop import call
 from dtlearn.runtime.lab.token import make_token
 
@@ -198,3 +198,8 @@ def test_a_taken_port_or_a_foreign_address_is_told(port, tmp_path):
     other = HeadPort(config("127.0.0.1", port.number, *range(47780, 47800)), lambda said: None, str)
     assert other.number != port.number  # the next free one of a range
     other.close()
+
+
+def test_the_difference_of_clocks_comes_from_the_fastest_round_trip():
+    slow, fast = (1000, 5900, 2000), (3000, 8050, 3100)
+    assert ahead_of([slow, fast]) == (3050 - 8050, 50)

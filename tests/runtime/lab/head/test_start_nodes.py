@@ -6,14 +6,14 @@ import sys
 import pytest
 
 from dtlearn.runtime.lab.config import NodeConfig
-from dtlearn.runtime.lab.head.start_nodes import Starter, command_to_type, start_command
+from dtlearn.runtime.lab.head.start_nodes import Starter, node_command, start_command
 
 AT = "10.0.0.9:47600"
 
 
 def test_what_a_person_types_has_the_place_of_the_token_and_not_the_token(tmp_path):
-    typed = command_to_type(NodeConfig("alpha", 2, interface="eth1", directory="/my data"), AT, tmp_path / "lab.token")
-    assert shlex.split(typed) == [
+    node = NodeConfig("alpha", 2, interface="eth1", directory="/my data")
+    assert node_command(node, AT, str(tmp_path / "lab.token")) == [
         *(sys.executable, "-m", "dtlearn", "node", "--join", AT, "--name", "alpha"),
         *("--token-file", str(tmp_path / "lab.token"), "--interface", "eth1", "--directory", "/my data"),
     ]
