@@ -33,14 +33,10 @@ def start_ranks(
     """Start ranks of a placement.
 
     Args:
-        agent: starts them.
-        kind: "run", "kernel" or "store", see `RankSpec`.
+        kind, run_dir, group_timeout: see `RankSpec`.
         placement: of the whole world.
-        run_dir: private folder of the run.
-        group_timeout: seconds, for the process group.
-        ranks: which ones; None: all.
-        isolation: how they are shut in; None: level 1.
-        limits: what each may use; None: `default_limits`.
+        ranks: which of them; None: all.
+        isolation, limits: None: level 1; `default_limits`.
 
     Raises:
         LaunchError: they could not be started: too little memory, or a level of isolation that is refused here.
@@ -79,14 +75,10 @@ def start_ranks(
 def start_with_lines(
     agent: Agent, common: dict[str, Any], ranks: list[dict[str, Any]]
 ) -> tuple[int, list[tuple[int, socket.socket, int]]]:
-    """Start ranks, with a channel and an output each.
+    """Start ranks, see `Agent.start`, with a channel and an output each.
 
-    Args:
-        agent, common, ranks: see `Agent.start`.
-
-    Returns:
-        Where their deaths are reported, and of each rank its handle and our ends of its channel and its output. They
-        are the caller's to close; if the ranks cannot be started, all ends are closed here.
+    Returns where their deaths are reported, and of each rank its handle and our ends of its channel and its output.
+    They are the caller's to close; if the ranks cannot be started, all ends are closed here.
     """
     events, events_there = os.pipe()
     ours, theirs = [], [events_there]

@@ -99,11 +99,7 @@ class Lab:
 
 
 def read_lab(path: str | os.PathLike[str]) -> Lab:
-    """Read and check a `lab.toml`.
-
-    Raises:
-        ValueError: the file is missing or wrong; the message says where, what was expected and what is there.
-    """
+    """Read and check a `lab.toml`. Raises ValueError, saying where it is wrong, what was expected and what is there."""
     path = Path(path).expanduser()
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))

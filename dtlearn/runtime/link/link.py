@@ -154,8 +154,7 @@ class Link:
 def connect(placement: Placement, link: object) -> Placement:
     """The placement of ranks that talk over `link` (None: over what is there), which its label then says.
 
-    Raises:
-        ValueError: `link` is no Link, or the ranks use GPUs.
+    Raises ValueError if `link` is no Link, or the ranks use GPUs.
     """
     if link is None:
         return replace(placement, link="")

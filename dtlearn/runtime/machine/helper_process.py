@@ -151,11 +151,7 @@ H = TypeVar("H", bound=Helper)
 
 
 class OnePerProcess(Generic[H]):
-    """The one helper of its kind that a process has: started when it is first asked for, ended at the exit.
-
-    Args:
-        start: starts one.
-    """
+    """The one helper of its kind that a process has: started when it is first asked for, ended at the exit."""
 
     def __init__(self, start: Callable[[], H]) -> None:
         self._start, self._lock = start, threading.Lock()

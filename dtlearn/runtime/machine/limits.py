@@ -87,11 +87,7 @@ def default_limits(num_ranks: int, free: int | None) -> Limits:
 
 
 def check_room(num_ranks: int, free: int | None) -> None:
-    """Refuse more ranks than memory allows: nothing is worse to learn with than a machine that swaps.
-
-    Raises:
-        LaunchError: says how many ranks fit.
-    """
+    """Raise LaunchError, saying how many ranks fit: nothing is worse to learn with than a machine that swaps."""
     if free is None or num_ranks * RANK_MEMORY <= free:
         return
     fit = free // RANK_MEMORY

@@ -15,8 +15,7 @@ _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_I
 def choose_interface(head: str, wanted: str | None = None) -> tuple[str, str]:
     """The name and address of the interface that collectives use: `wanted`, or the one that routes to `head`.
 
-    Raises:
-        LaunchError: there is none; the message lists those that there are.
+    Raises LaunchError, listing those that there are, if there is none.
     """
     if wanted is not None:
         if (address := interfaces().get(wanted)) is None:

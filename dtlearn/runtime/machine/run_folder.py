@@ -19,10 +19,8 @@ _PREFIX, _OWNER = "dtlearn-", "owner.json"
 def new_run_directory() -> Path:
     """A new private directory. Its name is short: names of local sockets are limited to about 100 bytes.
 
-    It says which process made it, so that a later one can tell whether it is still in use.
-
-    Raises:
-        LaunchError: none can be made.
+    It says which process made it, so that a later one can tell whether it is still in use. Raises LaunchError if none
+    can be made.
     """
     try:
         path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_base()))
@@ -71,14 +69,11 @@ def delete_folder(path: Path) -> None:
 
 
 def delete_stale_directories() -> list[Path]:
-    """Delete folders of runs whose program is gone, which only stay when it and its agent were both killed.
+    """Delete, and return, folders of runs whose program is gone: they stay only when it and its agent were both killed.
 
     Never by name alone: a folder must be this user's and say who made it, and that process must have ended. Its
     number is compared with its start time, on this machine, since the machine was started, among the processes that
     we can see: containers may share the folder for temporary files.
-
-    Returns:
-        The folders that were deleted.
     """
     deleted = []
     with contextlib.suppress(OSError):

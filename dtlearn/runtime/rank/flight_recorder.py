@@ -7,6 +7,7 @@ messages of gloo (send, recv), and it can be asked only while the rank lives.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -43,15 +44,12 @@ class TraceEntry:
 
 def recent(keep: int = 8) -> list[dict[str, Any]] | None:
     """The latest collectives of this rank, as plain data; None if this torch has no recorder for this backend."""
-    try:
+    entries = None
+    with contextlib.suppress(ImportError, AttributeError, RuntimeError, TypeError, ValueError):
         from torch._C import _distributed_c10d
 
-        dump = getattr(_distributed_c10d, "_dump_fr_trace_json", None)
-        if dump is None:
-            return None
-        entries = json.loads(dump(includeCollectives=True, onlyActive=False)).get("entries")
-    except (ImportError, RuntimeError, TypeError, ValueError):
-        return None
+        private: Any = _distributed_c10d
+        entries = json.loads(private._dump_fr_trace_json(includeCollectives=True, onlyActive=False)).get("entries")
     if not entries:
         return None
     latest = sorted(entries, key=lambda e: e.get("record_id", 0))[-keep:]

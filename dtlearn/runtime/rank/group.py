@@ -88,8 +88,7 @@ class RankGroup:
     def abort(self) -> int:
         """Free this rank from a stuck collective, from another thread. Call it on every rank.
 
-        Returns:
-            How many connections were cut. The groups are unusable afterwards: call `remake`.
+        Returns how many connections were cut. The groups are unusable afterwards: call `remake`.
         """
         if self.spec.backend == "nccl":
             from torch.distributed.distributed_c10d import _abort_process_group

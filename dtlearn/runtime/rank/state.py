@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -22,13 +23,10 @@ def main_thread() -> dict[str, Any]:
 
 
 def group_sequence() -> int:
-    """How many collectives the default group itself has counted; it also counts those that C++ issues."""
+    """How many collectives the default group itself has counted, those that C++ issues too; -1 if it does not say."""
     import torch.distributed as dist
 
-    world = dist.group.WORLD if dist.is_initialized() else None
-    if world is None:
-        return -1
-    try:
-        return int(world._get_sequence_number_for_group())  # type: ignore[attr-defined]
-    except (RuntimeError, AttributeError):
-        return -1
+    world: Any = dist.group.WORLD
+    with contextlib.suppress(RuntimeError, AttributeError):  # there is no group, or it does not count
+        return int(world._get_sequence_number_for_group())
+    return -1

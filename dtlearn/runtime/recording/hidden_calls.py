@@ -18,8 +18,7 @@ from .operators import Call, flat, unboxed_work
 class HiddenCalls:
     """Notes hidden calls in a rank's log. All of it is called on the thread that calls the operator.
 
-    Args:
-        is_interested: whether the next call of this thread should be noted: it is in none that was noted already.
+    `is_interested`: whether the next call of this thread should be noted: it is in none that was noted already.
     """
 
     def __init__(self, log: CallLog, is_interested: Callable[[], bool]) -> None:

@@ -22,8 +22,7 @@ class LateEnds:
     def follow(self, seq: int, future: Any, note: Callable[[int], None]) -> None:
         """Call `note(seq)` when the future is done, on the thread that completes it.
 
-        Raises:
-            Whatever the future raises that takes no callbacks.
+        Raises whatever a future raises that takes no callbacks.
         """
 
         def done(_: Any) -> None:

@@ -110,8 +110,7 @@ def timeout_message(
 ) -> str:
     """The text of a time-out: a line per rank, then what the picture suggests.
 
-    Args:
-        moving: every rank that waited in a call at the first look waited in a later one at the second.
+    `moving`: every rank that waited in a call at the first look waited in a later one at the second.
     """
     lines = [f"the ranks did not finish within {timeout:g} s:"]
     said = {"returned": "returned", "waiting": "waits in {call}", "running": "is running, at {place}"}

@@ -37,8 +37,7 @@ class Watch:
     def look(self, ended: set[int]) -> Diagnosis | None:
         """Read what is new and judge it. `ended`: ranks that will make no further call.
 
-        Returns:
-            A fault, once it is certain; the same one from then on.
+        Returns a fault, once it is certain; the same one from then on.
         """
         now = time.monotonic()
         well = self._suspicion is None and ended == self._ended and now < self._looked_at + self._calm

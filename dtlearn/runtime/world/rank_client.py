@@ -108,8 +108,7 @@ class RankClient:
 def connect(agent: Agent, collector: Collector, ranks: list[int], run_dir: Path) -> list[RankClient]:
     """Lines to the kernels of ranks that have been started and told what they need; in the collector's order.
 
-    Raises:
-        LaunchError: a rank did not start; the message says why.
+    Raises LaunchError, saying why a rank did not start.
     """
     deadline = time.monotonic() + TO_START
     collector.listen_until(deadline, lambda: all(s.ready or s.failure for s in collector.ranks))

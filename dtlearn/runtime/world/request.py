@@ -29,12 +29,10 @@ def request(
     Args:
         content, body: see `rank/kernel.py`.
         what: what is being done; it leads every message.
-        timeout: seconds.
         asked: global ranks; None: all.
         logged: learner's code runs in it that may communicate: its calls are logged anew and watched.
 
-    Raises:
-        As `cell.run_cell`: a rank that raised or died is named, ranks that wait for it are freed.
+    Raises as `cell.run_cell`: a rank that raised or died is named, ranks that wait for it are freed.
     """
     task = Request(ranks, content, body, asked if asked is not None else list(range(ranks.size)), logged)
     finish(task, timeout, f"{what}: ")

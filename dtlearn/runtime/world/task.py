@@ -23,8 +23,7 @@ from .standing import Standing, ask_standing
 class Task:
     """What some ranks of a world have been asked to do, and what is known of it so far: `verdict.Ranks` of it.
 
-    Args:
-        logged: their calls are logged anew and watched; False: what they do hardly communicates.
+    `logged`: their calls are logged anew and watched; False: what they do hardly communicates.
     """
 
     def __init__(self, ranks: RankProcesses, asked: list[int], *, logged: bool) -> None:

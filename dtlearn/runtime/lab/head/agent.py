@@ -26,7 +26,6 @@ class LabAgent(Agent):
     """The nodes of a lab, together.
 
     Args:
-        lab: its machines.
         say: receives what a person wants to know meanwhile; None: it is printed.
         members: of nodes that were called already; it is closed with this.
     """

@@ -21,18 +21,9 @@ from .node_agent import NodeAgent
 def launch_on_lab(
     lab: LabAgent, source: str, num_processes: int, *, args: list[str] | None = None, timeout: float = 300.0, sink: Sink
 ) -> None:
-    """Run `source` as a script under one torchrun on each node; see `launch.launch_script`, also for the errors.
+    """Run `source` as a script under one torchrun on each node; the rest, and the errors, as `launch.launch_script`.
 
-    Args:
-        lab: its nodes. If they were sent home, they are called for this run, and sent home again.
-        source: the script's text.
-        num_processes: processes on each node.
-        args: the script's arguments.
-        timeout: seconds, after which everything is ended; more than 0.
-        sink: receives the lines of each rank.
-
-    Raises:
-        ValueError: a wrong number of processes or seconds.
+    Nodes that were sent home are called for this run, and sent home again.
     """
     check_launch(num_processes, len(lab.lab.nodes), timeout)
     with contextlib.ExitStack() as called:
@@ -66,10 +57,7 @@ def launch_on_lab(
 class RemoteProcess:
     """A process on a node that looks like one of this machine: pipes, and an exit code. Its `stdin` is its lifeline.
 
-    Args:
-        agent: of the node.
-        request: what it runs.
-        lost: is told why, if its host is gone before it ends.
+    `lost` is told why, if its host is gone before it ends.
     """
 
     def __init__(self, agent: NodeAgent, request: dict[str, Any], lost: list[str]) -> None:

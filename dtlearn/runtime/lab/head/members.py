@@ -52,22 +52,14 @@ class Members:
         return node
 
     def gather(self) -> None:
-        """Wait until all nodes are there; start those that are not.
-
-        Raises:
-            LaunchError: one did not come or was refused; the message says why.
-        """
+        """Wait until all nodes are there; start those that are not. Raises LaunchError, saying why one did not come."""
         for problem in self.call(all_of_them=False).values():
             raise LaunchError(problem)
 
     def call(self, all_of_them: bool = True) -> dict[str, str]:
         """Start the nodes that are not there, and wait until each has come, or is known not to.
 
-        Args:
-            all_of_them: go on after the first that will not come.
-
-        Returns:
-            {host: why it is not there}.
+        `all_of_them`: go on after the first that will not come. Returns {host: why it is not there}.
         """
         problems: dict[str, str] = {}
         self._refused.clear()

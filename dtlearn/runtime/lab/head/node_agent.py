@@ -21,10 +21,7 @@ _CHANNELS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port"
 class NodeAgent:
     """Starts ranks on a node and carries their bytes: channels, output, kernel connections, call logs.
 
-    Args:
-        joined: the node.
-        node: its number in the lab.
-        store: where the ranks' shared store listens on this machine: (address, port).
+    `node`: its number in the lab. `store`: (address, port) on this machine, where the ranks' shared store listens.
     """
 
     def __init__(self, joined: JoinedNode, node: int, store: tuple[str, int]) -> None:
@@ -70,11 +67,7 @@ class NodeAgent:
         return list(self.joined.ask(request)["alive"])
 
     def reach(self, pid: int, connection: dict[str, Any], folder: Path) -> dict[str, Any]:
-        """Make a rank's kernel reachable: sockets in `folder` stand for those on the node.
-
-        Returns:
-            The connection information, with the place of these sockets.
-        """
+        """Make a rank's kernel reachable: sockets in `folder` stand for those on the node. Returns how to connect."""
         base = str(folder / f"n{self._node}.{pid}")
         call(self._loop, lambda: self._listen(pid, base, connection))
         return {**connection, "ip": base}

@@ -22,11 +22,7 @@ def node_command(node: NodeConfig, address: str, token_file: str) -> list[str]:
 
 
 def start_command(node: NodeConfig, address: str) -> list[str]:
-    """What the head runs to start a node. The token goes to its standard input.
-
-    Raises:
-        ValueError: nodes that start by hand have none.
-    """
+    """What the head runs to start a node. The token goes to its standard input. ValueError for one started by hand."""
     inner = node_command(node, address, "-")
     if node.start == "local":
         return inner

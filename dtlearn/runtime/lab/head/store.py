@@ -16,11 +16,7 @@ _START = 60.0  # seconds; the agent may still have to load torch
 
 
 class LabStore:
-    """A store process of this machine's agent, for one run.
-
-    Attributes:
-        address: where it listens, on the loopback.
-    """
+    """A store process of this machine's agent, for one run. It listens at `address`, on the loopback."""
 
     def __init__(self, run_dir: Path) -> None:
         agent = self._agent = get_agent()
