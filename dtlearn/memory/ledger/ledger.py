@@ -45,7 +45,7 @@ class Entry:
     """
 
     size: int
-    uses: Use
+    uses: int
     module: str
     line: str
     operation: str
@@ -180,17 +180,17 @@ class MemoryLedger(StorageLedger):
         phases = [Phase(p.name, p.start, self._clock if p.stop is None else p.stop) for p in self._phases]
         return MemoryRecord(tuple(entry.as_allocation() for entry in self._entries), tuple(phases), self._clock)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def _operation(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if func is DETACH:
-            return func(*args, **(kwargs or {}))
+            return func(*args, **kwargs)
         self._origins.note()
-        result = super().__torch_dispatch__(func, types, args, kwargs)
+        result = super()._operation(func, types, args, kwargs)
         if communicates(func):
             for tensor in tensors_in((args, kwargs, result)):
                 self._mark(tensor, Use.SENT)
         return result
 
-    def _mark(self, tensor: torch.Tensor, use: Use, owner: str | None = None) -> Entry:
+    def _mark(self, tensor: torch.Tensor, use: int, owner: str | None = None) -> Entry:
         """Add a use to what is known of a tensor's storage; of gradients in one bucket, what their modules share."""
         storage = tensor.untyped_storage()
         if storage._cdata not in self._storages:
@@ -199,7 +199,7 @@ class MemoryLedger(StorageLedger):
         entry.uses |= use
         if use & OFFLOADED and not storage.resizable() and not storage.is_shared():
             entry.device = HOST  # NumPy's memory
-        if owner is not None:
+        if owner is not None and owner != entry.owner:
             entry.owner = owner if entry.owner is None else common_module(entry.owner, owner)
         return entry
 
@@ -209,7 +209,7 @@ class MemoryLedger(StorageLedger):
         if func is not None:
             origin, operation = self._origins.current(), func._schema.name
             is_received = operation == "aten::set_" and storage.is_shared()  # from a worker of a DataLoader
-            uses = Use.MET if is_received else Use(0)
+            uses = Use.MET if is_received else 0
         known.entry = self._enter(known.size, uses, origin, operation, str(storage.device))
         self._count(known, known.size)
 
@@ -229,7 +229,7 @@ class MemoryLedger(StorageLedger):
             self._leave(known.entry)
             self._count(known, 0)
 
-    def _enter(self, size: int, uses: Use, origin: Origin, operation: str, device: str) -> Entry:
+    def _enter(self, size: int, uses: int, origin: Origin, operation: str, device: str) -> Entry:
         if size and self._is_open:
             self._clock += 1
         phase = next((phase.name for phase in reversed(self._phases) if phase.stop is None), "")

@@ -112,11 +112,17 @@ def unwrap(model: nn.Module) -> nn.Module:
 def nearest_line() -> str:
     """The innermost frame that is neither torch's nor the ledger's, as "file:line"; "" in threads of autograd."""
     frame = sys._getframe(1)
-    while frame.f_code.co_filename.startswith(_OTHERS):
+    while is_passed_over(frame.f_code.co_filename):
         if frame.f_back is None:
             return ""
         frame = frame.f_back
     return f"{short_name(frame.f_code.co_filename)}:{frame.f_lineno}"
+
+
+@functools.cache
+def is_passed_over(file: str) -> bool:
+    """Whether the code in this file works for a line elsewhere."""
+    return file.startswith(_OTHERS)
 
 
 @functools.cache

@@ -7,9 +7,9 @@ collects uses, and `category` says at the end what it was.
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
-from collections.abc import Callable, Iterator
-from enum import IntFlag, auto
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -21,17 +21,17 @@ from .origins import unwrap
 from .storage_ledger import plain_tensors, tensors_in
 
 
-class Use(IntFlag):
-    """What a storage was used as."""
+class Use:
+    """What a storage was used as. Plain numbers: an enum's `&` and `|` take ten times as long, for every tensor."""
 
-    PARAMETER = auto()
-    GRADIENT = auto()  # some parameter's `.grad`
-    STATE = auto()  # of the optimizer
-    BUFFER = auto()  # of the model
-    INPUT = auto()  # given to the ledger as one
-    MET = auto()  # no operation that the ledger saw made it: it was there before
-    SAVED = auto()  # for the backward pass
-    SENT = auto()  # an argument or result of an operation that communicates
+    PARAMETER = 1
+    GRADIENT = 2  # some parameter's `.grad`
+    STATE = 4  # of the optimizer
+    BUFFER = 8  # of the model
+    INPUT = 16  # given to the ledger as one
+    MET = 32  # no operation that the ledger saw made it: it was there before
+    SAVED = 64  # for the backward pass
+    SENT = 128  # an argument or result of an operation that communicates
 
 
 # The first that applies. What was there before and is sent is a bucket of a DDP that was built before.
@@ -48,18 +48,22 @@ CATEGORY_OF = {
 }
 
 
-def category(uses: Use) -> str:
+@functools.cache
+def category(uses: int) -> str:
     """The category of a storage with these uses."""
     return next((name for use, name in CATEGORY_OF.items() if use & uses == use), "temporaries")
+
+
+USUAL = (torch.Tensor, nn.Parameter)
 
 
 class Marked(Protocol):
     """What the ledger keeps of a storage."""
 
-    uses: Use
+    uses: int
 
 
-Mark = Callable[[torch.Tensor, Use, str | None], Marked]
+Mark = Callable[[torch.Tensor, int, str | None], Marked]
 
 
 class Roles:
@@ -90,7 +94,7 @@ class Roles:
         """Mark what is there, and gradients and state as they come, until the stack is closed."""
         self.scan()
         model, optimizer = self._model(), self._optimizer()
-        parameters = [tensor for _, tensor, use in model_tensors(model) if use is Use.PARAMETER]
+        parameters = [tensor for _, tensor, use in model_tensors(model) if use == Use.PARAMETER]
         for parameter in dict.fromkeys([*parameters, *trained(optimizer)]):
             if parameter.requires_grad:
                 stack.callback(parameter.register_hook(self._gradient_hook(weakref.ref(parameter))).remove)
@@ -100,30 +104,32 @@ class Roles:
     def scan(self) -> None:
         """Mark what hangs on the model and on the optimizer now."""
         model, optimizer = self._model(), self._optimizer()
-        owners = dict[torch.Tensor, str]()
+        owners = dict[int, tuple[torch.Tensor, str]]()  # by id: torch's own hash is slow
         for name, tensor, use in model_tensors(model):
-            owners[tensor] = name.rpartition(".")[0]
-            self._mark_parts(tensor, use, owners[tensor])
+            owner = name.rpartition(".")[0]
+            owners[id(tensor)] = tensor, owner
+            self._mark_parts(tensor, use, owner)
         for parameter in trained(optimizer):
-            if parameter not in owners:  # beside a model, a master weight: ZeRO counts it as optimizer state, too
-                owners[parameter] = ""
+            if id(parameter) not in owners:  # beside a model, a master weight: ZeRO counts it as optimizer state, too
+                owners[id(parameter)] = parameter, ""
                 self._mark_parts(parameter, Use.PARAMETER if model is None else Use.STATE, "")
-        for parameter, owner in owners.items():
-            arrived = self._arriving.pop(id(parameter), None)
+        for key, (parameter, owner) in owners.items():
+            arrived = self._arriving.pop(key, None)
             if parameter.grad is not None:
                 gradients = self._mark_parts(parameter.grad, Use.GRADIENT, owner)
                 if arrived is not None and arrived not in gradients:  # it was copied, into DDP's bucket for instance
                     arrived.uses &= ~Use.GRADIENT
         for parameter, state in optimizer.state.items() if optimizer is not None else ():
+            owner = owners[id(parameter)][1] if id(parameter) in owners else ""
             for tensor in tensors_in(state):
-                self._mark_parts(tensor, Use.STATE, owners.get(parameter, ""))
+                self._mark_parts(tensor, Use.STATE, owner)
 
     def _gradient_hook(self, reference: weakref.ref[torch.Tensor]) -> Callable[[torch.Tensor], None]:
         def arrives(gradient: torch.Tensor) -> None:
             """Autograd is about to make this the gradient of the parameter. A hook may take it off again at once."""
             parameter = reference()
             if parameter is not None and parameter.grad is None:
-                for marked in self._mark_parts(gradient, Use(0), None):
+                for marked in self._mark_parts(gradient, 0, None):
                     if not marked.uses & Use.GRADIENT:
                         marked.uses |= Use.GRADIENT
                         self._arriving[id(parameter)] = marked
@@ -137,7 +143,7 @@ class Roles:
             self._backward_pass = backward_pass
             torch.autograd.Variable._execution_engine.queue_callback(self.scan)
 
-    def _mark_parts(self, tensor: torch.Tensor, use: Use, module: str | None) -> list[Marked]:
+    def _mark_parts(self, tensor: torch.Tensor, use: int, module: str | None) -> list[Marked]:
         return [self._mark(part, use, module) for part in parts_of(tensor)]
 
 
@@ -145,7 +151,7 @@ def nothing() -> None:
     """A reference to nothing."""
 
 
-def model_tensors(model: nn.Module | None) -> Iterator[tuple[str, torch.Tensor, Use]]:
+def model_tensors(model: nn.Module | None) -> Iterator[tuple[str, torch.Tensor, int]]:
     """Parameters and buffers of a model, tied ones once: name, tensor, use."""
     if model is not None:
         for name, parameter in model.named_parameters():
@@ -160,11 +166,10 @@ def trained(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.Tensor]:
         yield from group["params"]
 
 
-def parts_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+def parts_of(tensor: torch.Tensor) -> Sequence[torch.Tensor]:
     """The tensors that hold the memory of this one: of a DTensor its local one, of a sparse one indices and values."""
-    if is_traceable_wrapper_subclass(tensor):
-        for part in (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]):
-            if isinstance(part, torch.Tensor):  # in some versions of torch a DTensor's mesh is named, too
-                yield from parts_of(part)
-    else:
-        yield from plain_tensors(tensor)
+    if type(tensor) in USUAL or not is_traceable_wrapper_subclass(tensor):
+        return plain_tensors(tensor)
+    named = [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+    # In some versions of torch a DTensor's mesh is named, too.
+    return [part for inner in named if isinstance(inner, torch.Tensor) for part in parts_of(inner)]

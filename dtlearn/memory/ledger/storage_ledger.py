@@ -28,6 +28,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 LIFT_FRESH = torch.ops.aten.lift_fresh.default  # what `torch.tensor`, `from_numpy` end with
+STRIDED = torch.strided
 
 
 class Storage(weakref.ref[torch.UntypedStorage]):
@@ -84,11 +85,13 @@ class StorageLedger(TorchDispatchMode):
         torch.UntypedStorage.resize_ = self._resize_  # type: ignore[method-assign]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._operation(func, types, args, kwargs or {})  # torch wraps each `__torch_dispatch__`, at some cost
+
+    def _operation(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if types and any(map(is_traceable_wrapper_subclass_type, types)):
             return NotImplemented  # a DTensor, say: what counts are its own operations, on plain tensors
-        kwargs = kwargs or {}
         if func is not LIFT_FRESH:
-            for tensor in tensors_in((args, kwargs)):
+            for tensor in tensors_in((args, kwargs) if kwargs else args):
                 self._note(tensor, None)
         result = func(*args, **kwargs)
         for tensor in tensors_in(result):
@@ -145,18 +148,20 @@ def tensors_in(value: Any) -> Iterable[torch.Tensor]:
         return plain_tensors(value)
     if isinstance(value, dict):
         value = value.values()
-    elif not isinstance(value, list | tuple):
+    elif not isinstance(value, (list, tuple)):  # twice as fast as `list | tuple`, for each operation
         return ()
     tensors: list[torch.Tensor] = []
     for part in value:
-        if isinstance(part, torch.Tensor | list | tuple | dict):
+        if isinstance(part, torch.Tensor):
+            tensors += plain_tensors(part)
+        elif isinstance(part, (list, tuple, dict)):
             tensors += tensors_in(part)
     return tensors
 
 
 def plain_tensors(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The tensors that hold the memory of this one: itself, or its parts."""
-    if tensor.layout is torch.strided:
+    if tensor.layout is STRIDED:
         return (tensor,)
     if tensor.layout is torch.sparse_coo:
         return tensor._indices(), tensor._values()

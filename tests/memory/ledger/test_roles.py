@@ -20,7 +20,7 @@ def live(ledger):
 @pytest.mark.parametrize(
     ("uses", "name"),
     [
-        (Use(0), "temporaries"),
+        (0, "temporaries"),
         (Use.MET, "inputs"),
         (Use.SAVED, "activations"),
         (Use.SENT, "communication"),
