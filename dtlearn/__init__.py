@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .notebook.current_world import world
+    from .notebook.frontend import show_timing
     from .notebook.predictions.predict import predict
     from .notebook.progress import progress
     from .notebook.source import show_source
-    from .notebook.timing import show_timing
     from .runtime.device import device
     from .runtime.link.link import Link
     from .runtime.record.chrome_trace import save_chrome_trace
@@ -41,7 +41,7 @@ _HOME = {
     "run_ranks": "runtime.run",
     "save_chrome_trace": "runtime.record.chrome_trace",
     "show_source": "notebook.source",
-    "show_timing": "notebook.timing",
+    "show_timing": "notebook.frontend",
     "world": "notebook.current_world",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from matplotlib.axes import Axes
@@ -16,7 +16,7 @@ from dtlearn.viz.collective_picture import (
     how_to_read,
     panel_size,
 )
-from dtlearn.viz.collective_steps import Held, collective_steps
+from dtlearn.viz.collective_steps import collective_steps
 from dtlearn.viz.network.placed_steps import Places, how_to_read_places, placed_figure, placed_frames, rows_height
 from dtlearn.viz.picture import Picture
 from dtlearn.viz.style import MUTED
@@ -25,8 +25,6 @@ from dtlearn.viz.style import MUTED
 def play_collective(
     record: Record,
     title: str,
-    start: Sequence[Sequence[Held]] | None = None,
-    nbytes: int | None = None,
     places: Places | None = None,
     phases: Mapping[str, int] | None = None,
 ) -> None:
@@ -37,14 +35,13 @@ def play_collective(
     Args:
         record: of one collective on all its ranks.
         title: what is shown, such as "Ring all-reduce on 4 ranks".
-        start, nbytes: see `dtlearn.viz.collective_steps`.
         places: where the ranks stand, `circle(4)` say; None: in rows, one below the other.
         phases: with `places`, how many steps each phase has, in order.
 
     Raises:
         ValueError: as `collective_steps` and `placed_figure`.
     """
-    steps = collective_steps(record, start, nbytes)
+    steps = collective_steps(record)
     words = f"{title}. {collective_words(steps)}"
     if places is None:
         frames, captions = collective_frames(steps)
@@ -54,7 +51,7 @@ def play_collective(
         figure = placed_figure(steps, places, title, phases, columns=4 if places.nodes else 3)
         key, height = how_to_read_places(places), rows_height(places)
     live: list[Callable[[Axes], None]] = [partial(_large, frame=frame, key=key) for frame in frames]
-    stepper(live, captions, f"{title}.", size=(4.4, height), static=Picture(figure, words), first=0)
+    stepper(live, captions, f"{title}.", (4.4, height), Picture(figure, words))
 
 
 def _large(ax: Axes, frame: Callable[[Axes], None], key: str) -> None:

@@ -1,9 +1,10 @@
-"""Is a person looking? Live front ends get widgets and times; headless runs get the same text every time."""
+"""Is a person looking? Live front ends get widgets and measured times; headless runs the same text every time."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+
+from ..runtime.words import format_seconds
 
 _OFF = frozenset({"0", "false", "no", "off"})
 # Set by pytest (so by nbval too) and by the usual CI services; they win over a front end that started the run.
@@ -12,19 +13,25 @@ _AUTOMATIC = ("PYTEST_VERSION", "PYTEST_CURRENT_TEST", "CI")
 _FRONT_ENDS = ("JPY_SESSION_NAME", "VSCODE_PID", "VSCODE_CWD", "COLAB_RELEASE_TAG", "COLAB_JUPYTER_IP")
 
 
-def is_live(environ: Mapping[str, str] | None = None) -> bool:
+def is_live() -> bool:
     """Whether a person looks at this kernel through a front end that can show widgets.
 
     `DTLEARN_HEADLESS` decides when it is set: 0 forces live, anything else forces headless. Otherwise a run under
     pytest (nbval) or CI is headless, and a kernel of JupyterLab, Notebook, VS Code or Colab is live. A kernel that
     nbclient or nbconvert started is headless, because none of those marks is there.
+    """
+    if forced := os.environ.get("DTLEARN_HEADLESS", "").strip().lower():
+        return forced in _OFF
+    if any(os.environ.get(name, "").lower() not in ("", *_OFF) for name in _AUTOMATIC):
+        return False
+    return any(os.environ.get(name) for name in _FRONT_ENDS)
+
+
+def show_timing(label: str, seconds: float) -> None:
+    """Print how long something took; a headless run prints a placeholder, so that outputs can be compared.
 
     Args:
-        environ: the environment to judge; None takes that of this process.
+        label: what was timed.
+        seconds: how long it took.
     """
-    env = os.environ if environ is None else environ
-    if forced := env.get("DTLEARN_HEADLESS", "").strip().lower():
-        return forced in _OFF
-    if any(env.get(name, "").lower() not in ("", *_OFF) for name in _AUTOMATIC):
-        return False
-    return any(env.get(name) for name in _FRONT_ENDS)
+    print(f"{label}: {format_seconds(seconds) if is_live() else '(measured when you run this cell)'}")

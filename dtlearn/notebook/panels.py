@@ -14,7 +14,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from dtlearn.notebook.frontend import is_live
-from dtlearn.viz.picture import Frame, Picture, draw_frame, folded, small_multiples
+from dtlearn.viz.picture import Frame, Picture, draw_frame, folded
 from dtlearn.viz.style import new_figure, style
 from dtlearn.viz.table import Table, rank_table
 
@@ -44,35 +44,30 @@ def stepper(
     frames: Sequence[Frame],
     captions: Sequence[str],
     alt: str,
-    columns: int = 3,
-    size: tuple[float, float] = (3.0, 2.4),
-    static: Picture | None = None,
-    first: int = 1,
+    size: tuple[float, float],
+    static: Picture,
 ) -> None:
-    """Show a sequence of states: live with a slider and a play button, always as small multiples too.
+    """Show a sequence of states, counted from 0: live with a slider and a play button, always as one figure too.
 
     Args:
         frames: one function per state that draws it on the axes it is given.
         captions: one line per state.
         alt: what the sequence shows, in words.
-        columns: frames in a row of the static figure.
         size: width and height of one frame there, in inches; live it is 1.6 times as large.
-        static: a static figure of all frames that was made elsewhere, instead of the plain one.
-        first: number of the first frame.
+        static: the figure of all frames.
 
     Raises:
         ValueError: no frames, or not one caption for each.
     """
     if not frames or len(frames) != len(captions):
         raise ValueError(f"a stepper needs one caption per frame, not {len(captions)} for {len(frames)}")
-    static = static or small_multiples(frames, captions, alt, columns, size, first)
     widgets = _widgets()
     if widgets is None:
         static.display()
         return
     from IPython.display import display
 
-    display(_step_widget(widgets, frames, captions, alt, size, first))
+    display(_step_widget(widgets, frames, captions, alt, size))
     display({"text/html": folded("All steps at once", static.img()), "text/plain": f"Figure: {static.alt}"}, raw=True)
 
 
@@ -125,25 +120,23 @@ def _widgets() -> Any:
 
 
 def _step_widget(
-    widgets: Any, frames: Sequence[Frame], captions: Sequence[str], alt: str, size: tuple[float, float], first: int
+    widgets: Any, frames: Sequence[Frame], captions: Sequence[str], alt: str, size: tuple[float, float]
 ) -> Any:
     """A slider and a play button over pictures that are all drawn beforehand, so that playing never waits."""
     pages = []
-    last = first + len(frames) - 1
-    for number, (frame, caption) in enumerate(zip(frames, captions, strict=True), start=first):
+    last = len(frames) - 1
+    for number, (frame, caption) in enumerate(zip(frames, captions, strict=True)):
         with style():
             fig = new_figure(height=1.6 * size[1], width=1.6 * size[0])
             draw_frame(fig.add_subplot(), frame, f"{number}. {caption}")
         pages.append(Picture(fig, f"{alt} Step {number} of {last}: {caption}").img())
     page = widgets.HTML(pages[0])
-    slider = widgets.IntSlider(
-        first, first, last, description=f"Step (of {last})", style={"description_width": "initial"}
-    )
-    play = widgets.Play(value=first, min=first, max=last, interval=1200)
+    slider = widgets.IntSlider(0, 0, last, description=f"Step (of {last})", style={"description_width": "initial"})
+    play = widgets.Play(value=0, min=0, max=last, interval=1200)
     widgets.jslink((play, "value"), (slider, "value"))
 
     def turn(change: dict[str, Any]) -> None:
-        page.value = pages[change["new"] - first]
+        page.value = pages[change["new"]]
 
     slider.observe(turn, names="value")
     return widgets.VBox([widgets.HBox([play, slider]), page])

@@ -1,4 +1,4 @@
-"""A figure with words: shown in a notebook, or saved as SVG; and one of several states side by side.
+"""A figure with words: shown in a notebook, or saved as SVG.
 
 A notebook gets two outputs per figure: the picture as PNG, and its description as text that anybody can open.
 PNG, because every viewer draws it; JupyterLab refuses to draw an SVG of a notebook that it does not trust yet, and a
@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from dtlearn.viz.style import WIDTH, new_figure, style
+from dtlearn.viz.style import style
 
 Frame = Callable[[Axes], object]  # draws one state of a sequence
 
@@ -128,20 +128,6 @@ def save_svg(figure: Figure, path: str | Path, title: str, desc: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(svg(figure, title, desc), encoding="utf-8")
     return path
-
-
-def small_multiples(
-    frames: Sequence[Frame], captions: Sequence[str], alt: str, columns: int, size: tuple[float, float], first: int = 1
-) -> Picture:
-    """All frames of a sequence in one figure, numbered from `first`."""
-    columns = min(columns, len(frames))
-    rows = -(-len(frames) // columns)
-    with style():
-        fig = new_figure(height=rows * (size[1] + 0.25), width=min(WIDTH, columns * size[0]))
-        for place, (frame, caption) in enumerate(zip(frames, captions, strict=True)):
-            draw_frame(fig.add_subplot(rows, columns, place + 1), frame, f"{first + place}. {caption}")
-    steps = " ".join(f"Step {n}: {caption}." for n, caption in enumerate(captions, start=first))
-    return Picture(fig, f"{alt} {steps}".replace("..", "."))
 
 
 def draw_frame(ax: Axes, frame: Frame, title: str) -> None:

@@ -285,7 +285,6 @@ stepper(
         ),
         product_words(steps),
     ),
-    first=0,
 )
 
 # %% [markdown]

@@ -16,6 +16,10 @@ def frame(k):
 FRAMES = [frame(k) for k in range(3)]
 
 
+def static(alt="All of it."):
+    return Picture(new_figure(2), alt)
+
+
 def draw(n, speed):
     if n == 8:
         raise ValueError("8 is too many")
@@ -35,39 +39,26 @@ def shown(monkeypatch):
 
 
 def test_headless_stepper_is_a_picture_and_its_words(shown):
-    stepper(FRAMES, CAPTIONS, alt="Bars.")
+    stepper(FRAMES, CAPTIONS, "Bars.", SIZE, static())
     assert [list(o) for o in shown] == [["image/png", "text/plain"], ["text/html", "text/plain"]]
 
 
 def test_live_stepper_has_the_static_form_too(shown, monkeypatch):
     monkeypatch.setenv("DTLEARN_HEADLESS", "0")
-    stepper(FRAMES, CAPTIONS, alt="Bars.")
+    stepper(FRAMES, CAPTIONS, "Bars.", SIZE, static())
     assert isinstance(shown[0], ipywidgets.VBox)
-    assert 'alt="Bars. Step 1: start.' in shown[1]["text/html"]
+    assert 'alt="All of it."' in shown[1]["text/html"] and shown[1]["text/plain"] == "Figure: All of it."
     assert shown[1]["text/html"].startswith("<details>")
 
 
 def test_moving_the_step_turns_the_page():
-    controls, page = _step_widget(ipywidgets, FRAMES, CAPTIONS, "Bars.", SIZE, 1).children
-    _, slider = controls.children
-    assert "Step 1 of 3: start" in page.value
-    slider.value = 3
-    assert "Step 3 of 3: done" in page.value
-    slider.value = 2
-    assert "Step 2 of 3: one step" in page.value
-
-
-def test_steps_may_begin_at_zero_and_have_a_static_figure_of_their_own(shown, monkeypatch):
-    controls, page = _step_widget(ipywidgets, FRAMES, CAPTIONS, "Bars.", SIZE, 0).children
+    controls, page = _step_widget(ipywidgets, FRAMES, CAPTIONS, "Bars.", SIZE).children
     _, slider = controls.children
     assert "Step 0 of 2: start" in page.value
     slider.value = 2
     assert "Step 2 of 2: done" in page.value
-    monkeypatch.setenv("DTLEARN_HEADLESS", "0")
-    own = Picture(new_figure(2), "Made elsewhere.")
-    stepper(FRAMES, CAPTIONS, alt="Bars.", static=own, first=0)
-    assert 'alt="Made elsewhere."' in shown[1]["text/html"]
-    assert shown[1]["text/plain"] == "Figure: Made elsewhere."
+    slider.value = 1
+    assert "Step 1 of 2: one step" in page.value
 
 
 def test_headless_slider_panel_is_the_start_and_a_table(shown):
@@ -114,7 +105,7 @@ def test_a_field_beside_a_slider_takes_what_the_slider_has_not():
 def test_without_widgets_the_static_form_is_shown_and_said(shown, monkeypatch, capsys):
     monkeypatch.setenv("DTLEARN_HEADLESS", "0")
     monkeypatch.setitem(__import__("sys").modules, "ipywidgets", None)
-    stepper(FRAMES, CAPTIONS, alt="Bars.")
+    stepper(FRAMES, CAPTIONS, "Bars.", SIZE, static())
     assert "ipywidgets is not installed" in capsys.readouterr().out
     assert "image/png" in shown[0]
 
@@ -123,7 +114,7 @@ def test_nothing_uses_pyplot(shown, monkeypatch):
     import sys
 
     monkeypatch.setenv("DTLEARN_HEADLESS", "0")
-    stepper(FRAMES, CAPTIONS, alt="Bars.")
+    stepper(FRAMES, CAPTIONS, "Bars.", SIZE, static())
     slider_panel(draw, "Bars.", **SLIDERS)
     pyplot = sys.modules.get("matplotlib.pyplot")
     assert pyplot is None or pyplot.get_fignums() == []
@@ -132,8 +123,8 @@ def test_nothing_uses_pyplot(shown, monkeypatch):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: stepper([], [], alt="x"), "one caption per frame"),
-        (lambda: stepper(FRAMES, ["a"], alt="x"), "not 1 for 3"),
+        (lambda: stepper([], [], "x", SIZE, static()), "one caption per frame"),
+        (lambda: stepper(FRAMES, ["a"], "x", SIZE, static()), "not 1 for 3"),
         (lambda: slider_panel(draw, "x"), "at least one slider"),
         (lambda: Slider((1, 2), 3, "ranks"), "not one of its values"),
     ],

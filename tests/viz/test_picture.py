@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import pytest
 from PIL import Image
 
-from dtlearn.viz.picture import Picture, folded, save_svg, show, small_multiples
+from dtlearn.viz.picture import Picture, folded, save_svg, show
 from dtlearn.viz.timeline import timeline
 from tests.viz.records import all_reduce_run
 
@@ -65,20 +65,6 @@ def test_svg_has_title_and_description_and_no_date(tmp_path):
 def test_svg_without_words_is_refused(tmp_path):
     with pytest.raises(ValueError, match="title and a description"):
         save_svg(timeline(all_reduce_run()), tmp_path / "a.svg", "Title", "")
-
-
-def test_all_states_stand_in_one_figure():
-    def bars(height):
-        return lambda ax: ax.bar(range(4), [height] * 4)
-
-    frames, captions = [bars(1), bars(2), bars(3)], ["start", "one step", "done"]
-    picture = small_multiples(frames, captions, "Bars.", 2, (3.0, 2.4))
-    axes = picture.figure.axes
-    assert [ax.get_title(loc="left") for ax in axes] == ["1. start", "2. one step", "3. done"]
-    assert [ax.patches[0].get_height() for ax in axes] == [1, 2, 3]
-    assert picture.alt == "Bars. Step 1: start. Step 2: one step. Step 3: done."
-    assert picture.figure.get_figwidth() == 6
-    assert small_multiples(frames, captions, "Bars.", 2, (3.0, 2.4), 0).alt.startswith("Bars. Step 0: start.")
 
 
 def test_what_is_folded_shows_its_summary_as_text():
