@@ -7,11 +7,14 @@ message at a time. It may receive several at once: the count is never too high.
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from ..runtime.record.event import Event
 from ..runtime.record.record import Record
 
 Hop = tuple[int, int]  # from rank, to rank
 Moment = tuple[int, int | None]  # a round, and the message that ended with it
+_ROUND = itemgetter(0)
 
 
 def longest_chain(record: Record) -> list[Hop]:
@@ -37,10 +40,10 @@ def longest_chain(record: Record) -> list[Hop]:
                 elif number is not None and number not in done:
                     break
                 elif number is not None:
-                    now[rank] = max(now[rank], (done[number], number), key=_round)
+                    now[rank] = max(now[rank], (done[number], number), key=_ROUND)
                 del script[0]
         possible = [
-            (max(begun[id(sent)], begun[id(received)], port[sent.rank], key=_round), number)
+            (max(begun[id(sent)], begun[id(received)], port[sent.rank], key=_ROUND), number)
             for number, (sent, received) in enumerate(messages)
             if number not in done and id(sent) in begun and id(received) in begun
         ]
@@ -57,10 +60,6 @@ def longest_chain(record: Record) -> list[Hop]:
         chain.append((sent.rank, received.rank))
         at = before[at]
     return chain[::-1]
-
-
-def _round(moment: Moment) -> int:
-    return moment[0]
 
 
 def _script(calls: Record) -> list[tuple[Event, bool]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from ..runtime.record.event import Event
 from ..runtime.record.operations import P2P_OPS
@@ -22,35 +23,19 @@ Limit = Callable[[Case, Given], float]
 def only(*ops: str, why: str = "") -> Rule:
     """Only these operations may be called."""
     named = (*ops, "batch_isend_irecv") if {"isend", "irecv"} <= {*ops} else ops  # it is recorded as what it calls
-
-    def rule(case: Case, given: Given, record: Record) -> Finding | None:
-        for event in record:
-            if event.op not in ops:
-                return misuse(event, f"this exercise is to be done with {listed(named, 'or')} only", why)
-        return None
-
-    return rule
+    text = f"this exercise is to be done with {listed(named, 'or')} only"
+    return lambda case, given, record: next((misuse(e, text, why) for e in record if e.op not in ops), None)
 
 
 def never(*ops: str, why: str = "") -> Rule:
     """These operations may not be called."""
-
-    def rule(case: Case, given: Given, record: Record) -> Finding | None:
-        for event in record:
-            if event.op in ops:
-                return misuse(event, "this exercise does without it", why)
-        return None
-
-    return rule
+    text = "this exercise does without it"
+    return lambda case, given, record: next((misuse(e, text, why) for e in record if e.op in ops), None)
 
 
 def most_messages(limit: Limit | str) -> Rule:
     """No rank makes more calls (sends, for point-to-point) than this; see `most_bytes`."""
-
-    def rule(case: Case, given: Given, record: Record) -> Finding | None:
-        return _over(case, given, record, limit, messages_of, "DTL-RULE-MESSAGES", "messages")
-
-    return rule
+    return partial(_over, limit, messages_of, "messages")
 
 
 def most_bytes(limit: Limit | str) -> Rule:
@@ -59,11 +44,7 @@ def most_bytes(limit: Limit | str) -> Rule:
     Args:
         limit: a function of case and inputs, or a formula in N (the world size), such as "2*(N-1)".
     """
-
-    def rule(case: Case, given: Given, record: Record) -> Finding | None:
-        return _over(case, given, record, limit, bytes_of, "DTL-RULE-BYTES", "bytes")
-
-    return rule
+    return partial(_over, limit, bytes_of, "bytes")
 
 
 def bytes_of(record: Record, rank: int) -> int:
@@ -77,14 +58,9 @@ def messages_of(record: Record, rank: int) -> int:
 
 
 def _over(
-    case: Case,
-    given: Given,
-    record: Record,
-    limit: Limit | str,
-    count: Callable[[Record, int], int],
-    code: str,
-    unit: str,
+    limit: Limit | str, count: Callable[[Record, int], int], unit: str, case: Case, given: Given, record: Record
 ) -> Finding | None:
+    """`count`: what a rank made of `unit`."""
     most = limit_of(limit, case, given)
     made = {rank: count(record, rank) for rank in range(case.world_size)}
     rank = max(made, key=lambda r: made[r])
@@ -92,13 +68,10 @@ def _over(
         return None
     ops = Counter(e.op for e in record.select(rank=rank) if e.op not in ("recv", "irecv"))
     p2p = "sent" if set(ops) <= P2P_OPS else "handed over"
-    text = (
-        f"rank {rank} {p2p} {made[rank]:,} {unit}; the budget is {most:,.0f} ({made[rank] / most:.2f}x)"
-        if most
-        else (f"rank {rank} {p2p} {made[rank]:,} {unit}; none are needed")
-    )
+    budget = f"the budget is {most:,.0f} ({made[rank] / most:.2f}x)" if most else "none are needed"
+    text = f"rank {rank} {p2p} {made[rank]:,} {unit}; {budget}"
     calls = ", ".join(f"{op} {count} time{'s' * (count != 1)}" for op, count in ops.items())
-    return Finding(code, text, rank, None, f"It called {calls}." if p2p != "sent" else "")
+    return Finding(f"DTL-RULE-{unit.upper()}", text, rank, None, f"It called {calls}." if p2p != "sent" else "")
 
 
 def limit_of(limit: Limit | str, case: Case, given: Given) -> float:

@@ -30,12 +30,12 @@ CANVAS = ("Student", "ID", "SIS User ID", "SIS Login ID", "Section")
 
 def nbgrader_csv(
     verdicts: Class,
-    students: Mapping[str, Student] | None = None,
+    students: Mapping[str, Student],
     *,
-    handed_in: Mapping[str, datetime] | None = None,
-    due: Mapping[str, datetime] | None = None,
-    penalties: Mapping[tuple[str, str], float] | None = None,
-    columns: Mapping[str, str] | None = None,
+    handed_in: Mapping[str, datetime],
+    due: Mapping[str, datetime],
+    penalties: Mapping[tuple[str, str], float],
+    columns: Mapping[str, str],
 ) -> str:
     """A row per submission and exercise.
 
@@ -51,26 +51,18 @@ def nbgrader_csv(
     """
     rows: list[list[Cell]] = [list(NBGRADER)]
     for submission, made in verdicts.items():
-        student = student_of(submission, students or {})
+        student = student_of(submission, students)
+        who = (student.student_id, student.last_name, student.first_name, student.email)
         for verdict in made:
-            penalty = (penalties or {}).get((submission, verdict.exercise), 0.0)
-            raw = _score(verdict)
-            rows.append(
-                [
-                    (columns or {}).get(verdict.exercise, verdict.exercise),
-                    _time((due or {}).get(verdict.exercise)),
-                    _time((handed_in or {}).get(submission)),
-                    *(student.student_id, student.last_name, student.first_name, student.email),
-                    *(raw, float(penalty), round(max(0.0, raw - penalty), 4) if isinstance(raw, float) else ""),
-                    float(verdict.points),
-                ]
-            )
+            penalty, raw = penalties.get((submission, verdict.exercise), 0.0), _score(verdict)
+            scores = (raw, float(penalty), round(max(0.0, raw - penalty), 4) if isinstance(raw, float) else "")
+            times = (_time(due.get(verdict.exercise)), _time(handed_in.get(submission)))
+            name = columns.get(verdict.exercise, verdict.exercise)
+            rows.append([name, *times, *who, *scores, float(verdict.points)])
     return csv_text(rows)
 
 
-def canvas_csv(
-    verdicts: Class, students: Mapping[str, Student] | None = None, *, columns: Mapping[str, str] | None = None
-) -> str:
+def canvas_csv(verdicts: Class, students: Mapping[str, Student], *, columns: Mapping[str, str]) -> str:
     """A row per student, a column per exercise.
 
     Args:
@@ -79,11 +71,10 @@ def canvas_csv(
             that Canvas exports, "Average the gradients (48151)". Default: the exercise's id, which makes a new one.
     """
     exercises = {v.exercise: v.points for made in verdicts.values() for v in made}
-    headings = [(columns or {}).get(e, e) for e in exercises]
-    rows: list[list[Cell]] = [[*CANVAS, *headings]]
+    rows: list[list[Cell]] = [[*CANVAS, *(columns.get(e, e) for e in exercises)]]
     rows.append(["    Points Possible", *[""] * (len(CANVAS) - 1), *map(float, exercises.values())])
     for submission, made in verdicts.items():
-        student = student_of(submission, students or {})
+        student = student_of(submission, students)
         scores = {v.exercise: _score(v) for v in made}
         ids = (student.canvas_id, student.sis_user_id, student.sis_login_id or student.student_id, student.section)
         rows.append([student.name, *ids, *(scores.get(e, "") for e in exercises)])

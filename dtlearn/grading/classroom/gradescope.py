@@ -17,15 +17,14 @@ from ..report.learner_view import Level, learner_view
 from ..verdict import Result, Verdict
 
 
-def gradescope(verdicts: Sequence[Verdict], *, level: Level = "category", leaderboard: bool = False) -> str:
+def gradescope(verdicts: Sequence[Verdict], *, level: Level = "category") -> str:
     """The text of results.json, of one submission.
 
     Args:
         level: of hidden cases. "after-due-date": their tests become visible then, with their category. "full": for a
             submission of the staff's.
-        leaderboard: with one row for each exercise that passed: the most bytes that a rank handed over.
     """
-    made: dict[str, Any] = {
+    made = {
         "score": round(sum(v.score for v in verdicts), 4),
         "execution_time": round(sum(v.seconds for v in verdicts), 1),
         "output": "\n".join(_summary(learner_view(v, level)) for v in verdicts),
@@ -37,12 +36,6 @@ def gradescope(verdicts: Sequence[Verdict], *, level: Level = "category", leader
         "extra_data": {"needs_a_person": not all(v.final for v in verdicts)},
         "tests": [test for k, v in enumerate(verdicts, start=1) for test in _tests(v, level, k)],
     }
-    if leaderboard:
-        made["leaderboard"] = [
-            {"name": f"{v.exercise}: bytes per rank", "value": max(sent), "order": "asc"}
-            for v in verdicts
-            if v.passed and (sent := [r.bytes for r in v.results if r.bytes is not None and not r.hidden])
-        ]
     return json.dumps(made, indent=1, allow_nan=False) + "\n"
 
 

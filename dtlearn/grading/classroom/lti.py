@@ -31,9 +31,7 @@ _PROGRESS = {
 }
 
 
-def lti_scores(
-    verdicts: Class, students: Mapping[str, Student] | None = None, *, graded: datetime, level: Level = "category"
-) -> str:
+def lti_scores(verdicts: Class, students: Mapping[str, Student], *, graded: datetime, level: Level) -> str:
     """JSON lines: `{"exercise": ..., "score": {the LTI object}}`; the exercise says which line item it belongs to.
 
     Args:
@@ -48,7 +46,7 @@ def lti_scores(
         raise ValueError(f"{graded} has no time zone: use datetime(..., tzinfo=...)")
     lines = []
     for submission, made in verdicts.items():
-        student = student_of(submission, students or {})
+        student = student_of(submission, students)
         user = student.lti_user_id or student.student_id
         lines += [{"exercise": v.exercise, "score": _score(v, user, graded, level)} for v in made]
     return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)

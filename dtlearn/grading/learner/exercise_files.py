@@ -40,13 +40,8 @@ class Places:
 def places(course: Course, exercise: Exercise) -> Places:
     slug = course.chapter(exercise.id.partition(".")[0]).slug
     name = f"{exercise.name}.py"
-    return Places(
-        slug,
-        course.root / "work" / slug / name,
-        course.root / "exercises" / slug / name,
-        course.root / "solutions" / slug / name,
-        course.root / "tests" / "course" / "wrong" / slug / exercise.name,
-    )
+    answer, stub, solution = (course.root / folder / slug / name for folder in ("work", "exercises", "solutions"))
+    return Places(slug, answer, stub, solution, course.root / "tests" / "course" / "wrong" / slug / exercise.name)
 
 
 def checks_folder(course: Course) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from html import escape
+from operator import itemgetter
 
 from ...runtime.record.event import Event
 from ...runtime.record.operations import peer_word
@@ -89,7 +90,9 @@ def waits(record: Record) -> str:
     for event in record:
         begun = starts[event.rank, event.seq]
         if event.end_ns is not None and begun is not None and begun > event.start_ns:
-            waited[event.rank] = max(waited.get(event.rank, (0, event)), (begun - event.start_ns, event), key=_first)
+            waited[event.rank] = max(
+                waited.get(event.rank, (0, event)), (begun - event.start_ns, event), key=itemgetter(0)
+            )
     stuck = record.unfinished()
     said = [f"Rank {e.rank} is still in {e.op}, line {e.line}." for e in stuck[:4]]
     if waited and not stuck:
@@ -147,10 +150,6 @@ def _message(event: Event) -> str:
     peer = "any" if event.peer is None else event.peer
     waits = " (waits)" if event.end_ns is None and not event.asynchronous else ""
     return f"{event.op} {peer_word(event.op)} {peer}  {event.nbytes:,} B  line {event.line}{waits}"
-
-
-def _first(pair: tuple[int, Event]) -> int:
-    return pair[0]
 
 
 def _costs(record: Record) -> tuple[str, str, str]:

@@ -15,19 +15,28 @@ STUDENTS = {
 }
 
 
+def nbgrader(verdicts, students=None, **tables):
+    tables = {**{key: {} for key in ("handed_in", "due", "penalties", "columns")}, **tables}
+    return nbgrader_csv(verdicts, students or {}, **tables)
+
+
+def canvas(verdicts, students=None, columns=None):
+    return canvas_csv(verdicts, students or {}, columns=columns or {})
+
+
 def rows_of(text):
     return list(csv.reader(io.StringIO(text, newline=""), strict=True))
 
 
 def test_golden(a_class, golden, noon):
     late = {("bo", ID): 0.5}
-    text = nbgrader_csv(a_class, STUDENTS, handed_in={"ada": noon}, due={ID: noon}, penalties=late)
+    text = nbgrader(a_class, STUDENTS, handed_in={"ada": noon}, due={ID: noon}, penalties=late)
     golden("class.nbgrader.csv", text)
-    golden("class.canvas.csv", canvas_csv(a_class, STUDENTS, columns={ID: "Average the gradients (48151)"}))
+    golden("class.canvas.csv", canvas(a_class, STUDENTS, columns={ID: "Average the gradients (48151)"}))
 
 
 def test_nbgrader_columns(a_class, noon):
-    rows = rows_of(nbgrader_csv(a_class, STUDENTS, handed_in={"ada": noon}, penalties={("bo", ID): 5.0}))
+    rows = rows_of(nbgrader(a_class, STUDENTS, handed_in={"ada": noon}, penalties={("bo", ID): 5.0}))
     assert tuple(rows[0]) == NBGRADER
     made = {row[3]: dict(zip(NBGRADER, row, strict=True)) for row in rows[1:]}
     assert made["a1"]["timestamp"] == "2026-11-20 12:00:00.250000"
@@ -39,7 +48,7 @@ def test_nbgrader_columns(a_class, noon):
 
 def test_canvas_rows(a_class, verdicts):
     other = replace(verdicts["value"], exercise="ch03.other", points=3.0, score=1.5)
-    rows = rows_of(canvas_csv({**a_class, "bo": [verdicts["value"], other]}, STUDENTS))
+    rows = rows_of(canvas({**a_class, "bo": [verdicts["value"], other]}, STUDENTS))
     assert rows[0] == [*CANVAS, ID, "ch03.other"]
     assert rows[1] == ["    Points Possible", "", "", "", "", "5.0", "3.0"]
     assert rows[2] == ["Lovelace, Ada", "101", "S1", "ada15", "lab 1", "5.0", ""]
@@ -49,7 +58,7 @@ def test_canvas_rows(a_class, verdicts):
 
 def test_times_need_a_zone(a_class):
     with pytest.raises(ValueError, match="no time zone"):
-        nbgrader_csv(a_class, handed_in={"ada": datetime(2026, 1, 1)})
+        nbgrader(a_class, handed_in={"ada": datetime(2026, 1, 1)})
 
 
 @pytest.mark.parametrize(
@@ -58,7 +67,7 @@ def test_times_need_a_zone(a_class):
 def test_hostile_names(verdicts, harmless, name):
     student = Student(name, name, name, name, name, name, name, name)
     hostile = replace(verdicts["value"], exercise=name)
-    for write in (nbgrader_csv, canvas_csv):
+    for write in (nbgrader, canvas):
         for text in (write({name: [hostile]}), write({name: [hostile]}, {name: student})):
             rows = rows_of(text)
             assert len({len(row) for row in rows}) == 1
@@ -68,4 +77,4 @@ def test_hostile_names(verdicts, harmless, name):
 
 
 def test_huge_names(verdicts):
-    assert len(nbgrader_csv({"x" * 10_000_000: [verdicts["value"]]})) < 5_000
+    assert len(nbgrader({"x" * 10_000_000: [verdicts["value"]]})) < 5_000

@@ -1,5 +1,4 @@
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -10,14 +9,14 @@ VISIBILITIES = {"visible", "hidden", "after_due_date", "after_published"}
 
 @pytest.mark.parametrize("name", ["optimal", "value", "error", "hidden"])
 def test_golden(verdicts, golden, name):
-    golden(f"{name}.gradescope.json", gradescope([verdicts[name]], leaderboard=True))
+    golden(f"{name}.gradescope.json", gradescope([verdicts[name]]))
 
 
 def test_contract(verdicts):
     made = json.loads(gradescope(list(verdicts.values())))
     assert set(made) <= {
         *("score", "execution_time", "output", "output_format", "test_output_format", "test_name_format"),
-        *("visibility", "stdout_visibility", "extra_data", "tests", "leaderboard"),
+        *("visibility", "stdout_visibility", "extra_data", "tests"),
     }
     assert {made["visibility"], made["stdout_visibility"]} <= VISIBILITIES
     assert made["stdout_visibility"] == "hidden"
@@ -50,14 +49,6 @@ def test_an_error_is_for_a_person(verdicts):
     made = json.loads(gradescope([verdicts["optimal"], verdicts["error"]]))
     assert made["extra_data"] == {"needs_a_person": True}
     assert "not your fault" in made["output"]
-
-
-def test_leaderboard(verdicts):
-    made = json.loads(gradescope([verdicts["optimal"], verdicts["hang"]], leaderboard=True))
-    assert made["leaderboard"] == [{"name": "ch03.average_gradients: bytes per rank", "value": 16384, "order": "asc"}]
-    hidden = tuple(replace(r, hidden=True) for r in verdicts["optimal"].results)
-    made = json.loads(gradescope([replace(verdicts["optimal"], results=hidden)], leaderboard=True))
-    assert made["leaderboard"] == []
 
 
 def test_hostile(hostile, harmless):

@@ -17,8 +17,8 @@ def formats(verdict, level, noon):
     yield console(verdict, level=level)
     yield html(verdict, level=level)
     yield junit([verdict], level=level)
-    yield gradescope([verdict], level=level, leaderboard=True)
-    yield lti_scores({"ada": [verdict]}, graded=noon, level=level)
+    yield gradescope([verdict], level=level)
+    yield lti_scores({"ada": [verdict]}, {}, graded=noon, level=level)
     yield learner_view(verdict, level).to_json()
 
 
