@@ -33,10 +33,9 @@ Every command has its own --help."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line `argv` (None: that of this process).
+    """Run the command line `argv` (None: that of this process). Returns the exit code.
 
-    Returns:
-        The exit code. A user's mistake is told in one message, without a traceback.
+    A user's mistake is told in one message, without a traceback.
     """
     if argv is None:  # this process is ours
         take_interrupts()

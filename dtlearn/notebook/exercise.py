@@ -127,11 +127,7 @@ def settle(course: Course, exercise: Exercise, text: str) -> Subject:
     """Bring cell and file together so that no work is lost, and say what is to be graded.
 
     An untouched cell never replaces a file that was worked on; a file that somebody changed since is kept as a copy
-    before the cell replaces it.
-
-    Args:
-        course, exercise: from the manifest.
-        text: of the cell, as it is graded; the file has the task too.
+    before the cell replaces it. `text`: of the cell, as it is graded; the file has the task too.
     """
     place, stub = places(course, exercise), stub_text(course, exercise)
     file, current = place.answer, place.current
@@ -201,11 +197,7 @@ def _follow(steps: Generator[Step], progress: Callable[[Result, int, int], None]
 
 
 def define(text: str, exercise: Exercise, names: dict[str, Any]) -> str:
-    """Run the text in the notebook, as a plain cell would be, so that later cells can use the answer.
-
-    Returns:
-        A sentence on what came of it.
-    """
+    """Run the text in the notebook, as a plain cell, for later cells. Returns a sentence on what came of it."""
     file = f"<{exercise.id}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     try:

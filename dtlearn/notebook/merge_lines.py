@@ -12,16 +12,11 @@ _MANY = 3000  # lines above which a full comparison would take longer than it is
 
 
 def fold_lines(per_rank: Mapping[int, list[str]]) -> list[tuple[list[int], str]]:
-    """Merge lines of several ranks, in an order that depends on the lines only, not on their timing.
+    """Merge the lines of several ranks, `{rank: lines}`, into pairs of (ranks, line).
 
-    Lines that all ranks printed (but for ranks that printed nothing), in the same order, anchor the result. Between two
-    anchors stand the lines of each rank, lowest rank first; ranks that printed the same there are merged.
-
-    Args:
-        per_rank: `{rank: lines}`.
-
-    Returns:
-        Pairs of (ranks, line).
+    The order depends on the lines only, not on their timing: lines that all ranks printed (but for ranks that printed
+    nothing), in the same order, anchor the result. Between two anchors stand the lines of each rank, lowest rank first;
+    ranks that printed the same there are merged.
     """
     ranks = sorted(r for r, lines in per_rank.items() if lines)
     if not ranks:

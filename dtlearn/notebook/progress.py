@@ -9,9 +9,5 @@ from .frontend import is_live
 
 
 def progress() -> Table:
-    """Every exercise of the course: its state, best score, attempts, hints. A headless run shows the empty board.
-
-    Raises:
-        ValueError: the course's manifest is not found.
-    """
+    """Every exercise of the course: its state, best score, attempts, hints. A headless run shows the empty board."""
     return board(rows(load_course(), read=is_live()))

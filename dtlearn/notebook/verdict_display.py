@@ -17,12 +17,7 @@ from .render import InPlace
 
 
 class VerdictDisplay:
-    """One display, updated in place.
-
-    Args:
-        exercise: what is graded.
-        live: False: one static report at the end, without what differs from run to run.
-    """
+    """One display, updated in place; if not `live`, one static report, without what differs from run to run."""
 
     def __init__(self, exercise: Exercise, live: bool) -> None:
         self._exercise, self._live = exercise, live

@@ -36,8 +36,7 @@ def installed() -> bool:
 class Engines:
     """A cluster of engines on this machine, in one process group as our ranks are. `close()` ends it.
 
-    Raises:
-        PeerError: they did not come in time.
+    Raises PeerError: they did not come in time.
     """
 
     def __init__(self, ranks: int) -> None:

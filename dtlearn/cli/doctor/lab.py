@@ -59,9 +59,7 @@ def run(path: Path, to_json: bool) -> int:
 def examine(lab: Lab, say: Callable[[str], None]) -> LabReport:
     """Call the nodes, look at each, let their ranks talk, and send them home.
 
-    Args:
-        lab: its machines.
-        say: is told what a person has to type, and for whom we wait.
+    `say` is told what a person has to type, and for whom we wait.
     """
     begun = time.monotonic()
     count = f"{len(lab.nodes)} node{'s' * (len(lab.nodes) > 1)}, {lab.size} rank{'s' * (lab.size > 1)}"

@@ -54,12 +54,8 @@ def run(options: argparse.Namespace) -> int:
 def changes(paths: list[Path], at_once: bool, pause: Callable[[float], None] = time.sleep) -> Iterator[Path]:
     """Each file that was saved, when it has been left alone for a moment. For ever.
 
-    What is saved while its last change is being dealt with comes next.
-
-    Args:
-        paths: the files; one may be missing for a while, as when an editor replaces it.
-        at_once: yield those that are there first.
-        pause: waits that many seconds.
+    What is saved while its last change is being dealt with comes next. A file may be missing for a while, as when an
+    editor replaces it. `at_once`: yield those that are there first.
     """
     seen = {path: None if at_once else stamp(path) for path in paths}
     while True:

@@ -37,17 +37,12 @@ def nbgrader_csv(
     penalties: Mapping[tuple[str, str], float],
     columns: Mapping[str, str],
 ) -> str:
-    """A row per submission and exercise.
+    """A row per submission and exercise. Raises ValueError for a time without a time zone.
 
     Args:
-        students: see `read_students`.
-        handed_in: by submission.
-        due: by exercise.
+        handed_in, due: by submission; by exercise.
         penalties: points off for lateness, by submission and exercise.
         columns: by exercise, what nbgrader calls the assignment; default: the exercise's id.
-
-    Raises:
-        ValueError: a time without a time zone.
     """
     rows: list[list[Cell]] = [list(NBGRADER)]
     for submission, made in verdicts.items():
@@ -65,10 +60,8 @@ def nbgrader_csv(
 def canvas_csv(verdicts: Class, students: Mapping[str, Student], *, columns: Mapping[str, str]) -> str:
     """A row per student, a column per exercise.
 
-    Args:
-        students: see `read_students`.
-        columns: by exercise, the heading of its column; for an assignment that Canvas has already, take over the one
-            that Canvas exports, "Average the gradients (48151)". Default: the exercise's id, which makes a new one.
+    `columns`: by exercise, the heading of its column; for an assignment that Canvas has already, take over the one that
+    Canvas exports, "Average the gradients (48151)". Default: the exercise's id, which makes a new one.
     """
     exercises = {v.exercise: v.points for made in verdicts.values() for v in made}
     rows: list[list[Cell]] = [[*CANVAS, *(columns.get(e, e) for e in exercises)]]

@@ -20,9 +20,8 @@ from ..verdict import Result, Verdict
 def gradescope(verdicts: Sequence[Verdict], *, level: Level = "category") -> str:
     """The text of results.json, of one submission.
 
-    Args:
-        level: of hidden cases. "after-due-date": their tests become visible then, with their category. "full": for a
-            submission of the staff's.
+    `level`: of hidden cases. "after-due-date": their tests become visible then, with their category. "full": for a
+    submission of the staff's.
     """
     made = {
         "score": round(sum(v.score for v in verdicts), 4),

@@ -35,12 +35,9 @@ def lti_scores(verdicts: Class, students: Mapping[str, Student], *, graded: date
     """JSON lines: `{"exercise": ..., "score": {the LTI object}}`; the exercise says which line item it belongs to.
 
     Args:
-        students: see `read_students`. Where it has no `lti_user_id`, the `student_id` stands for it.
-        graded: when; platforms refuse a score that is older than theirs.
+        students: where one has no `lti_user_id`, the `student_id` stands for it.
+        graded: when, with a time zone (or ValueError); platforms refuse a score that is older than theirs.
         level: of the comment, which learners see.
-
-    Raises:
-        ValueError: `graded` has no time zone.
     """
     if graded.tzinfo is None:
         raise ValueError(f"{graded} has no time zone: use datetime(..., tzinfo=...)")

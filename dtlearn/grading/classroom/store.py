@@ -12,11 +12,7 @@ from .submissions import safe_name
 
 
 class ResultStore:
-    """A folder of verdicts, made if it is not there: `<folder>/<student>/<exercise id>.json`.
-
-    Raises:
-        ValueError: it cannot be written.
-    """
+    """A folder of verdicts, `<folder>/<student>/<exercise id>.json`. Raises ValueError if it cannot be written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -44,9 +44,7 @@ def read_students(text: str) -> dict[str, Student]:
     """Read the table: CSV with a header, in which `submission` is the name of a submission's folder or zip file.
 
     The other columns are the fields of `Student`, in any order; `student_id` is the submission's name where missing.
-
-    Raises:
-        ValueError: with the line: an unknown column, a submission twice, or an id that a spreadsheet would run.
+    Raises ValueError, with the line: an unknown column, a submission twice, or an id that a spreadsheet would run.
     """
     rows = csv.DictReader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
     try:

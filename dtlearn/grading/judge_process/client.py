@@ -49,11 +49,8 @@ class Judge:
         keep: bool = True,
         draw: bool = False,
     ) -> Generator[Step]:
-        """Grade, as `grade_file.grade_file` does.
-
-        Yields:
-            Each result as it comes, with how many there are and will be; the verdict; and, if `draw`, the run that is
-            worth a picture, if there is one.
+        """Grade, as `grade_file.grade_file` does. Yields each result as it comes, with how many there are and will be;
+        the verdict; and, if `draw`, the run that is worth a picture, if there is one.
 
         Raises:
             ValueError: the answer cannot be read, or the exercise has no check.

@@ -24,16 +24,8 @@ class OwnRuns:
         self._kept.append((result, of_the_answer(record)))
 
     def chosen(self, verdict: Verdict, check: Check, model: Answer | None) -> OwnRun | None:
-        """The run of the first fault; after a pass the one with most ranks, beside the model answer's.
-
-        Args:
-            verdict: of the grading.
-            check: of the exercise.
-            model: the model answer; None: there is none to compare with.
-
-        Returns:
-            None if nothing was communicated.
-        """
+        """The run of the first fault; after a pass the one with most ranks, beside the model answer's, if there is one.
+        None if nothing was communicated."""
         fault = verdict.first_fault
         own: Sequence[tuple[Result, Record]] = [
             (result, record)

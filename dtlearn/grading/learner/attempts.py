@@ -50,11 +50,7 @@ def attempts_folder(root: Path, exercise: str) -> Path:
 
 
 def begin(folder: Path, source: str) -> tuple[int, str]:
-    """Keep a text that is about to be graded.
-
-    Returns:
-        Its number, and "". If it cannot be kept: 0, and a sentence that says so.
-    """
+    """Keep a text that is about to be graded: its number, and "". If it cannot be kept: 0, and a sentence on that."""
     try:
         return _keep(folder, _ATTEMPT, "", source), ""
     except OSError as error:
@@ -73,13 +69,8 @@ def finish(folder: Path, verdict: Verdict) -> str:
 def keep_copy(folder: Path, source: str) -> Path:
     """Keep a file that is about to be replaced and was perhaps never graded; what is kept already is not kept twice.
 
-    What was graded from a cell is kept as it was there, without the task.
-
-    Returns:
-        The file that holds it.
-
-    Raises:
-        OSError: it cannot be kept; then it must not be replaced.
+    What was graded from a cell is kept as it was there, without the task. Returns the file that holds it. Raises
+    OSError: it cannot be kept; then it must not be replaced.
     """
     kept = [m.string for pattern in (_ATTEMPT, _COPY) for m in _matches(folder, pattern)]
     known = [text.encode("utf-8", "surrogateescape") for text in (source, without_task(source))]

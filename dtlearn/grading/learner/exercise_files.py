@@ -58,13 +58,9 @@ def find_checks(course: Course, exercise: Exercise, hidden: Path | None) -> list
 
 
 def find_check(course: Course, exercise: Exercise, folder: Path | None = None) -> Check:
-    """The check of an exercise, loaded by its path: the grader knows no check by name.
+    """The check of an exercise, loaded by its path: the grader knows no check by name. Raises ValueError without one.
 
-    Args:
-        folder: of hidden checks, `<folder>/<slug>/<name>.py`; None: those of the course.
-
-    Raises:
-        ValueError: there is none, or it defines no `CHECK`.
+    `folder`: of hidden checks, `<folder>/<slug>/<name>.py`; None: those of the course.
     """
     from ..check import Check  # here, as it loads torch: those who want to know the places only do not wait for it
 

@@ -23,11 +23,7 @@ MAX_BYTES = 1 << 20  # of an answer; the longest honest one has some thousand
 
 
 def read_answer(path: Path) -> str:
-    """The text of an answer.
-
-    Raises:
-        ValueError: there is no such file, or it cannot be an answer; says why.
-    """
+    """The text of an answer. Raises ValueError: there is no such file, or it cannot be an answer; says why."""
     try:
         if path.is_dir():
             raise ValueError(f"{path} is a folder; give the file with the answer")
@@ -89,18 +85,14 @@ def grade_file(
     progress: Progress | None = None,
     runs: OwnRuns | None = None,
 ) -> Verdict:
-    """Grade an answer.
+    """Grade an answer. What could not be kept is said in the verdict's notes.
 
     Args:
         path: the file; None: the exercise's own.
         source: its text, if it is not to be read from there.
-        seed: for the inputs; None: a new one.
+        seed, progress: see `judging.grade.grade`.
         keep: keep the attempt. A stub is never kept.
-        progress: told of each result as it comes.
         runs: keeps the records, for `own_run`.
-
-    Returns:
-        The verdict, with the number of the attempt. What could not be kept is said in its notes.
 
     Raises:
         ValueError: the file cannot be read, or the exercise has no check.

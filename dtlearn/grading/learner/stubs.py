@@ -59,12 +59,7 @@ def with_task(text: str, stub: str) -> str:
 
 
 def stub_of(solution: str, exercise: str, file: str) -> str:
-    """The stub of a solution.
-
-    Args:
-        solution: its text.
-        exercise: its id, such as "ch03.average_gradients".
-        file: its name, for messages.
+    """The stub of a solution, whose file has the name `file`.
 
     Raises:
         ValueError: no region, or one that is nested, unclosed, empty or badly written; no docstring; no function or

@@ -38,11 +38,7 @@ class Trial:
 
 
 def try_answer(course: Course, exercise: Exercise, source: str | None = None) -> Trial:
-    """Run an answer.
-
-    Args:
-        course, exercise: from the manifest.
-        source: the text; None: what the exercise's file holds.
+    """Run an answer: the text `source`, or what the exercise's file holds.
 
     Raises:
         ValueError: the file cannot be read, or the exercise has no check.

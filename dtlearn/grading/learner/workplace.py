@@ -40,11 +40,7 @@ SENTENCES: dict[State, str] = {
 def own_copy(course: Course, chapter: Chapter) -> State:
     """See that the learner has a notebook of a chapter, and files for its exercises; what is missing is made.
 
-    Returns:
-        What was found, or done; see `SENTENCES`.
-
-    Raises:
-        DtlearnError: it cannot be made: says why, and what to do.
+    Returns what was found, or done; see `SENTENCES`. Raises DtlearnError if it cannot be made: why, and what to do.
     """
     path = own_notebook(course, chapter)
     try:
@@ -76,24 +72,16 @@ def sentence(state: State, course: Course, chapter: Chapter) -> str:
 
 
 def update(course: Course, chapter: Chapter) -> str:
-    """Bring the learner's notebook to the course's version, with their answers in it; the one before is kept.
-
-    Returns:
-        A sentence on what was done. Raises DtlearnError if it could not be; then everything is as it was.
-    """
+    """Bring the learner's notebook to the course's version, with their answers in it. Returns and raises as `renew`."""
     state = own_copy(course, chapter)
     return renew(course, chapter, with_answers=True) if state == "older" else sentence(state, course, chapter)
 
 
 def renew(course: Course, chapter: Chapter, with_answers: bool) -> str:
-    """Replace the learner's notebook by the course's; the old one is kept.
+    """Replace the learner's notebook by the course's; the old one is kept. Returns a sentence on what was done.
 
-    Args:
-        course, chapter: from the manifest.
-        with_answers: put what the learner's files hold into the exercise cells; else these are stubs.
-
-    Returns:
-        A sentence on what was done. Raises DtlearnError if it could not be; then everything is as it was.
+    `with_answers`: put what the learner's files hold into the exercise cells; else these are stubs. Raises DtlearnError
+    if it could not be done; then everything is as it was.
     """
     path = own_notebook(course, chapter)
     try:

@@ -90,12 +90,8 @@ _CATEGORIES = {
 
 
 def meaning(code: str, more: Mapping[str, str] | None = None) -> str:
-    """A few words on a code; on its family if the code itself is not known; "" for no code.
-
-    Args:
-        code: such as "DTL-VALUE-FACTOR".
-        more: the meanings of further codes, such as those of the chapters.
-    """
+    """A few words on a code, such as "DTL-VALUE-FACTOR"; on its family if the code itself is not known; "" for no code.
+    `more`: the meanings of further codes, such as those of the chapters."""
     known, rest = _MEANINGS | dict(more or {}), code
     while rest and rest not in known:
         rest = rest.rpartition("-")[0]

@@ -15,11 +15,7 @@ Level = Literal["full", "category", "after-due-date"]
 
 
 def learner_view(verdict: Verdict, level: Level = "category") -> Verdict:
-    """The verdict as it may be shown, with every text made safe (`safe.safe_verdict`).
-
-    Raises:
-        ValueError: an unknown level.
-    """
+    """The verdict as it may be shown, with every text made safe. Raises ValueError for an unknown level."""
     if level not in ("full", "category", "after-due-date"):
         raise ValueError(f'the level of feedback is "full", "category" or "after-due-date", not {level!r}')
     hidden = [r for r in verdict.results if r.hidden]

@@ -16,11 +16,7 @@ from ...course import find_root
 
 
 def find_answer(id: str) -> dict[str, str]:
-    """The entry of a prediction: `explain`, and `choice` for one of several options.
-
-    Raises:
-        ValueError: there is none, or its file cannot be read.
-    """
+    """The entry of a prediction: `explain`, and `choice` of several options. Raises ValueError: there is none."""
     if not re.fullmatch(r"ch\d\d\.[a-z][a-z0-9_]*", id):
         raise ValueError(f"{id!r} is no id of a prediction: it must look like ch01.late")
     chapter, _, name = id.partition(".")

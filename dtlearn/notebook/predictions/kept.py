@@ -24,11 +24,7 @@ def kept(key: str) -> Any:
 
 
 def keep(key: str, question: str, answer: float | str) -> str:
-    """Keep an answer.
-
-    Returns:
-        "", or a sentence that says why it is not kept.
-    """
+    """Keep an answer. Returns "", or a sentence that says why it is not kept."""
     try:
         data = _read()
         data[key] = {"question": question, "answer": answer}
