@@ -23,8 +23,6 @@ link, rank, agent, run, launch (rendezvous), world, lab.
 Nothing here imports torch until ranks are asked for, so that a notebook opens quickly.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from .device import device  # at once: loaded later, the file of the same name would take the function's place

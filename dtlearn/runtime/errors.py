@@ -1,19 +1,14 @@
 """The errors that a user of ranks can meet. Each says what happened, on which rank, and what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
+from .faults.diagnosis import Diagnosis
 from .faults.failure import Failure
 from .faults.stacks import Stuck
 from .record.event import Event
 from .record.record import Record
 from .words import wrapped
-
-if TYPE_CHECKING:
-    from .faults.diagnosis import Diagnosis
 
 
 class DtlearnError(Exception):

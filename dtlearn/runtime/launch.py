@@ -1,7 +1,5 @@
 """One-shot runs of a script under torchrun or accelerate, as on a lab machine, with output by rank."""
 
-from __future__ import annotations
-
 import functools
 import math
 import os

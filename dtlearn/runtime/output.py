@@ -1,7 +1,5 @@
 """What ranks print, bounded: of a run, the beginning and the end are kept; of a cell, what a notebook can hold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 Used only between a person's own processes. The grader, which must not trust the sender, does not use it.
 """
 
-from __future__ import annotations
-
 import io
 import linecache
 import sys

@@ -3,8 +3,6 @@
 A store is a small shared dictionary. Each rank writes its own address under a key and waits for those of the others.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ JSON, not pickle: whoever reads a message never runs what the writer sent. (The 
 process that trusts the sender opens it.)
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import struct

@@ -1,7 +1,5 @@
 """Ranks, ordinals, columns and seconds as text for a person. Imports nothing of dtlearn."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """What starts, signals and ends ranks, and the one that does it here: the head's end of this machine's agent."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

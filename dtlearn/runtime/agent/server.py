@@ -12,8 +12,6 @@ Whichever of these is killed, a neighbour is left that ends what it leaves: the 
 and the agent sweeps after its reapers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

@@ -1,7 +1,5 @@
 """The stacks of ranks, which they write to a file on a signal; also those do whose interpreter does not answer."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Starts ranks: what they are told, and the ends of their lines."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import socket

@@ -3,8 +3,6 @@
 Exercises, tests and class summaries count these codes; every error of `dtlearn.runtime.errors` carries one.
 """
 
-from __future__ import annotations
-
 # Code -> (why this goes wrong, on gloo and on NCCL; one hint).
 ADVICE = {
     "DTL-COLL-SKIP": (

@@ -1,7 +1,5 @@
 """A named fault of a group of ranks: which ranks, which calls, which lines, why it hangs, what to do."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

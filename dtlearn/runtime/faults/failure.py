@@ -1,9 +1,8 @@
 """How one rank failed, and which failure explains the others."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from ..words import without_middle
 
@@ -52,7 +51,7 @@ class Failure:
     consequence: bool = False
 
     @classmethod
-    def raised(cls, rank: int, type: str, message: str, traceback: str, time_ns: int) -> Failure:
+    def raised(cls, rank: int, type: str, message: str, traceback: str, time_ns: int) -> Self:
         """Of a rank that says that it raised."""
         message, traceback = without_middle(message), without_middle(traceback)
         return cls(rank, "raised", type, message, traceback, time_ns, is_peer_loss(message))

@@ -1,7 +1,5 @@
 """Where a rank stands in its code: its frames, the loop that it is in, and the call of torch that keeps it."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import functools

@@ -1,7 +1,5 @@
 """`lab.toml`: which machines make up a lab, how many ranks each takes, and how each is started."""
 
-from __future__ import annotations
-
 import ipaddress
 import os
 import tomllib

@@ -1,7 +1,5 @@
 """The ranks' logs of calls and phases, and their stack dumps, copied from their node to the head, which reads them."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable

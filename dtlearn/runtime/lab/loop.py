@@ -1,7 +1,5 @@
 """What asyncio lacks here: work that another thread waits for, work done again and again, a send done at once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Whether every node of a lab can reach every other one, tried before the ranks do and wait for minutes."""
 
-from __future__ import annotations
-
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

@@ -8,8 +8,6 @@ Frames are a small header and bytes: {"s": n} carries data, {"s": n, "more": k} 
 ends the stream, after all of its data; the note is for whoever opened it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -4,8 +4,6 @@ The token file goes to the nodes: the head's public key, and the one client key 
 secret key stays beside it, in a file of its own, so that a node cannot play the head.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import stat

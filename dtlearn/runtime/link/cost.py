@@ -24,8 +24,6 @@ the hierarchy); Patarasuk and Yuan, 2009 (ring); nccl-tests, doc/PERFORMANCE.md 
 bandwidth" factors).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

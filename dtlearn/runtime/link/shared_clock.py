@@ -5,8 +5,6 @@ occupies them. The file is memory that the ranks share; a file lock, which ends 
 each step whole. `time.monotonic_ns` is one clock for all processes of a machine. Nothing here waits for another rank.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import mmap

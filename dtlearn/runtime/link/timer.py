@@ -1,7 +1,5 @@
 """Waiting until an instant, without taking the cores from ranks that compute."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import sys

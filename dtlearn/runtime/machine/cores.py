@@ -1,7 +1,5 @@
 """How many cores this process may use, and how busy the machine is. Each is asked for, not assumed."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 

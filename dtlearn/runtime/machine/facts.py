@@ -1,7 +1,5 @@
 """What a machine says of itself to whoever examines a lab: memory, names, GPUs. Plain values, which travel as JSON."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

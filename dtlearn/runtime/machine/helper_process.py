@@ -1,7 +1,5 @@
 """A helper of ours in a new interpreter: the agent, the judge, the bench's other launchers. It ends with its owner."""
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """What one rank may use of the machine, and whether the machine has room for the ranks at all."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import resource

@@ -1,7 +1,5 @@
 """How much memory there is, how much is free, and who has to go first when there is none."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import sys

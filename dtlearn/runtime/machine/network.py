@@ -1,7 +1,5 @@
 """This machine's network: which interface leads to another machine, and which port is free."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Mapping
 

@@ -10,8 +10,6 @@ A process that will never answer sleeps, or is stopped, or computes: its time ru
 `MOST` times its seconds.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

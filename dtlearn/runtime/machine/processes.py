@@ -1,7 +1,5 @@
 """Processes as /proc shows them: who is below whom, and whether a number still means the same process."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import os

@@ -1,7 +1,5 @@
 """The private folder of each run, and the folders of runs whose program was killed before it could delete them."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -5,8 +5,6 @@ asker ended in whatever way, or when the command ends, every descendant is ended
 sessions of their own, so a signal to its process group would miss them; as their subreaper this process finds them all.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

@@ -1,7 +1,5 @@
 """A file is written whole or not at all: readers see the old content or the new one, also after a crash."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

@@ -5,8 +5,6 @@ functions are private and differ between versions of torch: where they are missi
 messages of gloo (send, recv), and it can be asked only while the rank lives.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Mapping, Sequence

@@ -11,8 +11,6 @@ waits for the other, for ever. A group that Python still holds is not destroyed 
 and the groups were made again once more, no call of it is under way: then it goes, with its threads and descriptors.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import gc

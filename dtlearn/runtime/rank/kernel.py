@@ -4,8 +4,6 @@ The kernel's control thread answers while the main thread is stuck in a collecti
 requests on the control channel; pushing and gathering values, which need the main thread, are on the shell channel.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

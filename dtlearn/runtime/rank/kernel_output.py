@@ -1,7 +1,5 @@
 """What a rank of a notebook prints, on its way to the head: capped, and complete when its cell ends."""
 
-from __future__ import annotations
-
 import array
 import fcntl
 import os

@@ -4,8 +4,6 @@ Every rank needs torch, a run's its task. Cells need IPython and matplotlib too,
 torch._dynamo, 1.2 s: it is loaded for cells, which may make one, and for runs once a rank has made one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import importlib

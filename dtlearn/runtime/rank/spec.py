@@ -1,12 +1,10 @@
 """The contract between the head and a rank: what it is told, and the files it writes."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ..device import DEVICE_VARIABLE
 from ..machine.network import interface_variables
@@ -38,7 +36,7 @@ class NodePlace:
     store: str = ""
 
     @classmethod
-    def alone(cls, rank: int, world_size: int) -> NodePlace:
+    def alone(cls, rank: int, world_size: int) -> Self:
         """Of a rank whose world is all on the head's own machine."""
         return cls(rank, world_size, 0, 1, "127.0.0.1", "lo0" if sys.platform == "darwin" else "lo")
 

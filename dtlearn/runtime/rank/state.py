@@ -1,7 +1,5 @@
 """What a rank behind notebook cells says of itself while its main thread is busy, or stuck. Runs on the ranks."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import threading

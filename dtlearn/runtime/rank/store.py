@@ -3,8 +3,6 @@
 Ranks reach it through the nodes' encrypted connections. It is no part of any rank, so that it outlives them all.
 """
 
-from __future__ import annotations
-
 import socket
 from datetime import timedelta
 from typing import Any

@@ -8,8 +8,6 @@ Source of the format: "Trace Event Format" by the Chromium project, sections on 
 events.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a record is made of: calls and phases of ranks."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Intervals of time: what is covered, and what is not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 Interval = tuple[float, float]  # begin, end

@@ -1,7 +1,5 @@
 """All that one rank logged, read back: its calls and its phases; and the record that the logs of all ranks make."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Follows the call logs of ranks while they run: which calls they have made, and which one they wait in."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path

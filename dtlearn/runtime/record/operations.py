@@ -5,8 +5,6 @@ who waits for whom, the grader to know where a result arrives. (Where the dispat
 is in `recording/operators.py`, what an operation costs in `link/cost.py` and `collectives/cost.py`.)
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ..words import ordinal

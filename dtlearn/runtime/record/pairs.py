@@ -4,8 +4,6 @@ That is how gloo and NCCL match messages, and the one place that says so: the re
 watch are made of these pairs.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 

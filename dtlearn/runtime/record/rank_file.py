@@ -1,7 +1,5 @@
 """Reads files that ranks write. A rank is a learner's process, and can put anything in a file's place."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -4,12 +4,10 @@ A `Record` is a list of `Event`s from all ranks of one run. The recorder (`recor
 figures, tests, budgets and the grader read it here. This file needs neither torch nor a process group.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from .event import Event, Span
 from .pairs import pairs
@@ -42,7 +40,7 @@ class Record:
 
     def select(
         self, *, rank: int | None = None, op: str | None = None, group: str | None = None, phase: str | None = None
-    ) -> Record:
+    ) -> Self:
         """The part of the record with that rank, op, group and phase (None: any). Spans are selected by rank and phase.
 
         A call is in the innermost phase only; `phase=""` selects calls outside all phases.

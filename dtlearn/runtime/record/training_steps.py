@@ -13,8 +13,6 @@ When is communication exposed? While the rank computes nothing because it waits 
 The backward span itself says nothing of it: wrappers wait inside `backward()`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from statistics import mean
 

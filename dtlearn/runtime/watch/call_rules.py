@@ -4,8 +4,6 @@ A call is compared with the call of the same number, on the same group, of every
 depends on the operation: a scatter's root hands in a list and the others nothing, so shapes may differ there.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """From what is known of the ranks to a message that a learner can act on."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 

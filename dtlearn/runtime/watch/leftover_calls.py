@@ -1,7 +1,5 @@
 """What is left when all ranks have ended: calls that some made and others did not, and work that nobody waited for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from ..faults.diagnosis import Diagnosis

@@ -1,7 +1,5 @@
 """The rules of the watch for messages, as pure functions: has each the other half that it needs, and do they fit?"""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

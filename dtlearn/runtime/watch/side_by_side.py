@@ -1,7 +1,5 @@
 """The last calls of all ranks side by side, aligned by their number in the group, with the first difference marked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from ..faults.diagnosis import describe_call

@@ -4,8 +4,6 @@ Nothing here knows whether work is slow or endless; it says what was seen. Two l
 that a rank is at, and at the CPU time that it has used, tell a loop from progress and computing from sleeping.
 """
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Why ranks failed, if they did, in a run, a cell or a request: the cause before its consequences."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The watch: reads the call log of every rank while they run, and names a fault as soon as it is certain."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping

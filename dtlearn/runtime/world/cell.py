@@ -1,7 +1,5 @@
 """Runs one notebook cell on ranks: passes its output on, and turns its end, good or bad, into a result or an error."""
 
-from __future__ import annotations
-
 import os
 import time
 

@@ -1,7 +1,5 @@
 """The head's line to one rank behind notebook cells: run a cell, ask for a value, ask how it stands."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 import time

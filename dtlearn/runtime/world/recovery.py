@@ -4,23 +4,18 @@ The ladder: interrupt; cut the connections of every rank (that frees gloo from a
 still do not answer, and replace them; give all ranks new process groups if theirs are cut or out of step.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ..errors import HostLost, LaunchError, RankError, RanksTimeout
 from ..faults.stacks import Stuck
 from ..machine.patience import AFTER_CUT, AFTER_INTERRUPT, AFTER_SECOND_INTERRUPT, TO_CUT, TO_REPORT
 from ..words import ranks_text
 from .rank_client import ask_all
-
-if TYPE_CHECKING:
-    from .task import Task
+from .task import Task
 
 
 @dataclass

@@ -1,7 +1,5 @@
 """Asks ranks behind a notebook to do something other than a cell, and notices at once if one of them cannot."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from .. import pickles

@@ -1,7 +1,5 @@
 """How the ranks of a world stand: by what they say themselves, by their call logs, and by torch's flight recorder."""
 
-from __future__ import annotations
-
 import linecache
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What ranks behind a notebook do now, a cell or a request: what has come of it, and where each rank stands."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any

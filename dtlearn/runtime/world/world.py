@@ -1,7 +1,5 @@
 """Persistent ranks for notebook cells: one IPython kernel per rank, variables that stay between cells."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

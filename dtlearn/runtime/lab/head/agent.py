@@ -1,7 +1,5 @@
 """All nodes of a lab behind the interface of one agent: `World` and `start_ranks` see ranks, not machines."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """One-shot runs of a script under torchrun on all nodes of a lab, with output by rank as on one machine."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

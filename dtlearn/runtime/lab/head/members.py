@@ -1,7 +1,5 @@
 """Who belongs to a lab: starts its nodes, lets them in or says why not, and knows who is there."""
 
-from __future__ import annotations
-
 import platform
 import shlex
 import time

@@ -1,7 +1,5 @@
 """The agent of one joined node, asked over the network: the same requests as `client.LocalAgent`'s."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

@@ -1,7 +1,5 @@
 """How the nodes of a lab are started: typed by a person, here, over ssh, or inside a Slurm allocation."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 import subprocess

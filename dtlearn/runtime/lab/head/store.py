@@ -1,7 +1,5 @@
 """The head's hold on the store of a lab (see `rank/store.py`)."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import time

@@ -1,7 +1,5 @@
 """A script that a node runs under torchrun for the head, as its part of a launch over all nodes."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -3,8 +3,6 @@
 It ends, with its ranks, when the head says so, when the connection closes, or when nothing is heard of the head.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

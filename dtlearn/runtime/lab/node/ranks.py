@@ -1,7 +1,5 @@
 """The ranks of one node: started by its own agent, their bytes carried to the head."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import dataclasses
