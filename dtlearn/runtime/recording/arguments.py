@@ -1,7 +1,5 @@
 """What a call on `torch.distributed` means: which argument is the payload, who is the peer, and what else matters."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import threading

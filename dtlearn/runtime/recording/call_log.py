@@ -2,10 +2,8 @@
 
 Runs on the ranks; `record/log.py` reads it. The log is a file that is appended to, two short lines a call, so it is
 complete up to the moment in which a rank is killed or gets stuck, and can be read meanwhile. What is written here is
-heard from `python_calls.py`, `hidden_calls.py` and `phases.py`, which `recorder.py` installs.
+heard from `python_calls.py` and `hidden_calls.py`; `phases.py` writes its lines itself. `recorder.py` installs them.
 """
-
-from __future__ import annotations
 
 import json
 import sys
@@ -52,7 +50,7 @@ class CallLog:
         self._inside: tuple[str, tuple[Any, ...]] | None = None
         self._issued: dict[int, tuple[Any, ...]] = {}
         self.late = LateEnds()
-        self._file, self._spans = LogFile(path, on_fault), LogFile(spans_file(path), on_fault)
+        self._file, self.spans = LogFile(path, on_fault), LogFile(spans_file(path), on_fault)
         self._file.open()
 
     @property
@@ -68,7 +66,7 @@ class CallLog:
         """
         self.path = path
         self._file.move(path)
-        self._spans.move(spans_file(path))
+        self.spans.move(spans_file(path))
         PHASES.forget()
         self.numbers.clear()
         self._ops.clear()
@@ -154,9 +152,3 @@ class CallLog:
     def work_dropped(self, seq: int) -> None:
         """Note that nobody can wait for an asynchronous call any more."""
         self._file.write(f'{{"dropped":{seq}}}\n')
-
-    def phase_begins(self, span: int, phase: str) -> None:
-        self._spans.write(f'{{"span":{span},"phase":{_encode(phase)},"start_ns":{_clock()}}}\n')
-
-    def phase_ends(self, span: int) -> None:
-        self._spans.write(f'{{"span":{span},"end_ns":{_clock()}}}\n')

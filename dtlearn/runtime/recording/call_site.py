@@ -1,7 +1,5 @@
 """Whose call it is: the source line that a person would look at. Runs on the ranks, for each recorded call."""
 
-from __future__ import annotations
-
 import json
 import linecache
 import os

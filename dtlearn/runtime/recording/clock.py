@@ -4,8 +4,6 @@ Each machine counts its monotonic clock from its own start. A rank on another ma
 head measured when that machine joined; it is right to within half of the fastest round trip.
 """
 
-from __future__ import annotations
-
 import time
 
 _ahead_ns = 0

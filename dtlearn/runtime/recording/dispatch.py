@@ -11,16 +11,12 @@ The kernels are process-wide. The agent installs them once, before it forks the 
     attach(delay=...) makes them take longer: a `DelaysCalls`
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
+from .hidden_calls import HiddenCalls
 from .operators import C10D, FUNCTIONAL, Call, Operator, describe
-
-if TYPE_CHECKING:
-    from .hidden_calls import HiddenCalls
 
 
 class DelaysCalls(Protocol):
@@ -39,7 +35,6 @@ class Kernels:
     def __init__(self) -> None:
         self.log: HiddenCalls | None = None
         self.delay: DelaysCalls | None = None
-        self.missing: tuple[str, ...] = ()  # operators that this version of torch does not have
         self._libraries: list[Any] = []  # kernels live as long as these
 
     def install(self) -> None:
@@ -49,7 +44,6 @@ class Kernels:
         import torch
         import torch.distributed._functional_collectives  # registers the functional operators
 
-        missing = []
         # What makes the kernel of each operator, of the next one in torch's order and of the keys that lead there.
         makers: dict[str, dict[str, Callable[[Any, Any], Callable[..., Any]]]] = {
             "c10d": {name: partial(self._c10d_kernel, name, known) for name, known in C10D.items()},
@@ -64,11 +58,8 @@ class Kernels:
             self._libraries.append(library)
             for name, make in by_name.items():
                 packet = getattr(getattr(torch.ops, namespace), name, None)
-                if packet is None or not hasattr(packet, "default"):
-                    missing.append(f"{namespace}::{name}")
-                else:
+                if hasattr(packet, "default"):  # not every version of torch has all of them
                     library.impl(name, make(packet.default.redispatch, below), "BackendSelect", with_keyset=True)
-        self.missing = tuple(missing)
 
     def uninstall(self) -> None:
         """Take the kernels out again: torch's operators are as they were. Bench only; nothing may be under way."""

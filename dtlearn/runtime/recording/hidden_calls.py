@@ -5,8 +5,6 @@ or use functional collectives. `recording/dispatch.py` shows all of it to a `Hid
 what no wrapper of `python_calls.py` has noted already.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

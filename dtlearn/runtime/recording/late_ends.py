@@ -4,8 +4,6 @@ A future wakes those who wait for it, and then calls its callbacks. A rank that 
 before the callback has written the end of the very call that it waited for.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

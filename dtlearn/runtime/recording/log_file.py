@@ -1,7 +1,5 @@
 """A file that lines are added to, read by others while it grows."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

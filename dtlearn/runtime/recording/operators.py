@@ -3,8 +3,6 @@
 The lists are complete for torch 2.11 to 2.13 but for `symm_mem`, whose operators read other GPUs' memory directly.
 """
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass
 from typing import Any

@@ -5,24 +5,18 @@ Runs on the ranks. "forward" lasts as long as the outermost call of an `nn.Modul
 (recomputed activations, say) begin no phase of their own. Nothing happens unless a rank's log is attached.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools
+import json
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
-
-class PhaseLog(Protocol):
-    """What notes phases."""
-
-    def phase_begins(self, span: int, phase: str) -> None: ...
-
-    def phase_ends(self, span: int) -> None: ...
+from .clock import now_ns
+from .log_file import LogFile
 
 
 class _Stack(threading.local):
@@ -36,13 +30,13 @@ class Phases:
     """The phases of this process."""
 
     def __init__(self) -> None:
-        self._log: PhaseLog | None = None
+        self._log: LogFile | None = None
         self._stack = _Stack()
         self._main = self._stack.phases
         self._numbers = itertools.count()
         self._undo: list[Callable[[], None]] = []
 
-    def attach(self, log: PhaseLog) -> None:
+    def attach(self, log: LogFile) -> None:
         """Note phases from now on. Call it on the thread that runs the learner's code."""
         self.forget()
         self.install()
@@ -101,7 +95,7 @@ class Phases:
         elif log is not None:
             span = next(self._numbers)
             phases.append((name, span))
-            log.phase_begins(span, name)
+            log.write(f'{{"span":{span},"phase":{json.dumps(name)},"start_ns":{now_ns()}}}\n')
         return height
 
     def _end(self, height: int) -> None:
@@ -109,7 +103,7 @@ class Phases:
         while len(phases) > height:
             span = phases.pop()[1]
             if span is not None and self._log is not None:
-                self._log.phase_ends(span)
+                self._log.write(f'{{"span":{span},"end_ns":{now_ns()}}}\n')
 
     def _step_begins(self) -> None:
         self._begin("step", callers=2)

@@ -4,8 +4,6 @@ Only the outermost call is noted. torch's own functions call each other: `all_ga
 bytes belong to it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

@@ -50,7 +50,7 @@ class Recorder:
         os.register_at_fork(after_in_child=lambda: self.uninstall() if _installed is self else None)
         dispatch.attach(log=HiddenCalls(self.log, self._python.is_outermost))
         self._python.install()
-        PHASES.attach(self.log)
+        PHASES.attach(self.log.spans)
 
     def uninstall(self) -> None:
         """Log no more calls; torch's functions are its own again."""

@@ -5,6 +5,7 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.runtime.agent import client
+from dtlearn.runtime.recording.operators import C10D, FUNCTIONAL
 from dtlearn.runtime.run import run_ranks
 
 
@@ -126,12 +127,13 @@ def test_ranks_find_the_kernels_installed_and_nothing_is_missing():
 
         libraries = list(KERNELS._libraries)
         KERNELS.install()
-        return KERNELS.missing, libraries == KERNELS._libraries, len(libraries)
+        return libraries == KERNELS._libraries, len(libraries)
 
-    missing, same, number = run_ranks(work, 1)[0]
-    assert same and number == 2
+    assert run_ranks(work, 1)[0] == (True, 2)
     if torch.__version__.startswith("2.13"):
-        assert missing == ()
+        functional = torch.ops._c10d_functional
+        assert all(hasattr(getattr(torch.ops.c10d, name), "default") for name in C10D)
+        assert all(hasattr(getattr(functional, name), "default") for name in (*FUNCTIONAL, "wait_tensor"))
 
 
 def test_a_rank_that_was_started_anew_has_the_kernels_too(monkeypatch):

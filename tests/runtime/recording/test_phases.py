@@ -1,5 +1,6 @@
 """Phases are where the code says they are, on every thread, nested or broken off; without a log nothing happens."""
 
+import json
 import threading
 
 import pytest
@@ -17,12 +18,13 @@ class Notes:
     def __init__(self):
         self.seen, self.open = [], {}
 
-    def phase_begins(self, span, name):
-        self.open[span] = name
-        self.seen.append(f"+{name}")
-
-    def phase_ends(self, span):
-        self.seen.append(f"-{self.open.pop(span)}")
+    def write(self, line):
+        entry = json.loads(line)
+        if "phase" in entry:
+            self.open[entry["span"]] = entry["phase"]
+            self.seen.append(f"+{entry['phase']}")
+        else:
+            self.seen.append(f"-{self.open.pop(entry['span'])}")
 
 
 @pytest.fixture
