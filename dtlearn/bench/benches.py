@@ -1,7 +1,5 @@
 """All benches, by the name that `dtlearn bench` knows them by."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from .bench import Bench

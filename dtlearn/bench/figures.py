@@ -1,7 +1,5 @@
 """Measured figures as text."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 

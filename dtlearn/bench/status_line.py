@@ -1,7 +1,5 @@
 """What a command is at: a line on the terminal that goes away when it is done. Some take minutes."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import threading

@@ -3,8 +3,6 @@
 Exit codes: 0 all well; 1 something is wrong; 2 wrong usage; 3 the grader failed; 130 interrupted.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

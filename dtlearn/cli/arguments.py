@@ -1,7 +1,5 @@
 """Types of command-line arguments. A wrong value ends in a usage message that says what is allowed."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from pathlib import Path

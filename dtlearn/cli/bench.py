@@ -1,7 +1,5 @@
 """`dtlearn bench NAME`: measurements that a reader can repeat, each with its counterpart in one run."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

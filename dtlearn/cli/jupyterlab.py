@@ -1,7 +1,5 @@
 """`dtlearn lab`: JupyterLab, opened at a chapter, with this environment's Python as its kernel."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib.util

@@ -1,7 +1,5 @@
 """`dtlearn node`: make this machine a node of a lab. `dtlearn lab-token`: make the token that lets nodes in."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import socket

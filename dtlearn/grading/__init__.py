@@ -8,8 +8,6 @@ order: `verdict` and `check`, the data; `rules`, `formula`, `message_chain`, wha
 The names here are what a check is written with; each is loaded when it is first asked for, as most of them load torch.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -1,7 +1,5 @@
 """Formulae of the manifest's budgets, such as "2*(N-1)/N*n": arithmetic and nothing else."""
 
-from __future__ import annotations
-
 import ast
 import math
 import operator

@@ -5,8 +5,6 @@ round; it begins when both ends have made their calls; a call that waits for it 
 message at a time. It may receive several at once: the count is never too high.
 """
 
-from __future__ import annotations
-
 from operator import itemgetter
 
 from ..runtime.record.event import Event

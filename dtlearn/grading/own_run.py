@@ -1,10 +1,8 @@
 """One graded run of a learner's answer, as it can be drawn: its record, and that of the model answer after a pass."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from ..runtime.record.event import Event
 from ..runtime.record.record import Record
@@ -35,7 +33,7 @@ class OwnRun:
         return json.dumps({**parts, "record": _pack(self.record), "model": models})
 
     @classmethod
-    def from_json(cls, text: str) -> OwnRun:
+    def from_json(cls, text: str) -> Self:
         parts: dict[str, Any] = json.loads(text)
         model = parts["model"]
         return cls(**{**parts, "record": _unpack(parts["record"]), "model": None if model is None else _unpack(model)})

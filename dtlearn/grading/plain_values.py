@@ -4,8 +4,6 @@ Reading a pickle runs code that its writer chose; the judge reads what a learner
 Whatever does not follow the format is refused (`Malformed`), never guessed at.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct

@@ -4,8 +4,6 @@ Each function makes a `check.Rule`; it judges the record of one run. The record 
 teaches, and what must not be forged is judged by values (and, where network namespaces exist, by bytes on the wire).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from functools import partial

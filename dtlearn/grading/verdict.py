@@ -3,11 +3,9 @@
 The JSON form has a version; `tests/grading/report/verdict-1.json`, a JSON Schema, describes it.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 FORMAT = 1
 
@@ -125,7 +123,7 @@ class Verdict:
         return json.dumps({"format": FORMAT, **asdict(self)}, indent=1)
 
     @classmethod
-    def from_json(cls, text: str) -> Verdict:
+    def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote. Raises ValueError for anything else."""
         try:
             data: dict[str, Any] = json.loads(text)

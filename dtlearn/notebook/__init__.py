@@ -1,7 +1,5 @@
 """What a notebook needs: cells on ranks, exercise cells, predictions, live source, panels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A recorded collective that a reader can step through."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 

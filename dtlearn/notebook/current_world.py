@@ -1,7 +1,5 @@
 """The ranks behind this notebook: one world per notebook kernel."""
 
-from __future__ import annotations
-
 import os
 
 from ..runtime.agent.client import Agent, get_agent

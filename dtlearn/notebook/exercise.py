@@ -8,8 +8,6 @@ writes no file of the learner's and says the same every time: the stub is "not a
 with a fixed seed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import linecache
 from collections.abc import Callable, Generator

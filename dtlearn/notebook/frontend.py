@@ -1,7 +1,5 @@
 """Is a person looking? Live front ends get widgets and measured times; headless runs the same text every time."""
 
-from __future__ import annotations
-
 import os
 
 from ..runtime.words import format_seconds

@@ -1,7 +1,5 @@
 """`%%ranks`, `%world` and `%%launch`."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 from collections.abc import Iterator

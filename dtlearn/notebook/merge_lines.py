@@ -1,7 +1,5 @@
 """Merges what several ranks printed: a line that they share is shown once, with the ranks that printed it."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The `--show panel` view: one card per rank, refreshed in place, whose last state stays in the saved notebook."""
 
-from __future__ import annotations
-
 import html
 import time
 

@@ -4,8 +4,6 @@ The static form is part of every output: a saved notebook says the same on GitHu
 Nothing here uses pyplot: a callback that touched its global state would draw into whatever figure is current.
 """
 
-from __future__ import annotations
-
 import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

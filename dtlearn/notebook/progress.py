@@ -1,7 +1,5 @@
 """The board of all exercises, in a notebook."""
 
-from __future__ import annotations
-
 from ..course import load_course
 from ..grading.learner.progress import board, rows
 from ..viz.table import Table

@@ -1,7 +1,5 @@
 """Shows what ranks print and draw: live while a cell runs, or merged after it, the same text every time."""
 
-from __future__ import annotations
-
 import html
 import sys
 import time

@@ -1,7 +1,5 @@
 """Quote the live source of the package in a notebook, so that what is read is what runs."""
 
-from __future__ import annotations
-
 import ast
 import html
 import inspect

@@ -3,8 +3,6 @@
 Below that stands the learner's own run, folded, drawn from its record; and played, where it moved data.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Words that the benches of chapters share: of the machine beside their figures, and of targets."""
 
-from __future__ import annotations
-
 from ...runtime.machine.cores import load_line, num_cores
 
 

@@ -1,7 +1,5 @@
 """The same cells on ipyparallel's engines, a peer of our ranks, where it is installed."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import logging

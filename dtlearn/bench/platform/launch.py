@@ -1,7 +1,5 @@
 """`dtlearn bench launch`: from call to result of an all-reduce, with `run_ranks` and with the usual launchers."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Callable

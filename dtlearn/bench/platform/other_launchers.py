@@ -3,8 +3,6 @@
 They run in a process of their own, so that neither disturbs, or is helped by, what `run_ranks` keeps ready.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

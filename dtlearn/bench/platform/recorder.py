@@ -4,8 +4,6 @@ Each rank does the same things with and without the recorder, in turns. Without 
 the hooks and the kernels in the dispatcher are taken out for that time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import math

@@ -1,7 +1,5 @@
 """The doctor's checks of all machines of a lab together: who reaches whom, ranks on all of them, an all-reduce."""
 
-from __future__ import annotations
-
 import time
 from statistics import median
 from typing import Any

@@ -1,7 +1,5 @@
 """`dtlearn doctor --lab lab.toml`: examines the machines of a lab, and the network between them."""
 
-from __future__ import annotations
-
 import ipaddress
 import sys
 import time

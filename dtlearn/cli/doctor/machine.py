@@ -1,7 +1,5 @@
 """The doctor's checks of the machine: cores, memory, folders, names. Each judges plain values, which tests can fake."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """The doctor's checks of one machine of a lab. Each judges plain values that the node told, which tests can fake."""
 
-from __future__ import annotations
-
 import ipaddress
 import shlex
 from typing import Any

@@ -1,7 +1,5 @@
 """The doctor's checks that start ranks, and of what they run on: GPUs, the device rule, an all-reduce, cells."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import time

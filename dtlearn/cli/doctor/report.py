@@ -1,7 +1,5 @@
 """`dtlearn doctor`: what works on this machine, which chapters run here, and what to fix."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

@@ -1,7 +1,5 @@
 """The doctor's checks of what is installed: Python, torch and its backends, packages, JupyterLab, a browser."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

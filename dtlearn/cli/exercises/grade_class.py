@@ -1,7 +1,5 @@
 """`dtlearn grade-class DIR`: grade what a class handed in."""
 
-from __future__ import annotations
-
 import argparse
 import secrets
 import sys

@@ -1,7 +1,5 @@
 """`dtlearn try`, `hint`, `solution`, `reset`: one exercise, but for its grade; and `progress`: all of them."""
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import re

@@ -1,7 +1,5 @@
 """`dtlearn watch`: grade an answer each time it is saved."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

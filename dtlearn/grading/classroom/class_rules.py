@@ -1,7 +1,5 @@
 """The rules of a course: due dates, lateness, which hand-in counts, columns; a TOML file, as in docs/instructor.md."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence

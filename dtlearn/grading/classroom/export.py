@@ -1,7 +1,5 @@
 """Writes what a graded class leaves: feedback for each student, tables for gradebooks, a summary for the teacher."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime

@@ -8,8 +8,6 @@ Formats: nbgrader, `CsvExportPlugin` (https://nbgrader.readthedocs.io/en/stable/
 reads the row "Points Possible".
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ may hold several exercises: each case of each becomes a test. The score on top o
 test with points is not visible, Gradescope does not show the total either. Standard output stays with the staff.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any

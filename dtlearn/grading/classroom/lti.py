@@ -6,8 +6,6 @@ no scoreGiven: at least Canvas would take the number over (Canvas LMS REST API, 
 as it is posted, also with hidden cases in it: post it when they may.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime

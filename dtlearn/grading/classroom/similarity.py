@@ -1,7 +1,5 @@
 """Which students' answers share text that neither the stub, the course's solution nor many of the class have."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Results of a class on disk: one file per submission and exercise, whole or not there at all."""
 
-from __future__ import annotations
-
 import hashlib
 import tempfile
 from pathlib import Path

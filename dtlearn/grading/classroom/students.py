@@ -1,7 +1,5 @@
 """Who a submission belongs to: a table from the names of submissions to the identities that other systems know."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The class summary as one piece of static HTML."""
 
-from __future__ import annotations
-
 from html import escape
 
 from ..report.html import table

@@ -1,7 +1,5 @@
 """The notebook's end of the judge: starts it in the background, asks it for verdicts, stops it in the middle."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

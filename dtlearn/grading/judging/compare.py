@@ -4,9 +4,7 @@
 the judge, on values that `plain_values.load` made.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
@@ -16,6 +14,7 @@ from ...runtime.words import ranks_text
 from ..check import Case, Check, Finding, Given
 from .given_values import mistaken_for
 
+Near = Callable[[Any, Any], bool]  # whether two values are the same, within the check's tolerances
 _MOST_CHARACTERS = 200
 _READ_EARLY = (
     "Was the result of an asynchronous call read before wait()? Or was memory of torch.empty or torch.empty_like never "
@@ -26,6 +25,13 @@ _NO_VALUE = "0 / 0 is NaN, the mean of an empty tensor is, and memory of torch.e
 
 def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got: Sequence[Any]) -> Finding | None:
     """None if every rank returned what it should; otherwise the most telling difference."""
+
+    def near(right: Any, have: Any) -> bool:
+        return not difference(right, have, check.rtol, check.atol)
+
+    def fits(candidate: Sequence[Any]) -> bool:
+        return all(near(c, g) for c, g in zip(candidate, got, strict=True))
+
     compared = ((r, difference(expected[r], got[r], check.rtol, check.atol)) for r in range(case.world_size))
     kinds = {rank: found for rank, found in compared if found}
     if not kinds:
@@ -36,39 +42,34 @@ def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got
     alike = [r for r, one in kinds.items() if one.code == plain.code]
     if alike != wrong:  # "is None (on every rank)" would be untrue
         where = f"on {ranks_text(alike)}; wrong in another way on {ranks_text([r for r in wrong if r not in alike])}"
-
-    def fits(candidate: Sequence[Any]) -> bool:
-        return not any(difference(candidate[r], got[r], check.rtol, check.atol) for r in range(case.world_size))
-
-    nan = plain.code == "DTL-VALUE-NAN"
+    nan, told = plain.code == "DTL-VALUE-NAN", f"{plain.text} ({where})"
     if nan and not check.stress.poison:
-        return Finding(plain.code, f"{plain.text} ({where})", rank, None, _NO_VALUE)
+        return Finding(plain.code, told, rank, None, _NO_VALUE)
     for mistake in check.mistakes(case, given) if check.mistakes else ():
         if fits(mistake.values):  # with poison it may be one that leaves memory unwritten
             return Finding(mistake.code, mistake.text, rank)
     if nan:
-        return Finding(plain.code, f"{plain.text} ({where})", rank, None, _READ_EARLY)
+        return Finding(plain.code, told, rank, None, _READ_EARLY)
     if plain.code != "DTL-VALUE":  # another type, shape or length: no arithmetic to do
-        return Finding(plain.code, f"{plain.text} ({where})", rank, None, plain.advice)
+        return Finding(plain.code, told, rank, None, plain.advice)
     names = {case.world_size: "the world size", **(check.factors(case) if check.factors else {})}
-    if found := _factor(case, names, expected, got, wrong, where, check):
+    pairs = [(expected[r], got[r]) for r in wrong]
+    if found := _factor(case.world_size, names, pairs, rank, where, near):
         return found
-    if found := _untouched(case, given, got, wrong, check):
+    if found := _untouched(case.world_size, given, got, wrong, near):
         return found
-    if found := _moved(case, expected, got, wrong, fits):
+    if found := _moved(case.world_size, expected, got, wrong, fits):
         return found
     if text := mistaken_for(expected[rank], got[rank], given, check.rtol, check.atol):
         return Finding("DTL-VALUE-PERMUTED", f"on rank {rank} {text}", rank, None, f"The result is wrong {where}.")
     if check.told:  # each rank has a task of its own: that another one is right says nothing about this one
-        return Finding(plain.code, f"{plain.text} ({where})", rank)
+        return Finding(plain.code, told, rank)
     if len(wrong) == case.world_size - 1 and (case.world_size > 2 or wrong == [1]):
         (right,) = set(range(case.world_size)) - set(wrong)
         advice = f"Rank {right} alone is right: did the others get the result too?"
-        return Finding(
-            "DTL-VALUE-ONE-RANK", f"only rank {right} has the right result: {plain.text} ({where})", rank, None, advice
-        )
+        return Finding("DTL-VALUE-ONE-RANK", f"only rank {right} has the right result: {told}", rank, None, advice)
     advice = "The other ranks are right: look for what this rank does differently." if len(wrong) < len(got) else ""
-    return Finding("DTL-VALUE", f"{plain.text} ({where})", rank, None, advice)
+    return Finding("DTL-VALUE", told, rank, None, advice)
 
 
 def difference(expected: Any, got: Any, rtol: float, atol: float, path: str = "the result") -> Finding | None:
@@ -133,10 +134,8 @@ def _tensor_difference(expected: torch.Tensor, got: Any, rtol: float, atol: floa
     if not bool(off.any()):
         return None
     if got.is_floating_point() and bool((got.isnan() & ~expected.isnan()).any()):
-        text = (
-            f"{int(got.isnan().sum())} of {got.numel()} elements of {path} are NaN" if got.dim() else f"{path} is NaN"
-        )
-        return Finding("DTL-VALUE-NAN", text)
+        some = f"{int(got.isnan().sum())} of {got.numel()} elements of {path} are NaN"
+        return Finding("DTL-VALUE-NAN", some if got.dim() else f"{path} is NaN")
     if not got.dim():
         return Finding("DTL-VALUE", f"{path} should be {expected.item():.6g}; it is {got.item():.6g}")
     at = tuple(int(i) for i in off.nonzero()[0])
@@ -145,38 +144,29 @@ def _tensor_difference(expected: torch.Tensor, got: Any, rtol: float, atol: floa
 
 
 def _factor(
-    case: Case,
-    names: Mapping[float, str],
-    expected: Sequence[Any],
-    got: Sequence[Any],
-    wrong: list[int],
-    where: str,
-    check: Check,
+    n: int, names: Mapping[float, str], pairs: Sequence[tuple[Any, Any]], rank: int, where: str, near: Near
 ) -> Finding | None:
-    """Off by the same number everywhere?"""
+    """Off by the same number everywhere? `pairs`: what the wrong ranks should have, and have."""
     for number, name in names.items():
-        for factor, text in (
-            (number, f"exactly {number:g}x"),
-            (1 / number if number else 0, f"exactly 1/{number:g} of"),
-        ):
-            scaled = [_times(expected[r], factor) for r in wrong]
-            zero = all(not difference(expected[r], s, 0, 0) for r, s in zip(wrong, scaled, strict=True))
+        ways = ((number, f"exactly {number:g}x"), (1 / number if number else 0, f"exactly 1/{number:g} of"))
+        for factor, text in ways:
+            scaled = [_times(right, factor) for right, _ in pairs]
+            zero = all(not difference(right, s, 0, 0) for (right, _), s in zip(pairs, scaled, strict=True))
             if factor in (0, 1) or zero:
                 continue
-            if all(not difference(s, got[r], check.rtol, check.atol) for r, s in zip(wrong, scaled, strict=True)):
-                advice = ""
-                if number == case.world_size:
-                    advice = "You summed and did not average." if factor > 1 else "You divided once too often."
+            if all(near(s, have) for (_, have), s in zip(pairs, scaled, strict=True)):
+                advice = "You summed and did not average." if factor > 1 else "You divided once too often."
                 text = f"the result is {text} the reference {where}; {number:g} is {name}"
-                return Finding("DTL-VALUE-FACTOR", text, wrong[0], None, advice)
-    if all(not difference(_times(expected[r], -1), got[r], check.rtol, check.atol) for r in wrong):
-        return Finding("DTL-VALUE-SIGN", f"the result has the wrong sign {where}", wrong[0])
+                return Finding("DTL-VALUE-FACTOR", text, rank, None, advice if number == n else "")
+    if all(near(_times(right, -1), have) for right, have in pairs):
+        return Finding("DTL-VALUE-SIGN", f"the result has the wrong sign {where}", rank)
     return None
 
 
-def _moved(case: Case, expected: Sequence[Any], got: Sequence[Any], wrong: list[int], fits: Any) -> Finding | None:
+def _moved(
+    n: int, expected: Sequence[Any], got: Sequence[Any], wrong: list[int], fits: Callable[[Sequence[Any]], bool]
+) -> Finding | None:
     """Right values on the wrong ranks, or parts of a tensor in the wrong order?"""
-    n = case.world_size
     orders = list(permutations(range(n))) if n <= 4 else [tuple((r + k) % n for r in range(n)) for k in range(1, n)]
     for order in orders:
         if list(order) != list(range(n)) and fits([expected[order[r]] for r in range(n)]):
@@ -197,17 +187,16 @@ def _moved(case: Case, expected: Sequence[Any], got: Sequence[Any], wrong: list[
     return None
 
 
-def _untouched(case: Case, given: Given, got: Sequence[Any], wrong: list[int], check: Check) -> Finding | None:
-    """A rank that still has what it was given?"""
-    for name in given[0]:
-        stale = [r for r in wrong if not difference(given[r][name], got[r], check.rtol, check.atol)]
-        if stale == wrong:
-            who = "every rank" if len(stale) == case.world_size else ranks_text(stale)
-            text = f"{who} still has its own {name}: nothing reached it"
-            if 1 < len(stale) < case.world_size:
-                text = f"{who} still have their own {name}: nothing reached them"
-            return Finding("DTL-VALUE-STALE", text, stale[0])
-    return None
+def _untouched(n: int, given: Given, got: Sequence[Any], wrong: list[int], near: Near) -> Finding | None:
+    """Wrong ranks that still have what they were given?"""
+    name = next((name for name in given[0] if all(near(given[r][name], got[r]) for r in wrong)), None)
+    if name is None:
+        return None
+    who = "every rank" if len(wrong) == n else ranks_text(wrong)
+    text = f"{who} still has its own {name}: nothing reached it"
+    if 1 < len(wrong) < n:
+        text = f"{who} still have their own {name}: nothing reached them"
+    return Finding("DTL-VALUE-STALE", text, wrong[0])
 
 
 def _times(value: Any, factor: float) -> Any:

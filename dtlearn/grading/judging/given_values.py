@@ -1,7 +1,5 @@
 """Of a wrong value that some rank was given: which it is, and which it should be. Runs in the judge."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Grades one answer to one exercise: every case of its check at every world size, then one verdict."""
 
-from __future__ import annotations
-
 import functools
 import platform
 import secrets
@@ -45,12 +43,10 @@ def grade(
     seen: Callable[[Result, Record], None] = lambda result, record: None,
     patient: bool = False,
 ) -> Verdict:
-    """Judge an answer.
+    """Judge an answer. Whatever it did there is a verdict; what goes wrong in the grader itself is the state "error".
 
     Args:
-        exercise: its entry in the manifest.
         check: how it is judged; or several checks, each with whether it is hidden from the learner.
-        answer: the learner's text.
         seed: for the inputs; None: a new one. The same seed gives the same verdict.
         world_sizes: default: those of the manifest.
         progress: told of each result as it comes.
@@ -59,12 +55,9 @@ def grade(
         isolation: how the ranks are shut in; None: level 1, which is for code that you trust.
         seen: told of each run that took place, with its record.
         patient: time limits follow the load of the machine; what it was too busy for is left out, and not judged.
-
-    Returns:
-        A verdict, whatever the answer did. What goes wrong in the grader itself is the state "error".
     """
     begun, patience = time.monotonic(), Patience(seconds)
-    run = functools.partial(run_case, patient=True) if patient else run_case
+    run = functools.partial(run_case, isolation=isolation, patient=patient)
     torch.set_num_threads(1)  # helper threads of this process would wait for work on the processors that ranks need
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     sizes = list(world_sizes or exercise.world_sizes)
@@ -76,7 +69,10 @@ def grade(
         results = [replace(found, case=c.name, world_size=c.world_size) for _, _, c in cases[:1]]
     for number, (one, hidden, case) in enumerate(cases if not results else [], start=1):
         over = stop() or (patience.over() if patient else time.monotonic() > begun + seconds)
-        result, payload = _run_one(exercise, one, case, answer, results, over, isolation, seen, run)
+        if skip := _skip(results, over):
+            result, payload = Result(case.name, case.world_size, "skipped", *skip), 0
+        else:
+            result, payload = _run_one(exercise, one, case, answer, seen, run)
         result = replace(result, hidden=hidden)
         results.append(result)
         tier_limits.append((result, payload))
@@ -93,32 +89,24 @@ def _run_one(
     check: Check,
     case: Case,
     answer: Answer,
-    earlier: list[Result],
-    over: bool,
-    isolation: Isolation | None,
     seen: Callable[[Result, Record], None],
     run: Callable[..., Evidence],
 ) -> tuple[Result, int]:
-    """One case, as often as its check repeats it; the first that fails counts. And its payload, for the budgets."""
-    if skip := _skip(earlier, over):
-        return Result(case.name, case.world_size, "skipped", *skip), 0
+    """One case, and its payload, for the budgets."""
+    outcome = functools.partial(Result, case.name, case.world_size)
     try:
         given = check.inputs(case)
         payload = check.payload(case, given) if check.payload else 0
-        for _ in range(check.stress.repeats):
-            evidence = run(check, case, given, answer, isolation)
-            result = _judge(check, case, given, evidence, answer, exercise.id)
-            if result.state != "passed":
-                break
+        evidence = run(check, case, given, answer)
+        result = _judge(check, case, given, evidence, answer, exercise.id)
         seen(result, evidence.record)
     except LaunchError as error:
-        return Result(case.name, case.world_size, "error", "DTL-GRADER", str(error)), 0
+        return outcome("error", "DTL-GRADER", str(error)), 0
     except Tampered as error:
-        return Result(case.name, case.world_size, "failed", "DTL-TAMPERED", str(error)), 0
+        return outcome("failed", "DTL-TAMPERED", str(error)), 0
     except Exception as error:  # the grader's own fault must not look like the learner's
         text = f"the grader failed ({type(error).__name__}: {error}); this is not your fault"
-        details = tuple(traceback.format_exc().splitlines()[-8:])
-        return Result(case.name, case.world_size, "error", "DTL-GRADER", text, details), 0
+        return outcome("error", "DTL-GRADER", text, tuple(traceback.format_exc().splitlines()[-8:])), 0
     return result, payload
 
 
@@ -127,9 +115,8 @@ def _judge(check: Check, case: Case, given: Given, evidence: Evidence, answer: A
     try:
         result = judge(check, case, given, evidence, answer, exercise_id)
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        text = (
-            f"what the ranks sent and logged cannot be judged ({type(error).__name__}: {error}): a person has to look"
-        )
+        why = f"{type(error).__name__}: {error}"
+        text = f"what the ranks sent and logged cannot be judged ({why}): a person has to look"
         details = tuple(traceback.format_exc().splitlines()[-8:])
         return Result(case.name, case.world_size, "error", "DTL-UNJUDGED", text, details)
     if result.state == "timeout" and evidence.starved:
@@ -158,9 +145,8 @@ def _read(answer: Answer, rules: Sequence[Callable[[str], Finding | None]]) -> R
         return Result("", 0, "failed", found.code, found.text, line=found.line) if found else None
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:  # the last two: brackets without end
         line = getattr(error, "lineno", None)
-        text = f"the file is no valid Python: {getattr(error, 'msg', None) or str(error) or type(error).__name__}" + (
-            f", line {line}" if line else ""
-        )
+        text = f"the file is no valid Python: {getattr(error, 'msg', None) or str(error) or type(error).__name__}"
+        text += f", line {line}" if line else ""
         # Not `error.text`: Python reads it from the file of that name, which may hold another text than the answer.
         lines = answer.source.splitlines()
         quoted = lines[line - 1].rstrip() if line and line <= len(lines) else ""
@@ -178,19 +164,14 @@ def _verdict(
         state = "skipped"  # what was not run did not pass
     if any(r.state == "error" for r in results):
         state = "error"
-    tier, notes = _tier(exercise, payloads) if state == "passed" else ("", list[str]())
+    tier, notes = _tier(exercise, payloads) if state == "passed" else ("", ())
+    modules = {name: sys.modules[name].__version__ for name in ("torch", "dtlearn")}
     return Verdict(
-        exercise=exercise.id,
-        title=exercise.title,
-        state=state,
-        score=_score(exercise.points, results),
-        points=exercise.points,
-        tier=tier,
-        results=tuple(results),
+        *(exercise.id, exercise.title, state, _score(exercise.points, results), exercise.points, tier, tuple(results)),
         seconds=seconds,
         seed=seed,
-        versions=_versions(),
-        notes=tuple(notes),
+        versions={"python": platform.python_version(), **modules},
+        notes=notes,
     )
 
 
@@ -223,9 +204,9 @@ def _name_lucky_sizes(results: list[Result]) -> list[Result]:
     ]
 
 
-def _tier(exercise: Exercise, payloads: list[tuple[Result, int]]) -> tuple[str, list[str]]:
-    """How good a correct answer is, by the budgets of the manifest."""
-    reached, notes = "correct", list[str]()
+def _tier(exercise: Exercise, payloads: list[tuple[Result, int]]) -> tuple[str, tuple[str, ...]]:
+    """How good a correct answer is, by the budgets of the manifest, and what the next tier asks for."""
+    reached = "correct"
     for tier in ("good", "optimal"):
         limited = {quantity: limits[tier] for quantity, limits in exercise.budget.items() if tier in limits}
         missed = []
@@ -242,14 +223,9 @@ def _tier(exercise: Exercise, payloads: list[tuple[Result, int]]) -> tuple[str, 
                         told = f"a mean bubble of at most {limit:.12g}{near}"
                     missed.append(f"{tier}: {told}; yours: {made:,}")
         if missed:
-            return reached, [*notes, missed[-1]]
+            return reached, (missed[-1],)
         reached = tier if limited else reached
-    return reached, notes
-
-
-def _versions() -> dict[str, str]:
-    modules = {name: sys.modules[name].__version__ for name in ("torch", "dtlearn")}
-    return {"python": platform.python_version(), **modules}
+    return reached, ()
 
 
 def payload_bytes(given: Given, name: str) -> int:

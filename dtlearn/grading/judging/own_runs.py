@@ -1,7 +1,5 @@
 """Keeps the records of a grading, and chooses the run that is worth a picture."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 

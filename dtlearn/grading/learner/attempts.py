@@ -5,8 +5,6 @@ nothing else: grading goes on, and a note says so. Several graders may keep atte
 are for their owner only: other learners may share the machine.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

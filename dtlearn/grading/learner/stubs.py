@@ -15,8 +15,6 @@ used. Before it comes one line more, which says how to grade the file. In a note
 the exercise's cell, which has `%%exercise` in place of that first line. Text in, text out; nothing here touches a file.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import textwrap

@@ -3,8 +3,6 @@
 No grade, and no attempt that counts: it is what one would print oneself before handing in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -8,8 +8,6 @@ A copy remembers from which version of the chapter it was made. One that was not
 was changed stays as it is until its owner asks for the new version, and is kept then.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

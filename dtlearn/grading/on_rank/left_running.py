@@ -1,7 +1,5 @@
 """Runs on the ranks: what an answer left running when it had returned."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import threading

@@ -1,7 +1,5 @@
 """A limit of processor time for an answer that may not end; a check's `on_rank` sets it."""
 
-from __future__ import annotations
-
 import signal
 from types import TracebackType
 

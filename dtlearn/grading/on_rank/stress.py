@@ -6,8 +6,6 @@ often zero, or what was to be written. A tensor that is changed while it is bein
 by comparing. Runs on the ranks, around the functions of `torch.distributed` and those that make empty tensors.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import inspect

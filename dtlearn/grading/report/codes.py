@@ -3,8 +3,6 @@
 Codes that only one chapter's exercises use are told by the package of its checks: see `dtlearn.checks.meanings`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 _MEANINGS = {

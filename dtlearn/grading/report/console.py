@@ -1,7 +1,5 @@
 """A verdict for the terminal: 80 columns, readable without colour."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence

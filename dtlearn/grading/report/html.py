@@ -4,8 +4,6 @@ No script and nothing from outside. Colours come from JupyterLab's theme where t
 pages where not; no colour stands alone. Styles are inline, so that it still reads well where a viewer removes them.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ A wrong answer is a failure, also one that hangs or crashes; an error is the gra
 run is skipped. The form is the one that Jenkins reads and pytest writes (jenkinsci/xunit-plugin, junit-10.xsd).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from xml.etree import ElementTree as ET

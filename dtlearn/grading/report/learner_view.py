@@ -1,7 +1,5 @@
 """What a learner may see of a verdict. Hidden cases are told in part, or only counted."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal
 

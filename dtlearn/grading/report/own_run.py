@@ -1,7 +1,5 @@
 """A learner's own run in pictures and words: lanes, waits, where ranks part; after a pass beside the model answer."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from html import escape
 from operator import itemgetter

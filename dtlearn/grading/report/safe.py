@@ -3,8 +3,6 @@
 What a syntax needs beyond that (`<` in HTML, quotes in CSV) is left to the writer of that syntax.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from dataclasses import replace

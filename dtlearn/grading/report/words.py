@@ -1,7 +1,5 @@
 """The words and the arrangement that the console and the notebook share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from ...runtime.words import counted

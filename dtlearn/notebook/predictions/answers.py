@@ -7,8 +7,6 @@
 They stand apart from the notebook, so that nobody reads them below the question before answering it.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
 

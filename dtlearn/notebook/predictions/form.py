@@ -1,7 +1,5 @@
 """The form of a question: a field or a row of radio buttons, a button, and a line that says what came of it."""
 
-from __future__ import annotations
-
 import html
 from typing import Any
 

@@ -3,8 +3,6 @@
 A file that cannot be read or written costs the learner nothing but the memory of an answer: the lesson goes on.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -8,8 +8,6 @@ notebook, so that a second run shows it. A headless run shows the question only 
 output is always the same, and what happened is folded in it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import html
 import re

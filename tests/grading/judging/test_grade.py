@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dtlearn.course import Exercise
-from dtlearn.grading.check import Case, Check, Stress
+from dtlearn.grading.check import Case, Check
 from dtlearn.grading.judging import grade as module
 from dtlearn.grading.judging.grade import Answer, grade, payload_bytes
 from dtlearn.grading.judging.run_case import Evidence
@@ -140,18 +140,6 @@ def test_inputs_that_fail_are_the_graders_fault_too(monkeypatch):
     check = Check(lambda answer: None, lambda case: 1 / 0, lambda case, given: [])
     verdict = played(monkeypatch, bad_at(), check=check)
     assert verdict.state == "error" and "ZeroDivisionError" in verdict.first_fault.headline
-
-
-def test_a_case_is_repeated_until_it_fails(monkeypatch):
-    runs = []
-
-    def play(case):
-        runs.append(case)
-        return ("failed", "DTL-VALUE") if len(runs) == 2 else ("passed", "")
-
-    check = Check(lambda answer: None, lambda case: [], lambda case, given: [], stress=Stress(repeats=3))
-    verdict = played(monkeypatch, play, sizes=[2], check=check)
-    assert verdict.state == "failed" and len(runs) == 2
 
 
 @pytest.mark.parametrize(
