@@ -1,7 +1,5 @@
 """The device rule: NCCL when every rank has a GPU of its own; otherwise gloo, on CPU or sharing the GPUs."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -68,7 +66,7 @@ def place(world_size: int, num_gpus: int, device: str = "auto") -> Placement:
     return Placement("gloo", ("cpu",) * world_size, reason)
 
 
-def device() -> torch.device:
+def device() -> "torch.device":
     """This rank's device; the CPU outside ranks."""
     import torch
 

@@ -19,22 +19,14 @@ _WRITES = ("set", "add", "compare_set", "append")
 
 @dataclass(frozen=True)
 class StoreEvent:
-    """One call on the rendezvous store.
+    """One call on the rendezvous store."""
 
-    Attributes:
-        rank: the rank that called.
-        action: "set", "add", "append" or "compare_set" (writes); "get", "wait" or "check" (reads).
-        key: the key in the store.
-        start_ns, end_ns: monotonic clock of this machine; `end_ns` is None if the call never returned.
-        nbytes: size of the value that was written or read, where there is one.
-    """
-
-    rank: int
-    action: str
-    key: str
-    start_ns: int
-    end_ns: int | None
-    nbytes: int = 0
+    rank: int  # the rank that called
+    action: str  # "set", "add", "append" or "compare_set" (writes); "get", "wait" or "check" (reads)
+    key: str  # the key in the store
+    start_ns: int  # monotonic clock of this machine
+    end_ns: int | None  # likewise; None if the call never returned
+    nbytes: int = 0  # size of the value that was written or read, where there is one
 
     @property
     def writes(self) -> bool:
@@ -89,12 +81,6 @@ def _recording_store(inner: Any, rank: int) -> Any:
 
         def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
             return bytes(self._note("compare_set", key, lambda: inner.compare_set(key, expected, desired)))
-
-        def delete_key(self, key: str) -> bool:
-            return bool(inner.delete_key(key))
-
-        def num_keys(self) -> int:
-            return int(inner.num_keys())
 
         def set_timeout(self, timeout: timedelta) -> None:
             inner.set_timeout(timeout)

@@ -28,21 +28,14 @@ def no_source(file: str) -> str:
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame of the learner's code.
-
-    Attributes:
-        file, line, name: as in a traceback.
-        code: the source line; "" if unknown.
-        loop: the innermost loop around that line, such as ("while", 3, 5) with its first and last line, or None.
-        inside: the function of torch below this frame that waits for other ranks; "" if none.
-    """
+    """One frame of the learner's code: `file`, `line` and `name` as in a traceback."""
 
     file: str
     line: int
     name: str
-    code: str = ""
-    loop: tuple[str, int, int] | None = None
-    inside: str = ""
+    code: str = ""  # the source line; "" if unknown
+    loop: tuple[str, int, int] | None = None  # the innermost around that line: ("while", first line, last line)
+    inside: str = ""  # the function of torch below this frame that waits for other ranks; "" if none
 
     def __str__(self) -> str:
         return f"line {self.line}: {self.code}" if self.code else f"line {self.line} in {self.name}"
@@ -126,22 +119,12 @@ def is_stopped(pid: int) -> bool:
 
 @dataclass(frozen=True)
 class Stuck:
-    """Where one rank stood when it was looked at.
+    """Where one rank stood when it was looked at."""
 
-    Attributes:
-        rank: global rank.
-        state: "returned", "waiting" (inside a communication call) or "running" (its own code).
-        call: the unfinished call, as text; "" unless waiting.
-        stack: the innermost frames of the learner's code, as text, outermost first.
-        frames: the same, as data.
-        cpu_seconds: CPU time that its process has used so far; None where that is not known.
-        stopped: its process was stopped by a signal, and runs nothing until it is told to go on.
-    """
-
-    rank: int
-    state: str
-    call: str = ""
-    stack: tuple[str, ...] = ()
-    frames: tuple[Frame, ...] = ()
-    cpu_seconds: float | None = None
-    stopped: bool = False
+    rank: int  # global rank
+    state: str  # "returned", "waiting" (inside a communication call) or "running" (its own code)
+    call: str = ""  # the unfinished call, as text; "" unless waiting
+    stack: tuple[str, ...] = ()  # the innermost frames of the learner's code, as text, outermost first
+    frames: tuple[Frame, ...] = ()  # the same, as data
+    cpu_seconds: float | None = None  # CPU time that its process has used so far; None where that is not known
+    stopped: bool = False  # its process was stopped by a signal, and runs nothing until it is told to go on

@@ -14,57 +14,34 @@ STARTS = ("manual", "local", "ssh", "srun")
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """The machine of the notebook.
+    """The machine of the notebook."""
 
-    Attributes:
-        address: the one address that it listens on; the nodes reach it there.
-        ports: tried in order; the first free one is taken.
-        token_file: who has it may join; made if it is not there.
-        patience: seconds without a sign of life after which the other side counts as gone.
-        wait: seconds to wait for nodes to join.
-    """
-
-    address: str
-    ports: tuple[int, ...]
-    token_file: Path
-    patience: float = 15.0
-    wait: float = 120.0
+    address: str  # the one address that it listens on; the nodes reach it there
+    ports: tuple[int, ...]  # tried in order; the first free one is taken
+    token_file: Path  # who has it may join; made if it is not there
+    patience: float = 15.0  # seconds without a sign of life after which the other side counts as gone
+    wait: float = 120.0  # seconds to wait for nodes to join
 
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """One machine that runs ranks.
+    """One machine that runs ranks."""
 
-    Attributes:
-        host: its name; for "ssh" and "srun" also what these are told.
-        ranks: how many it takes.
-        gpus: the GPUs for them, by number; () for ranks on the CPU.
-        start: "manual" (a person types the command there), "local" (the head's own machine), "ssh" or "srun".
-        python: its interpreter; None: at the same path as here.
-        directory: the working directory there; None: where the command starts.
-        interface: the network interface that ranks use; None: the one that routes to the head.
-        env: environment variables of its ranks.
-    """
-
-    host: str
-    ranks: int
-    gpus: tuple[int, ...] = ()
-    start: str = "manual"
-    python: str | None = None
-    directory: str | None = None
-    interface: str | None = None
-    env: dict[str, str] = field(default_factory=dict)
+    host: str  # its name; for "ssh" and "srun" also what these are told
+    ranks: int  # how many it takes
+    gpus: tuple[int, ...] = ()  # the GPUs for them, by number; () for ranks on the CPU
+    start: str = "manual"  # a person types the command there; or "local" (the head's own machine), "ssh", "srun"
+    python: str | None = None  # its interpreter; None: at the same path as here
+    directory: str | None = None  # the working directory there; None: where the command starts
+    interface: str | None = None  # the network interface that ranks use; None: the one that routes to the head
+    env: dict[str, str] = field(default_factory=dict)  # environment variables of its ranks
 
 
 @dataclass(frozen=True)
 class Lab:
-    """All machines. Ranks are numbered node by node, in the order of the file.
+    """All machines. Ranks are numbered node by node, in the order of the file."""
 
-    Attributes:
-        path: the file, for messages.
-    """
-
-    path: Path
+    path: Path  # the file, for messages
     head: HeadConfig
     nodes: tuple[NodeConfig, ...]
 

@@ -5,8 +5,6 @@ until its emulated end. One that returns a Work returns another, which ends when
 time is over; whoever waits for it or for its future (DDP's reducer, a functional collective) waits for both.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import threading
@@ -160,7 +158,7 @@ class Delay:
 class _MessageWork(dist.Work):
     """The Work of a send or receive: gloo's have no future, they end when somebody waits."""
 
-    def __init__(self, work: Any, finish: Callable[[], None], pending: dict[int, _MessageWork]) -> None:
+    def __init__(self, work: Any, finish: Callable[[], None], pending: "dict[int, _MessageWork]") -> None:
         super().__init__()
         self._real, self._finish, self._pending = work, finish, pending
         self._done = False

@@ -23,13 +23,11 @@ Not in the model: congestion in switches, links that share one wire in both dire
 summing, algorithms that change with the size of the message, and the store (rendezvous, `new_group`).
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from ..device import Placement
 from ..record.operations import P2P_OPS
@@ -64,7 +62,7 @@ class Link:
 
     latency: float = 50e-6
     bandwidth: float = 125e6
-    inside: Link | None = None
+    inside: "Link | None" = None
     ranks_per_node: int | None = None
 
     def __post_init__(self) -> None:
@@ -84,7 +82,7 @@ class Link:
             raise ValueError(f"ranks_per_node must be a whole number from 1; got {n!r}")
 
     @classmethod
-    def named(cls, name: str) -> Link:
+    def named(cls, name: str) -> Self:
         """A link with usual figures. Raises ValueError, listing the names, for another one.
 
         "internet", "100 Mb/s", "1 Gb/s", "10 Gb/s"; and "InfiniBand", "NVLink" for `seconds` only: they are faster
@@ -147,7 +145,7 @@ class Link:
         return asdict(self)
 
     @classmethod
-    def from_plain(cls, data: dict[str, Any]) -> Link:
+    def from_plain(cls, data: dict[str, Any]) -> Self:
         return cls(**{**data, "inside": data["inside"] and cls.from_plain(data["inside"])})
 
 

@@ -27,24 +27,15 @@ _SIZE = 8 * (_LANES + _LANES * _SLOTS * _WORDS)
 
 @dataclass(frozen=True)
 class Ticket:
-    """One rank's part in one transfer. Times in ns.
+    """One rank's part in one transfer. Times in ns."""
 
-    Attributes:
-        lane, number: which transfer: the n-th of a group, or of the messages from one rank to another.
-        member: this rank's place among those that take part.
-        ports: the ports that each of them occupies.
-        hold: how long.
-        extra: how much later this rank is done than its port is free.
-        entered: when this rank entered.
-    """
-
-    lane: int
-    number: int
-    member: int
-    ports: tuple[tuple[int, ...], ...]
-    hold: int
-    extra: int
-    entered: int
+    lane: int  # a group, or the messages from one rank to another
+    number: int  # of this transfer in its lane
+    member: int  # this rank's place among those that take part
+    ports: tuple[tuple[int, ...], ...]  # the ports that each of them occupies
+    hold: int  # how long
+    extra: int  # how much later this rank is done than its port is free
+    entered: int  # when this rank entered
 
 
 def port(rank: int, across: bool, receives: bool) -> int:

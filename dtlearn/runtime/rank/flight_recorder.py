@@ -18,21 +18,13 @@ from ..record.operations import OPERATIONS
 
 @dataclass(frozen=True)
 class TraceEntry:
-    """One collective in the flight recorder.
+    """One collective in the flight recorder."""
 
-    Attributes:
-        op: name in `torch.distributed` as far as the backend tells it, such as "all_reduce".
-        seq: its number in its group, from 1.
-        group: torch's name of the group; "0" is the default one.
-        shapes: of what was handed in.
-        done: whether torch has taken it off its list.
-    """
-
-    op: str
-    seq: int
-    group: str
-    shapes: tuple[tuple[int, ...], ...]
-    done: bool
+    op: str  # name in `torch.distributed` as far as the backend tells it, such as "all_reduce"
+    seq: int  # its number in its group, from 1
+    group: str  # torch's name of the group; "0" is the default one
+    shapes: tuple[tuple[int, ...], ...]  # of what was handed in
+    done: bool  # whether torch has taken it off its list
 
     def __str__(self) -> str:
         group = [] if self.group == "0" else [f"group {self.group}"]

@@ -32,16 +32,12 @@ _KEPT: deque[tuple[int, Any]] = deque(maxlen=64)
 
 @dataclass
 class RankGroup:
-    """How this rank joins the default group, generation after generation.
+    """How this rank joins the default group, generation after generation."""
 
-    Attributes:
-        spec: what the rank was told. A collective gives up by itself after its `group_timeout` (the second net; the
-            launcher is the first).
-        generation: how often the group was made again.
-    """
-
-    spec: RankSpec
-    generation: int = 0
+    spec: (
+        RankSpec  # a collective gives up by itself after its `group_timeout`: the second net, the launcher is the first
+    )
+    generation: int = 0  # how often the group was made again
     _sockets: dict[int, int] = field(default_factory=dict)  # file descriptor -> inode, of the groups' connections
 
     def init(self) -> None:

@@ -15,25 +15,16 @@ STACK_SIGNAL = signal.SIGUSR2  # asks a rank for its stack; answered in C, so al
 
 @dataclass(frozen=True)
 class NodePlace:
-    """A rank's place among the machines of its world; one machine is a lab of one. Plain values only, as below.
+    """A rank's place among the machines of its world; one machine is a lab of one. Plain values only, as below."""
 
-    Attributes:
-        local_rank, local_world_size: among the ranks of its node.
-        node_rank, num_nodes: of its node.
-        master_addr: address of the first node: there a script's own `init_process_group` meets.
-        interface: the network interface that collectives use.
-        ahead_ns: how far the head's clock is ahead of this node's.
-        store: "address:port" where the ranks' shared store is reached from this node; "": they share a file.
-    """
-
-    local_rank: int
+    local_rank: int  # among the ranks of its node
     local_world_size: int
     node_rank: int
     num_nodes: int
-    master_addr: str
-    interface: str
-    ahead_ns: int = 0
-    store: str = ""
+    master_addr: str  # address of the first node: there a script's own `init_process_group` meets
+    interface: str  # the network interface that collectives use
+    ahead_ns: int = 0  # how far the head's clock is ahead of this node's
+    store: str = ""  # "address:port" where the ranks' shared store is reached from this node; "": they share a file
 
     @classmethod
     def alone(cls, rank: int, world_size: int) -> Self:
@@ -43,32 +34,21 @@ class NodePlace:
 
 @dataclass(frozen=True)
 class RankSpec:
-    """Everything that a rank is told when it starts. Plain values only: it travels as JSON.
+    """Everything that a rank is told when it starts. Plain values only: it travels as JSON."""
 
-    Attributes:
-        kind: "run" (one function), "kernel" (notebook cells) or "store" (no rank: a lab's store).
-        rank, world_size: in the world of this run.
-        backend, device: see `device.Placement`.
-        run_dir: private directory of this run: store, call logs, stack dumps.
-        env, cwd, sys_path: those of the process that asked for the ranks.
-        group_timeout: seconds, for the process group.
-        node: its place among the machines, the fields of a `NodePlace`.
-        limits, isolation: fields of `Limits` and `Isolation`.
-    """
-
-    kind: str
-    rank: int
+    kind: str  # "run" (one function), "kernel" (notebook cells) or "store" (no rank: a lab's store)
+    rank: int  # in the world of this run
     world_size: int
-    backend: str
+    backend: str  # see `device.Placement`, and `device`
     device: str
-    run_dir: str
-    env: dict[str, str]
+    run_dir: str  # private directory of this run: store, call logs, stack dumps
+    env: dict[str, str]  # of the process that asked for the ranks; likewise the next two
     cwd: str
     sys_path: list[str]
-    group_timeout: float
-    node: dict[str, Any]
-    limits: dict[str, Any] = field(default_factory=dict)
-    isolation: dict[str, Any] = field(default_factory=dict)
+    group_timeout: float  # seconds, for the process group
+    node: dict[str, Any]  # its place among the machines, the fields of a `NodePlace`
+    limits: dict[str, Any] = field(default_factory=dict)  # fields of `Limits`
+    isolation: dict[str, Any] = field(default_factory=dict)  # fields of `Isolation`
 
     @property
     def place(self) -> NodePlace:

@@ -23,19 +23,12 @@ from .record import Record
 
 @dataclass(frozen=True)
 class RecordedStep:
-    """One training step of one rank. Times in ns, on the record's clock.
+    """One training step of one rank. Times in ns, on the record's clock."""
 
-    Attributes:
-        rank: global rank.
-        number: of the step on this rank, from 0.
-        spans: its phases; forward, backward and step among them.
-        events: its collectives, in order.
-    """
-
-    rank: int
-    number: int
-    spans: tuple[Span, ...]
-    events: tuple[Event, ...]
+    rank: int  # global rank
+    number: int  # of the step on this rank, from 0
+    spans: tuple[Span, ...]  # its phases; forward, backward and step among them
+    events: tuple[Event, ...]  # its collectives, in order
 
     @property
     def begin(self) -> int:

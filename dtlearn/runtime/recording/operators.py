@@ -10,24 +10,15 @@ from typing import Any
 
 @dataclass(slots=True)
 class Call:
-    """One call of an operator.
+    """One call of an operator."""
 
-    Attributes:
-        operator, op: its names in the dispatcher ("allreduce_") and in `torch.distributed` ("all_reduce").
-        group: the ProcessGroup.
-        tensors: what this rank hands in, or, for a pure receiver, what it receives into.
-        peer: global rank of the other end or of the root; None if there is none, or if any rank may send.
-        tag: of a message; 0 otherwise.
-        blocks: the caller wants to go on only when the call is complete; False: it asked for a Work.
-    """
-
-    operator: str
-    op: str
-    group: Any
-    tensors: list[Any]
-    peer: int | None
-    tag: int
-    blocks: bool
+    operator: str  # its name in the dispatcher: "allreduce_"
+    op: str  # in `torch.distributed`: "all_reduce"
+    group: Any  # the ProcessGroup
+    tensors: list[Any]  # what this rank hands in, or, for a pure receiver, what it receives into
+    peer: int | None  # global rank of the other end or of the root; None if there is none, or if any rank may send
+    tag: int  # of a message; 0 otherwise
+    blocks: bool  # the caller wants to go on only when the call is complete; False: it asked for a Work
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ What is not in the record:
   `dtlearn.phase`.
 """
 
-from __future__ import annotations
-
 import os
 
 from . import dispatch
@@ -28,10 +26,10 @@ from .hidden_calls import HiddenCalls
 from .phases import PHASES
 from .python_calls import PythonCalls
 
-_installed: Recorder | None = None
+_installed: "Recorder | None" = None
 
 
-def installed() -> Recorder | None:
+def installed() -> "Recorder | None":
     """The recorder of this process."""
     return _installed
 

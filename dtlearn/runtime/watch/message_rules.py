@@ -12,17 +12,11 @@ from ..words import ordinal, ranks_text
 
 @dataclass(frozen=True)
 class RankView:
-    """What the watch knows of one rank.
+    """What the watch knows of one rank."""
 
-    Attributes:
-        calls: its calls so far, in order.
-        blocked: the call that it is inside of, or waits for; None if it computes or has ended.
-        ended: it has returned, raised or died, and will make no further call.
-    """
-
-    calls: Sequence[Event]
-    blocked: Event | None
-    ended: bool
+    calls: Sequence[Event]  # its calls so far, in order
+    blocked: Event | None  # the call that it is inside of, or waits for; None if it computes or has ended
+    ended: bool  # it has returned, raised or died, and will make no further call
 
 
 def partner(event: Event, views: Mapping[int, RankView]) -> Event | None:

@@ -1,7 +1,5 @@
 """The hold on the processes of persistent ranks: they are started, reached, signalled and replaced here."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import time
@@ -73,7 +71,7 @@ class RankProcesses:
         device: str,
         link: Link | None,
         agent: Agent | None,
-        prepare: Callable[[RankProcesses, list[int]], None],
+        prepare: Callable[["RankProcesses", list[int]], None],
     ) -> None:
         self._asked_agent, self._prepare = agent, prepare
         self.agent: Agent = agent or get_agent()

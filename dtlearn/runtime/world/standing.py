@@ -20,24 +20,15 @@ from .ranks import RankProcesses
 
 @dataclass(frozen=True)
 class Standing:
-    """One rank at one moment, as it says itself.
+    """One rank at one moment, as it says itself."""
 
-    Attributes:
-        rank: global rank.
-        state: "idle", "waits" (in a call), "runs", "does not answer" or "dead".
-        inside: the call that it is in, for a person; "" if it is in none.
-        frames: where its main thread is in the learner's code, outermost first.
-        cpu_seconds: processor time that it has used so far; None if it did not answer.
-        begun, ended: numbers of the latest cells or requests that it has begun, and ended.
-    """
-
-    rank: int
-    state: str
-    inside: str = ""
-    frames: tuple[Frame, ...] = ()
-    cpu_seconds: float | None = None
-    begun: int = -1
-    ended: int = -1
+    rank: int  # global
+    state: str  # "idle", "waits" (in a call), "runs", "does not answer" or "dead"
+    inside: str = ""  # the call that it is in, for a person; "" if it is in none
+    frames: tuple[Frame, ...] = ()  # where its main thread is in the learner's code, outermost first
+    cpu_seconds: float | None = None  # processor time that it has used so far; None if it did not answer
+    begun: int = -1  # number of the latest cell or request that it has begun
+    ended: int = -1  # likewise, ended
 
     @property
     def line(self) -> str:
@@ -96,19 +87,12 @@ def status_rows(ranks: RankProcesses) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class RankSnapshot(Standing):
-    """A rank's standing beside what its call log and torch say.
+    """A rank's standing beside what its call log and torch say."""
 
-    Attributes:
-        call: the call that it waits in, or its last one; None if it has made none.
-        seconds: how long it has waited; None unless it waits.
-        trace: the latest collectives in torch's flight recorder, oldest first; () where there is none.
-        conflict: where that does not agree with the call log; "" if it does.
-    """
-
-    call: Event | None = None
-    seconds: float | None = None
-    trace: tuple[TraceEntry, ...] = ()
-    conflict: str = ""
+    call: Event | None = None  # the call that it waits in, or its last one; None if it has made none
+    seconds: float | None = None  # how long it has waited; None unless it waits
+    trace: tuple[TraceEntry, ...] = ()  # the latest collectives in torch's flight recorder, oldest first
+    conflict: str = ""  # where that does not agree with the call log; "" if it does
 
 
 @dataclass(frozen=True)

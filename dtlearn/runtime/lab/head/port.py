@@ -4,8 +4,6 @@ Only who has the lab's token gets in: ZeroMQ decodes nothing of anybody else (CU
 token holds). What arrives then is a JSON header and bytes; nothing of it is unpickled here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -34,7 +32,7 @@ _FAREWELL = 2000  # milliseconds in which a busy machine may send what was said 
 class JoinedNode:
     """One node that has joined. `said` is what it told of itself; used from any thread but for `streams`."""
 
-    def __init__(self, port: HeadPort, identity: bytes, said: dict[str, Any]) -> None:
+    def __init__(self, port: "HeadPort", identity: bytes, said: dict[str, Any]) -> None:
         self.port, self.identity, self.said, self.host = port, identity, said, str(said["host"])
         self.lost: str | None = None  # why, once it is
         self.heard = time.monotonic()
