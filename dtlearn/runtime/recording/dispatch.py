@@ -57,7 +57,7 @@ class Kernels:
             library = torch.library.Library(namespace, "IMPL")
             self._libraries.append(library)
             for name, make in by_name.items():
-                packet = getattr(getattr(torch.ops, namespace), name, None)
+                packet: Any = getattr(getattr(torch.ops, namespace), name, None)
                 if hasattr(packet, "default"):  # not every version of torch has all of them
                     library.impl(name, make(packet.default.redispatch, below), "BackendSelect", with_keyset=True)
 
