@@ -136,6 +136,7 @@ class Check:
             measured. The manifest's budget "peak_bytes" needs it.
         bubble: `bubble(case, given, got)`: of a right answer, what the manifest's budget "bubble" is compared with.
         stress: see `Stress`.
+        hold: `hold(case, rank, k)`: seconds after which the k-th `rank.task.mark` of `on_rank` returns; None: at once.
         seconds: for one run; more is a time-out.
     """
 
@@ -159,6 +160,7 @@ class Check:
     memory: Callable[[Case, Given], float] | None = None
     bubble: Callable[[Case, Given, list[Any]], float] | None = None
     stress: Stress = Stress()
+    hold: Callable[[Case, int, int], float] | None = None
     seconds: float = 10.0
 
     def __post_init__(self) -> None:

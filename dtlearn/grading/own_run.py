@@ -53,10 +53,10 @@ def shortened(record: Record) -> Record:
 
 
 def _pack(record: Record) -> dict[str, Any]:
-    """As plain values; of phases nothing is drawn."""
-    return asdict(replace(record, spans=()))
+    """As plain values; of phases and marks nothing is drawn."""
+    return asdict(replace(record, spans=(), marks=()))
 
 
 def _unpack(parts: dict[str, Any]) -> Record:
     events = [Event(**{**e, "shape": None if e["shape"] is None else tuple(e["shape"])}) for e in parts["events"]]
-    return Record(**{**parts, "events": tuple(events), "spans": ()})
+    return Record(**{**parts, "events": tuple(events), "spans": (), "marks": ()})

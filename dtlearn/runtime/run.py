@@ -8,7 +8,7 @@ import signal
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
@@ -140,6 +140,7 @@ class Run:
         source: see `stacks.read_stack`.
         calm: see `Watch`.
         patient: time in which ranks wait for a processor does not count, see `Patience`.
+        hold: `hold(rank, k)`: seconds until the k-th mark of a rank is answered; None: no rank has marks.
 
     Raises:
         LaunchError: the ranks could not be started.
@@ -157,6 +158,7 @@ class Run:
         source: Source = no_source,
         calm: float = CALM,
         patient: bool = False,
+        hold: Callable[[int, int], float] | None = None,
     ) -> None:
         self.starved = False  # whether the time was up because the machine was too busy
         self._timeout, self._source, self._agent, self._patient = timeout, source, get_agent(), patient
@@ -169,6 +171,7 @@ class Run:
             closing.push(self._abandon)
             self.limits = self._collector.limits
             self._logs = {r: call_log_file(self._run_dir, r) for r in range(len(self._collector.ranks))}
+            self._collector.meet = hold and (lambda rank, k: (hold(rank, k), self._logs[rank].lstat().st_size))
             self.watch = Watch(self._logs, calm)
             blobs = [blob] * len(self._logs) if isinstance(blob, bytes) else blob
             self._collector.tell_all([wire.encode(task, own) for own in blobs])
@@ -203,8 +206,9 @@ class Run:
     def record(self, label: str) -> Record:
         """What the ranks communicated. Its files go when the block is left."""
         faults = self.log_faults()
-        logs = [read_rank_log(path, rank, faults.get(rank, "")) for rank, path in self._logs.items()]
-        return merge_logs(len(logs), logs, label)
+        marks = [state.marks for state in self._collector.ranks]
+        logs = [read_rank_log(path, rank, faults.get(rank, ""), marks[rank]) for rank, path in self._logs.items()]
+        return replace(merge_logs(len(logs), logs, label), marks=tuple(mark for own in marks for mark in own))
 
     # What the verdict asks; see `verdict.Ranks`.
 

@@ -1,8 +1,9 @@
 """ch01.barrier: each rank is late once; nobody may leave before it has come.
 
-A rank notes when it came and when it left, on the clock of the machine, which all ranks share. A barrier that holds
+A rank says when it comes and when it has left, and the judge takes the time. The late one is held by the judge: it came
+when the judge let it go, and another rank left at the latest when the judge heard of that. So a barrier that holds
 passes however slow the machine is; one that does not is caught unless an early rank happens to be slow for as long as
-the late one sleeps, in every round.
+the late one is held, in every round.
 
 With gloo a send lasts until it is received, so that a sender may have waited by accident. The record then shows that no
 chain of messages told the rank of the late one: with a library whose sends return at once it would have left.
@@ -17,62 +18,66 @@ from dtlearn.grading import Case, Check, Finding, Given, rules
 from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.words import ordinal, ranks_text
 
+from ..marks import steps_of
 from ..own_work import no_objects
 
 _LATE = 0.06  # seconds
+Times = list[list[tuple[int, int]]]  # by rank and round: when it came, and when it had left
 
 
 def inputs(case: Case) -> Given:
-    return [{"seconds": _LATE}] * case.world_size
+    return [{} for _ in range(case.world_size)]
 
 
-def on_rank(answer: Any, seconds: float) -> Any:
-    import time
-
+def on_rank(answer: Any) -> None:
     import torch.distributed as dist
 
-    times = []
-    for late in range(dist.get_world_size()):
+    from dtlearn.runtime.rank.task import mark
+
+    for _ in range(dist.get_world_size()):
         dist.barrier()
-        if dist.get_rank() == late:
-            time.sleep(seconds)
-        came = time.monotonic_ns()
+        mark("comes")
         answer()
-        times.append([came, time.monotonic_ns()])
-    return times
+        mark("left")
+
+
+def hold(case: Case, rank: int, k: int) -> float:
+    """In round r, rank r is late."""
+    return _LATE if k == 2 * rank else 0.0
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
     n = case.world_size
-    for rank, times in enumerate(got):
-        if not isinstance(times, list) or len(times) != n:
-            return Finding("DTL-RESULT", f"rank {rank} sent no readable times", rank)
+    steps = steps_of(record, "comes left", [n] * n)
+    if isinstance(steps, Finding):
+        return steps
+    times = [[(comes.answered_ns, left.came_ns) for comes, left in rounds] for rounds in steps]
     # For each rank: those that were late and whose coming it did not wait for.
     missed = {
-        rank: {late for late in range(n) if late != rank and got[rank][late][1] < got[late][late][0]}
+        rank: {late for late in range(n) if late != rank and times[rank][late][1] < times[late][late][0]}
         for rank in range(n)
     }
     early = [rank for rank in range(n) if missed[rank]]
     if not early:
-        return _untold(n, got, record)
+        return _untold(n, times, record)
     rank = early[0]
     late = min(missed[rank])
-    ahead = (got[late][late][0] - got[rank][late][1]) / 1e6
-    text = f"rank {rank} left {ahead:.0f} ms before rank {late} came: {_why(n, rank, late, got, record)}"
+    ahead = (times[late][late][0] - times[rank][late][1]) / 1e6
+    text = f"rank {rank} left {ahead:.0f} ms before rank {late} came: {_why(n, rank, late, times, record)}"
     return Finding("DTL-VALUE-EARLY", text, rank, None, "Who tells a rank that all have come?")
 
 
-def _untold(n: int, got: list[Any], record: Record) -> Finding | None:
+def _untold(n: int, times: Times, record: Record) -> Finding | None:
     """A rank that left although no chain of messages had told it that another one had come?"""
     if n == 2:  # who fails here fails with more ranks too, and most of them visibly: that says more
         return None
     for late in range(n):
-        told = _told(n, late, got, record)
+        told = _told(n, late, times, record)
         for rank in range(n):
             if unknown := set(range(n)) - told[rank]:
                 other = min(unknown)
                 text = f"no message, nor a chain of them, told rank {rank} that rank {other} had come: "
-                why = _why(n, rank, other, got, record)
+                why = _why(n, rank, other, times, record)
                 if any(event.is_p2p for event in record):
                     why += ". It was not early this time, because gloo's sends happen to wait"
                 advice = "A send may return before it is received. Only what a rank receives tells it who has come."
@@ -80,14 +85,14 @@ def _untold(n: int, got: list[Any], record: Record) -> Finding | None:
     return None
 
 
-def _told(n: int, late: int, got: list[Any], record: Record) -> list[set[int]]:
+def _told(n: int, late: int, times: Times, record: Record) -> list[set[int]]:
     """By rank, those whose coming in the round of the late one it can know of when it leaves; all, if the record proves
     nothing: a message may be anybody's, or was received at an unknown moment.
     """
     p2p = [event for event in record if event.is_p2p]
     if record.incomplete or any(e.peer is None or (e.op.endswith("recv") and e.end_ns is None) for e in p2p):
         return [set(range(n))] * n
-    messages, begin = record.messages(), min(times[late][0] for times in got)
+    messages, begin = record.messages(), min(own[late][0] for own in times)
 
     def known(rank: int, end: int) -> set[int]:
         ranks = {rank}
@@ -96,10 +101,10 @@ def _told(n: int, late: int, got: list[Any], record: Record) -> list[set[int]]:
                 ranks |= known(sent.rank, sent.start_ns)
         return ranks
 
-    return [known(rank, got[rank][late][1]) for rank in range(n)]
+    return [known(rank, times[rank][late][1]) for rank in range(n)]
 
 
-def _why(n: int, early: int, late: int, got: list[Any], record: Record) -> str:
+def _why(n: int, early: int, late: int, times: Times, record: Record) -> str:
     """What kind of half a barrier it is, from who hears from whom."""
     hears: dict[int, set[int]] = {rank: set() for rank in range(n)}
     for event in record:
@@ -122,11 +127,11 @@ def _why(n: int, early: int, late: int, got: list[Any], record: Record) -> str:
         return text
     if late in mute:
         return f"{ranks_text(mute)} never send{'s' * (len(mute) == 1)} a message, so nobody can know"
-    came, left = got[early][late]
+    came, left = times[early][late]
     if not any(event.rank == early and came <= event.start_ns <= left for event in record):
         return f"in this call, its {ordinal(late + 1)}, it neither sends nor receives anything"
     reach = next((k for k in (2, 4, 8) if all(hears[r] == _powers_left_of(r, k, n) for r in range(n))), n)
-    informed = [rank for rank, ranks in enumerate(_told(n, late, got, record)) if len(ranks) == n]
+    informed = [rank for rank, ranks in enumerate(_told(n, late, times, record)) if len(ranks) == n]
     if reach == 2 and informed:
         return f"one message goes once around the ring: only {ranks_text(informed)} then know that all have come"
     if reach < n:
@@ -158,4 +163,5 @@ CHECK = Check(
         rules.only("send", "recv", "isend", "irecv", why="The point is to build it from messages between two ranks.")
     ],
     reads=[no_objects],
+    hold=hold,
 )

@@ -1,26 +1,29 @@
-"""When the answer to ch03.overlap_hooks launched each bucket, by the record and the notes of `on_rank`."""
+"""When the answer to ch03.overlap_hooks launched each bucket, by the record and the marks of `on_rank`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from dtlearn.grading import Finding
-from dtlearn.runtime.record.event import Event
+from dtlearn.runtime.record.event import Event, Mark
 from dtlearn.runtime.record.record import Record
 
 START_OVER = "what is still missing, and what was launched, must start over in finish()"
 
 
-def calls_of(record: Record, rank: int, steps: Any, number: int) -> list[Event]:
-    """All-reduces of a rank in that step."""
-    begun = steps[number]["span"][0]
-    ended = steps[number + 1]["span"][0] if number + 1 < len(steps) else float("inf")
+def calls_of(record: Record, rank: int, marked: list[list[Mark]], number: int) -> list[Event]:
+    """All-reduces of a rank in that step. `marked`: its marks, by step."""
+    begun = marked[number][0].came_ns
+    ended = marked[number + 1][0].came_ns if number + 1 < len(marked) else float("inf")
     return [e for e in record.select(rank=rank, op="all_reduce") if begun <= e.start_ns < ended]
 
 
-def timing(rank: int, number: int, step: Any, calls: list[Event], buckets: list[list[int]]) -> Finding | None:
+def timing(
+    rank: int, number: int, step: Any, marks: list[Mark], calls: list[Event], buckets: list[list[int]]
+) -> Finding | None:
     """Whether each bucket was launched in the hook of the last gradient that it had to wait for."""
-    done, arrivals = step["span"][1], [p for p, _ in step["ready"]]
+    _, *ready, end = marks
+    done, arrivals = end.came_ns, [int(mark.label) for mark in ready]
     late = [c for c in calls if c.start_ns >= done]
     when = f"in step {number + 1}" if number else "in the first step"
     if late and len(late) == len(calls):
@@ -55,12 +58,12 @@ def timing(rank: int, number: int, step: Any, calls: list[Event], buckets: list[
             text += f": bucket {k}, complete before bucket {k - 1}, had to wait for it and was never launched; after "
             text += "each launch the next bucket may be complete as well"
         return Finding("DTL-RULE-MESSAGES", text, rank)
-    return _places(rank, [_during(c, step["ready"]) for c in calls], arrivals, calls, buckets)
+    return _places(rank, [_during(c, ready) for c in calls], arrivals, calls, buckets)
 
 
-def _during(call: Event, ready: list[list[int]]) -> int:
+def _during(call: Event, ready: list[Mark]) -> int:
     """Number of the gradient, in order of arrival, in whose hook the call was made."""
-    return next((k for k, (_, at) in enumerate(ready) if call.start_ns <= at), len(ready))
+    return next((k for k, mark in enumerate(ready) if call.start_ns < mark.came_ns), len(ready))
 
 
 def _complete(arrivals: list[int], buckets: list[list[int]]) -> list[int]:

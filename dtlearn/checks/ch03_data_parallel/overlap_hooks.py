@@ -1,7 +1,7 @@
 """ch03.overlap_hooks: two steps of a small network; when each bucket was launched, and what came of it.
 
-`on_rank` has hooks of its own on the same parameters, which run after the answer's and note the time. So a call
-belongs to the hook whose note follows it: that needs no assumption on how fast anything is.
+`on_rank` has hooks of its own on the same parameters, which run after the answer's and set a mark. So a call belongs to
+the hook whose mark follows it: that needs no assumption on how fast anything is, and no clock of the rank.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import torch
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare, difference
 from dtlearn.runtime.record.record import Record
 
+from ..marks import steps_of
 from ._launches import START_OVER, calls_of, timing
 
 _STEPS = 2
@@ -40,13 +41,13 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, parameters: Any, buckets: Any, order: Any, chained: bool, x: Any) -> Any:
-    import time
+    from dtlearn.runtime.rank.task import mark
 
     leaves: list[Any] = [torch.nn.Parameter(p.clone()) for p in parameters]
     overlap = answer([[leaves[i] for i in bucket] for bucket in buckets])
     if not callable(getattr(overlap, "finish", None)):
         return type(overlap).__name__
-    steps, ready = [], []
+    steps: list[Any] = []
     hooks = [len(leaf._post_accumulate_grad_hooks or ()) for leaf in leaves]
     made = [list((leaf._post_accumulate_grad_hooks or {}).values())[:1] for leaf in leaves]
     cells = [
@@ -67,23 +68,22 @@ def on_rank(answer: Any, parameters: Any, buckets: Any, order: Any, chained: boo
         if all(c.get(name) is cell for c in cells) and "size" not in name and is_of_a_loop(cell.cell_contents)
     ]
     for number, leaf in enumerate(leaves):
-        leaf.register_post_accumulate_grad_hook(lambda _, number=number: ready.append([number, time.monotonic_ns()]))
+        leaf.register_post_accumulate_grad_hook(lambda _, number=number: mark(str(number)))
     for rows in x:
         for leaf in leaves:
             leaf.grad = torch.zeros_like(leaf)  # a new one in each step, as after zero_grad()
-        ready.clear()
-        begun = time.monotonic_ns()
+        mark("begin")
         hidden, total = rows, torch.zeros(())
         for layer in order:
             out = torch.tanh((hidden if chained else rows) @ leaves[2 * layer] + leaves[2 * layer + 1])
             hidden, total = out, total + (layer + 1) * out.square().sum()
         total.backward()
-        done = time.monotonic_ns()
+        mark("done")
         overlap.finish()
         moved = [i for i, leaf in enumerate(leaves) if not torch.equal(leaf, parameters[i])]
         again = [len(leaf._post_accumulate_grad_hooks) - 1 for leaf in leaves] != hooks
         grads = [None if leaf.grad is None else leaf.grad.clone() for leaf in leaves]
-        notes = {"ready": list(ready), "span": [begun, done], "moved": moved, "again": again, "shared": shared}
+        notes = {"moved": moved, "again": again, "shared": shared}
         counts = {a: v for a, v in getattr(overlap, "__dict__", {}).items() if isinstance(v, list) and v}
         counts = {a: v for a, v in counts.items() if all(type(i) is int for i in v)}
         same = [a for a, v in counts.items() if sum(v is other for other in counts.values()) > 1]
@@ -203,11 +203,16 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
                 f"rank {rank} changed parameter {moved[0]} itself: the mean belongs into its .grad, and the optimizer "
             )
             return Finding("DTL-VALUE-PARAMETERS", f"{text}steps later", rank)
+    each_once = rf"(?:( [0-9])(?!.*\1)){{{2 * _LAYERS}}}"  # in whatever order
+    marked = steps_of(record, f"begin{each_once} done", [len(steps) for steps in got])
+    if isinstance(marked, Finding):
+        return marked
     alone = case.world_size == 1 and not record.select(op="all_reduce").events  # then there is nothing to reduce
     if not alone and not record.incomplete:
         for rank, steps in enumerate(got):
             for number, step in enumerate(steps):
-                if found := timing(rank, number, step, calls_of(record, rank, steps, number), case.params["buckets"]):
+                calls = calls_of(record, rank, marked[rank], number)
+                if found := timing(rank, number, step, marked[rank][number], calls, case.params["buckets"]):
                     return found
     found = compare(_GRADS, case, given, _right(case, given), [_named([s["grads"] for s in steps]) for steps in got])
     if found and any(step["again"] for step in got[found.rank or 0]):

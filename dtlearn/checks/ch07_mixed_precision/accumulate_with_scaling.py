@@ -15,6 +15,7 @@ import torch
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare
 from dtlearn.runtime.record.record import Record
 
+from ..marks import steps_of
 from ..passes import find_wrong_passes
 from ..sent import no_silent_rank, no_stores
 from ._wrong_updates import (
@@ -68,7 +69,7 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, weights: Any, updates: Any, max_norm: float, numbers: Any) -> Any:
-    import time
+    from dtlearn.runtime.rank.task import mark
 
     module: Any = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
     module.load_state_dict(weights)
@@ -77,9 +78,9 @@ def on_rank(answer: Any, weights: Any, updates: Any, max_norm: float, numbers: A
         model(updates[0][0][0]).sum().backward()
     optimizer = torch.optim.SGD(model.parameters(), lr=numbers["lr"], momentum=numbers["momentum"])
     scaler = torch.amp.GradScaler("cpu", init_scale=numbers["scale"], growth_interval=numbers["growth"])
-    forward, backward, inner, times, kept = [], [], [], [], []
+    forward, backward, inner, kept = [], [], [], []
     model.register_forward_pre_hook(lambda *_: forward.append(model.require_backward_grad_sync))
-    model.register_forward_pre_hook(lambda *_: times.append(time.monotonic_ns()))
+    model.register_forward_pre_hook(lambda *_: mark("pass"))
     module.register_forward_pre_hook(lambda *_: inner.append(True))
     module[2].bias.register_hook(lambda _: backward.append(model.require_backward_grad_sync))
     module[2].bias.register_hook(lambda _: kept.append(len(forward) - len(backward)))
@@ -92,13 +93,12 @@ def on_rank(answer: Any, weights: Any, updates: Any, max_norm: float, numbers: A
     for micro_batches in updates:
         for parameter in module.parameters():
             parameter.grad = torch.full_like(parameter, numbers["old"])
-        begun = time.monotonic_ns()
+        mark("begin")
         answer(model, [tuple(pair) for pair in micro_batches], scaler, optimizer, max_norm)
         values = {name: value.clone() for name, value in module.state_dict().items()}
         passes = {"forward": list(forward), "backward": list(backward), "inner": len(inner), "kept": list(kept)}
-        early = [begun, times[-1] if times else begun]  # from then to then nothing may be sent
-        notes.append({"parameters": values, "scale": scaler.get_scale(), "early": early, **passes})
-        for one in (forward, backward, inner, times, kept):
+        notes.append({"parameters": values, "scale": scaler.get_scale(), **passes})
+        for one in (forward, backward, inner, kept):
             one.clear()
     return notes
 
@@ -158,7 +158,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
                 return Finding("DTL-VALUE-NOT-SKIPPED", text, rank)
     right = expected(case, given)
     found = compare(_VALUES, case, given, right, named)
-    if (found is None or found.code == "DTL-VALUE") and (early := _sent_early(got, record)):
+    if (found is None or found.code == "DTL-VALUE") and (early := _sent_early(case, record)):
         return early
     if found and not any(flag for notes in got for note in notes for flag in note["forward"]):
         text = "the last micro-batch is within no_sync() too: so no backward pass averages over the ranks"
@@ -173,11 +173,15 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     return found
 
 
-def _sent_early(got: list[Any], record: Record) -> Finding | None:
-    """A call before the last micro-batch of an update, by the ranks' clocks."""
-    for rank, notes in enumerate(got):
+def _sent_early(case: Case, record: Record) -> Finding | None:
+    """A call before the last micro-batch of an update."""
+    marked = steps_of(record, "begin( pass)*", [UPDATES] * case.world_size)
+    if isinstance(marked, Finding):
+        return marked
+    for rank, updates in enumerate(marked):
+        early = [(marks[0].came_ns, marks[-1].came_ns) for marks in updates]
         for event in record.select(rank=rank):
-            if event.nbytes and any(begin <= event.start_ns < end for begin, end in (note["early"] for note in notes)):
+            if event.nbytes and any(begin <= event.start_ns < end for begin, end in early):
                 by = (
                     f"line {event.line} of rank {rank} leads to {event.op}"
                     if event.line
@@ -206,7 +210,6 @@ def _is_readable(notes: Any) -> bool:
     keys = {
         "parameters": dict,
         "scale": float,
-        "early": list,
         "forward": list,
         "backward": list,
         "inner": int,

@@ -1,30 +1,33 @@
-"""When the answer to ch09.reduce_scatter_hook launched each bucket, by the record and the notes of `on_rank`."""
+"""When the answer to ch09.reduce_scatter_hook launched each bucket, by the record and the marks of `on_rank`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from dtlearn.grading import Finding
-from dtlearn.runtime.record.event import Event
+from dtlearn.runtime.record.event import Event, Mark
 from dtlearn.runtime.record.record import Record
 
 _NEVER = 10**6  # in the order of arrival: not in backward
 
 
-def find_wrong_launches(record: Record, got: list[Any], buckets: list[list[int]]) -> Finding | None:
-    """The first fault in the schedule of any rank and step."""
+def find_wrong_launches(
+    record: Record, got: list[Any], marked: list[list[list[Mark]]], buckets: list[list[int]]
+) -> Finding | None:
+    """The first fault in the schedule of any rank and step. `marked`: by rank and step, its marks."""
     for rank, steps in enumerate(got):
         events = [e for e in record.select(rank=rank) if e.op.startswith("reduce_scatter")]
         for number, step in enumerate(steps):
-            ended = steps[number + 1]["span"][0] if number + 1 < len(steps) else float("inf")
-            calls = [e for e in events if step["span"][0] <= e.start_ns < ended]
+            marks = marked[rank][number]
+            ended = marked[rank][number + 1][0].came_ns if number + 1 < len(steps) else float("inf")
+            calls = [e for e in events if marks[0].came_ns <= e.start_ns < ended]
             if number and not calls:
                 text = (
                     f"rank {rank}, step {number + 1}: none of the {len(buckets)} buckets was launched, and in the step "
                 )
                 text += "before all were: finish() has to start over, with what is missing and what was launched"
                 return Finding("DTL-RULE-MESSAGES", text, rank)
-            if wrong := _of_a_step(calls, step, buckets):
+            if wrong := _of_a_step(calls, marks, buckets):
                 code, text = wrong
                 if step["shared"] and "launched" in text:
                     name = step["shared"][0]
@@ -39,8 +42,9 @@ def find_wrong_launches(record: Record, got: list[Any], buckets: list[list[int]]
     return None
 
 
-def _of_a_step(calls: list[Event], step: Any, buckets: list[list[int]]) -> tuple[str, str] | None:
-    done, arrivals = step["span"][1], [p for p, _ in step["ready"]]
+def _of_a_step(calls: list[Event], marks: list[Mark], buckets: list[list[int]]) -> tuple[str, str] | None:
+    _, *ready, end = marks
+    done, arrivals = end.came_ns, [int(mark.label) for mark in ready]
     complete = [max((arrivals.index(p) if p in arrivals else _NEVER) for p in bucket) for bucket in buckets]
     right = [max(complete[: k + 1]) for k in range(len(buckets))]
     blocking = next((c for c in calls if not c.asynchronous), None)
@@ -55,7 +59,7 @@ def _of_a_step(calls: list[Event], step: Any, buckets: list[list[int]]) -> tuple
         if max(right) == _NEVER:
             text += ": a parameter got no gradient, and what backward does not complete is launched in finish()"
         return "DTL-RULE-MESSAGES", text
-    made = [_during(c.start_ns, step) for c in calls]
+    made = [_during(c.start_ns, ready) for c in calls]
     if made != right:
         return _places(made, right, complete, arrivals, buckets)
     for k, call in enumerate(calls):
@@ -65,16 +69,16 @@ def _of_a_step(calls: list[Event], step: Any, buckets: list[list[int]]) -> tuple
         if k + 1 < len(calls) and call.wait_ns > calls[k + 1].start_ns:
             text = f"bucket {k} is not waited for before the next is launched: one is under way at most"
             return "DTL-RULE-SCHEDULE", text
-        if (waited := _during(call.wait_ns, step)) < until:
+        if (waited := _during(call.wait_ns, ready)) < until:
             where = "the hook that launches it" if waited == made[k] else "a hook that launches nothing"
             text = f"bucket {k} is waited for in {where}, and backward stands still until then: wait "
             return "DTL-RULE-SCHEDULE", f"{text}just before the next bucket is launched"
     return None
 
 
-def _during(time: int, step: Any) -> int:
+def _during(time: int, ready: list[Mark]) -> int:
     """Number of the gradient, in order of arrival, in whose hook that was; `_NEVER`: after backward."""
-    return next((k for k, (_, at) in enumerate(step["ready"]) if time <= at), _NEVER)
+    return next((k for k, mark in enumerate(ready) if time < mark.came_ns), _NEVER)
 
 
 def _places(

@@ -13,6 +13,7 @@ import torch
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare, difference, rules
 from dtlearn.runtime.record.record import Record
 
+from ..marks import steps_of
 from ..rounded import rounded_in_messages
 from ..sent import no_stores
 from ..traffic import most_sent
@@ -51,6 +52,7 @@ def on_rank(answer: Any, shards: Any, x: Any, pairs: bool) -> Any:
     import time
 
     from dtlearn.memory.ledger.storage_ledger import StorageLedger
+    from dtlearn.runtime.rank.task import mark
 
     group = None
     for members in ([0, 2], [1, 3]) if pairs else ():
@@ -79,14 +81,15 @@ def on_rank(answer: Any, shards: Any, x: Any, pairs: bool) -> Any:
             shard.grad = None
         with StorageLedger() as ledger, torch.set_grad_enabled(number < 3):
             leaf = rows.clone().requires_grad_(number == 1)
-            y, begun = leaf, time.monotonic_ns()
+            y = leaf
+            mark("forward")
             of_last: list[int] = []  # the peak when the last unit's backward pass is over
             for shard in own:
                 if shard is own[-1] and y.requires_grad:
                     y.register_hook(lambda _: of_last.append(ledger.peak))  # noqa: B023
                 y = answer(compute, shard, y, group=group)
             note: dict[str, Any] = {"y": y.detach().clone(), "between": held(whole // 2 + 3 * len(own) * rows.nbytes)}
-            turned = time.monotonic_ns()
+            mark("backward")
             note["needs"] = bool(y.requires_grad)
             for shard in own if number == 2 else ():
                 shard.data.mul_(2)
@@ -95,12 +98,8 @@ def on_rank(answer: Any, shards: Any, x: Any, pairs: bool) -> Any:
             gradients = [None if s.grad is None else s.grad.clone() for s in own] if number < 3 else []
             del y
             note |= {"after": held(whole // 2 + 3 * whole * len(own) // dist.get_world_size(group))}  # type: ignore[name-defined] # noqa: F821
-        note |= {
-            "peak": ledger.peak,
-            "last": max(of_last, default=0),
-            "gradients": gradients,
-            "times": [begun, turned, time.monotonic_ns()],
-        }
+        mark("done")
+        note |= {"peak": ledger.peak, "last": max(of_last, default=0), "gradients": gradients}
         note["x"] = None if leaf.grad is None else leaf.grad.clone()
         notes.append(note)
         with torch.no_grad():
@@ -236,10 +235,13 @@ def _memory(case: Case, got: list[Any]) -> Finding | None:
 
 def _regathered(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
     """Weights that come from somewhere else in backward, where the ledger does not look."""
-    for rank, notes in enumerate(got):
+    marked = steps_of(record, "forward backward done", [len(notes) for notes in got])
+    if isinstance(marked, Finding):
+        return marked
+    for rank, steps in enumerate(marked):
         gathers = [e for e in record.select(rank=rank) if e.op.startswith("all_gather")]
-        for title, note in zip(_STEPS, notes, strict=False):
-            begun, turned, done = note["times"]
+        for title, marks in zip(_STEPS, steps, strict=False):
+            begun, turned, done = (mark.came_ns for mark in marks)
             forward = sum(begun <= e.start_ns < turned for e in gathers)
             backward = sum(turned <= e.start_ns < done for e in gathers)
             needed = _UNITS - (title != _PASSES[1])  # x needs no gradient there: the first unit's weights are not read

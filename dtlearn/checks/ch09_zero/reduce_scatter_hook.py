@@ -1,7 +1,7 @@
 """ch09.reduce_scatter_hook: four steps of a small network; when each bucket was launched, what was freed, the shards.
 
-As in ch03.overlap_hooks, `on_rank` has hooks of its own on the same parameters, which run after the answer's and note
-the time: a call belongs to the hook whose note follows it.
+As in ch03.overlap_hooks, `on_rank` has hooks of its own on the same parameters, which run after the answer's and set a
+mark: a call belongs to the hook whose mark follows it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Any
 import torch
 
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare, rules
+from dtlearn.runtime.record.event import Mark
 from dtlearn.runtime.record.record import Record
 
+from ..marks import steps_of
 from . import MAY_HELP
 from ._launches import find_wrong_launches
 
@@ -52,6 +54,7 @@ def on_rank(
 
     from dtlearn.memory.ledger.outside_torch import names_of_module, outside_torch
     from dtlearn.memory.ledger.storage_ledger import StorageLedger
+    from dtlearn.runtime.rank.task import mark
 
     group = None
     for members in ([0, 2], [1, 3]) if pairs else ():
@@ -61,7 +64,7 @@ def on_rank(
     reducer = answer([[leaves[i] for i in bucket] for bucket in buckets], group=group)
     if not callable(getattr(reducer, "finish", None)):
         return type(reducer).__name__
-    steps, ready = [], []
+    steps = []
     made = [next(iter((leaf._post_accumulate_grad_hooks or {}).values()), None) for leaf in leaves]
     cells = [dict(zip(h.__code__.co_freevars, h.__closure__ or ())) for h in made if hasattr(h, "__code__")]  # noqa: B905
     # Of a loop's variable the hooks should have a value each. One that they share is read when it is too late.
@@ -76,20 +79,20 @@ def on_rank(
     # Hooks of the node run last, after those of the leaf and those that the answer gave the node.
     nodes: list[Any] = [leaf.expand_as(leaf).grad_fn.next_functions[0][0] for leaf in leaves]
     for number, node in enumerate(nodes):
-        node.register_hook(lambda *_, number=number: ready.append([number, time.monotonic_ns()]))
+        node.register_hook(lambda *_, number=number: mark(str(number)))
     for rows, order in zip(x, orders, strict=True):
         for leaf in leaves:
             leaf.grad = None
-        ready.clear()
         with StorageLedger() as ledger:
-            begun = time.monotonic_ns()
+            mark("begin")
             total = torch.zeros(())
             for layer in order:
                 out = torch.tanh(rows @ leaves[2 * layer] + leaves[2 * layer + 1])
                 total = total + (layer + 1) * out.square().sum()
             del out
             total.backward()
-            done, there = time.monotonic_ns(), [i for i, leaf in enumerate(leaves) if leaf.grad is not None]
+            mark("done")
+            there = [i for i, leaf in enumerate(leaves) if leaf.grad is not None]
             for _ in range(8):  # the backend lets go of a vector a little after wait()
                 held = ledger.now
                 if held <= most:
@@ -108,8 +111,7 @@ def on_rank(
         left = [i for i, leaf in enumerate(leaves) if leaf.grad is not None]
         again = [len(leaf._post_accumulate_grad_hooks or ()) for leaf in leaves] != hooks
         moved = [i for i, leaf in enumerate(leaves) if not torch.equal(leaf, parameters[i])]
-        notes = {"ready": list(ready), "span": [begun, done], "there": there, "left": left}
-        notes |= {"held": held, "after": after, "outside": outside}
+        notes = {"there": there, "left": left, "held": held, "after": after, "outside": outside}
         # Copies: an answer may fill the same shards in each step.
         notes["shards"] = [s.clone() if hasattr(s, "clone") else s for s in shards] if ended else shards
         steps.append({**notes, "again": again, "moved": moved, "shared": shared})
@@ -242,7 +244,10 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         if any(s["again"] for s in steps):
             text = "there are more hooks after a step than before it: they stay where they are, so register them once"
             return Finding("DTL-RULE-SCHEDULE", text, rank)
-    if not record.incomplete and (found := find_wrong_launches(record, got, _BUCKETS)):
+    marked = steps_of(record, "begin( [0-9])* done", [len(steps) for steps in got])
+    if isinstance(marked, Finding):
+        return marked
+    if not record.incomplete and (found := find_wrong_launches(record, got, marked, _BUCKETS)):
         return found
     for rank, steps in enumerate(got):
         for k, step in enumerate(steps):
@@ -254,7 +259,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     ]
     if found := compare(_VALUES, case, given, _right(case, given), named):
         return found
-    return _memory(case, got)
+    return _memory(case, got, marked)
 
 
 def _lengths(shards: Any, world_size: int) -> tuple[str, str] | None:
@@ -273,12 +278,12 @@ def _lengths(shards: Any, world_size: int) -> tuple[str, str] | None:
     return None
 
 
-def _memory(case: Case, got: list[Any]) -> Finding | None:
+def _memory(case: Case, got: list[Any], marked: list[list[list[Mark]]]) -> Finding | None:
     """What is still there at the end of backward."""
     elements = _elements(case.world_size)
     for rank, steps in enumerate(got):
         for number, step in enumerate(steps):
-            used = {p for p, _ in step["ready"]}
+            used = {int(mark.label) for mark in marked[rank][number][1:-1]}
             whole = all(used >= set(bucket) for bucket in _BUCKETS)
             if step["left"] or (whole and step["there"]):
                 kept, when = (step["there"], "backward") if whole and step["there"] else (step["left"], "finish()")
@@ -296,10 +301,8 @@ def _memory(case: Case, got: list[Any]) -> Finding | None:
             # While the last bucket is under way, its vector may be an array, and a tensor on it.
             if after[0][0] >= 0.75 * elements or under_way[0][2] >= 0.75 * elements:
                 kind = (after if after[0][0] >= 0.75 * elements else under_way)[1]
-                text = (
-                    f"rank {rank}, step {number + 1}: outside torch, in an object of type {kind}, a vector of a bucket "
-                )
-                text += "that was reduced before is kept: let go of each when it was waited for"
+                text = f"rank {rank}, step {number + 1}: outside torch, in an object of type {kind}, a vector of a "
+                text += "bucket that was reduced before is kept: let go of each when it was waited for"
                 return Finding("DTL-RULE-GRADIENTS-KEPT", text, rank)
             if step["after"] > _most(case.world_size) // 8:
                 text = f"rank {rank}, step {number + 1}: after finish() {step['after']:,} bytes are held besides the "

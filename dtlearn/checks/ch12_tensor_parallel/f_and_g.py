@@ -5,15 +5,17 @@ All pairs are made before the first is used: what one keeps, another must not ch
 
 from __future__ import annotations
 
+import math
+from itertools import pairwise
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare
-from dtlearn.runtime.record.event import Event
 from dtlearn.runtime.record.record import Record
 
+from ..marks import steps_of
 from ..rounded import rounded_in_messages
 from ..sent import no_stores
 from . import MAY_HELP
@@ -50,7 +52,7 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, jobs: Any) -> Any:
-    from dtlearn.runtime.recording.phases import phase
+    from dtlearn.runtime.rank.task import mark
 
     made: Any = {}
     pairs: Any = []
@@ -96,14 +98,14 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         for run in job["runs"]:
             where = f"(run '{run}', a group of the ranks {job['group']}; this is rank {rank})"  # type: ignore[name-defined] # noqa: F821
             try:
-                with phase(f"{number}/{run}/forward"):
-                    outputs, leaves, gradients = forward_of(run)
+                mark("forward")
+                outputs, leaves, gradients = forward_of(run)
                 befores = [one.detach().clone() for one in gradients]
                 kept = [one.detach().clone() for one in outputs]
-                with phase(f"{number}/{run}/backward"):
-                    for output, gradient in [*zip(outputs, gradients, strict=False)][::-1]:
-                        if output.requires_grad:
-                            output.backward(gradient)
+                mark("backward")
+                for output, gradient in [*zip(outputs, gradients, strict=False)][::-1]:
+                    if output.requires_grad:
+                        output.backward(gradient)
             except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
                 if not isinstance(error, NotImplementedError):
                     error.args = (f"{' '.join(str(error).split()).rstrip('.')} {where}",)
@@ -178,20 +180,19 @@ def why(case: Case, given: Given, record: Record) -> str:
     return f"{text}its own"
 
 
-def _within(record: Record, rank: int, name: str) -> list[Event]:
-    """Calls of a rank while a phase lasted, in whatever phase within."""
-    spans = record.select(rank=rank, phase=name).spans
-    events = record.select(rank=rank)
-    return [e for e in events if any(s.start_ns <= e.start_ns <= (s.end_ns or e.start_ns) for s in spans)]
-
-
 def _exactly(case: Case, given: Given, record: Record) -> Finding | None:
     """The calls that are asked, and no more bytes than a tensor has in each."""
+    marked = steps_of(record, "forward backward", [len(_RUNS) * len(own["jobs"]) for own in given])
+    if isinstance(marked, Finding):
+        return marked
     for rank, own in enumerate(given):
-        for number, job in enumerate(own["jobs"]):
+        calls = record.select(rank=rank).events
+        spans = pairwise([*(mark.came_ns for step in marked[rank] for mark in step), math.inf])
+        for job in own["jobs"]:
             for run in _RUNS:
                 for direction, wanted in zip(("forward", "backward"), _CALLS[run], strict=True):
-                    events = _within(record, rank, f"{number}/{run}/{direction}")
+                    begin, end = next(spans)
+                    events = [e for e in calls if begin <= e.start_ns < end]
                     is_alone = len(job["group"]) == 1
                     if len(events) == wanted or (is_alone and len(events) < wanted):
                         n = job["x"].numel() * job["x"].element_size()

@@ -116,6 +116,7 @@ def run_case(
         source=lambda file: answer.source if file == answer.file else "",
         calm=0.0,
         patient=patient,
+        hold=lambda rank, k: check.hold(case, rank, k) if check.hold else 0.0,
     ) as run:
         error = run.finish()
         record = run.record("graded run")

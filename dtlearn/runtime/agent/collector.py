@@ -19,9 +19,11 @@ from ..machine.memory import oom_kills
 from ..machine.patience import TO_SAY_THE_SAME
 from ..output import BoundedText
 from ..rank.spec import LOST_LINE
+from ..record.event import Mark
 from ..record.rank_file import Tampered
 
 _MOST_TEXT = 1 << 20  # characters of what a rank says of an exception; it has cut that itself
+_MOST_MARKS = 10_000  # of a rank
 
 
 @dataclass
@@ -32,6 +34,7 @@ class RankState:
     output_fd: int
     pid: int = 0
     output: BoundedText = field(default_factory=BoundedText)
+    marks: list[Mark] = field(default_factory=list)
     result: bytes | None = None
     failure: Failure | None = None
     finished: bool = False
@@ -52,6 +55,9 @@ class Collector:
     def __init__(self, ranks: list[RankState], events_fd: int, limits: Limits | None = None) -> None:
         self.ranks = ranks
         self.limits = limits or Limits()
+        # Of the k-th mark of a rank: seconds until it is answered, and the length of its log. None: nobody answers.
+        self.meet: Callable[[int, int], tuple[float, int]] | None = None
+        self._held: dict[int, float] = {}  # rank that waits for an answer -> when it gets it
         self._oom_kills = oom_kills()
         self._selector = selectors.DefaultSelector()
         self._decoders = [wire.Decoder() for _ in ranks]
@@ -150,7 +156,7 @@ class Collector:
 
     def listen(self, seconds: float) -> bool:
         """Handle what has arrived, waiting for it at most that long. True: something came."""
-        ready = self._selector.select(max(0.0, seconds))
+        ready = self._selector.select(max(0.0, min([seconds, *(t - time.monotonic() for t in self._held.values())])))
         came = False
         # Deaths last: what a rank said before it ended counts first.
         for key, _ in sorted(ready, key=lambda item: item[0].data[0] == "events"):
@@ -174,6 +180,12 @@ class Collector:
             else:
                 for header, _ in self._events.feed(data):
                     self._died(header["index"], header["status"], header.get("reason", ""))
+        # After all that has arrived: a rank that said where it is was there before these go on.
+        for rank in [rank for rank, due in self._held.items() if due <= time.monotonic()]:
+            marks, _ = self.ranks[rank].marks, self._held.pop(rank)
+            marks[-1] = marks[-1]._replace(answered_ns=time.monotonic_ns())
+            with contextlib.suppress(OSError):  # it is gone
+                self.ranks[rank].channel.send(b"!")
         return came
 
     def _take(self, rank: int, data: bytes) -> None:
@@ -181,7 +193,7 @@ class Collector:
         try:
             for header, blob in self._decoders[rank].feed(data):
                 self._hear(rank, header, blob)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, FileNotFoundError):
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(self.ranks[rank].channel)
             text = f"rank {rank} wrote to the line on which ranks report to this program, and what came is no message"
@@ -198,6 +210,12 @@ class Collector:
             state.ready = dict(header["connection"])
         elif header["kind"] == "incomplete":
             state.fault = header["reason"][:_MOST_TEXT] + ""
+        elif header["kind"] == "mark" and self.meet is not None:
+            if rank in self._held or len(state.marks) >= _MOST_MARKS:
+                raise ValueError("a rank waits for the answer to each mark")
+            (seconds, logged), now_ns = self.meet(rank, len(state.marks)), time.monotonic_ns()
+            state.marks.append(Mark(rank, header["label"][:100] + "", now_ns, now_ns, logged))
+            self._held[rank] = now_ns / 1e9 + seconds
         elif header["kind"] == "finished":
             state.finished = state.failure is None
 

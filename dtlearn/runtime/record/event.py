@@ -1,7 +1,7 @@
 """What a record is made of: calls and phases of ranks."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .operations import P2P_OPS, SENDS, peer_word
 
@@ -93,3 +93,16 @@ class Span:
     phase: str
     start_ns: int
     end_ns: int | None
+
+
+class Mark(NamedTuple):
+    """That a graded rank said `label`, and stood still from `came_ns` to `answered_ns` of the grader's clock.
+
+    `logged`: bytes in its call log then; a call stands there before it is made. What it proves: `checks/marks.py`.
+    """
+
+    rank: int
+    label: str
+    came_ns: int
+    answered_ns: int
+    logged: int

@@ -2,13 +2,14 @@
 
 import contextlib
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..words import incomplete
-from .event import Event, Span
+from .event import Event, Mark, Span
 from .rank_file import Tampered, read_rank_file
 from .record import Record, merge
 
@@ -23,9 +24,9 @@ class RankLog:
     fault: str = ""
 
 
-def read_rank_log(path: Path, rank: int, fault: str = "") -> RankLog:
+def read_rank_log(path: Path, rank: int, fault: str = "", marks: Sequence[Mark] = ()) -> RankLog:
     """Calls and phases of one rank; `path` is that of its call log."""
-    return RankLog(rank, read_call_log(path, rank), read_spans(path, rank), fault)
+    return RankLog(rank, read_call_log(path, rank, marks), read_spans(path, rank), fault)
 
 
 def merge_logs(world_size: int, logs: list[RankLog], label: str) -> Record:
@@ -42,7 +43,7 @@ def spans_file(path: Path) -> Path:
 def read_spans(path: Path, rank: int) -> list[Span]:
     """The phases of one rank; `path` is that of its call log."""
     begun: dict[int, Span] = {}
-    for line in _lines(spans_file(path), rank):
+    for _, line in _lines(spans_file(path), rank):
         if "end_ns" not in line:
             begun[line["span"]] = Span(rank, line["phase"], line["start_ns"], None)
         elif span := begun.get(line["span"]):
@@ -50,23 +51,32 @@ def read_spans(path: Path, rank: int) -> list[Span]:
     return list(begun.values())
 
 
-def read_call_log(path: Path, rank: int) -> list[Event]:
-    """The calls of one rank."""
+def read_call_log(path: Path, rank: int, marks: Sequence[Mark] = ()) -> list[Event]:
+    """The calls of one rank. Each line is later than the one before, and between its marks, whatever the rank's clock
+    said: the order of the lines is that of the calls."""
     begun: dict[int, dict[str, Any]] = {}
-    for line in _lines(path, rank):
+    now, left = -1, list(marks)
+    for at, line in _lines(path, rank):
+        while left and left[0].logged <= at:
+            now = left.pop(0).answered_ns
+        latest = left[0].came_ns if left else math.inf
+        for key in _TIMES & line.keys():
+            now = line[key] = line[key] if now < (line[key] or 0) < latest else now + 1
         take_line(begun, line)
     first = min(begun, default=0)  # a cell's calls count from 0, whatever its rank did before
     return [to_event(rank, {**call, "seq": call["seq"] - first}) for call in begun.values()]
 
 
-def _lines(path: Path, rank: int) -> Iterator[dict[str, Any]]:
-    """The lines of a file, but a last one that a kill cut short; none if the rank ended before it wrote any."""
+def _lines(path: Path, rank: int) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Where each line of a file begins, and the line; not a last one that a kill cut short. Without a file: none."""
     with contextlib.suppress(FileNotFoundError):
         *lines, last = read_rank_file(path).split(b"\n")
-        yield from (read_line(text, rank) for text in lines)
-        if last:
-            with contextlib.suppress(Tampered):
-                yield read_line(last, rank)
+        at = 0
+        for text in lines:
+            yield at, read_line(text, rank)
+            at += len(text) + 1
+        with contextlib.suppress(Tampered):  # as a rule it is empty
+            yield at, read_line(last, rank)
 
 
 _OF_KIND: dict[type, str] = {
@@ -77,6 +87,7 @@ _OF_KIND: dict[type, str] = {
     bool: "asynchronous unseen",
 }
 _KINDS = {name: kind for kind, names in _OF_KIND.items() for name in names.split()}
+_TIMES = {"start_ns", "wait_ns", "arrived_ns", "end_ns"}
 _MAY_BE_NONE = {"dtype", "shape", "peer", "end_ns"}
 _CALL = {"op", "group", "group_seq", "nbytes", "detail", "start_ns", "asynchronous", "file", "line", *_MAY_BE_NONE}
 _ABOUT = {"seq", "end", "wait", "arrived", "dropped", "span"}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from .event import Event, Span
+from .event import Event, Mark, Span
 from .pairs import pairs
 
 
@@ -24,6 +24,7 @@ class Record:
         spans: phases of all ranks, ordered by rank, then by time.
         incomplete: why something is missing, in a sentence ("the record of rank 1 is incomplete: ..."); "" if all is
             there.
+        marks: of a graded run, ordered by rank, then by time.
     """
 
     world_size: int
@@ -31,6 +32,7 @@ class Record:
     label: str = ""
     spans: tuple[Span, ...] = field(default=())
     incomplete: str = ""
+    marks: tuple[Mark, ...] = ()
 
     def __iter__(self) -> Iterator[Event]:
         return iter(self.events)

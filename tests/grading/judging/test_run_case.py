@@ -49,6 +49,34 @@ def test_what_went_wrong_is_kept(source, error):
     assert None in evidence.returned
 
 
+def marks_around_a_call(answer, x):
+    from dtlearn.runtime.rank.task import mark
+
+    mark("before")
+    answer(x)
+    mark("after")
+
+
+@pytest.mark.parametrize("clock", ["", "time.monotonic_ns = lambda: 0\n", "time.monotonic_ns = lambda: 1 << 62\n"])
+def test_marks_say_what_was_called_between_them_and_a_rank_is_held(clock):
+    check = Check(
+        marks_around_a_call, inputs, lambda case, given: [], hold=lambda case, rank, k: 0.3 * (k == rank == 1)
+    )
+    source = f"import time\nimport torch.distributed as dist\n{clock}def f(x):\n    dist.barrier()\n"
+    case = Case("a case", 2, seed=0)
+    evidence = run_case(check, case, inputs(case), Answer(source, "f.py", "f"))
+    assert evidence.error is None, evidence.error
+    assert [(mark.rank, mark.label) for mark in evidence.record.marks] == [
+        (r, x) for r in (0, 1) for x in ("before", "after")
+    ]
+    for before, after, call in zip(
+        evidence.record.marks[::2], evidence.record.marks[1::2], evidence.record, strict=True
+    ):
+        assert before.answered_ns < call.start_ns < call.end_ns < after.came_ns
+    held = evidence.record.marks[3]
+    assert held.answered_ns - held.came_ns >= 0.3e9
+
+
 def test_a_rank_that_leaves_sends_nothing():
     evidence = run("import os\ndef f(x):\n    os._exit(0)\n")
     assert isinstance(evidence.error, RankError) and evidence.returned == [None, None]

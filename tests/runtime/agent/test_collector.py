@@ -8,7 +8,9 @@ import time
 import pytest
 
 from dtlearn.runtime import wire
+from dtlearn.runtime.agent import collector
 from dtlearn.runtime.agent.collector import Collector, RankState
+from dtlearn.runtime.record.rank_file import Tampered
 
 
 class Run:
@@ -194,6 +196,99 @@ def test_a_rank_that_was_replaced_is_given_up_and_the_last_one_closes_all():
     finally:
         run.close()
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+def answered(channel: socket.socket) -> bool:
+    channel.setblocking(False)
+    try:
+        return channel.recv(10) == b"!"
+    except BlockingIOError:
+        return False
+
+
+def test_a_mark_is_answered_at_once_with_its_moment_and_the_length_of_the_log(run):
+    run.collector.meet = lambda rank, k: (0.0, 70 * rank + k)
+    before = time.monotonic_ns()
+    run.say(1, "mark", label="comes")
+    assert not run.wait(0.05) and answered(run.channels[1])
+    run.say(1, "mark", label="left")
+    assert not run.wait(0.05) and answered(run.channels[1])
+    comes, left = run.collector.ranks[1].marks
+    assert (comes.rank, comes.label, comes.logged, left.label, left.logged) == (1, "comes", 70, "left", 71)
+    assert before < comes.came_ns <= comes.answered_ns < left.came_ns <= left.answered_ns < time.monotonic_ns()
+    assert not run.collector.ranks[0].marks
+
+
+def test_a_rank_that_is_held_waits_and_the_others_do_not(run):
+    run.collector.meet = lambda rank, k: (0.2 if rank == 0 else 0.0, 0)
+    for rank in range(3):
+        run.say(rank, "mark", label="here")
+    assert not run.wait(0.05)
+    assert [answered(channel) for channel in run.channels] == [False, True, True]
+    assert not run.wait(0.3)  # and needs nothing to arrive for its answer
+    assert answered(run.channels[0])
+    (held,) = run.collector.ranks[0].marks
+    assert held.answered_ns - held.came_ns >= 0.2e9
+
+
+def test_what_arrived_before_a_rank_is_let_go_is_heard_before(run):
+    """Also by a head that got no processor meanwhile: otherwise it would have arrived too late to tell."""
+    run.collector.meet = lambda rank, k: (0.02 if rank == 0 else 0.0, 0)
+    run.say(0, "mark", label="comes")
+    run.collector.listen(0)
+    run.say(1, "mark", label="left")
+    time.sleep(0.05)
+    run.collector.listen(0)
+    assert run.collector.ranks[1].marks[0].came_ns < run.collector.ranks[0].marks[0].answered_ns
+
+
+def test_nobody_answers_marks_where_there_should_be_none(run):
+    run.say(0, "mark", label="here")
+    assert not run.wait(0.05)
+    assert not answered(run.channels[0]) and not run.collector.ranks[0].marks
+
+
+@pytest.mark.parametrize("label", [None, 5, ["here"], {}])
+def test_a_mark_that_is_no_mark_is_tampering(run, label):
+    run.collector.meet = lambda rank, k: (0.0, 0)
+    run.say(2, "mark", label=label)
+    with pytest.raises(Tampered, match="rank 2 wrote"):
+        run.wait()
+
+
+def test_marks_without_end_are_tampering(run, monkeypatch):
+    monkeypatch.setattr(collector, "_MOST_MARKS", 2)
+    run.collector.meet = lambda rank, k: (0.0, 0)
+    for _ in range(2):
+        run.say(2, "mark", label="x" * 1000)
+        assert not run.wait(0.05)
+    assert [len(mark.label) for mark in run.collector.ranks[2].marks] == [100, 100]
+    run.say(2, "mark", label="x")
+    with pytest.raises(Tampered):
+        run.wait()
+
+
+def test_a_mark_before_the_last_one_is_answered_is_tampering(run):
+    run.collector.meet = lambda rank, k: (0.0, 0)
+    for _ in range(2):
+        run.say(2, "mark", label="here")
+    with pytest.raises(Tampered):
+        run.wait()
+
+
+def test_a_rank_that_takes_its_log_away_is_tampering(run, tmp_path):
+    run.collector.meet = lambda rank, k: (0.0, (tmp_path / "calls").lstat().st_size)
+    run.say(0, "mark", label="here")
+    with pytest.raises(Tampered):
+        run.wait()
+
+
+def test_the_answer_to_a_rank_that_is_gone_is_nobodys_fault(run):
+    run.collector.meet = lambda rank, k: (0.0, 0)
+    run.say(0, "mark", label="here")
+    run.channels[0].close()
+    assert not run.wait(0.1)
+    assert not run.collector.failures()
 
 
 def test_a_kill_for_lack_of_memory_is_told_as_one(run, monkeypatch):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dtlearn.runtime.record.event import Span
+from dtlearn.runtime.record.event import Mark, Span
 from dtlearn.runtime.record.log import RankLog, merge_logs, read_call_log, read_rank_log, read_spans, spans_file
 
 BEGIN = {
@@ -39,6 +39,49 @@ def test_a_log_becomes_events(tmp_path):
     assert (first.file, first.line, first.code) == ("train.py", 14, "dist.all_reduce(x)")
     assert second.end_ns is None
     assert second.shape is None
+
+
+def two_calls(begin_0: int, wait_0: int, end_0: int, begin_1: int) -> list[dict]:
+    """Of which the first is asynchronous, and was waited for before the second."""
+    first = {**BEGIN, "asynchronous": True, "start_ns": begin_0}
+    ended = {"end": 0, "end_ns": end_0}
+    return [first, {"wait": 0, "wait_ns": wait_0}, ended, {**BEGIN, "seq": 1, "start_ns": begin_1}]
+
+
+def times(path, marks=()) -> list[int | None]:
+    first, second = read_call_log(path, 0, marks)
+    return [first.start_ns, first.wait_ns, first.end_ns, second.start_ns]
+
+
+@pytest.mark.parametrize("clock", [(100, 120, 150, 160), (7, 7, 7, 7), (900, 800, 700, 600), (5, 10**15, 3, 10**9)])
+def test_times_follow_the_order_of_the_lines_whatever_the_clock_said(tmp_path, clock):
+    found = times(write(tmp_path / "log", *two_calls(*clock)))
+    assert found == sorted(set(found)) and len(found) == 4
+    if clock[0] == 100:
+        assert found == [*clock]
+
+
+@pytest.mark.parametrize("clock", [(110, 210, 215, 310), (7, 7, 7, 7), (900, 800, 700, 600), (5, 10**15, 3, 10**9)])
+@pytest.mark.parametrize("between", [0, 1, 2, 3, 4])
+def test_times_are_between_the_marks_that_their_lines_are_between(tmp_path, clock, between):
+    """The second mark stands after so many of the four lines; the first before all, the third after them."""
+    lines = two_calls(*clock)
+    path = write(tmp_path / "log", *lines)
+    ends = [0]
+    for line in path.read_bytes().splitlines(keepends=True):
+        ends.append(ends[-1] + len(line))
+    marks = [Mark(0, "a", 90, 100, 0), Mark(0, "b", 200, 205, ends[between]), Mark(0, "c", 400, 400, ends[-1])]
+    found = times(path, marks)
+    assert found == sorted(set(found))
+    assert all(100 < time < 200 for time in found[:between]) and all(205 < time < 400 for time in found[between:])
+    if clock[0] == 110 and between == 1:
+        assert found == [*clock]
+
+
+def test_an_end_without_a_time_is_none_that_can_be_moved(tmp_path):
+    first, second = two_calls(100, 110, 0, 120)[::3]
+    path = write(tmp_path / "log", first, {"end": 0, "end_ns": None}, second)
+    assert [event.start_ns for event in read_call_log(path, 0)] == [100, 120]
 
 
 @pytest.mark.parametrize("cut", range(1, 20))
