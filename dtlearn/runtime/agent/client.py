@@ -27,12 +27,10 @@ class Agent:
     """Where ranks are started, of one machine or of several: `World` and `start_ranks` see ranks, not machines.
 
     What is said here holds for one machine. There a rank's handle, in `pids`, is its process id.
-
-    Attributes:
-        seconds_to_notice_a_loss: how long it may take to notice that a machine, and its ranks, are gone. 0: there is
-            none but ours. Otherwise ranks may be missing until their machine is back.
     """
 
+    # How long it may take to notice that a machine, and its ranks, are gone. 0: there is none but ours. Otherwise ranks
+    # may be missing until their machine is back.
     seconds_to_notice_a_loss = 0.0
 
     def place(self, size: int, device: str, link: Link | None) -> Placement:

@@ -53,16 +53,11 @@ def node_facts() -> dict[str, Any]:
 
 
 class HostNameLookUp:
-    """Looks up this machine's own name in the background: where no name server answers, it takes many seconds.
-
-    Attributes:
-        name: the name.
-        addresses: what it stands for; [] if it was not found, or not yet.
-    """
+    """Looks up this machine's own name in the background: where no name server answers, it takes many seconds."""
 
     def __init__(self) -> None:
         self.name = socket.gethostname()
-        self.addresses: list[str] = []
+        self.addresses: list[str] = []  # what it stands for; [] if it was not found, or not yet
         self._begun = time.monotonic()
         self._seconds: float | None = None
         self._thread = threading.Thread(target=self._look_up, daemon=True)

@@ -69,19 +69,14 @@ def default_limits(num_ranks: int, free: int | None) -> Limits:
     memory that are free now; None if not known. Raises ValueError if the variable DTLEARN_RANK_MEMORY is no number.
     """
     text = os.environ.get(MEMORY_VARIABLE, "").strip()
-    if text:
-        try:
-            memory = int(float(text) * GIB)
-            if memory < 0:
-                raise ValueError
-        except (ValueError, OverflowError):
-            raise ValueError(
-                f"the environment variable {MEMORY_VARIABLE} takes a number of GiB, or 0 for no limit; got {text!r}"
-            ) from None
-        return Limits(memory=memory or None)
-    if free is None:
-        return Limits()
-    return Limits(memory=max(_LEAST, free * 9 // 10 // num_ranks))
+    if not text:
+        return Limits() if free is None else Limits(memory=max(_LEAST, free * 9 // 10 // num_ranks))
+    with contextlib.suppress(ValueError, OverflowError):
+        if (memory := int(float(text) * GIB)) >= 0:
+            return Limits(memory=memory or None)
+    raise ValueError(
+        f"the environment variable {MEMORY_VARIABLE} takes a number of GiB, or 0 for no limit; got {text!r}"
+    )
 
 
 def check_room(num_ranks: int, free: int | None) -> None:

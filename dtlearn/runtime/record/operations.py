@@ -12,28 +12,18 @@ from ..words import ordinal
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One function of `torch.distributed`.
+    """One function of `torch.distributed`."""
 
-    Attributes:
-        payload: the arguments that can hold what is handed in (a pure receiver: received into); the first given does.
-        result: the argument in which a tensor, or a list of them, arrives; "" if there is none.
-        peer: the argument that names the other end, or the root: "dst" if data goes there, "src" if it comes from
-            there; "" if there is neither.
-        root: the peer is the root of a collective.
-        must_be_equal: what all members of the group must agree on, beyond the operation itself: fields of an `Event`.
-        asynchronous: it always returns a Work.
-        same_as: the function that does the same, under whose name it is recorded; "" for one that has its own.
-        queued: torch's coalescing manager queues it, to make one call of several at its end.
-    """
-
+    # The arguments that can hold what is handed in (a pure receiver: received into); the first given does.
     payload: tuple[str, ...] = ()
-    result: str = ""
+    result: str = ""  # the argument in which a tensor, or a list of them, arrives; "" if there is none
+    # The argument that names the other end, or the root: "dst" if data goes there, "src" if it comes from there.
     peer: str = ""
-    root: bool = False
-    must_be_equal: tuple[str, ...] = ()
-    asynchronous: bool = False
-    same_as: str = ""
-    queued: bool = False
+    root: bool = False  # the peer is the root of a collective
+    must_be_equal: tuple[str, ...] = ()  # for all of the group, beyond the operation itself: fields of an `Event`
+    asynchronous: bool = False  # it always returns a Work
+    same_as: str = ""  # the function that does the same, under whose name it is recorded; "" for one that has its own
+    queued: bool = False  # torch's coalescing manager queues it, to make one call of several at its end
 
 
 _LIKE = ("dtype", "shape")

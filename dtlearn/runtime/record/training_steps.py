@@ -13,6 +13,8 @@ When is communication exposed? While the rank computes nothing because it waits 
 The backward span itself says nothing of it: wrappers wait inside `backward()`.
 """
 
+import itertools
+import math
 from dataclasses import dataclass, replace
 from statistics import mean
 
@@ -86,8 +88,7 @@ def recorded_steps(record: Record, rank: int) -> list[RecordedStep]:
             ended = False
         ended = ended or span.phase == ends_with
     steps = []
-    for number, begin in enumerate(begins):
-        until = begins[number + 1] if number + 1 < len(begins) else float("inf")
+    for number, (begin, until) in enumerate(itertools.pairwise([*begins, math.inf])):
         inside = tuple(s for s in spans if begin <= s.start_ns < until)
         events = tuple(e for e in record.events if e.rank == rank and begin <= e.start_ns < until and not e.is_p2p)
         steps.append(RecordedStep(rank, number, inside, events))

@@ -33,11 +33,6 @@ def group_name(group: Any) -> str:
     return "unknown"
 
 
-def group_id(group: Any) -> str:
-    """torch's own name of a sub-group, the same on all ranks; two groups of the same ranks differ in it."""
-    return str(getattr(group, "group_name", "") or "")
-
-
 def peer(op: str, arguments: dict[str, Any]) -> int | None:
     """Global rank of the other end or the root; None if there is none, or any rank may send."""
     import torch.distributed as dist

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..record.log import spans_file
 from ..record.operations import P2P_OPS, call_text
-from .arguments import group_id, group_name
+from .arguments import group_name
 from .call_site import Callers
 from .clock import now_ns as _clock
 from .late_ends import LateEnds
@@ -27,13 +27,7 @@ _encode = json.JSONEncoder().encode
 
 
 class CallLog:
-    """The log of one rank: a file of entries and exits, and one of phases.
-
-    Args:
-        path: of the first one; see `log.spans_file` for the other.
-        rank: global rank.
-        on_fault: called at once, with the reason, when a line cannot be written.
-    """
+    """The log of one rank: a file of entries and exits, `path`, and one of phases beside it. See `LogFile`."""
 
     def __init__(self, path: Path, rank: int, on_fault: Callable[[str], None] = lambda reason: None) -> None:
         self.path = path
@@ -93,7 +87,8 @@ class CallLog:
         # A group that only its members make is no call of the world: counting it there would shift the others.
         name = "local" if detail.get("local") else group_name(group)
         if name not in ("world", "local"):
-            detail["group_id"] = group_id(group)
+            # torch's own name of a sub-group, the same on all ranks; two groups of the same ranks differ in it.
+            detail["group_id"] = str(getattr(group, "group_name", "") or "")
         site, line_number = self._callers.nearest()
         first = inputs[0] if inputs else None
         dtype = f'"{str(first.dtype)[6:]}"' if first is not None else "null"  # without "torch."

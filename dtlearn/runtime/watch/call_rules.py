@@ -187,14 +187,11 @@ def _waits_for(rank: int, view: RankView, views: Mapping[int, RankView]) -> set[
     if not event.is_p2p:
         key, k = event.group_key, event.group_seq
         others = [other for other in members(key, views) if other != rank and other in views]
-        return {other for other in others if not any(_is_call(e, key, k) for e in views[other].calls)}
+        made = {r: {e.group_seq for e in views[r].calls if e.group_key == key and not e.is_p2p} for r in others}
+        return {other for other in others if k not in made[other]}
     if event.peer is None or event.peer not in views:  # from any rank: see `awaits_anyone`
         return set()
     return set() if partner(event, views) else {event.peer}
-
-
-def _is_call(event: Event, key: str, k: int) -> bool:
-    return not event.is_p2p and event.group_seq == k and event.group_key == key
 
 
 def skipped(

@@ -21,12 +21,10 @@ def explain_failures(
     printed: Mapping[int, str] | None,
     what: str = "",
 ) -> RankError:
-    """The error for ranks that failed: the first cause in full, the others in a line each.
+    """The error for ranks that failed, first cause first: that in full, the others in a line each.
 
-    Args:
-        failures: first cause first.
-        waiting, printed, what: as for `verdict.Ranks` and `find_error`; a notebook, which has shown what ranks printed,
-            will show the first traceback, too.
+    `waiting`, `printed`, `what`: as for `verdict.Ranks` and `find_error`; a notebook, which has shown what ranks
+    printed, will show the first traceback, too.
     """
     first = failures[0]
     same = [f.rank for f in failures if (f.kind, f.type, f.message) == (first.kind, first.type, first.message)]

@@ -51,9 +51,7 @@ class Ranks(Protocol):
 def find_error(ranks: Ranks, timeout: float | None, what: str = "") -> RankError | RanksTimeout | None:
     """The error of ranks that do not go on now; None if all did what they were asked and their calls fit.
 
-    Args:
-        timeout: the time limit in seconds, if it has passed; None otherwise.
-        what: leads the message.
+    `timeout`: the time limit in seconds, if it has passed; None otherwise. `what` leads the message.
     """
     error: RankError | RanksTimeout | None = None
     diagnosis = ranks.watch.last_look(ranks.ended()) if not ranks.log_faults() else None

@@ -17,11 +17,9 @@ _KEPT = 64  # calls of a rank that are kept although they are done, to show wher
 
 
 class Watch:
-    """Watches the ranks of one run or one cell.
+    """Watches the ranks of one run or one cell, by their call logs.
 
-    Args:
-        logs: `{rank: path of its call log}`.
-        calm: seconds for which a look that found all well is good enough, unless a rank ends.
+    `calm`: seconds for which a look that found all well is good enough, unless a rank ends.
     """
 
     def __init__(self, logs: Mapping[int, Path], calm: float = 0.0) -> None:
