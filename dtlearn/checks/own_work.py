@@ -4,15 +4,36 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from dtlearn.grading import Finding, Mistake
 
 
-def forbids(*packages: str) -> Callable[[str], Finding | None]:
-    """A rule on an answer's text: it uses no solution, and none of these packages with the course's own."""
-    why = "it is the course's own answer. Write your own here; compare with the course's in another cell"
-    names = (*packages, "dtlearn.checks", "dtlearn.grading", "solutions")
-    return lambda source: find_forbidden(source, dict.fromkeys(names, why))
+@dataclass(frozen=True)
+class OwnWork:
+    """A rule on an answer's text: it uses no solution, and none of these packages with the course's own.
+
+    Attributes:
+        packages: their full names.
+    """
+
+    packages: tuple[str, ...]
+
+    @property
+    def folders(self) -> list[str]:
+        """Where these packages lie: hand-ins of a class cannot see them, see `grade`."""
+        return [str(Path(__file__).parents[2].joinpath(*package.split("."))) for package in self.packages]
+
+    def __call__(self, source: str) -> Finding | None:
+        why = "it is the course's own answer. Write your own here; compare with the course's in another cell"
+        names = (*self.packages, "dtlearn.checks", "dtlearn.grading", "solutions")
+        return find_forbidden(source, dict.fromkeys(names, why))
+
+
+def forbids(*packages: str) -> OwnWork:
+    """The rule for these packages."""
+    return OwnWork(packages)
 
 
 def forbids_torchs(*names: str) -> Callable[[str], Finding | None]:

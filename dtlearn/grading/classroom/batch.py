@@ -5,8 +5,6 @@ end is that submission's alone; a fault of the grader in one of them is its "err
 is on disk, so a batch that was cut short goes on where it was.
 """
 
-from __future__ import annotations
-
 import hmac
 import os
 import sys
@@ -21,11 +19,12 @@ from ...course import Course, Exercise
 from ...runtime.machine.isolation import Isolation, best
 from ..grader_process.client import Graders
 from ..judging.run_case import Answer
-from ..learner.exercise_files import checks_folder, find_checks
+from ..learner.exercise_files import find_checks
 from ..verdict import Result, Verdict
 from .store import ResultStore
 from .submissions import Submission
 
+_OF_PYTHON = ("bin", "include", "lib", "lib64", "pyvenv.cfg")  # in its prefix, which may be somebody's home
 _TO_READ = 30.0  # seconds for an answer to be read and compiled
 Report = Callable[[str, Verdict, int, int], None]  # a student, a verdict, how many are done, of how many
 
@@ -60,8 +59,8 @@ class Plan:
 
 
 def shut_in(course: Course, level: int, *more: Path | None) -> Isolation:
-    """The isolation of submissions: at level 2 of the course they see the package alone, without its
-    checks, and nothing of what `more` names.
+    """The isolation of submissions: at level 2 all that they see is the system, Python's environment, and the package
+    without its checks; nothing of what `more` names, wherever that lies.
 
     Raises:
         ValueError: level 2 is asked for, and this machine refuses it; or what is to be hidden holds the package.
@@ -75,18 +74,20 @@ def shut_in(course: Course, level: int, *more: Path | None) -> Isolation:
         )
     if level < 2:
         return allowed
-    package = Path(__file__).parents[2]
-    needed = [Path(sys.prefix), Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), package]
-    roots = {course.root.resolve(), *([package.parent] if (package.parent / "course.toml").exists() else [])}
-    if wrong := [p for p in more if p is not None and any(n.is_relative_to(p.resolve()) for n in needed)]:
+    package, given = Path(__file__).parents[2], [p.resolve() for p in more if p is not None]
+    shown = [package, *(Path(prefix, name) for prefix in (sys.prefix, sys.base_prefix) for name in _OF_PYTHON)]
+    if wrong := [p for p in given if any(s.resolve().is_relative_to(p) for s in shown)]:
         raise ValueError(f"{wrong[0]} holds the package, which submissions need: give a folder that holds nothing else")
-    # Of the course they see the package and the environment: no solutions, tests, notebooks, history, hand-ins.
-    paths = [p for root in sorted(roots) for p in root.iterdir() if not any(n.is_relative_to(p) for n in needed)]
-    for git in [p for p in paths if p.name == ".git" and p.is_file()]:  # of a worktree: its history lies elsewhere
-        paths += Path(git.read_text("utf-8").removeprefix("gitdir:").strip()).parents[1:2]
-    paths += [checks_folder(course), package / "checks", *(p for p in more if p is not None)]
-    hidden = dict.fromkeys(str(p.resolve()) for p in paths if p.exists())
-    return Isolation(2, hidden=tuple(hidden))
+    libraries = [Path(p) for p in (*sys.path, *os.environ.get("LD_LIBRARY_PATH", "").split(":")) if os.path.isabs(p)]
+    work = [course.root.resolve(), Path.cwd(), Path.home(), *given]  # what holds that, or is in a course, is no library
+    for folder in libraries:
+        of_a_course = any((p / "course.toml").exists() for p in (folder, *folder.parents))
+        if not of_a_course and not any(p.is_relative_to(folder.resolve()) for p in work):
+            shown.append(folder)
+    # What is not shown is not there; these may lie in what is shown, or in the system's folders.
+    others = [p / "dtlearn" for p in libraries if (p / "dtlearn").resolve() != package.resolve()]
+    hidden = [course.root, package / "checks", *given, *others]
+    return Isolation(2, (), *(tuple(str(p.absolute()) for p in paths if p.exists()) for paths in (hidden, shown)))
 
 
 def grade_class(

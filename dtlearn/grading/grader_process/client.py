@@ -1,7 +1,5 @@
 """Asks for verdicts, each of a process of its own; what these say is checked: of a known shape and bounded length."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal
@@ -51,7 +49,7 @@ class Graders:
             data = b""
             with contextlib.suppress(OSError):  # it ended: that is what we hear then
                 ours.sendall(json.dumps(job).encode() + b"\n")
-                while len(data) < 2 * MAX_LINE and (piece := ours.recv(1 << 16)):
+                while self.process.wait_for(ours) and len(data) < 2 * MAX_LINE and (piece := ours.recv(1 << 16)):
                     data += piece
         said: dict[str, Any] = {}
         for line in data.splitlines():

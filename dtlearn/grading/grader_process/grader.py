@@ -1,7 +1,5 @@
 """A process that reads, compiles, runs and judges one answer, within limits; its verdict is a line of JSON."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -60,7 +58,7 @@ def _verdict(
     course = load_course(Path(root))
     found = course.exercise(exercise)
     checks = find_checks(course, found, Path(hidden) if hidden else None)
-    shut_in = Isolation(isolation["level"], tuple(isolation["writable"]), tuple(isolation["hidden"]))
+    shut_in = Isolation(**isolation)
     answer = Answer(text, file, found.name)
     return grade(found, checks, answer, **options, stop=lambda: _allow(JUDGING), isolation=shut_in, patient=True)
 

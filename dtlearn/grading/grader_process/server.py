@@ -7,8 +7,6 @@
 The agent is forked before the job is known: no check, no seed and no answer is in the memory that ranks inherit.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -31,7 +29,8 @@ def main(control_fd: int) -> None:
     preload.load_for_all()
     preload.load("torch._dynamo", "dtlearn.grading.on_rank.run_answer")
     control = socket.socket(fileno=control_fd)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for guards: their sockets say when they have ended
+    # Nobody waits for guards: their sockets say when they have ended. But learners' code could stop one.
+    signal.signal(signal.SIGCHLD, lambda *_: [*ended_children(end_stopped=True)])
     while True:
         data, descriptors, _, _ = socket.recv_fds(control, _MESSAGE, 1)
         if not data:
@@ -77,7 +76,7 @@ def _guard(line_fd: int, seconds: float) -> None:
         ready = dict(poll.poll(1000 * patience.left()))
         if wake in ready:
             os.read(wake, 4096)
-            status = dict(ended_children()).get(worker)
+            status = dict(ended_children(end_stopped=True)).get(worker)
         elif not over:  # nobody listens any more, or the time is up
             over = True
             poll.unregister(line)

@@ -123,8 +123,8 @@ class Judge:
         words = self.process.last_words()
         said = "\n".join(["Its last words:", *(f"  {line}" for line in words)]) if words else ""
         return (
-            f"the judge process ended (exit code {self.process.exit_code}). Your answer is kept and not to blame. "
-            f"Try again: a new judge is started. {said}"
+            f"the judge process {self.process.ending} (exit code {self.process.exit_code}). Your answer is kept and "
+            f"not to blame. Try again: a new judge is started. {said}"
         ).rstrip()
 
     def end(self) -> None:

@@ -62,6 +62,10 @@ def grade(
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     sizes = list(world_sizes or exercise.world_sizes)
     checks = [(check, False)] if isinstance(check, Check) else list(check)
+    isolation = isolation or Isolation()
+    if isolation.level == 2:  # what an answer may not use it cannot see, so that no import of it can hide
+        ruled_out = [folder for one, _ in checks for rule in one.reads for folder in getattr(rule, "folders", ())]
+        isolation = replace(isolation, hidden=(*isolation.hidden, *ruled_out))
     cases = [(c, hidden, case) for size in sizes for c, hidden in checks for case in c.all_cases(size, seed)]
     results: list[Result] = []
     tier_limits: list[tuple[Result, int]] = []
@@ -80,8 +84,7 @@ def grade(
         if result.state == "not-attempted":  # the other cases would say the same
             break
     verdict = _verdict(exercise, results, tier_limits, seed, time.monotonic() - begun)
-    level = (isolation or Isolation()).level
-    return replace(verdict, isolation=f"level {level}: {MEANING[level]}")
+    return replace(verdict, isolation=f"level {isolation.level}: {MEANING[isolation.level]}")
 
 
 def _run_one(

@@ -148,6 +148,7 @@ class LocalAgent(Agent):
                 answer: dict[str, Any] = {}
                 # An interrupted request leaves its answer in the socket: skip what was not asked now.
                 while answer.get("id") != self._asked:
+                    self.process.wait_for(self._control)
                     piece = self._control.recv(1 << 16)
                     if not piece:
                         raise EOFError
@@ -171,7 +172,7 @@ class LocalAgent(Agent):
 
     def _obituary(self) -> str:
         return (
-            f"the helper process that starts ranks ended (exit code {self.process.exit_code}). "
+            f"the helper process that starts ranks {self.process.ending} (exit code {self.process.exit_code}). "
             "`dtlearn doctor` checks what it needs. Its last words:\n"
             + ("\n".join(self.process.last_words()) or "(none)")
         )
@@ -189,7 +190,7 @@ def use_forked(control: socket.socket) -> None:
     """Take the process at the other end of `control`, see `server.serve`, as this process's agent."""
     last_words: list[str] = []
     kept = {"ours": True, "alive": True, "exit_code": None, "last_words": lambda: last_words, "close": lambda _: None}
-    _agents.current = LocalAgent(control, types.SimpleNamespace(**kept))
+    _agents.current = LocalAgent(control, types.SimpleNamespace(**kept, ending="ended", wait_for=lambda _: True))
 
 
 def close_agent() -> None:

@@ -5,8 +5,6 @@ session of its own). When the last rank has ended, or the agent is gone, the rea
 At isolation level 2 it is process number 1 of namespaces of its own: its end is the end of everything in them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select
@@ -157,6 +155,7 @@ def _shut_in(request: dict[str, Any]) -> None:
     common = request["common"]
     isolation, limits = common.get("isolation") or {}, common.get("limits") or {}
     namespaces.adopt_orphans()
+    namespaces.die_with_parent(signal.SIGCONT)  # if ranks have stopped it, it hears of the agent's end then
     if isolation.get("level") != 2:
         return
     namespaces.die_with_parent()
@@ -167,10 +166,13 @@ def _shut_in(request: dict[str, Any]) -> None:
         os.waitpid(pid, 0)
         os._exit(0)
     namespaces.die_with_parent()
+    shown = isolation.get("shown")
+    needed = [common["cwd"], *common["sys_path"], sys.prefix, sys.base_prefix, str(Path(__file__).parents[3])]
     namespaces.furnish(
         own=[common["env"].get("TMPDIR", "/tmp")],
         writable=[common["run_dir"], *isolation.get("writable", ())],
-        readable=[common["cwd"], *common["sys_path"], sys.prefix, sys.base_prefix, str(Path(__file__).parents[3])],
+        readable=needed if shown is None else shown,
         hidden=isolation.get("hidden", ()),
+        alone=shown is not None,
         processes=limits.get("processes"),
     )

@@ -15,6 +15,7 @@ and the agent sweeps after its reapers.
 import contextlib
 import os
 import select
+import signal
 import socket
 import sys
 import time
@@ -49,6 +50,7 @@ class Agent:
     def serve(self) -> None:
         """Answer requests and report ended ranks until the head is gone. Then nothing of it is left."""
         namespaces.adopt_orphans()
+        namespaces.die_with_parent(signal.SIGCONT)  # if somebody has stopped it, it hears of the head's end then
         wake = wake_at_ends()
         try:
             with contextlib.suppress(ConnectionError):  # the head left with an answer unread, or while we worked for it

@@ -49,13 +49,14 @@ def start_ranks(
             raise ValueError(f"the ranks may write to {folder!r}, which is no folder")
     check_room(len(ranks), free)
     limits = limits or default_limits(len(ranks), free)
+    environment = _environment(isolation)
     common = {
         "kind": kind,
         "world_size": len(placement.devices),
         "backend": placement.backend,
         "run_dir": str(run_dir),
-        "env": _environment(isolation, run_dir),
-        "cwd": _working_directory(),
+        "env": environment,
+        "cwd": _working_directory() if isolation.shown is None else environment["TMPDIR"],
         "sys_path": [p or os.getcwd() for p in sys.path],
         "group_timeout": group_timeout,
         "limits": dataclasses.asdict(limits),
@@ -99,7 +100,7 @@ def start_with_lines(
     return events, [(pid, *ends) for pid, ends in zip(pids, ours, strict=True)]
 
 
-def _environment(isolation: Isolation, run_dir: Path) -> dict[str, str]:
+def _environment(isolation: Isolation) -> dict[str, str]:
     """This process's; at level 2 nothing but temporary files can be written, also by what ranks themselves use."""
     if isolation.level < 2:
         return dict(os.environ)

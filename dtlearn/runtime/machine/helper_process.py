@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import LaunchError
+from ..faults.stacks import is_stopped
 
 # The path is appended: it only matters where dtlearn is not installed. The interrupt is the system's: a program that
 # was started in the background ignores it, and what it starts would inherit that, down to the ranks.
@@ -22,6 +23,9 @@ _BOOT = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); sys.path.append({path!r}); "
     "from {module} import main; main(*map(int, sys.argv[1:]))"
 )
+
+
+_LOOK = 1.0  # seconds after which one that has not answered is looked at
 
 
 class HelperProcess:
@@ -50,7 +54,7 @@ class HelperProcess:
         environment: Mapping[str, str] | None = None,
         piped: bool = False,
     ) -> None:
-        self._owner, self._pending = os.getpid(), b""
+        self._owner, self._pending, self.ending = os.getpid(), b"", "ended"
         try:
             self._log = tempfile.TemporaryFile("w+b", prefix="dtlearn-helper-")  # noqa: SIM115
         except OSError as error:
@@ -92,6 +96,14 @@ class HelperProcess:
             return self._process.wait(1)
         return None
 
+    def wait_for(self, answers: Any) -> bool:
+        """Wait until it has written to `answers`, or ended; True. If somebody, such as a rank, stops it, it ends."""
+        while not select.select([answers], [], [], _LOOK)[0]:
+            if self.alive and is_stopped(self.pid):
+                self.ending = "was stopped by a signal, and ended"
+                self._process.kill()
+        return True
+
     def last_words(self) -> list[str]:
         """The end of its log."""
         try:
@@ -111,8 +123,9 @@ class HelperProcess:
         assert self.stdout is not None
         deadline = None if patience is None else time.monotonic() + patience
         while b"\n" not in self._pending:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
-            if not select.select([self.stdout], [], [], left)[0]:
+            if deadline is None:
+                self.wait_for(self.stdout)
+            elif not select.select([self.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
                 return None
             piece = os.read(self.stdout.fileno(), 1 << 16)
             if not piece:

@@ -1,7 +1,5 @@
 """How well ranks are shut in: the levels, which of them this machine allows, and what a run asks for."""
 
-from __future__ import annotations
-
 import functools
 import json
 import subprocess
@@ -14,12 +12,12 @@ from . import namespaces
 MEANING = {
     0: "ranks end with the program that started them; what they start themselves may stay",
     1: "nothing that a rank starts outlives its run, but it has your rights: grade only code that you trust",
-    2: "a run can have processes, network and temporary files of its own, and see all others read-only",
+    2: "a run can have processes, network and temporary files of its own; others are read-only or not to be seen",
 }
 NOT_STOPPED = {
     0: "a process that leaves its rank's group; anything that you may do yourself",
     1: "changing your files; ending your processes; the network",
-    2: "reading files that are not hidden; faults of the system's kernel, which is shared",
+    2: "reading the system's own files, such as /etc; faults of its kernel, which is shared",
 }
 
 
@@ -32,16 +30,19 @@ class Isolation:
             cells have 0 or 1.
         writable: at level 2: folders that the ranks may change, besides the run's own and those for temporary files.
         hidden: at level 2: files and folders that they find empty.
+        shown: at level 2: all that they see outside the system's own folders, also where it lies in a hidden one. None:
+            everything that is not hidden.
     """
 
     level: int = 1
     writable: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    shown: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.level not in MEANING:
             raise ValueError(f"the isolation level is 0, 1 or 2; got {self.level!r}")
-        if self.level < 2 and (self.writable or self.hidden):
+        if self.level < 2 and (self.writable or self.hidden or self.shown is not None):
             raise ValueError(f"isolation level {self.level} cannot hide or protect files; ask for level 2")
 
 

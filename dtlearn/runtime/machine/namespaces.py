@@ -4,8 +4,6 @@ Run as a script it tries whether this machine lets it, and prints a level with t
 the standard library, and nothing of dtlearn: for the trial it must be small and on one thread, as the kernel demands.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools
@@ -14,7 +12,7 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 _PR_SET_PDEATHSIG, _PR_GET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP = 1, 2, 4, 24
 _PR_SET_TIMERSLACK, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 29, 36, 38
@@ -27,6 +25,9 @@ _SIOCSIFFLAGS, _UP = 0x8914, 1
 _LEAST_PID_MAX = 301  # the kernel refuses less
 _OWN = ("/tmp", "/var/tmp", "/run", "/dev/shm")  # folders that every run gets empty and for itself
 _OWN_SIZE = "1g"
+# Folders of a machine that are the system's, besides /lib, /lib64, ...: nobody keeps work there.
+_SYSTEM = ("bin", "etc", "gnu", "nix", "proc", "sbin", "snap", "sys", "usr")
+_DEVICES = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 
 
 def adopt_orphans() -> bool:
@@ -71,65 +72,80 @@ def furnish(
     writable: Sequence[str] = (),
     readable: Sequence[str] = (),
     hidden: Sequence[str] = (),
+    alone: bool = False,
     processes: int | None = None,
 ) -> None:
     """As process number 1 of new namespaces: a network and a view of the files for all that will be forked from it.
 
-    Every file can be read and none be written, but for `writable` and for folders that are new, empty and this run's
-    own: those for temporary files and `own`. In the end this process has no privileges any more, nor will any that it
-    forks get some.
+    No file can be written, but in `writable` and in folders that are new, empty and this run's own: those for temporary
+    files and `own`. In the end this process has no privileges any more, nor will any that it forks get some.
 
     Args:
         own: more folders to give to the run empty.
         writable: folders that exist and that it may change.
-        readable: folders to show although they lie in one of its own.
+        readable: files and folders to show although they lie in one of its own; in a hidden one only if `alone`.
         hidden: files and folders to show empty.
+        alone: of all that is not the system's, only `readable`, `writable` and a few devices can be read.
         processes: most processes and threads at a time; before Linux 6.14 this does nothing.
 
     Raises:
         OSError: refused; `filename` says what.
     """
     _bring_up_loopback()
-    empty = sorted({os.path.realpath(path) for path in (*_OWN, *own) if os.path.isdir(path)})
-    change = {os.path.realpath(path) for path in writable}
-    back = sorted(change | {p for path in readable if _inside(p := os.path.realpath(path), empty)})
-    # Opened now: afterwards the way to those below an empty folder is covered.
-    handles = {path: os.open(path, os.O_PATH) for path in back if os.path.exists(path) and path not in empty}
+    # Looked up and opened now: afterwards the way to those below an empty folder is covered.
+    names = {os.path.abspath(path): os.path.realpath(path) for path in (*own, *writable, *readable)}
+    empty = {os.path.realpath(path) for path in (*_OWN, *own) if os.path.isdir(path)}
+    change, closed, show = ({os.path.realpath(path) for path in paths} for paths in (writable, hidden, readable))
+    if alone:
+        closed, show = closed | _outside_the_system(), show.union(_DEVICES)
+    show = {path for path in show if _inside(path, empty | closed) and (alone or not _inside(path, closed))}
+    show = (show | change) - empty - closed
+    handles = {path: os.open(path, os.O_PATH) for path in show if os.path.exists(path)}
     _set_attributes("/", _ATTR_RDONLY, 0, recursive=True)
-    for path in empty:
-        # Of two folders in each other the inner one lies in the new, empty outer one already.
-        if not _inside(path, empty):
+    hiding = []
+    for path in sorted(empty | closed | handles.keys()):  # of two in each other the inner one is the later, and counts
+        if path in handles:
+            _show(path, handles[path])
+            if path in change:
+                _set_attributes(path, 0, _ATTR_RDONLY)
+        elif path in empty:
+            os.makedirs(path, exist_ok=True)
             _mount("tmpfs", path, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=1777,size={_OWN_SIZE}")
-    for path in empty:
-        os.makedirs(path, exist_ok=True)
-    for path, handle in handles.items():
-        with contextlib.suppress(FileExistsError):
-            os.makedirs(path) if os.path.isdir(f"/proc/self/fd/{handle}") else _touch(path)
-        _mount(f"/proc/self/fd/{handle}", path, None, _MS_BIND | _MS_REC)
-        if path in change:
-            _set_attributes(path, 0, _ATTR_RDONLY)
-        os.close(handle)
-    for path in hidden:
-        _hide(os.path.realpath(path))
+        elif os.path.isdir(path):
+            _mount("tmpfs", path, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755,size=64k")
+            hiding.append(path)
+        elif os.path.exists(path):
+            _mount("/dev/null", path, None, _MS_BIND)
+    for name, path in names.items():
+        if name != path:  # the way to it was a link, which may be covered now
+            with contextlib.suppress(OSError):
+                os.makedirs(os.path.dirname(name), exist_ok=True)
+                os.symlink(path, name)
+    for path in hiding:
+        _set_attributes(path, _ATTR_RDONLY, 0)
     _show_own_processes(processes)
     os.chdir("/")
     _drop_privileges()
 
 
-def _inside(path: str, folders: Sequence[str]) -> bool:
+def _inside(path: str, folders: Collection[str]) -> bool:
     return any(path.startswith(f"{folder}/") for folder in folders)
 
 
-def _touch(path: str) -> None:
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    open(path, "x").close()
+def _outside_the_system() -> set[str]:
+    with os.scandir("/") as entries:
+        others = [e for e in entries if e.name not in _SYSTEM and not e.name.startswith("lib")]
+    return {e.path for e in others if not e.is_symlink()}
 
 
-def _hide(path: str) -> None:
-    if os.path.isdir(path):
-        _mount("tmpfs", path, "tmpfs", _MS_NOSUID | _MS_NODEV | _MS_RDONLY, "mode=555,size=4k")
-    elif os.path.exists(path):
-        _mount("/dev/null", path, None, _MS_BIND)
+def _show(path: str, handle: int) -> None:
+    source = f"/proc/self/fd/{handle}"
+    if not os.path.exists(path):
+        os.makedirs(path if os.path.isdir(source) else os.path.dirname(path), exist_ok=True)
+        if not os.path.isdir(source):
+            open(path, "x").close()
+    _mount(source, path, None, _MS_BIND | _MS_REC)
+    os.close(handle)
 
 
 def _show_own_processes(most: int | None) -> None:

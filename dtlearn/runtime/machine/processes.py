@@ -50,11 +50,14 @@ def wake_at_ends() -> int:
     return wake
 
 
-def ended_children() -> Iterator[tuple[int, int]]:
-    """The number and the status of each child that has ended; it has been waited for then."""
+def ended_children(end_stopped: bool = False) -> Iterator[tuple[int, int]]:
+    """The number and the status of each child that has ended, and was waited for. `end_stopped`: kill stopped ones."""
     with contextlib.suppress(ChildProcessError):
-        while (child := os.waitpid(-1, os.WNOHANG))[0]:
-            yield child
+        while (child := os.waitpid(-1, os.WNOHANG | (os.WUNTRACED if end_stopped else 0)))[0]:
+            if os.WIFSTOPPED(child[1]):
+                os.kill(child[0], signal.SIGKILL)
+            else:
+                yield child
 
 
 def kill_below(spare: Collection[int] = ()) -> list[int]:

@@ -62,6 +62,8 @@ def find_error(ranks: Ranks, timeout: float | None, what: str = "") -> RankError
         error = explain_failures(failures, ranks.waiting(), ranks.limits, ranks.printed(), what)
     elif timeout is not None:
         error = _explain_timeout(ranks, timeout, what)
+        if len(failures := ranks.failures()) == len(error.stuck):  # all have ended while they were looked at
+            error = explain_failures(failures, {}, ranks.limits, ranks.printed(), what)
     if error is not None:
         error.last_calls = ranks.watch.last_calls()
     return error

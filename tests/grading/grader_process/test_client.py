@@ -133,7 +133,7 @@ def test_what_is_no_verdict_is_refused(monkeypatch):
     import types
 
     graders._lock, graders._ended, graders._control = threading.Lock(), False, None
-    graders.process = types.SimpleNamespace(alive=True)
+    graders.process = types.SimpleNamespace(alive=True, wait_for=lambda line: True)
     monkeypatch.setattr(socket, "send_fds", answers)
     found = graders.grade(1.0, text="x")
     for other in sockets:

@@ -74,7 +74,7 @@ def test_daemons_of_a_world_live_until_it_stops_and_those_of_another_are_not_tou
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_when_a_leader_is_killed_or_stopped_the_agent_ends_what_is_left(tmp_path, number, monkeypatch):
+def test_when_a_leader_is_killed_or_stopped_the_agent_ends_what_is_left(tmp_path, number):
     def work(path):
         (path / str(start_daemon())).touch()
         dist.barrier()
@@ -83,10 +83,8 @@ def test_when_a_leader_is_killed_or_stopped_the_agent_ends_what_is_left(tmp_path
         time.sleep(60)
 
     agent = get_agent()
-    with pytest.raises((RankError, RanksTimeout)) as caught:
+    with pytest.raises(RankError, match="helper process that starts ranks is gone"):
         run_ranks(work, 2, tmp_path, timeout=2.0)
-    if number == signal.SIGKILL:
-        assert "helper process that starts ranks is gone" in str(caught.value)
     daemons = [int(path.name) for path in tmp_path.iterdir()]
     assert len(daemons) == 2
     assert all_gone(daemons)
