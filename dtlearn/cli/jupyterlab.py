@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -103,7 +104,7 @@ def open_lab(
         env=environment,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
-        preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+        preexec_fn=partial(die_with_parent, signal.SIGTERM),  # when `dtlearn lab` is killed
     )
     try:
         take_endings()  # a closed terminal ends the server as Ctrl-C does
@@ -253,8 +254,3 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
         except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C: at once
             server.kill()
             server.wait()
-
-
-def _end_with_parent() -> None:
-    """In the server, before it runs: when `dtlearn lab` is killed, the server is told to end."""
-    die_with_parent(signal.SIGTERM)

@@ -98,7 +98,14 @@ def _poisoned(op: str, call: Callable[..., Any]) -> Callable[..., Any]:
         for tensor in tensors:
             _spoil(tensor)
             _receiving[tensor.data_ptr()] = True
-        return _PoisonedWork(work, tensors, private)
+
+        def put_in_place() -> None:
+            with torch.no_grad():
+                for tensor, value in zip(tensors, private, strict=True):
+                    tensor.copy_(value)
+                    _receiving[tensor.data_ptr()] = False
+
+        return _Work(work, tensors, put_in_place)
 
     return _hidden(poisoned)
 
@@ -134,7 +141,14 @@ def _guarded(call: Callable[..., Any]) -> Callable[..., Any]:
             return call(*args, **kwargs)
         early = _receiving.pop(tensor.data_ptr(), False)
         work = call(*args, **kwargs)
-        return None if work is None else _GuardedWork(work, [tensor], [kept], early)
+
+        def compare() -> None:
+            if not torch.equal(_bits(tensor), _bits(kept)):
+                late = "chance; a receive overwrote it" if tensor.data_ptr() in _receiving else "chance"
+                how = "chance; it was sent before the wait() of the irecv that fills it" if early else late
+                raise ChangedWhileSent(f"changed the tensor of an isend before its wait(): what arrives is up to {how}")
+
+        return None if work is None else _Work(work, [tensor], compare)
 
     return _hidden(guarded)
 
@@ -145,50 +159,30 @@ def _hidden(function: Any) -> Callable[..., Any]:
 
 
 class _Work:
-    """A Work that does something with its tensors, and with what was kept of them, when it was waited for."""
+    """A Work after whose first wait() something is done."""
 
-    def __init__(self, work: Any, tensors: list[Any], kept: list[Any], early: bool = False) -> None:
-        self._work, self._tensors, self._kept, self._early = work, tensors, kept, early
+    def __init__(self, work: Any, tensors: list[Any], waited: Callable[[], None]) -> None:
+        self._work, self._tensors, self._waited = work, tensors, waited
 
     def wait(self, *args: Any, **kwargs: Any) -> Any:
         result = self._work.wait(*args, **kwargs)
-        self._waited()
+        self._finish()
         return result
-
-    def _waited(self) -> None:
-        raise NotImplementedError
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._work, name)
-
-
-class _PoisonedWork(_Work):
-    """Puts the results, which are kept, where the caller wanted them."""
 
     def get_future(self) -> Any:
         def deliver(done: Any) -> list[Any]:
             done.wait()  # raises what the collective raised
-            self._waited()
+            self._finish()
             return self._tensors
 
         return self._work.get_future().then(deliver)
 
-    def _waited(self) -> None:
-        kept, self._kept = self._kept, []
-        with torch.no_grad():
-            for tensor, value in zip(self._tensors, kept, strict=False):
-                tensor.copy_(value)
-                _receiving[tensor.data_ptr()] = False
+    def _finish(self) -> None:
+        waited, self._waited = self._waited, lambda: None
+        waited()
 
-
-class _GuardedWork(_Work):
-    """An isend whose tensor must be what it was."""
-
-    def _waited(self) -> None:
-        if not torch.equal(_bits(self._tensors[0]), _bits(self._kept[0])):
-            late = "chance; a receive overwrote it" if self._tensors[0].data_ptr() in _receiving else "chance"
-            how = "chance; it was sent before the wait() of the irecv that fills it" if self._early else late
-            raise ChangedWhileSent(f"changed the tensor of an isend before its wait(): what arrives is up to {how}")
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._work, name)
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
