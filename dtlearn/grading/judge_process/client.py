@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ...runtime.errors import DtlearnError, LaunchError
 from ...runtime.machine.helper_process import HelperProcess, OnePerProcess
@@ -40,7 +40,6 @@ class Judge:
         self,
         root: Path,
         exercise: str,
-        path: Path | None = None,
         *,
         source: str | None = None,
         seed: int | None = None,
@@ -58,8 +57,7 @@ class Judge:
         with self._lock:
             self._asked += 1
             number = self._asked
-            given = {"root": str(root), "exercise": exercise, "path": str(path) if path else None, "source": source}
-            ended = False
+            given, ended = {"root": str(root), "exercise": exercise, "source": source}, False
             try:
                 self._send({"do": "grade", "id": number, **given, "seed": seed, "keep": keep, "draw": draw})
                 for step in self._answers(number, draw):
@@ -114,10 +112,9 @@ class Judge:
     def _receive(self, patience: float | None) -> dict[str, Any] | None:
         """The next message; None if none comes in time."""
         try:
-            message: dict[str, Any] | None = self.process.receive(patience)
+            return cast("dict[str, Any] | None", self.process.receive(patience))
         except EOFError:
             raise JudgeError(self._obituary()) from None
-        return message
 
     def _obituary(self) -> str:
         words = self.process.last_words()

@@ -4,8 +4,7 @@ The learner's cells run in the kernel and may have changed anything there, torch
 them: it reads files, starts ranks and compares what comes back. `client` starts it and talks to it over its standard
 input and output, one JSON object a line:
 
-    -> {"do": "grade", "id": 1, "root": ..., "exercise": ..., "path": ..., "source": ..., "seed": ...,
-        "keep": true, "draw": true}
+    -> {"do": "grade", "id": 1, "root": ..., "exercise": ..., "source": ..., "seed": ..., "keep": true, "draw": true}
     <- {"id": 1, "kind": "progress", "result": {...}, "done": 1, "of": 8}     as each case ends
     <- {"id": 1, "kind": "verdict", "verdict": {...}}                         or "error" with a text, or "cancelled"
     <- {"id": 1, "kind": "run", "run": {...}}         after a verdict, if "draw" was asked: see `own_run`; or null
@@ -33,6 +32,7 @@ from ...runtime.machine.namespaces import die_with_parent
 
 if TYPE_CHECKING:
     from ..own_run import OwnRun
+    from ..verdict import Verdict
 
 # Seconds that a notebook, and the first ranks of it, have to load torch, if nobody asks for a verdict before.
 _HEAD_START = 10.0
@@ -50,7 +50,6 @@ class Server:
         self._requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
         self._current: int | None = None  # id of the request that is being graded
         self._cancelled: set[int] = set()
-        self._drawn: Callable[[], OwnRun | None] | None = None  # makes what is drawn of the last grading
 
     def listen(self, lines: IO[str]) -> None:
         """Take requests until there are no more; then end this process, in whatever it is."""
@@ -80,22 +79,28 @@ class Server:
             raise Cancelled
 
     def _answer(self, request: dict[str, Any]) -> None:
-        number = request["id"]
+        number, drawn = request["id"], None
         try:
             self._current = number
             if number in self._cancelled:
                 raise Cancelled
-            answer = self._grade(request)
+            verdict, drawn = self._grade(request)
             self._current = None  # from here on it is too late to cancel
+            answer = {"kind": "verdict", "verdict": verdict.to_json()}
         except Cancelled:
             answer = {"kind": "cancelled"}
         except Exception as error:
             self._current = None
             answer = {"kind": "error", "text": str(error), "type": type(error).__name__}
         self._tell({"id": number, **answer})
-        self._tell_run(number)
+        if drawn:
+            run = None
+            with contextlib.suppress(Exception):  # the verdict is out: nothing may take it back
+                run = drawn()
+            self._tell({"id": number, "kind": "run", "run": run and run.to_json()})
 
-    def _grade(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _grade(self, request: dict[str, Any]) -> tuple[Verdict, Callable[[], OwnRun | None] | None]:
+        """The verdict, and, if it was asked for, what makes the run that can be drawn."""
         from ...course import load_course
         from ..judging.own_runs import OwnRuns
         from ..learner.grade_file import grade_file, own_run
@@ -107,29 +112,10 @@ class Server:
 
         course = load_course(Path(request["root"]))
         exercise = course.exercise(request["exercise"])
-        runs = OwnRuns() if request.get("draw") else None
-        verdict = grade_file(
-            course,
-            exercise,
-            Path(request["path"]) if request.get("path") else None,
-            source=request.get("source"),
-            seed=request.get("seed"),
-            keep=request.get("keep", True),
-            progress=progress,
-            runs=runs,
-        )
-        self._drawn = (lambda: own_run(course, exercise, verdict, runs)) if runs else None
-        return {"kind": "verdict", "verdict": verdict.to_json()}
-
-    def _tell_run(self, number: int) -> None:
-        """What can be drawn of the run that was judged last, if that was asked for."""
-        drawn, self._drawn = self._drawn, None
-        if drawn is None:
-            return
-        run = None
-        with contextlib.suppress(Exception):  # the verdict is out: nothing may take it back
-            run = drawn()
-        self._tell({"id": number, "kind": "run", "run": run and run.to_json()})
+        runs = OwnRuns() if request["draw"] else None
+        options = {name: request[name] for name in ("source", "seed", "keep")}
+        verdict = grade_file(course, exercise, progress=progress, runs=runs, **options)
+        return verdict, (lambda: own_run(course, exercise, verdict, runs)) if runs else None
 
     def _tell(self, answer: dict[str, Any]) -> None:
         try:

@@ -28,7 +28,9 @@ class OwnRuns:
         own: Sequence[tuple[Result, Record]] = [
             (result, record)
             for result, record in self._kept
-            if record.events and not result.hidden and (fault is None or _same_run(result, fault))
+            if record.events
+            and not result.hidden
+            and (fault is None or (result.case, result.world_size) == (fault.case, fault.world_size))
         ]
         if not own or not (fault or verdict.passed):
             return None
@@ -43,7 +45,3 @@ class OwnRuns:
             compared = None if evidence.error else shortened(of_the_answer(evidence.record))
             return OwnRun(found.case, found.world_size, "", found.record, compared)
         return found
-
-
-def _same_run(one: Result, other: Result) -> bool:
-    return (one.case, one.world_size) == (other.case, other.world_size)

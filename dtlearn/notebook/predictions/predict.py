@@ -12,6 +12,7 @@ import hashlib
 import html
 import re
 from collections.abc import Mapping
+from typing import Self
 
 from dtlearn.notebook.frontend import is_live
 from dtlearn.notebook.predictions.answers import explanation, find_answer
@@ -115,8 +116,8 @@ class Prediction:
         text = option.alt if isinstance(option, Picture) else option
         return f"{answer} ({text.rstrip('.')})"
 
-    def display(self) -> None:
-        """Show the question, with a form where a person can fill it in."""
+    def shown(self) -> Self:
+        """This question, shown in the running cell; with a form where a person can fill it in."""
         from IPython.display import display
 
         rows = [f"{k}: {o.alt if isinstance(o, Picture) else o}" for k, o in self.options.items()]
@@ -136,17 +137,13 @@ class Prediction:
                 option.display()
         if is_live():
             self.answer = _kept_answer(self)
-            self._display_form()
-
-    def _display_form(self) -> None:
-        try:
-            import ipywidgets
-        except ImportError:
-            print("ipywidgets is not installed, so there is no form: write p.commit(...) in a cell instead.")
-            return
-        from IPython.display import display
-
-        display(form(self, ipywidgets))
+            try:
+                import ipywidgets
+            except ImportError:
+                print("ipywidgets is not installed, so there is no form: write p.commit(...) in a cell instead.")
+            else:
+                display(form(self, ipywidgets))
+        return self
 
 
 def _rich(text: str) -> str:
@@ -176,7 +173,7 @@ class _Predict:
         Returns:
             The question; call its `reveal` in a later cell.
         """
-        return self._shown(Prediction(question, unit, {}, id))
+        return Prediction(question, unit, {}, id).shown()
 
     def choice(self, question: str, options: Mapping[str, str | Picture], *, id: str) -> Prediction:
         """Ask for one of several texts or pictures and show the question in the running cell.
@@ -197,12 +194,7 @@ class _Predict:
         for letter, option in options.items():
             if not isinstance(option, str | Picture):
                 raise ValueError(f"option {letter}: give a text, or Picture(figure, alt=...) for a figure")
-        return self._shown(Prediction(question, "", options, id))
-
-    @staticmethod
-    def _shown(p: Prediction) -> Prediction:
-        p.display()
-        return p
+        return Prediction(question, "", options, id).shown()
 
 
 predict = _Predict()
