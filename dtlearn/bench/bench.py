@@ -21,24 +21,17 @@ class Result:
 
 @dataclass(frozen=True)
 class Bench:
-    """One bench.
+    """One bench."""
 
-    Attributes:
-        summary, example: for its help.
-        option, default: name of the option that says how often, such as "rounds", and its default.
-        measure: called with the number of ranks and of repetitions; returns a Result.
-        table: that result as text.
-        values: that result as plain values, for JSON; seconds throughout.
-        ranks: how many, unless told otherwise.
-        plot: that result as a figure and its description; None: there is no figure.
-    """
-
+    # summary, example: for its help
     summary: str
     example: str
+    # option, default: name of the option that says how often, such as "rounds", and its default
     option: str
     default: int
-    measure: Callable[[int, int], Any]
-    table: Callable[[Any], str]
-    values: Callable[[Any], dict[str, Any]]
-    ranks: int = 4
+    measure: Callable[[int, int], Any]  # called with the number of ranks and of repetitions; returns a Result
+    table: Callable[[Any], str]  # that result as text
+    values: Callable[[Any], dict[str, Any]]  # that result as plain values, for JSON; seconds throughout
+    ranks: int = 4  # how many, unless told otherwise
+    # plot: that result as a figure and its description; None: there is no figure
     plot: Callable[[Any], tuple[Figure, str]] | None = None

@@ -12,19 +12,14 @@ MOST_EVENTS = 400  # of all ranks; a picture of more shows nothing
 
 @dataclass(frozen=True)
 class OwnRun:
-    """What is drawn below a verdict.
+    """What is drawn below a verdict."""
 
-    Attributes:
-        case, world_size: of the run.
-        code: what was wrong; "" after a pass.
-        record: the answer's calls.
-        model: the model answer's, with the same inputs; None if there was a fault, or no solution to compare with.
-    """
-
+    # case, world_size: of the run
     case: str
     world_size: int
-    code: str
-    record: Record
+    code: str  # what was wrong; "" after a pass
+    record: Record  # the answer's calls
+    # model: the model answer's, with the same inputs; None if there was a fault, or no solution to compare with
     model: Record | None = None
 
     def to_json(self) -> str:

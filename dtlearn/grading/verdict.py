@@ -19,40 +19,25 @@ State = Literal["passed", "failed", "timeout", "crashed", "not-attempted", "skip
 
 @dataclass(frozen=True)
 class Result:
-    """One case at one world size.
+    """One case at one world size."""
 
-    Attributes:
-        case: its name.
-        world_size: number of ranks.
-        state: see `State`.
-        code: stable name of what is wrong, such as "DTL-VALUE-FACTOR"; "" if passed.
-        headline: one sentence.
-        details: further lines: a table of calls, a traceback, differences.
-        advice: one hint.
-        rank, line: where it shows, if known.
-        seconds: wall time.
-        bytes, messages: most bytes and most calls of any rank, as recorded, for one call of the answer; None if
-            nothing was.
-        peak_bytes: most bytes of new tensors that any rank held at once; None if it was not measured.
-        bubble: idle time by useful time of the schedule that was returned; None if none was.
-        hidden: the learner sees less of it (`report.learner.learner_view`).
-    """
-
-    case: str
-    world_size: int
+    case: str  # its name
+    world_size: int  # number of ranks
     state: State
-    code: str = ""
-    headline: str = ""
-    details: tuple[str, ...] = ()
-    advice: str = ""
+    code: str = ""  # stable name of what is wrong, such as "DTL-VALUE-FACTOR"; "" if passed
+    headline: str = ""  # one sentence
+    details: tuple[str, ...] = ()  # further lines: a table of calls, a traceback, differences
+    advice: str = ""  # one hint
+    # rank, line: where it shows, if known
     rank: int | None = None
     line: int | None = None
-    seconds: float = 0.0
+    seconds: float = 0.0  # wall time
+    # bytes, messages: most bytes and most calls of any rank, as recorded, for one call of the answer; None: nothing was
     bytes: int | None = None
     messages: int | None = None
-    peak_bytes: int | None = None
-    bubble: float | None = None
-    hidden: bool = False
+    peak_bytes: int | None = None  # most bytes of new tensors that any rank held at once; None if it was not measured
+    bubble: float | None = None  # idle time by useful time of the schedule that was returned; None if none was
+    hidden: bool = False  # the learner sees less of it (`report.learner_view`)
 
     @property
     def is_specific(self) -> bool:
@@ -62,39 +47,26 @@ class Result:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of grading one exercise.
+    """The outcome of grading one exercise."""
 
-    Attributes:
-        exercise: its id.
-        title: for people.
-        state: passed if every case passed; error if the grader itself failed; skipped if some cases were not run and
-            the others passed; otherwise that of `first_fault`.
-        score, points: reached and possible.
-        tier: "" (not correct), "correct", "good" or "optimal": how the answer does against its budgets.
-        results: by case and world size.
-        seconds: wall time.
-        seed: repeat with it to get the same inputs.
-        attempt: number of this attempt, from 1; 0 if attempts are not kept.
-        isolation: of the runs, in words.
-        versions: of python, torch and dtlearn.
-        notes: for people: budgets that were missed, output that was cut, and the like.
-        withheld: cases that count and that the reader is not told of yet. The results then lack them, the state
-            speaks of the other cases alone, and score and tier are left out (0 and "").
-    """
-
-    exercise: str
-    title: str
+    exercise: str  # its id
+    title: str  # for people
+    # state: passed if every case passed; error if the grader itself failed; skipped if some cases were not run and the
+    # others passed; otherwise that of `first_fault`
     state: State
+    # score, points: reached and possible
     score: float
     points: float
-    tier: str = ""
-    results: tuple[Result, ...] = ()
-    seconds: float = 0.0
-    seed: int = 0
-    attempt: int = 0
-    isolation: str = ""
-    versions: dict[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    tier: str = ""  # "" (not correct), "correct", "good" or "optimal": how the answer does against its budgets
+    results: tuple[Result, ...] = ()  # by case and world size
+    seconds: float = 0.0  # wall time
+    seed: int = 0  # repeat with it to get the same inputs
+    attempt: int = 0  # number of this attempt, from 1; 0 if attempts are not kept
+    isolation: str = ""  # of the runs, in words
+    versions: dict[str, str] = field(default_factory=dict)  # of python, torch and dtlearn
+    notes: tuple[str, ...] = ()  # for people: budgets that were missed, output that was cut, and the like
+    # withheld: cases that count and that the reader is not told of yet. The results then lack them, the state speaks of
+    # the other cases alone, and score and tier are left out (0 and "").
     withheld: int = 0
 
     @property

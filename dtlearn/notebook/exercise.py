@@ -92,17 +92,11 @@ class ExerciseMagics(Magics):
 
 @dataclass(frozen=True)
 class Subject:
-    """What is graded.
+    """What is graded."""
 
-    Attributes:
-        source: the text; None: what the file holds.
-        notes: what the learner should know about the cell and the file.
-        is_cell: whether it is the text of the cell.
-    """
-
-    source: str | None
-    notes: tuple[str, ...] = ()
-    is_cell: bool = True
+    source: str | None  # the text; None: what the file holds
+    notes: tuple[str, ...] = ()  # what the learner should know about the cell and the file
+    is_cell: bool = True  # whether it is the text of the cell
 
 
 def find_exercise(id: str) -> tuple[Course, Exercise]:

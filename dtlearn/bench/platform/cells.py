@@ -34,22 +34,15 @@ _CELLS = {"empty cell": "pass", "1 MiB all-reduce cell": "dist.all_reduce(megaby
 
 @dataclass(frozen=True)
 class CellsResult(Result):
-    """Times of persistent ranks, in seconds.
-
-    Attributes:
-        first_start: of the first world of the process, which loads torch in the agent.
-        start: of a world once the agent is warm.
-        cells: {kind of cell: time of each}, warm-up left out.
-        peer: the same of ipyparallel's engines, measured in turn with ours; {} where there are none.
-        no_peer: why there are none; "" if there are.
-    """
+    """Times of persistent ranks, in seconds."""
 
     ranks: int
-    first_start: float
-    start: float
-    cells: dict[str, tuple[float, ...]]
+    first_start: float  # of the first world of the process, which loads torch in the agent
+    start: float  # of a world once the agent is warm
+    cells: dict[str, tuple[float, ...]]  # {kind of cell: time of each}, warm-up left out
+    # peer: the same of ipyparallel's engines, measured in turn with ours; {} where there are none
     peer: dict[str, tuple[float, ...]]
-    no_peer: str
+    no_peer: str  # why there are none; "" if there are
     machine: str
 
 

@@ -19,18 +19,12 @@ OURS = "run_ranks"
 
 @dataclass(frozen=True)
 class Launches:
-    """Times of one launcher.
-
-    Attributes:
-        first: seconds of the first call of its process; None if that failed.
-        warm: seconds of each later call.
-        error: why it failed; "" if it did not.
-    """
+    """Times of one launcher."""
 
     launcher: str
-    first: float | None
-    warm: tuple[float, ...]
-    error: str = ""
+    first: float | None  # seconds of the first call of its process; None if that failed
+    warm: tuple[float, ...]  # seconds of each later call
+    error: str = ""  # why it failed; "" if it did not
 
 
 @dataclass(frozen=True)

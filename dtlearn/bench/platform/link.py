@@ -26,20 +26,14 @@ _COMPUTE = 384  # the matrices that are multiplied are this wide
 
 @dataclass(frozen=True)
 class Row:
-    """All-reduces of one size. Times in seconds, medians, from the last rank's entry to the last rank's end.
+    """All-reduces of one size. Times in seconds, medians, from the last rank's entry to the last rank's end."""
 
-    Attributes:
-        nbytes: of the tensor.
-        formula: what the link's model says.
-        blocking, waited: measured on the link: a blocking call; an asynchronous call and its wait.
-        without: measured on this machine without a link: what takes longer than the formula can't be emulated.
-    """
-
-    nbytes: int
-    formula: float
+    nbytes: int  # of the tensor
+    formula: float  # what the link's model says
+    # blocking, waited: measured on the link: a blocking call; an asynchronous call and its wait
     blocking: float
     waited: float
-    without: float
+    without: float  # measured on this machine without a link: what takes longer than the formula can't be emulated
 
     @property
     def possible(self) -> bool:

@@ -32,20 +32,15 @@ _TIMEOUT = 600.0
 
 @dataclass(frozen=True)
 class RecorderResult(Result):
-    """Times with and without the recorder, in seconds, measured in turns on rank 0.
-
-    Attributes:
-        call: {"without": of each round, "with": ...}, of a pause and an all-reduce of one number in a group of one.
-        step: likewise, of one step of a GPT under torch's DDP.
-        step_cpu: likewise, the processor time of such a step, which other programs disturb less.
-        parameters: of that GPT.
-    """
+    """Times with and without the recorder, in seconds, measured in turns on rank 0."""
 
     ranks: int
+    # call: {"without": of each round, "with": ...}, of a pause and an all-reduce of one number in a group of one
     call: dict[str, tuple[float, ...]]
-    step: dict[str, tuple[float, ...]]
+    step: dict[str, tuple[float, ...]]  # likewise, of one step of a GPT under torch's DDP
+    # step_cpu: likewise, the processor time of such a step, which other programs disturb less
     step_cpu: dict[str, tuple[float, ...]]
-    parameters: int
+    parameters: int  # of that GPT
     machine: str
 
     @property

@@ -19,19 +19,12 @@ _WIDTHS = (8, 18)  # columns of the table: state, name
 
 @dataclass(frozen=True)
 class Check:
-    """What one check found.
+    """What one check found."""
 
-    Attributes:
-        name: what was looked at.
-        state: "ok"; "note": chapters run, but it is good to know; "problem": it stops chapters from running.
-        found: one clause.
-        advice: what to do; "" if there is nothing to do.
-    """
-
-    name: str
-    state: State
-    found: str
-    advice: str = ""
+    name: str  # what was looked at
+    state: State  # "ok"; "note": chapters run, but it is good to know; "problem": it stops chapters from running
+    found: str  # one clause
+    advice: str = ""  # what to do; "" if there is nothing to do
 
 
 def attempt(name: str, check: Callable[..., Check], *arguments: Any) -> Check:

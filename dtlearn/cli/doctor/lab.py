@@ -31,13 +31,9 @@ class Section:
 
 @dataclass(frozen=True)
 class LabReport:
-    """All that was found: of the head, of each node, of all of them together, and the seconds that it took.
+    """All that was found: of the head, of each node, of all of them together, and the seconds that it took."""
 
-    Attributes:
-        lab: the file, and how many machines and ranks it has.
-    """
-
-    lab: str
+    lab: str  # the file, and how many machines and ranks it has
     sections: tuple[Section, ...]
     seconds: float
 

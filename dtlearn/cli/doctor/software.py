@@ -28,17 +28,13 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda,
 
 @dataclass(frozen=True)
 class TorchFacts:
-    """What torch says of itself: its build, "2.13.0+cpu", for which CUDA (None: without), with which backends.
-
-    Attributes:
-        error: the last line that it said, if it could not be loaded.
-    """
+    """What torch says of itself: its build, "2.13.0+cpu", for which CUDA (None: without), with which backends."""
 
     version: str = ""
     cuda: str | None = None
     gloo: bool = False
     nccl: bool = False
-    error: str = ""
+    error: str = ""  # the last line that it said, if it could not be loaded
 
 
 def ask_torch() -> subprocess.Popen[str]:

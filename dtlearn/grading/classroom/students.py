@@ -10,24 +10,19 @@ from ..report.safe import csv_cell
 
 @dataclass(frozen=True)
 class Student:
-    """A student, as gradebooks call them.
+    """A student, as gradebooks call them."""
 
-    Attributes:
-        student_id: in this course, and in nbgrader.
-        last_name, first_name, email: for people.
-        canvas_id, sis_user_id, sis_login_id, section: columns of Canvas's gradebook.
-        lti_user_id: what the learning platform calls the user in LTI.
-    """
-
-    student_id: str
+    student_id: str  # in this course, and in nbgrader
+    # last_name, first_name, email: for people
     last_name: str = ""
     first_name: str = ""
     email: str = ""
+    # canvas_id, sis_user_id, sis_login_id, section: columns of Canvas's gradebook
     canvas_id: str = ""
     sis_user_id: str = ""
     sis_login_id: str = ""
     section: str = ""
-    lti_user_id: str = ""
+    lti_user_id: str = ""  # what the learning platform calls the user in LTI
 
     @property
     def name(self) -> str:

@@ -25,16 +25,11 @@ _TIERS = ("", "correct", "good", "optimal")
 
 @dataclass(frozen=True)
 class Attempt:
-    """One kept attempt.
-
-    Attributes:
-        path: its text.
-        verdict: None if it was not graded to its end, or the file is damaged.
-    """
+    """One kept attempt."""
 
     number: int
-    path: Path
-    verdict: Verdict | None
+    path: Path  # its text
+    verdict: Verdict | None  # None if it was not graded to its end, or the file is damaged
 
     @property
     def honest(self) -> bool:

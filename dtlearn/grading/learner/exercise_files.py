@@ -16,20 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Places:
-    """The files of one exercise.
-
-    Attributes:
-        answer: the learner's own, `work/<slug>/<name>.py`.
-        stub: what it begins as, `exercises/<slug>/<name>.py`.
-        solution: what it is generated from, `solutions/<slug>/<name>.py`.
-        wrong: folder of wrong answers, `tests/course/wrong/<slug>/<name>/`.
-    """
+    """The files of one exercise."""
 
     slug: str
-    answer: Path
-    stub: Path
-    solution: Path
-    wrong: Path
+    answer: Path  # the learner's own, `work/<slug>/<name>.py`
+    stub: Path  # what it begins as, `exercises/<slug>/<name>.py`
+    solution: Path  # what it is generated from, `solutions/<slug>/<name>.py`
+    wrong: Path  # folder of wrong answers, `tests/course/wrong/<slug>/<name>/`
 
     @property
     def current(self) -> Path:

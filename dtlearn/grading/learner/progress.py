@@ -18,24 +18,15 @@ Standing = Literal["passed", "not passed yet", "started", "not started"]
 
 @dataclass(frozen=True)
 class Row:
-    """One exercise.
-
-    Attributes:
-        standing: "started" means that its file is no longer the stub, and was not graded yet.
-        score: the best.
-        tier: of the best; "" unless passed.
-        attempts: honest ones, graded.
-        at_first: passed at the first of them.
-        hints: how many were shown.
-    """
+    """One exercise."""
 
     exercise: Exercise
-    standing: Standing
-    score: float = 0.0
-    tier: str = ""
-    attempts: int = 0
-    at_first: bool = False
-    hints: int = 0
+    standing: Standing  # "started" means that its file is no longer the stub, and was not graded yet
+    score: float = 0.0  # the best
+    tier: str = ""  # of the best; "" unless passed
+    attempts: int = 0  # honest ones, graded
+    at_first: bool = False  # passed at the first of them
+    hints: int = 0  # how many were shown
 
 
 def rows(course: Course, read: bool = True) -> list[Row]:

@@ -22,17 +22,11 @@ _MOST = 12  # values of a tensor, and entries of a list, that are shown
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of it.
+    """What came of it."""
 
-    Attributes:
-        heading: what was run, or why nothing was.
-        lines: by rank, what it was given, printed and returned.
-        error: what the ranks raised or waited for; "" if they all returned.
-    """
-
-    heading: str
-    lines: dict[int, list[str]]
-    error: str = ""
+    heading: str  # what was run, or why nothing was
+    lines: dict[int, list[str]]  # by rank, what it was given, printed and returned
+    error: str = ""  # what the ranks raised or waited for; "" if they all returned
 
 
 def try_answer(course: Course, exercise: Exercise, source: str | None = None) -> Trial:
