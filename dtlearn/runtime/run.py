@@ -1,7 +1,5 @@
 """`run_ranks`: run one function on every rank of a fresh group."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import signal
@@ -10,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from . import pickles, wire
 from .agent.client import get_agent
@@ -177,7 +175,7 @@ class Run:
             self._collector.tell_all([wire.encode(task, own) for own in blobs])
             self._closing = closing.pop_all()
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -213,13 +211,14 @@ class Run:
     # What the verdict asks; see `verdict.Ranks`.
 
     def ended(self) -> set[int]:
-        return self._collector.ended()
+        ranks = enumerate(self._collector.ranks)
+        return {rank for rank, s in ranks if s.finished or s.failure or s.status is not None}
 
     def failures(self) -> tuple[Failure, ...]:
         return self._collector.failures()
 
     def log_faults(self) -> Mapping[int, str]:
-        return self._collector.faults()
+        return {rank: s.fault for rank, s in enumerate(self._collector.ranks) if s.fault}
 
     def waiting(self) -> Mapping[int, str]:
         ended = self.ended()

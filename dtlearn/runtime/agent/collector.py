@@ -1,7 +1,5 @@
 """Listens to the ranks of one run until all have finished, one fails, or the time is up."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import selectors
@@ -46,10 +44,7 @@ class RankState:
 class Collector:
     """Reads channels, output and deaths of all ranks of a run.
 
-    Args:
-        ranks: the head's ends of each rank's channel and output.
-        events_fd: where deaths are reported; closed with the collector.
-        limits: what each rank may use; a failure may come from it.
+    `events_fd`: where deaths are reported; closed with the collector. `limits`: what each rank may use.
     """
 
     def __init__(self, ranks: list[RankState], events_fd: int, limits: Limits | None = None) -> None:
@@ -84,12 +79,12 @@ class Collector:
     def wait(self, deadline: float, stop: Callable[[], bool] = lambda: False) -> bool:
         """Listen until all ranks finished, one failed (then a moment longer), or `stop()`, asked every 50 ms.
 
-        Returns:
-            False if the deadline came first.
+        Returns False if the deadline came first.
         """
         while not all(s.finished for s in self.ranks):
             if any(s.failure for s in self.ranks):
-                self.listen_until(min(deadline, time.monotonic() + TO_SAY_THE_SAME), lambda: self._all_accounted())
+                until = min(deadline, time.monotonic() + TO_SAY_THE_SAME)
+                self.listen_until(until, lambda: all(s.finished or s.failure for s in self.ranks))
                 return True
             if time.monotonic() >= deadline:
                 return False
@@ -142,17 +137,6 @@ class Collector:
     def failures(self) -> tuple[Failure, ...]:
         """All failures, the first cause first."""
         return first_cause_first([s.failure for s in self.ranks if s.failure])
-
-    def faults(self) -> dict[int, str]:
-        """{rank: why its call log is incomplete}. What the watch says of such logs means nothing."""
-        return {r: s.fault for r, s in enumerate(self.ranks) if s.fault}
-
-    def ended(self) -> set[int]:
-        """Ranks that will make no further call."""
-        return {r for r, s in enumerate(self.ranks) if s.finished or s.failure or s.status is not None}
-
-    def _all_accounted(self) -> bool:
-        return all(s.finished or s.failure for s in self.ranks)
 
     def listen(self, seconds: float) -> bool:
         """Handle what has arrived, waiting for it at most that long. True: something came."""

@@ -4,8 +4,6 @@ Exit codes lie (a rank that raised can end with -6, one that quit early with 0),
 It then keeps its connections until all ranks are done: a peer that still waits must not see them break.
 """
 
-from __future__ import annotations
-
 import contextlib
 import linecache
 import os

@@ -72,12 +72,8 @@ class Record:
 
     def span_ns(self) -> tuple[int, int]:
         """First start and last end (or start, for a call that never returned), in ns; (0, 0) if empty."""
-        if not self.events:
-            return (0, 0)
-        return (
-            min(e.start_ns for e in self.events),
-            max(e.end_ns if e.end_ns is not None else e.start_ns for e in self.events),
-        )
+        ends = (e.end_ns if e.end_ns is not None else e.start_ns for e in self.events)
+        return min((e.start_ns for e in self.events), default=0), max(ends, default=0)
 
     def messages(self) -> list[tuple[Event, Event]]:
         """Every send with the recv that took it. One without the other, and a recv from any source, are left out."""
