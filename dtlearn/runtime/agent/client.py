@@ -93,10 +93,6 @@ class LocalAgent(Agent):
     def pid(self) -> int:
         return int(self.process.pid)
 
-    @property
-    def alive(self) -> bool:
-        return bool(self.process.alive)
-
     def hello(self) -> dict[str, Any]:
         """Wait until the agent has loaded torch; what it says of its machine: `num_gpus`, `forks`, `pid`."""
         if self._hello is None:

@@ -61,9 +61,6 @@ class LinkClock:
         self._lanes.clear()
         self._busy = _LANES + self.lane("ports") * _SLOTS * _WORDS
 
-    def close(self) -> None:
-        os.close(self._file)
-
     def lane(self, name: str) -> int:
         """The number of a lane. Raises DtlearnError if there are too many."""
         number = self._lanes.get(name)

@@ -17,7 +17,7 @@ def test_there_is_one_agent_which_stays():
     agent = get_agent()
     run_ranks(lambda: None, 1)
     assert get_agent() is agent
-    assert agent.alive
+    assert agent.process.alive
 
 
 def test_it_says_what_its_machine_has_once():
@@ -30,7 +30,7 @@ def test_it_says_what_its_machine_has_once():
 def test_a_forked_child_does_not_use_its_parents_agent(monkeypatch):
     agent = get_agent()
     monkeypatch.setattr(os, "getpid", lambda: agent.pid)
-    assert not agent.alive
+    assert not agent.process.alive
 
 
 def test_what_it_is_told_to_load_no_rank_loads_again():

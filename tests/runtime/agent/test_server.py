@@ -181,7 +181,7 @@ def test_when_the_agent_is_killed_in_a_run_that_is_told_nothing_is_left_and_the_
     with pytest.raises(LaunchError, match=r"helper process that starts ranks ended \(exit code -9\)"):
         run_ranks(kill_the_agent, 2)
     assert time.monotonic() - begun < 10
-    assert not agent.alive
+    assert not agent.process.alive
     daemons = [int(path.name) for path in tmp_path.iterdir()]
     assert len(daemons) == 2
     assert all_gone(daemons)  # the reaper, which outlives its agent for a moment, ended them

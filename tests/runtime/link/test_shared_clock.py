@@ -1,5 +1,7 @@
 """The clock: several views of one file stand for several ranks. Times are chosen, so nothing here sleeps."""
 
+import os
+
 import pytest
 
 from dtlearn.runtime.errors import DtlearnError
@@ -13,7 +15,7 @@ def clocks(tmp_path):
     made = [LinkClock(tmp_path / "link") for _ in range(4)]
     yield made
     for clock in made:
-        clock.close()
+        os.close(clock._file)
 
 
 def all_of(clocks, ranks, number=0, hold=100, name="group"):
@@ -138,7 +140,7 @@ def test_too_many_lanes_are_refused(tmp_path, monkeypatch):
     with pytest.raises(DtlearnError, match=r"can serve 4 groups and pairs of ranks.*Make groups once"):
         for n in range(5):
             clock.lane(str(n))
-    clock.close()
+    os.close(clock._file)
 
 
 def test_ports_of_different_ranks_levels_and_directions_are_different():

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as NoAnswer
 from typing import Any
 
 import zmq
@@ -63,7 +62,7 @@ class JoinedNode:
         self.port.post(send_request)
         try:
             reply = answer.result(timeout)
-        except NoAnswer:
+        except TimeoutError:
             raise LaunchError(f"host {self.host} did not answer {request['do']!r} within {timeout:g} s") from None
         if "error" in reply:
             raise LaunchError(f"host {self.host}: {reply['error']}")
