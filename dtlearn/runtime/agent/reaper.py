@@ -112,7 +112,7 @@ def _become_reaper(control: socket.socket, request: dict[str, Any], descriptors:
     try:
         _shut_in(request)
     except OSError as error:
-        control.sendall(wire.encode({"error": str(refused(2, namespaces.refusal(error)))}))
+        control.sendall(wire.encode({"error": refused(namespaces.refusal(error))}))
         os._exit(0)
     wake = wake_at_ends()
     forked = ForkedRanks(request, descriptors)

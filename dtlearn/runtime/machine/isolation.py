@@ -6,7 +6,6 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from ..errors import LaunchError
 from . import namespaces
 
 MEANING = {
@@ -75,10 +74,10 @@ def best(highest: int = 2) -> Isolation:
     return Isolation(min(highest, probe().level))
 
 
-def refused(level: int, why: str) -> LaunchError:
-    """The error where a level was asked for that cannot be had."""
-    return LaunchError(
-        f"isolation level {level} is not allowed on this machine: {why}. Docker allows it with "
+def refused(why: str) -> str:
+    """What is said where level 2 was asked for and cannot be had."""
+    return (
+        f"isolation level 2 is not allowed on this machine: {why}. Docker allows it with "
         "`--security-opt seccomp=unconfined --security-opt apparmor=unconfined`; Ubuntu 24.04 and later with "
         "`sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0`. `dtlearn doctor` says which level works."
     )

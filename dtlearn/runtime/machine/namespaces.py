@@ -55,8 +55,7 @@ def keep_out() -> None:
 def enter() -> None:
     """Enter new namespaces, under the same user and group number. The next process that is forked is number 1 in them.
 
-    Raises:
-        OSError: refused; `filename` says what.
+    Raises OSError if they are refused; `filename` says which.
     """
     user, group = os.getuid(), os.getgid()
     _check(_libc().unshare(_NEW_USER), "user namespaces")

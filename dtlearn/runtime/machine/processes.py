@@ -77,15 +77,9 @@ def sweep(
 ) -> list[int]:
     """Kill everything below this process, which must be their subreaper, until it has no child left.
 
-    The kernel gives it every process that has lost its parent, so "no child" means that nothing is left.
-
-    Args:
-        ended: called with the number and the status of each child that has ended.
-        patience: seconds.
-        alone: this is process number 1 of a namespace of its own: then all at once, so that none can slip away.
-
-    Returns:
-        What could not be ended in time.
+    The kernel gives it every process that has lost its parent, so "no child" means that nothing is left. `ended` is
+    called with the number and the status of each child that has ended. `alone`: this is process number 1 of a namespace
+    of its own: then all at once, so that none can slip away. Returns what could not be ended in `patience` seconds.
     """
     assert not alone or os.getpid() == 1
     deadline = time.monotonic() + patience
@@ -104,11 +98,10 @@ def sweep(
 
 
 def _has_children() -> bool:
-    try:
+    with contextlib.suppress(ChildProcessError):
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
+        return True
+    return False
 
 
 def take_interrupts() -> None:

@@ -50,6 +50,6 @@ def test_files_can_be_hidden_at_level_2_only():
 
 
 def test_a_refusal_says_why_and_what_helps():
-    text = str(refused(2, "user namespaces refused: Operation not permitted"))
+    text = refused("user namespaces refused: Operation not permitted")
     assert text.startswith("isolation level 2 is not allowed on this machine: user namespaces refused: Operation")
     assert "dtlearn doctor" in text
