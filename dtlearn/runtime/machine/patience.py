@@ -102,6 +102,14 @@ def crowding() -> float:
     return max(1.0, os.getloadavg()[0] / num_cores())
 
 
+def busy() -> bool:
+    """Whether a program gets less than half of a processor now: this one computes, for 0.2 s of processor time."""
+    begun, used = time.monotonic(), time.thread_time()
+    while time.thread_time() - used < 0.2:
+        pass
+    return time.monotonic() - begun > 0.4
+
+
 def _queued(pid: int) -> float | None:
     """Seconds that the threads of a process have waited for a processor so far; None if nobody keeps that."""
     waited = []

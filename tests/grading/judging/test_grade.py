@@ -65,8 +65,9 @@ def test_a_warning_of_the_learners_text_is_no_fault(exercise, check, right):
 # Without ranks: `play` says how each case ends.
 
 
-def played(monkeypatch, play, sizes=(1, 2, 3, 4), check=None, budget=None, **options):
-    """The verdict when case by case `play(case)` is the (state, code) or (bytes, messages) of the result."""
+def played(monkeypatch, play, sizes=(1, 2, 3, 4), check=None, budget=None, starved=lambda: False, **options):
+    """The verdict when case by case `play(case)` is the (state, code) or (bytes, messages) of the result, and each run
+    is `starved()`."""
     exercise = Exercise("ch01.mean", "The mean", 4, tuple(sizes), ("a", "b", "c"), budget or {})
 
     def judge(check, case, given, evidence, answer, exercise_id):
@@ -75,7 +76,7 @@ def played(monkeypatch, play, sizes=(1, 2, 3, 4), check=None, budget=None, **opt
         return Result(case.name, case.world_size, state, code, headline, bytes=nbytes, messages=messages)
 
     monkeypatch.setattr(module, "judge", judge)
-    monkeypatch.setattr(module, "run_case", lambda *args, **kwargs: Evidence([], None, Record(1)))
+    monkeypatch.setattr(module, "run_case", lambda *args, **kwargs: Evidence([], None, Record(1), starved=starved()))
     check = check or Check(lambda answer: None, lambda case: [{}] * case.world_size, lambda case, given: [])
     return grade(exercise, check, Answer("", FILE, "mean"), **options)
 
@@ -114,6 +115,26 @@ def test_what_was_not_run_did_not_pass(monkeypatch):
     assert stopped.state == "skipped" and not stopped.passed and stopped.tier == "" and stopped.score < 4
     late = played(monkeypatch, bad_at(), seconds=-1.0)
     assert late.state == "skipped" and late.score == 0 and "time limit" in late.results[0].headline
+
+
+@pytest.mark.parametrize(
+    ("busy", "starved", "codes", "final"),
+    [
+        ([True], [True], ["DTL-LOAD", "DTL-SKIPPED-TIME"], False),
+        ([False, False], [True, True], ["DTL-TIMEOUT", "DTL-SKIPPED"], True),  # it made that load itself, twice
+        ([False, True], [True, True], ["DTL-LOAD", "DTL-SKIPPED-TIME"], False),
+        ([False], [True, False], ["DTL-TIMEOUT", "DTL-SKIPPED"], True),
+        ([], [False], ["DTL-TIMEOUT", "DTL-SKIPPED"], True),
+    ],
+)
+def test_what_the_machine_had_no_time_for_is_not_judged_unless_it_made_that_load_itself(
+    monkeypatch, busy, starved, codes, final
+):
+    runs, looks = iter(starved), iter(busy)
+    monkeypatch.setattr(module, "busy", lambda: next(looks))
+    verdict = played(monkeypatch, lambda case: ("timeout", "DTL-TIMEOUT"), sizes=[2, 3], starved=lambda: next(runs))
+    assert ([r.code for r in verdict.results], verdict.final, verdict.passed) == (codes, final, False)
+    assert not [*runs, *looks]
 
 
 def test_progress_is_told_case_by_case(monkeypatch):

@@ -1,5 +1,6 @@
 """A wait that stands still while those who are waited for cannot get a processor."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -115,6 +116,20 @@ def test_a_process_that_cannot_get_a_processor_has_time_and_one_that_sleeps_has_
         for program in programs:
             program.send_signal(signal.SIGKILL)
             program.wait()
+
+
+def test_a_machine_is_busy_if_a_program_gets_less_than_half_of_a_processor(machine, monkeypatch):
+    """By the processor's time of this thread and the clock: both are made up."""
+    for share, busy in ((1.0, False), (0.6, False), (0.4, True), (0.01, True)):
+        ticks = itertools.count()
+        begun = machine.now
+
+        def computes(share=share, ticks=ticks, begun=begun):
+            machine.now = begun + (used := next(ticks) / 50) / share
+            return used
+
+        monkeypatch.setattr(patience.time, "thread_time", computes)
+        assert patience.busy() is busy
 
 
 def test_who_hardly_ran_was_starved_and_who_computed_or_slept_was_not(machine):

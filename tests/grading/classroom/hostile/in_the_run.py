@@ -35,6 +35,20 @@ ON_THE_MACHINE: list[HandIn] = [
         """,
         *_DIES,
     ),
+    # The load is its own: it must not be taken for the machine's, for which there is no verdict.
+    body(
+        "load-of-its-own",
+        "60 processes that compute, so that it gets no processor itself",
+        """
+        for _ in range(60):
+            if os.fork() == 0:
+                time.sleep(0.5)
+                break
+        while True:
+            pass
+        """,
+        *_DIES,
+    ),
     body(
         "thread-bomb",
         "100,000 threads",
