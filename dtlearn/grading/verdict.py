@@ -68,6 +68,7 @@ class Verdict:
     # withheld: cases that count and that the reader is not told of yet. The results then lack them, the state speaks of
     # the other cases alone, and score and tier are left out (0 and "").
     withheld: int = 0
+    memory: int = 0  # most bytes that the grading process held, beyond those it was forked with; 0 if not known
 
     @property
     def passed(self) -> bool:

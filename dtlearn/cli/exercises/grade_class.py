@@ -104,6 +104,10 @@ def run(options: argparse.Namespace) -> int:
     if alike:
         pairs = counted(len(alike), "pair")
         accounts.append(f"answers that are alike: {pairs}, in similarity.csv; read both before you judge")
+    most, who, what = max((v.memory, who, v.exercise) for who, made in verdicts.items() for v in made)
+    read, whose = max((s.memory, s.student) for s in submissions)
+    taken = f"memory: grading an answer took up to {most >> 20:,} MiB ({one_line(who, 80)}, {what}), "
+    accounts.append(f"{taken}reading a hand-in up to {read >> 20:,} MiB ({one_line(whose, 80)})")
     counts, penalties, times = settle(rules, submissions, verdicts)
     told = (options.feedback, datetime.now(UTC), meanings())
     summary = export(options.out, counts, students, *told, rules, penalties, times, accounts)

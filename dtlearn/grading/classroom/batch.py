@@ -25,7 +25,7 @@ from .store import ResultStore
 from .submissions import Submission
 
 _OF_PYTHON = ("bin", "include", "lib", "lib64", "pyvenv.cfg")  # in its prefix, which may be somebody's home
-_TO_READ = 30.0  # seconds for an answer to be read and compiled
+_TO_READ = 130.0  # seconds for an answer to be read and compiled, and for its last case on a busy machine
 Report = Callable[[str, Verdict, int, int], None]  # a student, a verdict, how many are done, of how many
 
 
@@ -146,7 +146,7 @@ def _one(
 
 def _grade(plan: Plan, exercise: Exercise, answer: Answer, graders: Graders) -> Verdict:
     """The verdict of a process of its own. What that cannot say is said here."""
-    found = graders.grade(
+    found, memory = graders.grade(
         plan.seconds + _TO_READ,
         root=str(plan.course.root),
         exercise=exercise.id,
@@ -158,5 +158,5 @@ def _grade(plan: Plan, exercise: Exercise, answer: Answer, graders: Graders) -> 
         file=answer.file,
     )
     if isinstance(found, Result):
-        return Verdict(exercise.id, exercise.title, found.state, 0.0, exercise.points, results=(found,))
-    return replace(found, seed=0)  # the class's: who knows it knows the inputs of all
+        found = Verdict(exercise.id, exercise.title, found.state, 0.0, exercise.points, results=(found,))
+    return replace(found, memory=memory, seed=0)  # the class's: who knows it knows the inputs of all

@@ -35,6 +35,7 @@ class Submission:
         problems: what was refused, and why.
         refused, prints: by exercise, why what was handed in cannot be read; `reading.fingerprints`.
         handed_in, entry: when, by its name or when it was changed; the name of the folder or archive.
+        memory: bytes that the process which read it held at most; 0 if it is not known.
     """
 
     student: str
@@ -45,6 +46,7 @@ class Submission:
     prints: dict[str, frozenset[int]] = field(default_factory=dict)
     handed_in: datetime | None = None
     entry: str = ""
+    memory: int = 0
 
     def without_answer(self, exercise: Exercise) -> Verdict:
         """The verdict where there is no answer: nothing was handed in, or what was cannot be read."""
@@ -70,7 +72,8 @@ def find_submissions(
     except OSError as error:
         raise ValueError(f"{folder} cannot be read: {error.strerror}") from error
     with ThreadPoolExecutor(os.cpu_count() or 2, thread_name_prefix="read") as pool:
-        paths = [Path(entry.path) for entry in by_name if _is_hand_in(entry, left)]
+        names = sorted((n for e in exercises for n in _names(course, e)), key=len, reverse=True)
+        paths = [Path(entry.path) for entry in by_name if _is_hand_in(entry, left, names)]
         found = list(pool.map(lambda path: read_submission(path, course, exercises), paths))
     if not found:
         raise ValueError(f"{folder} holds no submission: it needs one folder or one .zip or .tar file per student")
@@ -108,15 +111,18 @@ def safe_name(student: str) -> str:
     return plain if plain == student.lower() == student and not ours else f"{plain}-{checksum}"
 
 
-def _is_hand_in(entry: os.DirEntry[str], strays: list[str]) -> bool:
-    """Whether it is some student's; if not, that is said."""
+def _is_hand_in(entry: os.DirEntry[str], strays: list[str], names: list[str]) -> bool:
+    """Whether it is some student's; if not, that is said. `names`: of files that answer an exercise."""
     name, suffix, hidden = one_line(entry.name, 80), Path(entry.name).suffix.lower(), entry.name.startswith(".")
     if not hidden and not (entry.is_file(follow_symlinks=False) and suffix in (*_ASIDE, ".py", ".ipynb")):
         return True
     if hidden or suffix in _ASIDE:
         strays.append(f"({name}: {'hidden' if hidden else 'no hand-in'}; left out)")
     else:
-        strays.append(f"{name}: a loose file, not graded; put it into a folder with the name of its student")
+        file = next((n for n in names if name.endswith(n)), name if suffix == ".ipynb" else "EXERCISE.py")
+        student = (name.endswith(file) and name.removesuffix(file).strip("_-. ")) or "STUDENT"
+        place = f"{student}/{file}, in a folder with the name of its student"
+        strays.append(f"{name}: a loose file, not graded; move it to {place}, and run the same command again")
     return False
 
 

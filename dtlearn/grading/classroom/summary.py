@@ -27,25 +27,24 @@ class ExerciseSummary:
 
     Attributes:
         submissions, passed: how many.
-        codes: `(code, how many submissions it is the first fault of, its meaning)`, the most frequent first.
+        codes: `(code, how many submissions it is the first fault of, its meaning, what its verdicts say most often)`,
+            the most frequent first.
         bands: submissions by share of the points, as in `BANDS`; without those that need a person.
         mean, median: of these scores.
         points: that can be reached.
         tiers: `(tier, how many)` of those that passed.
-        said: for each of `codes`, what its verdicts say most often.
     """
 
     exercise: str
     title: str
     submissions: int
     passed: int
-    codes: tuple[tuple[str, int, str], ...]
+    codes: tuple[tuple[str, int, str, str], ...]
     bands: tuple[int, ...]
     mean: float
     median: float
     points: float
     tiers: tuple[tuple[str, int], ...]
-    said: tuple[str, ...] = ()
 
     @property
     def facts(self) -> str:
@@ -69,7 +68,8 @@ class ClassSummary:
     @property
     def not_graded(self) -> str:
         """The heading of these."""
-        return f"Not graded: {len(self.needs_a_person)}, with empty cells; the same command grades them again"
+        again = "the same command grades them again; where time ran out, with more --seconds"
+        return f"Not graded: {len(self.needs_a_person)}, with empty cells; {again}"
 
     @property
     def size(self) -> str:
@@ -94,7 +94,7 @@ def summary_console(summary: ClassSummary) -> str:
     """The summary for the terminal."""
     parts = [summary.size, *map(_exercise_text, summary.exercises)]
     if summary.needs_a_person:
-        lines = [f"{summary.not_graded}:"]
+        lines = [_hanging(f"{summary.not_graded}:")]
         for submission, exercise, text in summary.needs_a_person:
             line = f"  {submission}  {exercise}  {text}"
             lines.append(_hanging(line))
@@ -122,13 +122,12 @@ def _exercise(made: Sequence[Verdict], meanings: Mapping[str, str]) -> ExerciseS
         made[0].title,
         len(made),
         sum(v.passed for v in made),
-        tuple((code, n, meaning(code, meanings)) for code, n in most_first),
+        tuple((c, n, meaning(c, meanings), one_line(said[c].most_common(1)[0][0])) for c, n in most_first),
         tuple(bands[k] for k in range(len(BANDS))),
         mean(scores),
         median(scores),
         made[0].points,
         tuple((tier, tiers[tier]) for tier in ("correct", "good", "optimal") if tiers[tier]),
-        tuple(one_line(said[code].most_common(1)[0][0]) for code, _ in most_first),
     )
 
 
@@ -145,8 +144,8 @@ def _exercise_text(one: ExerciseSummary) -> str:
         lines.append(f"  {name:>10}  {n:>4}  {bar}".rstrip())
     if one.codes:
         lines.append("")
-        wide = max(len(code) for code, _, _ in one.codes)
-        for (code, n, words_), said in zip(one.codes, one.said or [""] * len(one.codes), strict=True):
+        wide = max(len(code) for code, *_ in one.codes)
+        for code, n, words_, said in one.codes:
             lines.append(f"  {n:>4} of {one.submissions}  {code:<{wide}}  {words_}")
             lines += [_hanging(f'"{said}"', "       ")] if said and n > 1 else []
     return "\n".join(lines)

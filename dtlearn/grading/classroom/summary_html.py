@@ -29,7 +29,7 @@ def _exercise(one: ExerciseSummary) -> str:
     ]
     codes = [
         [f"{n} of {one.submissions}", f"<code>{escape(code)}</code>", escape(text), escape(said)]
-        for (code, n, text), said in zip(one.codes, one.said or [""] * len(one.codes), strict=True)
+        for code, n, text, said in one.codes
     ]
     parts = [
         f"<h3>{escape(one.title)} <code>{escape(one.exercise)}</code></h3>",

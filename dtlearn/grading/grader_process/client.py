@@ -35,8 +35,9 @@ class Graders:
             self._control.close()
             self.process.close(0.0)
 
-    def grade(self, limit: float, **job: Any) -> Verdict | Result:
-        """The verdict, or why there is none; `limit` in seconds (see `Patience`), `job` as `grader.work` takes it."""
+    def grade(self, limit: float, **job: Any) -> tuple[Verdict | Result, int]:
+        """The verdict, or why there is none; and the bytes that the grader held at most, beyond those it was forked
+        with. `limit` in seconds (see `Patience`), `job` as `grader.work` takes it."""
         ours, theirs = socket.socketpair()
         with ours:
             with theirs, self._lock:
@@ -55,14 +56,18 @@ class Graders:
         for line in data.splitlines():
             with contextlib.suppress(ValueError, TypeError, RecursionError):  # it was cut short
                 said |= json.loads(line)
-        with contextlib.suppress(ValueError, RecursionError):
-            if "verdict" in said:
-                return Verdict.from_json(said["verdict"])
-        status = said.get("ended")
-        if "error" in said or (status is None and "memory" not in said):  # ours: for a person to look at
-            text = f"the grader failed: {said.get('error', 'its process ended')}"
-            return Result("", 0, "error", "DTL-GRADER", text, tuple(str(said.get("trace", "")).splitlines()))
-        why = "took more than 2 GB of memory" if "memory" in said else "took too long"
-        if not said.get("late") and status not in (0, -signal.SIGXCPU):
-            why = f"ended the process that read it (status {status})"
-        return Result("", 0, "failed", "DTL-LIMIT", f"reading what this hand-in wrote {why}")
+        return _outcome(said), int(said.get("peak", 0))
+
+
+def _outcome(said: dict[str, Any]) -> Verdict | Result:
+    with contextlib.suppress(ValueError, RecursionError):
+        if "verdict" in said:
+            return Verdict.from_json(said["verdict"])
+    status = said.get("ended")
+    if "error" in said or (status is None and "memory" not in said):  # ours: for a person to look at
+        text = f"the grader failed: {said.get('error', 'its process ended')}"
+        return Result("", 0, "error", "DTL-GRADER", text, tuple(str(said.get("trace", "")).splitlines()))
+    why = "took more than 2 GB of memory" if "memory" in said else "took too long"
+    if not said.get("late") and status not in (0, -signal.SIGXCPU):
+        why = f"ended the process that read it (status {status})"
+    return Result("", 0, "failed", "DTL-LIMIT", f"reading what this hand-in wrote {why}")

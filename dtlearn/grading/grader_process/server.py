@@ -10,9 +10,11 @@ The agent is forked before the job is known: no check, no seed and no answer is 
 import contextlib
 import json
 import os
+import resource
 import select
 import signal
 import socket
+import sys
 
 from ...runtime.agent import server as agent_server
 from ...runtime.machine.namespaces import die_with_parent
@@ -22,6 +24,7 @@ from ...runtime.rank import preload
 from . import grader
 
 _MESSAGE = 20  # bytes of a request: a number of seconds
+_UNIT = 10 if sys.platform == "linux" else 0  # memory is told in KiB, or in bytes
 
 
 def main(control_fd: int) -> None:
@@ -68,7 +71,7 @@ def _guard(line_fd: int, seconds: float) -> None:
                 grader.work(line, ours)
         os._exit(70)
     ours.close()
-    status, over, patience = None, False, Patience(seconds, [worker])
+    status, over, peak, patience = None, False, 0, Patience(seconds, [worker])
     poll = select.poll()
     poll.register(wake, select.POLLIN)
     poll.register(line, 0)  # only whether it is closed: what comes is for the grader
@@ -76,7 +79,11 @@ def _guard(line_fd: int, seconds: float) -> None:
         ready = dict(poll.poll(1000 * patience.left()))
         if wake in ready:
             os.read(wake, 4096)
-            status = dict(ended_children(end_stopped=True)).get(worker)
+            for child, ended, used in ended_children(end_stopped=True):
+                if child == worker:
+                    status = os.waitstatus_to_exitcode(ended)
+                    # We were forked from the same process and hold nothing else: the difference is the grader's own.
+                    peak = (used.ru_maxrss - resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) << _UNIT
         elif not over:  # nobody listens any more, or the time is up
             over = True
             poll.unregister(line)
@@ -85,5 +92,5 @@ def _guard(line_fd: int, seconds: float) -> None:
         elif patience.over():
             break
     with contextlib.suppress(OSError):
-        line.sendall(json.dumps({"ended": status and os.waitstatus_to_exitcode(status), "late": over}).encode())
+        line.sendall(json.dumps({"ended": status, "late": over, "peak": max(0, peak)}).encode())
     os._exit(0)

@@ -139,8 +139,8 @@ def _serve(forked: ForkedRanks, control: socket.socket, wake: int) -> None:
         ready = select.select(both, [], [])[0]
         if wake in ready:
             os.read(wake, 4096)
-        for child in ended_children():
-            forked.ended(*child)
+        for pid, status, _ in ended_children():
+            forked.ended(pid, status)
         if control in ready:
             data = control.recv(1 << 16)
             if not data:

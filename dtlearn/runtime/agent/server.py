@@ -149,8 +149,8 @@ class Agent:
         return {}
 
     def _reap(self) -> None:
-        for child in ended_children():
-            self._ended(*child)
+        for pid, status, _ in ended_children():
+            self._ended(pid, status)
         in_use = {reaper.run_dir for reaper in self._reapers.values()} | {forked.run_dir for forked in self._forked}
         for run_dir in self._ending - in_use:
             delete_folder(Path(run_dir))

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import resource
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -50,10 +51,11 @@ def wake_at_ends() -> int:
     return wake
 
 
-def ended_children(end_stopped: bool = False) -> Iterator[tuple[int, int]]:
-    """The number and the status of each child that has ended, and was waited for. `end_stopped`: kill stopped ones."""
+def ended_children(end_stopped: bool = False) -> Iterator[tuple[int, int, resource.struct_rusage]]:
+    """The number, the status and the accounts of each child that has ended, and was waited for. `end_stopped`: kill
+    stopped ones."""
     with contextlib.suppress(ChildProcessError):
-        while (child := os.waitpid(-1, os.WNOHANG | (os.WUNTRACED if end_stopped else 0)))[0]:
+        while (child := os.wait4(-1, os.WNOHANG | (os.WUNTRACED if end_stopped else 0)))[0]:
             if os.WIFSTOPPED(child[1]):
                 os.kill(child[0], signal.SIGKILL)
             else:
@@ -84,8 +86,8 @@ def sweep(
     assert not alone or os.getpid() == 1
     deadline = time.monotonic() + patience
     while True:
-        for child in ended_children():
-            ended(*child)
+        for pid, status, _ in ended_children():
+            ended(pid, status)
         if alone:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)

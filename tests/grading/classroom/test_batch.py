@@ -62,14 +62,14 @@ def test_a_fault_of_the_grader_is_for_a_person_and_stops_nothing(plan, tmp_path,
 
     def breaks(self, limit, **job):
         if job["text"] == answers["summed"]:
-            return Result("", 0, "error", "DTL-GRADER", "planted")
+            return Result("", 0, "error", "DTL-GRADER", "planted"), 5
         return real(self, limit, **job)
 
     monkeypatch.setattr(Graders, "grade", breaks)
     submissions = handed_in({"ann": answers["summed"], "bob": answers["right"]})
     found = grade_class(plan, submissions, ResultStore(tmp_path / "out"))
     assert (found["ann"][0].state, found["ann"][0].code, found["ann"][0].score) == ("error", "DTL-GRADER", 0.0)
-    assert found["bob"][0].passed
+    assert found["bob"][0].passed and found["ann"][0].memory == 5 < found["bob"][0].memory
 
 
 def test_an_interrupt_keeps_what_is_done(plan, tmp_path, answers):

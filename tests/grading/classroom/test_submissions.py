@@ -116,7 +116,16 @@ def test_two_hand_ins_of_one_name_are_two_submissions_of_one_student(tmp_path, c
 def test_everything_in_the_folder_is_accounted_for(tmp_path, course, exercise):
     folder = tmp_path / "in"
     folder.mkdir()
-    for name in ("alice_ch01.mean.py", "loose.ipynb", "bob.rar", "eve.7z", "README.txt", ".hidden", "dan.zip.part"):
+    for name in (
+        "alice_ch01.mean.py",
+        "homework.py",
+        "loose.ipynb",
+        "bob.rar",
+        "eve.7z",
+        "README.txt",
+        ".hidden",
+        "dan.zip.part",
+    ):
         (folder / name).write_text("x")
     os.symlink("loop", folder / "loop")
     os.symlink("/", folder / "root")
@@ -125,15 +134,17 @@ def test_everything_in_the_folder_is_accounted_for(tmp_path, course, exercise):
     (folder / os.fsdecode(b"\xff\xfe")).mkdir()
     strays = []
     found = {s.entry: s for s in find_submissions(folder, course, [exercise], strays)}
-    left = {"alice_ch01.mean.py", "loose.ipynb", "README.txt", ".hidden"}
+    left = {"alice_ch01.mean.py", "homework.py", "loose.ipynb", "README.txt", ".hidden"}
     assert set(found) == {p.name for p in folder.iterdir()} - left
     for name in ("bob.rar", "eve.7z", "dan.zip.part"):
         assert "no folder, .zip or .tar" in found[name].refused["ch01.mean"]
     assert found["bob.rar"].student == "bob"
     assert "a link" in found["loop"].problems[0] and "a link" in found["root"].problems[0]
     assert "no folder or file" in found["fifo"].problems[0]
-    assert [text.startswith("(") for text in strays] == [True, True, False, False]
-    assert "put it into a folder with the name of its student" in strays[2]
+    assert [text.startswith("(") for text in strays] == [True, True, False, False, False]
+    assert "move it to alice/ch01.mean.py, in a folder with the name of its student" in strays[2]
+    assert "move it to STUDENT/EXERCISE.py, in a folder" in strays[3]
+    assert "move it to STUDENT/loose.ipynb, in a folder" in strays[4]
 
 
 def test_names_of_students_are_safe_file_names():

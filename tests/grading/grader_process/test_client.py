@@ -71,7 +71,7 @@ def judged(graders, course):
             isolation=asdict(best(2)),
             seed=7,
             seconds=60.0,
-        )
+        )[0]
 
     return grade
 
@@ -135,7 +135,8 @@ def test_what_is_no_verdict_is_refused(monkeypatch):
     graders._lock, graders._ended, graders._control = threading.Lock(), False, None
     graders.process = types.SimpleNamespace(alive=True, wait_for=lambda line: True)
     monkeypatch.setattr(socket, "send_fds", answers)
-    found = graders.grade(1.0, text="x")
+    found, memory = graders.grade(1.0, text="x")
     for other in sockets:
         other.close()
     assert isinstance(found, Result) and found.state == "failed"
+    assert memory == 0

@@ -32,7 +32,8 @@ _BOOT = "import sys; sys.path.append({path!r}); from dtlearn.grading.classroom.r
 
 def read_in_process(path: Path, wanted: Mapping[str, str]) -> dict[str, Any]:
     """Read a hand-in: "answers", "files" (names), "prints" (fingerprints) and "refused" (why) by exercise; "problems";
-    "unreadable": whether nothing could be read. `wanted`: ends of paths -> ids."""
+    "unreadable": whether nothing could be read; "memory": most bytes that it held, 0 if not known. `wanted`: ends of
+    paths -> ids."""
     boot = _BOOT.format(path=str(Path(__file__).parents[4]))
     with tempfile.TemporaryFile() as out:
         given = json.dumps({"path": os.fspath(path.absolute()), "wanted": dict(wanted)}).encode()
@@ -51,6 +52,7 @@ def read_in_process(path: Path, wanted: Mapping[str, str]) -> dict[str, Any]:
     texts = {kind: {str(e): str(text) for e, text in said[kind].items()} for kind in ("answers", "files", "refused")}
     prints = {str(e): frozenset(map(int, found)) for e, found in said["prints"].items()}
     rest = {"problems": [*map(str, said["problems"])], "unreadable": said["unreadable"] is True}
+    rest["memory"] = int(said.get("memory", 0))
     return {**texts, "prints": prints, **rest}
 
 
@@ -68,6 +70,8 @@ def main() -> None:
     except Exception as error:  # of any kind, as damaged archives raise them
         found = _nothing(one_line(f"the submission cannot be read: {error or type(error).__name__}"))
     found["prints"] = {exercise: sorted(fingerprints(text)) for exercise, text in found["answers"].items()}
+    with contextlib.suppress(OSError, IndexError):  # `getrusage` would say what the process held that started this one
+        found["memory"] = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) << 10
     sys.stdout.write(json.dumps(found))
 
 
