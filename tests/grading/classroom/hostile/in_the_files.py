@@ -213,6 +213,10 @@ NAMES = (
     "a\nb",
     "\x1b[2Jx",
     "\u202ecba",
+    # Two that collide: in the case of their letters, in how their letters are written, once they are made safe.
+    *("Ann", "ANN"),
+    *("zo\u00eb", "zoe\u0308"),
+    *("a,b", "a;b"),
 )
 
 
