@@ -70,7 +70,8 @@ def test_the_end_of_a_child_wakes_and_is_told():
         wake = wake_at_ends()
         child = subprocess.Popen(["false"])
         woken = select.select([wake], [], [], 60)[0] == [wake]
-        return 0 if woken and [c[:2] for c in ended_children()] == [(child.pid, 1 << 8)] and list(ended_children()) == [] else 1
+        told = [ended[:2] for ended in ended_children()]
+        return 0 if woken and told == [(child.pid, 1 << 8)] and not list(ended_children()) else 1
 
     assert in_a_fork(work) == 0
 
