@@ -36,19 +36,12 @@ Given = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Case:
-    """One situation that an answer is tried in.
+    """One situation that an answer is tried in."""
 
-    Attributes:
-        name: for the report: "uneven parts".
-        world_size: number of ranks.
-        seed: of this grading; the same seed gives the same inputs.
-        params: what the check's table says of this case.
-    """
-
-    name: str
-    world_size: int
-    seed: int
-    params: Mapping[str, Any] = field(default_factory=dict)
+    name: str  # for the report: "uneven parts"
+    world_size: int  # number of ranks
+    seed: int  # of this grading; the same seed gives the same inputs
+    params: Mapping[str, Any] = field(default_factory=dict)  # what the check's table says of this case
 
     def generator(self, salt: int = 0) -> torch.Generator:
         """Random numbers of this case; other ones for another case, world size or `salt`."""
@@ -58,21 +51,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong, with its name.
+    """What is wrong, with its name."""
 
-    Attributes:
-        code: stable, such as "DTL-VALUE-FACTOR".
-        text: one sentence for the learner; details in further lines.
-        rank: the rank that shows it, if it is one.
-        line: in the learner's file, if known.
-        advice: what to look for; "" if the text says it all.
-    """
-
-    code: str
-    text: str
-    rank: int | None = None
-    line: int | None = None
-    advice: str = ""
+    code: str  # stable, such as "DTL-VALUE-FACTOR"
+    text: str  # one sentence for the learner; details in further lines
+    rank: int | None = None  # the rank that shows it, if it is one
+    line: int | None = None  # in the learner's file, if known
+    advice: str = ""  # what to look for; "" if the text says it all
 
 
 @dataclass(frozen=True)
@@ -99,12 +84,10 @@ class Stress:
         poison: a tensor that an asynchronous call fills holds NaN until `wait()`, that of `torch.empty` until it is
             written, and one that an isend sends must not change until `wait()`.
         delays: seconds; every communication call is held up by a random time up to this.
-        repeats: how often each case runs.
     """
 
     poison: bool = False
     delays: float = 0.0
-    repeats: int = 1
 
 
 @dataclass(frozen=True)
@@ -129,7 +112,6 @@ class Check:
             another task of its own, and nothing is sent, the number of a rank says nothing.
         calls: `calls(case)`: how often `on_rank` calls the answer; budgets are for one call. None: once.
         rtol, atol: relative and absolute tolerance of floating-point values.
-        init_group: False: the answer makes the default group itself, from the environment.
         may_change_inputs: the answer works in place.
         reads: rules on the answer's text, judged before it runs; `READS` of a chapter's package is added to them.
         memory: `memory(case, given)`: bytes of new tensors that a rank may hold at once while it works; None: it is not
@@ -154,7 +136,6 @@ class Check:
     calls: Callable[[Case], int] | None = None
     rtol: float = 1e-5
     atol: float = 1e-6
-    init_group: bool = True
     may_change_inputs: bool = False
     reads: Sequence[Callable[[str], Finding | None]] = ()
     memory: Callable[[Case, Given], float] | None = None

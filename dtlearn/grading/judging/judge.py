@@ -4,8 +4,6 @@ The order is that of causes: what the learner's own code raised, ranks that part
 then values and rules.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import re

@@ -3,13 +3,10 @@
 Runs in the judge. What a rank sends back stays bytes until `plain_values.load` has checked it.
 """
 
-from __future__ import annotations
-
 import math
 import time
 import zlib
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from ...runtime import pickles
 from ...runtime.agent.client import get_agent
@@ -18,7 +15,6 @@ from ...runtime.errors import RankError, RanksTimeout
 from ...runtime.machine.isolation import Isolation
 from ...runtime.machine.limits import default_limits
 from ...runtime.machine.memory import free_memory
-from ...runtime.machine.network import free_port
 from ...runtime.record.record import Record
 from ...runtime.run import Run
 from .. import plain_values
@@ -32,53 +28,32 @@ _PROCESSES = 400  # processes and threads of a whole run
 
 @dataclass(frozen=True)
 class Answer:
-    """A text to be judged.
+    """A text to be judged."""
 
-    Attributes:
-        source: the text.
-        file: its name, as tracebacks show it.
-        name: of the function or class that it defines.
-    """
-
-    source: str
-    file: str
-    name: str
+    source: str  # the text
+    file: str  # its name, as tracebacks show it
+    name: str  # of the function or class that it defines
 
 
 @dataclass
 class Evidence:
-    """What one run left behind.
+    """What one run left behind."""
 
-    Attributes:
-        returned: by rank, the bytes that it sent as its result; None if it sent none.
-        error: why the run failed, if it did: `RankError`, `RanksDisagree` or `RanksTimeout`.
-        record: the recorded communication.
-        output: by rank, what it printed, bounded.
-        seconds: wall time.
-        starved: its time was up because the machine was too busy.
-    """
-
-    returned: list[bytes | None]
+    returned: list[bytes | None]  # by rank, the bytes that it sent as its result; None if it sent none
+    # error: why the run failed, if it did: `RankError`, `RanksDisagree` or `RanksTimeout`
     error: RankError | RanksTimeout | None
-    record: Record
-    output: list[str] = field(default_factory=list)
-    seconds: float = 0.0
-    starved: bool = False
+    record: Record  # the recorded communication
+    output: list[str] = field(default_factory=list)  # by rank, what it printed, bounded
+    seconds: float = 0.0  # wall time
+    starved: bool = False  # its time was up because the machine was too busy
 
 
 def run_case(
     check: Check, case: Case, given: Given, answer: Answer, isolation: Isolation | None = None, patient: bool = False
 ) -> Evidence:
-    """Run an answer on the ranks of one case.
+    """Run an answer on the ranks of one case. Raises LaunchError: they could not be started; it is not to blame.
 
-    Args:
-        check, case, given: what is run.
-        answer: the learner's text.
-        isolation: how the ranks are shut in; None: level 1.
-        patient: the time limit follows the load of the machine.
-
-    Raises:
-        LaunchError: the ranks could not be started; the answer is not to blame.
+    `isolation`: how the ranks are shut in; None: level 1. `patient`: the time limit follows the load of the machine.
     """
     task = Task(
         source=answer.source,
@@ -100,14 +75,11 @@ def run_case(
         output=_OUTPUT,
         processes=_PROCESSES if isolation.level >= 2 else None,
     )
-    header: dict[str, Any] = {"init_group": check.init_group, "sources": {}, "raw": True}
-    if not check.init_group:
-        header["env"] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     for module in (run_task.__module__, "torch._dynamo"):  # once, for all ranks; an optimizer, or DDP, loads the second
         get_agent().load(module)
     begun = time.monotonic()
     with Run(
-        header,
+        {"init_group": True, "sources": {}, "raw": True},
         [pickles.pack((run_task, (replace(task, inputs=plain_values.dump(i)),)), "the task") for i in given],
         place(case.world_size, 0, "cpu"),
         timeout=check.seconds,

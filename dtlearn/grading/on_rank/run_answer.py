@@ -3,7 +3,6 @@
 Runs on the ranks. Nothing of a check comes here but the text of its `on_rank` and the inputs of this rank.
 """
 
-from __future__ import annotations
 import __future__
 
 import linecache
@@ -29,28 +28,20 @@ class BadResult(TypeError):
 
 @dataclass(frozen=True)
 class Task:
-    """What a rank is told. Plain values only.
+    """What a rank is told. Plain values only."""
 
-    Attributes:
-        source, file: the learner's text, and the name that tracebacks show.
-        name: of the function or class under test.
-        driver: text that defines `on_rank`.
-        inputs: what `plain_values.dump` made of the inputs of this rank; those of others are not in its memory.
-        poison, delays, seed: see `check.Stress`.
-        watch_inputs: report which inputs were changed.
-        measure_memory: report the peak of the memory of its tensors.
-    """
-
+    # source, file: the learner's text, and the name that tracebacks show
     source: str
     file: str
-    name: str
-    driver: str
-    inputs: bytes
+    name: str  # of the function or class under test
+    driver: str  # text that defines `on_rank`
+    inputs: bytes  # what `plain_values.dump` made of the inputs of this rank; those of others are not in its memory
+    # poison, delays, seed: see `check.Stress`
     poison: bool = False
     delays: float = 0.0
     seed: int = 0
-    watch_inputs: bool = True
-    measure_memory: bool = False
+    watch_inputs: bool = True  # report which inputs were changed
+    measure_memory: bool = False  # report the peak of the memory of its tensors
 
 
 def run_task(task: Task) -> bytes:

@@ -70,7 +70,6 @@ def start_log(spec: RankSpec, channel: socket.socket) -> CallLog:
 
 def _run(spec: RankSpec, task: dict[str, Any], blob: bytes, channel: socket.socket) -> Any:
     learn_sources(task["sources"])
-    os.environ.update(task.get("env", {}))
     run_dir = Path(spec.run_dir)
     start_log(spec, channel)
     group = RankGroup(spec)

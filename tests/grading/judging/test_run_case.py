@@ -28,13 +28,6 @@ def test_each_rank_gets_its_own_inputs_and_its_result_comes_back_as_bytes():
     assert 0 < evidence.seconds < 5
 
 
-def test_the_answer_may_make_the_group_itself():
-    source = "def f(x):\n    dist.init_process_group('gloo')\n    dist.barrier()\n    return dist.get_rank()\n"
-    evidence = run(source, init_group=False)
-    assert evidence.error is None, evidence.error
-    assert [plain_values.load(data)["value"] for data in evidence.returned] == [0, 1]
-
-
 @pytest.mark.parametrize(
     ("source", "error"),
     [
