@@ -221,11 +221,8 @@ def _num_gpus() -> int:
         return 0
     from ..runtime.agent.client import get_agent
 
-    agent = get_agent()
-    try:
+    with contextlib.closing(get_agent()) as agent:
         return int(agent.hello()["num_gpus"])
-    finally:
-        agent.close()
 
 
 def _wait_for_server(server: subprocess.Popen[bytes]) -> dict[str, Any] | None:

@@ -18,35 +18,29 @@ _OPERATORS: dict[type, Callable[..., Any]] = {
 _FUNCTIONS: dict[str, Callable[..., Any]] = {"ceil": math.ceil, "log2": math.log2, "max": max, "min": min}
 
 
-class Formula:
-    """A formula in named quantities. Raises ValueError if it is anything but arithmetic.
+def evaluate(text: str, **names: float) -> float:
+    """The value of a formula in named quantities. Raises ValueError if it is anything but arithmetic, or has no value.
 
     N is the world size, n the payload in bytes; + - * / // **, ceil, log2, max and min.
     """
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        try:
-            self._tree = ast.parse(text, mode="eval").body
-        except SyntaxError as error:
-            raise ValueError(f"{text!r} is no formula: {error.msg}") from error
-
-    def __call__(self, **names: float) -> float:
-        try:
-            return float(self._value(self._tree, names))
-        except ArithmeticError as error:
-            raise ValueError(f"{self.text!r} has no value with {names}: {error}") from error
-
-    def _value(self, node: ast.AST, names: dict[str, float]) -> Any:
+    def value(node: ast.AST) -> Any:
         match node:
             case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
                 return number
             case ast.Name(id=name) if name in names:
                 return names[name]
             case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-                return _OPERATORS[type(op)](self._value(left, names), self._value(right, names))
+                return _OPERATORS[type(op)](value(left), value(right))
             case ast.UnaryOp(op=op, operand=operand) if type(op) in _OPERATORS:
-                return _OPERATORS[type(op)](self._value(operand, names))
+                return _OPERATORS[type(op)](value(operand))
             case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
-                return _FUNCTIONS[name](*(self._value(a, names) for a in args))
-        raise ValueError(f"{self.text!r}: {ast.unparse(node)!r} is not allowed; quantities: {', '.join(names)}")
+                return _FUNCTIONS[name](*map(value, args))
+        raise ValueError(f"{text!r}: {ast.unparse(node)!r} is not allowed; quantities: {', '.join(names)}")
+
+    try:
+        return float(value(ast.parse(text, mode="eval").body))
+    except SyntaxError as error:
+        raise ValueError(f"{text!r} is no formula: {error.msg}") from error
+    except ArithmeticError as error:
+        raise ValueError(f"{text!r} has no value with {names}: {error}") from error

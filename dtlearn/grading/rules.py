@@ -13,7 +13,7 @@ from ..runtime.record.operations import P2P_OPS
 from ..runtime.record.record import Record
 from ..runtime.words import listed
 from .check import Case, Finding, Given, Rule
-from .formula import Formula
+from .formula import evaluate
 
 Limit = Callable[[Case, Given], float]
 
@@ -73,7 +73,7 @@ def _over(
 
 
 def limit_of(limit: Limit | str, case: Case, given: Given) -> float:
-    return Formula(limit)(N=case.world_size) if isinstance(limit, str) else limit(case, given)
+    return evaluate(limit, N=case.world_size) if isinstance(limit, str) else limit(case, given)
 
 
 def misuse(event: Event, text: str, why: str) -> Finding:

@@ -10,7 +10,7 @@ import pytest
 from check_exercises import Expectation, expectation, wrong_answers
 
 from dtlearn.course import Exercise, load_course
-from dtlearn.grading.formula import Formula
+from dtlearn.grading.formula import evaluate
 from dtlearn.grading.judging.grade import Answer, grade
 from dtlearn.grading.learner.exercise_files import find_check, places
 from dtlearn.grading.learner.stubs import stub_of
@@ -99,7 +99,7 @@ def test_no_two_wrong_answers_are_described_alike(exercise):
 def test_budgets_can_be_computed(exercise):
     for limits in exercise.budget.values():
         for limit in limits.values():
-            assert all(Formula(str(limit))(N=size, n=1000) >= 0 for size in exercise.world_sizes)
+            assert all(evaluate(str(limit), N=size, n=1000) >= 0 for size in exercise.world_sizes)
 
 
 def test_the_typical_answers_are_of_several_kinds():

@@ -1,5 +1,6 @@
 """`dtlearn bench launch`: from call to result of an all-reduce, with `run_ranks` and with the usual launchers."""
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
@@ -44,8 +45,7 @@ class LaunchResult(Result):
 def measure(ranks: int, rounds: int) -> LaunchResult:
     """Measure: a first call of each launcher, then `rounds` rounds in which each is called once."""
     machine = load_line()
-    rivals = Rivals()
-    try:
+    with contextlib.closing(Rivals()) as rivals:
         calls: dict[str, Callable[[], float]] = {
             OURS: lambda: _run_ranks_seconds(ranks),
             SPAWN: lambda: rivals.seconds(SPAWN, ranks),
@@ -61,8 +61,6 @@ def measure(ranks: int, rounds: int) -> LaunchResult:
                         times[name].append(call())
                     except DtlearnError as error:
                         errors[name] = first_line(error)
-    finally:
-        rivals.close()
     launches = [Launches(n, t[0] if t else None, tuple(t[1:]), errors.get(n, "")) for n, t in times.items()]
     return LaunchResult(ranks, tuple(launches), machine)
 

@@ -1,5 +1,6 @@
 """`dtlearn doctor --lab lab.toml`: examines the machines of a lab, and the network between them."""
 
+import contextlib
 import ipaddress
 import sys
 import time
@@ -63,15 +64,12 @@ def examine(lab: Lab, say: Callable[[str], None]) -> LabReport:
         advice = f"`dtlearn lab-token {lab.head.token_file}` makes a new token; `ip -4 addr` lists addresses."
         head = Section("head", (Check("listens", "problem", str(error), advice),))
         return LabReport(f"{lab.path}: {count}", (head,), time.monotonic() - begun)
-    agent = LabAgent(lab, say, members)
-    try:
+    with contextlib.closing(LabAgent(lab, say, members)) as agent:
         absent = members.call()
         with ThreadPoolExecutor(len(lab.nodes)) as pool:
             nodes = list(pool.map(partial(_node, lab, members, absent), range(len(lab.nodes))))
         joined = [p for n in lab.nodes if (p := members.port.nodes.get(n.host)) is not None]
         sections = (Section("head", _head(lab, members)), *nodes, Section("all nodes", _together(lab, agent, joined)))
-    finally:
-        agent.close()
     return LabReport(f"{lab.path}: {count}", sections, time.monotonic() - begun)
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from ...runtime.device import place
 from ...runtime.machine.facts import query_gpus
-from ...runtime.machine.isolation import Allowed
 from ...runtime.machine.limits import MEMORY_VARIABLE, default_limits
 from ...runtime.machine.memory import GIB
 from ...runtime.output import Sink
@@ -68,11 +67,6 @@ def check_start(hello: dict[str, Any]) -> Check:
     if hello["forks"]:
         return Check("start of ranks", "ok", "forked from a process that has torch loaded: 0.1 s")
     return Check("start of ranks", "ok", "each loads torch itself: a few seconds (this system has no safe fork)")
-
-
-def check_isolation(found: Allowed) -> Check:
-    """What keeps ranks in. Cells and `run_ranks` need no more than level 1; grading others' code does."""
-    return Check("isolation", "ok", str(found))
 
 
 def check_limits(num_ranks: int, free: int | None) -> Check:

@@ -20,7 +20,7 @@ from ...runtime.record.rank_file import Tampered
 from ...runtime.record.record import Record
 from ...runtime.words import listed
 from ..check import Case, Check, Finding, Given
-from ..formula import Formula
+from ..formula import evaluate
 from ..verdict import Result, State, Verdict
 from .judge import judge
 from .run_case import Answer, Evidence, run_case
@@ -218,7 +218,7 @@ def _tier(exercise: Exercise, payloads: list[tuple[Result, int]]) -> tuple[str, 
         missed = []
         for quantity, formula in limited.items():
             for result, payload in payloads:
-                limit = Formula(str(formula))(N=result.world_size, n=payload)
+                limit = evaluate(str(formula), N=result.world_size, n=payload)
                 made = getattr(result, quantity)
                 if made is not None and made > limit:
                     at = f"with {result.world_size} ranks ({result.case})"

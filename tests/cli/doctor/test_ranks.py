@@ -55,8 +55,8 @@ def test_device_rule(num_gpus, says):
 def test_start_and_isolation():
     assert "forked" in r.check_start({"forks": True}).found
     assert "loads torch itself" in r.check_start({"forks": False}).found
-    assert r.check_isolation(Allowed(2)).found.startswith("level 2 of 2: a run can have")
-    assert "(not higher: user namespaces refused)" in r.check_isolation(Allowed(1, "user namespaces refused")).found
+    assert str(Allowed(2)).startswith("level 2 of 2: a run can have")
+    assert "(not higher: user namespaces refused)" in str(Allowed(1, "user namespaces refused"))
 
 
 def test_limits(monkeypatch):
