@@ -109,14 +109,9 @@ def timeout_message(
     `moving`: every rank that waited in a call at the first look waited in a later one at the second.
     """
     lines = [f"the ranks did not finish within {timeout:g} s:"]
-    said = {"returned": "returned", "waiting": "waits in {call}", "running": "is running, at {place}"}
     for one in stuck:
-        text = (
-            "is stopped"
-            if one.stopped
-            else said.get(one.state, said["running"]).format(call=one.call, place=place(one))
-        )
-        lines.append(f"  rank {one.rank} {text}")
+        states = {"returned": "returned", "waiting": f"waits in {one.call}", "running": f"is running, at {place(one)}"}
+        lines.append(f"  rank {one.rank} {'is stopped' if one.stopped else states[one.state]}")
     if diagnosis is not None and diagnosis.code != "DTL-TIMEOUT":
         return "\n".join([*lines, f"{diagnosis.headline}.  [{diagnosis.code}]", *ADVICE[diagnosis.code]])
     waiting = [s.rank for s in stuck if s.state == "waiting"]

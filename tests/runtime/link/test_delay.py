@@ -5,6 +5,7 @@ on a busy machine as on an idle one.
 """
 
 import os
+import signal
 import time
 
 import pytest
@@ -438,6 +439,16 @@ def test_an_interrupted_call_leaves_its_port_free(world, cell, interrupt):
     cell("import time\nbegun = time.monotonic()\ndist.barrier()\ntook = time.monotonic() - begun")
     assert all(3 <= took < 4 for took in world.gather("took"))
     world.link = None
+
+
+def test_a_rank_that_is_dead_when_the_link_changes_is_told_and_replaced(make_world, cell):
+    world = make_world(2)
+    os.kill(world.pids[1], signal.SIGKILL)
+    with pytest.raises(RankError, match=r"world\.link: rank 1 was killed by signal 9"):
+        world.link = LINK
+    cell(CALL, on=world)
+    assert all(on_time(took, T) for took in world.gather("took"))
+    world.stop()
 
 
 def test_a_rank_that_was_replaced_is_on_the_link_too(make_world, cell):
