@@ -1,7 +1,5 @@
 """One finding of `dtlearn doctor`, how it looks, and the rule that no check may end the doctor."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -31,27 +31,17 @@ Report = Callable[[str, Verdict, int, int], None]  # a student, a verdict, how m
 
 @dataclass(frozen=True)
 class Plan:
-    """How a class is graded.
-
-    Attributes:
-        secret: seeds of all inputs come from it, so that they cannot be known before; the same for all students.
-        hidden: folder of further checks, or None.
-        isolation: how the ranks of a submission are shut in; see `shut_in`.
-        workers: submissions at once.
-        seconds: for one exercise of one submission.
-        only_failed: grade again what did not pass; keep what passed.
-        again: grade everything again.
-    """
+    """How a class is graded."""
 
     course: Course
     exercises: Sequence[Exercise]
-    secret: bytes
-    hidden: Path | None = None
-    isolation: Isolation = field(default_factory=Isolation)
-    workers: int = 0
-    seconds: float = 120.0
-    only_failed: bool = False
-    again: bool = False
+    secret: bytes  # seeds of all inputs come from it, so that they cannot be known before; the same for all students
+    hidden: Path | None = None  # folder of further checks, or None
+    isolation: Isolation = field(default_factory=Isolation)  # how the ranks of a submission are shut in; see `shut_in`
+    workers: int = 0  # submissions at once
+    seconds: float = 120.0  # for one exercise of one submission
+    only_failed: bool = False  # grade again what did not pass; keep what passed
+    again: bool = False  # grade everything again
 
     def seed(self, exercise: Exercise) -> int:
         digest = hmac.new(self.secret, exercise.id.encode(), "sha256").digest()

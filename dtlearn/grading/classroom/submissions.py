@@ -3,8 +3,6 @@
 Here only names and kinds of files are read; what is inside is read by `reading.reader`, in a process for each hand-in.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -27,26 +25,20 @@ _ASIDE = (".csv", ".html", ".json", ".log", ".md", ".toml", ".txt")  # an instru
 
 @dataclass(frozen=True)
 class Submission:
-    """One hand-in of one student.
+    """One hand-in of one student."""
 
-    Attributes:
-        student: the name of the folder or archive, without what follows "@"; `STUDENT/ENTRY` for an older one.
-        answers, files: by exercise, its text and the name of its file inside the submission.
-        problems: what was refused, and why.
-        refused, prints: by exercise, why what was handed in cannot be read; `reading.fingerprints`.
-        handed_in, entry: when, by its name or when it was changed; the name of the folder or archive.
-        memory: bytes that the process which read it held at most; 0 if it is not known.
-    """
-
-    student: str
+    student: str  # the name of the folder or archive, without what follows "@"; `STUDENT/ENTRY` for an older one
+    # answers, files: by exercise, its text and the name of its file inside the submission
     answers: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    problems: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()  # what was refused, and why
+    # refused, prints: by exercise, why what was handed in cannot be read; `reading.fingerprints`
     refused: dict[str, str] = field(default_factory=dict)
     prints: dict[str, frozenset[int]] = field(default_factory=dict)
+    # handed_in, entry: when, by its name or when it was changed; the name of the folder or archive
     handed_in: datetime | None = None
     entry: str = ""
-    memory: int = 0
+    memory: int = 0  # bytes that the process which read it held at most; 0 if it is not known
 
     def without_answer(self, exercise: Exercise) -> Verdict:
         """The verdict where there is no answer: nothing was handed in, or what was cannot be read."""

@@ -1,7 +1,5 @@
 """A class at a glance: which faults how many made, how the scores lie, and which submissions need a person."""
 
-from __future__ import annotations
-
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -23,28 +21,22 @@ _BAR = 30  # columns
 
 @dataclass(frozen=True)
 class ExerciseSummary:
-    """One exercise over the class.
-
-    Attributes:
-        submissions, passed: how many.
-        codes: `(code, how many submissions it is the first fault of, its meaning, what its verdicts say most often)`,
-            the most frequent first.
-        bands: submissions by share of the points, as in `BANDS`; without those that need a person.
-        mean, median: of these scores.
-        points: that can be reached.
-        tiers: `(tier, how many)` of those that passed.
-    """
+    """One exercise over the class."""
 
     exercise: str
     title: str
+    # submissions, passed: how many
     submissions: int
     passed: int
+    # codes: `(code, how many submissions it is the first fault of, its meaning, what its verdicts say most often)`, the
+    # most frequent first
     codes: tuple[tuple[str, int, str, str], ...]
-    bands: tuple[int, ...]
+    bands: tuple[int, ...]  # submissions by share of the points, as in `BANDS`; without those that need a person
+    # mean, median: of these scores
     mean: float
     median: float
-    points: float
-    tiers: tuple[tuple[str, int], ...]
+    points: float  # that can be reached
+    tiers: tuple[tuple[str, int], ...]  # `(tier, how many)` of those that passed
 
     @property
     def facts(self) -> str:

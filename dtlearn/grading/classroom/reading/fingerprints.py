@@ -4,8 +4,6 @@ Comments, docstrings, layout, names of variables and values of texts do not coun
 Aiken, "Winnowing: Local Algorithms for Document Fingerprinting" (SIGMOD 2003), the method of MOSS. Runs in `reader`.
 """
 
-from __future__ import annotations
-
 import io
 import keyword
 import tokenize

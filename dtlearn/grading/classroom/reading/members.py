@@ -1,7 +1,5 @@
 """The files of a hand-in that may hold answers. Nothing is unpacked, no link followed; only regular files are read."""
 
-from __future__ import annotations
-
 import os
 import stat
 import tarfile

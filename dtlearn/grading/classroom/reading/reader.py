@@ -4,8 +4,6 @@ The process has limits on memory, processor time and what it may write. It gets 
 and writes one to its standard output, a file; who started it takes over what has the shape of an answer, no more.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
