@@ -22,6 +22,40 @@ ON_THE_MACHINE: list[HandIn] = [
     body("kill-self", "kills itself", "os.kill(os.getpid(), signal.SIGKILL)", *_DIES),
     body("stop-self", "stops itself", "os.kill(os.getpid(), signal.SIGSTOP)", *_DIES),
     body("kill-parent", "kills what started it", "os.kill(os.getppid(), signal.SIGKILL); time.sleep(1)", *_DIES, ""),
+    body("stop-parent", "stops what started it", "os.kill(os.getppid(), signal.SIGSTOP); time.sleep(1)", *_DIES, ""),
+    body("stop-first", "stops process 1", "os.kill(1, signal.SIGSTOP); time.sleep(1)", *_DIES, ""),
+    body("stop-all", "stops all that it may", "os.kill(-1, signal.SIGSTOP); time.sleep(1)", *_DIES, ""),
+    body(
+        "stop-above",
+        "stops all that stand above it, the nearest last",
+        """
+        above = [os.getppid()]
+        while above[-1] > 1:
+            above.append(int(pathlib.Path(f"/proc/{above[-1]}/stat").read_text().rpartition(")")[2].split()[1]))
+        for pid in reversed(above):
+            if pid > 0:
+                os.kill(pid, signal.SIGSTOP)
+        time.sleep(1)
+        """,
+        *_DIES,
+        "",
+    ),
+    body(
+        "stop-again",
+        "a process that stops it and lets it go on, without end",
+        """
+        here = os.getpid()
+        if os.fork() == 0:
+            while True:
+                os.kill(here, signal.SIGSTOP)
+                time.sleep(0.01)
+                os.kill(here, signal.SIGCONT)
+        time.sleep(1)
+        """,
+        *_DIES,
+        "DTL-LEAK",
+        "",
+    ),
     body("kill-all", "kills all that it may", "os.kill(-1, signal.SIGKILL); time.sleep(1)", *_DIES, few=True),
     body(
         "fork-bomb",
