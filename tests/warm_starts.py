@@ -41,8 +41,7 @@ from pathlib import Path
 # ipykernel look at the environment of their process when they are loaded.
 LOADED = (
     "dtlearn.runtime.agent.server",
-    "dtlearn.runtime.recording.dispatch",
-    "dtlearn.runtime.recording.python_calls",
+    "dtlearn.runtime.recording.recorder",
     "dtlearn.grading.judge_process.server",
     "dtlearn.grading.grader_process.server",
     "dtlearn.grading.on_rank.run_answer",
@@ -249,7 +248,9 @@ def main(descriptor: int, environment: str) -> tuple[types.CodeType, dict]:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
     from dtlearn.runtime.machine.memory import use_huge_pages
+    from dtlearn.runtime.recording.recorder import prepare
 
+    prepare()  # as agents do: 50 ms of processor time, and most of their memory written to
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -370,6 +371,8 @@ def become(request: dict, fds: list[int], control: socket.socket, of_agents: dic
         theirs.close()
         source = Source(ours, of_agents, None)
         source.of_scripts = request["kind"] in ("guard", "launcher")
+    if request["kind"] != "agent":
+        take_recorder_away()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if "PYTHONUNBUFFERED" in os.environ or request["args"][1] == "-u":
         unbuffer()
@@ -380,6 +383,15 @@ def become(request: dict, fds: list[int], control: socket.socket, of_agents: dic
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", len(os.sched_getaffinity(0)))))
         use(source)
     return None
+
+
+def take_recorder_away() -> None:
+    """Only agents have what sees calls and phases in place from their beginning."""
+    from dtlearn.runtime.recording import dispatch, phases, python_calls
+
+    python_calls.PYTHON_CALLS.detach()
+    phases.PHASES.detach()
+    dispatch.KERNELS.uninstall()
 
 
 def show_command(args: list[str]) -> None:

@@ -213,13 +213,9 @@ def serve(control: socket.socket) -> None:
     """Be an agent, in a process that has loaded what ranks need, until the other end of `control` closes."""
     import torch
 
-    from ..recording.dispatch import KERNELS
-    from ..recording.phases import PHASES
-    from ..recording.python_calls import read_signatures
+    from ..recording.recorder import prepare
 
-    KERNELS.install()
-    PHASES.install()
-    read_signatures()
+    prepare()
     # One matmul now: lazily built tables are then shared by all ranks instead of built in each.
     torch.ones(2, 2) @ torch.ones(2, 2)
     Agent(control).serve()

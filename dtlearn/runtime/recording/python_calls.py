@@ -48,28 +48,19 @@ class _Function:
         return arguments
 
 
-_read = functools.cache(_Function)
-
-
-def read_signatures() -> None:
-    """Do before a fork what each rank would do for itself."""
-    from torch.distributed import distributed_c10d
-
-    for name in OPERATIONS:
-        if hasattr(distributed_c10d, name):
-            _read(name, getattr(distributed_c10d, name))
-
-
 class PythonCalls:
-    """The wrappers of one log."""
+    """The wrappers of this process."""
 
-    def __init__(self, log: CallLog) -> None:
-        self._log = log
+    def __init__(self) -> None:
+        self._log: Any = None  # a CallLog, once there is one
         self._state = _State()
         self._originals: list[tuple[Any, str, Any]] = []
 
-    def install(self) -> None:
-        """Put the wrappers in place."""
+    def install(self, log: CallLog | None = None) -> None:
+        """Put the wrappers in place. They note calls in `log`, if there is one yet."""
+        self._log = log
+        if self._originals:
+            return
         from torch.distributed import distributed_c10d
 
         for name in OPERATIONS:
@@ -77,8 +68,9 @@ class PythonCalls:
                 self._replace(name, self._wrap(name, getattr(distributed_c10d, name)))
         self._replace("_coalescing_manager", self._coalescing(distributed_c10d._coalescing_manager))
 
-    def uninstall(self) -> None:
-        """Take them away again."""
+    def detach(self) -> None:
+        """Note no more calls; torch's functions are its own again."""
+        self._log = None
         while self._originals:
             module, name, original = self._originals.pop()
             setattr(module, name, original)
@@ -96,11 +88,12 @@ class PythonCalls:
     def _wrap(self, name: str, original: _Callable) -> _Callable:
         from torch.compiler import is_compiling
 
-        function, state, log = _read(name, original), self._state, self._log
+        function, state = _Function(name, original), self._state
 
         @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling():  # the compiler must see nothing of ours; what it makes of it comes to `hidden_calls.py`
+            # The compiler must see nothing of ours; what it makes of it comes to `hidden_calls.py`.
+            if is_compiling() or (log := self._log) is None:
                 return original(*args, **kwargs)
             arguments = function.arguments(args, kwargs)
             if arguments is None or self._skip(function, arguments):
@@ -141,7 +134,7 @@ class PythonCalls:
         if (error := sys.exc_info()[1]) is not None:  # a collective in `finally` hides the exception that led there
             more["during"] = f"{type(error).__name__}: {error}"[:200]
         op = function.op
-        return self._log.enter(op, arguments.get("group"), inputs, peer(op, arguments), more, asynchronous)
+        return cast(int, self._log.enter(op, arguments.get("group"), inputs, peer(op, arguments), more, asynchronous))
 
     def _hand_back(self, work: Any, seq: int, function: _Function, inputs: list[Any], caller: str) -> Any:
         """The Work of a call, as the file `caller` gets it: what becomes of it is noted."""
@@ -162,11 +155,15 @@ class PythonCalls:
 
     def _coalescing(self, original: _Callable) -> _Callable:
         """torch's manager queues calls and makes one call of them when it is left: that one is noted."""
-        state, log = self._state, self._log
+        state = self._state
 
         @functools.wraps(original)
         @contextlib.contextmanager
         def manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Iterator[Any]:
+            if (log := self._log) is None:
+                with original(group, device, async_ops) as works:
+                    yield works
+                return
             outer, state.batch = state.batch, []
             with contextlib.ExitStack() as stack:
                 try:
@@ -199,7 +196,10 @@ class PythonCalls:
         inputs = [call.tensor for call in queued]
         reduction = {"op": queued[0].redop} if queued[0].redop is not None else {}
         more = {**detail(reduction), "coalesced": len(queued)}
-        return self._log.enter(OPERATIONS[name].same_as or name, group, inputs, None, more, asynchronous)
+        return cast(int, self._log.enter(OPERATIONS[name].same_as or name, group, inputs, None, more, asynchronous))
+
+
+PYTHON_CALLS = PythonCalls()
 
 
 def _queue(group: Any) -> list[Any] | None:

@@ -24,7 +24,7 @@ from . import dispatch
 from .call_log import CallLog
 from .hidden_calls import HiddenCalls
 from .phases import PHASES
-from .python_calls import PythonCalls
+from .python_calls import PYTHON_CALLS
 
 _installed: "Recorder | None" = None
 
@@ -34,20 +34,26 @@ def installed() -> "Recorder | None":
     return _installed
 
 
+def prepare() -> None:
+    """Put in place what sees calls and phases, for all that is forked. It does nothing yet."""
+    dispatch.KERNELS.install()
+    PHASES.install()
+    PYTHON_CALLS.install()
+
+
 class Recorder:
     """Brings what this process does to a log."""
 
     def __init__(self, log: CallLog) -> None:
         self.log = log
-        self._python = PythonCalls(log)
 
     def install(self) -> None:
         """From now on every call of this process is logged; not those of processes that it forks."""
         global _installed
         _installed = self
         os.register_at_fork(after_in_child=lambda: self.uninstall() if _installed is self else None)
-        dispatch.attach(log=HiddenCalls(self.log, self._python.is_outermost))
-        self._python.install()
+        dispatch.attach(log=HiddenCalls(self.log, PYTHON_CALLS.is_outermost))
+        PYTHON_CALLS.install(self.log)
         PHASES.attach(self.log.spans)
 
     def uninstall(self) -> None:
@@ -55,5 +61,5 @@ class Recorder:
         global _installed
         _installed = None
         PHASES.detach()
-        self._python.uninstall()
+        PYTHON_CALLS.detach()
         dispatch.detach(log=True)
