@@ -89,23 +89,21 @@ def _connect_output(output_fd: int) -> list[TextIO]:
 
 
 def _take_environment(spec: RankSpec) -> None:
-    os.environ.clear()
-    os.environ.update(spec.env)
-    os.environ.update(spec.environment())
+    wanted = spec.env | spec.environment()
+    for name in os.environ.keys() - wanted.keys():
+        del os.environ[name]
+    os.environ.update(dict(wanted.items() - os.environ.items()))
     clock.set_ahead_ns(spec.place.ahead_ns)
     os.chdir(spec.cwd)
     sys.path[:] = spec.sys_path
     sys.argv = ["dtlearn-rank"]
     tempfile.tempdir = None  # what the agent found out of its own environment
-    # A process that was started, not forked, would have seeds of its own for these. (torch's seed is a constant.)
-    import random
-
     import numpy
     import torch
 
-    random.seed()
-    numpy.random.seed()
+    # A process that was started, not forked, has a seed of its own; `random` sees to that, and torch's is a constant.
+    numpy.random.seed(int.from_bytes(os.urandom(4)))  # a third of the time that it would take to seed itself
     torch.set_num_threads(1)
     faulthandler.enable(file=2)
-    stacks = open(stack_file(spec.run_dir, spec.rank), "w")  # noqa: SIM115 - must stay open for as long as the process lives
+    stacks = os.open(stack_file(spec.run_dir, spec.rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     faulthandler.register(STACK_SIGNAL, file=stacks, all_threads=True)
