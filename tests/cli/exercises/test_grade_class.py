@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import signal
 import stat
 
@@ -44,6 +45,8 @@ def test_a_class_is_graded_to_files(class_folder, capsys):
     assert verdict["isolation"].startswith("level 2")
     assert "exactly 2x" in (out / "bob" / "feedback.txt").read_text()
     assert "<table" in (out / "summary.html").read_text()
+    assert re.search(r"memory: grading an answer took up to [\d,]+ MiB \(\w+,", (out / "summary.txt").read_text())
+    assert verdict["memory"] > 0
     rows = list(csv.DictReader((out / "nbgrader.csv").read_text().splitlines()))
     assert [(r["student_id"], r["last_name"], r["score"]) for r in rows if r["student_id"] in ("a1", "b2")] == [
         ("a1", "Lovelace", "4.0"),

@@ -61,7 +61,7 @@ def judged(graders, course):
     """`judged(text)`: the verdict on an answer."""
 
     def grade(text, limit=60.0):
-        return graders.grade(
+        found, grade.memory = graders.grade(
             limit,
             root=str(course.root),
             exercise="ch01.mean",
@@ -71,7 +71,8 @@ def judged(graders, course):
             isolation=asdict(best(2)),
             seed=7,
             seconds=60.0,
-        )[0]
+        )
+        return found
 
     return grade
 
@@ -90,8 +91,8 @@ def test_a_flood_on_the_line_is_its_own_fault_and_an_honest_answer_follows(judge
     )
     found = judged(OPENED.replace("LINES", flood))
     assert isinstance(found, Result) and (found.state, found.code) == ("failed", "DTL-LIMIT")
-    assert "2 GB" in found.headline
-    assert judged(right).passed
+    assert "2 GB" in found.headline and 3 << 29 < judged.memory < 3 << 30
+    assert judged(right).passed and 0 < judged.memory < 1 << 28  # what all graders share is not counted
 
 
 def test_a_text_that_takes_too_much_to_compile_is_its_own_fault(judged):
@@ -107,7 +108,7 @@ def test_a_text_that_takes_too_much_to_compile_is_its_own_fault(judged):
 def test_who_is_silent_is_ended_and_leaves_nothing(judged, graders):
     found = judged("import time\ntime.sleep(50)\n", limit=0.5)
     assert isinstance(found, Result) and (found.state, found.code) == ("failed", "DTL-LIMIT")
-    assert "took too long" in found.headline
+    assert "took too long" in found.headline and judged.memory > 0  # also of one that was killed
     deadline = time.monotonic() + 20
     while (left := descendants(graders.process.pid)) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -138,7 +138,6 @@ CHEATS: list[HandIn] = [
         return x * 0
         """,
         *_FAILS,
-        "DTL-TYPE",
     ),
     body(
         "patched-dump",
@@ -152,7 +151,6 @@ CHEATS: list[HandIn] = [
         "DTL-TAMPERED",
         "DTL-RESULT",
         "DTL-RANK-EXIT",
-        "DTL-TYPE",
     ),
     body(
         "patched-time",

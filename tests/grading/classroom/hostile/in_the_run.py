@@ -12,7 +12,6 @@ _DIES = (
     "DTL-STRAGGLER",
     "DTL-TIMEOUT",
     "DTL-LOOP",
-    "DTL-MEMORY",
 )
 
 ON_THE_MACHINE: list[HandIn] = [
@@ -88,7 +87,7 @@ ON_THE_MACHINE: list[HandIn] = [
         "100,000 threads",
         "[threading.Thread(target=time.sleep, args=(60,)).start() for _ in range(100_000)]",
         *_DIES,
-        "DTL-LEFT-RUNNING",
+        "DTL-LEAK",
     ),
     body("memory", "asks for 1 TiB", "keep = [bytearray(1 << 28) for _ in range(4096)]", *_DIES, "DTL-OOM"),
     body("spin", "counts without end", "while True: pass", *_DIES),
@@ -174,7 +173,6 @@ ON_THE_MACHINE: list[HandIn] = [
         """,
         *_DIES,
         *_FAILS,
-        "DTL-TYPE",
         "DTL-VALUE",
         "DTL-VALUE-TYPE",
     ),
@@ -190,7 +188,6 @@ ON_THE_MACHINE: list[HandIn] = [
         return Yes()
         """,
         *_DIES,
-        "DTL-TYPE",
         "DTL-VALUE-TYPE",
         "DTL-VALUE",
     ),
@@ -253,7 +250,6 @@ FILES: list[HandIn] = [
                 file.write(bytes(1 << 24))
         """,
         *_DIES,
-        "DTL-DISK",
     ),
     body(
         "shm",

@@ -52,7 +52,6 @@ SOURCES: list[HandIn] = [
         "a number of a tebibyte",
         "n = 1 << 43\nx = 1 << n\n" + RIGHT,
         "DTL-RAISED",
-        "DTL-MEMORY",
         "DTL-OOM",
     ),
     text(
@@ -60,7 +59,6 @@ SOURCES: list[HandIn] = [
         "a text of a tebibyte",
         "n = 1 << 40\nx = 'x' * n\n" + RIGHT,
         "DTL-RAISED",
-        "DTL-MEMORY",
         "DTL-OOM",
     ),
     text("regex", "a search that never ends", f"import re\nre.match('(a+)+$', 'a' * 50 + 'b')\n{RIGHT}", *_SLOW),

@@ -50,7 +50,6 @@ VALUES: list[HandIn] = [
         "returns a tebibyte that is one number",
         "return x[:1].expand(1 << 38)",
         "DTL-OOM",
-        "DTL-MEMORY",
         "DTL-RAISED",
     ),
     body(
@@ -179,5 +178,5 @@ VALUES: list[HandIn] = [
     ),
     _sends("claims-dtype", "a kind of number that there is not", '{"t": ["object", [3], 0, 12]}'),
     _sends("claims-changed", "a result without its parts", "5", "0", "DTL-VALUE-TYPE"),
-    _sends("claims-long", "a gigabyte after its result", "5", "1 << 30", *_LONG, "DTL-MEMORY", "DTL-OOM"),
+    _sends("claims-long", "a gigabyte after its result", "5", "1 << 30", *_LONG, "DTL-OOM"),
 ]

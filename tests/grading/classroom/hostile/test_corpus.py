@@ -2,6 +2,7 @@
 
 import pytest
 
+from dtlearn.grading.report.codes import meaning
 from dtlearn.runtime.machine.isolation import probe
 from dtlearn.runtime.machine.run_folder import delete_folder
 
@@ -27,6 +28,8 @@ def course(tmp_path):
 def test_there_are_many_and_every_one_has_a_name_of_its_own():
     assert len({one.name for one in HAND_INS}) == len(HAND_INS) >= 80
     assert all(one.does for one in HAND_INS)
+    codes = {code for one in HAND_INS for code in (*one.codes, *(one.open_codes or ()))} - {""}
+    assert {code for code in codes if meaning(code, {}) == meaning("DTL-NO-SUCH-CODE", {})} == set()
 
 
 def graded(root, hand_ins, level):

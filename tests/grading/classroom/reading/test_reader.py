@@ -123,6 +123,29 @@ def test_an_answer_beyond_the_limit_and_one_in_utf_16_are_refused(tmp_path):
     assert "no UTF-8" in found["refused"]["ch01.total"]
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda path: path.unlink(), "cannot be read"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "no regular file"),
+        (lambda path: (path.unlink(), path.symlink_to("/etc/passwd")), "cannot be read"),
+        (lambda path: (path.unlink(), path.mkdir()), "cannot be read: "),
+        (lambda path: os.truncate(path, 1 << 40), "more than 1 MiB"),
+    ],
+)
+def test_a_file_that_becomes_another_after_it_was_found_is_refused(tmp_path, monkeypatch, change, words):
+    path = folder_of(tmp_path / "ann", {"mean.py": "x = 1\n"}) / "mean.py"
+    real = reader.members
+
+    def found_then_changed(*args):
+        found = real(*args)
+        change(path)
+        return found
+
+    monkeypatch.setattr(reader, "members", found_then_changed)
+    assert words in read(tmp_path / "ann", WANTED)["refused"]["ch01.mean"]
+
+
 def test_problems_are_few_and_cannot_steer_a_terminal(tmp_path, harmless):
     found = read(folder_of(tmp_path / "ann", {f"{k}\n\x1b[31m\u202e/mean.py": "x" * k for k in range(40)}), WANTED)
     assert len(found["problems"]) == 21 and found["problems"][-1] == "and 19 more"
