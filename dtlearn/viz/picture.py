@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -53,13 +54,11 @@ class Picture:
 
     def png(self) -> bytes:
         """The picture as PNG, at twice the pixels of its width on the page."""
-        raw = io.BytesIO()
-        with style():
-            self.figure.savefig(raw, format="png", dpi=_SCREEN_DPI * _PIXEL_RATIO, metadata={"Software": None})
         # A palette keeps a notebook of many figures under its size limit; charts have few colours.
         packed = io.BytesIO()
-        rgb = Image.open(raw).convert("RGB")
-        rgb.quantize(96, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(packed, "PNG", optimize=True)
+        pixels(self.figure, _SCREEN_DPI * _PIXEL_RATIO).quantize(
+            96, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE
+        ).save(packed, "PNG", optimize=True)
         return packed.getvalue()
 
     def img(self) -> str:
@@ -87,6 +86,22 @@ class Picture:
         data, metadata = self._repr_mimebundle_()
         display(data, metadata=metadata, raw=True)
         display(self.describe(), raw=True)
+
+
+def pixels(figure: Figure, dpi: int) -> Image.Image:
+    """What `savefig` writes, in half of its time: it draws twice, and compresses what would be unpacked here."""
+    before = figure.dpi, figure.get_facecolor(), figure.canvas
+    with style():
+        figure.dpi = dpi
+        figure.set_facecolor("white")
+        try:
+            canvas = FigureCanvasAgg(figure)
+            canvas.draw()
+            return Image.frombuffer("RGBA", canvas.get_width_height(), canvas.buffer_rgba()).convert("RGB")
+        finally:
+            figure.dpi = before[0]
+            figure.set_facecolor(before[1])
+            figure.set_canvas(before[2])
 
 
 def folded(summary: str, body: str) -> str:

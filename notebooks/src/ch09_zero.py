@@ -370,9 +370,9 @@ rank_table(
 # %%
 def make_adam(parameters, use_zero):
     """Adam, or Adam inside of PyTorch's ZeroRedundancyOptimizer."""
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-
     if use_zero:
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
         return ZeroRedundancyOptimizer(
             parameters, optimizer_class=torch.optim.Adam, lr=0.01
         )
@@ -844,7 +844,7 @@ dtlearn.show_source(Unit.free, docstring=False, summary="Unit.free")
 # drawn. On a busy machine computations and messages take longer than they should, and some gathers stay exposed.)
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-WIDTH, BATCH, STEPS = 512, 640, 30
+WIDTH, BATCH, STEPS = 512, 640, 12
 UNITS = {
     f"{number}.0": str(number + 1) for number in range(4)
 }  # the modules, and what to call them

@@ -199,7 +199,7 @@ class MemoryLedger(StorageLedger):
         entry.uses |= use
         if use & OFFLOADED and not storage.resizable() and not storage.is_shared():
             entry.device = HOST  # NumPy's memory
-        if owner is not None and owner != entry.owner:
+        if owner is not None and entry.owner not in ("", owner):
             entry.owner = owner if entry.owner is None else common_module(entry.owner, owner)
         return entry
 

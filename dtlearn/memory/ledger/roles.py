@@ -83,10 +83,11 @@ class Roles:
         self._mark = mark
         self._arriving: dict[int, Marked] = {}  # by the parameter's id
         self._backward_pass = -1
-        for name, tensor, _ in model_tensors(self._model()):
+        for module_name, name, tensor, _ in model_tensors(self._model()):
             if tensor.is_meta:
+                full_name = f"{module_name}.{name}".lstrip(".")
                 raise ValueError(
-                    f"{name} is on the meta device: it has a shape and no memory, so there is nothing to count. "
+                    f"{full_name} is on the meta device: it has a shape and no memory, so there is nothing to count. "
                     "model.to_empty(device=...) gives it memory"
                 )
 
@@ -94,7 +95,7 @@ class Roles:
         """Mark what is there, and gradients and state as they come, until the stack is closed."""
         self.scan()
         model, optimizer = self._model(), self._optimizer()
-        parameters = [tensor for _, tensor, use in model_tensors(model) if use == Use.PARAMETER]
+        parameters = [tensor for *_, tensor, use in model_tensors(model) if use == Use.PARAMETER]
         for parameter in dict.fromkeys([*parameters, *trained(optimizer)]):
             if parameter.requires_grad:
                 stack.callback(parameter.register_hook(self._gradient_hook(weakref.ref(parameter))).remove)
@@ -105,8 +106,7 @@ class Roles:
         """Mark what hangs on the model and on the optimizer now."""
         model, optimizer = self._model(), self._optimizer()
         owners = dict[int, tuple[torch.Tensor, str]]()  # by id: torch's own hash is slow
-        for name, tensor, use in model_tensors(model):
-            owner = name.rpartition(".")[0]
+        for owner, _, tensor, use in model_tensors(model):
             owners[id(tensor)] = tensor, owner
             self._mark_parts(tensor, use, owner)
         for parameter in trained(optimizer):
@@ -151,13 +151,16 @@ def nothing() -> None:
     """A reference to nothing."""
 
 
-def model_tensors(model: nn.Module | None) -> Iterator[tuple[str, torch.Tensor, int]]:
-    """Parameters and buffers of a model, tied ones once: name, tensor, use."""
-    if model is not None:
-        for name, parameter in model.named_parameters():
-            yield name, parameter, Use.PARAMETER
-        for name, buffer in model.named_buffers():
-            yield name, buffer, Use.BUFFER
+def model_tensors(model: nn.Module | None) -> Iterator[tuple[str, str, torch.Tensor, int]]:
+    """Parameters and buffers of a model, tied ones once: name of the module, name, tensor, use."""
+    modules = list(model.named_modules()) if model is not None else []  # once: it takes the most time here
+    seen = set[int]()
+    for kind, use in (("_parameters", Use.PARAMETER), ("_buffers", Use.BUFFER)):
+        for module_name, module in modules:
+            for name, tensor in getattr(module, kind).items():
+                if tensor is not None and id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    yield module_name, name, tensor, use
 
 
 def trained(optimizer: torch.optim.Optimizer | None) -> Iterator[torch.Tensor]:
