@@ -866,8 +866,8 @@ fewer = dtlearn.predict(
 
 # %% tags=["nbval-ignore-output"]
 # %%ranks -o tried
-def steps_to_reach(batch, lr, loss=0.4, most=300):
-    """How many SGD steps until the loss of 256 images is below `loss`."""
+def steps_to_reach(batch, lr, most, loss=0.4):
+    """How many SGD steps until the loss of 256 images is below `loss`; at most `most`."""
     model = fresh_model(seed=rank)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     looked_at, labels = digits.train_x[:256].to(device), digits.train_y[:256].to(device)
@@ -880,11 +880,18 @@ def steps_to_reach(batch, lr, loss=0.4, most=300):
     return most
 
 
-rates = [0.2 * 2 ** (k / 2) for k in range(5)]  # 0.2 to 0.8
-{b: [steps_to_reach(b, lr) for lr in rates] for b in (4, 16, 64, 512)}
+def fewest_steps(batch):
+    """With the best of five rates, 0.2 to 0.8; none is tried for longer than the best so far took."""
+    fewest = 300
+    for k in (2, 1, 3, 0, 4):
+        fewest = steps_to_reach(batch, 0.2 * 2 ** (k / 2), most=fewest)
+    return fewest
+
+
+{b: fewest_steps(b) for b in (4, 16, 64, 512)}
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
-needed = {b: sorted(min(seed[b]) for seed in tried) for b in tried[0]}
+needed = {b: sorted(seed[b] for seed in tried) for b in tried[0]}
 median = {b: (steps[1] + steps[2]) / 2 for b, steps in needed.items()}
 least, critical = noise_scale.fit_steps(median)
 fewer.reveal(round(median[16] / median[512], 1))
@@ -1190,7 +1197,7 @@ rank_table(
 # sampler, DDP (ours or torch's), accumulation, warm-up, evaluation, checkpoints, TensorBoard.
 
 # %% tags=["nbval-ignore-output"]
-# %%launch -n 2 -- --task text
+# %%launch -n 2 -- --task text --epochs 6
 from dtlearn.train.__main__ import main
 
 main()

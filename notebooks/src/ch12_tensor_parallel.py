@@ -1780,11 +1780,11 @@ show(
 #
 # ### f without its backward pass
 #
-# Suppose that somebody removes f from all layers, because it does nothing in forward. A GPT is trained for 40 steps:
+# Suppose that somebody removes f from all layers, because it does nothing in forward. A GPT is trained for 15 steps:
 
 # %%
 seen = dtlearn.predict.choice(
-    "f is gone from every layer. What will be seen in 40 steps of training?",
+    "f is gone from every layer. What will be seen in 15 steps of training?",
     {
         "A": "the job hangs in the first backward pass",
         "B": "the loss becomes nan, or grows",
@@ -1823,7 +1823,7 @@ def curve(broken):
     gpt = tp.ParallelGPT.from_gpt(whole_gpt(GPTConfig(num_layers=2)).float())
     without_f = patch.object(tp.mappings.Copy, "backward", staticmethod(forgets))
     with without_f if broken else contextlib.nullcontext():
-        losses, x, y = train(gpt, steps=40)
+        losses, x, y = train(gpt, steps=15)
     saved = GPT(gpt.config).to(device)  # the whole model, as this rank would save it
     saved.load_state_dict(gpt.full_params())
     norm = gpt.blocks[0].attention_norm.weight.detach()
@@ -1843,7 +1843,7 @@ rank_table(
             "": way,
             **{
                 f"loss {step}": f"{curves[0][way][0][step - 1]:.3f}"
-                for step in (1, 10, 20, 30, 40)
+                for step in (1, 5, 10, 15)
             },
             "after it, same batch": f"{curves[0][way][2]:.3f}",
             "saved as one model": f"{curves[0][way][3]:.3f}",
@@ -1853,7 +1853,7 @@ rank_table(
         }
         for way in ("with f", "without f")
     ],
-    caption="40 steps of AdamW on 4 ranks: losses at some steps; at the end the same loss with the model that rank 0 saves, and "
+    caption="15 steps of AdamW on 4 ranks: losses at some steps; at the end the same loss with the model that rank 0 saves, and "
     "the difference of a replicated parameter between two ranks",
 )
 

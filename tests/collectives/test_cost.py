@@ -14,12 +14,19 @@ from dtlearn.collectives.cost import (
     plan_line,
     plan_seconds,
     ring_all_reduce_seconds,
+    step_seconds,
 )
 from dtlearn.collectives.topology import DGX_H100, flat, nodes
 from tests.collectives.plans import all_plans
 
 ALPHA, BETA = 5e-6, 12.5e9
 FLAT = flat(ALPHA, BETA)
+
+
+def test_a_plan_takes_the_sum_of_its_steps_also_where_some_are_alike():
+    for _, plan in all_plans(6):
+        chunk = 1e6 / (plan.num_ranks if plan.op == "all_to_all" else plan.num_chunks)
+        assert plan_seconds(plan, 1e6, DGX_H100) == sum(step_seconds(s, chunk, DGX_H100) for s in plan.steps)
 
 
 @pytest.mark.parametrize("N", [1, 2, 3, 8, 64])
