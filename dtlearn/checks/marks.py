@@ -1,10 +1,10 @@
 """The marks of a run, step by step: where `on_rank` said that it was, at moments of the judge's clock.
 
 `on_rank` calls `mark(label)` of `runtime.rank.task`, and stands still until the judge answers. The judge takes both
-moments, and knows how long the rank's log of calls was then. So no clock of a rank decides what came first: what was
-called between two marks stands between them in the record, and of two ranks that is known which the judge let go before
-the other one came. But marks come from the rank, as its log does. An answer that sends some itself, from elsewhere, and
-logs calls that it does not make, rewrites the record of its run, which nothing here can tell.
+moments, and sees how many lines the rank's log of calls had then. So no clock of a rank decides what came first: what
+was called between two marks stands between them in the record, and of two ranks it is known whether one had left before
+the other was let go. But marks come from the rank, as its log does. An answer that sends some itself, from elsewhere,
+and logs calls that it does not make, rewrites the record of its run, which nothing here can tell.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from .machine.run_folder import run_directory
 from .pickles import notebook_sources
 from .rank.spec import call_log_file
 from .record.log import merge_logs, read_rank_log
-from .record.rank_file import Tampered
+from .record.rank_file import Tampered, read_rank_file
 from .record.record import Record
 from .watch.verdict import fault_finder, find_error
 from .watch.watch import CALM, Watch
@@ -169,7 +169,7 @@ class Run:
             closing.push(self._abandon)
             self.limits = self._collector.limits
             self._logs = {r: call_log_file(self._run_dir, r) for r in range(len(self._collector.ranks))}
-            self._collector.meet = hold and (lambda rank, k: (hold(rank, k), self._logs[rank].lstat().st_size))
+            self._collector.meet = hold and (lambda r, k: (hold(r, k), read_rank_file(self._logs[r]).count(b"\n")))
             self.watch = Watch(self._logs, calm)
             blobs = [blob] * len(self._logs) if isinstance(blob, bytes) else blob
             self._collector.tell_all([wire.encode(task, own) for own in blobs])

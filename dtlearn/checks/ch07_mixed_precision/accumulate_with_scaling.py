@@ -80,7 +80,7 @@ def on_rank(answer: Any, weights: Any, updates: Any, max_norm: float, numbers: A
     scaler = torch.amp.GradScaler("cpu", init_scale=numbers["scale"], growth_interval=numbers["growth"])
     forward, backward, inner, kept = [], [], [], []
     model.register_forward_pre_hook(lambda *_: forward.append(model.require_backward_grad_sync))
-    model.register_forward_pre_hook(lambda *_: mark("pass"))
+    model.register_forward_pre_hook(lambda *_: mark("pass") if len(forward) <= 50 else None)
     module.register_forward_pre_hook(lambda *_: inner.append(True))
     module[2].bias.register_hook(lambda _: backward.append(model.require_backward_grad_sync))
     module[2].bias.register_hook(lambda _: kept.append(len(forward) - len(backward)))

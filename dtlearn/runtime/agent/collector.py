@@ -21,7 +21,7 @@ from ..record.event import Mark
 from ..record.rank_file import Tampered
 
 _MOST_TEXT = 1 << 20  # characters of what a rank says of an exception; it has cut that itself
-_MOST_MARKS = 10_000  # of a rank
+_MOST_MARKS, _LONGEST_LABEL = 1000, 100  # of a rank; in characters
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Collector:
     def __init__(self, ranks: list[RankState], events_fd: int, limits: Limits | None = None) -> None:
         self.ranks = ranks
         self.limits = limits or Limits()
-        # Of the k-th mark of a rank: seconds until it is answered, and the length of its log. None: nobody answers.
+        # Of the k-th mark of a rank: seconds until it is answered, and lines in its log. None: nobody answers.
         self.meet: Callable[[int, int], tuple[float, int]] | None = None
         self._held: dict[int, float] = {}  # rank that waits for an answer -> when it gets it
         self._oom_kills = oom_kills()
@@ -195,10 +195,10 @@ class Collector:
         elif header["kind"] == "incomplete":
             state.fault = header["reason"][:_MOST_TEXT] + ""
         elif header["kind"] == "mark" and self.meet is not None:
-            if rank in self._held or len(state.marks) >= _MOST_MARKS:
-                raise ValueError("a rank waits for the answer to each mark")
+            if rank in self._held or len(state.marks) >= _MOST_MARKS or len(header["label"]) > _LONGEST_LABEL:
+                raise ValueError("marks are few, short, and waited for")
             (seconds, logged), now_ns = self.meet(rank, len(state.marks)), time.monotonic_ns()
-            state.marks.append(Mark(rank, header["label"][:100] + "", now_ns, now_ns, logged))
+            state.marks.append(Mark(rank, header["label"] + "", now_ns, now_ns, logged))
             self._held[rank] = now_ns / 1e9 + seconds
         elif header["kind"] == "finished":
             state.finished = state.failure is None

@@ -98,7 +98,7 @@ class Span:
 class Mark(NamedTuple):
     """That a graded rank said `label`, and stood still from `came_ns` to `answered_ns` of the grader's clock.
 
-    `logged`: bytes in its call log then; a call stands there before it is made. What it proves: `checks/marks.py`.
+    `logged`: lines in its call log then; a call stands there before it is made. What it proves: `checks/marks.py`.
     """
 
     rank: int

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,7 +42,7 @@ def spans_file(path: Path) -> Path:
 def read_spans(path: Path, rank: int) -> list[Span]:
     """The phases of one rank; `path` is that of its call log."""
     begun: dict[int, Span] = {}
-    for _, line in _lines(spans_file(path), rank):
+    for line in _lines(spans_file(path), rank):
         if "end_ns" not in line:
             begun[line["span"]] = Span(rank, line["phase"], line["start_ns"], None)
         elif span := begun.get(line["span"]):
@@ -56,10 +55,10 @@ def read_call_log(path: Path, rank: int, marks: Sequence[Mark] = ()) -> list[Eve
     said: the order of the lines is that of the calls."""
     begun: dict[int, dict[str, Any]] = {}
     now, left = -1, list(marks)
-    for at, line in _lines(path, rank):
-        while left and left[0].logged <= at:
+    for number, line in enumerate(_lines(path, rank)):
+        while left and left[0].logged <= number:
             now = left.pop(0).answered_ns
-        latest = left[0].came_ns if left else math.inf
+        latest = left[0].came_ns if left else float("inf")
         for key in _TIMES & line.keys():
             now = line[key] = line[key] if now < (line[key] or 0) < latest else now + 1
         take_line(begun, line)
@@ -67,16 +66,13 @@ def read_call_log(path: Path, rank: int, marks: Sequence[Mark] = ()) -> list[Eve
     return [to_event(rank, {**call, "seq": call["seq"] - first}) for call in begun.values()]
 
 
-def _lines(path: Path, rank: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Where each line of a file begins, and the line; not a last one that a kill cut short. Without a file: none."""
+def _lines(path: Path, rank: int) -> Iterator[dict[str, Any]]:
+    """The lines of a file, but a last one that a kill cut short; none if the rank ended before it wrote any."""
     with contextlib.suppress(FileNotFoundError):
         *lines, last = read_rank_file(path).split(b"\n")
-        at = 0
-        for text in lines:
-            yield at, read_line(text, rank)
-            at += len(text) + 1
+        yield from (read_line(text, rank) for text in lines)
         with contextlib.suppress(Tampered):  # as a rule it is empty
-            yield at, read_line(last, rank)
+            yield read_line(last, rank)
 
 
 _OF_KIND: dict[type, str] = {

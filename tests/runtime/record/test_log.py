@@ -65,13 +65,8 @@ def test_times_follow_the_order_of_the_lines_whatever_the_clock_said(tmp_path, c
 @pytest.mark.parametrize("between", [0, 1, 2, 3, 4])
 def test_times_are_between_the_marks_that_their_lines_are_between(tmp_path, clock, between):
     """The second mark stands after so many of the four lines; the first before all, the third after them."""
-    lines = two_calls(*clock)
-    path = write(tmp_path / "log", *lines)
-    ends = [0]
-    for line in path.read_bytes().splitlines(keepends=True):
-        ends.append(ends[-1] + len(line))
-    marks = [Mark(0, "a", 90, 100, 0), Mark(0, "b", 200, 205, ends[between]), Mark(0, "c", 400, 400, ends[-1])]
-    found = times(path, marks)
+    marks = [Mark(0, "a", 90, 100, 0), Mark(0, "b", 200, 205, between), Mark(0, "c", 400, 400, 4)]
+    found = times(write(tmp_path / "log", *two_calls(*clock)), marks)
     assert found == sorted(set(found))
     assert all(100 < time < 200 for time in found[:between]) and all(205 < time < 400 for time in found[between:])
     if clock[0] == 110 and between == 1:
