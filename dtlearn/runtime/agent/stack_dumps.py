@@ -13,9 +13,9 @@ _STEP = 0.05  # between two looks at what they have written
 
 
 def dump_stacks(agent: Agent, pids: Mapping[int, int], run_dir: Path, source: Source) -> dict[int, Stuck]:
-    """Where ranks, `{rank: pid}`, run in the learner's code; one that writes nothing in time has an empty stack.
+    """Where ranks run in the learner's code; one that writes nothing in time has an empty stack.
 
-    `source`: see `stacks.read_stack`.
+    `pids`: {rank: pid}, those that are asked. `source`: see `stacks.read_stack`.
     """
     files = {rank: stack_file(run_dir, rank) for rank in pids}
     before = {rank: _size(path) for rank, path in files.items()}

@@ -34,7 +34,7 @@ def start_ranks(
         kind, run_dir, group_timeout: see `RankSpec`.
         placement: of the whole world.
         ranks: which of them; None: all.
-        isolation, limits: None: level 1; `default_limits`.
+        isolation, limits: how they are shut in, and what each may use; None: level 1, and `default_limits`.
 
     Raises:
         LaunchError: they could not be started: too little memory, or a level of isolation that is refused here.

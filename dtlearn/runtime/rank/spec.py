@@ -39,12 +39,12 @@ class RankSpec:
     kind: str  # "run" (one function), "kernel" (notebook cells) or "store" (no rank: a lab's store)
     rank: int  # in the world of this run
     world_size: int
-    backend: str  # see `device.Placement`, and `device`
-    device: str
+    backend: str  # "nccl" or "gloo"
+    device: str  # as torch spells it: "cpu", "cuda:1"
     run_dir: str  # private directory of this run: store, call logs, stack dumps
-    env: dict[str, str]  # of the process that asked for the ranks; likewise the next two
-    cwd: str
-    sys_path: list[str]
+    env: dict[str, str]  # of the process that asked for the ranks
+    cwd: str  # likewise
+    sys_path: list[str]  # likewise
     group_timeout: float  # seconds, for the process group
     node: dict[str, Any]  # its place among the machines, the fields of a `NodePlace`
     limits: dict[str, Any] = field(default_factory=dict)  # fields of `Limits`

@@ -28,7 +28,7 @@ class Standing:
     frames: tuple[Frame, ...] = ()  # where its main thread is in the learner's code, outermost first
     cpu_seconds: float | None = None  # processor time that it has used so far; None if it did not answer
     begun: int = -1  # number of the latest cell or request that it has begun
-    ended: int = -1  # likewise, ended
+    ended: int = -1  # number of the latest one that it has ended
 
     @property
     def line(self) -> str:
