@@ -4,8 +4,6 @@ It lives in a reaper process of its own (isolation levels 1 and 2) or in the age
 Linux's means). Either way it runs no code of the learner's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -3,8 +3,6 @@
 Runs on the ranks, before anything of the learner's.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import os
 import signal
