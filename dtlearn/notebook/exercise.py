@@ -59,12 +59,8 @@ class ExerciseMagics(Magics):
             raise UsageError(f"the cell is empty: write your answer to {exercise.id} below its first line")
         assert self.shell is not None
         text = to_file(cell, exercise.id)
-        if is_live():
-            subject = settle(course, exercise, text)
-            verdict = _grade_live(course, exercise, subject, args.seed)
-        else:
-            subject = Subject(text)
-            verdict = _grade_headless(course, exercise, text, args.seed)
+        subject = settle(course, exercise, text) if is_live() else Subject(text)
+        verdict = _grade(course, exercise, subject, args.seed, is_live())
         if verdict.state in _DEFINES and subject.is_cell:
             print(define(text, exercise, self.shell.user_ns))
 
@@ -148,14 +144,15 @@ def settle(course: Course, exercise: Exercise, text: str) -> Subject:
     return Subject(text, tuple(notes))
 
 
-def _grade_live(course: Course, exercise: Exercise, subject: Subject, seed: int | None) -> Verdict:
+def _grade(course: Course, exercise: Exercise, subject: Subject, seed: int | None, live: bool) -> Verdict:
     """Grade with a display that follows. A fault of the grader's is an error of the cell; a wrong answer is not."""
-    display = VerdictDisplay(exercise, live=True)
+    display = VerdictDisplay(exercise, live)
     if subject.source is not None and same_text(subject.source, stub_text(course, exercise) or ""):
         return display.show(not_attempted(exercise))
     display.start()
     verdict: Verdict | None = None
-    steps = get_judge().grade(course.root, exercise.id, source=subject.source, seed=seed, draw=True)
+    seed = _HEADLESS_SEED if seed is None and not live else seed
+    steps = get_judge().grade(course.root, exercise.id, source=subject.source, seed=seed, keep=live, draw=live)
     try:
         with contextlib.closing(steps):  # an interrupt in here stops the grading too
             verdict = display.show(_follow(steps, display.progress), subject.notes)
@@ -168,15 +165,6 @@ def _grade_live(course: Course, exercise: Exercise, subject: Subject, seed: int 
             raise GradingStopped("The grading was stopped. Your answer is kept; no rank is left running.") from None
     assert verdict is not None
     return verdict
-
-
-def _grade_headless(course: Course, exercise: Exercise, text: str, seed: int | None) -> Verdict:
-    display = VerdictDisplay(exercise, live=False)
-    if same_text(text, stub_text(course, exercise) or ""):
-        return display.show(not_attempted(exercise))
-    seed = _HEADLESS_SEED if seed is None else seed
-    with contextlib.closing(get_judge().grade(course.root, exercise.id, source=text, seed=seed, keep=False)) as steps:
-        return display.show(_follow(steps, lambda result, done, total: None))
 
 
 def _follow(steps: Generator[Step], progress: Callable[[Result, int, int], None]) -> Verdict:
