@@ -50,7 +50,6 @@ ABOUT = {
     "course/*": "the exercises of the course, and its first chapter in a browser",
     "collectives/algorithms": "what every algorithm has to keep",
     "data_parallel/large_batch/lars_lamb": "two optimizers with one way of being tested",
-    "grading/cheating": "what hostile answers try",
     "grading/cheating/*": "the rows of the guide's table, each tried at its levels",
     "grading/classroom/hostile/corpus": "classes with hand-ins that attack the grader, the machine and each other",
     "grading/fault_corpus": "the faults of tests/runtime/fault_corpus.py, handed in as answers",
