@@ -57,7 +57,6 @@ def grade(
         patient: time limits follow the load of the machine; what it was too busy for is left out, and not judged.
     """
     begun, patience = time.monotonic(), Patience(seconds)
-    run = functools.partial(run_case, isolation=isolation, patient=patient)
     torch.set_num_threads(1)  # helper threads of this process would wait for work on the processors that ranks need
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     sizes = list(world_sizes or exercise.world_sizes)
@@ -66,6 +65,7 @@ def grade(
     if isolation.level == 2:  # what an answer may not use it cannot see, so that no import of it can hide
         ruled_out = [folder for one, _ in checks for rule in one.reads for folder in getattr(rule, "folders", ())]
         isolation = replace(isolation, hidden=(*isolation.hidden, *ruled_out))
+    run = functools.partial(run_case, isolation=isolation, patient=patient)
     cases = [(c, hidden, case) for size in sizes for c, hidden in checks for case in c.all_cases(size, seed)]
     results: list[Result] = []
     tier_limits: list[tuple[Result, int]] = []

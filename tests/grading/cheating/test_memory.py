@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from dtlearn.grading.classroom.batch import Plan, grade_class
+from dtlearn.grading.classroom.class_rules import Rules, settle
 from dtlearn.grading.classroom.export import export
 from dtlearn.grading.classroom.store import ResultStore
 from dtlearn.grading.classroom.submissions import Submission
@@ -136,7 +137,7 @@ def test_the_inputs_of_other_ranks_are_not_in_memory(body, level):
     wins_nothing(body, level)
 
 
-SEED = 1_234_567_891
+SEED = 1_839_274_651
 PATTERNS = {  # how a number can stand in memory
     "a text": str(SEED).encode(),
     "an int, of digits of 30 bits": (SEED % (1 << 30)).to_bytes(4, "little") + (SEED >> 30).to_bytes(4, "little"),
@@ -177,7 +178,7 @@ def test_the_seed_is_not_in_memory(level):
 
 
 def test_a_seed_in_memory_would_be_found():
-    held = "kept = torch.Generator().manual_seed(int('4321'[::-1] + '567891')), str(int('12345' + '67891'))"
+    held = "kept = int('1839' + '274651'); held = kept, str(kept), torch.Generator().manual_seed(kept)"
     headline = submit(LOOKS_EVERYWHERE % (MASKED, held), 1, replace(CHECK, seconds=60)).first_fault.headline
     assert f"found {sorted(PATTERNS)}" in headline, headline
 
@@ -189,7 +190,8 @@ def test_the_seed_is_in_no_file_that_a_student_gets(course, exercise, tmp_path, 
     submissions = [Submission(who, {"ch01.mean": text}, {"ch01.mean": "mean.py"}) for who, text in answers.items()]
     store = ResultStore(tmp_path / "out")
     verdicts = grade_class(Plan(course, [exercise], b"secret"), submissions, store)
-    export(store.folder, verdicts, {}, "full", datetime.now(UTC), {})
+    counts, penalties, times = settle(Rules(), submissions, verdicts)
+    export(store.folder, counts, {}, "full", datetime.now(UTC), {}, Rules(), penalties, times, [])
     files = [path for path in store.folder.rglob("*") if path.is_file()]
     assert len(files) > 8
     for path in files:

@@ -1,4 +1,4 @@
-"""Answers that change the record of their calls, or hand in the course's own work. Both are limits, stated and tried."""
+"""Answers that change the record of their calls, or hand in the course's own work: limits, stated and tried."""
 
 from dataclasses import replace
 
@@ -84,11 +84,8 @@ def test_a_hidden_import_of_the_packages_own_answer_finds_it_at_level_1_only(lev
     if level == 1:
         assert verdict.passed, verdict.first_fault
     else:
-        assert (
-            verdict.score == 0
-            and "cannot import" in verdict.first_fault.headline
-            or "has no attribute" in (verdict.first_fault.headline)
-        )
+        assert (verdict.code, verdict.score) == ("DTL-RAISED", 0), verdict.first_fault
+        assert "has no attribute 'broadcast'" in verdict.first_fault.headline
 
 
 @tries(OWN_ANSWER)
