@@ -12,9 +12,10 @@ import torch.distributed as dist
 
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.agent.client import get_agent
-from dtlearn.runtime.errors import RankError, RanksTimeout
+from dtlearn.runtime.errors import LaunchError, RankError, RanksTimeout
 from dtlearn.runtime.machine.isolation import Isolation, probe
 from dtlearn.runtime.machine.processes import descendants
+from dtlearn.runtime.output import Sink
 from tests.runtime.strays import DAEMON, all_gone, lives, start_daemon
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reapers need Linux")
@@ -90,6 +91,32 @@ def test_when_a_leader_is_killed_or_stopped_the_agent_ends_what_is_left(tmp_path
     assert all_gone(daemons)
     assert get_agent() is agent  # it goes on
     assert run_ranks(lambda: 1, 2).values == [1, 1]
+
+
+def test_when_ranks_stop_the_agent_that_is_said_in_time_and_the_next_run_works(tmp_path, make_world):
+    stops = """
+import os, signal, time
+with open(f"/proc/{os.getppid()}/stat") as file:
+    agent = int(file.read().rpartition(")")[2].split()[1])
+if os.environ["RANK"] == "0":
+    os.kill(agent, signal.SIGSTOP)
+time.sleep(60)
+"""
+
+    def work(path):
+        (path / str(start_daemon())).touch()
+        dist.barrier()
+        exec(stops)
+
+    begun = time.monotonic()
+    with pytest.raises(LaunchError, match="helper process that starts ranks was stopped by a signal, and ended"):
+        run_ranks(work, 2, tmp_path, timeout=1.0)
+    assert all_gone([int(path.name) for path in tmp_path.iterdir()])
+    world = make_world(1)
+    with pytest.raises(RanksTimeout):
+        world.execute(stops, timeout=1.0, sink=Sink())
+    assert world.gather("rank") == [0]  # a new rank of a new agent
+    assert time.monotonic() - begun < 90
 
 
 @pytest.mark.skipif(probe().level < 2, reason="not allowed on this machine")

@@ -168,3 +168,15 @@ def test_lines_of_json_go_to_it_and_come_back_until_it_ends(tmp_path, monkeypatc
             helper.receive(None)
     finally:
         helper.close(5)
+
+
+def test_one_that_was_stopped_is_ended_by_who_waits_for_it(module):
+    helper = HelperProcess(
+        module("import os, signal\ndef main():\n    os.kill(os.getpid(), signal.SIGSTOP)\n"), piped=True
+    )
+    try:
+        with pytest.raises(EOFError):
+            helper.receive(None)
+        assert helper.exit_code == -signal.SIGKILL and "stopped by a signal" in helper.ending
+    finally:
+        helper.close(5)

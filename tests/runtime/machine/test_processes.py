@@ -109,3 +109,18 @@ def test_interrupts_are_taken_where_they_were_ignored():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout == "interrupted\n"
+
+
+def test_a_child_that_was_stopped_is_ended_if_that_is_asked():
+    def work():
+        wake = wake_at_ends()
+        child = subprocess.Popen(["sleep", "60"])
+        os.kill(child.pid, signal.SIGSTOP)
+        ended = []
+        while not ended:
+            select.select([wake], [], [], 60)
+            os.read(wake, 4096)
+            ended = list(ended_children(end_stopped=True))
+        return 0 if ended[0][:2] == (child.pid, signal.SIGKILL) else 1
+
+    assert in_a_fork(work) == 0
