@@ -196,3 +196,29 @@ def test_the_seed_is_in_no_file_that_a_student_gets(course, exercise, tmp_path, 
     assert len(files) > 8
     for path in files:
         assert str(SEED) not in path.read_text("utf-8").replace("_", "").replace(",", ""), path
+
+
+@tries("rewrites what is measured on its own rank, such as memory (`ch08.checkpoint`) or changed inputs")
+@pytest.mark.parametrize("level", LEVELS)
+def test_what_a_rank_measures_of_itself_can_be_forged(level):
+    """Memory, and that an input was changed: a limit."""
+    wasteful = """
+    from dtlearn.grading.on_rank import run_answer
+    from dtlearn.memory.ledger.storage_ledger import StorageLedger
+    def mean(x):
+        FORGED
+        big = torch.zeros(100_000)
+        t = x.clone()
+        dist.all_reduce(t)
+        x += 1
+        return t / 2
+    """
+    frugal = replace(CHECK, memory=lambda case, given: 1000.0)
+    verdict = submit(wasteful.replace("FORGED", ""), level, frugal)
+    assert (verdict.code, verdict.score) == ("DTL-MUTATED", 0)
+    forged = "run_answer.same = lambda a, b: True; StorageLedger._count = lambda *a: None"
+    assert (
+        submit(wasteful.replace("FORGED", "run_answer.same = lambda a, b: True"), level, frugal).code
+        == "DTL-RULE-MEMORY"
+    )
+    assert submit(wasteful.replace("FORGED", forged), level, frugal).passed
