@@ -15,6 +15,7 @@ from .submissions import Submission
 _NEVER = datetime.fromtimestamp(0, UTC)
 _KEYS = {"resubmissions", "late", "due", "extensions", "canvas", "nbgrader"}
 _LATE = {"per_day": 0.0, "days": math.inf, "grace_minutes": 0.0}
+_MOST = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -88,17 +89,24 @@ def read_rules(text: str, exercises: Iterable[str]) -> Rules:
     """Read the file; `exercises`: the ids that it may name. Raises ValueError: what is wrong in it."""
     try:
         data: dict[str, Any] = tomllib.loads(text)
-        late, columns = {**_LATE, **data.get("late", {})}, [data.get(table, {}) for table in ("canvas", "nbgrader")]
-        due, extensions = data.get("due", {}), data.get("extensions", {})
+        tables = {name: data.get(name, {}) for name in ("late", "due", "canvas", "nbgrader", "extensions")}
+        own = tables["extensions"] if isinstance(tables["extensions"], dict) else {}
+        for name, table in {**tables, **{f"extensions.{who}": table for who, table in own.items()}}.items():
+            if not isinstance(table, dict):
+                raise ValueError(f"{name} is a table: a line [{name}], and below it lines such as NAME = VALUE")
+        given, due, *columns, extensions = tables.values()
         ids = {name for e in exercises for name in (e, e.partition(".")[0])}
         names = [name for table in (due, *extensions.values(), *columns) for name in table]
-        if unknown := [*(set(data) - _KEYS), *(set(late) - set(_LATE)), *(name for name in names if name not in ids)]:
+        if unknown := [*(set(data) - _KEYS), *(set(given) - set(_LATE)), *(name for name in names if name not in ids)]:
             raise ValueError(f"{unknown[0]!r} is unknown, or no exercise that is graded")
         dates = [date for table in (due, *extensions.values()) for date in table.values()]
         if any(getattr(date, "tzinfo", None) is None for date in dates):
             raise ValueError("a due date needs time and zone: 2026-11-20T23:59:00+01:00")
-        if data.get("resubmissions", "latest") not in ("latest", "best") or not all(v >= 0 for v in late.values()):
-            raise ValueError('resubmissions is "latest" or "best", and the numbers of [late] are 0 or more')
-    except (TypeError, AttributeError, ValueError) as error:
+        in_bounds = all(type(value) in (int, float) and 0 <= value <= _MOST for value in given.values())
+        if data.get("resubmissions", "latest") not in ("latest", "best") or not in_bounds:
+            raise ValueError(f'resubmissions is "latest" or "best"; those of [late] are numbers from 0 to {_MOST:,}')
+        if wrong := [name for table in columns for name, heading in table.items() if not isinstance(heading, str)]:
+            raise ValueError(f'the column of {wrong[0]!r} is a text: "{wrong[0]}" = "The mean (48151)"')
+    except ValueError as error:
         raise ValueError(f"the rules: {error}") from error
-    return Rules(due, extensions, late, data.get("resubmissions") == "best", *columns)
+    return Rules(due, extensions, {**_LATE, **given}, data.get("resubmissions") == "best", *columns)
