@@ -41,12 +41,16 @@ class Graders:
         ours, theirs = socket.socketpair()
         with ours:
             with theirs, self._lock:
-                if not self._ended and not self.process.alive:
-                    self._control.close()
-                    self.process.close(0.0)
-                    self._start()
-                if not self._ended:
-                    socket.send_fds(self._control, [b"%20.3f" % limit], [theirs.fileno()])
+                for _ in range(0 if self._ended else 2):
+                    if not self.process.alive:
+                        self._control.close()
+                        self.process.close(0.0)
+                        self._start()
+                    try:
+                        socket.send_fds(self._control, [b"%20.3f" % limit], [theirs.fileno()])
+                        break
+                    except OSError:  # it ends at this very moment
+                        self.process.close(0.0)
             data = b""
             with contextlib.suppress(OSError):  # it ended: that is what we hear then
                 ours.sendall(json.dumps(job).encode() + b"\n")

@@ -102,6 +102,7 @@ class HelperProcess:
             if self.alive and is_stopped(self.pid):
                 self.ending = "was stopped by a signal, and ended"
                 self._process.kill()
+                self._process.wait()  # who asks next is to find it ended
         return True
 
     def last_words(self) -> list[str]:

@@ -90,8 +90,11 @@ def test_a_flood_on_the_line_is_its_own_fault_and_an_honest_answer_follows(judge
         + "line.sendall(struct.pack('!IQ', 2, 8 << 30) + b'{}'); [line.sendall(bytes(1 << 20)) for _ in range(8000)]"
     )
     found = judged(OPENED.replace("LINES", flood))
-    assert isinstance(found, Result) and (found.state, found.code) == ("failed", "DTL-LIMIT")
-    assert "2 GB" in found.headline and 3 << 29 < judged.memory < 3 << 30
+    if isinstance(found, Result):  # where the machine is quick enough for 2 GB in the ten seconds of a case
+        assert (found.state, found.code) == ("failed", "DTL-LIMIT")
+        assert "2 GB" in found.headline and 3 << 29 < judged.memory < 3 << 30
+    else:
+        assert (found.state, found.score) == ("timeout", 0) and judged.memory < 3 << 30
     assert judged(right).passed and 0 < judged.memory < 1 << 28  # what all graders share is not counted
 
 
