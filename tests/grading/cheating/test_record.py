@@ -10,6 +10,7 @@ from dtlearn.grading.check import Finding
 from dtlearn.grading.classroom.batch import shut_in
 from dtlearn.grading.judging.grade import Answer, grade
 from dtlearn.grading.learner.exercise_files import find_check
+from dtlearn.runtime.agent.client import close_agent
 
 from .hand_in import CHECK, HEAD, submit
 from .rows import LEVELS, tries
@@ -66,6 +67,7 @@ def own_answer(text, exercise_id, package, level):
     exercise = COURSE.exercise(exercise_id)
     source = text.replace('"PACKAGE"', repr(package[::-1])).replace("PACKAGE", package).replace("NAME", exercise.name)
     check, answer = find_check(COURSE, exercise), Answer(HEAD + source, "answer.py", exercise.name)
+    close_agent()  # that of other tests may have loaded the package; in a class each hand-in has its own
     return grade(exercise, check, answer, seed=1, world_sizes=(2,), isolation=shut_in(COURSE, level))
 
 
