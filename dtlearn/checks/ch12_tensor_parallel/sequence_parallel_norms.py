@@ -44,6 +44,8 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, jobs: Any) -> Any:
+    from dtlearn.grading.on_rank.same_on_all import same_on_all_ranks
+
     notes: Any = []
     nn = torch.nn
     for job in jobs:
@@ -82,16 +84,8 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         note = {"gradients": gradients, "moved": moved, "returned": returned is not None, "plain_moved": plain_moved}
         notes.append(note)
         # The same on all ranks, though other groups have other data: later the ranks would wait for one that is alone.
-        value = (
-            gradients["norm.weight"]
-            if isinstance(gradients["norm.weight"], torch.Tensor)
-            else torch.tensor(float(dist.get_rank()))
-        )
-        both = torch.tensor([float(value.double().sum()), -float(value.double().sum())], dtype=torch.float64)
-        if len(notes) < len(jobs):
-            dist.all_reduce(both, op=dist.ReduceOp.MAX)
-            if job["members"] and bool(both[0] == -both[1]):
-                return notes
+        if len(notes) < len(jobs) and same_on_all_ranks(gradients["norm.weight"]) and job["members"]:
+            return notes
     return notes
 
 

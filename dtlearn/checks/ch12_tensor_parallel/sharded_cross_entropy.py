@@ -78,6 +78,7 @@ def _large(whole: torch.Tensor, column: int) -> torch.Tensor:
 
 
 def on_rank(answer: Any, jobs: Any) -> Any:
+    from dtlearn.grading.on_rank.same_on_all import same_on_all_ranks
     from dtlearn.runtime.recording.phases import phase
 
     notes: Any = []
@@ -107,16 +108,8 @@ def on_rank(answer: Any, jobs: Any) -> Any:
             note["changed"] = not torch.equal(leaf.detach(), x)
         notes.append(of_calls)
         # The same on all ranks, though other groups have other data: later the ranks would wait for one that is alone.
-        value = (
-            of_calls[0]["loss"]
-            if isinstance(of_calls[0]["loss"], torch.Tensor)
-            else torch.tensor(float(dist.get_rank()))
-        )
-        both = torch.tensor([float(value.double().sum()), -float(value.double().sum())], dtype=torch.float64)
-        if len(notes) < len(jobs):
-            dist.all_reduce(both, op=dist.ReduceOp.MAX)
-            if job["members"] and bool(both[0] == -both[1]):
-                return notes
+        if len(notes) < len(jobs) and same_on_all_ranks(of_calls[0]["loss"]) and job["members"]:
+            return notes
     return notes
 
 

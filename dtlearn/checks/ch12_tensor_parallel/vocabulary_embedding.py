@@ -51,6 +51,7 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, jobs: Any) -> Any:
+    from dtlearn.grading.on_rank.same_on_all import same_on_all_ranks
     from dtlearn.runtime.recording.phases import phase
 
     notes: Any = []
@@ -83,16 +84,8 @@ def on_rank(answer: Any, jobs: Any) -> Any:
         note["changed"] = not torch.equal(shard.detach(), job["shard"] * -2.0)
         notes.append(note)
         # The same on all ranks, though other groups have other data: later the ranks would wait for one that is alone.
-        value = (
-            note["embeddings"][0]
-            if isinstance(note["embeddings"][0], torch.Tensor)
-            else torch.tensor(float(dist.get_rank()))
-        )
-        both = torch.tensor([float(value.double().sum()), -float(value.double().sum())], dtype=torch.float64)
-        if len(notes) < len(jobs):
-            dist.all_reduce(both, op=dist.ReduceOp.MAX)
-            if job["members"] and bool(both[0] == -both[1]):
-                return notes
+        if len(notes) < len(jobs) and same_on_all_ranks(note["embeddings"][0]) and job["members"]:
+            return notes
     return notes
 
 
