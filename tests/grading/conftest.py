@@ -6,6 +6,7 @@ difference in git before you commit it.
 
 import os
 import textwrap
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import torch
 
 from dtlearn.course import Course, Exercise, load_course
 from dtlearn.grading.check import Check
+from dtlearn.grading.grader_process.client import Graders
 
 from .verdicts import NASTY, hostile_verdict, make_verdicts
 
@@ -66,6 +68,7 @@ CHECK = Check(on_rank, inputs, expected, seconds=5)
 CHECK_FILE = """
 import torch
 from dtlearn.grading.check import Check
+from dtlearn.grading.grader_process.client import Graders
 def inputs(case):
     g = case.generator()
     return [{"x": torch.randn(3, generator=g)} for _ in range(case.world_size)]
@@ -103,6 +106,24 @@ def check() -> Check:
 @pytest.fixture
 def right() -> str:
     return RIGHT
+
+
+@pytest.fixture(scope="module")
+def graders():
+    graders = Graders()
+    yield graders
+    graders.end()
+
+
+@pytest.fixture
+def graded(graders, course):
+    """`graded(text, isolation)`: what the processes that grade a class say of an answer, and their memory."""
+
+    def grade(text, isolation, limit=60.0):
+        job = {"root": str(course.root), "exercise": "ch01.mean", "hidden": None, "text": text, "file": "mean.py"}
+        return graders.grade(limit, **job, isolation=asdict(isolation), seed=7, seconds=60.0)
+
+    return grade
 
 
 @pytest.fixture

@@ -1,32 +1,17 @@
 """An exercise and its check, for answers that cheat: the mean over two ranks."""
 
 import textwrap
+from dataclasses import replace
 
 from dtlearn.course import Exercise
 from dtlearn.grading.check import Check
 from dtlearn.grading.judging.grade import Answer, grade
 from dtlearn.runtime.machine.isolation import Isolation
+from tests.grading.conftest import CHECK as MEAN
 
 EXERCISE = Exercise("ch01.mean", "The mean over ranks", 1, (2,), ("a", "b", "c"))
 HEAD = "import os, sys, torch\nimport torch.distributed as dist\n"
-
-
-def inputs(case):
-    import torch
-
-    g = case.generator()
-    return [{"x": torch.randn(3, generator=g)} for _ in range(case.world_size)]
-
-
-def on_rank(answer, x):
-    return answer(x)
-
-
-def expected(case, given):
-    return [sum(i["x"] for i in given) / case.world_size] * case.world_size
-
-
-CHECK = Check(on_rank, inputs, expected, seconds=8)
+CHECK = replace(MEAN, seconds=8)
 
 
 def submit(body: str, isolation: int | Isolation, check: Check = CHECK, seed: int = 7):

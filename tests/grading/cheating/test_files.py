@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 import dtlearn
-from dtlearn.grading.check import Check, Finding
+from dtlearn.grading.check import Finding
 from dtlearn.grading.classroom.batch import Plan, grade_class, shut_in
 from dtlearn.grading.classroom.store import ResultStore
 from dtlearn.grading.classroom.submissions import Submission
 from dtlearn.runtime.machine.isolation import Isolation
 from tests.grading.small_course import commit
 
-from .hand_in import CHECK, HEAD, expected, inputs, on_rank, submit
+from .hand_in import CHECK, HEAD, submit
 from .rows import LEVELS, needs_level_2, tries
 
 ROOT = Path(dtlearn.__file__).parents[1]
@@ -177,7 +177,7 @@ def test_files_between_ranks_are_not_stopped_but_a_rule_on_calls_is(level):
     def reduces(case, given, record):
         return None if record.select(op="all_reduce").events else Finding("DTL-RULE-CALLS", "no all_reduce")
 
-    ruled = Check(on_rank, inputs, expected, rules=[reduces], seconds=8)
+    ruled = replace(CHECK, rules=[reduces])
     verdict = submit(body, level, ruled)
     assert (verdict.state, verdict.code) == ("failed", "DTL-RULE-CALLS")
 

@@ -2,12 +2,10 @@
 
 import os
 import time
-from dataclasses import asdict
 
 import pytest
 
 from dtlearn.grading.classroom.batch import shut_in
-from dtlearn.grading.grader_process.client import Graders
 from dtlearn.runtime.machine.processes import descendants
 from tests.runtime.strays import all_gone
 
@@ -71,22 +69,10 @@ WHOM = {  # by level: who can be reached, and how
 }
 
 
-@pytest.fixture(scope="module")
-def graders():
-    graders = Graders()
-    yield graders
-    graders.end()
-
-
 @pytest.fixture
-def judged(graders, course):
+def judged(graded):
     """`judged(text, isolation)`: the verdict on an answer, of the processes that grade a class."""
-
-    def grade(text, isolation):
-        job = {"root": str(course.root), "exercise": "ch01.mean", "hidden": None, "text": text, "file": "mean.py"}
-        return graders.grade(60.0, **job, isolation=asdict(isolation), seed=7, seconds=60.0)[0]
-
-    return grade
+    return lambda text, isolation: graded(text, isolation)[0]
 
 
 @tries("ends or stops the process above it")

@@ -2,7 +2,6 @@
 
 import socket
 import time
-from dataclasses import asdict
 
 import pytest
 
@@ -49,29 +48,12 @@ HOSTILE = {
 }
 
 
-@pytest.fixture(scope="module")
-def graders():
-    graders = Graders()
-    yield graders
-    graders.end()
-
-
 @pytest.fixture
-def judged(graders, course):
-    """`judged(text)`: the verdict on an answer."""
+def judged(graded):
+    """`judged(text)`: the verdict on an answer; `judged.memory`: of the last."""
 
     def grade(text, limit=60.0):
-        found, grade.memory = graders.grade(
-            limit,
-            root=str(course.root),
-            exercise="ch01.mean",
-            hidden=None,
-            text=text,
-            file="mean.py",
-            isolation=asdict(best(2)),
-            seed=7,
-            seconds=60.0,
-        )
+        found, grade.memory = graded(text, best(2), limit)
         return found
 
     return grade
