@@ -140,18 +140,20 @@ def starts(request):
     source.on = before
 
 
-@pytest.fixture(scope="session", autouse=True)
-def nothing_is_left_over(request):
-    """Set up before all other fixtures, so finished after them: by then every process of the tests must be gone."""
-    source = None
-    if hasattr(request.config, "workerinput") and sys.platform == "linux":
+def pytest_sessionstart(session):
+    """A worker has its source of warm starts from its beginning: notebooks, which know no fixtures, come first."""
+    if hasattr(session.config, "workerinput") and sys.platform == "linux":
         from tests import warm_starts
 
-        source = warm_starts.start_source()
-        warm_starts.use(source)
+        warm_starts.use(warm_starts.start_source())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_over():
+    """Set up before all other fixtures, so finished after them: by then every process of the tests must be gone."""
     yield
     changed = set[str]()
-    if source is not None:
+    if source := getattr(sys.modules.get("tests.warm_starts"), "current", None):
         changed = source.changed_variables()
         source.close()
     if "dtlearn.runtime.agent.client" in sys.modules:

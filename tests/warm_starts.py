@@ -59,7 +59,8 @@ MODULES = {
     "dtlearn.runtime.machine.run_guarded": "guard",
     "torch.distributed.run": "launcher",
 }
-SCRIPT_VARIABLES = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}  # those of dtlearn.runtime.launch
+# Those of dtlearn.runtime.launch, and of tests of scripts; torch looks for GPUs when somebody asks for one.
+SCRIPT_VARIABLES = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": ""}
 MAY_BE_WARM = "# may be warm\n"  # what the text of a test's own program begins with
 # `ssh` to a host of tests/runtime/hosts.py, whose fixture sets this variable: what all names of namespaces begin with.
 HOSTS = "DTLEARN_TEST_HOSTS"
@@ -71,6 +72,7 @@ MATTER = re.compile(
     r"(?!\w+_SOCKET_IFNAME|TORCHINDUCTOR_CACHE_DIR|KMP_DUPLICATE_LIB_OK|KMP_INIT_AT_FORK)"
     r"(PYTHON|OMP_|MKL_|OPENBLAS_|KMP_|GLIBC_|MALLOC_|LD_|TORCH(?!ELASTIC_|_NCCL_)|PYTORCH|CUDA_|NCCL_|GLOO_|LC_|LANG)"
 )
+SETS_WHAT_MATTERS = re.compile(r"os\.environ\[.TORCH")  # in a script, before it loads torch
 FOLDER = Path(__file__).resolve().parent
 ROOT = str(FOLDER.parent)
 # No frame of ours stands below those of a copy's program: stacks are shown to learners.
@@ -149,7 +151,7 @@ class Source:
         except FileNotFoundError:
             return None
         differs = (which_matter(environment).items() ^ self._environment.items()) - {("PYTHONPATH", ROOT)}
-        if kind == "guard":
+        if kind in ("guard", "launcher"):
             differs = differs - SCRIPT_VARIABLES.items()
         if differs != (self._of_agents.items() if kind == "agent" else set()):
             return None
@@ -180,13 +182,17 @@ def kind_of(args: list[str], environment: dict[str, str], of_scripts: bool) -> s
     if args[1:3] == ["-P", "-c"] and (helper := HELPER.match(args[3])):
         return "judge" if helper[1] == "grading.judge_process" else "agent"
     if args[1] == "-m":
-        # Chapters are run in real kernels; those of tests.notebook.kernel are known by their own profile.
-        if args[2] == KERNEL and "IPYTHONDIR" not in environment:
-            return None
         return "node" if args[2:4] == ["dtlearn", "node"] else MODULES.get(args[2])
     if args[1] == "-c":
         return "program" if args[2].startswith(MAY_BE_WARM) else None
-    return "script" if of_scripts and args[1 + (args[1] == "-u")].endswith(".py") else None
+    return "script" if of_scripts and may_be_a_copy(args[1 + (args[1] == "-u")]) else None
+
+
+def may_be_a_copy(script: str) -> bool:
+    """Whether a file, or "-m" and a module, finds a loaded torch as it would find one that it loads itself."""
+    if script == "-m":
+        return True
+    return os.path.isfile(script) and not SETS_WHAT_MATTERS.search(Path(script).read_text("utf-8", "replace"))
 
 
 def which_matter(environment: dict[str, str]) -> dict[str, str]:
@@ -265,7 +271,7 @@ def main(descriptor: int, environment: str) -> tuple[types.CodeType, dict]:
 
 def program(arguments: list[str]) -> tuple[types.CodeType, dict]:
     """What an interpreter with these arguments runs, and its `__main__`."""
-    first, *sys.argv = arguments
+    first, *sys.argv = arguments[1:] if arguments[:2] == ["-u", "-m"] else arguments
     sys.modules["__main__"] = main_module = types.ModuleType("__main__")
     if first == "-m":
         if sys.argv[0] != KERNEL:  # which removes it

@@ -4,6 +4,7 @@ The kernel's control thread answers while the main thread is stuck in a collecti
 requests on the control channel; pushing and gathering values, which need the main thread, are on the shell channel.
 """
 
+import gc
 import logging
 import os
 import signal
@@ -41,6 +42,7 @@ class RankKernel(IPythonKernel):
     begun = ended = 0  # numbers of the latest cell or request that this rank has begun, and ended
     delay: Delay
     pid: int
+    cut = False  # whether the latest cell's connections were cut
 
     async def execute_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """Run a cell under the number that the notebook gave it, so that tracebacks name the learner's cell."""
@@ -49,7 +51,7 @@ class RankKernel(IPythonKernel):
             self.shell.execution_count = numbers["number"]
         PrintedText.cap.restart()
         self._restart_log(numbers.get("cell", 0))
-        self.begun = numbers.get("cell", 0)
+        self.begun, self.cut = numbers.get("cell", 0), False
         try:
             await super().execute_request(stream, ident, parent)
         finally:
@@ -143,6 +145,7 @@ class RankKernel(IPythonKernel):
                 return {"trace": flight_recorder.recent()}
             case "abort":
                 self.delay.call_off()
+                self.cut = True
                 return {"cut": self.group.abort()}
         raise ValueError(f"unknown request {what!r}")
 
@@ -170,6 +173,7 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
         app = _make_app(spec, run_dir)
         kernel = app.kernel
         kernel.group, kernel.calls, kernel.delay, kernel.pid = group, calls, delay, os.getpid()
+        _describe_what_we_ended_shortly(kernel)
         # A cell that forked comes back twice. This is the last place before the kernel, whose sockets are the rank's.
         kernel.shell.events.register("post_run_cell", lambda _: end_if_forked(kernel.pid))
         kernel.shell.events.register("post_execute", _ignore_one_interrupt)
@@ -183,6 +187,7 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
     except BaseException as error:
         channel.sendall(wire.encode(describe(error, {})))
         raise
+    gc.freeze()  # what a rank begins with is never garbage: `RankGroup.remake` need not look there
     channel.sendall(wire.encode({"kind": "ready", "connection": connection}))
     app.start()
 
@@ -197,6 +202,21 @@ def _ignore_one_interrupt() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     signal.signal(signal.SIGINT, ignore)
+
+
+def _describe_what_we_ended_shortly(kernel: RankKernel) -> None:
+    """Of errors that come from the end that the head put to a cell, no more than Python writes.
+
+    IPython reads and colours all source files on the stack, torch's too: half a second for an error that nobody sees.
+    """
+    in_full = kernel.shell.InteractiveTB.structured_traceback
+
+    def describe_error(kind: Any, error: BaseException, *args: Any, **kwargs: Any) -> list[str]:
+        if kernel.cut or isinstance(error, KeyboardInterrupt):
+            return str(describe(error, {})["traceback"]).splitlines()
+        return list(in_full(kind, error, *args, **kwargs))
+
+    kernel.shell.InteractiveTB.structured_traceback = describe_error
 
 
 def _make_app(spec: RankSpec, run_dir: Path) -> Any:

@@ -12,6 +12,7 @@ import sys
 
 _TASK = f"{__package__}.task"
 _KERNEL = f"{__package__}.kernel"
+_DEBUGGER = "ipykernel.debugger"  # every kernel loads it when it begins: 0.15 s
 _DYNAMO = "torch._dynamo"
 _dynamo_was_used = mmap.mmap(-1, 1)  # memory that the agent and all that it forks have in common
 
@@ -37,7 +38,7 @@ def load_for(kind: str) -> None:
     """What ranks of this kind need besides, see `RankSpec`; before they are forked."""
     if kind == "kernel":
         with contextlib.suppress(ImportError):  # then a rank says what is missing
-            load("matplotlib.pyplot", _KERNEL, _DYNAMO)
+            load("matplotlib.pyplot", _KERNEL, _DEBUGGER, _DYNAMO)
     elif _dynamo_was_used[0]:
         load(_DYNAMO)
 
