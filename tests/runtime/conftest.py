@@ -19,19 +19,31 @@ SECONDS_TO_VANISH = 30.0  # on a machine with ten times more work than processor
 # As the tests' own conftest sets it; every process that a test starts has it in the environment it began with.
 MARKER = f"DTLEARN_TEST_SESSION={os.environ['DTLEARN_TEST_SESSION']}".encode()
 WORLDS: list[World] = []  # those that a fixture keeps alive
+_OURS: dict[tuple[int, str], bool] = {}  # processes that were looked at, by number and time of their start
 
 
 def living() -> set[int]:
     """Processes that the tests started and that still live, but for the agent and kept worlds with their reapers."""
     found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
+    for pid in [int(name) for name in os.listdir("/proc") if name.isdigit()]:
         with contextlib.suppress(OSError):  # it ended, or it is another user's
-            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-            if state not in "ZX" and MARKER in (folder / "environ").read_bytes().split(b"\0"):
-                found.add(int(folder.name))
+            # The third field is the state, the 22nd the time of the start: the number may be another process's by now.
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            if fields[0] not in "ZX" and is_ours(pid, fields[19]):
+                found.add(pid)
     agent = client._agents.current
     ranks = {pid for world in WORLDS for pid in world.pids}
     return found - {os.getpid(), agent.pid if agent else 0} - ranks - {parent_of(pid) for pid in ranks}
+
+
+def is_ours(pid: int, started: str) -> bool:
+    """Whether a process inherited the marker of these tests. Read once for each: there are hundreds."""
+    if (pid, started) not in _OURS:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+        if not environment:  # it is about to become another program; or it belongs to the system
+            return False
+        _OURS[pid, started] = MARKER in environment.split(b"\0")
+    return _OURS[pid, started]
 
 
 def parent_of(pid: int) -> int:

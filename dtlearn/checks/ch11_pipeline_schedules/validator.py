@@ -22,11 +22,15 @@ def inputs(case: Case) -> Given:
     g = case.generator()
     jobs = [valid(g, k) for k in range(3)]
     jobs += [faulty(g, kind) for kind in ("lose", "double", "move", "copy", "strange", "stuck")]
+    found = [find(job) for job in jobs]
     for mistake in WRONG:
-        while all(find(job, mistake) == find(job) for job in jobs):
-            jobs.append(faulty(g, "any"))
-            if find(jobs[-1], mistake) == find(jobs[-1]):
-                jobs.pop()
+        shows = any(find(job, mistake) != right for job, right in zip(jobs, found, strict=True))
+        while not shows:
+            job = faulty(g, "any")
+            right = find(job)
+            if shows := find(job, mistake) != right:
+                jobs.append(job)
+                found.append(right)
     return shuffled(case, jobs + large(g), g)
 
 

@@ -209,14 +209,15 @@ def _describe_what_we_ended_shortly(kernel: RankKernel) -> None:
 
     IPython reads and colours all source files on the stack, torch's too: half a second for an error that nobody sees.
     """
-    in_full = kernel.shell.InteractiveTB.structured_traceback
+    shell: Any = kernel.shell
+    in_full = shell.InteractiveTB.structured_traceback
 
     def describe_error(kind: Any, error: BaseException, *args: Any, **kwargs: Any) -> list[str]:
         if kernel.cut or isinstance(error, KeyboardInterrupt):
             return str(describe(error, {})["traceback"]).splitlines()
         return list(in_full(kind, error, *args, **kwargs))
 
-    kernel.shell.InteractiveTB.structured_traceback = describe_error
+    shell.InteractiveTB.structured_traceback = describe_error
 
 
 def _make_app(spec: RankSpec, run_dir: Path) -> Any:

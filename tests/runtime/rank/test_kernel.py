@@ -8,6 +8,8 @@ from dtlearn.runtime.errors import CellError
 from dtlearn.runtime.machine.patience import Patience
 from dtlearn.runtime.world.rank_client import ask_all
 
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
 
 def reply_to(world, code: str, number: int = 1) -> list[dict]:
     """The replies of all ranks to a cell."""
@@ -26,9 +28,22 @@ def reply_to(world, code: str, number: int = 1) -> list[dict]:
 def test_a_traceback_names_the_cell_by_the_notebooks_number(cell):
     with pytest.raises(CellError) as caught:
         cell("def f():\n    return 1 / 0\nf()", number=42)
-    text = re.sub(r"\x1b\[[0-9;]*m", "", caught.value.failures[0].traceback)
+    text = _ANSI.sub("", caught.value.failures[0].traceback)
     assert "Cell In[42], line 3" in text
     assert "Cell In[42], line 2, in f()" in text
+
+
+def test_an_error_that_the_end_of_a_cell_makes_is_described_shortly(world, cell):
+    with pytest.raises(CellError):
+        cell("if rank == 1:\n    1 / 0\ndist.barrier()", number=42)
+    freed, failed = ["\n".join(lines) for lines in world.gather("get_ipython()._last_traceback")]
+    assert _ANSI.search(failed) and "Cell In[42], line 2" in _ANSI.sub("", failed)
+    # The head freed it from its call; nobody is shown what it raised.
+    assert freed.startswith("Traceback (most recent call last):\n") and ", line 3, in <module>" in freed
+    with pytest.raises(CellError):
+        cell("1 / 0", number=43)
+    for text in world.gather("get_ipython()._last_traceback"):
+        assert "Cell In[43], line 1" in _ANSI.sub("", "\n".join(text))
 
 
 def test_a_reply_counts_the_collectives_of_this_cell_only(world):
