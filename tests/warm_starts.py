@@ -49,6 +49,7 @@ LOADED = (
     "dtlearn.cli",
     "dtlearn.runtime.lab.node.node",
     "torch._dynamo",  # what cells and optimizers need: 1.3 s for each helper that starts ranks for them
+    "torch.distributed.optim",
 )
 HELPER = re.compile(
     r"import signal, sys; .*from dtlearn\.(runtime\.agent|grading\.(?:judge|grader)_process)\.server import main;"
