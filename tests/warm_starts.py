@@ -14,7 +14,8 @@ So who starts a process is its parent, as ever: process ids, signals, exit codes
 real start. Command line, environment, folder, open files and session are, too, and the namespaces of a host: a node
 that `ssh` starts there (tests/runtime/hosts.py) is the child of a copy that enters them. All other commands are really
 started (and what they start: accelerate's scripts, the agents of programs), and so is everything where a test's file
-says `REAL_STARTS = True`, where pytest runs without workers, and on systems but Linux.
+says `REAL_STARTS = True`, where pytest runs without workers, and on systems but Linux: chapter 1 in the browser, for
+one, and all chapters when they are built. A script that sets torch's variables before it loads torch is no copy either.
 """
 
 from __future__ import annotations

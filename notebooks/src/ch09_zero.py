@@ -1414,7 +1414,7 @@ rank_table(
         {
             "policy": name,
             **{f"{c}, MB": f"{after_backward(step)[c] / 1e6:.2f}" for c in STATE[:3]},
-            "peak, MB": f"{step.peak.bytes / 1e6:.2f}",
+            "peak, MB": f"{step.peak.bytes / 1e6:.1f}",
             "all_gather, MB": f"{by_op['all_gather'] / 1e6:.2f}",
             "reduce_scatter, MB": f"{by_op['reduce_scatter'] / 1e6:.2f}",
             "loss of step 3": f"{loss:.4f}",

@@ -146,10 +146,6 @@ def _read_course() -> tuple[Course | None, list[Check]]:
         return None, [Check("course", "problem", str(error), "cd into the folder that you cloned")]
 
 
-def _check_jupyterlab() -> Check:
-    return software.check_jupyterlab(installation_problem(server_environment(os.environ)))
-
-
 def _machine_checks(memory: tuple[int, int] | None, most_ranks: int) -> list[Check]:
     return [
         attempt("cores", machine.check_cores, num_cores(), most_ranks),

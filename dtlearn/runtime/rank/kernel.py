@@ -212,10 +212,9 @@ def _describe_what_we_ended_shortly(kernel: RankKernel) -> None:
     shell: Any = kernel.shell
     in_full = shell.InteractiveTB.structured_traceback
 
-    def describe_error(kind: Any, error: BaseException, *args: Any, **kwargs: Any) -> list[str]:
-        if kernel.cut or isinstance(error, KeyboardInterrupt):
-            return str(describe(error, {})["traceback"]).splitlines()
-        return list(in_full(kind, error, *args, **kwargs))
+    def describe_error(kind: Any, error: BaseException, *args: Any, **kwargs: Any) -> Any:
+        shortly = kernel.cut or isinstance(error, KeyboardInterrupt)
+        return describe(error, {})["traceback"].splitlines() if shortly else in_full(kind, error, *args, **kwargs)
 
     shell.InteractiveTB.structured_traceback = describe_error
 
@@ -246,13 +245,6 @@ def _fill_namespace(shell: Any, spec: RankSpec) -> None:
     import torch
     import torch.distributed as dist
 
-    names = {
-        "rank": spec.rank,
-        "world_size": spec.world_size,
-        "local_rank": spec.place.local_rank,
-        "device": torch.device(spec.device),
-        "torch": torch,
-        "dist": dist,
-    }
-    shell.push(names, interactive=False)
+    place = {"rank": spec.rank, "world_size": spec.world_size, "local_rank": spec.place.local_rank}
+    shell.push({**place, "device": torch.device(spec.device), "torch": torch, "dist": dist}, interactive=False)
     shell.enable_matplotlib("inline")  # the agent loaded matplotlib before there was a notebook to draw for
