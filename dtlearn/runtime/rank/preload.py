@@ -13,7 +13,10 @@ import sys
 _TASK = f"{__package__}.task"
 _KERNEL = f"{__package__}.kernel"
 # Every kernel loads them when it begins: 0.2 s, and with matplotlib's list of back ends half of what a kernel costs.
-_OF_KERNELS = ("ipykernel.debugger", "IPython.core.magics.execution", "matplotlib_inline.config")
+_OF_KERNELS = (
+    *("ipykernel.debugger", "IPython.core.magics.execution", "matplotlib_inline.config"),
+    *("IPython.core.debugger", "IPython.core.oinspect", "IPython.extensions.storemagic", "tornado.platform.asyncio"),
+)
 _DYNAMO = "torch._dynamo"
 _dynamo_was_used = mmap.mmap(-1, 1)  # memory that the agent and all that it forks have in common
 
@@ -40,7 +43,9 @@ def load_for(kind: str) -> None:
     if kind == "kernel":
         with contextlib.suppress(ImportError):  # then a rank says what is missing
             load("matplotlib.pyplot", _KERNEL, *_OF_KERNELS, _DYNAMO)
-            sys.modules["matplotlib.backends.registry"].backend_registry.list_all()  # looks through what is installed
+            from matplotlib.backends.registry import backend_registry  # since 3.9
+
+            backend_registry.list_all()  # looks through all that is installed
     elif _dynamo_was_used[0]:
         load(_DYNAMO)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime import World, run_ranks
 from dtlearn.runtime.agent.client import close_agent, get_agent
 from dtlearn.runtime.rank import preload
 
@@ -36,6 +36,16 @@ def test_a_run_has_little_loaded_until_ranks_need_more():
     assert loaded_before_a_run() == {"dtlearn.runtime.rank.task", DYNAMO}
     get_agent().prepare("kernel")
     assert loaded_before_a_run() >= OF_CELLS
+
+
+def test_a_kernel_finds_loaded_what_every_kernel_needs(monkeypatch):
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # ipykernel does without some of it where it believes that pytest runs it
+    get_agent().prepare("kernel")
+    loaded = run_ranks(lambda: set(__import__("sys").modules), 1)[0]
+    world = World(1, "cpu")
+    its_own = world.gather("set(__import__('sys').modules)")[0] - loaded
+    world.stop()
+    assert len(its_own) < 10, sorted(its_own)  # 152 of those that an agent can load for it
 
 
 def huge(pid: int | str) -> int:
