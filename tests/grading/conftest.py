@@ -68,7 +68,6 @@ CHECK = Check(on_rank, inputs, expected, seconds=5)
 CHECK_FILE = """
 import torch
 from dtlearn.grading.check import Check
-from dtlearn.grading.grader_process.client import Graders
 def inputs(case):
     g = case.generator()
     return [{"x": torch.randn(3, generator=g)} for _ in range(case.world_size)]

@@ -45,7 +45,7 @@ def test_a_kernel_finds_loaded_what_every_kernel_needs(monkeypatch):
     world = World(1, "cpu")
     its_own = world.gather("set(__import__('sys').modules)")[0] - loaded
     world.stop()
-    assert len(its_own) < 10, sorted(its_own)  # 152 of those that an agent can load for it
+    assert len(its_own) < 10, sorted(its_own)  # before the agent loaded them, 152
 
 
 def huge(pid: int | str) -> int:
