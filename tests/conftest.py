@@ -18,6 +18,7 @@ SECONDS_TO_VANISH = 20.0
 
 # Folders of tests of the platform. In those of the others, ranks run functions of the test's file, and import it.
 PLATFORM = ("bench", "checks", "cli", "course", "grading", "notebook", "runtime", "tools", "viz")
+BESIDES = {"zero": ("data_parallel", "mixed_precision")}  # what helpers of these folders import
 
 # Inherited by every process that a test starts, and by theirs.
 os.environ["DTLEARN_TEST_SESSION"] = SESSION
@@ -122,8 +123,8 @@ def ranks_find_loaded_what_they_import(request):
         from dtlearn.runtime.agent.client import get_agent
 
         folder, *more = request.path.relative_to(TESTS).parts
-        package = ["dtlearn.models", f"dtlearn.{folder}"] if more and folder not in PLATFORM else []
-        for module in ["pytest", *package]:
+        packages = ["models", folder, *BESIDES.get(folder, ())] if more and folder not in PLATFORM else []
+        for module in ["pytest", *(f"dtlearn.{package}" for package in packages)]:
             get_agent().load(module)
 
 

@@ -248,21 +248,20 @@ def start_source() -> Source:
 def main(descriptor: int, environment: str) -> tuple[types.CodeType, dict]:
     """The source's process. Returns in that of a copy, with the program that it runs and its `__main__`."""
     import gc
-    import importlib
 
     of_agents: dict[str, str] = json.loads(environment)
-    gc.disable()
     sys.path[-1:] = [str(FOLDER.parent)]
+    from dtlearn.runtime.machine.memory import use_huge_pages
+    from dtlearn.runtime.rank import preload
+
     for module in ("torch", "torch.distributed", "numpy.random", "cloudpickle", *LOADED):
         with contextlib.suppress(ImportError):
-            importlib.import_module(module)
-    from dtlearn.runtime.machine.memory import use_huge_pages
+            preload.load(module)
     from dtlearn.runtime.recording.recorder import prepare
 
     prepare()  # as agents do: 50 ms of processor time, and most of their memory written to
     gc.collect()
     gc.freeze()
-    gc.enable()
     use_huge_pages()  # copies are cheaper
     control: socket.socket | None = socket.socket(fileno=descriptor)
     while control is not None:

@@ -28,6 +28,8 @@ def load(*modules: str) -> None:
         try:
             for module in new:
                 importlib.import_module(module)
+            with contextlib.suppress(KeyError, AttributeError):  # a rank's init_process_group would: 340 pages, copied
+                sys.modules[_DYNAMO].trace_rules.clear_lru_cache()
         finally:
             gc.enable()
         gc.freeze()
@@ -43,9 +45,7 @@ def load_for(kind: str) -> None:
     if kind == "kernel":
         with contextlib.suppress(ImportError):  # then a rank says what is missing
             load("matplotlib.pyplot", _KERNEL, *_OF_KERNELS, _DYNAMO)
-            from matplotlib.backends.registry import backend_registry  # since 3.9
-
-            backend_registry.list_all()  # looks through all that is installed
+            importlib.import_module("matplotlib.backends.registry").backend_registry.list_all()  # since 3.9
     elif _dynamo_was_used[0]:
         load(_DYNAMO)
 

@@ -29,11 +29,19 @@ def make_an_optimizer() -> None:
     torch.optim.SGD([torch.zeros(1, requires_grad=True)])
 
 
+def rules_to_throw_away() -> int:
+    """How many rules torch._dynamo has ready, which `init_process_group` throws away."""
+    from torch._dynamo.trace_rules import get_torch_obj_rule_map
+
+    return get_torch_obj_rule_map.cache_info().currsize
+
+
 def test_a_run_has_little_loaded_until_ranks_need_more():
     close_agent()  # that of other tests has more
     assert loaded_before_a_run() == {"dtlearn.runtime.rank.task"}
     run_ranks(make_an_optimizer, 1)
     assert loaded_before_a_run() == {"dtlearn.runtime.rank.task", DYNAMO}
+    assert run_ranks(rules_to_throw_away, 1, init_group=False).values == [0]  # a sixth of a rank's page faults
     get_agent().prepare("kernel")
     assert loaded_before_a_run() >= OF_CELLS
 
