@@ -58,7 +58,7 @@ def messages(text: str) -> list[str]:
 
 @cache
 def source_texts() -> list[str]:
-    """Every string in the package, with HOLE for each value of an f-string."""
+    """Every string in the package, with HOLE for each value of an f-string; lines are joined."""
     found = []
     for file in sorted((ROOT / "dtlearn").rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
@@ -66,11 +66,11 @@ def source_texts() -> list[str]:
                 found.append("".join(p.value if isinstance(p, ast.Constant) else HOLE for p in node.values))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.append(node.value)
-    return found
+    return [" ".join(text.split()) for text in found]
 
 
 def is_said(quote: str, texts: list[str]) -> bool:
     """Whether a quoted message, `...` for what differs, is part of one of the texts."""
     words = " ".join(quote.replace("...", HOLE).split())
     assert len(words.replace(HOLE, "").strip()) >= LEAST, f"too short to mean anything: {quote}"
-    return any(words.strip(HOLE).strip() in " ".join(text.split()) for text in texts)
+    return any(words.strip(HOLE).strip() in text for text in texts)

@@ -4,20 +4,27 @@ import ast
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests.statements import statements
+
 Graph = Mapping[str, Mapping[str, int]]  # of each file the files that it imports, with the line
 
 
-def names_used(source: str, path: str) -> Iterator[tuple[int, str]]:
-    """Line and full dotted name of all that the file imports, anywhere, and of `torch.distributed` in use."""
+def names_imported(source: str, path: str) -> Iterator[tuple[int, str]]:
+    """Line and full dotted name of all that the file imports, anywhere."""
     package = list(Path(path).parent.parts)
-    for node in ast.walk(ast.parse(source)):
+    for node in statements(source):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             base = base + (node.module.split(".") if node.module else [])
             yield from ((node.lineno, ".".join([*base, alias.name])) for alias in node.names)
-        elif isinstance(node, ast.Attribute) and ast.unparse(node) == "torch.distributed":
+
+def names_used(source: str, path: str) -> Iterator[tuple[int, str]]:
+    """The same, and of `torch.distributed` in use."""
+    yield from names_imported(source, path)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr == "distributed" and ast.unparse(node) == "torch.distributed":
             yield node.lineno, "torch.distributed"
 
 
@@ -26,7 +33,7 @@ def graph_of(sources: Mapping[str, str]) -> Graph:
     files = {".".join(Path(path).with_suffix("").parts).removesuffix(".__init__"): path for path in sources}
     graph = {path: dict[str, int]() for path in sources}
     for path, source in sources.items():
-        for line, name in names_used(source, path):
+        for line, name in names_imported(source, path):
             while name and name not in files:
                 name = name.rpartition(".")[0]
             if name and files[name] != path:

@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 import tomllib
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from rattler import MatchSpec
+
+from tests.statements import statements
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -87,7 +90,7 @@ def imported_packages(folder: Path) -> dict[str, str]:
     """Top-level packages that files under `folder` import: {package: one of the files}."""
     found = {}
     for file in folder.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        for node in statements(file.read_text("utf-8")):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -102,14 +105,16 @@ def imported_packages(folder: Path) -> dict[str, str]:
 WHERE_INSTALLED = {"ipyparallel"}
 
 
+brought_by = cache(metadata.packages_distributions)  # reads what every installed distribution says of itself
+
+
 def undeclared(folder: Path, declared: list[Requirement]) -> list[str]:
     """Packages imported under `folder` that no declared requirement brings: "package (file)"."""
     own = {"dtlearn", "tests", *(file.stem for file in (ROOT / "tools").glob("*.py"))}
     allowed = {canonicalize_name(requirement.name) for requirement in declared}
-    brought_by = metadata.packages_distributions()
     found = []
     for package, file in imported_packages(folder).items():
-        brings = {canonicalize_name(name) for name in brought_by.get(package, ())}
+        brings = {canonicalize_name(name) for name in brought_by().get(package, ())}
         if package not in sys.stdlib_module_names | own | WHERE_INSTALLED and not brings & allowed:
             found.append(f"{package} ({file})")
     return found

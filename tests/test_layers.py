@@ -128,9 +128,16 @@ def drawn_on_ranks(sources: Mapping[str, str]) -> list[str]:
     ]
 
 
+@pytest.fixture(scope="module")
 def package() -> dict[str, str]:
     """All files of `dtlearn/` with their text."""
     return {path: (ROOT / path).read_text("utf-8") for path in FILES}
+
+
+@pytest.fixture(scope="module")
+def package_graph(package) -> Graph:
+    """The imports between them; a second of processor time."""
+    return graph_of(package)
 
 
 def planted(files: Mapping[str, str]) -> Graph:
@@ -138,10 +145,9 @@ def planted(files: Mapping[str, str]) -> Graph:
     return graph_of({**dict.fromkeys(FILES, ""), **files})
 
 
-def test_imports_go_down_only():
-    sources = package()
-    assert len(sources) > 200
-    found = violations(graph_of(sources)) + drawn_on_ranks(sources)
+def test_imports_go_down_only(package, package_graph):
+    assert len(package) > 200
+    found = violations(package_graph) + drawn_on_ranks(package)
     assert not found, "\n" + "\n".join(found)
 
 
@@ -157,13 +163,13 @@ def folder_graph(graph: Graph) -> Graph:
     return folders
 
 
-def test_no_files_import_each_other_in_a_circle():
-    graph = graph_of(package())
-    assert not (found := circles(graph)), "\n" + "\n".join(describe(graph, circle) for circle in found)
+def test_no_files_import_each_other_in_a_circle(package_graph):
+    found = circles(package_graph)
+    assert not found, "\n" + "\n".join(describe(package_graph, circle) for circle in found)
 
 
-def test_no_folders_of_a_package_import_each_other_in_a_circle():
-    assert not (found := circles(folder_graph(graph_of(package())))), found
+def test_no_folders_of_a_package_import_each_other_in_a_circle(package_graph):
+    assert not (found := circles(folder_graph(package_graph))), found
     planted_imports = {
         "dtlearn/zero/stages/zero1.py": "from ..state_dicts.plain_optimizer import consolidate",
         "dtlearn/zero/state_dicts/reads.py": "from ..stages.zero3 import FullyShardedDataParallel",

@@ -1,7 +1,8 @@
 import re
 
 import pytest
-from run_tests import MOST_TRIED_AGAIN, failed_tests, main
+import run_tests
+from run_tests import MOST_TRIED_AGAIN, SIDE_BY_SIDE, failed_tests, main
 
 FLAKY = """
 from pathlib import Path
@@ -19,6 +20,7 @@ def test_good():
 def suite(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # a second and a half less for each of three processes
     monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
+    monkeypatch.setattr(run_tests, "SIDE_BY_SIDE", ["-n", "2", *SIDE_BY_SIDE[2:]])  # half a second less for each worker
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     return tmp_path
 
