@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from tests.statements import statements
 
@@ -11,7 +10,7 @@ Graph = Mapping[str, Mapping[str, int]]  # of each file the files that it import
 
 def names_imported(source: str, path: str) -> Iterator[tuple[int, str]]:
     """Line and full dotted name of all that the file imports, anywhere."""
-    package = list(Path(path).parent.parts)
+    package = path.split("/")[:-1]
     for node in statements(source):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -19,6 +18,7 @@ def names_imported(source: str, path: str) -> Iterator[tuple[int, str]]:
             base = package[: len(package) - node.level + 1] if node.level else []
             base = base + (node.module.split(".") if node.module else [])
             yield from ((node.lineno, ".".join([*base, alias.name])) for alias in node.names)
+
 
 def names_used(source: str, path: str) -> Iterator[tuple[int, str]]:
     """The same, and of `torch.distributed` in use."""
@@ -30,7 +30,7 @@ def names_used(source: str, path: str) -> Iterator[tuple[int, str]]:
 
 def graph_of(sources: Mapping[str, str]) -> Graph:
     """The imports between these files. What a name inside a module comes from is that module's file."""
-    files = {".".join(Path(path).with_suffix("").parts).removesuffix(".__init__"): path for path in sources}
+    files = {path.removesuffix(".py").replace("/", ".").removesuffix(".__init__"): path for path in sources}
     graph = {path: dict[str, int]() for path in sources}
     for path, source in sources.items():
         for line, name in names_imported(source, path):

@@ -72,6 +72,7 @@ ABOUT = {
     "notebook_devices": "chapters on a machine with GPUs",
     "quick_start": "how all tests are collected",
     "size": "lines and files",
+    "statements": "how tests of imports and sizes read a file",
     "warm_starts": "how tests with several workers start agents, judges and kernels",
 }
 
