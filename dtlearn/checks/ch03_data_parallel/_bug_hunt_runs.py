@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -50,9 +51,10 @@ def play(given: Given, run: Run) -> list[dict[str, Any]]:
     steps = [[torch.zeros_like(p) for p in model] for model in models]
     for epoch in range(numbers["epochs"]):
         shards = [_shard(run.order, epoch, r, n) for r in range(n)]
+        data = [(i["x"][shard], i["y"][shard]) for i, shard in zip(given, shards, strict=True)]
         for first in range(0, SAMPLES // n, BATCH):
-            rows = [shard[first : first + BATCH] for shard in shards]
-            grads = [_gradient(m, i["x"][b], i["y"][b]) for m, i, b in zip(models, given, rows, strict=True)]
+            rows = slice(first, first + BATCH)
+            grads = [_gradient(m, x[rows], y[rows]) for m, (x, y) in zip(models, data, strict=True)]
             if run.old == "kept":
                 grads = [
                     [g + old for g, old in zip(own, last, strict=True)] for own, last in zip(grads, steps, strict=True)
@@ -73,6 +75,7 @@ def play(given: Given, run: Run) -> list[dict[str, Any]]:
     return [{"order": o, "losses": v, "parameters": m} for o, v, m in zip(orders, losses, models, strict=True)]
 
 
+@functools.cache  # a check plays two dozen runs of each case
 def _shard(order: str, epoch: int, rank: int, n: int) -> list[int]:
     sampler = DistributedSampler(range(SAMPLES), num_replicas=n, rank=rank, shuffle=order != "plain")  # type: ignore[arg-type, var-annotated]
     told = {"same": 0, "late": max(0, epoch - 1), "from 1": epoch + 1, "by rank": epoch + rank}
@@ -85,13 +88,14 @@ def _out(model: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
 
 
 def _gradient(model: list[torch.Tensor], x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
-    error = 2 * (_out(model, x) - y) / len(x)
+    error = (_out(model, x) - y) * (2 / len(x))
     return [error.T @ x, error.sum(0)]
 
 
 def _clipped(grads: list[torch.Tensor], max_norm: float) -> list[torch.Tensor]:
     length = math.sqrt(sum(float(g.square().sum()) for g in grads))
-    return [g * min(1.0, max_norm / (length + 1e-6)) for g in grads]
+    factor = min(1.0, max_norm / (length + 1e-6))
+    return [g * factor for g in grads] if factor < 1 else grads
 
 
 def _steps(grads: list[list[torch.Tensor]], clip: str, max_norm: float) -> list[list[torch.Tensor]]:

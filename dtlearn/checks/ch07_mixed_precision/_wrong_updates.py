@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.nn.functional import mse_loss
 
 from dtlearn.grading import Given
 
@@ -24,12 +23,19 @@ Model = dict[str, torch.Tensor]
 
 
 def gradients(model: Model, update: list[list[torch.Tensor]]) -> list[Model]:
-    """Of the mean squared error of each micro-batch alone, in float64."""
+    """Of the mean squared error of each micro-batch alone, in float64. By hand: autograd takes four times as long."""
+    w = {name: value.double() for name, value in model.items()}
     found = []
-    for x, y in update:
-        w = {name: value.double().requires_grad_() for name, value in model.items()}
-        out = torch.tanh(x.double() @ w["0.weight"].T + w["0.bias"]) @ w["2.weight"].T + w["2.bias"]
-        found.append(dict(zip(w, torch.autograd.grad(mse_loss(out, y.double()), tuple(w.values())), strict=True)))
+    for x, y in ((x.double(), y.double()) for x, y in update):
+        hidden = torch.tanh(x @ w["0.weight"].T + w["0.bias"])
+        out = hidden @ w["2.weight"].T + w["2.bias"]
+        of_out = (out - y) * (2 / out.numel())
+        of_hidden = torch.ops.aten.tanh_backward(of_out @ w["2.weight"], hidden)
+        layers = {"0": (of_hidden, x), "2": (of_out, hidden)}
+        found.append(
+            {f"{k}.weight": g.T @ given for k, (g, given) in layers.items()}
+            | {f"{k}.bias": g.sum(0) for k, (g, _) in layers.items()}
+        )
     return found
 
 

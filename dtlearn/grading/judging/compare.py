@@ -127,10 +127,10 @@ def _tensor_difference(expected: torch.Tensor, got: Any, rtol: float, atol: floa
         return Finding("DTL-VALUE-SHAPE", text)
     if got.dtype != expected.dtype:
         return Finding("DTL-VALUE-DTYPE", f"{path} should be {expected.dtype}; it is {got.dtype}")
-    if not expected.dtype.is_floating_point and not expected.dtype.is_complex:
-        off = got != expected
-    else:
-        off = ~torch.isclose(got, expected, rtol=rtol, atol=atol, equal_nan=True)
+    if torch.equal(got, expected):  # as it often is, at a twentieth of what isclose() costs
+        return None
+    exact = not expected.dtype.is_floating_point and not expected.dtype.is_complex
+    off = got != expected if exact else ~torch.isclose(got, expected, rtol=rtol, atol=atol, equal_nan=True)
     if not bool(off.any()):
         return None
     if got.is_floating_point() and bool((got.isnan() & ~expected.isnan()).any()):
