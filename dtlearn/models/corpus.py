@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from importlib.resources import files
 from typing import Literal
 
+import numpy as np
 import torch
 
 from dtlearn.models.reference import Batch
@@ -34,7 +35,7 @@ class Corpus:
     def __init__(self, text: str) -> None:
         self.text = text
         self.vocabulary = "".join(sorted(set(text)))
-        self._token_of = {character: token for token, character in enumerate(self.vocabulary)}
+        self._codes = code_points(self.vocabulary)
         tokens = self.encode(text)
         num_val = len(tokens) // VALIDATION_PART
         self.train = tokens[: len(tokens) - num_val]
@@ -47,10 +48,10 @@ class Corpus:
 
     def encode(self, text: str) -> torch.Tensor:
         """Tokens of a text, (N,) int64. Raises ValueError for a character that is not in the vocabulary."""
-        try:
-            return torch.tensor([self._token_of[character] for character in text], dtype=torch.int64)
-        except KeyError as error:
-            raise ValueError(f"the character {error.args[0]!r} is not in the vocabulary of this corpus") from None
+        if unknown := set(text).difference(self.vocabulary):
+            first = next(character for character in text if character in unknown)
+            raise ValueError(f"the character {first!r} is not in the vocabulary of this corpus")
+        return torch.tensor(np.searchsorted(self._codes, code_points(text)), dtype=torch.int64)
 
     def decode(self, tokens: torch.Tensor) -> str:
         """The text of (N,) tokens. Raises ValueError for a token that is not in the vocabulary."""
@@ -90,6 +91,11 @@ class Corpus:
         if not 1 <= context_length < len(tokens):
             raise ValueError(f"context_length must be between 1 and {len(tokens) - 1}, got {context_length}")
         return _windows(tokens, num_batches, batch_size, context_length, torch.Generator().manual_seed(seed))
+
+
+def code_points(text: str) -> np.ndarray:
+    """The Unicode numbers of a text's characters, (N,) int32: far faster than `ord` for each of a whole corpus."""
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<i4")
 
 
 def _windows(

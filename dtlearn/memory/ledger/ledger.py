@@ -33,6 +33,8 @@ from .storage_ledger import Storage, StorageLedger, tensors_in
 HOST = "host"  # the device of what was offloaded where there is no accelerator
 OFFLOADED = Use.PARAMETER | Use.GRADIENT | Use.STATE
 DETACH = torch.ops.aten.detach.default  # very frequent, and it makes nothing
+# Namespaces of operations: of those that tell torch's profiler what runs, and of those of `torch.distributed`.
+PROFILER, DISTRIBUTED = "profiler", ("c10d", "_c10d_functional")
 
 
 @dataclass(eq=False, slots=True)
@@ -164,13 +166,13 @@ class MemoryLedger(StorageLedger):
             raise RuntimeError(
                 f"the phase {name!r} belongs in the block of the ledger: with MemoryLedger(...) as ledger"
             )
-        self._roles.scan()
+        self._roles.scan_again()
         phase = OpenPhase(name, self._clock)
         self._phases.append(phase)
         try:
             yield
         finally:
-            self._roles.scan()
+            self._roles.scan_again()
             phase.stop = self._clock
 
     def record(self) -> MemoryRecord:
@@ -181,11 +183,13 @@ class MemoryLedger(StorageLedger):
         return MemoryRecord(tuple(entry.as_allocation() for entry in self._entries), tuple(phases), self._clock)
 
     def _operation(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        if func is DETACH:
+        space = namespace(func)
+        if func is DETACH or space == PROFILER:
             return func(*args, **kwargs)
+        self._roles.is_current = False
         self._origins.note()
         result = super()._operation(func, types, args, kwargs)
-        if communicates(func):
+        if space in DISTRIBUTED:
             for tensor in tensors_in((args, kwargs, result)):
                 self._mark(tensor, Use.SENT)
         return result
@@ -193,12 +197,14 @@ class MemoryLedger(StorageLedger):
     def _mark(self, tensor: torch.Tensor, use: int, owner: str | None = None) -> Entry:
         """Add a use to what is known of a tensor's storage; of gradients in one bucket, what their modules share."""
         storage = tensor.untyped_storage()
-        if storage._cdata not in self._storages:
+        if (known := self._storages.get(storage._cdata)) is None:
             self._add(storage, None)
-        entry: Entry = self._storages[storage._cdata].entry
-        entry.uses |= use
-        if use & OFFLOADED and not storage.resizable() and not storage.is_shared():
-            entry.device = HOST  # NumPy's memory
+            known = self._storages[storage._cdata]
+        entry: Entry = known.entry
+        if entry.uses & use != use:  # else it is what it was at the last scan, as nearly always
+            entry.uses |= use
+            if use & OFFLOADED and not storage.resizable() and not storage.is_shared():
+                entry.device = HOST  # NumPy's memory
         if owner is not None and entry.owner not in ("", owner):
             entry.owner = owner if entry.owner is None else common_module(entry.owner, owner)
         return entry
@@ -245,9 +251,9 @@ class MemoryLedger(StorageLedger):
 
 
 @functools.cache
-def communicates(func: Any) -> bool:
-    """Whether an operation is one of `torch.distributed`."""
-    return str(func._schema.name).startswith(("c10d::", "_c10d_functional::"))
+def namespace(func: Any) -> str:
+    """Of an operation: "aten", say."""
+    return str(func._schema.name).partition("::")[0]
 
 
 def common_module(one: str, other: str) -> str:

@@ -69,6 +69,9 @@ Mark = Callable[[torch.Tensor, int, str | None], Marked]
 class Roles:
     """Knows a model and its optimizer, without keeping either alive, and marks their storages.
 
+    Attributes:
+        is_current: whether nothing happened since the last scan; whoever sees an operation sets it to False.
+
     Args:
         model, optimizer: None: the ledger was given none.
         mark: called with a tensor, what it is, and the module that it belongs to, None: that is not known yet.
@@ -83,6 +86,7 @@ class Roles:
         self._mark = mark
         self._arriving: dict[int, Marked] = {}  # by the parameter's id
         self._backward_pass = -1
+        self.is_current = False
         for module_name, name, tensor, _ in model_tensors(self._model()):
             if tensor.is_meta:
                 full_name = f"{module_name}.{name}".lstrip(".")
@@ -99,8 +103,14 @@ class Roles:
         for parameter in dict.fromkeys([*parameters, *trained(optimizer)]):
             if parameter.requires_grad:
                 stack.callback(parameter.register_hook(self._gradient_hook(weakref.ref(parameter))).remove)
-        for register in (register_optimizer_step_pre_hook, register_optimizer_step_post_hook):
-            stack.callback(register(lambda *_: self.scan()).remove)  # of any optimizer: one may be inside another
+        # Of any optimizer: one may be inside another.
+        stack.callback(register_optimizer_step_pre_hook(lambda *_: self.scan_again()).remove)
+        stack.callback(register_optimizer_step_post_hook(lambda *_: self.scan()).remove)
+
+    def scan_again(self) -> None:
+        """As `scan`, which takes milliseconds, if anything happened since. Phases begin where others end."""
+        if not self.is_current:
+            self.scan()
 
     def scan(self) -> None:
         """Mark what hangs on the model and on the optimizer now."""
@@ -123,6 +133,8 @@ class Roles:
             owner = owners[id(parameter)][1] if id(parameter) in owners else ""
             for tensor in tensors_in(state):
                 self._mark_parts(tensor, Use.STATE, owner)
+        # Autograd's other callbacks may come after ours, and change gradients where no operation is seen.
+        self.is_current = torch._C._current_graph_task_id() == -1
 
     def _gradient_hook(self, reference: weakref.ref[torch.Tensor]) -> Callable[[torch.Tensor], None]:
         def arrives(gradient: torch.Tensor) -> None:

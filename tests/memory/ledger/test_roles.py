@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from dtlearn.memory import MemoryLedger
-from dtlearn.memory.ledger.roles import Use, category
+from dtlearn.memory import MemoryLedger, record_step
+from dtlearn.memory.ledger.roles import Roles, Use, category
 from dtlearn.mixed_precision import MasterWeights
 
 
@@ -62,6 +62,25 @@ def test_gradients_that_are_taken_off_at_once_were_gradients():
         assert model.weight.grad is None
     handle.remove()
     assert max(ledger.record().live("gradients")) == 1024 and ledger.record().live("gradients")[-1] == 0
+
+
+def test_a_gradient_that_is_set_without_an_operation_is_one():
+    model = nn.Linear(4, 4, bias=False)
+    with MemoryLedger(model) as ledger:
+        gradient = torch.ones(4, 4)
+        with ledger.phase("nothing runs"):
+            model.weight.grad = gradient
+    assert live(ledger) == {"parameters": 64, "gradients": 64}
+
+
+def test_the_model_is_looked_through_once_where_phases_meet(monkeypatch):
+    model, scans = nn.Linear(4, 4), []
+    optimizer = torch.optim.AdamW(model.parameters())
+    scan = Roles.scan
+    monkeypatch.setattr(Roles, "scan", lambda self: [scan(self), scans.append(torch._C._current_graph_task_id() != -1)])
+    record_step(model, optimizer, (torch.ones(2, 4), torch.ones(2, 4)), nn.functional.mse_loss)
+    after = ["open", *2 * ["forward", "backward, inside it", "backward", "step"], "close"]
+    assert scans == ["inside" in place for place in after]
 
 
 def test_a_second_gradient_is_a_temporary_until_it_is_added():
