@@ -133,7 +133,8 @@ def answers() -> dict[str, str]:
         "summed": RIGHT.replace(" / dist.get_world_size()", ""),
         "hangs": RIGHT.replace("    dist.all_reduce", "    if dist.get_rank():\n        dist.all_reduce"),
         "crashes": RIGHT.replace("    total = x.clone()", "    import os\n    os._exit(0)"),
-        "loops": RIGHT.replace("    total = x.clone()", "    while True:\n        pass"),
+        # It sleeps, not to take the processor from others: tests/grading/test_fault_corpus.py has a loop that computes.
+        "loops": RIGHT.replace("    total = x.clone()", "    import time\n    while True:\n        time.sleep(0.01)"),
         "stub": textwrap.dedent('def mean(x):\n    raise NotImplementedError("ch01.mean: average")\n'),
         "syntax": "def mean(x)\n    return x\n",
     }

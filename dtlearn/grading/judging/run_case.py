@@ -15,6 +15,7 @@ from ...runtime.errors import RankError, RanksTimeout
 from ...runtime.machine.isolation import Isolation
 from ...runtime.machine.limits import default_limits
 from ...runtime.machine.memory import free_memory
+from ...runtime.machine.patience import MOST
 from ...runtime.record.record import Record
 from ...runtime.run import Run
 from .. import plain_values
@@ -40,8 +41,7 @@ class Evidence:
     """What one run left behind."""
 
     returned: list[bytes | None]  # by rank, the bytes that it sent as its result; None if it sent none
-    # error: why the run failed, if it did: `RankError`, `RanksDisagree` or `RanksTimeout`
-    error: RankError | RanksTimeout | None
+    error: RankError | RanksTimeout | None  # why the run failed, if it did; `RanksDisagree` is a `RankError`
     record: Record  # the recorded communication
     output: list[str] = field(default_factory=list)  # by rank, what it printed, bounded
     seconds: float = 0.0  # wall time
@@ -70,7 +70,7 @@ def run_case(
     isolation = isolation or Isolation()
     limits = replace(
         default_limits(case.world_size, free_memory()),
-        cpu_seconds=math.ceil(check.seconds) + 5,  # a rank has one thread
+        cpu_seconds=math.ceil(check.seconds * MOST) + 5,  # a rank has one thread, and on a busy machine that much time
         file_size=_FILE_SIZE,
         output=_OUTPUT,
         processes=_PROCESSES if isolation.level >= 2 else None,

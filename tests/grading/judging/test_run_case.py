@@ -4,6 +4,8 @@ from dtlearn.grading import plain_values
 from dtlearn.grading.check import Case, Check
 from dtlearn.grading.judging.run_case import Answer, run_case
 from dtlearn.runtime.errors import RankError, RanksDisagree, RanksTimeout
+from dtlearn.runtime.machine.patience import MOST
+from dtlearn.runtime.run import Run
 
 
 def inputs(case):
@@ -40,6 +42,19 @@ def test_what_went_wrong_is_kept(source, error):
     evidence = run(source, seconds=2.0)
     assert type(evidence.error) is error
     assert None in evidence.returned
+
+
+def test_the_time_limit_of_a_busy_machine_comes_before_that_of_the_processor(monkeypatch):
+    """Or a loop without an end would be a crash there, and not a timeout."""
+    held_to = []
+
+    def start(*args, limits, **options):
+        held_to.append(limits.cpu_seconds)
+        return Run(*args, limits=limits, **options)
+
+    monkeypatch.setattr("dtlearn.grading.judging.run_case.Run", start)
+    run("def f(x):\n    return x\n", seconds=5.0)
+    assert held_to[0] > 5.0 * MOST
 
 
 def marks_around_a_call(answer, x):
