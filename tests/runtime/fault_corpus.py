@@ -17,6 +17,7 @@ class Fault:
     may_lose: tuple[int, ...] = ()  # ranks whose process this ends
     sizes: tuple[int, ...] = (2, 4)  # numbers of ranks that it shows with
     limit: float = 20.0  # seconds; faults that only a time limit ends have a short one
+    never_ends: bool = False  # nothing but a kill ends it, and until then it computes on all ranks
 
 
 FAULTS = [
@@ -257,6 +258,7 @@ FAULTS = [
         ("(4,)", "(5,)"),
         may_lose=(0, 1, 2, 3),
         sizes=(2,),
+        never_ends=True,
     ),
     Fault(
         "a crash in native code",
