@@ -1,10 +1,6 @@
 """docs/lab.md says what is: its files parse, its commands exist, its messages are the program's, its script runs."""
 
-import os
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +9,7 @@ from dtlearn.cli.doctor.check import table
 from dtlearn.notebook.magics import RanksMagics, parse_line
 from dtlearn.runtime.lab.config import read_lab
 from tests.guides import ROOT, blocks, commands, is_said, messages, options_of, parses, source_texts
+from tests.slurm import run_batch_script
 
 GUIDE = (ROOT / "docs" / "lab.md").read_text("utf-8")
 LABS = blocks(GUIDE, "toml")
@@ -83,35 +80,15 @@ def test_links_lead_somewhere():
     assert set(re.findall(r"\]\(#([^)]+)\)", GUIDE)) <= heads
 
 
-@pytest.fixture
-def cluster(tmp_path):
-    """Stand-ins for Slurm's commands on this machine: two nodes, both of them here."""
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    (tmp_path / ".venv" / "bin" / "activate").write_text(f'PATH="{Path(sys.executable).parent}:$PATH"\n')
-    played = {
-        "scontrol": '[ "$1 $2" = "show hostnames" ] && echo 127.0.0.1 && echo 127.0.0.2\n',
-        "srun": 'SLURM_NODEID=0 "$@" & first=$!\nSLURM_NODEID=1 "$@"\nsecond=$?\nwait $first && exit $second\n',
-    }
-    for name, text in played.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}")
-        (tmp_path / name).chmod(0o755)
-    return tmp_path
-
-
-def test_the_batch_script_runs(cluster):
+def test_the_batch_script_runs(tmp_path):
     """As it stands, with two nodes of two processes, and fewer steps."""
-    (cluster / "job.sh").write_text(SCRIPT.replace("train_digits'", "train_digits --steps 3'"))
-    env = {
-        **os.environ,
-        "PATH": f"{cluster}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
-        "SLURM_CPUS_PER_TASK": "1",
-        "SLURM_JOB_NODELIST": "n[1-2]",
-        "SLURM_JOB_ID": str(os.getpid()),
-        "SLURM_NNODES": "2",
-    }
-    done = subprocess.run(["bash", "job.sh"], cwd=cluster, env=env, capture_output=True, text=True, timeout=100)
+    done = run_batch_script(
+        SCRIPT.replace("train_digits'", "train_digits --steps 3'"),
+        tmp_path,
+        hosts="echo 127.0.0.1 && echo 127.0.0.2",
+        srun='SLURM_NODEID=0 "$@" & first=$!\nSLURM_NODEID=1 "$@"\nsecond=$?\nwait $first && exit $second',
+        env={"SLURM_JOB_NODELIST": "n[1-2]", "SLURM_NNODES": "2"},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "world_size=4 steps=3" in done.stdout
 

@@ -1,11 +1,7 @@
 """docs/train.md says what is: its commands parse, its options are all of them, its messages are the program's."""
 
-import os
 import re
 import shlex
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +9,7 @@ from dtlearn.train import Options
 from dtlearn.train.options import make_parser, parse
 from dtlearn.train.tasks import load_task
 from tests.guides import ROOT, blocks, is_said, messages, source_texts
+from tests.slurm import run_batch_script
 
 GUIDE = (ROOT / "docs" / "train.md").read_text("utf-8")
 MODULE = "dtlearn.train"
@@ -88,30 +85,16 @@ def test_the_notebooks_lines_run():
 
 @pytest.mark.slow
 def test_the_slurm_script_runs(tmp_path):
-    """As it stands, with two tasks, and fewer steps; stand-ins play Slurm's commands."""
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    (tmp_path / ".venv" / "bin" / "activate").write_text(f'PATH="{Path(sys.executable).parent}:$PATH"\n')
+    """As it stands, with two tasks, and fewer steps."""
     task = 'SLURM_PROCID={0} SLURM_LOCALID={0} SLURM_NTASKS=2 SLURM_NTASKS_PER_NODE=2 "$@"'
-    played = {
-        "scontrol": '[ "$1 $2" = "show hostnames" ] && echo 127.0.0.1\n',
-        "srun": f"{task.format(0)} & first=$!\n{task.format(1)}\nsecond=$?\nwait $first && exit $second\n",
-    }
-    for name, text in played.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{text}")
-        (tmp_path / name).chmod(0o755)
     script = SCRIPT.replace(f"{MODULE} ", f"{MODULE} --device cpu --max-steps 3 ")
-    (tmp_path / "job.sh").write_text(script.replace(" --log-dir runs/a", ""))  # TensorBoard takes seconds to load
-    env = {
-        **os.environ,
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-        "GLOO_SOCKET_IFNAME": "lo" if sys.platform == "linux" else "lo0",
-        "OMP_NUM_THREADS": "1",
-        "SLURM_CPUS_PER_TASK": "1",
-        "SLURM_JOB_NODELIST": "n1",
-        "SLURM_JOB_ID": str(os.getpid()),
-    }
-    done = subprocess.run(["bash", "job.sh"], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=100)
+    done = run_batch_script(
+        script.replace(" --log-dir runs/a", ""),  # TensorBoard takes seconds to load
+        tmp_path,
+        hosts="echo 127.0.0.1",
+        srun=f"{task.format(0)} & first=$!\n{task.format(1)}\nsecond=$?\nwait $first && exit $second",
+        env={"OMP_NUM_THREADS": "1", "SLURM_JOB_NODELIST": "n1"},
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 ranks over gloo on cpu" in done.stdout and done.stdout.count("digits:") == 1
     assert (tmp_path / "runs" / "a" / "step-00000003.pt").exists()

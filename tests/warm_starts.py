@@ -12,10 +12,12 @@ asks it for a copy where it would start one of these interpreters:
 
 So who starts a process is its parent, as ever: process ids, signals, exit codes and what dies with whom are those of a
 real start. Command line, environment, folder, open files and session are, too, and the namespaces of a host: a node
-that `ssh` starts there (tests/runtime/hosts.py) is the child of a copy that enters them. All other commands are really
-started (and what they start: accelerate's scripts, the agents of programs), and so is everything where a test's file
-says `REAL_STARTS = True`, where pytest runs without workers, and on systems but Linux: chapter 1 in the browser, for
-one, and all chapters when they are built. A script that sets torch's variables before it loads torch is no copy either.
+that `ssh` starts there (tests/runtime/hosts.py) is the child of a copy that enters them. Copies are, too, programs of
+tests that begin with MAY_BE_WARM, `python -m dtlearn.train`, and what batch scripts start (tests/slurm.py), but not
+what else runs in a shell. All other commands are really started (and what they start: accelerate's scripts, the agents
+of programs), and so is everything where a test's file says `REAL_STARTS = True`, where pytest runs without workers, and
+on systems but Linux: chapter 1 in the browser, for one, and all chapters when they are built. A script that sets
+torch's variables before it loads torch is no copy either.
 """
 
 from __future__ import annotations
@@ -53,13 +55,16 @@ LOADED = (
     "torch.distributed.optim",
 )
 HELPER = re.compile(
-    r"import signal, sys; .*from dtlearn\.(runtime\.agent|grading\.(?:judge|grader)_process)\.server import main;"
+    r"import signal, sys; .*from dtlearn\.(runtime\.agent\.server|grading\.(?:judge|grader)_process\.server"
+    r"|bench\.platform\.other_launchers) import main;"
 )
+HELPERS = {"grading.judge_process.server": "judge", "bench.platform.other_launchers": "script"}  # the others: "agent"
 KERNEL = "ipykernel_launcher"
 MODULES = {
     KERNEL: "kernel",
     "dtlearn.runtime.machine.run_guarded": "guard",
     "torch.distributed.run": "launcher",
+    "dtlearn.train": "script",
 }
 # Those of dtlearn.runtime.launch, and of tests of scripts; torch looks for GPUs when somebody asks for one.
 SCRIPT_VARIABLES = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -153,7 +158,7 @@ class Source:
         except FileNotFoundError:
             return None
         differs = (which_matter(environment).items() ^ self._environment.items()) - {("PYTHONPATH", ROOT)}
-        if kind in ("guard", "launcher"):
+        if kind in ("guard", "launcher", "script"):
             differs = differs - SCRIPT_VARIABLES.items()
         if differs != (self._of_agents.items() if kind == "agent" else set()):
             return None
@@ -182,7 +187,7 @@ def kind_of(args: list[str], environment: dict[str, str], of_scripts: bool) -> s
     if args[0] != sys.executable:
         return None
     if args[1:3] == ["-P", "-c"] and (helper := HELPER.match(args[3])):
-        return "judge" if helper[1] == "grading.judge_process" else "agent"
+        return HELPERS.get(helper[1], "agent")
     if args[1] == "-m":
         return "node" if args[2:4] == ["dtlearn", "node"] else MODULES.get(args[2])
     if args[1] == "-c":
@@ -384,11 +389,12 @@ def become(request: dict, fds: list[int], control: socket.socket, of_agents: dic
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if "PYTHONUNBUFFERED" in os.environ or request["args"][1] == "-u":
         unbuffer()
-    if source is not None:
+    if request["kind"] != "agent":
         import torch
 
         # As where OMP_NUM_THREADS is not set, if it is not.
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", len(os.sched_getaffinity(0)))))
+    if source is not None:
         use(source)
     return None
 

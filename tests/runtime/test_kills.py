@@ -17,6 +17,7 @@ from dtlearn.runtime.errors import DtlearnError
 from dtlearn.runtime.machine.processes import children, descendants
 from dtlearn.runtime.output import Sink
 from tests.runtime.strays import DAEMON, all_gone
+from tests.warm_starts import MAY_BE_WARM
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 BUSY = DAEMON + "while True: dist.all_reduce(torch.ones(1))"
@@ -125,9 +126,9 @@ World(2).execute({BUSY!r}, sink=Sink())
 
 
 @contextlib.contextmanager
-def program():
-    """HEAD, which would never end by itself: it is killed however the test ends."""
-    with subprocess.Popen([sys.executable, "-c", HEAD], stdout=subprocess.PIPE, text=True) as head:
+def program(text):
+    """A head, which would never end by itself: it is killed however the test ends."""
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as head:
         try:
             yield head
         finally:
@@ -136,7 +137,8 @@ def program():
 
 def test_kills_of_the_program_itself(temp_root):
     with contextlib.ExitStack() as stack:
-        heads = [stack.enter_context(program()) for _ in HEADS]
+        # The first is really started, and its agent too.
+        heads = [stack.enter_context(program(MAY_BE_WARM * (i > 0) + HEAD)) for i in range(len(HEADS))]
         agents = [int(head.stdout.readline()) for head in heads]
         for head, agent, seconds in zip(heads, agents, HEADS, strict=True):
             assert head.stdout.readline() == "now\n"
@@ -150,7 +152,7 @@ def test_kills_of_the_program_itself(temp_root):
 
 
 def test_when_program_and_agent_are_killed_at_once_only_a_folder_stays_and_the_next_start_deletes_it(temp_root):
-    with program() as head:
+    with program(MAY_BE_WARM + HEAD) as head:
         agent = int(head.stdout.readline())
         assert head.stdout.readline() == "now\n"
         deadline = time.monotonic() + 20

@@ -92,11 +92,11 @@ def measure(ranks: int, rounds: int) -> RecorderResult:
 
     machine = load_line()
     say(f"{rounds} rounds with and without")
-    told = run_ranks(rank_work, ranks, rounds, device="cpu", timeout=_TIMEOUT)[0]
+    told = run_ranks(rank_work, ranks, rounds, _CALLS, _STEPS, device="cpu", timeout=_TIMEOUT)[0]
     return RecorderResult(ranks, told["call"], told["step"], told["step_cpu"], told["parameters"], machine)
 
 
-def rank_work(rounds: int) -> dict[str, Any]:
+def rank_work(rounds: int, calls: int, steps: int) -> dict[str, Any]:
     """On each rank: the times of rank 0 are those that count."""
     import torch
     import torch.distributed as dist
@@ -123,7 +123,7 @@ def rank_work(rounds: int) -> dict[str, Any]:
         optimizer.step()
 
     found: dict[str, Any] = {"parameters": sum(p.numel() for p in model.parameters())}
-    for name, work, times in (("call", call, _CALLS), ("step", step, _STEPS)):
+    for name, work, times in (("call", call, calls), ("step", step, steps)):
         seconds: dict[str, list[tuple[float, float]]] = {"without": [], "with": []}
         for number_of_round in range(rounds + 1):
             # The order changes, so that neither way always profits from what the other left in the caches.

@@ -58,7 +58,9 @@ def test_values():
     json.dumps(told)
 
 
-def test_a_real_small_bench(capsys):
+def test_a_real_small_bench(capsys, monkeypatch):
+    monkeypatch.setattr(recorder, "_CALLS", 50)
+    monkeypatch.setattr(recorder, "_STEPS", 2)
     assert cli.main(["bench", "recorder", "--rounds", "2", "--json"]) == cli.OK
     measured = json.loads(capsys.readouterr().out)
     assert measured["ranks"] == 2

@@ -9,6 +9,7 @@ import pytest
 
 from dtlearn.cli.exercises import watch
 from tests.grading.small_course import ID, RIGHT, WRONG, answer_file, small_course
+from tests.warm_starts import MAY_BE_WARM
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -78,7 +79,7 @@ def test_what_is_saved_meanwhile_comes_next(file, tmp_path):
     assert next(seen) == file
 
 
-_WATCH = """
+_WATCH = f"""{MAY_BE_WARM}
 import sys
 from pathlib import Path
 from dtlearn import cli

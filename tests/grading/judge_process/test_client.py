@@ -178,7 +178,9 @@ def test_when_its_owner_dies_nothing_is_left(root, tmp_path, how):
         RIGHT.replace("total = x", "import time; time.sleep(600 * (dist.get_world_size() > 1)); total = x")
     )
     before = marked()
-    command = [sys.executable, "-c", _OWNER, str(root), str(answer)]
+    # One that is really started, and its judge too.
+    program = _OWNER if how == signal.SIGKILL else warm_starts.MAY_BE_WARM + _OWNER
+    command = [sys.executable, "-c", program, str(root), str(answer)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as owner:
         assert owner.stdout.readline() == "first result\n"
         assert comes_true(lambda: len(marked() - before) >= 5)  # owner, judge, agent, two ranks

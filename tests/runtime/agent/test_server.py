@@ -17,6 +17,7 @@ from dtlearn.runtime.agent import client
 from dtlearn.runtime.agent.client import LocalAgent, get_agent
 from dtlearn.runtime.errors import LaunchError, RankError, RanksTimeout
 from tests.runtime.strays import all_gone, lives, start_daemon
+from tests.warm_starts import MAY_BE_WARM
 
 
 def test_it_stays_on_one_thread_and_may_fork():
@@ -136,7 +137,8 @@ if sys.argv[2] == "sleep":
 
 
 def head(folder: Path, what: str) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", HEAD, str(folder), what])
+    program = HEAD if what == "sleep" else MAY_BE_WARM + HEAD  # one that is really started, and its agent too
+    return subprocess.Popen([sys.executable, "-c", program, str(folder), what])
 
 
 def test_when_the_head_is_killed_nothing_is_left(tmp_path, temp_root):
