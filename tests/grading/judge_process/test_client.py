@@ -153,10 +153,13 @@ def test_a_dead_judge_is_told_and_replaced(root):
 def test_it_can_be_stopped_while_it_loads(root, monkeypatch):
     monkeypatch.setattr(client, "_PATIENCE", 20.0)
     client._judges.end()
-    steps = client.get_judge().grade(root, ID, source=RIGHT)
+    judge = client.get_judge()
+    os.kill(judge.pid, signal.SIGSTOP)  # a warm copy would be ready, and could have answered, before the interrupt
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Timer(0.5, os.kill, (judge.pid, signal.SIGCONT)).start()
     with pytest.raises(KeyboardInterrupt):
-        next(steps)
+        next(judge.grade(root, ID, source=RIGHT))
+    assert client.get_judge() is judge, "it lives on"
     assert grade(root, RIGHT)[1].passed
 
 
