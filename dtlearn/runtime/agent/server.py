@@ -44,7 +44,7 @@ class Agent:
         self._forked: list[ForkedRanks] = []  # of level 0: their ranks are this process's own children
         self._folders: set[str] = set()  # of runs
         self._ending: set[str] = set()  # folders of runs that nobody wants any more, to be deleted after their ranks
-        self._sweep_until = 0.0
+        self._reaper_was_killed = False
         self._starts: int | None = 0  # until our memory is in huge pages
 
     def serve(self) -> None:
@@ -62,18 +62,15 @@ class Agent:
         decoder, descriptors = wire.Decoder(), list[int]()
         while True:
             both: list[Any] = [self._control, wake]
-            sweeping = time.monotonic() < self._sweep_until
             # 0.2 s, which an agent that starts ranks once would not get back, and for which nobody is to wait.
-            prepares = self._starts is not None and self._starts > 1 and not sweeping
-            ready = select.select(both, [], [], 0.05 if sweeping else _QUIET if prepares else None)[0]
+            prepares = self._starts is not None and self._starts > 1
+            ready = select.select(both, [], [], _QUIET if prepares else None)[0]
             if not ready and prepares:
                 use_huge_pages()
                 self._starts = None
             if wake in ready:
                 os.read(wake, 4096)
             self._reap()
-            if sweeping:
-                self._sweep_orphans()
             if self._control in ready:
                 data, fds, _, _ = socket.recv_fds(self._control, 1 << 20, 250)
                 if not data:
@@ -149,8 +146,16 @@ class Agent:
         return {}
 
     def _reap(self) -> None:
-        for pid, status, _ in ended_children():
-            self._ended(pid, status)
+        """Take note of what has ended. What a reaper that was killed left comes to us, the moment it has died: none of
+        it is there when this returns. Whoever asked for the end of a run may delete its folder then."""
+        deadline, left = time.monotonic() + TO_VANISH, True
+        while left:
+            for pid, status, _ in ended_children():
+                self._ended(pid, status)
+            own = {*self._reapers, *(pid for forked in self._forked for pid in forked.living)}
+            left = self._reaper_was_killed and bool(kill_below(spare=own)) and time.monotonic() < deadline
+            self._reaper_was_killed = left
+            time.sleep(0.002 * left)
         in_use = {reaper.run_dir for reaper in self._reapers.values()} | {forked.run_dir for forked in self._forked}
         for run_dir in self._ending - in_use:
             delete_folder(Path(run_dir))
@@ -159,18 +164,12 @@ class Agent:
     def _ended(self, pid: int, status: int) -> None:
         if reaper := self._reapers.pop(pid, None):
             reaper.end()
-            # One that was killed could not clean up: what its ranks started comes to us, the moment they have died.
-            if status != 0:
-                self._sweep_until = time.monotonic() + TO_VANISH
-                self._sweep_orphans()
+            self._reaper_was_killed |= status != 0
         for forked in [f for f in self._forked if pid in f.living]:
             forked.ended(pid, status)
             if not forked.living:
                 forked.close()
                 self._forked.remove(forked)
-
-    def _sweep_orphans(self) -> None:
-        kill_below(spare={*self._reapers, *(pid for forked in self._forked for pid in forked.living)})
 
     def _end_all(self) -> None:
         """The head is gone: end its ranks, and delete the folders of runs that it could not delete itself."""

@@ -234,6 +234,7 @@ class RankProcesses:
         except BaseException:
             with contextlib.suppress(LaunchError):
                 self.agent.signal([s.pid for s in collector.ranks], signal.SIGKILL, group=True)
+            collector.wait_for_deaths(time.monotonic() + TO_VANISH)  # they write into the folder until then
             collector.close()
             raise
         return [RankProcess(collector, i, client) for i, client in enumerate(clients)]

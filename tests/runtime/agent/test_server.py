@@ -5,18 +5,23 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import types
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks, wire
-from dtlearn.runtime.agent import client
+from dtlearn.runtime import World, run_ranks, wire
+from dtlearn.runtime.agent import client, server
 from dtlearn.runtime.agent.client import LocalAgent, get_agent
 from dtlearn.runtime.errors import LaunchError, RankError, RanksTimeout
-from tests.runtime.strays import all_gone, lives, start_daemon
+from dtlearn.runtime.machine.processes import descendants
+from dtlearn.runtime.output import Sink
+from tests.runtime.conftest import parent_of
+from tests.runtime.strays import DAEMON, all_gone, lives, start_daemon
 from tests.warm_starts import MAY_BE_WARM
 
 
@@ -112,6 +117,31 @@ def test_what_a_rank_started_does_not_keep_the_run_by_printing(tmp_path):
     assert time.monotonic() - begun < 30  # not the 60 s of its time limit
     assert "still here" in result.output[0]
     assert all_gone([int((tmp_path / "pid").read_text())])
+
+
+def test_what_a_killed_reaper_leaves_has_ended_when_the_agent_answers():
+    """So the folder, into which they write, can be deleted."""
+    world, agent = World(2, device="cpu"), get_agent()
+    world.execute(DAEMON, sink=Sink())
+    (reaper,) = {parent_of(pid) for pid in world.pids}
+    below = descendants(reaper)
+    # It hears of the end and is asked at once.
+    os.kill(agent.pid, signal.SIGSTOP)
+    os.kill(reaper, signal.SIGKILL)
+    threading.Timer(0.3, os.kill, (agent.pid, signal.SIGCONT)).start()
+    agent.signal([], 0)
+    assert len(below) == 4 and not any(map(lives, below))
+    world.stop()
+
+
+def test_it_looks_for_what_a_killed_reaper_leaves_until_nothing_is_there(monkeypatch):
+    agent, looks = server.Agent(None), [[11, 12], [12], []]
+    agent._reapers[10] = types.SimpleNamespace(run_dir="", end=lambda: None)
+    ended = iter([[(10, signal.SIGKILL, None)]])
+    monkeypatch.setattr(server, "ended_children", lambda: next(ended, []))
+    monkeypatch.setattr(server, "kill_below", lambda spare: looks.pop(0))
+    agent._reap()
+    assert looks == [] and not agent._reapers
 
 
 HEAD = """

@@ -2,9 +2,12 @@
 
 import pytest
 
-from dtlearn.runtime.errors import CellError, DtlearnError
+from dtlearn.runtime import World
+from dtlearn.runtime.errors import CellError, DtlearnError, LaunchError
 from dtlearn.runtime.words import incomplete
+from dtlearn.runtime.world import ranks
 from tests.runtime.full_disk import LINE, full_disk
+from tests.runtime.strays import lives
 
 
 def test_a_cell_is_judged_without_the_log_and_the_next_one_starts_anew(world, cell):
@@ -59,3 +62,16 @@ def test_stopped_ranks_have_no_record(make_world):
     world.stop()
     with pytest.raises(DtlearnError, match="these ranks were stopped"):
         world.record()
+
+
+def test_ranks_that_could_not_all_be_started_have_ended_before_their_folder_is_deleted(monkeypatch):
+    pids = []
+
+    def connect(agent, collector, *others):
+        pids.extend(state.pid for state in collector.ranks)
+        raise LaunchError("one of them does not answer")
+
+    monkeypatch.setattr(ranks, "connect", connect)
+    with pytest.raises(LaunchError, match="one of them"):
+        World(2)
+    assert len(pids) == 2 and not any(map(lives, pids))
