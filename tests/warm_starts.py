@@ -28,6 +28,7 @@ import fcntl
 import inspect
 import io
 import json
+import linecache
 import os
 import re
 import shlex
@@ -53,6 +54,13 @@ LOADED = (
     "dtlearn.runtime.lab.node.node",
     "torch._dynamo",  # what cells and optimizers need: 1.3 s for each helper that starts ranks for them
     "torch.distributed.optim",
+)
+# `torch.manual_seed` keeps its callers' lines, for GPUs that are opened later: a rank would read these files, 3 ms.
+SEEDING = (
+    *("torch.random", "torch.cuda.random", "torch.xpu", "torch.xpu.random", "torch.mtia"),
+    *("torch._compile", "torch._dynamo.eval_frame"),
+    *(f"dtlearn.runtime.{module}" for module in ("agent.server", "agent.reaper", "agent.forked_ranks")),
+    *(f"dtlearn.runtime.rank.{module}" for module in ("main", "task")),
 )
 HELPER = re.compile(
     r"import signal, sys; .*from dtlearn\.(runtime\.agent\.server|grading\.(?:judge|grader)_process\.server"
@@ -265,6 +273,9 @@ def main(descriptor: int, environment: str) -> tuple[types.CodeType, dict]:
     from dtlearn.runtime.recording.recorder import prepare
 
     prepare()  # as agents do: 50 ms of processor time, and most of their memory written to
+    for module in SEEDING:
+        if module in sys.modules:
+            linecache.getlines(sys.modules[module].__file__ or "")
     gc.collect()
     gc.freeze()
     use_huge_pages()  # copies are cheaper
