@@ -23,7 +23,7 @@ from dtlearn.zero.state_dicts.sharded import sharded_state_dict
 from dtlearn.zero.state_dicts.whole import consolidate, model_state_dict
 from tests.data_parallel.runs import MODELS, loss_of
 from tests.zero.flat_pieces import pieces, put_together, whole
-from tests.zero.stages.sharded_training import UNITS, batches_of
+from tests.zero.stages.sharded_training import UNITS, batches_of, from_all_ranks
 
 LIMITS = {"clipped": 1.5, "left": 100.0}
 BIAS = (20.0, -10.0)
@@ -263,9 +263,7 @@ def hybrid(name, clip, offload=None):
     group = groups["shard_group"] if clip is clip_grad_norm_ else None
     norms = steps(name, model, optimizer, lambda: clip_grad_norm_(model.parameters(), SHORT, group=group))
     state = sharded_state_dict(pieces_of_stage3(model, group=groups["shard_group"]))
-    states = [state, state]
-    dist.all_gather_object(states, state, group=groups["shard_group"])
-    return norms, model_state_dict(consolidate(states))
+    return norms, model_state_dict(consolidate(from_all_ranks(state, groups["shard_group"])))
 
 
 def hybrid_on_the_host(name, clip):

@@ -1,5 +1,7 @@
 """Stages 1 and 3 on real ranks: saved by some, loaded by others, trained on as one process does."""
 
+import functools
+
 import torch
 import torch.distributed as dist
 
@@ -13,7 +15,7 @@ from dtlearn.zero.state_dicts.reshard import reshard
 from dtlearn.zero.state_dicts.sharded import ShardedParameters, load_sharded_state_dict, sharded_state_dict
 from dtlearn.zero.state_dicts.whole import consolidate, model_state_dict
 from tests.data_parallel.runs import MODELS, distance, loss_of
-from tests.zero.stages.sharded_training import TOLERANCE, UNITS, batches_of
+from tests.zero.stages.sharded_training import TOLERANCE, UNITS, batches_of, from_all_ranks
 
 STEPS = 3
 OPTIONS = {"lr": 0.01, "weight_decay": 0.1}
@@ -78,14 +80,16 @@ def train(stage, name, batches):
     return stage
 
 
+@functools.cache
+def in_one_process(name, steps):
+    """The whole parameters after a run, which each rank makes once."""
+    return train(Plain(name, None, 0), name, batches_of(name, steps)).whole()
+
+
 def saved_by(stage):
     """The states of all ranks of its group, on each of them."""
     own = sharded_state_dict(stage.sharded, stage.inner)
-    if isinstance(stage, Plain):
-        return [own]
-    states = [own] * dist.get_world_size(stage.group)
-    dist.all_gather_object(states, own, group=stage.group)
-    return states
+    return [own] if isinstance(stage, Plain) else from_all_ranks(own, stage.group)
 
 
 PAIRS = [
@@ -105,7 +109,7 @@ def every_pair():
     rank, half, found = dist.get_rank(), dist.new_group([0, 1]), {}
     for name, before, after in PAIRS:
         batches = batches_of(name, 2 * STEPS)
-        exact = train(Plain(name, None, 0), name, batches).whole()
+        exact = in_one_process(name, 2 * STEPS)
         states = saved_by(train(MAKE[before](name, None, 0), name, batches[:STEPS]))
         for group in (None, half):
             if group is None or rank < 2:
@@ -139,7 +143,7 @@ def frozen_parameters():
     batches, found = batches_of("frozen", STEPS), {}
     states = {"1": saved_by(train(Stage1("frozen", None, 0), "frozen", batches))}
     states["3"] = saved_by(train(third := Stage3("frozen", None, 0), "frozen", batches))
-    exact = train(Plain("frozen", None, 0), "frozen", batches).whole()
+    exact = in_one_process("frozen", STEPS)
     for before, after in (("1", "3"), ("3", "1"), ("1", "1"), ("1", "1, offloaded")):
         other = MAKE[after]("frozen", None, 1)
         load_sharded_state_dict(reshard(states[before], other.sharded), other.sharded, other.inner)

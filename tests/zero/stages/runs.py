@@ -3,6 +3,8 @@
 In float64: what differs by more than rounding is then a bug, also after Adam.
 """
 
+import functools
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -73,8 +75,9 @@ def train(model, optimizer, batches, loss_fn, group=None):
     return steps
 
 
+@functools.cache
 def reference(name, optimizer, steps=3):
-    """The same in one process, on whole batches."""
+    """The same in one process, on whole batches; made once."""
     optimizer_class, options = OPTIMIZERS[optimizer]
     run = train_reference(MODELS[name], lambda p: optimizer_class(p, **options), data(name, steps, 12), loss_of(name))
     return [step.parameters for step in run.steps]

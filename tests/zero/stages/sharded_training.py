@@ -3,9 +3,13 @@
 Everything is in float64: what differs by more than rounding is a bug, also after Adam.
 """
 
+import functools
+
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils._pytree import tree_map_only
 
 from dtlearn.models import snapshot_parameters, train_reference
 from dtlearn.models.gpt import Block
@@ -17,7 +21,8 @@ UNITS |= {"types": (nn.Linear,)}
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
     "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
-    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+    # Fused: `fully_shard` looks once for how to divide the update, and not for each of its operations.
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1, fused=True),
 }
 
 
@@ -32,12 +37,16 @@ def seeded_by_rank(name, group=None):
     return MODELS[name]()
 
 
+def from_all_ranks(value, group=None):
+    """What each rank has, on all: an `all_gather_object` of arrays, which are pickled ten times as fast as tensors."""
+    everyone = [None] * dist.get_world_size(group)
+    dist.all_gather_object(everyone, tree_map_only(torch.Tensor, lambda tensor: tensor.detach().numpy(), value), group)
+    return tree_map_only(np.ndarray, torch.from_numpy, everyone)
+
+
 def full_gradients(names, shapes, pieces, group=None):
     """The mean gradients by name, put together from the shards, where any rank has one."""
-    mine = [piece.grad for piece in pieces]
-    everyone = [mine] * dist.get_world_size(group)
-    dist.all_gather_object(everyone, mine, group=group)
-    found = {}
+    everyone, found = from_all_ranks([piece.grad for piece in pieces], group), {}
     for name, shape, *parts in zip(names, shapes, *everyone, strict=True):
         there = [part for part in parts if part is not None]
         if there or not shape.numel():
@@ -59,8 +68,9 @@ def train(wrapped, optimizer, name, group=None, rank=None, size=None, gradients=
     return steps
 
 
+@functools.cache
 def reference(name, optimizer, gradients=True):
-    """The single-process run, as `train` gives it."""
+    """The single-process run, as `train` gives it; each process makes it once."""
     run = train_reference(MODELS[name], OPTIMIZERS[optimizer], batches_of(name), loss_of(name))
     return [
         {**({f"{name}.grad": g for name, g in step.gradients.items()} if gradients else {}), **step.parameters}

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.utils import parameters_to_vector
 from torch.utils.checkpoint import checkpoint
 
 from dtlearn.memory import record_step
@@ -381,14 +382,18 @@ def as_one_process(make, backwards, units, **options):
             optimizer.zero_grad()
             backwards(each, step)
             if each is plain:
-                for parameter in plain.parameters():
-                    if parameter.grad is not None:
-                        parameter.grad = parameter.grad.detach()
-                        dist.all_reduce(parameter.grad)
-                        parameter.grad /= dist.get_world_size()
+                average_plainly(plain)
             optimizer.step()
     with model.full_params():
         return max_difference(snapshot_parameters(model.module), snapshot_parameters(plain)).value
+
+
+def average_plainly(model):
+    trained = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    mean = parameters_to_vector(parameter.grad.detach() for parameter in trained)
+    dist.all_reduce(mean)
+    for parameter, part in zip(trained, mean.split([p.numel() for p in trained]), strict=True):
+        parameter.grad = part.view_as(parameter) / dist.get_world_size()
 
 
 def accumulate(model, step):
