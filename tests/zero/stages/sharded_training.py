@@ -21,8 +21,9 @@ UNITS |= {"types": (nn.Linear,)}
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
     "momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
-    # Fused: `fully_shard` looks once for how to divide the update, and not for each of its operations.
-    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1, fused=True),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+    # `fully_shard` looks once for how to divide its update, and not for each operation of it.
+    "fused adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1, fused=True),
 }
 
 
@@ -88,7 +89,7 @@ def torchs(name, optimizer, mesh=None):
         if isinstance(module, UNITS[name]) and module is not model:
             fully_shard(module, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    made = OPTIMIZERS[optimizer](model.parameters())
+    made = OPTIMIZERS["fused adamw" if optimizer == "adamw" else optimizer](model.parameters())
     rank, size, steps = dist.get_rank(), dist.get_world_size(), []
     for inputs, targets in batches_of(name):
         made.zero_grad()
