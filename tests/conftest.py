@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent
-SESSION = uuid.uuid4().hex
+# A worker that is a warm copy has begun its session, see `warm_starts`.
+SESSION = os.environ["DTLEARN_TEST_SESSION"] if "tests.warm_starts" in sys.modules else uuid.uuid4().hex
 MARKER = f"DTLEARN_TEST_SESSION={SESSION}".encode()
 SECONDS_TO_VANISH = 20.0
 
@@ -141,12 +142,21 @@ def starts(request):
     source.on = before
 
 
+@pytest.hookimpl(wrapper=True)
 def pytest_sessionstart(session):
     """A worker has its source of warm starts from its beginning: notebooks, which know no fixtures, come first."""
-    if hasattr(session.config, "workerinput") and sys.platform == "linux":
-        from tests import warm_starts
+    is_worker = hasattr(session.config, "workerinput")
+    if sys.platform != "linux" or not (is_worker or session.config.getoption("tx", None)):
+        return (yield)
+    from tests import warm_starts
 
+    if warm_starts.current is None:  # else this worker is a warm copy
         warm_starts.use(warm_starts.start_source())
+    try:
+        return (yield)  # in the session that is no worker, pytest-xdist starts all workers here
+    finally:
+        if not is_worker:
+            warm_starts.current.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

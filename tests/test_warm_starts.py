@@ -121,6 +121,40 @@ def test_a_kernel_is_warm_and_does_not_wait_for_its_source(source, tmp_path):
     notebook.close()
 
 
+SESSION_OF_A_WORKER = """
+import json, os, subprocess, sys
+import warm_starts
+from dtlearn.runtime.agent.client import LocalAgent
+def shown(pid):
+    variables = open(f"/proc/{pid}/environ").read().split(chr(0))
+    return [line.partition("=")[2] for line in variables if line.startswith("DTLEARN_TEST_SESSION=")]
+warm = "torch" in sys.modules
+agent = LocalAgent()
+own, source = shown("self"), warm_starts.source_pid()
+real = [sys.executable, "-c", "import os; print(os.environ['DTLEARN_TEST_SESSION'])"]
+print(json.dumps({
+    "warm": warm, "source": source,
+    "changed": sorted(warm_starts.current.changed_variables()),
+    "sessions": [os.environ["DTLEARN_TEST_SESSION"], *own, *shown(agent.pid), *shown(source),
+                 subprocess.check_output(real, text=True).strip()],
+}))
+agent.end()
+"""
+
+
+def test_a_worker_is_a_copy_and_its_processes_are_told_from_those_of_others(source):
+    command = [sys.executable, "-u", "-c", warm_starts.WORKER]
+    done = subprocess.run(
+        command, input=repr(SESSION_OF_A_WORKER) + "\n", stdout=subprocess.PIPE, text=True, check=True
+    )
+    told = json.loads(done.stdout)
+    assert told["warm"] and told["source"] not in (0, warm_starts.source_pid()) and told["changed"] == []
+    assert len(told["sessions"]) == 5 and len(set(told["sessions"])) == 1
+    assert set(told["sessions"]) != {os.environ["DTLEARN_TEST_SESSION"]}
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        assert warm_starts.__name__ == "warm_starts", "this worker is no copy: execnet starts it another way"
+
+
 def test_without_its_source_a_start_is_real(source, monkeypatch):
     from dtlearn.runtime.agent.client import LocalAgent
 

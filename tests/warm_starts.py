@@ -1,8 +1,8 @@
 """Warm starts: agents, judges, kernels and nodes of labs are forked, in tests, from a process that has torch loaded.
 
 They are new interpreters that load torch: 2 to 4 s of processor time each, and the tests start dozens. In a run with
-several workers (pytest-xdist) each worker has one process that loads everything once, the source. `subprocess.Popen`
-asks it for a copy where it would start one of these interpreters:
+several workers (pytest-xdist) one process loads everything once, the source. The workers are copies of it, and each has
+a source of its own, a copy too. `subprocess.Popen` asks it for a copy where it would start one of these interpreters:
 
     worker +- source (waits)
            +- agent, judge or kernel: a copy of the source, made as a child of the worker (CLONE_PARENT)
@@ -39,6 +39,7 @@ import sys
 import tempfile
 import threading
 import types
+import uuid
 from pathlib import Path
 
 # What they load; a module that is missing here is loaded after the start, as ever. Not what cells need: matplotlib and
@@ -76,6 +77,8 @@ MODULES = {
 }
 # Those of dtlearn.runtime.launch, and of tests of scripts; torch looks for GPUs when somebody asks for one.
 SCRIPT_VARIABLES = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "CUDA_VISIBLE_DEVICES": ""}
+WORKER = "import sys;exec(eval(sys.stdin.readline()))"  # what execnet starts for pytest-xdist
+SESSION = "DTLEARN_TEST_SESSION"  # this variable tells the processes of one worker's tests from those of others
 MAY_BE_WARM = "# may be warm\n"  # what the text of a test's own program begins with
 # `ssh` to a host of tests/runtime/hosts.py, whose fixture sets this variable: what all names of namespaces begin with.
 HOSTS = "DTLEARN_TEST_HOSTS"
@@ -108,11 +111,13 @@ class Source:
     Attributes:
         on: whether starts are warm now.
         of_scripts: whether this process is a launcher, whose scripts may be copies too.
+        pid: the source's process id.
     """
 
     def __init__(self, control: socket.socket, of_agents: dict[str, str], process: subprocess.Popen | None) -> None:
         self.on, self.of_scripts = True, False
         self._control, self._of_agents, self._process = control, of_agents, process
+        self.pid = process.pid if process else 0
         self._lock = threading.Lock()
         self._environment = which_matter(dict(os.environ))
 
@@ -187,7 +192,7 @@ current: Source | None = None  # of this process
 
 def source_pid() -> int:
     """The process id of this process's source; 0 if it started none."""
-    return current._process.pid if current and current._process else 0
+    return current.pid if current else 0
 
 
 def kind_of(args: list[str], environment: dict[str, str], of_scripts: bool) -> str | None:
@@ -196,6 +201,8 @@ def kind_of(args: list[str], environment: dict[str, str], of_scripts: bool) -> s
         return None
     if args[1:3] == ["-P", "-c"] and (helper := HELPER.match(args[3])):
         return HELPERS.get(helper[1], "agent")
+    if args[1:] == ["-u", "-c", WORKER]:
+        return "worker"
     if args[1] == "-m":
         return "node" if args[2:4] == ["dtlearn", "node"] else MODULES.get(args[2])
     if args[1] == "-c":
@@ -288,7 +295,7 @@ def main(descriptor: int, environment: str) -> tuple[types.CodeType, dict]:
 
 def program(arguments: list[str]) -> tuple[types.CodeType, dict]:
     """What an interpreter with these arguments runs, and its `__main__`."""
-    first, *sys.argv = arguments[1:] if arguments[:2] == ["-u", "-m"] else arguments
+    first, *sys.argv = arguments[1:] if arguments[:2] in (["-u", "-m"], ["-u", "-c"]) else arguments
     sys.modules["__main__"] = main_module = types.ModuleType("__main__")
     if first == "-m":
         if sys.argv[0] != KERNEL:  # which removes it
@@ -299,9 +306,9 @@ def program(arguments: list[str]) -> tuple[types.CodeType, dict]:
         sys.argv = ["-c", *sys.argv[2:]]
         return compile(arguments[2], "<string>", "exec"), main_module.__dict__
     if first == "-c":
-        sys.argv[0] = "-c"
+        text, sys.argv[0] = sys.argv[0], "-c"
         sys.path.insert(0, "")
-        return compile(arguments[1], "<string>", "exec"), main_module.__dict__
+        return compile(text, "<string>", "exec"), main_module.__dict__
     sys.argv = arguments[first == "-u" :]
     script = Path(sys.argv[0])
     sys.path.insert(0, str(script.resolve().parent))
@@ -381,10 +388,12 @@ def become(request: dict, fds: list[int], control: socket.socket, of_agents: dic
 
         enter(*request["host"])
         show_command(request["args"])
+    if request["kind"] == "worker":
+        begin_session()
     source = None
     if request["kind"] not in ("agent", "script"):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if os.fork() == 0:
+        if (pid := os.fork()) == 0:
             os.setsid()  # a kernel's end waits for the processes of its group
             show_command([sys.executable, "(source of warm starts)"])
             with open(os.devnull, "r+b", buffering=0) as null:
@@ -394,6 +403,7 @@ def become(request: dict, fds: list[int], control: socket.socket, of_agents: dic
             return theirs
         theirs.close()
         source = Source(ours, of_agents, None)
+        source.pid = pid
         source.of_scripts = request["kind"] in ("guard", "launcher")
     if request["kind"] != "agent":
         take_recorder_away()
@@ -408,6 +418,16 @@ def become(request: dict, fds: list[int], control: socket.socket, of_agents: dic
     if source is not None:
         use(source)
     return None
+
+
+def begin_session() -> None:
+    """Be a worker, whose processes are told from those of the other workers by what the system shows, as if started."""
+    before, os.environ[SESSION] = os.environ[SESSION], uuid.uuid4().hex
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    begin, end = int(fields[47]), int(fields[48])  # env_start and env_end
+    place = begin + ctypes.string_at(begin, end - begin).index(before.encode())
+    ctypes.memmove(place, os.environ[SESSION].encode(), len(before))
+    sys.modules["tests.warm_starts"] = sys.modules[__name__]  # the tests' conftest looks there, and begins no other one
 
 
 def take_recorder_away() -> None:
