@@ -24,9 +24,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # What is left out here is run by `make test-all`.
 LEFT_OUT = "not every_answer and not whole_grid"
 ALL = ["tests", "notebooks", "--nbval", "--nbval-current-env", "-m", LEFT_OUT, "-p", "tests.quick_start"]
-# Three more than there are processors: a worker waits half of its time, and five keep 1.75 of two processors busy.
-# tests/conftest.py puts long files first, so that all workers end at nearly the same time.
-AT_ONCE = min((os.cpu_count() or 1) + 3, 8)
+# One more than there are processors. A test is several ranks: with three more, the processors were as busy, but the
+# same tests needed up to a fifth more of their time. tests/conftest.py puts long files first, so that all workers end
+# at nearly the same time.
+AT_ONCE = min((os.cpu_count() or 1) + 1, 8)
 SIDE_BY_SIDE = ["-n", str(AT_ONCE), "--dist", "loadfile", "--no-loadscope-reorder"]
 MOST_TRIED_AGAIN = 10
 _SOME_FAILED = 1  # pytest's exit status
