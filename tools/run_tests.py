@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parent.parent
 LEFT_OUT = "not every_answer and not whole_grid"
 ALL = ["tests", "notebooks", "--nbval", "--nbval-current-env", "-m", LEFT_OUT, "-p", "tests.quick_start"]
 # One more than there are processors. A test is several ranks: with three more, the processors were as busy, but the
-# same tests needed up to a fifth more of their time. tests/conftest.py puts long files first, so that all workers end
-# at nearly the same time.
+# same tests needed more of their time (0, 5 and 28 % in three measurements). tests/conftest.py puts long files first,
+# so that all workers end at nearly the same time.
 AT_ONCE = min((os.cpu_count() or 1) + 1, 8)
 SIDE_BY_SIDE = ["-n", str(AT_ONCE), "--dist", "loadfile", "--no-loadscope-reorder"]
 MOST_TRIED_AGAIN = 10
