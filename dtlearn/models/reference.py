@@ -141,7 +141,7 @@ def max_difference(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor])
             raise ValueError(f"{name} has shape {tuple(a[name].shape)} in a, {tuple(b[name].shape)} in b")
         distance = (a[name].detach().cpu().double() - b[name].detach().cpu().double()).abs()
         value = distance.max().item() if distance.numel() else 0.0
-        if math.isnan(value):  # what any of them makes of the maximum
+        if math.isnan(value):  # one NaN makes the maximum NaN
             value = math.inf
         if value > worst.value:
             worst = Difference(name, value)

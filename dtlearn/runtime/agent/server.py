@@ -60,12 +60,11 @@ class Agent:
 
     def _serve(self, wake: int) -> None:
         decoder, descriptors = wire.Decoder(), list[int]()
+        both: list[Any] = [self._control, wake]
         while True:
-            both: list[Any] = [self._control, wake]
             # 0.2 s, which an agent that starts ranks once would not get back, and for which nobody is to wait.
-            prepares = self._starts is not None and self._starts > 1
-            ready = select.select(both, [], [], _QUIET if prepares else None)[0]
-            if not ready and prepares:
+            ready = select.select(both, [], [], _QUIET if (self._starts or 0) > 1 else None)[0]
+            if not ready:
                 use_huge_pages()
                 self._starts = None
             if wake in ready:
@@ -80,8 +79,7 @@ class Agent:
                     # Several requests can come at once: only a start brings descriptors, and it says how many.
                     count = 1 + 2 * len(request["ranks"]) if request["do"] == "start" else 0
                     given, descriptors = descriptors[:count], descriptors[count:]
-                    answer = {**self._answer(request, given), "id": request["id"]}
-                    self._control.sendall(wire.encode(answer))
+                    self._control.sendall(wire.encode({**self._answer(request, given), "id": request["id"]}))
 
     def _answer(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         try:
@@ -104,6 +102,8 @@ class Agent:
             for descriptor in descriptors:
                 with contextlib.suppress(OSError):
                     os.close(descriptor)
+            self._reaper_was_killed |= request["do"] == "start"  # by us: it did not say which ranks it has
+            self._reap()
             # Ours have their whole story as text; the system's have a number.
             return {"error": f"{type(error).__name__}: {error}" if error.errno else str(error)}
 
@@ -146,16 +146,16 @@ class Agent:
         return {}
 
     def _reap(self) -> None:
-        """Take note of what has ended. What a reaper that was killed left comes to us, the moment it has died: none of
-        it is there when this returns. Whoever asked for the end of a run may delete its folder then."""
-        deadline, left = time.monotonic() + TO_VANISH, True
-        while left:
+        """Take note of what has ended. What a reaper that was killed left comes to us, the moment it has died, and has
+        ended when this returns, or TO_VANISH is over: only then may the folder of its run be deleted."""
+        deadline, orphans = time.monotonic() + TO_VANISH, [0]
+        while orphans:
             for pid, status, _ in ended_children():
                 self._ended(pid, status)
             own = {*self._reapers, *(pid for forked in self._forked for pid in forked.living)}
-            left = self._reaper_was_killed and bool(kill_below(spare=own)) and time.monotonic() < deadline
-            self._reaper_was_killed = left
-            time.sleep(0.002 * left)
+            orphans = kill_below(spare=own) if self._reaper_was_killed and time.monotonic() < deadline else []
+            self._reaper_was_killed = bool(orphans)
+            time.sleep(0.002 if orphans else 0)
         in_use = {reaper.run_dir for reaper in self._reapers.values()} | {forked.run_dir for forked in self._forked}
         for run_dir in self._ending - in_use:
             delete_folder(Path(run_dir))

@@ -81,7 +81,7 @@ def _draw_panel(ax: Axes, bars: Sequence[Bar], num_ranks: int, right: float) -> 
         edge = 0.8 if width > 0.004 * right else 0
         corner = (bar.start, bar.rank - _BOX / 2)
         box = Rectangle(corner, width, _BOX, fc=color, hatch=look.hatch, ec="white", lw=edge, gid=_name(bar))
-        ax.add_artist(box)  # `add_patch` would adjust limits to each, in half of all the time; they are set below
+        ax.add_artist(box)  # `add_patch` would fit the limits to each box, half of all the work; they are set below
         texts = (f"{bar.op}{bar.microbatch}", str(bar.microbatch)) if plain else (_name(bar), str(bar.microbatch))
         text, size = _fitting(texts, width / right * _AXES_INCHES)
         if text:

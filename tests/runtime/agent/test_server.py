@@ -130,8 +130,9 @@ def test_what_a_killed_reaper_leaves_has_ended_when_the_agent_answers():
     os.kill(reaper, signal.SIGKILL)
     threading.Timer(0.3, os.kill, (agent.pid, signal.SIGCONT)).start()
     agent.signal([], 0)
-    assert len(below) == 4 and not any(map(lives, below))
+    living = [pid for pid in below if lives(pid)]
     world.stop()
+    assert len(below) == 4 and not living
 
 
 def test_it_looks_for_what_a_killed_reaper_leaves_until_nothing_is_there(monkeypatch):
@@ -142,6 +143,19 @@ def test_it_looks_for_what_a_killed_reaper_leaves_until_nothing_is_there(monkeyp
     monkeypatch.setattr(server, "kill_below", lambda spare: looks.pop(0))
     agent._reap()
     assert looks == [] and not agent._reapers
+
+
+def test_a_start_that_failed_is_answered_when_nothing_of_it_is_left(monkeypatch):
+    agent, looks = server.Agent(None), [[11, 12], [12], []]
+
+    def killed(request, descriptors):
+        raise OSError("the process that leads the run ended at once")
+
+    monkeypatch.setattr(server, "Reaper", killed)
+    monkeypatch.setattr(server, "ended_children", lambda: [])
+    monkeypatch.setattr(server, "kill_below", lambda spare: looks.pop(0))
+    answer = agent._answer({"do": "start", "common": {"run_dir": "", "kind": "run"}, "ranks": []}, [])
+    assert answer == {"error": "the process that leads the run ended at once"} and looks == []
 
 
 HEAD = """
