@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 import tomllib
+from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -79,6 +80,30 @@ def test_whatever_is_installed_with_it_is_pinned():
     # CUDA's own parts are pinned exactly by the torch that needs them.
     missing = {name for name, *_ in seen if name not in PINS and not re.match("nvidia-|cuda-|triton", name)}
     assert not missing, "put them into constraints.txt: make pins"
+
+
+def refusing(python: Version, requires: dict[str, str | None]) -> dict[str, str]:
+    """Of what packages say of the Pythons that they take, {package: words}, what does not take this one."""
+    return {name: words for name, words in requires.items() if words and python not in SpecifierSet(words)}
+
+
+def requires_python(name: str) -> str | None:
+    """What an installed package says; None if it says nothing, or is not for this system."""
+    with suppress(metadata.PackageNotFoundError):
+        return metadata.metadata(name).get("Requires-Python")
+    return None
+
+
+def test_every_pin_takes_the_oldest_python_of_the_project():
+    """Where one does not, there is nothing to install, and the pip of Debian 12 (23.0) looks for it for ever."""
+    oldest = Version(PROJECT["requires-python"].removeprefix(">=") + ".0")
+    assert not refusing(oldest, {name: requires_python(name) for name in PINS}), "pin an older one of these"
+
+
+def test_a_pin_that_wants_a_newer_python_is_found():
+    assert requires_python("pytest")
+    said = {"new": ">=3.11.5", "not this one": "!=3.11.0,>=3.9", "old": ">=3.11", "silent": None}
+    assert set(refusing(Version("3.11.0"), said)) == {"new", "not this one"}
 
 
 def applies(requirement: Requirement, extras: set[str]) -> bool:
