@@ -45,6 +45,7 @@ from .schedules.interleaved import interleaved
 from .schedules.make import SCHEDULES, Kind, make_schedule
 from .schedules.naive import naive
 from .schedules.one_f_one_b import one_f_one_b
+from .schedules.torch_stage import torch_stage
 from .schedules.v_shaped import zbv
 from .schedules.zero_bubble import late_weights, zb_h1, zb_h2
 from .split_model import split_gpt, split_sequential, tied_embedding
@@ -125,6 +126,7 @@ __all__ = [
     "tied_embedding",
     "torch_csv",
     "torch_schedule",
+    "torch_stage",
     "train_asynchronously",
     "train_delayed",
     "v_half",

@@ -114,7 +114,7 @@ def on_rank(config: GPTConfig, rounds: int) -> tuple[Times, float]:
 
     tokens = torch.randint(config.vocab_size, (_MICROBATCHES * _ROWS, config.context_length + 1))  # (B, T + 1)
     dist.broadcast(tokens, 0)
-    inputs, targets = tokens[:, :-1], tokens[:, 1:]
+    inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()  # torch 2.11 compares strides
     ways: dict[str, Callable[[], Any]] = {}
     apart = 0.0
     for name, other in COUNTERPARTS.items():
@@ -150,16 +150,16 @@ def torch_step(
     schedule: Schedule, stages: list[nn.Module], inputs: torch.Tensor, targets: torch.Tensor
 ) -> Callable[[], list[float]]:
     """The same in torch's, by its public class of the same orders."""
-    import torch
     import torch.distributed as dist
     from torch.distributed import pipelining
 
     from ...models import next_token_loss
+    from ...pipeline_parallel.schedules.torch_stage import torch_stage
 
     rank = dist.get_rank()
     make = getattr(pipelining.schedules, COUNTERPARTS[schedule.name])
     numbers = schedule.stages_of(rank)
-    mine = [pipelining.PipelineStage(stages[s], s, schedule.num_stages, torch.device("cpu")) for s in numbers]
+    mine = [torch_stage(stages[s], s, schedule.num_stages, "cpu") for s in numbers]
     single = issubclass(make, pipelining.schedules.PipelineScheduleSingle)
     runner = make(mine[0] if single else mine, schedule.num_microbatches, next_token_loss)
     is_last = schedule.placement[-1] == rank

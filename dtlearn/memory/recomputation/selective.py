@@ -73,7 +73,7 @@ def operation_name(operation: Operation) -> str:
 class _Kept(NamedTuple):
     """Of one operation: its results, and the random states after it, if it drew random numbers."""
 
-    saved: Any  # has the tensors among the results as `.saved_tensors`
+    saved: torch.Tensor  # its grad_fn has the tensors among the results, as long as this lives
     results: list[Any]  # with TENSOR in the place of a tensor
     spec: TreeSpec
     states: RandomStates
@@ -127,7 +127,7 @@ class _Keep(TorchDispatchMode):
             leaves, spec = tree_flatten(results)
             tensors = tensors_in(leaves)
             with torch.enable_grad():
-                saved = _Saved.apply(torch.empty(0, requires_grad=True), *map(detached, tensors)).grad_fn
+                saved = _Saved.apply(torch.empty(0, requires_grad=True), *map(detached, tensors))
             without = [TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
             drawn = torch.Tag.nondeterministic_seeded in func.tags
             states = random_states({tensor.device for tensor in tensors} if drawn else ())
@@ -149,7 +149,7 @@ class _Use(TorchDispatchMode):
         if place not in self.kept:
             return func(*args, **(kwargs or {}))
         kept = self.kept.pop(place)  # from now on only autograd holds the results, if it needs them
-        tensors = iter(kept.saved.saved_tensors)
+        tensors = iter(kept.saved.grad_fn.saved_tensors)  # type: ignore[union-attr]
         set_random_states(kept.states)
         return tree_unflatten([next(tensors) if leaf is TENSOR else leaf for leaf in kept.results], kept.spec)
 

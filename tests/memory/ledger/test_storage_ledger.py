@@ -75,6 +75,8 @@ def test_backward_is_counted_too():
         assert ledger.now == weight.grad.nbytes == 400
 
 
+# torch 2.11 says it though they are checked here.
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled")
 def test_what_it_cannot_see_is_left_out():
     with StorageLedger() as ledger:
         array = np.ones(1000)

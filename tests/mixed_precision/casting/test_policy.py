@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from packaging.version import Version
 
 from dtlearn.mixed_precision.casting.policy import POLICIES
 
@@ -10,6 +11,8 @@ from dtlearn.mixed_precision.casting.policy import POLICIES
 OPERATORS = {"cross_entropy": "cross_entropy_loss"}
 # Rows that PyTorch gets from other rows: these call an operator that has one.
 DERIVED = {"cpu": {"einsum"}, "cuda": {"cross_entropy"}}
+# Rows of torch 2.13 that torch 2.11 has not: its autocast leaves these operations alone.
+LATER = {"cpu": set(), "cuda": {"rms_norm"}} if Version(torch.__version__) < Version("2.13") else {}
 
 
 def in_torchs_table(device):
@@ -22,7 +25,7 @@ def in_torchs_table(device):
 def test_every_row_is_in_torchs_table(device):
     names = {OPERATORS.get(name, name) for name in POLICIES[device] if name not in DERIVED[device]}
     assert len(names) > 35
-    assert names - in_torchs_table(device) == set()
+    assert names - in_torchs_table(device) <= LATER.get(device, set())
 
 
 def matrix(*shape):

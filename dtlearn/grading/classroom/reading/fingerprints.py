@@ -30,7 +30,7 @@ def fingerprints(source: str) -> frozenset[int]:
                 tokens.append(token.string)
             if token.type not in (tokenize.NL, tokenize.COMMENT, tokenize.INDENT):
                 before = "\n" if token.type in (tokenize.NEWLINE, tokenize.DEDENT) else token.string
-    except (tokenize.TokenError, SyntaxError):
+    except (tokenize.TokenError, SyntaxError, UnicodeEncodeError):  # the last one since Python 3.12
         pass
     grams = [zlib.crc32("\0".join(tokens[k : k + GRAM]).encode()) for k in range(len(tokens) - GRAM + 1)]
     return frozenset([min(grams[k : k + _WINDOW]) for k in range(len(grams))][:_MOST])
