@@ -1,8 +1,8 @@
 """torch's `PipelineStage`, also where a stage follows another one on the same rank, as in V-shaped schedules.
 
 Before its first step torch 2.11 greets the ranks of the stages before and after with a message, also where that is the
-rank itself. gloo connects no rank with itself: the step fails with "Pair is not connected". torch 2.13 sends no such
-message to itself.
+rank itself. gloo connects no rank with itself: the step fails with "Pair is not connected". torch 2.13 begins with
+another exchange.
 """
 
 from __future__ import annotations
