@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def torch_stage(module: nn.Module, stage: int, num_stages: int, device: torch.device | str) -> PipelineStage:
-    """A stage for the schedules of torch.distributed.pipelining, which works on gloo with every torch from 2.11 on.
+    """A stage for the schedules of torch.distributed.pipelining; with torch 2.11 it works on gloo, too.
 
     Args:
         module: what the stage computes.

@@ -12,7 +12,7 @@ OPERATORS = {"cross_entropy": "cross_entropy_loss"}
 # Rows that PyTorch gets from other rows: these call an operator that has one.
 DERIVED = {"cpu": {"einsum"}, "cuda": {"cross_entropy"}}
 # Rows of torch 2.13 that torch 2.11 has not: its autocast leaves these operations alone.
-LATER = {"cpu": set(), "cuda": {"rms_norm"}} if Version(torch.__version__) < Version("2.13") else {}
+LATER = {"cuda": {"rms_norm"}} if Version(torch.__version__) < Version("2.13") else {}
 
 
 def in_torchs_table(device):

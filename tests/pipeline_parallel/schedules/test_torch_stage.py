@@ -1,6 +1,7 @@
 """torch's stages for V-shaped schedules, on gloo: no rank sends to itself, and the step is that of one process."""
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from dtlearn.pipeline_parallel import torch_stage
@@ -18,10 +19,11 @@ def mean_square(result, target):
     return (result - target).square().mean()
 
 
-def step_of_zbv(rank, x, y):
-    """The gradients of this rank's stages; and whom plain stages, and ours, would greet."""
+def step_of_zbv(x, y):
+    """On each rank: the gradients of this rank's stages; and whom plain stages, and ours, would greet."""
     from torch.distributed.pipelining import PipelineStage, ScheduleZBVZeroBubble
 
+    rank = dist.get_rank()
     modules, held = layers(), (rank, NUM_STAGES - 1 - rank)
     greeted = []
     for make in (PipelineStage, torch_stage):
@@ -32,15 +34,11 @@ def step_of_zbv(rank, x, y):
     return {s: modules[s].weight.grad for s in held}, greeted
 
 
-def on_rank(x, y):
-    return step_of_zbv(torch.distributed.get_rank(), x, y)
-
-
 def test_a_v_shaped_schedule_of_torch_runs_on_gloo():
     x, y = torch.rand(8, 6), torch.rand(8, 6)
     whole = layers()
     mean_square(nn.Sequential(*whole)(x), y).backward()
-    results = run_ranks(on_rank, 2, x, y, device="cpu")
+    results = run_ranks(step_of_zbv, 2, x, y, device="cpu")
     # Rank 1 has stages 1 and 2: a plain one greets rank 1 itself.
     assert [greeted for _, greeted in results] == [[{1}, {1}], [{0, 1}, {0}]]
     for gradients, _ in results:
