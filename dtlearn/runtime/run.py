@@ -3,6 +3,7 @@
 import contextlib
 import math
 import signal
+import socket
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -114,7 +115,8 @@ def run_ranks(
     begun = time.monotonic()
     placement = get_agent().place(size, device, link)
     task = {"init_group": init_group, "sources": notebook_sources(), "link": link and link.to_plain()}
-    with Run(task, blob, placement, timeout=timeout, isolation=isolation, limits=limits) as run:
+    with Run(placement, timeout + 30, isolation=isolation, limits=limits) as run:
+        run.begin(task, blob, timeout)
         error = run.finish()
         events = run.record(placement.where) if record else None
     faults = run.log_faults()
@@ -130,15 +132,14 @@ def run_ranks(
 
 
 class Run:
-    """One function on fresh ranks. When the block of its `with` is left, nothing of it is left, whatever happened.
+    """Fresh ranks for one function, or several. When the block of its `with` is left, nothing of them is left.
 
     Args:
-        task, blob: what the ranks are told, see `rank.task`; of several blobs each rank is told its own only.
-        timeout, isolation, limits: as for `run_ranks`.
+        group_timeout: seconds after which a collective gives up by itself: longer than all else.
+        isolation, limits: as for `run_ranks`.
         source: see `stacks.read_stack`.
         calm: see `Watch`.
         patient: time in which ranks wait for a processor does not count, see `Patience`.
-        hold: `hold(rank, k)`: seconds until the k-th mark of a rank is answered; None: no rank has marks.
 
     Raises:
         LaunchError: the ranks could not be started.
@@ -146,33 +147,26 @@ class Run:
 
     def __init__(
         self,
-        task: dict[str, Any],
-        blob: bytes | Sequence[bytes],
         placement: Placement,
+        group_timeout: float,
         *,
-        timeout: float,
         isolation: Isolation | None = None,
         limits: Limits | None = None,
         source: Source = no_source,
         calm: float = CALM,
         patient: bool = False,
-        hold: Callable[[int, int], float] | None = None,
     ) -> None:
         self.starved = False  # whether the time was up because the machine was too busy
-        self._timeout, self._source, self._agent, self._patient = timeout, source, get_agent(), patient
+        self.tasks = 0  # how many these ranks were given
+        self._source, self._calm, self._agent, self._patient = source, calm, get_agent(), patient
         with contextlib.ExitStack() as closing:
             self._run_dir = closing.enter_context(run_directory())
             self._collector = start_ranks(
-                self._agent, "run", placement, self._run_dir, timeout + 30, None, isolation, limits
+                self._agent, "run", placement, self._run_dir, group_timeout, None, isolation, limits
             )
             closing.callback(self._collector.close)
-            closing.push(self._abandon)
+            closing.push(self._leave)
             self.limits = self._collector.limits
-            self._logs = {r: call_log_file(self._run_dir, r) for r in range(len(self._collector.ranks))}
-            self._collector.meet = hold and (lambda r, k: (hold(r, k), read_rank_file(self._logs[r]).count(b"\n")))
-            self.watch = Watch(self._logs, calm)
-            blobs = [blob] * len(self._logs) if isinstance(blob, bytes) else blob
-            self._collector.tell_all([wire.encode(task, own) for own in blobs])
             self._closing = closing.pop_all()
 
     def __enter__(self) -> Self:
@@ -181,10 +175,34 @@ class Run:
     def __exit__(self, *error: Any) -> None:
         self._closing.__exit__(*error)
 
-    def finish(self) -> RankError | RanksTimeout | None:
-        """Wait until the ranks are done, or one failed, or they are at fault, or the time is up; then end them all.
+    def begin(
+        self,
+        task: dict[str, Any],
+        blob: bytes | Sequence[bytes],
+        timeout: float,
+        hold: Callable[[int, int], float] | None = None,
+    ) -> None:
+        """Give the ranks a task, their first, or another after `finish` found nothing wrong and kept them.
 
-        Returns what went wrong; None if nothing did.
+        Args:
+            task, blob: what the ranks are told, see `rank.task`; of several blobs each rank is told its own only.
+            timeout: as for `run_ranks`.
+            hold: `hold(rank, k)`: seconds until the k-th mark of a rank is answered; None: no rank has marks.
+        """
+        if self.tasks:
+            self._collector.begin_again()
+        ranks = range(len(self._collector.ranks))
+        self._logs = {rank: call_log_file(self._run_dir, rank, self.tasks) for rank in ranks}
+        self._timeout, self.tasks = timeout, self.tasks + 1
+        self._collector.meet = hold and (lambda r, k: (hold(r, k), read_rank_file(self._logs[r]).count(b"\n")))
+        self.watch = Watch(self._logs, self._calm)
+        blobs = [blob] * len(ranks) if isinstance(blob, bytes) else blob
+        self._collector.tell_all([wire.encode(task, own) for own in blobs])
+
+    def finish(self, keep: bool = False) -> RankError | RanksTimeout | None:
+        """Wait until the ranks have done their task, or one failed, or they are at fault, or the time is up.
+
+        Then end them, unless nothing went wrong and they are to be kept. Returns what went wrong; None if nothing did.
         """
         patience = Patience(self._timeout, [s.pid for s in self._collector.ranks] if self._patient else [])
         left, find = self._timeout, fault_finder(self)
@@ -193,7 +211,10 @@ class Run:
                 break
         self.starved = self._patient and patience.starved
         error = find_error(self, None if in_time else self._timeout)
-        self._end()
+        if error or not keep:
+            self._end()
+        else:
+            self._collector.listen(0)  # to what they printed last
         return error
 
     @property
@@ -243,7 +264,7 @@ class Run:
         if all(s.finished for s in collector.ranks):
             for state in collector.ranks:
                 with contextlib.suppress(OSError):
-                    state.channel.send(b"!")
+                    state.channel.shutdown(socket.SHUT_WR)
             collector.wait_for_deaths(time.monotonic() + 2)
         # Also after a clean end: processes that a rank started and left behind are in its group.
         self._agent.signal(pids, signal.SIGKILL, group=True)
@@ -251,9 +272,12 @@ class Run:
             alive = self._agent.signal(pids, 0)
             raise RankError(f"ranks with the process ids {alive} could not be ended; the machine may be out of memory")
 
-    def _abandon(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """After an interrupt of the notebook, say, nothing may be left running."""
-        if kind is not None:
+    def _leave(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        ranks = self._collector.ranks
+        with contextlib.suppress(Tampered):  # what ranks write that have finished is of no interest
+            if kind is None and any(s.status is None for s in ranks):
+                self._end()
+        if any(s.status is None for s in ranks):  # after an interrupt of the notebook, say, nothing may go on
             self._agent.abandon(str(self._run_dir))
             with contextlib.suppress(KeyboardInterrupt, Tampered):  # one more: it goes on without us
                 self._collector.wait_for_deaths(time.monotonic() + 3)

@@ -373,7 +373,9 @@ def test_an_error_says_it_too():
 
 def a_run(fn, **options) -> Run:
     header = {"init_group": True, "sources": {}}
-    return Run(header, pickles.pack((fn, ()), "fn"), place(2, 0, "cpu"), timeout=20, **options)
+    run = Run(place(2, 0, "cpu"), 50, **options)
+    run.begin(header, pickles.pack((fn, ()), "fn"), timeout=20)
+    return run
 
 
 def test_a_run_has_its_results_output_and_record_until_its_block_is_left():
@@ -388,6 +390,39 @@ def test_a_run_has_its_results_output_and_record_until_its_block_is_left():
         assert run.record("mine").label == "mine"
     assert [pickles.unpack(result) for result in run.results] == [1, 2]
     assert run.printed() == {0: "hello 0\n", 1: "hello 1\n"}
+
+
+def test_kept_ranks_do_another_task_in_new_groups_with_a_record_of_its_own():
+    def work():
+        print("hello", dist.get_rank())
+        pair = dist.new_group([0, 1])
+        dist.all_reduce(torch.ones(2), group=pair)
+        return os.getpid(), pair.group_name
+
+    with a_run(work) as run:
+        told = []
+        for number in range(3):
+            if number:
+                run.begin({"init_group": True, "sources": {}}, pickles.pack((work, ()), "work"), timeout=20)
+            assert run.finish(keep=True) is None
+            told.append((list(map(pickles.unpack, run.results)), run.printed()))
+            calls = [(event.rank, event.op, event.group_seq) for event in run.record("mine")]
+            assert sorted(calls) == [(rank, op, 0) for rank in (0, 1) for op in ("all_reduce", "new_group")]
+        assert run.tasks == 3
+    assert told[0] == told[1] == told[2]
+    assert told[0][1] == {0: "hello 0\n", 1: "hello 1\n"}
+    assert not [pid for pid, _ in told[0][0] if os.path.exists(f"/proc/{pid}")]
+
+
+def test_a_kept_rank_that_ends_is_the_next_tasks_fault():
+    def stay():
+        threading.Timer(0.3, os._exit, [3]).start()
+
+    with a_run(stay) as run:
+        assert run.finish(keep=True) is None
+        run.wait(0.6)
+        run.begin({"init_group": True, "sources": {}}, pickles.pack((stay, ()), "stay"), timeout=20)
+        assert "ended (exit code 3) before it finished" in str(run.finish())
 
 
 def test_nothing_of_a_run_is_left_when_its_block_raises():  # the fixture of all these tests looks for what is left

@@ -23,7 +23,7 @@ from ..check import Case, Check, Finding, Given
 from ..formula import evaluate
 from ..verdict import Result, State, Verdict
 from .judge import judge
-from .run_case import Answer, Evidence, run_case
+from .run_case import Answer, CaseRanks, Evidence
 
 Progress = Callable[[Result, int, int], None]  # a result, how many are done, of how many
 _GENERIC = {"DTL-VALUE", "DTL-RAISED", "DTL-VALUE-SHAPE"}
@@ -65,24 +65,24 @@ def grade(
     if isolation.level == 2:  # what an answer may not use it cannot see, so that no import of it can hide
         ruled_out = [folder for one, _ in checks for rule in one.reads for folder in getattr(rule, "folders", ())]
         isolation = replace(isolation, hidden=(*isolation.hidden, *ruled_out))
-    run = functools.partial(run_case, isolation=isolation, patient=patient)
     cases = [(c, hidden, case) for size in sizes for c, hidden in checks for case in c.all_cases(size, seed)]
     results: list[Result] = []
     tier_limits: list[tuple[Result, int]] = []
     if found := _read(answer, [rule for one, _ in checks for rule in one.reads]):
         results = [replace(found, case=c.name, world_size=c.world_size) for _, _, c in cases[:1]]
-    for number, (one, hidden, case) in enumerate(cases if not results else [], start=1):
-        over = stop() or (patience.over() if patient else time.monotonic() > begun + seconds)
-        if skip := _skip(results, over):
-            result, payload = Result(case.name, case.world_size, "skipped", *skip), 0
-        else:
-            result, payload = _run_one(exercise, one, case, answer, seen, run)
-        result = replace(result, hidden=hidden)
-        results.append(result)
-        tier_limits.append((result, payload))
-        progress(result, number, len(cases))
-        if result.state == "not-attempted":  # the other cases would say the same
-            break
+    with CaseRanks(isolation, patient) as ranks:
+        for number, (one, hidden, case) in enumerate(cases if not results else [], start=1):
+            over = stop() or (patience.over() if patient else time.monotonic() > begun + seconds)
+            if skip := _skip(results, over):
+                result, payload = Result(case.name, case.world_size, "skipped", *skip), 0
+            else:
+                result, payload = _run_one(exercise, one, case, answer, seen, ranks)
+            result = replace(result, hidden=hidden)
+            results.append(result)
+            tier_limits.append((result, payload))
+            progress(result, number, len(cases))
+            if result.state == "not-attempted":  # the other cases would say the same
+                break
     verdict = _verdict(exercise, results, tier_limits, seed, time.monotonic() - begun)
     return replace(verdict, isolation=f"level {isolation.level}: {MEANING[isolation.level]}")
 
@@ -93,18 +93,21 @@ def _run_one(
     case: Case,
     answer: Answer,
     seen: Callable[[Result, Record], None],
-    run: Callable[..., Evidence],
+    ranks: CaseRanks,
 ) -> tuple[Result, int]:
     """One case, and its payload, for the budgets."""
     outcome = functools.partial(Result, case.name, case.world_size)
     try:
         given = check.inputs(case)
         payload = check.payload(case, given) if check.payload else 0
-        evidence = run(check, case, given, answer)
+        evidence = ranks.run(check, case, given, answer)
         if evidence.starved and not busy():  # the load has gone with the ranks: it was theirs, unless by chance
-            evidence = run(check, case, given, answer)
+            evidence = ranks.run(check, case, given, answer)
             evidence.starved = evidence.starved and busy()
         result = _judge(check, case, given, evidence, answer, exercise.id)
+        if result.state != "passed" and ranks.drop():
+            evidence = ranks.run(check, case, given, answer)
+            result = _judge(check, case, given, evidence, answer, exercise.id)
         seen(result, evidence.record)
     except LaunchError as error:
         return outcome("error", "DTL-GRADER", str(error)), 0

@@ -9,7 +9,7 @@ from ..check import Check
 from ..own_run import OwnRun, shortened
 from ..verdict import Result, Verdict
 from .judge import of_the_answer
-from .run_case import Answer, run_case
+from .run_case import Answer, CaseRanks
 
 
 class OwnRuns:
@@ -40,8 +40,8 @@ class OwnRuns:
             return found
         cases = check.all_cases(result.world_size, verdict.seed)
         case = next(case for case in cases if case.name == result.case)
-        with contextlib.suppress(DtlearnError):  # no room for ranks now, say: then there is no comparison
-            evidence = run_case(check, case, check.inputs(case), model)
+        with contextlib.suppress(DtlearnError), CaseRanks() as ranks:  # no room now, say: then there is no comparison
+            evidence = ranks.run(check, case, check.inputs(case), model)
             compared = None if evidence.error else shortened(of_the_answer(evidence.record))
             return OwnRun(found.case, found.world_size, "", found.record, compared)
         return found

@@ -1,8 +1,9 @@
-"""One graded run: an answer, one case, one world size; and everything that is then known of it.
+"""Graded runs: an answer, one case, one world size; and everything that is then known of each.
 
 Runs in the judge. What a rank sends back stays bytes until `plain_values.load` has checked it.
 """
 
+import contextlib
 import hashlib
 import math
 import time
@@ -48,48 +49,87 @@ class Evidence:
     starved: bool = False  # its time was up because the machine was too busy
 
 
-def run_case(
-    check: Check, case: Case, given: Given, answer: Answer, isolation: Isolation | None = None, patient: bool = False
-) -> Evidence:
-    """Run an answer on the ranks of one case. Raises LaunchError: they could not be started; it is not to blame.
+class CaseRanks(contextlib.ExitStack):
+    """Ranks for the cases of one answer. When the block of its `with` is left, nothing of them is left.
 
-    `isolation`: how the ranks are shut in; None: level 1. `patient`: the time limit follows the load of the machine.
+    To start and to end ranks takes longer than most answers do. So the cases of a check at one world size share theirs,
+    with new groups and random numbers, as long as they pass. But what an answer did to its process may tell on the next
+    case: one that fails on used ranks counts for nothing until it was run on fresh ones, see `drop`.
+
+    Args:
+        isolation: how the ranks are shut in; None: level 1.
+        patient: the time limit follows the load of the machine.
     """
-    task = Task(
-        source=answer.source,
-        file=answer.file,
-        name=answer.name,
-        driver=check.driver(),
-        inputs=b"",
-        poison=check.stress.poison,
-        delays=check.stress.delays,
-        seed=int(hashlib.sha256(f"stress {case.seed}".encode()).hexdigest()[:8], 16),  # no CRC: inputs follow from that
-        watch_inputs=not check.may_change_inputs,
-        measure_memory=check.memory is not None,
-    )
-    isolation = isolation or Isolation()
-    limits = replace(
-        default_limits(case.world_size, free_memory()),
-        cpu_seconds=math.ceil(check.seconds * MOST) + 5,  # a rank has one thread, and on a busy machine that much time
-        file_size=_FILE_SIZE,
-        output=_OUTPUT,
-        processes=_PROCESSES if isolation.level >= 2 else None,
-    )
-    for module in (run_task.__module__, "torch._dynamo"):  # once, for all ranks; an optimizer, or DDP, loads the second
-        get_agent().load(module)
-    begun = time.monotonic()
-    with Run(
-        {"init_group": True, "sources": {}, "raw": True},
-        [pickles.pack((run_task, (replace(task, inputs=plain_values.dump(i)),)), "the task") for i in given],
-        place(case.world_size, 0, "cpu"),
-        timeout=check.seconds,
-        isolation=isolation,
-        limits=limits,
-        source=lambda file: answer.source if file == answer.file else "",
-        calm=0.0,
-        patient=patient,
-        hold=lambda rank, k: check.hold(case, rank, k) if check.hold else 0.0,
-    ) as run:
-        error = run.finish()
-        record = run.record("graded run")
-    return Evidence(run.results, error, record, list(run.printed().values()), time.monotonic() - begun, run.starved)
+
+    def __init__(self, isolation: Isolation | None = None, patient: bool = False) -> None:
+        super().__init__()
+        self._isolation, self._patient, self._sharing = isolation or Isolation(), patient, True
+        self._run: Run | None = None
+        self._for: tuple[int, int] | None = None  # for what it can be used again: `id` of a check, and world size
+
+    def drop(self) -> bool:
+        """The last case did not pass: the next one gets fresh ranks.
+
+        True: it was not the first one on its ranks, and has to be run again. From then on no case shares its ranks, so
+        that nothing is run twice but this one.
+        """
+        used = self._run is not None and self._run.tasks > 1
+        self._sharing = self._sharing and not used
+        self._run = self._for = None
+        self.close()
+        return used
+
+    def run(self, check: Check, case: Case, given: Given, answer: Answer) -> Evidence:
+        """Run one case. Raises LaunchError: the ranks could not be started; the answer is not to blame."""
+        if self._run is None or self._for != (id(check), case.world_size):
+            self.close()
+            self._run = self.enter_context(self._start(check, case, answer))
+        run, self._for, begun = self._run, None, time.monotonic()
+        task = Task(
+            source=answer.source,
+            file=answer.file,
+            name=answer.name,
+            driver=check.driver(),
+            inputs=b"",
+            poison=check.stress.poison,
+            delays=check.stress.delays,
+            seed=int(hashlib.sha256(f"stress {case.seed}".encode()).hexdigest()[:8], 16),  # no CRC, as that of inputs
+            watch_inputs=not check.may_change_inputs,
+            measure_memory=check.memory is not None,
+        )
+        # What depends on chance or time is to come about as it does on new ranks.
+        keep = self._sharing and len(check.cases) > 1 and not (check.hold or check.stress.delays)
+        with contextlib.ExitStack() as failing:
+            failing.push(self)
+            run.begin(
+                {"init_group": True, "sources": {}, "raw": True},
+                [pickles.pack((run_task, (replace(task, inputs=plain_values.dump(i)),)), "the task") for i in given],
+                check.seconds,
+                hold=lambda rank, k: check.hold(case, rank, k) if check.hold else 0.0,
+            )
+            error = run.finish(keep)
+            record, printed = run.record("graded run"), list(run.printed().values())
+            failing.pop_all()
+        self._for = (id(check), case.world_size) if keep and not error else None
+        return Evidence(run.results, error, record, printed, time.monotonic() - begun, run.starved)
+
+    def _start(self, check: Check, case: Case, answer: Answer) -> Run:
+        for module in (run_task.__module__, "torch._dynamo"):  # once, for all ranks; optimizers and DDP load the second
+            get_agent().load(module)
+        limits = replace(
+            default_limits(case.world_size, free_memory()),
+            # A rank has one thread, and on a busy machine that much time for each case.
+            cpu_seconds=math.ceil(check.seconds * MOST) * len(check.cases) + 5,
+            file_size=_FILE_SIZE,
+            output=_OUTPUT,
+            processes=_PROCESSES if self._isolation.level >= 2 else None,
+        )
+        return Run(
+            place(case.world_size, 0, "cpu"),
+            check.seconds + 30,
+            isolation=self._isolation,
+            limits=limits,
+            source=lambda file: answer.source if file == answer.file else "",
+            calm=0.0,
+            patient=self._patient,
+        )

@@ -12,7 +12,7 @@ import torch
 from ...course import Course, Exercise
 from .. import plain_values
 from ..check import Given
-from ..judging.run_case import Answer, Evidence, run_case
+from ..judging.run_case import Answer, CaseRanks, Evidence
 from .exercise_files import find_check, places
 from .grade_file import read_answer, shown_name, untouched
 
@@ -44,7 +44,8 @@ def try_answer(course: Course, exercise: Exercise, source: str | None = None) ->
     world_size = 2 if 2 in exercise.world_sizes else exercise.world_sizes[0]
     case = check.all_cases(world_size, _SEED)[0]
     given = check.inputs(case)
-    evidence = run_case(check, case, given, Answer(text, shown_name(course, path), exercise.name))
+    with CaseRanks() as ranks:
+        evidence = ranks.run(check, case, given, Answer(text, shown_name(course, path), exercise.name))
     where = f"{world_size} ranks" if world_size > 1 else "1 rank"
     heading = f"{exercise.id} on {where}, in the case {case.name!r}. This is no grade."
     lines = {rank: list(_of_a_rank(rank, given, evidence)) for rank in range(world_size)}

@@ -67,6 +67,14 @@ class Collector:
             self._selector.register(state.channel, selectors.EVENT_READ, ("channel", number))
             self._selector.register(state.output_fd, selectors.EVENT_READ, ("output", number))
 
+    def begin_again(self) -> None:
+        """Ranks that have finished are given something else to do: forget what they said of the last."""
+        for rank, state in enumerate(self.ranks):
+            state.output, state.marks = BoundedText(self.limits.output), []
+            state.result, state.finished, state.fault = None, False, ""
+            if state.status is not None:  # it has ended behind its last word: now that is a failure
+                self._died(rank, state.status)
+
     def tell_all(self, data: bytes | Sequence[bytes]) -> None:
         """Send the same to every rank, or each rank its own."""
         for state, own in zip(self.ranks, [data] * len(self.ranks) if isinstance(data, bytes) else data, strict=True):

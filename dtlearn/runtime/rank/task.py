@@ -1,12 +1,15 @@
-"""What a rank of `run_ranks` does: receive a function, join the group, call it, send what happened, say it finished.
+"""What a rank of a run does: receive a function, join the group, call it, send what happened, say it finished.
 
 Exit codes lie (a rank that raised can end with -6, one that quit early with 0), so every rank says "finished" itself.
-It then keeps its connections until all ranks are done: a peer that still waits must not see them break.
+It then keeps its connections until all ranks are done: a peer that still waits must not see them break. What comes
+next is the launcher's: another task, with groups, random numbers and a call log as those of new ranks; or the end.
 """
 
 import contextlib
+import itertools
 import linecache
 import os
+import random
 import socket
 import sys
 import traceback
@@ -16,7 +19,7 @@ from typing import Any
 from .. import pickles, wire
 from ..recording.call_log import CallLog
 from ..recording.clock import now_ns
-from ..recording.recorder import Recorder, installed
+from ..recording.recorder import Recorder
 from ..words import without_middle
 from .group import RankGroup
 from .spec import LOST_LINE, RankSpec, call_log_file, link_file
@@ -25,29 +28,54 @@ _channel: socket.socket  # of this rank
 
 
 def main(spec: RankSpec, channel: socket.socket) -> None:
-    """Run the one task that arrives on `channel`."""
+    """Do the tasks that arrive on `channel`, until it ends."""
     global _channel
-    pid, _channel = os.getpid(), channel
-    task, blob = wire.receive(channel)
+    import torch
+
+    _channel = channel
+    group, log, state = RankGroup(spec), start_log(spec, channel), torch.get_rng_state()
+    group.follow_new_groups()
     try:
-        value = _run(spec, task, blob, channel)
+        for number in itertools.count():
+            task, blob = wire.receive(channel)
+            if number:
+                _random_as_new(state)
+                log.restart(call_log_file(Path(spec.run_dir), spec.rank, number))
+            header, body = _do(group, number, task, blob)
+            log.late.settle()
+            channel.sendall(wire.encode(header, body))
+            channel.sendall(wire.encode({"kind": "finished"}))
+    except EOFError:  # the launcher has ended the line, or itself
+        pass
+    except OSError:
+        os._exit(LOST_LINE)
+
+
+def _random_as_new(state: Any) -> None:
+    """Random numbers as those of a new process: torch's begin as they did, with this state, the others anywhere."""
+    import numpy
+    import torch
+
+    torch.set_rng_state(state)
+    random.seed()
+    numpy.random.seed(int.from_bytes(os.urandom(4)))
+
+
+def _do(group: RankGroup, number: int, task: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
+    """Do a task of a rank, its first (number 0) or another; what it has to say of it."""
+    pid = os.getpid()
+    try:
+        value = _run(group, number, task, blob)
         end_if_forked(pid)
         # The grader's ranks return bytes, which it reads without trusting them.
         packed = value if task.get("raw") else pickles.pack(value, "the value that the function returned")
-        header, body = {"kind": "result"}, packed
+        return {"kind": "result"}, packed
     except BaseException as error:  # sys.exit() and interrupts too: the learner must hear of every end
-        header, body = describe(error, task["sources"]), b""
+        told = describe(error, task["sources"])
         if os.getpid() != pid:
-            print(header["traceback"], file=sys.stderr)
+            print(told["traceback"], file=sys.stderr)
         end_if_forked(pid, 1)
-    if (recorder := installed()) is not None:
-        recorder.log.late.settle()
-    try:
-        channel.sendall(wire.encode(header, body))
-        channel.sendall(wire.encode({"kind": "finished"}))
-        channel.recv(1)  # the launcher's word, or its end
-    except OSError:
-        os._exit(LOST_LINE)
+        return told, b""
 
 
 def mark(label: str) -> None:
@@ -68,18 +96,14 @@ def start_log(spec: RankSpec, channel: socket.socket) -> CallLog:
     return log
 
 
-def _run(spec: RankSpec, task: dict[str, Any], blob: bytes, channel: socket.socket) -> Any:
+def _run(group: RankGroup, number: int, task: dict[str, Any], blob: bytes) -> Any:
     learn_sources(task["sources"])
-    run_dir = Path(spec.run_dir)
-    start_log(spec, channel)
-    group = RankGroup(spec)
-    group.follow_new_groups()
     if task["init_group"]:
-        group.init()
+        group.remake(number) if number else group.init()
     if (link := task.get("link")) is not None:
         from ..link.delay import Delay
 
-        Delay(link_file(run_dir), spec.rank).use(link, era="run")
+        Delay(link_file(Path(group.spec.run_dir)), group.spec.rank).use(link, era="run")
     function, args = pickles.unpack(blob)
     return function(*args)
 

@@ -7,7 +7,7 @@ from dtlearn.course import Exercise
 from dtlearn.grading.check import Case, Check
 from dtlearn.grading.judging import grade as module
 from dtlearn.grading.judging.grade import Answer, grade, payload_bytes
-from dtlearn.grading.judging.run_case import Evidence
+from dtlearn.grading.judging.run_case import CaseRanks, Evidence
 from dtlearn.grading.verdict import Result
 from dtlearn.runtime.errors import LaunchError
 from dtlearn.runtime.record.record import Record
@@ -62,6 +62,69 @@ def test_a_warning_of_the_learners_text_is_no_fault(exercise, check, right):
     assert grade(exercise, check, Answer(text, FILE, "mean"), seed=1).passed
 
 
+# Cases that share their ranks.
+
+THREE = {"one": {"number": 1}, "two": {"number": 2}, "three": {"number": 3}}
+
+
+def numbered(case):
+    return [{"x": torch.full((2,), float(case.params["number"] * (rank + 1)))} for rank in range(case.world_size)]
+
+
+def graded_in_three_cases(exercise, check, text, monkeypatch):
+    """The verdict on two ranks, and how often ranks were started for it."""
+    started = []
+    monkeypatch.setattr(
+        CaseRanks, "_start", lambda self, *args, start=CaseRanks._start: started.append(1) or start(self, *args)
+    )
+    check = dataclasses.replace(check, inputs=numbered, cases=THREE)
+    answer = Answer(f"import torch\nimport torch.distributed as dist\n{text}", FILE, "mean")
+    return grade(exercise, check, answer, seed=1, world_sizes=[2]), len(started)
+
+
+def test_cases_of_a_right_answer_share_their_ranks(exercise, check, right, monkeypatch):
+    verdict, started = graded_in_three_cases(exercise, check, right, monkeypatch)
+    assert verdict.passed and len(verdict.results) == 3 and started == 1
+
+
+MEAN = "    total = x.clone()\n    dist.all_reduce(total)\n    return total / dist.get_world_size()\n"
+
+
+@pytest.mark.parametrize(
+    "leaves",
+    ["torch.library.define('mine::mean', '(Tensor x) -> Tensor')", "dist.destroy_process_group = None"],
+    ids=["an operator of its own", "no way to leave the group"],
+)
+def test_what_an_answer_leaves_in_its_process_costs_it_nothing(exercise, check, leaves, monkeypatch):
+    """It fails on used ranks; fresh ones say that it is right, and the other cases get such at once."""
+    verdict, started = graded_in_three_cases(exercise, check, f"def mean(x):\n    {leaves}\n{MEAN}", monkeypatch)
+    assert verdict.passed, verdict.first_fault
+    assert started == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        ("return total", "DTL-VALUE-FACTOR"),
+        ("1 / 0", "DTL-RAISED"),
+        ("dist.barrier() if dist.get_rank() else None", "DTL-COLL-SKIP"),
+        ("os._exit(3)", "DTL-RANK-EXIT"),
+        ("time.sleep(60)", "DTL-TIMEOUT"),
+    ],
+)
+def test_a_fault_of_a_later_case_is_judged_on_fresh_ranks(exercise, check, wrong, code, monkeypatch):
+    text = (
+        f"import os, time\ndef mean(x):\n    total = x.clone()\n    dist.all_reduce(total)\n"
+        f"    if total[0] > 5:\n        {wrong}\n    return total / 2\n"
+    )
+    check = dataclasses.replace(check, seconds=1.5)
+    verdict, started = graded_in_three_cases(exercise, check, text, monkeypatch)
+    states = [(r.state, r.code) for r in verdict.results]
+    assert states[0] == ("passed", "") and {c for _, c in states[1:]} <= {code, "DTL-SKIPPED"}, verdict.results
+    assert verdict.code == code and verdict.results[1].seconds < 5
+    assert started == (2 if code == "DTL-TIMEOUT" else 3)  # what loops is not tried in a further case
+
+
 # Without ranks: `play` says how each case ends.
 
 
@@ -76,7 +139,7 @@ def played(monkeypatch, play, sizes=(1, 2, 3, 4), check=None, budget=None, starv
         return Result(case.name, case.world_size, state, code, headline, bytes=nbytes, messages=messages)
 
     monkeypatch.setattr(module, "judge", judge)
-    monkeypatch.setattr(module, "run_case", lambda *args, **kwargs: Evidence([], None, Record(1), starved=starved()))
+    monkeypatch.setattr(CaseRanks, "run", lambda *args: Evidence([], None, Record(1), starved=starved()))
     check = check or Check(lambda answer: None, lambda case: [{}] * case.world_size, lambda case, given: [])
     return grade(exercise, check, Answer("", FILE, "mean"), **options)
 

@@ -43,7 +43,7 @@ def test_a_text_can_be_graded_without_being_kept(course, exercise):
 
 
 def test_a_stub_needs_no_ranks_and_is_not_kept(course, exercise, monkeypatch):
-    monkeypatch.setattr("dtlearn.grading.judging.grade.run_case", None)
+    monkeypatch.setattr("dtlearn.grading.judging.grade.CaseRanks", None)
     verdict = grade_file.grade_file(course, exercise)
     assert (verdict.state, verdict.score, verdict.points) == ("not-attempted", 0, 4)
     assert grade_file.grade_file(course, exercise, source=f"\n{STUB}  \n").state == "not-attempted"

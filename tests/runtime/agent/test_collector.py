@@ -96,6 +96,23 @@ def test_a_death_after_the_end_of_work_is_no_failure(run):
     assert run.collector.failures() == ()
 
 
+def test_what_was_said_of_the_last_task_is_forgotten_and_who_ended_since_has_failed(run):
+    for rank in range(3):
+        os.write(run.outputs[rank], b"hello\n")
+        run.say(rank, "incomplete", reason="disk full")
+        run.say(rank, "result", b"x")
+        run.say(rank, "finished")
+    assert run.wait()
+    run.die(2, 3)
+    run.collector.listen(0.1)
+    run.collector.begin_again()
+    states = run.collector.ranks
+    assert {(s.result, s.finished, s.fault, s.output.text()) for s in states} == {(None, False, "", "")}
+    assert run.wait()
+    (failure,) = run.collector.failures()
+    assert (failure.rank, failure.message) == (2, "ended (exit code 3) before it finished")
+
+
 def test_failures_are_ordered_by_cause_then_time(run):
     run.fail(0, "Connection closed by peer [127.0.0.1]:1", 1)
     run.die(1, -11)
