@@ -19,7 +19,7 @@ test: ## Make the environment if needed, then all checks, tests and notebooks; o
 	@echo "== 1. The environment"
 	@$(BOOTSTRAP) --extras test
 	@echo "== 2. Style, types, generated files"
-	@# Beside them all tests are compiled once: five workers at once would each do it, 8 s of processor time.
+	@# Beside them all tests are compiled once: all workers at once would each do it, 8 s of processor time.
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest tests --collect-only -q >/dev/null 2>&1 & \
 		$(MAKE) --no-print-directory check; status=$$?; wait; exit $$status
 	@echo "== 3. Tests, and every notebook once more against its stored outputs"

@@ -24,10 +24,10 @@ ROOT = Path(__file__).resolve().parent.parent
 # What is left out here is run by `make test-all`.
 LEFT_OUT = "not every_answer and not whole_grid"
 ALL = ["tests", "notebooks", "--nbval", "--nbval-current-env", "-m", LEFT_OUT, "-p", "tests.quick_start"]
-# One more than there are processors. A test is several ranks: with three more, the processors were as busy, but the
-# same tests needed more of their time (0, 5 and 28 % in three measurements). tests/conftest.py puts long files first,
-# so that all workers end at nearly the same time.
-AT_ONCE = min((os.cpu_count() or 1) + 1, 8)
+# Two more than there are processors: on two processors all tests took 850 s so, and 945 s with one more. With three
+# more the same tests needed more processor time (0, 5 and 28 % in three measurements): a test is several ranks.
+# tests/conftest.py puts long files first, so that all workers end at nearly the same time.
+AT_ONCE = min((os.cpu_count() or 1) + 2, 8)
 SIDE_BY_SIDE = ["-n", str(AT_ONCE), "--dist", "loadfile", "--no-loadscope-reorder"]
 MOST_TRIED_AGAIN = 10
 _SOME_FAILED = 1  # pytest's exit status
