@@ -96,11 +96,11 @@ def _take_environment(spec: RankSpec) -> None:
     sys.path[:] = spec.sys_path
     sys.argv = ["dtlearn-rank"]
     tempfile.tempdir = None  # what the agent found out of its own environment
-    import numpy
     import torch
 
-    # A process that was started, not forked, has a seed of its own; `random` sees to that, and torch's is a constant.
-    numpy.random.seed(int.from_bytes(os.urandom(4)))  # a third of the time that it would take to seed itself
+    from .task import random_as_new
+
+    random_as_new()
     torch.set_num_threads(1)
     faulthandler.enable(file=2)
     stacks = os.open(stack_file(spec.run_dir, spec.rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

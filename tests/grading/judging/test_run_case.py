@@ -142,7 +142,7 @@ def test_what_depends_on_chance_or_time_gets_fresh_ranks(check):
 
 def test_each_case_begins_as_on_fresh_ranks():
     source = """
-import random, sys, torch
+import sys, torch
 def f(x):
     first = len(sys.modules["exercise"].__dict__.setdefault("calls", []))
     sys.modules["exercise"].calls.append(1)
@@ -150,9 +150,7 @@ def f(x):
     dist.barrier(pair)
     dist.all_reduce(torch.ones(3))
     print("rank", x)
-    torch.manual_seed(torch.initial_seed() + 1)  # the next case must not see it
-    random.seed(7)
-    return [pair.group_name, torch.initial_seed(), first]
+    return [pair.group_name, first]
 """
     with CaseRanks() as ranks:
         one, two, three = (run_on(ranks, TWO, 2, source) for _ in range(3))
@@ -174,9 +172,8 @@ def f(x):
 """
     with CaseRanks() as ranks:
         one, two = (values(run_on(ranks, TWO, 2, source)) for _ in range(2))
-    torchs, pythons, numpys = zip(*one, *two, strict=True)
-    assert all(numbers == torchs[0] for numbers in torchs)  # a constant, as in any new process
-    assert len(set(pythons)) == len(set(numpys)) == 4
+    for drawn in zip(*one, *two, strict=True):  # by torch, Python, numpy: by each rank in each case others
+        assert len(set(map(str, drawn))) == 4
 
 
 @pytest.mark.parametrize("end", ["raise KeyError(x)", "dist.barrier() if x else None", "os._exit(3)"])

@@ -73,13 +73,16 @@ def test_ranks_do_not_share_random_states_by_accident():
     assert len({numpy for _, numpy in values}) == 4
 
 
-def test_torch_starts_from_its_own_constant_seed_as_in_a_new_process():
+def test_torch_has_a_seed_of_its_own_as_in_processes_that_torchrun_starts():
+    """Models that nobody seeded or broadcast must not be equal because their ranks were forked from one process."""
+
     def draw():
         import torch
 
-        return torch.initial_seed()
+        return torch.initial_seed(), str(torch.rand(2))
 
-    assert len({*run_ranks(draw, 2), *run_ranks(draw, 2)}) == 1
+    for drawn in zip(*run_ranks(draw, 2), *run_ranks(draw, 2), strict=True):
+        assert len(set(drawn)) == 4
 
 
 def test_signals_have_their_usual_meaning_again():
