@@ -237,7 +237,8 @@ class Node:
             # Also to a head that sent it home: it waits for that. One that is gone must not be waited for.
             self._send({"bye": self._farewell})
         if self._agent is not None and not self._loaded:  # no ranks to end in an orderly way
-            os.kill(self._agent.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                os.kill(self._agent.pid, signal.SIGKILL)
         close_agent()
         self._launches.close()
         self._ranks.close()
