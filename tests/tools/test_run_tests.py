@@ -1,4 +1,7 @@
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 import run_tests
@@ -73,3 +76,16 @@ def test_a_notebook_is_tried_again_as_a_whole(suite):
     cache.mkdir(parents=True)
     (cache / "lastfailed").write_text('{"n/a.ipynb::Cell 3": true, "n/a.ipynb::Cell 4": true, "t.py::test_x[1]": true}')
     assert failed_tests(suite) == ["n/a.ipynb", "t.py::test_x[1]"]
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="this system knows no such order")
+def test_what_the_tests_start_waits_for_its_turn():
+    child = "import os; print(os.sched_getscheduler(0) == os.SCHED_BATCH)"
+    program = f"import run_tests, subprocess, sys; {{}}; subprocess.run([sys.executable, '-c', {child!r}], check=True)"
+
+    def says(call):
+        usual = ["import os; os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))", program.format(call)]
+        command = [sys.executable, "-c", "; ".join(usual)]
+        return subprocess.run(command, cwd=run_tests.ROOT / "tools", capture_output=True, text=True, check=True).stdout
+
+    assert (says("run_tests.take_turns()"), says("pass")) == ("True\n", "False\n")

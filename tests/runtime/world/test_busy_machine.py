@@ -59,25 +59,28 @@ def busy(programs, cores=None):
 @contextlib.contextmanager
 def on_one_busy_core(world):
     """This process and the ranks, and what they start, share one core, with four loops, where the system can do that:
-    the other cores are left to other tests. Elsewhere there are four loops for each core."""
+    the other cores are left to other tests. Elsewhere there are four loops for each core. They get processors as
+    programs usually do, and not as those of tests: see `take_turns` in tools/run_tests.py."""
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
 
-    def pin(to):
+    def pin(to, order):
         reapers = {psutil.Process(pid).ppid() for pid in world.pids}
         for pid in [os.getpid(), *world.pids, *reapers]:
             for thread in psutil.Process(pid).threads():
                 with contextlib.suppress(ProcessLookupError):  # it has ended
                     os.sched_setaffinity(thread.id, to)
+                    os.sched_setscheduler(thread.id, order, os.sched_param(0))
 
     one = {min(cores)} if cores else None
     if one:
-        pin(one)
+        before = os.sched_getscheduler(0)
+        pin(one, os.SCHED_OTHER)
     try:
         with busy(4 if one else 4 * num_cores(), one):
             yield
     finally:
         if cores:
-            pin(cores)
+            pin(cores, before)
 
 
 def hang(world, code, mark):
