@@ -89,3 +89,16 @@ def test_what_the_tests_start_waits_for_its_turn():
         return subprocess.run(command, cwd=run_tests.ROOT / "tools", capture_output=True, text=True, check=True).stdout
 
     assert (says("run_tests.take_turns()"), says("pass")) == ("True\n", "False\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="this system knows no such order")
+def test_where_that_is_forbidden_the_tests_run_all_the_same(monkeypatch):
+    asked = []
+
+    def refuse(*wanted):
+        asked.append(wanted[1])
+        raise PermissionError("forbidden in this container")
+
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    run_tests.take_turns()
+    assert asked == [os.SCHED_BATCH]

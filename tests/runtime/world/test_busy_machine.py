@@ -69,7 +69,8 @@ def on_one_busy_core(world):
             for thread in psutil.Process(pid).threads():
                 with contextlib.suppress(ProcessLookupError):  # it has ended
                     os.sched_setaffinity(thread.id, to)
-                    os.sched_setscheduler(thread.id, order, os.sched_param(0))
+                    if os.sched_getscheduler(thread.id) != order:
+                        os.sched_setscheduler(thread.id, order, os.sched_param(0))
 
     one = {min(cores)} if cores else None
     if one:
