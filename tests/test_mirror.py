@@ -67,6 +67,7 @@ ABOUT = {
     "front_door": "`import dtlearn`",
     "*_guide": "the guides in docs/",
     "pipeline_parallel/runner/live_activations": "the memory of whole schedules",
+    "kernel_sockets": "how tests start kernels",
     "layers": "the order of imports",
     "mirror": "this file",
     "notebook_devices": "chapters on a machine with GPUs",

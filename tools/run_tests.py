@@ -24,7 +24,8 @@ from seconds_by_part import chapters, read, table
 ROOT = Path(__file__).resolve().parent.parent
 # What is left out here is run by `make test-all`.
 LEFT_OUT = "not every_answer and not whole_grid"
-ALL = ["tests", "notebooks", "--nbval", "--nbval-current-env", "-m", LEFT_OUT, "-p", "tests.quick_start"]
+ALL = ["tests", "notebooks", "--nbval", "--nbval-current-env", "-m", LEFT_OUT]
+ALL += ["-p", "tests.quick_start", "-p", "tests.kernel_sockets"]
 # Two more than there are processors: on two processors all tests took 850 s so, and 945 s with one more (both before
 # they took turns, see below). With three more the same tests needed more processor time (0, 5 and 28 % in three
 # measurements): a test is several ranks. tests/conftest.py puts long files first, so that all workers end at nearly

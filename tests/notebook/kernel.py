@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
-from jupyter_client.manager import KernelManager
-from traitlets.config import Config
+from tests.kernel_sockets import SocketKernelManager
 
 _ANSI = re.compile(r"\x1b\[[\d;]*m")
 
@@ -49,9 +48,7 @@ class Notebook:
     """
 
     def __init__(self, folder: Path) -> None:
-        # Its channels are open to other users of the machine otherwise; the kernel warns of it.
-        config = Config({"KernelManager": {"transport_encryption": "required"}})
-        self._manager = KernelManager(kernel_name="python3", config=config)
+        self._manager = SocketKernelManager(kernel_name="python3")
         self.folder, self.temporary = folder, folder / "tmp"
         self.temporary.mkdir()
         own = {"IPYTHONDIR": str(folder / "ipython"), "TMPDIR": str(self.temporary)}
