@@ -21,7 +21,8 @@ def _nested(depth: int) -> str:
 
 
 TEXTS: list[HandIn] = [
-    # 6 GiB. With 19 levels it takes 1.5 GiB and 4 s: that can be in the limits, and is then a wrong answer like others.
+    # 6 GiB, and then too many levels for Python. With 19 it takes 1.5 GiB and 4 s, which can be in the limits: then
+    # it is a wrong answer like others.
     text("compile-bomb", "nested try/finally: compiling takes gigabytes", _nested(22), *_TEXT, few=True),
     text("compile-brackets", "100,000 brackets", "x = " + "(" * 100_000 + ")" * 100_000, *_TEXT),
     text("compile-minus", "a million signs", "x = " + "-" * 900_000 + "1", *_TEXT),
