@@ -48,7 +48,7 @@ def longest_chain(record: Record) -> list[Hop]:
         if not possible:
             break
         # The earliest first: what becomes possible only later begins after it.
-        (begins, cause), number = min(possible, key=lambda one: (one[0][0], one[1]))
+        (begins, cause), number = min(possible, key=lambda entry: (entry[0][0], entry[1]))
         done[number], before[number] = begins + 1, cause
         port[messages[number][0].rank] = (begins + 1, number)
     at: int | None = max(done, key=lambda number: done[number], default=None)

@@ -60,14 +60,14 @@ def _over(
 ) -> Finding | None:
     """`count`: what a rank made of `unit`."""
     most = limit_of(limit, case, given)
-    made = {rank: count(record, rank) for rank in range(case.world_size)}
-    rank = max(made, key=lambda r: made[r])
-    if made[rank] <= most:
+    counts = {rank: count(record, rank) for rank in range(case.world_size)}
+    rank = max(counts, key=lambda r: counts[r])
+    if counts[rank] <= most:
         return None
     ops = Counter(e.op for e in record.select(rank=rank) if e.op not in ("recv", "irecv"))
     p2p = "sent" if set(ops) <= P2P_OPS else "handed over"
-    budget = f"the budget is {most:,.0f} ({made[rank] / most:.2f}x)" if most else "none are needed"
-    text = f"rank {rank} {p2p} {made[rank]:,} {unit}; {budget}"
+    budget = f"the budget is {most:,.0f} ({counts[rank] / most:.2f}x)" if most else "none are needed"
+    text = f"rank {rank} {p2p} {counts[rank]:,} {unit}; {budget}"
     calls = ", ".join(f"{op} {count} time{'s' * (count != 1)}" for op, count in ops.items())
     return Finding(f"DTL-RULE-{unit.upper()}", text, rank, None, f"It called {calls}." if p2p != "sent" else "")
 

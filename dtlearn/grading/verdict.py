@@ -103,9 +103,9 @@ class Verdict:
             if data.pop("format") != FORMAT:
                 raise ValueError(f"this version reads format {FORMAT}")
             results = tuple(Result(**{**r, "details": tuple(r["details"])}) for r in data.pop("results"))
-            made = cls(**{**data, "notes": tuple(data["notes"])}, results=results)
+            verdict = cls(**{**data, "notes": tuple(data["notes"])}, results=results)
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"this is no verdict: {error}") from error
-        if not {made.state, *(r.state for r in results)} <= set(get_args(State)):
+        if not {verdict.state, *(r.state for r in results)} <= set(get_args(State)):
             raise ValueError("this is no verdict: an unknown state")
-        return made
+        return verdict

@@ -46,11 +46,11 @@ def ranks_text(ranks: list[int]) -> str:
 
 def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
     """Numbers that follow each other, as the first and the last of each row: 0, 1, 2, 5 -> (0, 2), (5, 5)."""
-    found: list[tuple[int, int]] = []
+    rows: list[tuple[int, int]] = []
     for number in sorted(numbers):
-        begins = found.pop()[0] if found and number == found[-1][1] + 1 else number
-        found.append((begins, number))
-    return found
+        begins = rows.pop()[0] if rows and number == rows[-1][1] + 1 else number
+        rows.append((begins, number))
+    return rows
 
 
 def listed(parts: Iterable[object], word: str = "and") -> str:

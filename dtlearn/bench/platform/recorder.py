@@ -92,8 +92,8 @@ def measure(ranks: int, rounds: int) -> RecorderResult:
 
     machine = load_line()
     say(f"{rounds} rounds with and without")
-    told = run_ranks(rank_work, ranks, rounds, _CALLS, _STEPS, device="cpu", timeout=_TIMEOUT)[0]
-    return RecorderResult(ranks, told["call"], told["step"], told["step_cpu"], told["parameters"], machine)
+    figures = run_ranks(rank_work, ranks, rounds, _CALLS, _STEPS, device="cpu", timeout=_TIMEOUT)[0]
+    return RecorderResult(ranks, figures["call"], figures["step"], figures["step_cpu"], figures["parameters"], machine)
 
 
 def rank_work(rounds: int, calls: int, steps: int) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def rank_work(rounds: int, calls: int, steps: int) -> dict[str, Any]:
         next_token_loss(model(tokens), tokens).backward()
         optimizer.step()
 
-    found: dict[str, Any] = {"parameters": sum(p.numel() for p in model.parameters())}
+    figures: dict[str, Any] = {"parameters": sum(p.numel() for p in model.parameters())}
     for name, work, times in (("call", call, calls), ("step", step, steps)):
         seconds: dict[str, list[tuple[float, float]]] = {"without": [], "with": []}
         for number_of_round in range(rounds + 1):
@@ -135,9 +135,9 @@ def rank_work(rounds: int, calls: int, steps: int) -> dict[str, Any]:
                     taken = _seconds(work, times)
                 if number_of_round:
                     seconds[way].append(taken)
-        found[name] = {way: tuple(wall for wall, _ in taken) for way, taken in seconds.items()}
-        found[f"{name}_cpu"] = {way: tuple(cpu for _, cpu in taken) for way, taken in seconds.items()}
-    return found
+        figures[name] = {way: tuple(wall for wall, _ in taken) for way, taken in seconds.items()}
+        figures[f"{name}_cpu"] = {way: tuple(cpu for _, cpu in taken) for way, taken in seconds.items()}
+    return figures
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ def try_ranks(agent: LabAgent) -> list[Check]:
         world = World(agent.lab.size, agent=agent)
         ready = time.monotonic() - begun
         started = Check("ranks", "ok", f"{world.size} ranks ready in {ready:.1f} s, {world.placement}")
-        told = world.run(time_all_reduce, _BYTES, timeout=_PATIENCE)
+        answers = world.run(time_all_reduce, _BYTES, timeout=_PATIENCE)
     except (DtlearnError, ValueError) as error:
         name = "ranks" if world is None else "all-reduce"
         failed = Check(name, "problem", first_line(error), _HANGS)
@@ -43,7 +43,7 @@ def try_ranks(agent: LabAgent) -> list[Check]:
     finally:
         if world is not None:
             world.stop()
-    return [started, check_builds(told), check_all_reduce(told, _BYTES)]
+    return [started, check_builds(answers), check_all_reduce(answers, _BYTES)]
 
 
 def time_all_reduce(size: int) -> dict[str, Any]:
@@ -72,10 +72,10 @@ def time_all_reduce(size: int) -> dict[str, Any]:
     }
 
 
-def check_builds(told: list[dict[str, Any]]) -> Check:
+def check_builds(answers: list[dict[str, Any]]) -> Check:
     """The builds of torch, and NCCL's versions, which must be one. `told`: by rank, see `time_all_reduce`."""
-    nccl, builds = _by_value(told, "nccl"), _by_value(told, "torch")
-    text = f"torch {'; '.join(builds)}" + (f"; NCCL {'; '.join(nccl)}" if told[0]["nccl"] else "; gloo")
+    nccl, builds = _by_value(answers, "nccl"), _by_value(answers, "torch")
+    text = f"torch {'; '.join(builds)}" + (f"; NCCL {'; '.join(nccl)}" if answers[0]["nccl"] else "; gloo")
     if len(nccl) > 1:
         return Check("builds", "problem", text, "Install the same build of torch on all nodes: it brings its NCCL.")
     if len(builds) > 1:
@@ -83,10 +83,10 @@ def check_builds(told: list[dict[str, Any]]) -> Check:
     return Check("builds", "ok", text)
 
 
-def check_all_reduce(told: list[dict[str, Any]], size: int) -> Check:
+def check_all_reduce(answers: list[dict[str, Any]], size: int) -> Check:
     """Whether the sum is right, how long it took, and what that is for the network. Arguments as above."""
-    num_ranks, seconds = len(told), max(t["seconds"] for t in told)
-    if wrong := [rank for rank, t in enumerate(told) if not t["right"]]:
+    num_ranks, seconds = len(answers), max(t["seconds"] for t in answers)
+    if wrong := [rank for rank, t in enumerate(answers) if not t["right"]]:
         return Check("all-reduce", "problem", f"the sum is wrong on ranks {', '.join(map(str, wrong))}", _HANGS)
     text = f"{size / 1e6:g} MB over {num_ranks} ranks in {seconds * 1e3:.1f} ms"
     if num_ranks == 1:
@@ -96,9 +96,9 @@ def check_all_reduce(told: list[dict[str, Any]], size: int) -> Check:
     return Check("all-reduce", "ok", f"{text}: bus bandwidth {bus:.3g} GB/s (1 Gb/s Ethernet carries 0.125)")
 
 
-def _by_value(told: list[dict[str, Any]], key: str) -> list[str]:
+def _by_value(answers: list[dict[str, Any]], key: str) -> list[str]:
     """["2.13.0"], or with ranks if they differ: ["2.13.0 (ranks 0, 1)", "2.12.1 (ranks 2, 3)"]."""
-    ranks_of = by_value({rank: t[key] for rank, t in enumerate(told)})
+    ranks_of = by_value({rank: t[key] for rank, t in enumerate(answers)})
     if len(ranks_of) == 1:
         return list(ranks_of)
     return [f"{value} (rank{'s' * bool(ranks[1:])} {', '.join(map(str, ranks))})" for value, ranks in ranks_of.items()]

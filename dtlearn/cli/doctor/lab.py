@@ -83,12 +83,12 @@ def format_report(report: LabReport, width: int = 120) -> str:
 
 def _head(lab: Lab, members: Members) -> tuple[Check, ...]:
     own = ", ".join(f"{name} {version}" for name, version in sorted(software().items()))
-    found = [Check("software", "ok", own)]
+    checks = [Check("software", "ok", own)]
     text = f"{members.port.address}, for who has {lab.head.token_file}"
     if ipaddress.ip_address(lab.head.address).is_loopback and _far(lab):
         advice = "Other machines cannot reach it: `address` has to be this machine's own in their network (ip -4 addr)."
-        return (*found, Check("listens", "note", f"{text}: the loopback", advice))
-    return (*found, Check("listens", "ok", text))
+        return (*checks, Check("listens", "note", f"{text}: the loopback", advice))
+    return (*checks, Check("listens", "ok", text))
 
 
 def _node(lab: Lab, members: Members, absent: dict[str, str], number: int) -> Section:
@@ -128,10 +128,10 @@ def _facts(node: JoinedNode) -> tuple[dict[str, Any], float]:
 
 
 def _together(lab: Lab, agent: LabAgent, joined: list[JoinedNode]) -> tuple[Check, ...]:
-    found = [attempt("reach each other", group.check_mesh, joined)] if joined else []
+    checks = [attempt("reach each other", group.check_mesh, joined)] if joined else []
     if len(joined) < len(lab.nodes):
         here = f"not tried: {len(joined)} of {len(lab.nodes)} nodes are here"
-        return (*found, Check("all-reduce", "note", here, "First put right what stands above."))
-    if found[0].state == "problem":
-        return (*found, Check("all-reduce", "note", "not tried: it would hang", "First put right what stands above."))
-    return (*found, *group.try_ranks(agent))
+        return (*checks, Check("all-reduce", "note", here, "First put right what stands above."))
+    if checks[0].state == "problem":
+        return (*checks, Check("all-reduce", "note", "not tried: it would hang", "First put right what stands above."))
+    return (*checks, *group.try_ranks(agent))

@@ -40,11 +40,11 @@ def check_threads(environment: Mapping[str, str]) -> Check:
     return Check("threads", "ok", f"ranks use 1 each; OMP_NUM_THREADS={text} counts outside ranks only")
 
 
-def check_memory(found: tuple[int, int] | None, most_ranks: int) -> Check:
+def check_memory(memory: tuple[int, int] | None, most_ranks: int) -> Check:
     """`found`: all and free memory in bytes. `most_ranks`: what the largest chapter that is ready starts."""
-    if found is None:
+    if memory is None:
         return Check("memory", "note", "this system does not say how much there is")
-    total, free = found
+    total, free = memory
     room = sensible_ranks(free)
     text = f"{free / GIB:.1f} of {total / GIB:.1f} GiB free: room for {room} ranks"
     if room >= most_ranks:
@@ -125,6 +125,6 @@ def check_other_ranks(table: dict[int, tuple[int, str]], own: int) -> Check:
 
 def own_processes() -> dict[int, tuple[int, str]]:
     """{pid: (parent's pid, command line)} of the processes that this user may look at."""
-    found = (process.info for process in psutil.process_iter(["pid", "ppid", "cmdline", "uids"]))
-    own = [info for info in found if info["uids"] and info["uids"].real == os.getuid()]
+    processes = (process.info for process in psutil.process_iter(["pid", "ppid", "cmdline", "uids"]))
+    own = [info for info in processes if info["uids"] and info["uids"].real == os.getuid()]
     return {info["pid"]: (info["ppid"], " ".join(info["cmdline"] or [])) for info in own}

@@ -25,8 +25,8 @@ def check_absent(node: NodeConfig, why: str, command: str) -> Check:
         "ssh": f"Must answer without a question: ssh -o BatchMode=yes {shlex.quote(node.host)} true. Then: {by_hand}",
         "srun": f"Needs an allocation that has this node: squeue --me, srun --overlap --nodelist={node.host} hostname",
     }[node.start]
-    told = "install the same version" in why or "GPUs to torch" in why  # what to do stands in the message
-    return Check("joined", "problem", why, "" if told else advice)
+    advised = "install the same version" in why or "GPUs to torch" in why  # what to do stands in the message
+    return Check("joined", "problem", why, "" if advised else advice)
 
 
 def check_joined(node: NodeConfig, said: dict[str, Any], within_ns: int) -> Check:
@@ -35,9 +35,9 @@ def check_joined(node: NodeConfig, said: dict[str, Any], within_ns: int) -> Chec
     return Check("joined", "ok", f"started {how}, process {said['pid']}; a round trip takes {within_ns / 5e5:.2f} ms")
 
 
-def check_software(found: dict[str, str]) -> Check:
+def check_software(versions: dict[str, str]) -> Check:
     """The versions of a node that was let in: they are those of the head, or it would not have been."""
-    return Check("software", "ok", ", ".join(f"{k} {v}" for k, v in sorted(found.items())) + ", as on the head")
+    return Check("software", "ok", ", ".join(f"{k} {v}" for k, v in sorted(versions.items())) + ", as on the head")
 
 
 def check_network(said: dict[str, Any], far: bool) -> Check:

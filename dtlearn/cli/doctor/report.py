@@ -174,7 +174,7 @@ def _ranks_checks(
             advice = "Run any course cell: its error has the last words of that process. `make lab` may put it right."
             return [Check("start of ranks", "problem", "the process that starts ranks does not come up", advice)]
         num_gpus, visible = int(hello["num_gpus"]), os.environ.get("CUDA_VISIBLE_DEVICES")
-        found = [
+        checks = [
             attempt("NCCL", software.check_nccl, facts, num_gpus),
             attempt("GPUs", lambda: r.check_gpus(num_gpus, r.list_gpus(), facts, visible)),
             attempt("device rule", r.check_placement, num_gpus),
@@ -183,8 +183,8 @@ def _ranks_checks(
             attempt("limits", r.check_limits, most_ranks, memory[1] if memory else None),
             attempt("other ranks", lambda: machine.check_other_ranks(machine.own_processes(), agent.pid)),
         ]
-        if all(c.state != "problem" for c in [*before, *found]):
-            found.append(attempt("all-reduce", r.try_all_reduce))
-            if found[-1].state != "problem":
-                found.append(attempt("cells on ranks", r.try_cells))
-        return found
+        if all(c.state != "problem" for c in [*before, *checks]):
+            checks.append(attempt("all-reduce", r.try_all_reduce))
+            if checks[-1].state != "problem":
+                checks.append(attempt("cells on ranks", r.try_cells))
+        return checks

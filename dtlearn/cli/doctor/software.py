@@ -60,10 +60,10 @@ def hear_torch(process: subprocess.Popen[str], timeout: float = 60.0) -> TorchFa
 
 
 def check_python(version: tuple[int, int, int]) -> Check:
-    found = ".".join(map(str, version))
+    text = ".".join(map(str, version))
     if version < OLDEST_PYTHON:
-        return Check("Python", "problem", found, "The course needs 3.11 or newer: make lab PYTHON=/path/to/python3.12")
-    return Check("Python", "ok", f"{found} ({sys.executable})")
+        return Check("Python", "problem", text, "The course needs 3.11 or newer: make lab PYTHON=/path/to/python3.12")
+    return Check("Python", "ok", f"{text} ({sys.executable})")
 
 
 def check_torch(facts: TorchFacts) -> Check:
@@ -96,23 +96,23 @@ def read_pins(text: str) -> dict[str, str]:
 
 def read_requirements(lines: list[str]) -> dict[str, str]:
     """What dtlearn needs, extras left out: {package in lower case: oldest version, or ""}."""
-    found = {}
+    requirements = {}
     for line in lines:
         wanted = re.match(r"([\w.-]+)[^;]*?(?:>=([\w.]+))?[^;]*(;.*extra.*)?$", line)
         if wanted and not wanted[3]:
-            found[wanted[1].lower()] = wanted[2] or ""
-    return found
+            requirements[wanted[1].lower()] = wanted[2] or ""
+    return requirements
 
 
 def installed_packages(names: list[str]) -> dict[str, str]:
     """Versions of those that are installed."""
-    found = {}
+    packages = {}
     for name in names:
         try:
-            found[name] = metadata.version(name)
+            packages[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return packages
 
 
 def check_packages(needed: Mapping[str, str], installed: Mapping[str, str], pins: Mapping[str, str]) -> Check:

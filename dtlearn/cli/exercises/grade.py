@@ -94,10 +94,10 @@ def choose(course: Course, what: str | None) -> list[Exercise]:
     if what and "." in what:
         return [course.exercise(what)]
     chapters = [course.chapter(what)] if what else course.chapters
-    found = [exercise for chapter in chapters for exercise in chapter.exercises]
-    if not found:
+    exercises = [exercise for chapter in chapters for exercise in chapter.exercises]
+    if not exercises:
         raise ValueError(f"{chapters[0].slug if what else 'the course'} has no exercises yet")
-    return found
+    return exercises
 
 
 def grade_one(

@@ -70,13 +70,13 @@ def run(options: argparse.Namespace) -> int:
     students = read_students(options.students.read_text("utf-8")) if options.students else {}
     rules = read_rules(options.rules.read_text("utf-8"), [e.id for e in exercises]) if options.rules else Rules()
     accounts: list[str] = []
-    found = find_submissions(options.folder, course, exercises, accounts)
-    submissions, decided = rules.to_grade(found, lambda name: student_of(name, students).student_id)
+    hand_ins = find_submissions(options.folder, course, exercises, accounts)
+    submissions, decided = rules.to_grade(hand_ins, lambda name: student_of(name, students).student_id)
     known = {student_of(s.student, students).student_id for s in submissions}
     absent = [name for name, student in students.items() if student.student_id not in known]
     submissions += [Submission(name) for name in absent]
     accounts += decided
-    if missing := unknown((s.student for s in found), students) if students else []:
+    if missing := unknown((s.student for s in hand_ins), students) if students else []:
         accounts.append(f"not in the table of students: {', '.join(one_line(name, 80) for name in missing)}")
     if absent:
         accounts.append(f"nothing from: {', '.join(one_line(name, 80) for name in absent)}")
@@ -104,13 +104,13 @@ def run(options: argparse.Namespace) -> int:
     if alike:
         pairs = counted(len(alike), "pair")
         accounts.append(f"answers that are alike: {pairs}, in similarity.csv; read both before you judge")
-    most, who, what = max((v.memory, who, v.exercise) for who, made in verdicts.items() for v in made)
+    most, who, what = max((v.memory, who, v.exercise) for who, graded in verdicts.items() for v in graded)
     read, whose = max((s.memory, s.student) for s in submissions)
     taken = f"memory: grading an answer took up to {most >> 20:,} MiB ({one_line(who, 80)}, {what}), "
     accounts.append(f"{taken}reading a hand-in up to {read >> 20:,} MiB ({one_line(whose, 80)})")
     counts, penalties, times = settle(rules, submissions, verdicts)
-    told = (options.feedback, datetime.now(UTC), meanings())
-    summary = export(options.out, counts, students, *told, rules, penalties, times, accounts)
+    how = (options.feedback, datetime.now(UTC), meanings())
+    summary = export(options.out, counts, students, *how, rules, penalties, times, accounts)
     print(f"\n{summary_console(summary)}\n{len(submissions)} submissions in {time.monotonic() - begun:.0f} s, ", end="")
     print(f"with {crowding():.1f} programs for each processor in the last minute (time limits follow that); ", end="")
     print(f"feedback, gradebooks and summary are in {options.out}")

@@ -74,7 +74,7 @@ def changes(paths: list[Path], at_once: bool, pause: Callable[[float], None] = t
 def stamp(path: Path) -> Stamp:
     """What tells two states of a file apart."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -64,19 +64,19 @@ def shut_in(course: Course, level: int, *more: Path | None) -> Isolation:
         )
     if level < 2:
         return allowed
-    package, given = Path(__file__).parents[2], [p.resolve() for p in more if p is not None]
+    package, extra = Path(__file__).parents[2], [p.resolve() for p in more if p is not None]
     shown = [package, *(Path(prefix, name) for prefix in (sys.prefix, sys.base_prefix) for name in _OF_PYTHON)]
-    if wrong := [p for p in given if any(s.resolve().is_relative_to(p) for s in shown)]:
+    if wrong := [p for p in extra if any(s.resolve().is_relative_to(p) for s in shown)]:
         raise ValueError(f"{wrong[0]} holds the package, which submissions need: give a folder that holds nothing else")
     libraries = [Path(p) for p in (*sys.path, *os.environ.get("LD_LIBRARY_PATH", "").split(":")) if os.path.isabs(p)]
-    work = [course.root.resolve(), Path.cwd(), Path.home(), *given]  # what holds that, or is in a course, is no library
+    work = [course.root.resolve(), Path.cwd(), Path.home(), *extra]  # what holds that, or is in a course, is no library
     for folder in libraries:
         of_a_course = any((p / "course.toml").exists() for p in (folder, *folder.parents))
         if not of_a_course and not any(p.is_relative_to(folder.resolve()) for p in work):
             shown.append(folder)
     # What is not shown is not there; these may lie in what is shown, or in the system's folders.
     others = [p / "dtlearn" for p in libraries if (p / "dtlearn").resolve() != package.resolve()]
-    hidden = [course.root, package / "checks", *given, *others]
+    hidden = [course.root, package / "checks", *extra, *others]
     return Isolation(2, (), *(tuple(str(p.absolute()) for p in paths if p.exists()) for paths in (hidden, shown)))
 
 
@@ -136,7 +136,7 @@ def _one(
 
 def _grade(plan: Plan, exercise: Exercise, answer: Answer, graders: Graders) -> Verdict:
     """The verdict of a process of its own. What that cannot say is said here."""
-    found, memory = graders.grade(
+    verdict, memory = graders.grade(
         plan.seconds + _TO_READ,
         root=str(plan.course.root),
         exercise=exercise.id,
@@ -147,6 +147,6 @@ def _grade(plan: Plan, exercise: Exercise, answer: Answer, graders: Graders) -> 
         text=answer.source,
         file=answer.file,
     )
-    if isinstance(found, Result):
-        found = Verdict(exercise.id, exercise.title, found.state, 0.0, exercise.points, results=(found,))
-    return replace(found, memory=memory, seed=0)  # the class's: who knows it knows the inputs of all
+    if isinstance(verdict, Result):
+        verdict = Verdict(exercise.id, exercise.title, verdict.state, 0.0, exercise.points, results=(verdict,))
+    return replace(verdict, memory=memory, seed=0)  # the class's: who knows it knows the inputs of all

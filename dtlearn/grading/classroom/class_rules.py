@@ -46,12 +46,12 @@ class Rules:
         said = f"handed in {when}: {number(off)} of {number(verdict.points)} points off"
         return round(off, 4), (said,) if verdict.score else ()
 
-    def to_grade(self, found: Sequence[Submission], who: Callable[[str], str]) -> tuple[list[Submission], list[str]]:
+    def to_grade(self, hand_ins: Sequence[Submission], who: Callable[[str], str]) -> tuple[list[Submission], list[str]]:
         """Of each student the newest hand-in; with `best` also the older ones, under names of their own. And what was
         decided, in sentences. `who`: the student of a submission's name."""
         by_student: dict[str, list[Submission]] = {}
-        for one in found:
-            by_student.setdefault(who(one.student), []).append(one)
+        for submission in hand_ins:
+            by_student.setdefault(who(submission.student), []).append(submission)
         kept, said = list[Submission](), list[str]()
         for several in by_student.values():
             newest, *older = sorted(several, key=lambda s: (s.handed_in or _NEVER, s.entry), reverse=True)
@@ -70,19 +70,19 @@ def settle(
     counts: dict[str, dict[str, Verdict]] = {}
     off: dict[tuple[str, str], float] = {}
     times: dict[str, datetime] = {}
-    for one in submissions:
-        student = one.student.partition("/")[0]
-        if one.handed_in:
-            times.setdefault(student, one.handed_in)  # of the newest, which comes first
-        for verdict in verdicts[one.student]:
-            points, said = rules.penalty(one, verdict)
+    for submission in submissions:
+        student = submission.student.partition("/")[0]
+        if submission.handed_in:
+            times.setdefault(student, submission.handed_in)  # of the newest, which comes first
+        for verdict in verdicts[submission.student]:
+            points, said = rules.penalty(submission, verdict)
             left = replace(verdict, score=round(verdict.score - points, 4), notes=(*verdict.notes, *said))
             known = counts.setdefault(student, {}).get(verdict.exercise)
             # One that is not graded yet may be the best: nothing is final before.
             if known is None or (known.final and (not left.final or left.score > known.score)):
                 counts[student][verdict.exercise] = left
                 off[student, verdict.exercise] = points
-    return {student: list(made.values()) for student, made in counts.items()}, off, times
+    return {student: list(of_student.values()) for student, of_student in counts.items()}, off, times
 
 
 def read_rules(text: str, exercises: Iterable[str]) -> Rules:
@@ -94,19 +94,19 @@ def read_rules(text: str, exercises: Iterable[str]) -> Rules:
         for name, table in {**tables, **{f"extensions.{who}": table for who, table in own.items()}}.items():
             if not isinstance(table, dict):
                 raise ValueError(f"{name} is a table: a line [{name}], and below it lines such as NAME = VALUE")
-        given, due, *columns, extensions = tables.values()
+        late, due, *columns, extensions = tables.values()
         ids = {name for e in exercises for name in (e, e.partition(".")[0])}
         names = [name for table in (due, *extensions.values(), *columns) for name in table]
-        if unknown := [*(set(data) - _KEYS), *(set(given) - set(_LATE)), *(name for name in names if name not in ids)]:
+        if unknown := [*(set(data) - _KEYS), *(set(late) - set(_LATE)), *(name for name in names if name not in ids)]:
             raise ValueError(f"{unknown[0]!r} is unknown, or no exercise that is graded")
         dates = [date for table in (due, *extensions.values()) for date in table.values()]
         if any(getattr(date, "tzinfo", None) is None for date in dates):
             raise ValueError("a due date needs time and zone: 2026-11-20T23:59:00+01:00")
-        in_bounds = all(type(value) in (int, float) and 0 <= value <= _MOST for value in given.values())
+        in_bounds = all(type(value) in (int, float) and 0 <= value <= _MOST for value in late.values())
         if data.get("resubmissions", "latest") not in ("latest", "best") or not in_bounds:
             raise ValueError(f'resubmissions is "latest" or "best"; those of [late] are numbers from 0 to {_MOST:,}')
         if wrong := [name for table in columns for name, heading in table.items() if not isinstance(heading, str)]:
             raise ValueError(f'the column of {wrong[0]!r} is a text: "{wrong[0]}" = "The mean (48151)"')
     except ValueError as error:
         raise ValueError(f"the rules: {error}") from error
-    return Rules(due, extensions, {**_LATE, **given}, data.get("resubmissions") == "best", *columns)
+    return Rules(due, extensions, {**_LATE, **late}, data.get("resubmissions") == "best", *columns)

@@ -42,20 +42,21 @@ def export(
         meanings: of the codes that only single chapters use.
         rules, penalties, handed_in, accounts: see `class_rules.settle` and `ClassSummary`.
     """
-    for student, made in verdicts.items():
+    for student, of_student in verdicts.items():
         place = folder / safe_name(student)
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(place / "feedback.html", page("Feedback", (html(verdict, level=level) for verdict in made)))
-        write_whole(place / "feedback.txt", "\n".join(console(verdict, level=level) for verdict in made))
-        write_whole(place / "gradescope.json", gradescope(made, level=level))
-        write_whole(place / "junit.xml", junit(made, level=level, graded=graded))
+        write_whole(place / "feedback.html", page("Feedback", (html(verdict, level=level) for verdict in of_student)))
+        write_whole(place / "feedback.txt", "\n".join(console(verdict, level=level) for verdict in of_student))
+        write_whole(place / "gradescope.json", gradescope(of_student, level=level))
+        write_whole(place / "junit.xml", junit(of_student, level=level, graded=graded))
     raw = {
-        who: [replace(v, score=v.score + penalties[who, v.exercise]) for v in made] for who, made in verdicts.items()
+        who: [replace(v, score=v.score + penalties[who, v.exercise]) for v in of_student]
+        for who, of_student in verdicts.items()
     }
-    exercises = {v.exercise for made in verdicts.values() for v in made}
+    exercises = {v.exercise for of_student in verdicts.values() for v in of_student}
     due = {e: moment for e in exercises if (moment := rules.due.get(e) or rules.due.get(e.partition(".")[0]))}
-    told = nbgrader_csv(raw, students, handed_in=handed_in, due=due, penalties=penalties, columns=rules.nbgrader)
-    write_whole(folder / "nbgrader.csv", told)
+    table = nbgrader_csv(raw, students, handed_in=handed_in, due=due, penalties=penalties, columns=rules.nbgrader)
+    write_whole(folder / "nbgrader.csv", table)
     write_whole(folder / "canvas.csv", canvas_csv(verdicts, students, columns=rules.canvas))
     write_whole(folder / "lti.jsonl", lti_scores(verdicts, students, graded=graded, level=level))
     summary = replace(summarise(verdicts, meanings=meanings), accounts=tuple(accounts))

@@ -43,10 +43,10 @@ def nbgrader_csv(
         columns: by exercise, what nbgrader calls the assignment; default: the exercise's id.
     """
     rows: list[list[Cell]] = [list(NBGRADER)]
-    for submission, made in verdicts.items():
+    for submission, of_submission in verdicts.items():
         student = student_of(submission, students)
         who = (student.student_id, student.last_name, student.first_name, student.email)
-        for verdict in made:
+        for verdict in of_submission:
             penalty, raw = penalties.get((submission, verdict.exercise), 0.0), _score(verdict)
             scores = (raw, float(penalty), round(max(0.0, raw - penalty), 4) if isinstance(raw, float) else "")
             times = (_time(due.get(verdict.exercise)), _time(handed_in.get(submission)))
@@ -61,12 +61,12 @@ def canvas_csv(verdicts: Class, students: Mapping[str, Student], *, columns: Map
     `columns`: by exercise, the heading of its column; for an assignment that Canvas has already, take over the one that
     Canvas exports, "Average the gradients (48151)". Default: the exercise's id, which makes a new one.
     """
-    exercises = {v.exercise: v.points for made in verdicts.values() for v in made}
+    exercises = {v.exercise: v.points for of_submission in verdicts.values() for v in of_submission}
     rows: list[list[Cell]] = [[*CANVAS, *(columns.get(e, e) for e in exercises)]]
     rows.append(["    Points Possible", *[""] * (len(CANVAS) - 1), *map(float, exercises.values())])
-    for submission, made in verdicts.items():
+    for submission, of_submission in verdicts.items():
         student = student_of(submission, students)
-        scores = {v.exercise: _score(v) for v in made}
+        scores = {v.exercise: _score(v) for v in of_submission}
         ids = (student.canvas_id, student.sis_user_id, student.sis_login_id or student.student_id, student.section)
         rows.append([student.name, *ids, *(scores.get(e, "") for e in exercises)])
     return csv_text(rows)

@@ -21,7 +21,7 @@ def gradescope(verdicts: Sequence[Verdict], *, level: Level = "category") -> str
     `level`: of hidden cases. "after-due-date": their tests become visible then, with their category. "full": for a
     submission of the staff's.
     """
-    made = {
+    results = {
         "score": round(sum(v.score for v in verdicts), 4),
         "execution_time": round(sum(v.seconds for v in verdicts), 1),
         "output": "\n".join(_summary(learner_view(v, level)) for v in verdicts),
@@ -33,7 +33,7 @@ def gradescope(verdicts: Sequence[Verdict], *, level: Level = "category") -> str
         "extra_data": {"needs_a_person": not all(v.final for v in verdicts)},
         "tests": [test for k, v in enumerate(verdicts, start=1) for test in _tests(v, level, k)],
     }
-    return json.dumps(made, indent=1, allow_nan=False) + "\n"
+    return json.dumps(results, indent=1, allow_nan=False) + "\n"
 
 
 def _summary(shown: Verdict) -> str:
@@ -59,7 +59,7 @@ def _tests(verdict: Verdict, level: Level, number: int) -> list[dict[str, Any]]:
 
 
 def _test(shown: Verdict, result: Result, points: float, number: str, level: Level) -> dict[str, Any]:
-    given = points if result.state == "passed" and shown.state != "error" else 0.0
+    score = points if result.state == "passed" and shown.state != "error" else 0.0
     later = result.hidden and level == "after-due-date"
     fault = result.state not in ("passed", "skipped")
     data = {"exercise": shown.exercise, "state": result.state, "code": result.code, "world_size": result.world_size}
@@ -68,7 +68,7 @@ def _test(shown: Verdict, result: Result, points: float, number: str, level: Lev
     return {
         "name": f"{shown.title}: {words.where(result) or 'reading the file'}",
         "number": number,
-        "score": round(given, 4),
+        "score": round(score, 4),
         "max_score": round(points, 4),
         "status": "passed" if result.state == "passed" else "failed",
         "output": fault_text(result) if fault else result.headline,

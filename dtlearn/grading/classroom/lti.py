@@ -40,16 +40,16 @@ def lti_scores(verdicts: Class, students: Mapping[str, Student], *, graded: date
     if graded.tzinfo is None:
         raise ValueError(f"{graded} has no time zone: use datetime(..., tzinfo=...)")
     lines = []
-    for submission, made in verdicts.items():
+    for submission, of_submission in verdicts.items():
         student = student_of(submission, students)
         user = student.lti_user_id or student.student_id
-        lines += [{"exercise": v.exercise, "score": _score(v, user, graded, level)} for v in made]
+        lines += [{"exercise": v.exercise, "score": _score(v, user, graded, level)} for v in of_submission]
     return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
 
 
 def _score(verdict: Verdict, user: str, graded: datetime, level: Level) -> dict[str, Any]:
     activity, grading = _PROGRESS[verdict.state if verdict.final or verdict.state == "error" else "skipped"]
-    made: dict[str, Any] = {
+    score: dict[str, Any] = {
         "userId": user,
         "activityProgress": activity,
         "gradingProgress": grading,
@@ -57,8 +57,8 @@ def _score(verdict: Verdict, user: str, graded: datetime, level: Level) -> dict[
         "comment": _comment(learner_view(verdict, level)),
     }
     if grading == "FullyGraded":
-        made |= {"scoreGiven": round(float(verdict.score), 4), "scoreMaximum": float(verdict.points)}
-    return made
+        score |= {"scoreGiven": round(float(verdict.score), 4), "scoreMaximum": float(verdict.points)}
+    return score
 
 
 def _comment(shown: Verdict) -> str:

@@ -21,12 +21,12 @@ Pair = tuple[str, str, float, int]  # two students; share of the shorter answer'
 def similar(prints: Mapping[str, frozenset[int]], known: Iterable[frozenset[int]]) -> list[Pair]:
     """Pairs of students whose answers share more than the exercise explains, the most alike first.
     `prints`: by student. `known`: those of the stub and the solution."""
-    seen = Counter(print_ for one in prints.values() for print_ in one)
+    seen = Counter(print_ for mine in prints.values() for print_ in mine)
     common = {print_ for print_, n in seen.items() if n > max(4, _COMMON * len(prints))}.union(*known)
-    own = {who: one - common for who, one in prints.items() if len(one - common) >= FEWEST}
+    own = {who: mine - common for who, mine in prints.items() if len(mine - common) >= FEWEST}
     pairs = []
-    for (who, one), (other, two) in combinations(sorted(own.items()), 2):
-        both, shorter = len(one & two), min(len(one), len(two))
+    for (who, mine), (other, theirs) in combinations(sorted(own.items()), 2):
+        both, shorter = len(mine & theirs), min(len(mine), len(theirs))
         if both >= COPIED * shorter:
             pairs.append((who, other, round(both / shorter, 2), both))
     return sorted(pairs, key=lambda pair: (-pair[2], -pair[3], pair))[:_MOST]
@@ -37,11 +37,11 @@ def alike_in_class(
 ) -> list[list[Cell]]:
     """The rows of `similarity.csv`: pairs by exercise; all hand-ins of a student are one."""
     prints: dict[str, dict[str, frozenset[int]]] = {}
-    for one in submissions:
-        student = one.student.partition("/")[0]
-        for name, found in one.prints.items():
+    for submission in submissions:
+        student = submission.student.partition("/")[0]
+        for name, numbers in submission.prints.items():
             of = prints.setdefault(name, {})
-            of[student] = of.get(student, frozenset()) | found
+            of[student] = of.get(student, frozenset()) | numbers
     rows: list[list[Cell]] = []
     for exercise in exercises:
         place = places(course, exercise)

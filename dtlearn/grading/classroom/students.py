@@ -44,15 +44,15 @@ def read_students(text: str) -> dict[str, Student]:
         header = [name.strip() for name in rows.fieldnames or []]
         rows.fieldnames = header
         _check_header(header)
-        found: dict[str, Student] = {}
+        students: dict[str, Student] = {}
         for row in rows:
             submission, student = _read_row(row, rows.line_num)
-            if submission in found:
+            if submission in students:
                 raise ValueError(f"line {rows.line_num} of the student table: {submission!r} was there before")
-            found[submission] = student
+            students[submission] = student
     except csv.Error as error:
         raise ValueError(f"line {rows.line_num} of the student table is no CSV: {error}") from error
-    return found
+    return students
 
 
 def student_of(submission: str, students: Mapping[str, Student]) -> Student:

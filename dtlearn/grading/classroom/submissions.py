@@ -42,11 +42,11 @@ class Submission:
 
     def without_answer(self, exercise: Exercise) -> Verdict:
         """The verdict where there is no answer: nothing was handed in, or what was cannot be read."""
-        made = Verdict(exercise.id, exercise.title, "not-attempted", 0.0, exercise.points)
+        empty = Verdict(exercise.id, exercise.title, "not-attempted", 0.0, exercise.points)
         if why := self.refused.get(exercise.id):
-            return replace(made, state="failed", results=(Result("", 0, "failed", "DTL-UNREADABLE", why),))
+            return replace(empty, state="failed", results=(Result("", 0, "failed", "DTL-UNREADABLE", why),))
         said = "; ".join(p for p in self.problems if exercise.name in p or "submission" in p)
-        return replace(made, results=(Result("", 0, "not-attempted", "DTL-MISSING", said or "nothing was handed in"),))
+        return replace(empty, results=(Result("", 0, "not-attempted", "DTL-MISSING", said or "nothing was handed in"),))
 
 
 def find_submissions(
@@ -66,10 +66,10 @@ def find_submissions(
     with ThreadPoolExecutor(os.cpu_count() or 2, thread_name_prefix="read") as pool:
         names = sorted((n for e in exercises for n in _names(course, e)), key=len, reverse=True)
         paths = [Path(entry.path) for entry in by_name if _is_hand_in(entry, left, names)]
-        found = list(pool.map(lambda path: read_submission(path, course, exercises), paths))
-    if not found:
+        submissions = list(pool.map(lambda path: read_submission(path, course, exercises), paths))
+    if not submissions:
         raise ValueError(f"{folder} holds no submission: it needs one folder or one .zip or .tar file per student")
-    return found
+    return submissions
 
 
 def read_submission(path: Path, course: Course, exercises: Iterable[Exercise]) -> Submission:

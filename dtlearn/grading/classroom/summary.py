@@ -72,13 +72,13 @@ def summarise(verdicts: Class, *, meanings: Mapping[str, str]) -> ClassSummary:
     """Count. For teachers: hidden cases are told in full. `meanings`: of codes that only single chapters use."""
     by_exercise: dict[str, list[Verdict]] = {}
     people = []
-    for submission, made in verdicts.items():
-        for verdict in (learner_view(v, "full") for v in made):
+    for submission, of_submission in verdicts.items():
+        for verdict in (learner_view(v, "full") for v in of_submission):
             by_exercise.setdefault(verdict.exercise, []).append(verdict)
             if not verdict.final:
                 fault = next((r for r in verdict.results if r.state == verdict.state), None)
                 people.append((one_line(submission), verdict.exercise, fault.headline if fault else "no case was run"))
-    exercises = tuple(_exercise(made, meanings) for made in by_exercise.values())
+    exercises = tuple(_exercise(of_exercise, meanings) for of_exercise in by_exercise.values())
     return ClassSummary(len(verdicts), exercises, tuple(people))
 
 
@@ -101,24 +101,24 @@ def _hanging(text: str, indent: str = "") -> str:
     )
 
 
-def _exercise(made: Sequence[Verdict], meanings: Mapping[str, str]) -> ExerciseSummary:
-    codes = Counter(v.code for v in made if v.code and v.final)
-    said = {code: Counter(v.first_fault.headline for v in made if v.code == code and v.first_fault) for code in codes}
+def _exercise(results: Sequence[Verdict], meanings: Mapping[str, str]) -> ExerciseSummary:
+    codes = Counter(v.code for v in results if v.code and v.final)
+    said = {c: Counter(v.first_fault.headline for v in results if v.code == c and v.first_fault) for c in codes}
     most_first = sorted(codes.items(), key=lambda item: (-item[1], item[0]))
-    graded = [v for v in made if v.final]
+    graded = [v for v in results if v.final]
     scores = [v.score for v in graded] or [0.0]
     bands = Counter(_band(v) for v in graded)
-    tiers = Counter(v.tier for v in made if v.passed and v.tier)
+    tiers = Counter(v.tier for v in results if v.passed and v.tier)
     return ExerciseSummary(
-        made[0].exercise,
-        made[0].title,
-        len(made),
-        sum(v.passed for v in made),
+        results[0].exercise,
+        results[0].title,
+        len(results),
+        sum(v.passed for v in results),
         tuple((c, n, meaning(c, meanings), one_line(said[c].most_common(1)[0][0])) for c, n in most_first),
         tuple(bands[k] for k in range(len(BANDS))),
         mean(scores),
         median(scores),
-        made[0].points,
+        results[0].points,
         tuple((tier, tiers[tier]) for tier in ("correct", "good", "optimal") if tiers[tier]),
     )
 
@@ -128,16 +128,16 @@ def _band(verdict: Verdict) -> int:
     return 0 if share <= 0 else 5 if share >= 1 else 1 + int(share * 4)
 
 
-def _exercise_text(one: ExerciseSummary) -> str:
-    lines = [f"{one.exercise}  {one.title}"[:WIDTH], f"  {one.facts}", ""]
-    most = max(*one.bands, 1)
-    for name, n in zip(BANDS, one.bands, strict=True):
+def _exercise_text(part: ExerciseSummary) -> str:
+    lines = [f"{part.exercise}  {part.title}"[:WIDTH], f"  {part.facts}", ""]
+    most = max(*part.bands, 1)
+    for name, n in zip(BANDS, part.bands, strict=True):
         bar = "#" * -(-n * _BAR // most)
         lines.append(f"  {name:>10}  {n:>4}  {bar}".rstrip())
-    if one.codes:
+    if part.codes:
         lines.append("")
-        wide = max(len(code) for code, *_ in one.codes)
-        for code, n, words_, said in one.codes:
-            lines.append(f"  {n:>4} of {one.submissions}  {code:<{wide}}  {words_}")
+        wide = max(len(code) for code, *_ in part.codes)
+        for code, n, words_, said in part.codes:
+            lines.append(f"  {n:>4} of {part.submissions}  {code:<{wide}}  {words_}")
             lines += [_hanging(f'"{said}"', "       ")] if said and n > 1 else []
     return "\n".join(lines)

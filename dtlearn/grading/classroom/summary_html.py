@@ -14,26 +14,26 @@ def summary_html(summary: ClassSummary) -> str:
     if summary.needs_a_person:
         rows = [[escape(cell) for cell in row] for row in summary.needs_a_person]
         parts.append(table(("submission", "exercise", "fault"), rows, summary.not_graded))
-    parts += [_exercise(one) for one in summary.exercises]
+    parts += [_exercise(part) for part in summary.exercises]
     rows = [[escape(line)] for line in summary.accounts]
     parts += [table(("note",), rows, "What was handed in")] if rows else []
     style = "max-width: 60em; line-height: 1.45; font-family: var(--jp-content-font-family, system-ui, sans-serif)"
     return f'<section role="region" aria-label="class summary" style="{style}">\n' + "\n".join(parts) + "\n</section>\n"
 
 
-def _exercise(one: ExerciseSummary) -> str:
-    most = max(*one.bands, 1)
+def _exercise(part: ExerciseSummary) -> str:
+    most = max(*part.bands, 1)
     bands = [
         [band, f'{n} <span aria-hidden="true" style="{_BAR}; width: {10 * n / most:.1f}em"></span>']
-        for band, n in zip(BANDS, one.bands, strict=True)
+        for band, n in zip(BANDS, part.bands, strict=True)
     ]
     codes = [
-        [f"{n} of {one.submissions}", f"<code>{escape(code)}</code>", escape(text), escape(said)]
-        for code, n, text, said in one.codes
+        [f"{n} of {part.submissions}", f"<code>{escape(code)}</code>", escape(text), escape(said)]
+        for code, n, text, said in part.codes
     ]
     parts = [
-        f"<h3>{escape(one.title)} <code>{escape(one.exercise)}</code></h3>",
-        f"<p>{escape(one.facts)}</p>",
+        f"<h3>{escape(part.title)} <code>{escape(part.exercise)}</code></h3>",
+        f"<p>{escape(part.facts)}</p>",
         table(("share", "submissions"), bands, "Share of the points"),
         table(("submissions", "code", "meaning", "said most often"), codes, "First faults") if codes else "",
     ]

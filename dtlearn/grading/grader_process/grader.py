@@ -27,8 +27,8 @@ _LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 256, resource.RLIMIT
 
 def work(line: socket.socket, agent: socket.socket) -> None:
     """Do the one job that arrives on `line`, with ranks from the agent at the other end of `agent`."""
-    with line.makefile("rb") as given:
-        job: dict[str, Any] = json.loads(given.readline())
+    with line.makefile("rb") as requests:
+        job: dict[str, Any] = json.loads(requests.readline())
     client.use_forked(agent)
     data = next(
         (int(line.split()[1]) << 10 for line in read(Path("/proc/self/status")).splitlines() if "VmData" in line), 0
@@ -56,11 +56,11 @@ def _verdict(
     root: str, exercise: str, hidden: str | None, text: str, file: str, isolation: dict[str, Any], **options: Any
 ) -> Verdict:
     course = load_course(Path(root))
-    found = course.exercise(exercise)
-    checks = find_checks(course, found, Path(hidden) if hidden else None)
+    asked = course.exercise(exercise)
+    checks = find_checks(course, asked, Path(hidden) if hidden else None)
     shut_in = Isolation(**isolation)
-    answer = Answer(text, file, found.name)
-    return grade(found, checks, answer, **options, stop=lambda: _allow(JUDGING), isolation=shut_in, patient=True)
+    answer = Answer(text, file, asked.name)
+    return grade(asked, checks, answer, **options, stop=lambda: _allow(JUDGING), isolation=shut_in, patient=True)
 
 
 def _allow(seconds: float) -> bool:

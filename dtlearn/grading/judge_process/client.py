@@ -57,9 +57,9 @@ class Judge:
         with self._lock:
             self._asked += 1
             number = self._asked
-            given, ended = {"root": str(root), "exercise": exercise, "source": source}, False
+            request, ended = {"root": str(root), "exercise": exercise, "source": source}, False
             try:
-                self._send({"do": "grade", "id": number, **given, "seed": seed, "keep": keep, "draw": draw})
+                self._send({"do": "grade", "id": number, **request, "seed": seed, "keep": keep, "draw": draw})
                 for step in self._answers(number, draw):
                     ended = not isinstance(step, tuple)  # the reader of a verdict may stop here
                     yield step
@@ -74,8 +74,8 @@ class Judge:
             if answer is None or answer["id"] != number:  # what was left over from one that was stopped
                 continue
             if answer["kind"] == "progress":
-                found = answer["result"]
-                yield Result(**{**found, "details": tuple(found["details"])}), answer["done"], answer["of"]
+                result = answer["result"]
+                yield Result(**{**result, "details": tuple(result["details"])}), answer["done"], answer["of"]
             elif answer["kind"] == "verdict":
                 yield Verdict.from_json(answer["verdict"])
                 if not draw:

@@ -107,8 +107,8 @@ class Server:
         from ..verdict import Result
 
         def progress(result: Result, done: int, total: int) -> None:
-            told = {"kind": "progress", "result": asdict(result), "done": done, "of": total}
-            self._tell({"id": request["id"], **told})
+            message = {"kind": "progress", "result": asdict(result), "done": done, "of": total}
+            self._tell({"id": request["id"], **message})
 
         course = load_course(Path(request["root"]))
         exercise = course.exercise(request["exercise"])

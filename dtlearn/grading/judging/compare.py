@@ -33,13 +33,13 @@ def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got
         return all(near(c, g) for c, g in zip(candidate, got, strict=True))
 
     compared = ((r, difference(expected[r], got[r], check.rtol, check.atol)) for r in range(case.world_size))
-    kinds = {rank: found for rank, found in compared if found}
+    kinds = {rank: finding for rank, finding in compared if finding}
     if not kinds:
         return None
     wrong = list(kinds)
     rank, plain = wrong[0], kinds[wrong[0]]
     where = "on every rank" if len(wrong) == case.world_size else f"on {ranks_text(wrong)}"
-    alike = [r for r, one in kinds.items() if one.code == plain.code]
+    alike = [r for r, other in kinds.items() if other.code == plain.code]
     if alike != wrong:  # "is None (on every rank)" would be untrue
         where = f"on {ranks_text(alike)}; wrong in another way on {ranks_text([r for r in wrong if r not in alike])}"
     nan, told = plain.code == "DTL-VALUE-NAN", f"{plain.text} ({where})"
@@ -54,12 +54,12 @@ def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got
         return Finding(plain.code, told, rank, None, plain.advice)
     names = {case.world_size: "the world size", **(check.factors(case) if check.factors else {})}
     pairs = [(expected[r], got[r]) for r in wrong]
-    if found := _factor(case.world_size, names, pairs, rank, where, near):
-        return found
-    if found := _untouched(case.world_size, given, got, wrong, near):
-        return found
-    if found := _moved(case.world_size, expected, got, wrong, fits):
-        return found
+    if finding := _factor(case.world_size, names, pairs, rank, where, near):
+        return finding
+    if finding := _untouched(case.world_size, given, got, wrong, near):
+        return finding
+    if finding := _moved(case.world_size, expected, got, wrong, fits):
+        return finding
     if text := mistaken_for(expected[rank], got[rank], given, check.rtol, check.atol):
         return Finding("DTL-VALUE-PERMUTED", f"on rank {rank} {text}", rank, None, f"The result is wrong {where}.")
     if check.told:  # each rank has a task of its own: that another one is right says nothing about this one

@@ -21,14 +21,14 @@ def mistaken_for(expected: Any, got: Any, given: Given, rtol: float, atol: float
 
 def _origin(value: torch.Tensor, given: Given) -> str:
     """ "rank 1's parts[2]"; "" if no rank was given it, or more than one thing is the same."""
-    found = [
+    names = [
         f"rank {rank}'s {path}"
         for rank, inputs in enumerate(given)
         for name, content in inputs.items()
         for path, tensor in _tensors(content, name)
         if tensor.shape == value.shape and tensor.dtype == value.dtype and torch.equal(tensor, value)
     ]
-    return found[0] if len(found) == 1 and value.numel() else ""
+    return names[0] if len(names) == 1 and value.numel() else ""
 
 
 def _tensors(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:

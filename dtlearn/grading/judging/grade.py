@@ -68,8 +68,8 @@ def grade(
     cases = [(c, hidden, case) for size in sizes for c, hidden in checks for case in c.all_cases(size, seed)]
     results: list[Result] = []
     tier_limits: list[tuple[Result, int]] = []
-    if found := _read(answer, [rule for one, _ in checks for rule in one.reads]):
-        results = [replace(found, case=c.name, world_size=c.world_size) for _, _, c in cases[:1]]
+    if finding := _read(answer, [rule for one, _ in checks for rule in one.reads]):
+        results = [replace(finding, case=c.name, world_size=c.world_size) for _, _, c in cases[:1]]
     with CaseRanks(isolation, patient) as ranks:
         for number, (one, hidden, case) in enumerate(cases if not results else [], start=1):
             over = stop() or (patience.over() if patient else time.monotonic() > begun + seconds)
@@ -150,8 +150,8 @@ def _read(answer: Answer, rules: Sequence[Callable[[str], Finding | None]]) -> R
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the learner's own text, to no console
             compile(answer.source, answer.file, "exec", dont_inherit=True)
-            found = next((finding for rule in rules if (finding := rule(answer.source))), None)
-        return Result("", 0, "failed", found.code, found.text, line=found.line) if found else None
+            first = next((finding for rule in rules if (finding := rule(answer.source))), None)
+        return Result("", 0, "failed", first.code, first.text, line=first.line) if first else None
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:  # the last two: brackets without end
         line = getattr(error, "lineno", None)
         text = f"the file is no valid Python: {getattr(error, 'msg', None) or str(error) or type(error).__name__}"
@@ -222,15 +222,15 @@ def _tier(exercise: Exercise, payloads: list[tuple[Result, int]]) -> tuple[str, 
         for quantity, formula in limited.items():
             for result, payload in payloads:
                 limit = evaluate(str(formula), N=result.world_size, n=payload)
-                made = getattr(result, quantity)
-                if made is not None and made > limit:
+                used = getattr(result, quantity)
+                if used is not None and used > limit:
                     at = f"with {result.world_size} ranks ({result.case})"
                     unit = quantity.removesuffix("s") if limit == 1 else quantity
-                    told = f"at most {limit:,.12g} {unit} per rank {at}"
+                    bound = f"at most {limit:,.12g} {unit} per rank {at}"
                     if quantity == "bubble":
                         near = " (just above the best known)" * (tier == "optimal")
-                        told = f"a mean bubble of at most {limit:.12g}{near}"
-                    missed.append(f"{tier}: {told}; yours: {made:,}")
+                        bound = f"a mean bubble of at most {limit:.12g}{near}"
+                    missed.append(f"{tier}: {bound}; yours: {used:,}")
         if missed:
             return reached, (missed[-1],)
         reached = tier if limited else reached

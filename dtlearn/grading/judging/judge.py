@@ -91,17 +91,17 @@ def _find(
             text = f"rank {rank} returned and left something running: {', '.join(map(str, left))[:200]}"
             return "failed", Finding("DTL-LEAK", text, rank, None, "Join threads, wait for processes."), []
     record = of_the_answer(evidence.record)
-    if check.expected and (found := compare(check, case, given, check.expected(case, given), got)):
-        return "failed", found, []
-    if check.verify and (found := check.verify(case, given, got, record)):
-        return "failed", found, []
+    if check.expected and (wrong := compare(check, case, given, check.expected(case, given), got)):
+        return "failed", wrong, []
+    if check.verify and (wrong := check.verify(case, given, got, record)):
+        return "failed", wrong, []
     if check.rules and record.incomplete:  # what is not in it cannot be judged, and that is nobody's mistake
         return "error", Finding("DTL-GRADER", f"the calls cannot be judged: {record.incomplete}"), []
     for rule in check.rules:
-        if found := rule(case, given, record):
-            return "failed", found, []
-    if check.memory is not None and (found := _over_memory(check, case, given, evidence)):
-        return "failed", found, []
+        if wrong := rule(case, given, record):
+            return "failed", wrong, []
+    if check.memory is not None and (wrong := _over_memory(check, case, given, evidence)):
+        return "failed", wrong, []
     return "passed", None, []
 
 
@@ -119,14 +119,14 @@ def _over_memory(check: Check, case: Case, given: Given, evidence: Evidence) -> 
 
 def _peaks(evidence: Evidence) -> dict[int, int]:
     """By rank, the most bytes of new tensors that it held at once; without ranks that did not say."""
-    found = {}
+    peaks = {}
     for rank, data in enumerate(evidence.returned):
         with contextlib.suppress(plain_values.Malformed):
             result = plain_values.load(data or b"")
             peak = result.get("peak") if isinstance(result, dict) else None
             if type(peak) is int and peak >= 0:
-                found[rank] = peak
-    return found
+                peaks[rank] = peak
+    return peaks
 
 
 def of_the_answer(record: Record) -> Record:
@@ -137,10 +137,10 @@ def of_the_answer(record: Record) -> Record:
 def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) -> tuple[State, Finding, list[str]]:
     lines = str(error).splitlines()
     if isinstance(error, RanksDisagree):
-        found = error.diagnosis
-        shown = [(r, e.line) for r, e in found.calls.items() if e is not None and e.file == answer.file]
-        rank, at = shown[0] if shown else (found.ranks[0] if found.ranks else None, None)
-        return "failed", Finding(found.code, found.headline, rank, at), lines[1:]
+        diagnosis = error.diagnosis
+        shown = [(r, e.line) for r, e in diagnosis.calls.items() if e is not None and e.file == answer.file]
+        rank, at = shown[0] if shown else (diagnosis.ranks[0] if diagnosis.ranks else None, None)
+        return "failed", Finding(diagnosis.code, diagnosis.headline, rank, at), lines[1:]
     if isinstance(error, RanksTimeout):
         code = getattr(error, "code", "") or "DTL-TIMEOUT"
         rank = next((s.rank for s in error.stuck if s.state == "running"), None)
@@ -174,8 +174,8 @@ def _mutated(rank: int, result: dict[str, Any], given: dict[str, Any]) -> Findin
     names = [str(name) for name in result["changed"]]
     name = names[0]
     text = f"rank {rank} changed what it was given: {', '.join(names)}"
-    if found := difference(given.get(name), result.get("now", given.get(name)), 0, 0, name):
-        how = found.text.replace("are wrong", "changed").replace("should be", "was").replace("should have", "had")
+    if finding := difference(given.get(name), result.get("now", given.get(name)), 0, 0, name):
+        how = finding.text.replace("are wrong", "changed").replace("should be", "was").replace("should have", "had")
         text += f" ({how})"
     advice = f"To find the line, print {name} on rank {rank} after each of yours. "
     advice += f"Work on a copy ({_copy(name, given.get(name))}): the caller still needs what it gave."
@@ -210,5 +210,5 @@ def _plain(message: str) -> str:
 
 def _line_in(failure: Failure, answer: Answer) -> int | None:
     """The innermost line of the learner's file in a traceback."""
-    found = re.findall(rf'File "{re.escape(answer.file)}", line (\d+)', failure.traceback)
-    return int(found[-1]) if found else None
+    lines = re.findall(rf'File "{re.escape(answer.file)}", line (\d+)', failure.traceback)
+    return int(lines[-1]) if lines else None

@@ -35,13 +35,13 @@ class OwnRuns:
         if not own or not (fault or verdict.passed):
             return None
         result, record = own[0] if fault else max(own, key=lambda pair: (pair[0].world_size, -len(pair[1])))
-        found = OwnRun(result.case, result.world_size, result.code, shortened(record))
+        run = OwnRun(result.case, result.world_size, result.code, shortened(record))
         if fault or model is None:
-            return found
+            return run
         cases = check.all_cases(result.world_size, verdict.seed)
         case = next(case for case in cases if case.name == result.case)
         with contextlib.suppress(DtlearnError), CaseRanks() as ranks:  # no room now, say: then there is no comparison
             evidence = ranks.run(check, case, check.inputs(case), model)
             compared = None if evidence.error else shortened(of_the_answer(evidence.record))
-            return OwnRun(found.case, found.world_size, "", found.record, compared)
-        return found
+            return OwnRun(run.case, run.world_size, "", run.record, compared)
+        return run

@@ -76,13 +76,13 @@ def keep_copy(folder: Path, source: str) -> Path:
 
 def listing(folder: Path) -> list[Attempt]:
     """All kept attempts, oldest first; [] if there are none."""
-    found = []
+    attempts = []
     for match in _matches(folder, _ATTEMPT):
         path, verdict = folder / match.string, None
         with contextlib.suppress(OSError, ValueError):
             verdict = Verdict.from_json(path.with_suffix(".json").read_text(encoding="utf-8"))
-        found.append(Attempt(int(match[1]), path, verdict))
-    return sorted(found, key=lambda attempt: attempt.number)
+        attempts.append(Attempt(int(match[1]), path, verdict))
+    return sorted(attempts, key=lambda attempt: attempt.number)
 
 
 def best(attempts: Sequence[Attempt]) -> Verdict | None:

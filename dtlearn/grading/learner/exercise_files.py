@@ -44,10 +44,10 @@ def checks_folder(course: Course) -> Path:
 
 def find_checks(course: Course, exercise: Exercise, hidden: Path | None) -> list[tuple[Check, bool]]:
     """The public check and, if that folder has one, the hidden one; each with whether it is hidden."""
-    found = [(find_check(course, exercise), False)]
+    checks = [(find_check(course, exercise), False)]
     if hidden is not None and (hidden / places(course, exercise).slug / f"{exercise.name}.py").is_file():
-        found.append((find_check(course, exercise, hidden), True))
-    return found
+        checks.append((find_check(course, exercise, hidden), True))
+    return checks
 
 
 def find_check(course: Course, exercise: Exercise, folder: Path | None = None) -> Check:

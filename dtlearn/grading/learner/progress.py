@@ -37,12 +37,12 @@ def rows(course: Course, read: bool = True) -> list[Row]:
 
 def _row(course: Course, exercise: Exercise) -> Row:
     folder = attempts.attempts_folder(course.root, exercise.id)
-    made = [a for a in attempts.listing(folder) if a.honest]
-    best, hints = attempts.best(made), attempts.hints_taken(folder)
+    honest = [a for a in attempts.listing(folder) if a.honest]
+    best, hints = attempts.best(honest), attempts.hints_taken(folder)
     if best is None:
         return Row(exercise, "started" if _was_edited(course, exercise) else "not started", hints=hints)
     standing: Standing = "passed" if best.passed else "not passed yet"
-    return Row(exercise, standing, best.score, best.tier, len(made), attempts.passed_at_first(made), hints)
+    return Row(exercise, standing, best.score, best.tier, len(honest), attempts.passed_at_first(honest), hints)
 
 
 def _was_edited(course: Course, exercise: Exercise) -> bool:
@@ -52,13 +52,13 @@ def _was_edited(course: Course, exercise: Exercise) -> bool:
         return False
 
 
-def board(found: list[Row]) -> Table:
+def board(rows: list[Row]) -> Table:
     """The rows as a table, with a line that sums up."""
     from ...viz.table import Table  # here, as matplotlib comes with it
 
-    passed = sum(row.standing == "passed" for row in found)
-    score, points = sum(row.score for row in found), sum(row.exercise.points for row in found)
-    caption = f"{passed} of {len(found)} exercises passed, {score:g} of {points:g} points"
+    passed = sum(row.standing == "passed" for row in rows)
+    score, points = sum(row.score for row in rows), sum(row.exercise.points for row in rows)
+    caption = f"{passed} of {len(rows)} exercises passed, {score:g} of {points:g} points"
     columns = ("exercise", "what", "state", "points", "tier", "attempts", "hints")
     cells = tuple(
         (
@@ -70,6 +70,6 @@ def board(found: list[Row]) -> Table:
             f"{row.attempts}" + (" (at once)" if row.at_first else ""),
             f"{row.hints} of {len(row.exercise.hints)}",
         )
-        for row in found
+        for row in rows
     )
     return Table(caption, columns, cells, (False,) * len(columns))

@@ -64,7 +64,7 @@ def stub_of(solution: str, exercise: str, file: str) -> str:
             class of the exercise's name; or a text that is no Python. Says where: file:line.
     """
     _check_solution(solution, exercise.partition(".")[2], file)
-    made: list[str] = [first_line(exercise)]
+    lines: list[str] = [first_line(exercise)]
     begun: tuple[int, re.Match[str]] | None = None
     body: list[str] = []
     num_regions = 0
@@ -77,19 +77,19 @@ def stub_of(solution: str, exercise: str, file: str) -> str:
         elif _END.fullmatch(line):
             if not begun:
                 raise ValueError(f"{where}: END SOLUTION without a BEGIN SOLUTION before it")
-            made.append(_replacement(begun[1], body, exercise, f"{file}:{begun[0]}"))
+            lines.append(_replacement(begun[1], body, exercise, f"{file}:{begun[0]}"))
             begun, num_regions = None, num_regions + 1
         elif _MARKER.search(line):
             raise ValueError(f"{where}: write '# BEGIN SOLUTION: <what to do>' or '# END SOLUTION', nothing else")
         elif begun:
             body.append(line)
         else:
-            made.append(line)
+            lines.append(line)
     if begun:
         raise ValueError(f"{file}:{begun[0]}: this region has no END SOLUTION")
     if not num_regions:
         raise ValueError(f"{file}:1: has no '# BEGIN SOLUTION: <what to do>' ... '# END SOLUTION' region")
-    stub = "\n".join(made) + "\n"
+    stub = "\n".join(lines) + "\n"
     try:
         ast.parse(stub)
     except SyntaxError as error:
@@ -113,8 +113,8 @@ def _check_solution(text: str, name: str, file: str) -> None:
         raise ValueError(f"{file}:{getattr(error, 'lineno', None) or 1}: no valid Python: {error}") from None
     if not ast.get_docstring(tree):
         raise ValueError(f"{file}:1: has no docstring; it states the task to the learner")
-    made = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    if name not in made:
+    defined = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    if name not in defined:
         raise ValueError(f"{file}:1: defines no function or class {name!r}, which the exercise is about")
 
 

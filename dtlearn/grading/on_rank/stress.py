@@ -46,14 +46,14 @@ def applied(poison: bool, delays: float, seed: int) -> Iterator[None]:
     kept: list[tuple[Any, str, Any]] = []
     for op in (*_RECEIVES, _SENDS, *_OTHERS):
         original = getattr(distributed_c10d, op)
-        made = original
+        replacement = original
         if poison and op not in _OTHERS:
-            made = _guarded(original) if op == _SENDS else _poisoned(op, original)
-        made = _delayed(made, delays, hurdle) if delays else made
+            replacement = _guarded(original) if op == _SENDS else _poisoned(op, original)
+        replacement = _delayed(replacement, delays, hurdle) if delays else replacement
         for module in (distributed_c10d, dist):
-            if made is not original and getattr(module, op, None) is original:
+            if replacement is not original and getattr(module, op, None) is original:
                 kept.append((module, op, original))
-                setattr(module, op, made)
+                setattr(module, op, replacement)
     for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")) if poison else ():
         original = getattr(owner, name)
         kept.append((owner, name, original))
@@ -115,10 +115,10 @@ def _filled(make: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(make)
     def filled(*args: Any, **kwargs: Any) -> Any:
-        made = make(*args, **kwargs)
-        if type(made) is torch.Tensor and made.layout is torch.strided:
-            _spoil(made)
-        return made
+        tensor = make(*args, **kwargs)
+        if type(tensor) is torch.Tensor and tensor.layout is torch.strided:
+            _spoil(tensor)
+        return tensor
 
     return _hidden(filled)
 

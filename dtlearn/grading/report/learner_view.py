@@ -20,13 +20,13 @@ def learner_view(verdict: Verdict, level: Level = "category") -> Verdict:
     if level == "full" or not hidden:
         return safe_verdict(verdict)
     numbers = {name: k for k, name in enumerate(dict.fromkeys(r.case for r in hidden), start=1)}
-    told = replace(
+    shown = replace(
         verdict,
         results=tuple(_told(r, numbers[r.case]) if r.hidden else r for r in verdict.results),
         seed=0,  # the inputs of hidden cases come from it
         notes=tuple(n for n in verdict.notes if not any(name in n for name in numbers)),
     )
-    return safe_verdict(told if level == "category" else _withhold(told, len(hidden)))
+    return safe_verdict(shown if level == "category" else _withhold(shown, len(hidden)))
 
 
 def _told(result: Result, number: int) -> Result:

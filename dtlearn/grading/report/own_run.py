@@ -159,12 +159,12 @@ def _costs(record: Record) -> tuple[str, str, str]:
 
 def _latest_partner(record: Record) -> dict[tuple[int, int], int]:
     """Of each call, the rank whose matching call came last."""
-    found = {(received.rank, received.seq): sent.rank for sent, received in record.messages()}
+    partners = {(received.rank, received.seq): sent.rank for sent, received in record.messages()}
     together: dict[tuple[str, int, str], list[Event]] = defaultdict(list)
     for event in record:
         if not event.is_p2p:
             together[event.group_key, event.group_seq, event.op].append(event)
     for events in together.values():
         last = max(events, key=lambda event: event.start_ns)
-        found |= {(event.rank, event.seq): last.rank for event in events if event is not last}
-    return found
+        partners |= {(event.rank, event.seq): last.rank for event in events if event is not last}
+    return partners

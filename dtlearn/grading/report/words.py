@@ -127,21 +127,21 @@ def grid(results: Sequence[Result]) -> tuple[list[int], list[tuple[str, list[Sta
 
 def blocks(lines: Sequence[str]) -> list[tuple[bool, list[str]]]:
     """Details in parts: (True, lines) keep their form, such as tables and tracebacks; (False, lines) are prose."""
-    found: list[tuple[bool, list[str]]] = [(False, [])]
+    parts: list[tuple[bool, list[str]]] = [(False, [])]
     for line in lines:
-        fixed, part = found[-1]
+        fixed, part = parts[-1]
         indented = line.startswith((" ", "> "))  # a table marks a row with ">"
         if not line.strip():
-            found.append((False, []))
+            parts.append((False, []))
         elif part and part[0].startswith("Traceback"):  # it ends with the line of the exception
             part.append(line)
             if not indented:
-                found.append((False, []))
+                parts.append((False, []))
         elif line.startswith("Traceback") or indented != fixed or not part:
-            found.append((indented or line.startswith("Traceback"), [line]))
+            parts.append((indented or line.startswith("Traceback"), [line]))
         else:
             part.append(line)
-    return [(fixed, part) for fixed, part in found if part]
+    return [(fixed, part) for fixed, part in parts if part]
 
 
 def report_lines(verdict: Verdict) -> list[str]:

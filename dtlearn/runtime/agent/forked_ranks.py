@@ -75,11 +75,11 @@ class ForkedRanks:
         # What it left behind in its group ends with it; the system gives its number to nobody else so soon.
         with contextlib.suppress(OSError):
             os.killpg(pid, signal.SIGKILL)
-        told = {"index": self.living.pop(pid), "status": os.waitstatus_to_exitcode(status)}
+        death = {"index": self.living.pop(pid), "status": os.waitstatus_to_exitcode(status)}
         if self.living:
-            self._report(told)
+            self._report(death)
         else:
-            self._last = told
+            self._last = death
 
     def close(self) -> None:
         """Report the last death: whoever hears of it may rely on nothing being left. Call when that is so."""
@@ -87,9 +87,9 @@ class ForkedRanks:
             self._report(self._last)
         os.close(self._events)
 
-    def _report(self, told: dict[str, Any]) -> None:
+    def _report(self, death: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # the head may have stopped listening to this run
-            os.write(self._events, wire.encode(told))
+            os.write(self._events, wire.encode(death))
 
 
 def may_fork() -> bool:

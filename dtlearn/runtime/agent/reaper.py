@@ -80,12 +80,12 @@ class Reaper:
         """Hear of the ranks. In namespaces they have numbers of their own there; the agent's are asked for here."""
         self._control.settimeout(TO_FORK)
         try:
-            told, _ = wire.receive(self._control)
+            reply, _ = wire.receive(self._control)
         except EOFError:
             raise OSError("the process that leads the run ended at once") from None
-        if "error" in told:
-            raise PermissionError(told["error"])
-        pids: list[int] = told["pids"]
+        if "error" in reply:
+            raise PermissionError(reply["error"])
+        pids: list[int] = reply["pids"]
         if isolation.get("level") == 2:
             (first,) = children(self.pid)
             outside = {_innermost_pid(pid): pid for pid in children(first)}

@@ -78,8 +78,8 @@ class Agent:
                 for request, _ in decoder.feed(data):
                     # Several requests can come at once: only a start brings descriptors, and it says how many.
                     count = 1 + 2 * len(request["ranks"]) if request["do"] == "start" else 0
-                    given, descriptors = descriptors[:count], descriptors[count:]
-                    self._control.sendall(wire.encode({**self._answer(request, given), "id": request["id"]}))
+                    of_request, descriptors = descriptors[:count], descriptors[count:]
+                    self._control.sendall(wire.encode({**self._answer(request, of_request), "id": request["id"]}))
 
     def _answer(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         try:

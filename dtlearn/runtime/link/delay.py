@@ -100,7 +100,7 @@ class Delay:
         if call.op == "scatter" and call.peer != self._rank:  # the others hand over where to put their part
             nbytes *= len(ranks)
         layout = self._link.layout(ranks)
-        levels = [across for across, one in ((True, layout.between), (False, layout.inside)) if one.width > 1]
+        levels = [across for across, level in ((True, layout.between), (False, layout.inside)) if level.width > 1]
         ports = tuple(tuple(port(r, across, half) for across in levels for half in (False, True)) for r in ranks)
         hold = _ns(self._link.seconds(call.op, nbytes, ranks))
         return self._take(f"{call.group.group_name}|{ranks}", ranks.index(self._rank), ports, hold, 0, at)

@@ -111,13 +111,13 @@ class Link:
             return Layout(self._level(len(ranks)), inner._level(1))
         return Layout(self._level(len(nodes)), inner._level(len(ranks) // len(nodes)))
 
-    def between(self, one: int, other: int) -> Level:
+    def between(self, rank: int, other: int) -> Level:
         """The connection of two ranks."""
-        return self._level(2) if self.crosses(one, other) else (self.inside or self)._level(2)
+        return self._level(2) if self.crosses(rank, other) else (self.inside or self)._level(2)
 
-    def crosses(self, one: int, other: int) -> bool:
+    def crosses(self, rank: int, other: int) -> bool:
         """Whether two ranks are in different nodes (without two levels: always)."""
-        return self.ranks_per_node is None or one // self.ranks_per_node != other // self.ranks_per_node
+        return self.ranks_per_node is None or rank // self.ranks_per_node != other // self.ranks_per_node
 
     def seconds(self, op: str, nbytes: float, ranks: int | Sequence[int] = 2) -> float:
         """What the model says that an operation takes, also for clusters that this machine cannot play.

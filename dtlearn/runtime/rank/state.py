@@ -17,7 +17,7 @@ def main_thread() -> dict[str, Any]:
     frame = sys._current_frames().get(ident) if ident is not None else None
     stack = traceback.extract_stack(frame) if frame is not None else []
     frames = own_frames([(entry.filename, entry.lineno or 0, entry.name) for entry in stack])
-    return {"frames": [asdict(one) for one in frames], "cpu_seconds": time.process_time()}
+    return {"frames": [asdict(own) for own in frames], "cpu_seconds": time.process_time()}
 
 
 def group_sequence() -> int:

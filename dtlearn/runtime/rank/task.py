@@ -69,11 +69,11 @@ def _do(group: RankGroup, number: int, task: dict[str, Any], blob: bytes) -> tup
         packed = value if task.get("raw") else pickles.pack(value, "the value that the function returned")
         return {"kind": "result"}, packed
     except BaseException as error:  # sys.exit() and interrupts too: the learner must hear of every end
-        told = describe(error, task["sources"])
+        report = describe(error, task["sources"])
         if os.getpid() != pid:
-            print(told["traceback"], file=sys.stderr)
+            print(report["traceback"], file=sys.stderr)
         end_if_forked(pid, 1)
-        return told, b""
+        return report, b""
 
 
 def mark(label: str) -> None:

@@ -119,8 +119,8 @@ def part(record: Record, phase: str) -> Record:
         names = ", ".join(sorted({s.phase for s in record.spans})) or "none"
         raise ValueError(f"this record has no phase {phase!r}; it has: {names}")
 
-    def inside(one: Event | Span) -> bool:
-        return any(one.rank == r and a <= one.start_ns and (b is None or one.start_ns < b) for r, a, b in times)
+    def inside(entry: Event | Span) -> bool:
+        return any(entry.rank == r and a <= entry.start_ns and (b is None or entry.start_ns < b) for r, a, b in times)
 
     events = tuple(filter(inside, record.events))
     return replace(record, events=events, spans=tuple(s for s in record.spans if inside(s) and s.phase != phase))

@@ -87,8 +87,8 @@ def describe(name: str, known: Operator, args: tuple[Any, ...]) -> Call:
     tensors = [] if known.tensors is None else flat(args[known.tensors]) or flat(args[0])
     peer = _global_rank(group, args[known.peer]) if known.peer is not None else None
     tag = args[known.tag] if known.tag is not None else 0
-    given = known.asynchronous is not None and len(args) > known.asynchronous
-    blocks = not args[known.asynchronous or 0] if given else known.blocks
+    is_given = known.asynchronous is not None and len(args) > known.asynchronous
+    blocks = not args[known.asynchronous or 0] if is_given else known.blocks
     return Call(name, known.op, group, tensors, peer, tag, blocks)
 
 

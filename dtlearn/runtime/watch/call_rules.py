@@ -187,8 +187,8 @@ def _waits_for(rank: int, view: RankView, views: Mapping[int, RankView]) -> set[
     if not event.is_p2p:
         key, k = event.group_key, event.group_seq
         others = [other for other in members(key, views) if other != rank and other in views]
-        made = {r: {e.group_seq for e in views[r].calls if e.group_key == key and not e.is_p2p} for r in others}
-        return {other for other in others if k not in made[other]}
+        calls_of = {r: {e.group_seq for e in views[r].calls if e.group_key == key and not e.is_p2p} for r in others}
+        return {other for other in others if k not in calls_of[other]}
     if event.peer is None or event.peer not in views:  # from any rank: see `awaits_anyone`
         return set()
     return set() if partner(event, views) else {event.peer}

@@ -109,9 +109,9 @@ def timeout_message(
     `moving`: every rank that waited in a call at the first look waited in a later one at the second.
     """
     lines = [f"the ranks did not finish within {timeout:g} s:"]
-    for one in stuck:
-        states = {"returned": "returned", "waiting": f"waits in {one.call}", "running": f"is running, at {place(one)}"}
-        lines.append(f"  rank {one.rank} {'is stopped' if one.stopped else states[one.state]}")
+    for at in stuck:
+        states = {"returned": "returned", "waiting": f"waits in {at.call}", "running": f"is running, at {place(at)}"}
+        lines.append(f"  rank {at.rank} {'is stopped' if at.stopped else states[at.state]}")
     if diagnosis is not None and diagnosis.code != "DTL-TIMEOUT":
         return "\n".join([*lines, f"{diagnosis.headline}.  [{diagnosis.code}]", *ADVICE[diagnosis.code]])
     waiting = [s.rank for s in stuck if s.state == "waiting"]

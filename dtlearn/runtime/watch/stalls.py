@@ -33,42 +33,42 @@ class Pace:
 
 def waiting_line(stuck: Sequence[Stuck], seconds: float) -> str:
     """One line on who waits for whom; "" if nobody waits or nobody computes."""
-    calls = by_value({one.rank: one.call for one in stuck if one.state == "waiting"})
-    running = [one for one in stuck if one.state == "running"]
+    calls = by_value({s.rank: s.call for s in stuck if s.state == "waiting"})
+    running = [s for s in stuck if s.state == "running"]
     if not calls or not running:
         return ""
     parts = []
     for call, ranks in calls.items():
         where = call if len(ranks) == 1 else call.replace("its ", "their ", 1)
         parts.append(f"{ranks_text(ranks)} {'waits' if len(ranks) == 1 else 'wait'} in {where.partition(': ')[0]}")
-    parts += [f"rank {one.rank} is running, at {place(one)}" for one in running[:4]]
+    parts += [f"rank {s.rank} is running, at {place(s)}" for s in running[:4]]
     if len(running) > 4:
         parts.append(f"and {len(running) - 4} more are running")
     return f"{seconds:.0f} s: {'; '.join(parts)}"
 
 
-def place(one: Stuck) -> str:
+def place(stuck: Stuck) -> str:
     """Where a rank is that computes, for a person."""
-    return one.stack[-1] if one.stack else "no line of your code: not begun, or its result is being sent"
+    return stuck.stack[-1] if stuck.stack else "no line of your code: not begun, or its result is being sent"
 
 
 def judge(first: Sequence[Stuck], second: Sequence[Stuck], calls: Mapping[int, Event]) -> Diagnosis:
     """What two looks, `APART` seconds from each other, say of ranks that did not end in time, or wait in `calls`."""
-    before = {one.rank: one for one in first}
-    states = {one.rank: {"waiting": "waits", "running": "runs"}.get(one.state, "ended") for one in second}
-    waiting = [one.rank for one in second if one.state == "waiting"]
-    running = [one for one in second if one.state == "running"]
-    places = {one.rank: one.call if one.state == "waiting" else place(one) for one in second if one.rank not in calls}
-    places |= dict.fromkeys([one.rank for one in second if one.state == "returned"], "returned")
+    before = {s.rank: s for s in first}
+    states = {s.rank: {"waiting": "waits", "running": "runs"}.get(s.state, "ended") for s in second}
+    waiting = [s.rank for s in second if s.state == "waiting"]
+    running = [s for s in second if s.state == "running"]
+    places = {s.rank: s.call if s.state == "waiting" else place(s) for s in second if s.rank not in calls}
+    places |= dict.fromkeys([s.rank for s in second if s.state == "returned"], "returned")
 
     def diagnosis(code: str, ranks: Sequence[int], headline: str) -> Diagnosis:
-        shown = {one.rank: calls.get(one.rank) for one in second}
+        shown = {s.rank: calls.get(s.rank) for s in second}
         return Diagnosis(code, headline, tuple(ranks), shown, states, places=places)
 
-    making = [one.rank for one in second if one.state == "waiting" and one.frames and one.frames[-1].inside]
+    making = [s.rank for s in second if s.state == "waiting" and s.frames and s.frames[-1].inside]
     if making:
         others = [rank for rank in states if rank not in making]
-        inside = next(one.frames[-1].inside for one in second if one.rank in making)
+        inside = next(s.frames[-1].inside for s in second if s.rank in making)
         verb = "waits" if len(making) == 1 else "wait"
         rest = (
             f"; {ranks_text(others)} did not call it"
@@ -76,11 +76,11 @@ def judge(first: Sequence[Stuck], second: Sequence[Stuck], calls: Mapping[int, E
             else f", and {'does' if len(making) == 1 else 'do'} not find the others"
         )
         return diagnosis("DTL-INIT", others or making, f"{ranks_text(making)} {verb} in {inside}{rest}")
-    if stopped := [one.rank for one in second if one.stopped]:
+    if stopped := [s.rank for s in second if s.stopped]:
         verb = "is" if len(stopped) == 1 else "are"
         text = f"{ranks_text(stopped)} {verb} stopped by a signal, and {verb} not running"
         return diagnosis("DTL-RANK-STOPPED", stopped, text)
-    compared = {one.rank: _compare(before.get(one.rank, one), one) for one in running}
+    compared = {s.rank: _compare(before.get(s.rank, s), s) for s in running}
     loops = [rank for rank, (loop, _) in compared.items() if loop]
     who = f"{ranks_text(waiting)} {'waits' if len(waiting) == 1 else 'wait'}; " if waiting else "no rank waits; "
     if loops and (waiting or len(loops) == len(running)):
@@ -96,23 +96,23 @@ def _say(seen: Mapping[int, str]) -> str:
     return "; ".join(f"{ranks_text(ranks)} {words}" for words, ranks in by_value(seen).items())
 
 
-def _compare(one: Stuck, other: Stuck) -> tuple[bool, str]:
+def _compare(earlier: Stuck, later: Stuck) -> tuple[bool, str]:
     """Whether two looks at a rank show a loop; and what they show, in words that fit one rank and several."""
-    if one.state != "running" or not one.frames or not other.frames:
-        return False, f"{'came to' if other.stack else 'has'} {place(other)}"
-    loops = {(frame.file, frame.name, frame.loop) for frame in one.frames if frame.loop}
-    for frame in reversed(other.frames):
+    if earlier.state != "running" or not earlier.frames or not later.frames:
+        return False, f"{'came to' if later.stack else 'has'} {place(later)}"
+    loops = {(frame.file, frame.name, frame.loop) for frame in earlier.frames if frame.loop}
+    for frame in reversed(later.frames):
         if frame.loop and (frame.file, frame.name, frame.loop) in loops:
             kind, first, last = frame.loop
             where = f"line {first}" if first == last else f"lines {first}-{last}"
             if kind == "while":
                 return True, f"did not leave the `while` loop at {where} between two looks"
-            return False, f"stayed in the `for` loop at {where}, and came to {place(other)}"
-    same = [(f.file, f.line) for f in one.frames] == [(f.file, f.line) for f in other.frames]
+            return False, f"stayed in the `for` loop at {where}, and came to {place(later)}"
+    same = [(f.file, f.line) for f in earlier.frames] == [(f.file, f.line) for f in later.frames]
     if not same:
-        return False, f"went on from {place(one)} to {place(other)} between two looks"
-    if one.cpu_seconds is None or other.cpu_seconds is None:
-        return False, f"stayed at {place(other)}"
-    if other.cpu_seconds - one.cpu_seconds >= _BUSY * APART:
-        return True, f"did not get past {place(other)}, and computed all the time"
-    return False, f"stayed at {place(other)} without computing: a sleep, or a wait for something outside"
+        return False, f"went on from {place(earlier)} to {place(later)} between two looks"
+    if earlier.cpu_seconds is None or later.cpu_seconds is None:
+        return False, f"stayed at {place(later)}"
+    if later.cpu_seconds - earlier.cpu_seconds >= _BUSY * APART:
+        return True, f"did not get past {place(later)}, and computed all the time"
+    return False, f"stayed at {place(later)} without computing: a sleep, or a wait for something outside"

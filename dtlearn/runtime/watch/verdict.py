@@ -87,7 +87,7 @@ def fault_finder(ranks: Ranks) -> Callable[[], bool]:
         if ended and not ranks.watch.waiting() and time.monotonic() >= next_look:
             stuck = with_calls(ranks.look(), ranks.watch)
             diagnosis = judge(stuck, stuck, {})
-            waits = diagnosis.code == "DTL-INIT" and all(one.state != "running" for one in stuck)
+            waits = diagnosis.code == "DTL-INIT" and all(s.state != "running" for s in stuck)
             if waits and waited:
                 ranks.watch.diagnosis = diagnosis
                 return True
@@ -102,13 +102,13 @@ def with_calls(stuck: Sequence[Stuck], watch: Watch) -> list[Stuck]:
     """Ranks that seem to run as waiting ones, if they wait in a call of the log, or inside torch for other ranks."""
     waiting = watch.waiting()
     standing = []
-    for one in stuck:
-        last = one.frames[-1] if one.frames else None
-        if one.state == "running" and one.rank in waiting:
-            one = replace(one, state="waiting", call=waiting[one.rank].text)
-        elif one.state == "running" and last is not None and last.inside:
-            one = replace(one, state="waiting", call=f"{last.inside}, {last}")
-        standing.append(one)
+    for s in stuck:
+        last = s.frames[-1] if s.frames else None
+        if s.state == "running" and s.rank in waiting:
+            s = replace(s, state="waiting", call=waiting[s.rank].text)
+        elif s.state == "running" and last is not None and last.inside:
+            s = replace(s, state="waiting", call=f"{last.inside}, {last}")
+        standing.append(s)
     return standing
 
 

@@ -81,9 +81,9 @@ def _repaired(replaced: list[int], size: int) -> list[str]:
     return [f"{ranks_text(replaced)} got a new process: variables are lost there; setup cells were run again.", groups]
 
 
-def _reports(one: Stuck) -> bool:
+def _reports(stuck: Stuck) -> bool:
     """Whether a rank has left the learner's code, and only has its traceback to write: a loaded machine takes time."""
-    return one.state == "running" and not one.stack
+    return stuck.state == "running" and not stuck.stack
 
 
 def _free(cell: Task, recovery: Recovery) -> bool:
@@ -101,7 +101,7 @@ def _free(cell: Task, recovery: Recovery) -> bool:
         cell.wait(AFTER_CUT)
     patience = cell.patience(TO_REPORT)
     # This also finds ranks that are idle although their reply is missing.
-    while any(_reports(one) for one in cell.where()) and not patience.over():
+    while any(_reports(stuck) for stuck in cell.where()) and not patience.over():
         cell.wait(0.2)
     if pending := cell.pending():
         recovery.notes.append(f"{ranks_text(pending)} did not answer and had to be ended.")

@@ -104,15 +104,15 @@ class Snapshot:
 
     def __str__(self) -> str:
         rows = [("", "state", "call", "at", "for", "flight recorder")]
-        for one in self.ranks:
-            call = describe_call(one.call) if one.call is not None else "none"
-            call = call if one.state == "waits" or one.call is None else f"last: {call}"
-            seconds = "" if one.seconds is None else f"{one.seconds:.0f} s"
-            recorded = str(one.trace[-1]) if one.trace else "nothing"
-            line = one.line if one.state in ("waits", "runs") else ""
-            rows.append((f"rank {one.rank}", one.state, call, line, seconds, recorded))
+        for s in self.ranks:
+            call = describe_call(s.call) if s.call is not None else "none"
+            call = call if s.state == "waits" or s.call is None else f"last: {call}"
+            seconds = "" if s.seconds is None else f"{s.seconds:.0f} s"
+            recorded = str(s.trace[-1]) if s.trace else "nothing"
+            line = s.line if s.state in ("waits", "runs") else ""
+            rows.append((f"rank {s.rank}", s.state, call, line, seconds, recorded))
         lines = columns(rows)
-        if conflicts := [f"rank {one.rank}: {one.conflict}" for one in self.ranks if one.conflict]:
+        if conflicts := [f"rank {s.rank}: {s.conflict}" for s in self.ranks if s.conflict]:
             lines += ["The two sources do not agree, so one of them has missed something:", *conflicts]
         if any(self.last_calls.values()):
             lines += ["", "The last calls of the latest cell, side by side:", *side_by_side(self.last_calls)]
@@ -124,14 +124,14 @@ class Snapshot:
 def take_snapshot(ranks: RankProcesses) -> Snapshot:
     """How every rank stands, from all three sources. Raises DtlearnError if they were stopped."""
     standings = ask_standing(ranks, seconds=TO_ANSWER)
-    answering = [ranks.clients[one.rank] for one in standings if one.cpu_seconds is not None]
+    answering = [ranks.clients[s.rank] for s in standings if s.cpu_seconds is not None]
     replies = ask_all(answering, {"do": "trace"}, patience=ranks.patience(TO_ANSWER), side=True)
     traces = {
         client.rank: reply[0].get("trace") or [] for client, reply in zip(answering, replies, strict=True) if reply
     }
     logs = ranks.call_logs()
     watch = Watch(logs)
-    watch.look({one.rank for one in standings if one.ended >= ranks.tasks})
+    watch.look({s.rank for s in standings if s.ended >= ranks.tasks})
     waiting = watch.waiting()
     calls = {rank: read_call_log(path, rank) for rank, path in logs.items()}
     snapshots = []

@@ -163,7 +163,7 @@ class Task:
 
     def waiting(self) -> dict[int, str]:
         """{rank: the call that it waits in}."""
-        return {one.rank: one.call for one in self.where() if one.state == "waiting"}
+        return {s.rank: s.call for s in self.where() if s.state == "waiting"}
 
     def look(self, seconds: float = TO_ANSWER) -> list[Stuck]:
         """Where each rank stands; those that are not done are asked on the side channel.
@@ -172,13 +172,13 @@ class Task:
         only one that is in none of the learner's code is asked again, with so much patience.
         """
         brief = min(seconds, TO_ANSWER_BRIEFLY)
-        standings = {one.rank: one for one in ask_standing(self.ranks, self.pending(), seconds=brief)}
-        dumps = self._dumps([rank for rank, one in standings.items() if one.cpu_seconds is None])
-        unclear = [rank for rank, one in dumps.items() if not one.frames and not one.stopped]
+        standings = {s.rank: s for s in ask_standing(self.ranks, self.pending(), seconds=brief)}
+        dumps = self._dumps([rank for rank, s in standings.items() if s.cpu_seconds is None])
+        unclear = [rank for rank, s in dumps.items() if not s.frames and not s.stopped]
         if unclear and seconds > brief:
-            again = {one.rank: one for one in ask_standing(self.ranks, unclear, seconds=seconds - brief)}
+            again = {s.rank: s for s in ask_standing(self.ranks, unclear, seconds=seconds - brief)}
             standings |= again
-            dumps = {r: one for r, one in dumps.items() if r not in again or again[r].cpu_seconds is None}
+            dumps = {r: s for r, s in dumps.items() if r not in again or again[r].cpu_seconds is None}
         stuck = []
         for rank in self.clients:
             standing = standings.get(rank)
@@ -207,7 +207,7 @@ class Task:
         pids = {rank: self.ranks.processes[rank].pid for rank in silent}
         dumps = dump_stacks(self.ranks.agent, pids, self.ranks.run_dir, self.source)
         unknown = ("a place that keeps it from answering",)
-        return {rank: replace(one, stack=one.stack or unknown) for rank, one in dumps.items()}
+        return {rank: replace(stuck, stack=stuck.stack or unknown) for rank, stuck in dumps.items()}
 
 
 def _stuck(standing: Standing) -> Stuck:

@@ -50,7 +50,7 @@ def _may_answer(name: str, mode: int, problems: list[str]) -> bool:
 
 
 def _of_folder(path: Path, problems: list[str]) -> Members:
-    found: Members = {}
+    members: Members = {}
     folders, seen = [(str(path), "", 0)], 0
     while folders:  # no recursion: thousands of folders in each other are cheap to make
         folder, prefix, depth = folders.pop()
@@ -60,31 +60,31 @@ def _of_folder(path: Path, problems: list[str]) -> Members:
                 name = prefix + entry.name
                 if not entry.is_dir(follow_symlinks=False):
                     if _may_answer(name, entry.stat(follow_symlinks=False).st_mode, problems):
-                        found[name] = partial(open_regular, entry.path)
+                        members[name] = partial(open_regular, entry.path)
                 elif depth == MAX_DEPTH:
                     problems.append(f"{name[:60]}...: more than {MAX_DEPTH} folders in each other; not read further")
                 elif entry.name not in _NOT_THEIRS and not entry.name.startswith("."):
                     folders.append((entry.path, f"{name}/", depth + 1))
-    return found
+    return members
 
 
 def _of_zip(file: IO[bytes], problems: list[str]) -> Members:
-    archive, found = zipfile.ZipFile(file), Members()
+    archive, members = zipfile.ZipFile(file), Members()
     _check_number(len(archive.infolist()))
     for info in archive.infolist():
         if not info.is_dir() and _may_answer(info.filename, (info.external_attr >> 16) & 0o170000, problems):
-            found[info.filename] = partial(archive.open, info)
-    return found
+            members[info.filename] = partial(archive.open, info)
+    return members
 
 
 def _of_tar(file: IO[bytes], problems: list[str]) -> Members:
-    archive, found = tarfile.open(fileobj=file), Members()  # noqa: SIM115  # it is open as long as its file
+    archive, members = tarfile.open(fileobj=file), Members()  # noqa: SIM115  # it is open as long as its file
     for number, info in enumerate(archive, start=1):
         _check_number(number)
         kind = stat.S_IFREG if info.isreg() else stat.S_IFLNK if info.issym() or info.islnk() else stat.S_IFIFO
         if not info.isdir() and _may_answer(info.name, kind, problems):
-            found[info.name] = partial(archive.extractfile, info)  # type: ignore[assignment]  # a file: never None
-    return found
+            members[info.name] = partial(archive.extractfile, info)  # type: ignore[assignment]  # a file: never None
+    return members
 
 
 def _check_number(number: int) -> None:

@@ -34,10 +34,10 @@ def read_in_process(path: Path, wanted: Mapping[str, str]) -> dict[str, Any]:
     paths -> ids."""
     boot = _BOOT.format(path=str(Path(__file__).parents[4]))
     with tempfile.TemporaryFile() as out:
-        given = json.dumps({"path": os.fspath(path.absolute()), "wanted": dict(wanted)}).encode()
+        request = json.dumps({"path": os.fspath(path.absolute()), "wanted": dict(wanted)}).encode()
         try:
             done = subprocess.run(
-                [sys.executable, "-P", "-c", boot], input=given, stdout=out, stderr=subprocess.DEVNULL, timeout=_WALL
+                [sys.executable, "-P", "-c", boot], input=request, stdout=out, stderr=subprocess.DEVNULL, timeout=_WALL
             )
         except subprocess.TimeoutExpired:
             return _nothing(f"reading it took more than {_WALL:.0f} s")
@@ -48,7 +48,7 @@ def read_in_process(path: Path, wanted: Mapping[str, str]) -> dict[str, Any]:
         out.seek(0)
         said = json.loads(out.read(_WRITTEN))
     texts = {kind: {str(e): str(text) for e, text in said[kind].items()} for kind in ("answers", "files", "refused")}
-    prints = {str(e): frozenset(map(int, found)) for e, found in said["prints"].items()}
+    prints = {str(e): frozenset(map(int, numbers)) for e, numbers in said["prints"].items()}
     rest = {"problems": [*map(str, said["problems"])], "unreadable": said["unreadable"] is True}
     rest["memory"] = int(said.get("memory", 0))
     return {**texts, "prints": prints, **rest}
@@ -59,18 +59,18 @@ def main() -> None:
     for which, limit in {"AS": MEMORY, "CPU": PROCESSOR, "FSIZE": _WRITTEN, "CORE": 0}.items():
         with contextlib.suppress(OSError, ValueError):  # macOS has no limit of address space; the second kills unsaid
             resource.setrlimit(getattr(resource, f"RLIMIT_{which}"), (limit, limit + 1))
-    given = json.load(sys.stdin.buffer)
+    request = json.load(sys.stdin.buffer)
     try:
         with contextlib.ExitStack() as stack:
-            found = read(Path(given["path"]), given["wanted"], stack)
+            reply = read(Path(request["path"]), request["wanted"], stack)
     except MemoryError:
-        found = _nothing(f"reading it took more than {MEMORY >> 30} GiB of memory")
+        reply = _nothing(f"reading it took more than {MEMORY >> 30} GiB of memory")
     except Exception as error:  # of any kind, as damaged archives raise them
-        found = _nothing(one_line(f"the submission cannot be read: {error or type(error).__name__}"))
-    found["prints"] = {exercise: sorted(fingerprints(text)) for exercise, text in found["answers"].items()}
+        reply = _nothing(one_line(f"the submission cannot be read: {error or type(error).__name__}"))
+    reply["prints"] = {exercise: sorted(fingerprints(text)) for exercise, text in reply["answers"].items()}
     with contextlib.suppress(OSError, IndexError):  # `getrusage` would say what the process held that started this one
-        found["memory"] = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) << 10
-    sys.stdout.write(json.dumps(found))
+        reply["memory"] = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) << 10
+    sys.stdout.write(json.dumps(reply))
 
 
 def read(path: Path, wanted: Mapping[str, str], stack: contextlib.ExitStack) -> dict[str, Any]:
@@ -90,14 +90,14 @@ def read(path: Path, wanted: Mapping[str, str], stack: contextlib.ExitStack) -> 
             texts = [*_cells(text, {*wanted.values()})] if is_notebook else [(exercise, text)]
         except ValueError as error:
             problems.append(f"{name}: {error}")
-            for one in [exercise] if exercise else wanted.values():  # a notebook may have held any
-                refused.setdefault(one, one_line(problems[-1]))
+            for exercise_id in [exercise] if exercise else wanted.values():  # a notebook may have held any
+                refused.setdefault(exercise_id, one_line(problems[-1]))
             continue
-        for found, text in texts:
-            if found not in answers:
-                answers[found], files[found] = text, name
-            elif without_task(text).strip() != without_task(answers[found]).strip():
-                problems.append(f"{name}: a second answer to {found}; {files[found]} is graded")
+        for answered, text in texts:
+            if answered not in answers:
+                answers[answered], files[answered] = text, name
+            elif without_task(text).strip() != without_task(answers[answered]).strip():
+                problems.append(f"{name}: a second answer to {answered}; {files[answered]} is graded")
     if opened and not answers and not problems:
         problems.append(f"the submission has no file with the name of an exercise, but {', '.join(sorted(opened)[:5])}")
     problems[_MOST_PROBLEMS:] = [f"and {len(problems) - _MOST_PROBLEMS:,} more"] * (len(problems) > _MOST_PROBLEMS)
