@@ -142,9 +142,8 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
         rank, at = shown[0] if shown else (diagnosis.ranks[0] if diagnosis.ranks else None, None)
         return "failed", Finding(diagnosis.code, diagnosis.headline, rank, at), lines[1:]
     if isinstance(error, RanksTimeout):
-        code = getattr(error, "code", "") or "DTL-TIMEOUT"
         rank = next((s.rank for s in error.stuck if s.state == "running"), None)
-        return "timeout", Finding(code, lines[0].rstrip(":"), rank), lines[1:]
+        return "timeout", Finding(error.code, lines[0].rstrip(":"), rank), lines[1:]
     first = error.failures[0]
     if first.type == _STUB and first.message.startswith(f"{exercise_id}:"):
         return "not-attempted", Finding("DTL-STUB", "not attempted yet"), []
@@ -165,8 +164,7 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
             advice = _IN_PLACE if re.search(r"\bdist", answer.source) else ""  # of no use where nothing is sent
             advice = _NO_GRADIENT if line and ".grad" in answer.source.splitlines()[line - 1] else advice
         return "failed", Finding(first.code, text.rstrip(": ") + where, first.rank, line, advice), lines[1:]
-    code = getattr(error, "code", "") or ("DTL-RANK-KILLED" if first.kind == "killed" else "DTL-RANK-EXIT")
-    return "crashed", Finding(code, f"rank {first.rank} {first.message}", first.rank), lines[1:]
+    return "crashed", Finding(error.code, f"rank {first.rank} {first.message}", first.rank), lines[1:]
 
 
 def _mutated(rank: int, result: dict[str, Any], given: dict[str, Any]) -> Finding:

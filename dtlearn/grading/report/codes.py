@@ -30,7 +30,6 @@ _MEANINGS = {
     "DTL-MUTATED": "inputs that were changed",
     "DTL-NOT-SENDABLE": "a value that cannot travel between notebook and ranks",
     "DTL-OOM": "out of memory",
-    "DTL-OUTPUT": "too much output",
     "DTL-P2P": "sends and receives that do not fit together",
     "DTL-P2P-CYCLE": "ranks that all send, or all receive, first",
     "DTL-P2P-SIZE": "a send and a receive of different sizes",
@@ -81,7 +80,7 @@ _CATEGORIES = {
     "a communication fault": ("DTL-COLL", "DTL-P2P", "DTL-INIT", "DTL-ASYNC"),
     "wrong values": ("DTL-VALUE", "DTL-WS", "DTL-RESULT", "DTL-MUTATED"),
     "a broken rule on the communication": ("DTL-RULE",),
-    "a rank that ended early": ("DTL-RANK", "DTL-OOM", "DTL-OUTPUT", "DTL-LEAK", "DTL-TAMPERED"),
+    "a rank that ended early": ("DTL-RANK", "DTL-OOM", "DTL-LEAK", "DTL-TAMPERED"),
     "no end within the time limit": ("DTL-TIMEOUT", "DTL-LOOP", "DTL-STRAGGLER"),
     "an exception": ("DTL-RAISED", "DTL-SYNTAX"),
 }

@@ -2,14 +2,13 @@
 
 import asyncio
 import os
-import shutil
 import subprocess
 import threading
 from typing import Any
 
 from ...launch import SCRIPT_VARIABLES, launch_command, start_guarded
 from ...machine.network import interface_variables
-from ...machine.run_folder import new_run_directory
+from ...machine.run_folder import delete_folder, new_run_directory
 from ..streams import Stream, Streams
 
 
@@ -41,7 +40,7 @@ class NodeLaunches:
 
         def wait() -> None:
             status = process.wait()
-            shutil.rmtree(folder, ignore_errors=True)
+            delete_folder(folder)
             self._running.pop(process, None)
             self._loop.call_soon_threadsafe(ended.finish, {"code": status})
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-import shutil
 import socket
 import sys
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from ...agent.client import get_agent
 from ...agent.start import start_with_lines
 from ...machine.limits import check_room, default_limits
 from ...machine.memory import free_memory
-from ...machine.run_folder import new_run_directory
+from ...machine.run_folder import delete_folder, new_run_directory
 from ..log_relay import LogReader
 from ..loop import every
 from ..streams import Stream, Streams
@@ -136,8 +135,7 @@ class _Run:
         self._ranks._loop.remove_reader(self._listener)
         self._listener.close()
         self._reader.close()
-        with contextlib.suppress(OSError):
-            shutil.rmtree(self.folder)
+        delete_folder(self.folder)
 
     def _connect_store(self) -> None:
         with contextlib.suppress(OSError):
