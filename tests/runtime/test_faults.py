@@ -56,7 +56,7 @@ def test_a_cell_names_the_fault_and_the_ranks_go_on(fault, world_size, worlds, m
 
 @pytest.mark.parametrize("name", ["uneven parts", "a group for each of two threads"])
 def test_what_is_right_is_no_fault(name):
-    run_ranks(run_program, 2, RIGHT[name], timeout=60)
+    assert len(run_ranks(run_program, 2, RIGHT[name], timeout=60).values) == 2
 
 
 def test_a_flood_of_output_hides_no_fault():

@@ -19,8 +19,8 @@ _PEER_LOSS = (
     "Socket Timeout",
     "wait timeout",
 )
-_NO_MEMORY = ("MemoryError", "OutOfMemoryError")
-_NO_MEMORY_TEXTS = ("can't allocate memory", "out of memory")
+_NO_MEMORY = ("MemoryError", "_ArrayMemoryError", "OutOfMemoryError", "bad_alloc")
+_NO_MEMORY_TEXTS = ("can't allocate memory", "Cannot allocate memory", "std::bad_alloc", "can't start new thread")
 _NOTICED = 0.1  # seconds, after which the death of a rank is known at the latest
 
 
@@ -57,11 +57,16 @@ class Failure:
         return cls(rank, "raised", type, message, traceback, time_ns, is_peer_loss(message))
 
     @property
+    def is_out_of_memory(self) -> bool:
+        """Whether an exception says that memory on the CPU could not be had."""
+        return self.type in _NO_MEMORY or any(text in self.message for text in _NO_MEMORY_TEXTS)
+
+    @property
     def code(self) -> str:
         """What kind of failure it is, a key of `faults.codes.ADVICE`."""
         if self.consequence:
             return "DTL-RANK-LOST"
-        if self.type in _NO_MEMORY or any(text in self.message for text in _NO_MEMORY_TEXTS):
+        if self.is_out_of_memory or "out of memory" in self.message:  # of a GPU, or said of a rank that was killed
             return "DTL-OOM"
         if self.kind == "killed":
             return "DTL-RANK-KILLED"

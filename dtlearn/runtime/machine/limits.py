@@ -6,14 +6,11 @@ import resource
 from dataclasses import dataclass
 
 from ..errors import LaunchError
-from ..faults.failure import Failure
 from .memory import GIB
 
 MEMORY_VARIABLE = "DTLEARN_RANK_MEMORY"  # GiB that a rank may use; 0: as much as there is
 RANK_MEMORY = GIB * 14 // 100  # measured: what a rank that trains a small model holds of its own
 _LEAST = GIB  # of a rank's limit: torch alone has set aside 0.3 GiB when the rank begins
-_OUT_OF_MEMORY = ("MemoryError", "_ArrayMemoryError", "OutOfMemoryError", "bad_alloc")
-_TEXTS = ("can't allocate memory", "Cannot allocate memory", "std::bad_alloc", "can't start new thread")
 
 
 @dataclass(frozen=True)
@@ -89,8 +86,3 @@ def check_room(num_ranks: int, free: int | None) -> None:
         f"{num_ranks} ranks need about {num_ranks * RANK_MEMORY / GIB:.1f} GiB of memory to start, and "
         f"{free / GIB:.1f} GiB are free: {advice}, or close other programs and notebooks."
     )
-
-
-def is_out_of_memory(failure: Failure) -> bool:
-    """Whether an exception says that memory on the CPU could not be had."""
-    return failure.type in _OUT_OF_MEMORY or any(text in failure.message for text in _TEXTS)

@@ -8,7 +8,7 @@ from ..faults.codes import ADVICE
 from ..faults.diagnosis import Diagnosis
 from ..faults.failure import Failure
 from ..faults.stacks import Stuck
-from ..machine.limits import MEMORY_VARIABLE, Limits, is_out_of_memory
+from ..machine.limits import MEMORY_VARIABLE, Limits
 from ..machine.memory import GIB
 from ..words import ranks_text
 from .stalls import place
@@ -142,7 +142,7 @@ def explain_limit(failure: Failure, limits: Limits) -> str:
         return f"It had used up its {limits.cpu_seconds} s of processor time: does a loop never end?"
     if failure.kind == "killed" and failure.type == "SIGXFSZ":
         return f"It wrote a file larger than the {limits.file_size} bytes that it may."
-    if failure.kind != "raised" or not is_out_of_memory(failure):
+    if failure.kind != "raised" or not failure.is_out_of_memory:
         return ""
     if limits.memory is None:
         return f"rank {failure.rank} ran out of memory: use a smaller model or batch, or fewer ranks."

@@ -1,4 +1,5 @@
 import contextlib
+import signal
 import time
 
 import pytest
@@ -33,6 +34,7 @@ def test_what_ends_in_time_is_let_be():
     until = time.process_time() + 0.05
     while time.process_time() < until:  # the limit is gone after the block
         pass
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 
 
 def test_the_limit_is_gone_after_an_error():
@@ -41,3 +43,4 @@ def test_the_limit_is_gone_after_an_error():
     until = time.process_time() + 0.05
     while time.process_time() < until:
         pass
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)

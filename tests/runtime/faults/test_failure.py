@@ -37,11 +37,21 @@ def test_the_first_cause_is_the_earliest_that_is_no_consequence():
         ("killed", "SIGKILL", "killed: the machine ran out of memory", "DTL-OOM"),
         ("raised", "MemoryError", "", "DTL-OOM"),
         ("raised", "RuntimeError", "[enforce fail] can't allocate memory: 8 bytes", "DTL-OOM"),
+        # One answer for the code and for the words of the advice: see the next test.
+        ("raised", "_ArrayMemoryError", "Unable to allocate 8.00 TiB for an array", "DTL-OOM"),
+        ("raised", "RuntimeError", "std::bad_alloc", "DTL-OOM"),
+        ("raised", "OSError", "[Errno 12] Cannot allocate memory", "DTL-OOM"),
+        ("raised", "AcceleratorError", "CUDA error: out of memory", "DTL-OOM"),
     ],
 )
 def test_the_code_says_what_kind_of_failure_it_is(kind, type_, message, code):
     assert Failure(0, kind, type_, message).code == code
     assert Failure(0, kind, type_, message, consequence=True).code == "DTL-RANK-LOST"
+
+
+def test_only_memory_of_the_processor_is_what_a_limit_of_memory_explains():
+    assert Failure(0, "raised", "_ArrayMemoryError", "").is_out_of_memory
+    assert not Failure(0, "raised", "AcceleratorError", "CUDA error: out of memory").is_out_of_memory
 
 
 def test_a_long_message_keeps_its_ends_only():

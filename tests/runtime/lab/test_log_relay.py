@@ -92,3 +92,4 @@ def test_a_folder_that_is_gone_loses_calls_and_nothing_else(tmp_path):
     (tmp_path / "node" / "calls-0-1.jsonl").unlink()
     (tmp_path / "node").rmdir()
     LogReader(tmp_path / "node").read(writer.take)
+    assert not list(tmp_path.iterdir())  # and no folder is made anew

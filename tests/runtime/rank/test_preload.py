@@ -97,5 +97,7 @@ def test_what_is_loaded_is_not_loaded_again(unfrozen, monkeypatch):
 def test_without_what_cells_need_runs_go_on(unfrozen, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # as if it were not installed
     monkeypatch.delitem(sys.modules, preload._KERNEL, raising=False)
-    monkeypatch.setattr(preload, "load", lambda *modules: __import__("matplotlib.pyplot"))
+    wanted = []
+    monkeypatch.setattr(preload, "load", lambda *modules: (wanted.extend(modules), __import__("matplotlib.pyplot")))
     preload.load_for("kernel")
+    assert "matplotlib.pyplot" in wanted and sys.modules["matplotlib.pyplot"] is None
