@@ -19,13 +19,12 @@ from ...runtime.machine import isolation
 from ...runtime.machine.cores import num_cores
 from ...runtime.machine.facts import HostNameLookUp, shared_memory_size
 from ...runtime.machine.memory import memory as machine_memory
+from ...runtime.machine.patience import TO_LOOK_UP_A_NAME
 from ..arguments import add_example_parser
 from ..jupyterlab import installation_problem, server_environment
 from . import machine, software
 from .check import Check, as_json, attempt, last_line, table, terminal_width
 from .machine import sensible_ranks
-
-_PATIENCE = 3.0  # seconds for the look-up of this machine's name
 
 
 @dataclass(frozen=True)
@@ -105,7 +104,7 @@ def examine() -> Report:
         torch_checks.append(attempt("gloo", software.check_gloo, facts))
         ranks_checks = _ranks_checks(facts, [*early, *torch_checks], most, memory)
     late = [
-        attempt("host name", machine.check_host_name, host.name, host.seconds(_PATIENCE), _PATIENCE),
+        attempt("host name", machine.check_host_name, host.name, host.seconds(TO_LOOK_UP_A_NAME), TO_LOOK_UP_A_NAME),
         attempt("Chromium", software.check_browser, software.find_chromium()),
     ]
     checks = (early[0], *torch_checks, *early[1:], *ranks_checks, *late, *course_check)

@@ -9,8 +9,7 @@ from ...agent.client import get_agent
 from ...agent.start import start_ranks
 from ...device import Placement
 from ...errors import LaunchError
-
-_START = 60.0  # seconds; the agent may still have to load torch
+from ...machine.patience import TO_START
 
 
 class LabStore:
@@ -20,9 +19,9 @@ class LabStore:
         agent = self._agent = get_agent()
         agent.hello()
         here = Placement("gloo", ("cpu",), "the store of a lab")
-        self._collector = start_ranks(agent, "store", here, run_dir, _START)
+        self._collector = start_ranks(agent, "store", here, run_dir, TO_START)
         state = self._collector.ranks[0]
-        self._collector.listen_until(time.monotonic() + _START, lambda: state.ready or state.failure)
+        self._collector.listen_until(time.monotonic() + TO_START, lambda: state.ready or state.failure)
         if state.ready is None:
             said = state.output.text().strip()[-1000:]
             self.close()
