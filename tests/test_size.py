@@ -14,7 +14,7 @@ MAX_MODULES = 12  # in a folder
 MODULES_TODAY = {"collectives": 14, "runtime/machine": 13, "train": 13, "viz": 13}
 PLATFORM = ["runtime", "grading", "cli", "notebook", "bench"]  # what the chapters stand on
 CHAPTERS = ["bench/chapters"]  # in these folders, and not counted: it grows with the course, as the checks do
-MAX_PLATFORM = 22_807  # lines; raised on purpose only
+MAX_PLATFORM = 22_809  # lines; raised on purpose only
 HAVE_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

@@ -20,7 +20,7 @@ _PEER_LOSS = (
     "wait timeout",
 )
 _NO_MEMORY = ("MemoryError", "_ArrayMemoryError", "OutOfMemoryError", "bad_alloc")
-_NO_MEMORY_TEXTS = ("can't allocate memory", "Cannot allocate memory", "std::bad_alloc", "can't start new thread")
+_NO_MEMORY_TEXTS = ("can't allocate memory", "Cannot allocate memory", "std::bad_alloc")
 _NOTICED = 0.1  # seconds, after which the death of a rank is known at the latest
 
 

@@ -142,6 +142,8 @@ def explain_limit(failure: Failure, limits: Limits) -> str:
         return f"It had used up its {limits.cpu_seconds} s of processor time: does a loop never end?"
     if failure.kind == "killed" and failure.type == "SIGXFSZ":
         return f"It wrote a file larger than the {limits.file_size} bytes that it may."
+    if failure.kind == "raised" and "can't start new thread" in failure.message:
+        return f"rank {failure.rank} has as many threads as it may, or no memory for the stack of another one."
     if failure.kind != "raised" or not failure.is_out_of_memory:
         return ""
     if limits.memory is None:

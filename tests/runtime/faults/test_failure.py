@@ -41,6 +41,7 @@ def test_the_first_cause_is_the_earliest_that_is_no_consequence():
         ("raised", "_ArrayMemoryError", "Unable to allocate 8.00 TiB for an array", "DTL-OOM"),
         ("raised", "RuntimeError", "std::bad_alloc", "DTL-OOM"),
         ("raised", "OSError", "[Errno 12] Cannot allocate memory", "DTL-OOM"),
+        ("raised", "RuntimeError", "can't start new thread", "DTL-RAISED"),  # too many of them, or no memory
         ("raised", "AcceleratorError", "CUDA error: out of memory", "DTL-OOM"),
     ],
 )

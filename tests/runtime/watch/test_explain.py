@@ -305,3 +305,10 @@ def test_a_lost_connection_is_told_with_the_notes_of_the_exception():
         "rank 1 then lost its connection (RuntimeError): a consequence",
         "rank 2 then lost its connection (RuntimeError): a consequence. it stood in 2F0",
     ]
+
+
+def test_a_thread_that_cannot_start_has_two_reasons():
+    failure = Failure(1, "raised", "RuntimeError", "can't start new thread")
+    assert (
+        advise(failure, Limits()) == "rank 1 has as many threads as it may, or no memory for the stack of another one."
+    )
