@@ -24,13 +24,12 @@ from ..runtime.device import place
 from ..runtime.errors import LaunchError
 from ..runtime.machine.cores import num_cores
 from ..runtime.machine.namespaces import die_with_parent
-from ..runtime.machine.processes import take_endings
+from ..runtime.machine.patience import TO_END_KERNELS, TO_LISTEN, Patience
+from ..runtime.machine.processes import has_ended, take_endings
 from .arguments import add_example_parser, port
 
 FIRST = "ch01_ranks"
 INSTALL = "`make lab` in the course's folder installs what was tested."
-_PATIENCE = 60.0  # seconds for the server to come up; a cold disk needs ten
-_GENTLE = 10.0  # seconds for the server to end its kernels, before it is killed
 _EVERYWHERE = ("", "*", "0.0.0.0", "::")  # addresses to listen on, but none to connect to
 
 
@@ -230,8 +229,8 @@ def _wait_for_server(server: subprocess.Popen[bytes]) -> dict[str, Any] | None:
     from jupyter_client.connect import jupyter_runtime_dir
 
     file = Path(jupyter_runtime_dir(), f"jpserver-{server.pid}.json")
-    deadline = time.monotonic() + _PATIENCE
-    while server.poll() is None and time.monotonic() < deadline:
+    patience = Patience(TO_LISTEN, [server.pid])
+    while server.poll() is None and not patience.over():
         with contextlib.suppress(OSError, ValueError):  # not there yet, half written, or nobody listens yet
             info: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
             # It writes that file before it listens.
@@ -246,8 +245,7 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
     """End the server. It ends its kernels; a kernel that loses its server ends itself, and its ranks with it."""
     if server.poll() is None:
         server.terminate()
-        try:
-            server.wait(_GENTLE)
-        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # a second Ctrl-C: at once
-            server.kill()
-            server.wait()
+        with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C: at once
+            has_ended(server, TO_END_KERNELS)
+        server.kill()
+        server.wait()

@@ -12,6 +12,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 
 from ..runtime.errors import DtlearnError, RankError, RanksDisagree, RanksTimeout
 from ..runtime.link.link import Link
+from ..runtime.machine.patience import HEADLESS_CELL, MOST, crowding
 from ..runtime.watch.side_by_side import side_by_side
 from ..runtime.words import incomplete, wrapped
 from . import current_world
@@ -26,7 +27,6 @@ _VIEWS: dict[str, type[GroupedSink]] = {
     "rank0": OneRankSink,
     "quiet": QuietSink,
 }
-_HEADLESS_LIMIT = 60.0  # seconds: nobody is there to interrupt
 
 
 @magics_class
@@ -55,7 +55,7 @@ class RanksMagics(Magics):
         chosen = parse_ranks(args.ranks, world.size)
         view = args.show or ("stream" if is_live() else "grouped")
         sink = _VIEWS[view](chosen, hide_results=bool(args.out))
-        limit = args.time_limit if args.time_limit is not None or is_live() else _HEADLESS_LIMIT
+        limit = args.time_limit if args.time_limit is not None or is_live() else HEADLESS_CELL * min(MOST, crowding())
         assert self.shell is not None and self.shell.history_manager is not None
         # While a cell runs, `execution_count` is its number or the next one; that depends on IPython's version.
         number = len(self.shell.history_manager.input_hist_raw) - 1

@@ -22,7 +22,7 @@ from .faults.stacks import Source, Stuck, no_source
 from .link.link import Link
 from .machine.isolation import Isolation
 from .machine.limits import Limits
-from .machine.patience import Patience
+from .machine.patience import TO_BE_ENDED, TO_LEAVE, TO_VANISH, Patience
 from .machine.run_folder import run_directory
 from .pickles import notebook_sources
 from .rank.spec import call_log_file
@@ -252,7 +252,7 @@ class Run:
         return [running.get(rank) or Stuck(rank, "returned") for rank in range(len(ranks))]
 
     def wait(self, seconds: float) -> None:
-        self._collector.listen_until(time.monotonic() + seconds)
+        self._collector.listen_for(seconds)
 
     def printed(self) -> dict[int, str]:
         return {rank: s.output.text() for rank, s in enumerate(self._collector.ranks)}
@@ -265,10 +265,10 @@ class Run:
             for state in collector.ranks:
                 with contextlib.suppress(OSError):
                     state.channel.shutdown(socket.SHUT_WR)
-            collector.wait_for_deaths(time.monotonic() + 2)
+            collector.wait_for_deaths(TO_LEAVE)
         # Also after a clean end: processes that a rank started and left behind are in its group.
         self._agent.signal(pids, signal.SIGKILL, group=True)
-        if not collector.wait_for_deaths(time.monotonic() + 10):
+        if not collector.wait_for_deaths(TO_VANISH):
             alive = self._agent.signal(pids, 0)
             raise RankError(f"ranks with the process ids {alive} could not be ended; the machine may be out of memory")
 
@@ -280,4 +280,4 @@ class Run:
         if any(s.status is None for s in ranks):  # after an interrupt of the notebook, say, nothing may go on
             self._agent.abandon(str(self._run_dir))
             with contextlib.suppress(KeyboardInterrupt, Tampered):  # one more: it goes on without us
-                self._collector.wait_for_deaths(time.monotonic() + 3)
+                self._collector.wait_for_deaths(TO_BE_ENDED)

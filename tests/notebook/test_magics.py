@@ -158,12 +158,12 @@ def test_t_ends_a_cell_that_takes_too_long_and_keeps_the_variables(notebook):
 
 
 def test_nobody_watches_a_headless_run_so_it_has_a_limit(notebook):
-    notebook.run("from dtlearn.notebook import magics\nlimit, magics._HEADLESS_LIMIT = magics._HEADLESS_LIMIT, 0.5")
+    notebook.run("from dtlearn.notebook import magics\nlimit, magics.HEADLESS_CELL = magics.HEADLESS_CELL, 0.5")
     try:
         assert notebook.run("%%ranks\nimport time\ntime.sleep(60)").error == "RanksTimeout"
         assert notebook.run("%%ranks -t 30\ntime.sleep(1)").ok  # its own limit wins
     finally:
-        notebook.run("magics._HEADLESS_LIMIT = limit")
+        notebook.run("magics.HEADLESS_CELL = limit")
 
 
 def test_record_keeps_what_the_cell_communicated(notebook):

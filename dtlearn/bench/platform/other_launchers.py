@@ -16,6 +16,7 @@ from typing import Any
 from ...runtime.errors import DtlearnError
 from ...runtime.machine.helper_process import HelperProcess
 from ...runtime.machine.network import free_port
+from ...runtime.machine.patience import Patience
 
 SPAWN, NOTEBOOK = "torch.multiprocessing.spawn", "accelerate.notebook_launcher"
 _SERVER = "dtlearn.bench.platform.other_launchers"
@@ -43,7 +44,7 @@ class Rivals:
 
     def _hear(self) -> dict[str, Any]:
         try:
-            answer: dict[str, Any] | None = self.process.receive(_PATIENCE)
+            answer: dict[str, Any] | None = self.process.receive(Patience(_PATIENCE, [self.process.pid]))
         except EOFError:
             raise DtlearnError((self.process.last_words() or ["it ended without a word"])[-1]) from None
         if answer is None:

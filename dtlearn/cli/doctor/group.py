@@ -8,12 +8,12 @@ from ...runtime.errors import DtlearnError
 from ...runtime.lab.head.agent import LabAgent
 from ...runtime.lab.head.port import JoinedNode
 from ...runtime.lab.reachability import ADVICE, failed_pairs
+from ...runtime.machine.patience import TO_TRY_A_LAB
 from ...runtime.words import by_value, first_line
 from ...runtime.world.world import World
 from .check import Check
 
 _BYTES, _TIMES, _WARM_UP = 1_000_000, 10, 3
-_PATIENCE = 60.0  # seconds
 _HANGS = 'docs/lab.md, "When it hangs", goes from message to action.'
 
 
@@ -35,7 +35,7 @@ def try_ranks(agent: LabAgent) -> list[Check]:
         world = World(agent.lab.size, agent=agent)
         ready = time.monotonic() - begun
         started = Check("ranks", "ok", f"{world.size} ranks ready in {ready:.1f} s, {world.placement}")
-        answers = world.run(time_all_reduce, _BYTES, timeout=_PATIENCE)
+        answers = world.run(time_all_reduce, _BYTES, timeout=TO_TRY_A_LAB)
     except (DtlearnError, ValueError) as error:
         name = "ranks" if world is None else "all-reduce"
         failed = Check(name, "problem", first_line(error), _HANGS)

@@ -9,6 +9,7 @@ from ...runtime.device import place
 from ...runtime.machine.facts import query_gpus
 from ...runtime.machine.limits import MEMORY_VARIABLE, default_limits
 from ...runtime.machine.memory import GIB
+from ...runtime.machine.patience import TO_TRY_RANKS
 from ...runtime.output import Sink
 from ...runtime.run import run_ranks
 from ...runtime.words import first_line
@@ -16,7 +17,6 @@ from ...runtime.world.world import World
 from .check import Check
 from .software import TorchFacts
 
-_PATIENCE = 20.0  # seconds for each trial
 _ADVICE = "If the checks above are well, try again; a firewall or a full machine can be the cause."
 
 
@@ -85,7 +85,7 @@ def check_limits(num_ranks: int, free: int | None) -> Check:
 def try_all_reduce() -> Check:
     """A real run: two ranks add 1 and 2."""
     try:
-        result = run_ranks(add_up, 2, timeout=_PATIENCE)
+        result = run_ranks(add_up, 2, timeout=TO_TRY_RANKS)
     except Exception as error:  # whatever it is, chapters would meet it too
         return Check("all-reduce", "problem", f"2 ranks failed: {first_line(error)}", _ADVICE)
     if result.values != [3.0, 3.0]:
@@ -112,7 +112,7 @@ def try_cells() -> Check:
     try:
         world = World(2)
         ready = time.monotonic() - begun
-        world.execute("pass", timeout=_PATIENCE, sink=Sink())
+        world.execute("pass", timeout=TO_TRY_RANKS, sink=Sink())
         cell = time.monotonic() - begun - ready
     except Exception as error:  # whatever it is, chapters would meet it too
         return Check("cells on ranks", "problem", f"2 ranks failed: {first_line(error)}", _ADVICE)

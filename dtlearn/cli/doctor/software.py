@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from ...runtime.machine.patience import TO_LOAD_TORCH
+from ...runtime.machine.processes import communicate
 from ..jupyterlab import INSTALL
 from .check import Check
 
@@ -45,13 +47,12 @@ def ask_torch() -> subprocess.Popen[str]:
     )
 
 
-def hear_torch(process: subprocess.Popen[str], timeout: float = 60.0) -> TorchFacts:
+def hear_torch(process: subprocess.Popen[str], seconds: float = TO_LOAD_TORCH) -> TorchFacts:
     """What the process that `ask_torch` started found."""
     try:
-        said, errors = process.communicate(timeout=timeout)
+        said, errors = communicate(process, seconds)
     except subprocess.TimeoutExpired:
-        process.kill()
-        return TorchFacts(error=f"loading it took longer than {timeout:g} s")
+        return TorchFacts(error=f"loading it took longer than {seconds:g} s")
     try:
         return TorchFacts(**json.loads(said.splitlines()[-1]))
     except (IndexError, ValueError, TypeError):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ...course import Course, Exercise
 from ...runtime.machine.isolation import Isolation, best
+from ...runtime.machine.patience import TO_READ_AN_ANSWER
 from ..grader_process.client import Graders
 from ..judging.run_case import Answer
 from ..learner.exercise_files import find_checks
@@ -25,7 +26,6 @@ from .store import ResultStore
 from .submissions import Submission
 
 _OF_PYTHON = ("bin", "include", "lib", "lib64", "pyvenv.cfg")  # in its prefix, which may be somebody's home
-_TO_READ = 130.0  # seconds for an answer to be read and compiled, and for its last case on a busy machine
 Report = Callable[[str, Verdict, int, int], None]  # a student, a verdict, how many are done, of how many
 
 
@@ -137,7 +137,7 @@ def _one(
 def _grade(plan: Plan, exercise: Exercise, answer: Answer, graders: Graders) -> Verdict:
     """The verdict of a process of its own. What that cannot say is said here."""
     verdict, memory = graders.grade(
-        plan.seconds + _TO_READ,
+        plan.seconds + TO_READ_AN_ANSWER,
         root=str(plan.course.root),
         exercise=exercise.id,
         seed=plan.seed(exercise),

@@ -2,19 +2,18 @@
 
 import os
 import threading
-import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, cast
 
 from ...runtime.errors import DtlearnError, LaunchError
 from ...runtime.machine.helper_process import HelperProcess, OnePerProcess
+from ...runtime.machine.patience import TO_END_POLITELY, TO_STOP_GRADING, Patience
 from ..own_run import OwnRun
 from ..verdict import Result, Verdict
 
 _SERVER = "dtlearn.grading.judge_process.server"
 Step = tuple[Result, int, int] | Verdict | OwnRun
-_PATIENCE = 3.0  # seconds for the judge to stop a grading, before it is ended itself
 
 
 class JudgeError(DtlearnError):
@@ -91,11 +90,11 @@ class Judge:
 
     def _cancel(self, number: int) -> None:
         """Stop a grading; if that does not work in time, end the judge and with it everything it started."""
-        deadline, stopped = time.monotonic() + _PATIENCE, False
+        patience, stopped = Patience(TO_STOP_GRADING, [self.pid]), False
         try:
             self._send({"do": "cancel", "id": number})
-            while not stopped and (left := deadline - time.monotonic()) > 0:
-                answer = self._receive(left)
+            while not stopped and not patience.over():
+                answer = self._receive(patience)
                 stopped = answer is not None and answer["id"] == number and answer["kind"] != "progress"
         except JudgeError:  # it is gone already
             stopped = True
@@ -109,7 +108,7 @@ class Judge:
         except (OSError, ValueError) as error:
             raise JudgeError(self._obituary()) from error
 
-    def _receive(self, patience: float | None) -> dict[str, Any] | None:
+    def _receive(self, patience: Patience | None) -> dict[str, Any] | None:
         """The next message; None if none comes in time."""
         try:
             return cast("dict[str, Any] | None", self.process.receive(patience))
@@ -126,7 +125,7 @@ class Judge:
 
     def end(self) -> None:
         """End the judge and everything it started."""
-        self.process.close(1)
+        self.process.close(TO_END_POLITELY)
 
 
 _judges = OnePerProcess(Judge)

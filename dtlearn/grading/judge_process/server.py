@@ -29,13 +29,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ...runtime.machine.namespaces import die_with_parent
+from ...runtime.machine.patience import HEAD_START
 
 if TYPE_CHECKING:
     from ..own_run import OwnRun
     from ..verdict import Verdict
-
-# Seconds that a notebook, and the first ranks of it, have to load torch, if nobody asks for a verdict before.
-_HEAD_START = 10.0
 
 
 class Cancelled(BaseException):
@@ -66,7 +64,7 @@ class Server:
         """Grade, for ever."""
         first = None
         with contextlib.suppress(queue.Empty):
-            first = self._requests.get(timeout=_HEAD_START)
+            first = self._requests.get(timeout=HEAD_START)
         _load()  # here, where it cannot be cancelled: half an import would be no judge
         while True:
             self._answer(first or self._requests.get())

@@ -4,6 +4,7 @@ import contextlib
 import socket
 import threading
 import types
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from ..errors import LaunchError
 from ..link.link import Link, connect
 from ..machine.helper_process import HelperProcess, OnePerProcess
 from ..machine.memory import free_memory
+from ..machine.patience import TO_END_RANKS, Patience
 from ..machine.run_folder import delete_folder
 
 _SERVER = "dtlearn.runtime.agent.server"
@@ -62,6 +64,10 @@ class Agent:
     def where(self, pid: int) -> dict[str, Any]:
         """What a rank's handle stands for: `pid`, and `host` if there are several."""
         return {"pid": pid}
+
+    def patience(self, seconds: float, pids: Iterable[int] = ()) -> Patience:
+        """So much time for those ranks, more where they cannot get a processor."""
+        return Patience(seconds, pids)
 
     def abandon(self, run_dir: str) -> None:
         """End a run that nobody holds any more, and delete its folder. Does not wait, never raises: for finalizers."""
@@ -132,7 +138,7 @@ class LocalAgent(Agent):
     def end(self) -> None:
         """End the agent and, with it, every rank that it started."""
         self._control.close()
-        self.process.close(5)
+        self.process.close(TO_END_RANKS)
 
     def _ask(self, request: dict[str, Any], descriptors: list[int] | None = None) -> dict[str, Any]:
         with self._lock:

@@ -6,7 +6,7 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from .. import wire
 from ..faults.failure import Failure, first_cause_first
 from ..machine.limits import Limits
 from ..machine.memory import oom_kills
-from ..machine.patience import TO_SAY_THE_SAME
+from ..machine.patience import TO_SAY_THE_SAME, Patience
 from ..output import BoundedText
 from ..rank.spec import LOST_LINE
 from ..record.event import Mark
@@ -44,11 +44,18 @@ class RankState:
 class Collector:
     """Reads channels, output and deaths of all ranks of a run.
 
-    `events_fd`: where deaths are reported; closed with the collector. `limits`: what each rank may use.
+    `events_fd`: where deaths are reported; closed with the collector. `limits`: what each rank may use. `patience`: see
+    `Agent.patience`.
     """
 
-    def __init__(self, ranks: list[RankState], events_fd: int, limits: Limits | None = None) -> None:
-        self.ranks = ranks
+    def __init__(
+        self,
+        ranks: list[RankState],
+        events_fd: int,
+        limits: Limits | None = None,
+        patience: Callable[[float, Iterable[int]], Patience] = Patience,
+    ) -> None:
+        self.ranks, self._patience = ranks, patience
         self.limits = limits or Limits()
         # Of the k-th mark of a rank: seconds until it is answered, and lines in its log. None: nobody answers.
         self.meet: Callable[[int, int], tuple[float, int]] | None = None
@@ -91,8 +98,7 @@ class Collector:
         """
         while not all(s.finished for s in self.ranks):
             if any(s.failure for s in self.ranks):
-                until = min(deadline, time.monotonic() + TO_SAY_THE_SAME)
-                self.listen_until(until, lambda: all(s.finished or s.failure for s in self.ranks))
+                self.listen_for(TO_SAY_THE_SAME, lambda: all(s.finished or s.failure for s in self.ranks))
                 return True
             if time.monotonic() >= deadline:
                 return False
@@ -101,17 +107,23 @@ class Collector:
             self.listen(min(0.05, deadline - time.monotonic()))
         return True
 
-    def listen_until(self, deadline: float, done: Any = lambda: False) -> None:
-        """Keep reading until `done()` or the deadline."""
-        while not done() and time.monotonic() < deadline:
-            self.listen(min(0.05, deadline - time.monotonic()))
+    def patience(self, seconds: float) -> Patience:
+        """So much time for the ranks that have not ended."""
+        return self._patience(seconds, [s.pid for s in self.ranks if s.status is None])
 
-    def wait_for_deaths(self, deadline: float) -> bool:
+    def listen_for(self, seconds: float, done: Callable[[], Any] = lambda: False) -> None:
+        """Keep reading until `done()`, or until so much time of patience is over."""
+        patience = self.patience(seconds)
+        while not done() and (left := patience.left()):
+            self.listen(min(0.05, left))
+
+    def wait_for_deaths(self, seconds: float) -> bool:
         """Listen until every rank has ended; then read what is left of its output."""
-        self.listen_until(deadline, lambda: all(s.status is not None for s in self.ranks))
-        while self.listen(0):
-            if time.monotonic() > deadline:  # a grandchild that holds the pipe and prints for ever
-                break
+        patience = self.patience(seconds)
+        while any(s.status is None for s in self.ranks) and (left := patience.left()):
+            self.listen(min(0.05, left))
+        while self.listen(0) and not patience.over():  # a grandchild may hold the pipe and print for ever
+            pass
         return all(s.status is not None for s in self.ranks)
 
     def fileno(self) -> int:

@@ -18,7 +18,7 @@ from typing import Any
 from .. import wire
 from ..machine import namespaces
 from ..machine.isolation import refused
-from ..machine.patience import TO_FORK, TO_SIGNAL
+from ..machine.patience import TO_FORK, TO_SIGNAL, Patience
 from ..machine.processes import children, close_all_but, ended_children, sweep, wake_at_ends
 from .forked_ranks import ForkedRanks
 
@@ -78,9 +78,8 @@ class Reaper:
 
     def _meet(self, isolation: dict[str, Any]) -> list[int]:
         """Hear of the ranks. In namespaces they have numbers of their own there; the agent's are asked for here."""
-        self._control.settimeout(TO_FORK)
         try:
-            reply, _ = wire.receive(self._control)
+            reply = self._hear(TO_FORK)
         except EOFError:
             raise OSError("the process that leads the run ended at once") from None
         if "error" in reply:
@@ -90,12 +89,19 @@ class Reaper:
             (first,) = children(self.pid)
             outside = {_innermost_pid(pid): pid for pid in children(first)}
             pids = [outside[pid] for pid in pids]
-        self._control.settimeout(TO_SIGNAL)
         self._control.sendall(wire.encode({}))  # now it may wait for ranks that have ended: we have their numbers
         return pids
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         self._control.sendall(wire.encode(request))
+        return self._hear(TO_SIGNAL)
+
+    def _hear(self, seconds: float) -> dict[str, Any]:
+        """Its next words. Raises TimeoutError if none come in so much time of patience, EOFError if it has ended."""
+        patience = Patience(seconds, [self.pid, *children(self.pid)])
+        while not select.select([self._control], [], [], left := patience.left())[0]:
+            if not left:
+                raise TimeoutError(f"the process that ends what a run leaves said nothing for {seconds:g} s")
         return wire.receive(self._control)[0]
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from .. import wire
 from ..machine import namespaces
 from ..machine.memory import use_huge_pages
-from ..machine.patience import TO_VANISH
+from ..machine.patience import TO_VANISH, Patience
 from ..machine.processes import ended_children, kill_below, sweep, wake_at_ends
 from ..machine.run_folder import delete_folder, delete_stale_directories
 from ..rank import preload
@@ -148,12 +148,12 @@ class Agent:
     def _reap(self) -> None:
         """Take note of what has ended. What a reaper that was killed left comes to us, the moment it has died, and has
         ended when this returns, or TO_VANISH is over: only then may the folder of its run be deleted."""
-        deadline, orphans = time.monotonic() + TO_VANISH, [0]
+        patience, orphans = Patience(TO_VANISH), [0]
         while orphans:
             for pid, status, _ in ended_children():
                 self._ended(pid, status)
             own = {*self._reapers, *(pid for forked in self._forked for pid in forked.living)}
-            orphans = kill_below(spare=own) if self._reaper_was_killed and time.monotonic() < deadline else []
+            orphans = kill_below(spare=own) if self._reaper_was_killed and not patience.over() else []
             self._reaper_was_killed = bool(orphans)
             time.sleep(0.002 if orphans else 0)
         in_use = {reaper.run_dir for reaper in self._reapers.values()} | {forked.run_dir for forked in self._forked}
@@ -175,8 +175,8 @@ class Agent:
         """The head is gone: end its ranks, and delete the folders of runs that it could not delete itself."""
         for reaper in self._reapers.values():
             reaper.end()
-        deadline = time.monotonic() + TO_VANISH
-        while self._reapers and time.monotonic() < deadline:
+        patience = Patience(TO_VANISH, self._reapers)
+        while self._reapers and not patience.over():
             self._reap()
             time.sleep(0.002)
         for forked in self._forked:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..faults.stacks import Source, Stuck, cpu_seconds, is_stopped, read_stack
-from ..machine.patience import TO_DUMP, Patience
+from ..machine.patience import TO_DUMP
 from ..rank.spec import STACK_SIGNAL, stack_file
 from .client import Agent
 
@@ -22,7 +22,7 @@ def dump_stacks(agent: Agent, pids: Mapping[int, int], run_dir: Path, source: So
     agent.signal(list(pids.values()), STACK_SIGNAL)
     # Until every rank has written, and what it writes is complete: a file that grows is not done.
     sizes, grown = before, False
-    patience = Patience(TO_DUMP, pids.values())
+    patience = agent.patience(TO_DUMP, pids.values())
     while not grown and not patience.over():
         time.sleep(_STEP)
         latest = {rank: _size(path) for rank, path in files.items()}

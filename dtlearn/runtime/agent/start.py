@@ -68,7 +68,7 @@ def start_ranks(
     ]
     events, started = start_with_lines(agent, common, values)
     states = [RankState(channel, output, pid, BoundedText(limits.output)) for pid, channel, output in started]
-    return Collector(states, events, limits)
+    return Collector(states, events, limits, agent.patience)
 
 
 def start_with_lines(

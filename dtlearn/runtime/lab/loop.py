@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import zmq.asyncio
 
+from ..machine.patience import TO_OBEY
+
 _T = TypeVar("_T")
 
 
@@ -21,7 +23,7 @@ def call(loop: asyncio.AbstractEventLoop, work: Callable[[], _T]) -> _T:
     async def in_the_loop() -> _T:
         return work()
 
-    return asyncio.run_coroutine_threadsafe(in_the_loop(), loop).result(30)
+    return asyncio.run_coroutine_threadsafe(in_the_loop(), loop).result(TO_OBEY)
 
 
 def every(loop: asyncio.AbstractEventLoop, seconds: float, work: Callable[[], None]) -> None:

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Any
 
 from .memory import memory
-from .patience import TO_LOOK_UP_A_NAME
+from .patience import TO_LIST_GPUS, TO_LOOK_UP_A_NAME
 
 _QUERY = "index,name,memory.total,memory.used,driver_version"
 
@@ -91,7 +91,7 @@ def query_gpus() -> list[str] | None:
     """
     command = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TO_LIST_GPUS, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return [line.strip() for line in done.stdout.splitlines() if line.strip()]

@@ -9,13 +9,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from ..errors import LaunchError
 from ..faults.stacks import is_stopped
+from .patience import LOOK_AT_THE_SILENT, TO_SAY_HOW_IT_ENDED, Patience
+from .processes import has_ended
 
 # The path is appended: it only matters where dtlearn is not installed. The interrupt is the system's: a program that
 # was started in the background ignores it, and what it starts would inherit that, down to the ranks.
@@ -23,9 +24,6 @@ _BOOT = (
     "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); sys.path.append({path!r}); "
     "from {module} import main; main(*map(int, sys.argv[1:]))"
 )
-
-
-_LOOK = 1.0  # seconds after which one that has not answered is looked at
 
 
 class HelperProcess:
@@ -92,13 +90,11 @@ class HelperProcess:
     @property
     def exit_code(self) -> int | None:
         """How it ended, waiting a moment for that; None if it has not."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._process.wait(1)
-        return None
+        return self._process.returncode if has_ended(self._process, TO_SAY_HOW_IT_ENDED) else None
 
     def wait_for(self, answers: Any) -> bool:
         """Wait until it has written to `answers`, or ended; True. If somebody, such as a rank, stops it, it ends."""
-        while not select.select([answers], [], [], _LOOK)[0]:
+        while not select.select([answers], [], [], LOOK_AT_THE_SILENT)[0]:
             if self.alive and is_stopped(self.pid):
                 self.ending = "was stopped by a signal, and ended"
                 self._process.kill()
@@ -119,15 +115,16 @@ class HelperProcess:
         self.stdin.write(json.dumps(message).encode() + b"\n")
         self.stdin.flush()
 
-    def receive(self, patience: float | None) -> Any:
-        """The next line of JSON of its output; None if none comes in `patience` seconds. Raises EOFError at its end."""
+    def receive(self, patience: Patience | None) -> Any:
+        """The next line of JSON of its output; None if none comes in time. Raises EOFError at its end."""
         assert self.stdout is not None
-        deadline = None if patience is None else time.monotonic() + patience
         while b"\n" not in self._pending:
-            if deadline is None:
+            if patience is None:
                 self.wait_for(self.stdout)
-            elif not select.select([self.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                return None
+            else:
+                while not select.select([self.stdout], [], [], left := patience.left())[0]:
+                    if not left:
+                        return None
             piece = os.read(self.stdout.fileno(), 1 << 16)
             if not piece:
                 raise EOFError
@@ -135,14 +132,12 @@ class HelperProcess:
         line, _, self._pending = self._pending.partition(b"\n")
         return json.loads(line)
 
-    def close(self, patience: float) -> None:
-        """End it: its input closes, and it has `patience` seconds for what is left to do."""
+    def close(self, seconds: float) -> None:
+        """End it: its input closes, and it has so much time of patience for what is left to do."""
         if self.stdin is not None:
             with contextlib.suppress(OSError):
                 self.stdin.close()
-        try:
-            self._process.wait(patience)
-        except subprocess.TimeoutExpired:
+        if not has_ended(self._process, seconds):
             self._process.kill()
             self._process.wait()
         if self.stdout is not None:

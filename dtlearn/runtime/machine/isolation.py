@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass
 
 from . import namespaces
+from .patience import TO_TRY_NAMESPACES
+from .processes import communicate
 
 MEANING = {
     0: "ranks end with the program that started them; what they start themselves may stay",
@@ -58,12 +60,12 @@ class Allowed:
 
 
 @functools.cache
-def probe(timeout: float = 5.0) -> Allowed:
+def probe() -> Allowed:
     """What this machine allows: tried out in a process of its own, never assumed. The answer is kept."""
     try:
         command = [sys.executable, "-P", "-S", namespaces.__file__]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-        level, limit = json.loads(done.stdout.splitlines()[-1])
+        trial = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        level, limit = json.loads(communicate(trial, TO_TRY_NAMESPACES)[0].splitlines()[-1])
         return Allowed(level, limit)
     except (OSError, subprocess.TimeoutExpired, IndexError, ValueError) as error:
         return Allowed(0, f"the trial failed ({type(error).__name__})")

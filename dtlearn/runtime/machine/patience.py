@@ -11,9 +11,10 @@ A process that will never answer sleeps, or is stopped, or computes: its time ru
 """
 
 import contextlib
+import math
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from .cores import num_cores
 
@@ -28,8 +29,10 @@ TO_MEET = 20.0  # to make new process groups
 TO_ANSWER = 1.0  # on the side channel, which is free while a cell runs
 TO_ANSWER_BRIEFLY = 0.3  # likewise, for a line that can wait for the next look
 TO_DUMP = 0.3  # to write its stack down, when its interpreter does not answer
-TO_VANISH = 5.0  # to be gone after it was killed; one that waits for a disk takes long
+TO_VANISH = 10.0  # to be gone after it was killed; one that waits for a disk takes long
 TO_START = 60.0  # until it can run cells; the helper process may have torch to load first
+TO_SAY = 60.0  # what a short request asks of it, behind a cell: a value, what it sets
+TO_RUN = 600.0  # a function of the learner's
 # How long ranks may go on after one of them has failed.
 AFTER_FAILURE = 10.0  # computing
 AFTER_DEATH = 1.0  # in which they usually notice by themselves that a peer has died
@@ -41,14 +44,39 @@ GROUP_TIMEOUT = 1800.0
 TO_FORK = 30.0  # all ranks of a run
 TO_SIGNAL = 2.0  # a reaper takes microseconds, but learners' code could have stopped it
 TO_SAY_THE_SAME = 0.3  # ranks that may still report the same failure as the first, or an earlier one
+TO_LEAVE = 2.0  # ranks that have finished, before they are killed: what runs at their exit
 TO_END_POLITELY = 3.0  # a command, before it is killed
+TO_END_RANKS = 5.0  # an agent, before it is killed: it ends its ranks, and deletes their folders
+TO_BE_ENDED = 3.0  # what was interrupted, until we go on: others end it
+TO_STOP_GRADING = 3.0  # a judge, before it is ended itself
+TO_SAY_HOW_IT_ENDED = 1.0  # a helper process that has closed its line: its exit code
 TO_TELL_WHAT_HAPPENED = 3.0  # launchers of other nodes, of a failure
+# Between the machines of a lab; `patience` and `wait` in lab.toml are its owner's.
+HEARTBEAT = 1.0  # seconds between two signs of life
+TO_JOIN = 20.0  # a node, until the head has greeted it
+TO_OBEY = 30.0  # a node, a request; it may have ranks to start
 TO_REACH_A_HOST = 4.0  # over the network of a lab
+TO_REACH_A_STORE = 5.0  # on this machine
+TO_PART = 2.0  # what was said last, on a busy machine
 TO_LOOK_UP_A_NAME = 3.0  # of a host
+TO_LIST_GPUS = 10.0  # the driver's own tool
+TO_LOAD_TORCH = 60.0  # a fresh interpreter, on a cold disk
+TO_TRY_NAMESPACES = 5.0  # what this machine allows
+TO_LISTEN = 60.0  # JupyterLab, until a browser may come; a cold disk needs ten
+TO_END_KERNELS = 10.0  # JupyterLab, before it is killed
+TO_TRY_RANKS = 20.0  # the doctor's trial of two ranks
+TO_TRY_A_LAB = 60.0  # likewise, of all nodes
+# What hand-ins get besides the time that a class's instructor gives them.
+TO_READ_A_HAND_IN = 100.0  # bounded by processor time too, see `classroom/reading/reader.py`
+TO_READ_AN_ANSWER = 130.0  # to be read and compiled, and for its last case on a busy machine
+HEAD_START = 10.0  # a notebook and its first ranks, to load torch, before a judge does that nobody has asked yet
+HEADLESS_CELL = 60.0  # a cell that has no time limit of its own, where nobody is there to interrupt
 TO_RUN_CALLBACKS = 1.0  # a callback of a communication that has not run by then never will
 TO_DRAIN = 2.0  # what a cell has printed, before its reply
 # How often ranks are looked at that make their group themselves, where the call log says nothing.
 FIRST_LOOK, NEXT_LOOK = 3.0, 1.0
+LOOKS_APART = 0.5  # the two that tell a loop from progress, and computing from sleeping
+LOOK_AT_THE_SILENT = 1.0  # a helper process that has not answered: somebody may have stopped it
 
 MOST = 5.0  # a wait takes at most as many times its seconds, however busy the machine is
 _LEAST = 0.05  # seconds until the next look at the queue
@@ -60,13 +88,21 @@ class Patience:
     Args:
         seconds: on a machine that has a processor for everybody.
         pids: of those we wait for. This process always counts as well: it has to hear the answer.
+        in_queue: tells how long each of `pids` has waited for a processor; by default those of this machine.
     """
 
-    def __init__(self, seconds: float, pids: Iterable[int] = ()) -> None:
+    def __init__(
+        self,
+        seconds: float,
+        pids: Iterable[int] = (),
+        in_queue: Callable[[Collection[int]], Mapping[int, float]] | None = None,
+    ) -> None:
         self.seconds = seconds
         self._begun = time.monotonic()
         self._own = _queued(os.getpid())
-        self._others = {pid: _queued(pid) for pid in pids}
+        self._pids, self._in_queue = list(pids), in_queue or seconds_in_queue
+        # Of one that is too busy to be asked now (inf) the time begins at 0: then nothing of it counts.
+        self._before = {p: 0.0 if waited == math.inf else waited for p, waited in self._in_queue(self._pids).items()}
         self._stood_still = 0.0
 
     def left(self) -> float:
@@ -74,7 +110,7 @@ class Patience:
         elapsed = time.monotonic() - self._begun
         left = self.seconds + self._stood_still - elapsed
         if left <= 0:  # only now: a look reads a file for every thread
-            self._stood_still = min(self._in_queue(elapsed), elapsed)
+            self._stood_still = min(self._waited(elapsed), elapsed)
             left = self.seconds + self._stood_still - elapsed
             left = max(left, _LEAST) if left > 0 else left
         return max(0.0, min(left, self.seconds * MOST - elapsed))
@@ -88,13 +124,13 @@ class Patience:
         """Whether nobody should wait any longer."""
         return self.left() <= 0
 
-    def _in_queue(self, elapsed: float) -> float:
+    def _waited(self, elapsed: float) -> float:
         """Seconds since the beginning in which those who are to answer, or we, waited for a processor."""
         if self._own is None:
             return elapsed * (1 - 1 / crowding())
         own = (_queued(os.getpid()) or self._own) - self._own
-        waits = [now - before for pid, before in self._others.items() if before is not None and (now := _queued(pid))]
-        return own + max(waits, default=0.0)
+        now = self._in_queue(self._pids)
+        return own + max((now[pid] - before for pid, before in self._before.items() if pid in now), default=0.0)
 
 
 def crowding() -> float:
@@ -108,6 +144,11 @@ def busy() -> bool:
     while time.thread_time() - used < 0.2:
         pass
     return time.monotonic() - begun > 0.4
+
+
+def seconds_in_queue(pids: Collection[int]) -> dict[int, float]:
+    """{pid: how long its threads have waited for a processor so far}; without those of whom nobody keeps that."""
+    return {pid: waited for pid in pids if (waited := _queued(pid)) is not None}
 
 
 def _queued(pid: int) -> float | None:

@@ -5,10 +5,12 @@ import itertools
 import os
 import resource
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
-from .patience import TO_VANISH
+from .patience import TO_VANISH, Patience
 
 
 def descendants(pid: int) -> list[int]:
@@ -74,17 +76,18 @@ def kill_below(spare: Collection[int] = ()) -> list[int]:
 
 def sweep(
     ended: Callable[[int, int], object] = lambda pid, status: None,
-    patience: float = TO_VANISH,
+    seconds: float = TO_VANISH,
     alone: bool = False,
 ) -> list[int]:
     """Kill everything below this process, which must be their subreaper, until it has no child left.
 
     The kernel gives it every process that has lost its parent, so "no child" means that nothing is left. `ended` is
     called with the number and the status of each child that has ended. `alone`: this is process number 1 of a namespace
-    of its own: then all at once, so that none can slip away. Returns what could not be ended in `patience` seconds.
+    of its own: then all at once, so that none can slip away. Returns what could not be ended in so
+    much time of patience.
     """
     assert not alone or os.getpid() == 1
-    deadline = time.monotonic() + patience
+    patience = Patience(seconds)
     while True:
         for pid, status, _ in ended_children():
             ended(pid, status)
@@ -94,7 +97,7 @@ def sweep(
         left = [] if alone else kill_below()
         if not left and (not alone or not _has_children()):
             return []
-        if time.monotonic() > deadline:
+        if patience.over():
             return left
         time.sleep(0.002)
 
@@ -120,6 +123,29 @@ def take_endings() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
+
+
+def has_ended(process: subprocess.Popen[Any], seconds: float) -> bool:
+    """Whether a process that we started ends in so much time of patience."""
+    patience = Patience(seconds, [process.pid])
+    while process.poll() is None and (left := patience.left()):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(left)
+    return process.poll() is not None
+
+
+def communicate(process: subprocess.Popen[Any], seconds: float, text: Any = None) -> tuple[Any, Any]:
+    """As `Popen.communicate(text)`; it is killed, and TimeoutExpired raised, if so much time of patience is over."""
+    patience = Patience(seconds, [process.pid])
+    while True:
+        try:
+            return process.communicate(text, patience.left())
+        except subprocess.TimeoutExpired:
+            text = None  # it has been taken
+            if patience.over():
+                process.kill()
+                process.communicate()
+                raise
 
 
 def close_all_but(keep: set[int]) -> None:

@@ -14,7 +14,7 @@ import sys
 
 from .namespaces import adopt_orphans
 from .patience import TO_END_POLITELY
-from .processes import sweep, take_interrupts
+from .processes import has_ended, sweep, take_interrupts
 
 
 def main(command: list[str]) -> int:
@@ -37,9 +37,8 @@ def main(command: list[str]) -> int:
 def _end_all(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(TO_END_POLITELY)
-    sweep(patience=TO_END_POLITELY)
+        has_ended(process, TO_END_POLITELY)
+    sweep(seconds=TO_END_POLITELY)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 

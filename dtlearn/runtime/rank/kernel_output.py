@@ -11,7 +11,7 @@ from typing import Any
 
 from ipykernel.iostream import OutStream
 
-from ..machine.patience import TO_DRAIN
+from ..machine.patience import TO_DRAIN, Patience
 from ..output import OutputCap
 
 _PIPE_BYTES = 65_536
@@ -56,8 +56,10 @@ class PrintedText(OutStream):
             there = array.array("i", [0])
             fcntl.ioctl(self._fid, termios.FIONREAD, there)
             wanted = self._passed_on + there[0]
-        deadline = time.monotonic() + TO_DRAIN
-        while self._passed_on < wanted and time.monotonic() < deadline and self.watch_fd_thread.is_alive():
+        if self._passed_on >= wanted:
+            return
+        patience = Patience(TO_DRAIN)
+        while self._passed_on < wanted and not patience.over() and self.watch_fd_thread.is_alive():
             time.sleep(0.0005)
 
     def _watch_pipe_fd(self) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..machine.patience import TO_RUN_CALLBACKS
+from ..machine.patience import TO_RUN_CALLBACKS, Patience
 
 
 class LateEnds:
@@ -36,8 +36,11 @@ class LateEnds:
 
     def settle(self) -> None:
         """Wait for the callbacks of those that are done; that takes a moment. Nobody waits for calls under way."""
-        deadline = time.monotonic() + TO_RUN_CALLBACKS
-        while any(future.done() for future in list(self._awaited.values())) and time.monotonic() < deadline:
+        patience = None
+        while any(future.done() for future in list(self._awaited.values())):
+            patience = patience or Patience(TO_RUN_CALLBACKS)
+            if patience.over():
+                break
             time.sleep(0.0005)
 
     def forget(self) -> None:

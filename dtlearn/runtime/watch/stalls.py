@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 
 from ..faults.diagnosis import Diagnosis
 from ..faults.stacks import Stuck
+from ..machine.patience import LOOKS_APART
 from ..record.event import Event
 from ..words import by_value, ranks_text
 
-APART = 0.5  # seconds between two looks
-_BUSY = 0.1  # share of the time between two looks that a rank computes; a busy machine leaves a rank little
+_BUSY = 0.1  # share of the time between two looks that a rank computes; time without a processor is not in it
 _SHOWN_AT = (3.0, 10.0, 30.0, 60.0)  # seconds of waiting after which a line is shown; then every minute
 
 
@@ -53,7 +53,7 @@ def place(stuck: Stuck) -> str:
 
 
 def judge(first: Sequence[Stuck], second: Sequence[Stuck], calls: Mapping[int, Event]) -> Diagnosis:
-    """What two looks, `APART` seconds from each other, say of ranks that did not end in time, or wait in `calls`."""
+    """What two looks, `LOOKS_APART` from each other, say of ranks that did not end in time, or wait in `calls`."""
     before = {s.rank: s for s in first}
     states = {s.rank: {"waiting": "waits", "running": "runs"}.get(s.state, "ended") for s in second}
     waiting = [s.rank for s in second if s.state == "waiting"]
@@ -113,6 +113,6 @@ def _compare(earlier: Stuck, later: Stuck) -> tuple[bool, str]:
         return False, f"went on from {place(earlier)} to {place(later)} between two looks"
     if earlier.cpu_seconds is None or later.cpu_seconds is None:
         return False, f"stayed at {place(later)}"
-    if later.cpu_seconds - earlier.cpu_seconds >= _BUSY * APART:
+    if later.cpu_seconds - earlier.cpu_seconds >= _BUSY * LOOKS_APART:
         return True, f"did not get past {place(later)}, and computed all the time"
     return False, f"stayed at {place(later)} without computing: a sleep, or a wait for something outside"

@@ -9,9 +9,9 @@ from ..errors import RankError, RanksDisagree, RanksTimeout
 from ..faults.failure import Failure
 from ..faults.stacks import Stuck
 from ..machine.limits import Limits
-from ..machine.patience import FIRST_LOOK, NEXT_LOOK
+from ..machine.patience import FIRST_LOOK, LOOKS_APART, NEXT_LOOK
 from .explain import comes_before, explain_failures, timeout_message
-from .stalls import APART, judge
+from .stalls import judge
 from .watch import Watch
 
 
@@ -42,7 +42,7 @@ class Ranks(Protocol):
         """Where each rank stands now."""
 
     def wait(self, seconds: float) -> None:
-        """Listen to them for a while."""
+        """Listen to them for so much time, more where they cannot get a processor."""
 
     def printed(self) -> Mapping[int, str] | None:
         """{rank: what it printed}; None if that has been shown already, as in a notebook."""
@@ -116,7 +116,7 @@ def _explain_timeout(ranks: Ranks, timeout: float, what: str) -> RanksTimeout:
     """Two looks at ranks that did not end in time: where every one stands, and what that says."""
     before = ranks.watch.waiting()
     first = with_calls(ranks.look(), ranks.watch)
-    ranks.wait(APART)
+    ranks.wait(LOOKS_APART)
     ranks.watch.look(ranks.ended())
     waiting = ranks.watch.waiting()
     second = with_calls(ranks.look(), ranks.watch)

@@ -32,13 +32,19 @@ def run_cell(ranks: RankProcesses, code: str, asked: list[int], timeout: float |
     finish(Cell(ranks, code, asked, number, sink), timeout)
 
 
-def finish(task: Task, timeout: float | None, what: str = "") -> None:
+def finish(task: Task, timeout: float | None, what: str = "", patient: bool = False) -> None:
     """Wait until the ranks are done, for `timeout` seconds at most; make them usable again if that ended badly.
 
-    `what` leads every message. Raises as `run_cell`.
+    `what` leads every message. `patient`: time in which ranks wait for a processor does not count.
+    Raises as `run_cell`.
     """
+    begun, patience = time.monotonic(), task.patience(timeout) if patient and timeout else None
+
+    def over() -> bool:
+        return timeout is not None and (patience.over() if patience else time.monotonic() > begun + timeout)
+
     try:
-        in_time = task.follow(None if timeout is None else time.monotonic() + timeout)
+        in_time = task.follow(over)
         if not in_time:
             task.notice(f"the time limit of {timeout:g} s has passed: the ranks are looked at and interrupted")
         error = find_error(task, None if in_time else timeout, what)

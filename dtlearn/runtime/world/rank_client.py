@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -33,13 +32,13 @@ class RankClient:
         self.shell = self._client.shell_channel.socket
         self.control = self._client.control_channel.socket
 
-    def wait_until_heard(self, deadline: float) -> None:
+    def wait_until_heard(self, patience: Patience) -> None:
         """Return once output reaches us: what a rank publishes before that would be lost."""
         while True:
             self._client.kernel_info()
             if self.iopub.poll(100):
                 break
-            if time.monotonic() > deadline:
+            if patience.over():
                 raise LaunchError(f"rank {self.rank} started but its output does not arrive")
         while self.shell.poll(0):
             self._receive(self.shell)
@@ -108,8 +107,7 @@ def connect(agent: Agent, collector: Collector, ranks: list[int], run_dir: Path)
 
     Raises LaunchError, saying why a rank did not start.
     """
-    deadline = time.monotonic() + TO_START
-    collector.listen_until(deadline, lambda: all(s.ready or s.failure for s in collector.ranks))
+    collector.listen_for(TO_START, lambda: all(s.ready or s.failure for s in collector.ranks))
     if failures := collector.failures():
         first = failures[0]
         words = collector.ranks[first.rank].output.text().strip() or first.traceback
@@ -120,8 +118,9 @@ def connect(agent: Agent, collector: Collector, ranks: list[int], run_dir: Path)
         if state.ready is None:
             raise LaunchError(f"rank {rank} did not start within {TO_START:g} s")
         clients.append(RankClient(rank, agent.reach(state.pid, state.ready, run_dir)))
+    patience = collector.patience(TO_START)
     for client in clients:
-        client.wait_until_heard(deadline)
+        client.wait_until_heard(patience)
     return clients
 
 

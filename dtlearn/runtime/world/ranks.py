@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -139,7 +138,9 @@ class RankProcesses:
 
     def patience(self, seconds: float, ranks: Sequence[int] | None = None) -> Patience:
         """So much time for some ranks (None: all), more where they cannot get a processor."""
-        return Patience(seconds, [p.pid for r, p in enumerate(self.processes) if ranks is None or r in ranks])
+        return self.agent.patience(
+            seconds, [p.pid for r, p in enumerate(self.processes) if ranks is None or r in ranks]
+        )
 
     def interrupt(self, ranks: list[int]) -> None:
         """Send those ranks what Ctrl-C sends, and let one that was stopped go on, to hear it."""
@@ -219,7 +220,7 @@ class RankProcesses:
             with contextlib.suppress(LaunchError):  # the agent is gone, and its ranks with it
                 self.agent.signal([p.pid for p in self.processes], signal.SIGKILL, group=True)
             for collector in self.collectors():
-                collector.wait_for_deaths(time.monotonic() + TO_VANISH)
+                collector.wait_for_deaths(TO_VANISH)
             for process in self.processes:
                 process.close()
         self.processes = []
@@ -234,7 +235,7 @@ class RankProcesses:
         except BaseException:
             with contextlib.suppress(LaunchError):
                 self.agent.signal([s.pid for s in collector.ranks], signal.SIGKILL, group=True)
-            collector.wait_for_deaths(time.monotonic() + TO_VANISH)  # they write into the folder until then
+            collector.wait_for_deaths(TO_VANISH)  # they write into the folder until then
             collector.close()
             raise
         return [RankProcess(collector, i, client) for i, client in enumerate(clients)]

@@ -33,7 +33,7 @@ def request(
     Raises as `cell.run_cell`: a rank that raised or died is named, ranks that wait for it are freed.
     """
     task = Request(ranks, content, body, asked if asked is not None else list(range(ranks.size)), logged)
-    finish(task, timeout, f"{what}: ")
+    finish(task, timeout, f"{what}: ", patient=not logged)
     if lost := [rank for rank in task.clients if rank not in task.values]:
         raise RankError(f"{what}: the answer of {ranks_text(lost)} was lost; ask again")
     return [pickles.unpack(data) if data else None for data in (task.values[rank] for rank in task.clients)]

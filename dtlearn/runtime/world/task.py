@@ -1,6 +1,7 @@
 """What ranks behind a notebook do now, a cell or a request: what has come of it, and where each rank stands."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -85,32 +86,33 @@ class Task:
             return False
         return not any(c["calls"] for c in counts) or len({(c["collectives"], c["sequence"]) for c in counts}) == 1
 
-    def follow(self, deadline: float | None) -> bool:
-        """Listen until all ranks are done, or stuck, or found at fault. False: the deadline came first."""
+    def follow(self, over: Callable[[], bool]) -> bool:
+        """Listen until all ranks are done, or stuck, or found at fault. False: the time was `over` first."""
         poller = zmq.Poller()
         for client in self.clients.values():
             poller.register(client.iopub, zmq.POLLIN)
             poller.register(client.shell, zmq.POLLIN)
         for collector in self.ranks.collectors():
             poller.register(collector.fileno(), zmq.POLLIN)
-        failed_at: float | None = None
-        next_look = 0.0
+        known = None  # of the failures so far
         while self.pending():
             poller.poll(50)
             self.listen()
             if not self.pending():
                 break
-            now = time.monotonic()
             if self.failed:
-                failed_at = failed_at or now
                 died = bool(self._dead())
-                if now > failed_at + (AFTER_DEATH if died else AFTER_FAILURE):
-                    return True
                 # Ranks that lost a peer tell of it sooner than the peer's host is missed.
                 missing = not died and all(f.consequence for f in self.failed)
-                patience = max(STUCK_FOR, self.ranks.agent.seconds_to_notice_a_loss * missing)
-                if now > max(next_look, failed_at + patience):
-                    next_look = now + STUCK_FOR
+                if known != (died, missing):
+                    known = (died, missing)
+                    loss = self.ranks.agent.seconds_to_notice_a_loss * missing
+                    may_go_on = self.patience(AFTER_DEATH if died else AFTER_FAILURE + loss)
+                    next_look = self.patience(max(STUCK_FOR, loss))
+                if may_go_on.over():
+                    return True
+                if next_look.over():
+                    next_look = self.patience(STUCK_FOR)
                     self.watch.look(self.ended())
                     if all(s.state != "running" for s in self.where()):
                         return True
@@ -118,7 +120,7 @@ class Task:
                 return True
             else:
                 self._tell()
-            if deadline is not None and now > deadline:
+            if over():
                 return False
         return True
 

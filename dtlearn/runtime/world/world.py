@@ -8,6 +8,7 @@ from .. import pickles
 from ..agent.client import Agent
 from ..device import Placement
 from ..link.link import Link
+from ..machine.patience import TO_RUN, TO_SAY
 from ..output import Sink
 from ..pickles import notebook_sources
 from ..record.log import merge_logs
@@ -70,7 +71,7 @@ class World:
     def link(self, link: Link | None) -> None:
         content = self.ranks.use_link(link)
         if living := [client.rank for client in self.ranks.living]:
-            request(self.ranks, content, what="world.link", timeout=60, asked=living)
+            request(self.ranks, content, what="world.link", timeout=TO_SAY, asked=living)
 
     def execute(
         self, code: str, ranks: list[int] | None = None, *, timeout: float | None = None, number: int = 0, sink: Sink
@@ -88,14 +89,14 @@ class World:
     def push(self, **names: Any) -> None:
         """Set variables on every rank: `world.push(x=1)`. Values are copied."""
         body = pickles.pack(names, f"the value of {', '.join(names)}")
-        request(self.ranks, {"do": "push"}, body, what="push", timeout=60)
+        request(self.ranks, {"do": "push"}, body, what="push", timeout=TO_SAY)
 
     def gather(self, expression: str) -> list[Any]:
         """The value of an expression on every rank, by rank: `world.gather("loss.item()")`."""
         content = {"do": "gather", "expression": expression}
-        return request(self.ranks, content, what=f"gather({expression!r})", timeout=60)
+        return request(self.ranks, content, what=f"gather({expression!r})", timeout=TO_SAY)
 
-    def run(self, fn: Callable[..., Any], *args: Any, timeout: float = 600.0) -> list[Any]:
+    def run(self, fn: Callable[..., Any], *args: Any, timeout: float = TO_RUN) -> list[Any]:
         """Call `fn(*args)` on every rank; its return values, by rank. What `fn` sets globally stays on the ranks."""
         body = pickles.pack((fn, args), f"the function {getattr(fn, '__name__', fn)!r} or one of its arguments")
         content = {"do": "call", "sources": notebook_sources()}
@@ -103,7 +104,7 @@ class World:
 
     def last(self, ranks: list[int]) -> list[Any]:
         """The value of the last line of the last cell on those ranks."""
-        return request(self.ranks, {"do": "last"}, what="the value of the last line", timeout=60, asked=ranks)
+        return request(self.ranks, {"do": "last"}, what="the value of the last line", timeout=TO_SAY, asked=ranks)
 
     def record(self, ranks: list[int] | None = None) -> Record:
         """What ranks (None: all) communicated in the last cell, or `run`, that each of them took part in."""

@@ -56,7 +56,7 @@ def test_nccl_is_needed_where_there_are_gpus():
 def test_a_torch_that_does_not_load_is_an_error_and_no_crash(monkeypatch, script, says):
     monkeypatch.setattr(software, "_ASK_TORCH", script)
     with software.ask_torch() as process:
-        assert software.hear_torch(process, timeout=0.5 if "sleep" in script else 20).error == says
+        assert software.hear_torch(process, seconds=0.5 if "sleep" in script else 20).error == says
 
 
 def test_requirements_and_pins_of_the_course_are_understood():

@@ -126,7 +126,7 @@ def test_one_who_has_the_verdict_may_stop_listening(root):
 
 
 def test_a_judge_that_does_not_stop_is_ended(root, monkeypatch):
-    monkeypatch.setattr(client, "_PATIENCE", 0.5)
+    monkeypatch.setattr(client, "TO_STOP_GRADING", 0.5)
     judge = client.get_judge()
     grade(root, RIGHT)
     os.kill(judge.pid, signal.SIGSTOP)
@@ -151,7 +151,7 @@ def test_a_dead_judge_is_told_and_replaced(root):
 
 
 def test_it_can_be_stopped_while_it_loads(root, monkeypatch):
-    monkeypatch.setattr(client, "_PATIENCE", 20.0)
+    monkeypatch.setattr(client, "TO_STOP_GRADING", 20.0)
     client._judges.end()
     judge = client.get_judge()
     os.kill(judge.pid, signal.SIGSTOP)  # a warm copy would be ready, and could have answered, before the interrupt

@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import threading
 import time
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from dtlearn.runtime import wire
 from dtlearn.runtime.agent import collector
 from dtlearn.runtime.agent.collector import Collector, RankState
+from dtlearn.runtime.machine.patience import TO_SAY_THE_SAME, Patience
 from dtlearn.runtime.record.rank_file import Tampered, read_rank_file
 
 
@@ -25,7 +27,13 @@ class Run:
             self.channels.append(theirs)
             self.outputs.append(write)
         events_read, self.events = os.pipe()
-        self.collector = Collector(states, events_read)
+        self.asked: list[tuple[float, list[int]]] = []  # how much time, for which processes
+        self.queued: list[int] = []  # processes that wait for a processor, all the time
+        self.collector = Collector(states, events_read, patience=self.patience)
+
+    def patience(self, seconds, pids):
+        self.asked.append((seconds, list(pids)))
+        return Patience(seconds, pids, lambda pids: {pid: time.monotonic() * (pid in self.queued) for pid in pids})
 
     def say(self, rank: int, kind: str, blob: bytes = b"", **more) -> None:
         self.channels[rank].sendall(wire.encode({"kind": kind, **more}, blob))
@@ -150,7 +158,7 @@ def test_when_the_agent_is_gone_so_are_its_ranks(run):
     assert run.wait(30)
     assert [f.rank for f in run.collector.failures()] == [1, 2]
     assert "helper process that starts ranks is gone" in run.collector.failures()[0].message
-    assert run.collector.wait_for_deaths(time.monotonic() + 30)
+    assert run.collector.wait_for_deaths(30)
 
 
 def test_a_message_in_two_pieces_is_heard_once_it_is_whole(run):
@@ -166,7 +174,7 @@ def test_what_is_left_of_the_output_is_read_after_the_end(run):
     for rank in range(3):
         os.write(run.outputs[rank], b"y" * 60_000)
         run.die(rank, 0)
-    assert run.collector.wait_for_deaths(time.monotonic() + 5)
+    assert run.collector.wait_for_deaths(5)
     assert [state.output.total for state in run.collector.ranks] == [60_000] * 3
 
 
@@ -180,7 +188,7 @@ def test_a_grandchild_that_prints_for_ever_does_not_keep_the_run(run):
         return listen(timeout)
 
     run.collector.listen = and_print
-    assert run.collector.wait_for_deaths(time.monotonic() + 0.3)
+    assert run.collector.wait_for_deaths(0.3)
     assert time.monotonic() - begun < 20  # for ever, if it kept it
 
 
@@ -206,7 +214,7 @@ def test_a_rank_that_was_replaced_is_given_up_and_the_last_one_closes_all():
         run.collector.leave(0)  # a second time does no harm
         run.say(1, "finished")
         run.die(0, -9)
-        run.collector.listen_until(time.monotonic() + 0.1)
+        run.collector.listen_for(0.1)
         assert run.collector.ranks[0].status == -9
         assert run.collector.ranks[1].finished
         run.collector.leave(1)
@@ -330,3 +338,19 @@ def test_a_collector_that_nobody_holds_closes_its_descriptors():
     for descriptor in [*run.outputs, run.events]:
         os.close(descriptor)
     assert set(os.listdir("/proc/self/fd")) == before
+
+
+def test_ranks_that_cannot_get_a_processor_have_longer_to_say_the_same(run):
+    """Rank 1 stands in the queue when rank 0 has failed: on a busy machine it says so later."""
+    for number, state in enumerate(run.collector.ranks):
+        state.pid = 70 + number
+    run.die(2, 0)
+    run.fail(0, "no room", 5)
+
+    run.queued = [71]
+    late = threading.Timer(TO_SAY_THE_SAME + 0.2, run.fail, [1, "no room", 6])
+    late.start()
+    assert run.wait(60)
+    late.join()
+    assert run.asked == [(TO_SAY_THE_SAME, [70, 71])]  # the dead have nothing to say
+    assert [f.rank for f in run.collector.failures()][:2] == [0, 1]

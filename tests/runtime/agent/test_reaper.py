@@ -2,17 +2,21 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime import run_ranks, wire
+from dtlearn.runtime.agent import reaper
 from dtlearn.runtime.agent.client import get_agent
 from dtlearn.runtime.errors import LaunchError, RankError, RanksTimeout
+from dtlearn.runtime.machine import patience
 from dtlearn.runtime.machine.isolation import Isolation, probe
 from dtlearn.runtime.machine.processes import descendants
 from dtlearn.runtime.output import Sink
@@ -91,6 +95,19 @@ def test_when_a_leader_is_killed_or_stopped_the_agent_ends_what_is_left(tmp_path
     assert all_gone(daemons)
     assert get_agent() is agent  # it goes on
     assert run_ranks(lambda: 1, 2).values == [1, 1]
+
+
+def test_a_reaper_that_cannot_get_a_processor_is_not_given_up(monkeypatch):
+    """It has two seconds to answer a signal, in which it, or we, could have run."""
+    ours, theirs = socket.socketpair()
+    silent = reaper.Reaper.__new__(reaper.Reaper)  # no process
+    silent._control, silent.pid = ours, os.getpid()
+    with ours, theirs:
+        with pytest.raises(TimeoutError):
+            silent._hear(0.1)
+        monkeypatch.setattr(patience, "_queued", lambda pid: time.monotonic())  # everybody waits, all the time
+        threading.Timer(0.8, theirs.sendall, [wire.encode({"alive": [1]})]).start()
+        assert silent._hear(0.5) == {"alive": [1]}
 
 
 def test_when_ranks_stop_the_agent_that_is_said_in_time_and_the_next_run_works(tmp_path, make_world):

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from dtlearn.runtime.agent.stack_dumps import dump_stacks
+from dtlearn.runtime.machine.patience import Patience
 from dtlearn.runtime.rank.spec import STACK_SIGNAL, stack_file
 
 DUMP = 'Current thread 0x1 (most recent call first):\n  File "{file}", line 2 in work\n'
@@ -19,7 +20,7 @@ def agent_of(writers):
         for pid in pids:
             writers[pid]()
 
-    return SimpleNamespace(signal=ask)
+    return SimpleNamespace(signal=ask, patience=Patience)
 
 
 @pytest.fixture

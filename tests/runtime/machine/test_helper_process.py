@@ -11,6 +11,7 @@ import pytest
 
 from dtlearn.runtime.errors import LaunchError
 from dtlearn.runtime.machine.helper_process import HelperProcess, OnePerProcess
+from dtlearn.runtime.machine.patience import Patience
 
 ECHO = """
 import os, signal, sys
@@ -159,11 +160,11 @@ def test_lines_of_json_go_to_it_and_come_back_until_it_ends(tmp_path, monkeypatc
     try:
         helper.send({"id": 1, "text": "x" * 100_000})
         helper.send(["two"])
-        assert helper.receive(30) == {"id": 1, "text": "x" * 100_000}
-        assert helper.receive(30) == ["two"]
-        assert helper.receive(0.05) is None
+        assert helper.receive(Patience(30)) == {"id": 1, "text": "x" * 100_000}
+        assert helper.receive(Patience(30)) == ["two"]
+        assert helper.receive(Patience(0.05)) is None
         helper.send("last")
-        assert helper.receive(30) == "last"
+        assert helper.receive(Patience(30)) == "last"
         with pytest.raises(EOFError):
             helper.receive(None)
     finally:

@@ -3,14 +3,19 @@ import select
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
+from dtlearn.runtime.machine import patience
 from dtlearn.runtime.machine.processes import (
     children,
     close_all_but,
+    communicate,
     descendants,
     ended_children,
+    has_ended,
     kill_below,
     start_time,
     sweep,
@@ -74,6 +79,28 @@ def test_the_end_of_a_child_wakes_and_is_told():
         return 0 if woken and told == [(child.pid, 1 << 8)] and not list(ended_children()) else 1
 
     assert in_a_fork(work) == 0
+
+
+def start(code):
+    return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_process_that_cannot_get_a_processor_has_longer_to_end(monkeypatch):
+    with start("print(); input()") as process:
+        process.stdout.readline()  # it runs
+        assert not has_ended(process, 0.05)
+        monkeypatch.setattr(patience, "_queued", lambda pid: time.monotonic())  # everybody waits, all the time
+        threading.Timer(0.8, process.stdin.close).start()
+        assert has_ended(process, 0.5) and process.returncode == 1
+
+
+def test_what_a_process_says_is_read_and_one_that_never_ends_is_killed():
+    with start("print(input() * 100_000)") as process:
+        assert communicate(process, 60.0, "ab\n") == ("ab" * 100_000 + "\n", None)
+    with start("import time; time.sleep(600)") as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            communicate(process, 0.05)
+        assert process.returncode == -signal.SIGKILL
 
 
 def test_only_the_first_process_of_a_namespace_may_end_everything():

@@ -22,8 +22,7 @@ from dtlearn.runtime.faults.diagnosis import Diagnosis
 from dtlearn.runtime.faults.failure import Failure
 from dtlearn.runtime.faults.stacks import Stuck
 from dtlearn.runtime.machine.limits import Limits
-from dtlearn.runtime.machine.patience import crowding
-from dtlearn.runtime.watch.stalls import APART
+from dtlearn.runtime.machine.patience import LOOKS_APART, crowding
 from dtlearn.runtime.watch.verdict import find_error
 from dtlearn.runtime.watch.watch import Watch
 from tests.runtime.events import Rank
@@ -250,7 +249,7 @@ class Played:
         return [Stuck(0, "waiting", "its 1st barrier, line 3"), Stuck(1, "running", "", ("line 2: work()",))]
 
     def wait(self, seconds):
-        assert seconds == APART
+        assert seconds == LOOKS_APART
 
     def printed(self):
         return self._printed

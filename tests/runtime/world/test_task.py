@@ -3,12 +3,11 @@
 import os
 import signal
 import threading
-import time
 
 import pytest
 
 from dtlearn.runtime.errors import RanksTimeout
-from dtlearn.runtime.machine.patience import TO_ANSWER_BRIEFLY
+from dtlearn.runtime.machine.patience import TO_ANSWER_BRIEFLY, Patience
 from dtlearn.runtime.output import Sink
 from dtlearn.runtime.world.cell import Cell
 from dtlearn.runtime.world.standing import ask_standing
@@ -88,7 +87,7 @@ def test_a_rank_that_has_not_begun_the_cell_is_not_taken_for_idle(world):
         assert states[1].state == "running"  # it does not answer at all
     finally:
         os.kill(world.pids[1], signal.SIGCONT)
-    assert cell.follow(time.monotonic() + 10)
+    assert cell.follow(Patience(10, world.pids).over)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ....runtime.machine.patience import TO_READ_A_HAND_IN
+from ....runtime.machine.processes import communicate
 from ...learner.stubs import to_file, without_task
 from ...report.safe import one_line
 from .fingerprints import fingerprints
@@ -23,7 +25,6 @@ from .members import Members, members
 
 MAX_FILE, MAX_NOTEBOOK = 1 << 20, 16 << 20  # bytes of one answer; of a notebook, which may hold pictures
 MEMORY, PROCESSOR = 1 << 30, 20  # bytes of address space, seconds
-_WALL = 300.0  # seconds: the machine may be busy, the disk slow
 _WRITTEN, _MOST_PROBLEMS = 64 << 20, 20  # bytes; lines
 _BOOT = "import sys; sys.path.append({path!r}); from dtlearn.grading.classroom.reading.reader import main; main()"
 
@@ -36,15 +37,16 @@ def read_in_process(path: Path, wanted: Mapping[str, str]) -> dict[str, Any]:
     with tempfile.TemporaryFile() as out:
         request = json.dumps({"path": os.fspath(path.absolute()), "wanted": dict(wanted)}).encode()
         try:
-            done = subprocess.run(
-                [sys.executable, "-P", "-c", boot], input=request, stdout=out, stderr=subprocess.DEVNULL, timeout=_WALL
+            reader = subprocess.Popen(
+                [sys.executable, "-P", "-c", boot], stdin=subprocess.PIPE, stdout=out, stderr=subprocess.DEVNULL
             )
+            communicate(reader, TO_READ_A_HAND_IN, request)
         except subprocess.TimeoutExpired:
-            return _nothing(f"reading it took more than {_WALL:.0f} s")
-        if done.returncode == -signal.SIGXCPU:
+            return _nothing(f"reading it took more than {TO_READ_A_HAND_IN:.0f} s")
+        if reader.returncode == -signal.SIGXCPU:
             return _nothing(f"reading it took more than {PROCESSOR} s of processor time")
-        if done.returncode:
-            return _nothing(f"reading it ended with status {done.returncode}: damaged, or made to do harm")
+        if reader.returncode:
+            return _nothing(f"reading it ended with status {reader.returncode}: damaged, or made to do harm")
         out.seek(0)
         said = json.loads(out.read(_WRITTEN))
     texts = {kind: {str(e): str(text) for e, text in said[kind].items()} for kind in ("answers", "files", "refused")}

@@ -2,7 +2,7 @@
 
 import contextlib
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from ...agent.client import Agent
 from ...device import Placement
 from ...errors import HostLost
 from ...link.link import Link
+from ...machine.patience import HEARTBEAT, Patience
 from ...rank.spec import NodePlace
 from ..config import Lab
 from ..reachability import probe_mesh
@@ -28,13 +29,12 @@ class LabAgent(Agent):
         members: of nodes that were called already; it is closed with this.
     """
 
-    seconds_to_notice_a_loss = 3.0  # three heartbeats
-
     def __init__(self, lab: Lab, say: Callable[[str], None] | None = None, members: Members | None = None) -> None:
         self.lab, self._say = lab, say or (lambda text: print(text, flush=True))
         self._members = members
         self._store: LabStore | None = None
         self._agents: dict[int, NodeAgent] = {}
+        self.seconds_to_notice_a_loss = lab.head.patience + HEARTBEAT
 
     @property
     def gathered(self) -> bool:
@@ -99,6 +99,17 @@ class LabAgent(Agent):
 
     def reach(self, pid: int, connection: dict[str, Any], folder: Path) -> dict[str, Any]:
         return self.agent(_node(pid)).reach(self.where(pid)["pid"], connection, folder)
+
+    def patience(self, seconds: float, pids: Iterable[int] = ()) -> Patience:
+        return Patience(seconds, pids, self._seconds_in_queue)
+
+    def _seconds_in_queue(self, handles: Collection[int]) -> dict[int, float]:
+        waited: dict[int, float] = {}
+        for node, agent in list(self._agents.items()):
+            if mine := [handle for handle in handles if _node(handle) == node]:
+                there = agent.seconds_in_queue([self.where(handle)["pid"] for handle in mine])
+                waited |= {_handle(node, pid): seconds for pid, seconds in there.items()}
+        return waited
 
     def where(self, pid: int) -> dict[str, Any]:
         return {"host": self.lab.nodes[_node(pid)].host, "pid": pid & ((1 << _PID_BITS) - 1)}

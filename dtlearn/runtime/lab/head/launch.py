@@ -8,6 +8,7 @@ from typing import IO, Any
 
 from ...errors import RankError
 from ...launch import check_launch, follow
+from ...machine.patience import TO_OBEY
 from ...machine.run_folder import run_directory
 from ...output import Sink
 from ..loop import call
@@ -85,7 +86,7 @@ class RemoteProcess:
 
     def wait(self) -> int:
         """Its exit code; 255 if its host is gone."""
-        return self._code.result(30)
+        return self._code.result(TO_OBEY)
 
     def _ended(self, note: Note) -> None:
         self._lost += [note["reason"]] if "reason" in note else []

@@ -2,12 +2,15 @@
 
 import contextlib
 import functools
+import math
 import os
 import socket
 from pathlib import Path
 from typing import Any
 
 from ... import wire
+from ...errors import HostLost, LaunchError
+from ...machine.patience import TO_ANSWER, TO_REACH_A_STORE
 from ..log_relay import LogWriter
 from ..loop import call
 from ..streams import Note, Stream
@@ -64,6 +67,16 @@ class NodeAgent:
         request = {"do": "signal", "pids": pids, "signal": int(number), "group": group}
         return list(self.joined.ask(request)["alive"])
 
+    def seconds_in_queue(self, pids: list[int]) -> dict[int, float]:
+        """As `patience.seconds_in_queue`, with the time of who carries their words; nothing of a host that is lost."""
+        try:
+            waited = self.joined.ask({"do": "queue", "pids": pids}, TO_ANSWER)["seconds"]
+        except HostLost:
+            return {}
+        except LaunchError:  # too busy to say even that
+            return dict.fromkeys(pids, math.inf)
+        return dict(zip(pids, waited, strict=True))
+
     def reach(self, pid: int, connection: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Make a rank's kernel reachable: sockets in `folder` stand for those on the node. Returns how to connect."""
         base = str(folder / f"n{self._node}.{pid}")
@@ -107,7 +120,7 @@ class NodeAgent:
     def _opened_there(self, number: int, what: dict[str, Any]) -> None:
         """A rank on the node connects to the store: the only thing that a node may reach here."""
         try:
-            near = socket.create_connection(self._store, timeout=5)
+            near = socket.create_connection(self._store, timeout=TO_REACH_A_STORE)
         except OSError:
             self.joined.send({"s": number, "end": {}})
             return

@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 import zmq
@@ -18,14 +18,14 @@ import zmq.asyncio
 from zmq.auth.asyncio import AsyncioAuthenticator
 
 from ...errors import HostLost, LaunchError
+from ...machine.patience import HEARTBEAT, TO_BE_ENDED, TO_OBEY, TO_PART, Patience
 from ..config import HeadConfig
 from ..loop import every, send
 from ..streams import Streams
 from ..token import head_keys
 
-_HEARTBEAT = 1.0
 _PINGS = 10
-_FAREWELL = 2000  # milliseconds in which a busy machine may send what was said last
+_FAREWELL = int(1000 * TO_PART)  # in ZeroMQ's milliseconds
 
 
 class JoinedNode:
@@ -47,7 +47,7 @@ class JoinedNode:
         if self.lost is None and send(self.port.socket, [self.identity, json.dumps(header).encode(), data]):
             self.port.lose(self, "its connection closed: its node process ended, or the machine did")
 
-    def ask(self, request: dict[str, Any], timeout: float = 30.0) -> dict[str, Any]:
+    def ask(self, request: dict[str, Any], seconds: float = TO_OBEY) -> dict[str, Any]:
         """Send a request and wait for the answer. Raises HostLost, or LaunchError with what it could not do."""
         answer: Future[dict[str, Any]] = Future()
 
@@ -60,10 +60,12 @@ class JoinedNode:
             self.send({**request, "id": number})
 
         self.port.post(send_request)
-        try:
-            reply = answer.result(timeout)
-        except TimeoutError:
-            raise LaunchError(f"host {self.host} did not answer {request['do']!r} within {timeout:g} s") from None
+        patience = Patience(seconds)
+        while not answer.done() and (left := patience.left()):
+            wait([answer], left)
+        if not answer.done():
+            raise LaunchError(f"host {self.host} did not answer {request['do']!r} within {seconds:g} s")
+        reply = answer.result()
         if "error" in reply:
             raise LaunchError(f"host {self.host}: {reply['error']}")
         return reply
@@ -155,7 +157,7 @@ class HeadPort:
     def close(self) -> None:
         """Send all nodes home and listen no more."""
         self.abandon()
-        self._thread.join(5)
+        self._thread.join(TO_PART + TO_BE_ENDED)
         self._context.destroy(linger=_FAREWELL)
 
     def abandon(self) -> None:
@@ -196,7 +198,7 @@ class HeadPort:
         self.socket.zap_domain = b"dtlearn"
         try:
             self._bound.set_result(self._bind())
-            every(self.loop, _HEARTBEAT, self._beat)
+            every(self.loop, HEARTBEAT, self._beat)
             await self._receive()
         except LaunchError as error:
             self._bound.set_exception(error)
@@ -261,12 +263,12 @@ class HeadPort:
 
         A connection that is closed with something unread is reset, and what was said last is lost.
         """
-        until = time.monotonic() + _FAREWELL / 1000
+        patience = Patience(TO_PART)
         for node in list(self._by_identity.values()):
             node.send({"do": "end"})
             self._parting |= {node.identity} if node.lost is None else set()
             self.lose(node, "the session was ended")
-        while self._parting and time.monotonic() < until:
+        while self._parting and not patience.over():
             await asyncio.sleep(0.01)
         assert self._serving is not None
         self._serving.cancel()

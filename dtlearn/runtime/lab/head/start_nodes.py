@@ -6,6 +6,8 @@ import subprocess
 import sys
 import tempfile
 
+from ...machine.patience import TO_END_POLITELY
+from ...machine.processes import has_ended
 from ..config import NodeConfig
 
 _WORDS = 1000  # characters of what a start command said that an error quotes
@@ -65,12 +67,10 @@ class Starter:
         said = self._log.read().strip()[-_WORDS:]
         return f"`{self.command[0]}` ended with code {self._process.returncode}. It said: {said or '(nothing)'}"
 
-    def close(self, patience: float = 3.0) -> None:
+    def close(self, seconds: float = TO_END_POLITELY) -> None:
         """End the command; its node has been sent home before."""
         if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(patience)
-            if self._process.poll() is None:
+            if not has_ended(self._process, seconds):
                 self._process.kill()
             self._process.wait()
         self._log.close()

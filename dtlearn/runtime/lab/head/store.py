@@ -2,14 +2,13 @@
 
 import contextlib
 import signal
-import time
 from pathlib import Path
 
 from ...agent.client import get_agent
 from ...agent.start import start_ranks
 from ...device import Placement
 from ...errors import LaunchError
-from ...machine.patience import TO_START
+from ...machine.patience import TO_BE_ENDED, TO_START
 
 
 class LabStore:
@@ -21,7 +20,7 @@ class LabStore:
         here = Placement("gloo", ("cpu",), "the store of a lab")
         self._collector = start_ranks(agent, "store", here, run_dir, TO_START)
         state = self._collector.ranks[0]
-        self._collector.listen_until(time.monotonic() + TO_START, lambda: state.ready or state.failure)
+        self._collector.listen_for(TO_START, lambda: state.ready or state.failure)
         if state.ready is None:
             said = state.output.text().strip()[-1000:]
             self.close()
@@ -35,5 +34,5 @@ class LabStore:
     def close(self) -> None:
         with contextlib.suppress(LaunchError):  # the agent is gone, and the store with it
             self._agent.signal([self._collector.ranks[0].pid], signal.SIGKILL, group=True)
-        self._collector.wait_for_deaths(time.monotonic() + 3)
+        self._collector.wait_for_deaths(TO_BE_ENDED)
         self._collector.close()

@@ -21,7 +21,7 @@ from ...agent.client import LocalAgent, close_agent, get_agent
 from ...errors import LaunchError
 from ...machine.facts import node_facts, software
 from ...machine.network import choose_interface, free_port
-from ...machine.patience import TO_REACH_A_HOST
+from ...machine.patience import TO_JOIN, TO_REACH_A_HOST, seconds_in_queue
 from ..loop import every, send
 from ..reachability import failed_connections
 from ..streams import Streams
@@ -29,7 +29,6 @@ from ..token import Token
 from .launch import NodeLaunches
 from .ranks import NodeRanks
 
-_CONNECT = 20.0  # seconds for the connection and the greeting
 _EVENTS = zmq.EVENT_CONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 
@@ -57,7 +56,7 @@ class Node:
         self._interface, self._address = choose_interface(join[0], interface)
         self._token = token
         self._probed = contextlib.ExitStack()  # has the port that others try to reach
-        self._patience = _CONNECT
+        self._patience = TO_JOIN
         self._heard = time.monotonic()
         self._connected = False
         self._is_in = self._welcome = self._loaded = False  # let in by the token; accepted; ready to start ranks
@@ -214,6 +213,9 @@ class Node:
                 return {"pids": self._ranks.start(request)}
             if request["do"] == "signal":
                 return {"alive": get_agent().signal(request["pids"], request["signal"], group=request["group"])}
+            if request["do"] == "queue":
+                own, waited = os.getpid(), seconds_in_queue([os.getpid(), *request["pids"]])
+                return {"seconds": [waited.get(pid, 0.0) + waited.get(own, 0.0) for pid in request["pids"]]}
             if request["do"] == "launch":
                 self._launches.start(request)
                 return {}

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import unittest.mock
 from pathlib import Path
 
 import pytest
@@ -380,6 +381,26 @@ def test_a_script_is_ended_on_all_hosts_when_its_time_is_up(lab):
     with pytest.raises(RanksTimeout, match="did not finish within 15 s"):
         launch_on_lab(lab[0].agent, SCRIPT, 1, args=["wait"], timeout=15, sink=Shown())
     assert wait_until(lambda: not living() - before, 8)
+
+
+def test_a_wait_for_ranks_of_another_host_stands_still_while_they_want_a_processor_there(lab, cell):
+    """The head does not see their queue: the node tells how long they have stood in it."""
+    world, _ = lab
+    busy, asleep = world.pids[2:]
+    cell("import time\nend = time.time() + 3\nwhile rank == 2 and time.time() < end: pass")
+    waited = world.agent.patience(1.0, [busy, asleep])._in_queue([busy, asleep])
+    assert waited[busy] > 0 and set(waited) == {busy, asleep}
+
+    node = world.agent.agent(1)
+    with unittest.mock.patch.object(node.joined, "ask", side_effect=LaunchError("no answer in time")):
+        limit = world.agent.patience(0.05, [busy])  # it is too busy to say even that
+        time.sleep(0.1)
+        assert not limit.over()
+        assert wait_until(limit.over, 60)
+    with unittest.mock.patch.object(node.joined, "ask", side_effect=HostLost("gone")):
+        limit = world.agent.patience(0.05, [busy])  # nobody waits for those of a host that is lost
+        assert wait_until(limit.over, 60) and not limit.starved
+    assert world.agent.seconds_to_notice_a_loss == world.agent.lab.head.patience + 1
 
 
 def test_requests_come_from_several_threads_at_once(lab):

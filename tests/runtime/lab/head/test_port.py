@@ -127,7 +127,7 @@ def test_an_answer_comes_back_and_an_error_is_told_with_its_host(port, node):
     with pytest.raises(LaunchError, match="host alpha: no space left"):
         node.ask({"do": "fail"})
     with pytest.raises(LaunchError, match=r"host alpha did not answer 'silence' within 0.1 s"):
-        node.ask({"do": "silence"}, timeout=0.1)
+        node.ask({"do": "silence"}, 0.1)
 
 
 def test_a_node_that_may_not_join_hears_why(port, node):
@@ -158,7 +158,7 @@ def test_a_node_whose_process_ends_is_missed_at_once(port, node):
     played.close()
     begun = time.monotonic()
     with pytest.raises(HostLost, match="alpha is gone: its connection closed"):
-        node.ask({"do": "silence"}, timeout=10)
+        node.ask({"do": "silence"}, 10)
     assert time.monotonic() - begun < 1.9 and not port.nodes
     with pytest.raises(HostLost, match="alpha is gone"):
         node.ask({"do": "echo"})
@@ -172,7 +172,7 @@ def test_a_silent_node_is_missed_after_the_patience(port, node):
     node, begun = port.nodes["alpha"], time.monotonic()
     played.answers = False
     with pytest.raises(HostLost, match=r"alpha is gone: nothing was heard of it for [23] s"):
-        node.ask({"do": "silence"}, timeout=10)
+        node.ask({"do": "silence"}, 10)
     assert 0.9 < time.monotonic() - begun < 4.5
 
 
