@@ -12,8 +12,10 @@ import time
 
 import psutil
 import pytest
+import torch
+import torch.distributed as dist
 
-from dtlearn.runtime import World
+from dtlearn.runtime import World, run_ranks
 from dtlearn.runtime.errors import DtlearnError, RanksDisagree, RanksTimeout
 from dtlearn.runtime.machine.cores import num_cores
 from dtlearn.runtime.machine.patience import Patience
@@ -120,6 +122,24 @@ def test_a_rank_that_will_never_answer_is_given_up_on_in_bounded_time_also_there
     assert caught.value.lost == (1,)
     assert "rank 1 got a new process: variables are lost there" in str(caught.value)
     assert "Variables of rank 0 are kept" in str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody keeps how long a process waited for a processor")
+def test_a_rank_that_hardly_gets_a_processor_is_not_said_to_sleep():
+    """Two looks half a second apart would see it compute for less than a tenth of that."""
+    core = min(os.sched_getaffinity(0))
+
+    def work():
+        if dist.get_rank() == 1:
+            os.sched_setaffinity(0, {core})
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+            sum(range(10**12))
+        dist.all_reduce(torch.ones(1))
+
+    with busy(20, {core}), pytest.raises(RanksTimeout, match="computed all the time") as caught:
+        run_ranks(work, 2, timeout=3.0)
+    assert caught.value.diagnosis.code == "DTL-LOOP"
 
 
 def main(repeats=4, programs=16):
