@@ -1,7 +1,6 @@
 """One-shot runs of a script under torchrun or accelerate, as on a lab machine, with output by rank."""
 
 import functools
-import math
 import os
 import re
 import selectors
@@ -17,7 +16,7 @@ from .device import check_world_size
 from .errors import RankError, RanksInterrupted, RanksTimeout
 from .faults.failure import Failure, is_peer_loss
 from .machine.network import free_port
-from .machine.patience import TO_TELL_WHAT_HAPPENED
+from .machine.patience import TO_TELL_WHAT_HAPPENED, Patience
 from .machine.run_folder import run_directory
 from .output import Sink
 
@@ -146,7 +145,7 @@ def follow(
     }
     selector, code = selectors.DefaultSelector(), 0
     processes: list[Launched] = []
-    deadline, failed = time.monotonic() + timeout, math.inf
+    deadline, last_words = time.monotonic() + timeout, None
     try:
         for node, start in enumerate(starts):
             process = start()
@@ -155,7 +154,7 @@ def follow(
                 assert pipe is not None
                 os.set_blocking(pipe.fileno(), False)
                 selector.register(pipe, selectors.EVENT_READ, [node * size, name, b""])
-        while selector.get_map() and time.monotonic() < failed + TO_TELL_WHAT_HAPPENED:
+        while selector.get_map() and not (last_words and last_words.over()):
             if time.monotonic() > deadline:
                 raise RanksTimeout(f"the script did not finish within {timeout:g} s; everything it started was ended")
             for key, _ in selector.select(0.05):
@@ -170,7 +169,7 @@ def follow(
                     node = first_rank // size
                     # The launchers of other nodes would wait five minutes for one that has failed.
                     if all(k.data[0] != first_rank for k in selector.get_map().values()) and processes[node].wait():
-                        failed, code = min(failed, time.monotonic()), code or processes[node].wait()
+                        last_words, code = last_words or Patience(TO_TELL_WHAT_HAPPENED), code or processes[node].wait()
             sink.tick()
     except KeyboardInterrupt:
         raise RanksInterrupted("interrupted: everything that the script started was ended") from None
