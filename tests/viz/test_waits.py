@@ -40,12 +40,6 @@ def test_a_call_that_torch_refused_is_not_what_others_waited_for():
     assert starts_ms(run) == {(0, 0): None, (0, 1): 5, (1, 0): 5}
 
 
-def test_making_a_group_locally_is_drawn_and_waits_for_nobody_else():
-    ranks = ([event(r, 0, "new_group", 1 + r, 9, group="local")] for r in range(2))
-    run = record(*([replace(e, detail={"local": True}) for e in events] for events in ranks), [])
-    assert starts_ms(run) == {(0, 0): 1, (1, 0): 2}
-
-
 def test_a_recv_waits_for_its_send():
     assert starts_ms(chain_run()) == {(0, 0): 5, (1, 0): 5}
 

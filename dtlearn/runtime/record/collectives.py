@@ -22,11 +22,11 @@ def collectives(events: Iterable[Event]) -> Iterator[dict[int, Event]]:
 
 
 def by_group(per_rank: Iterable[Iterable[Event]]) -> dict[str, dict[int, dict[int, Event]]]:
-    """Collective calls by group, rank and number. Making a group locally is a call of its members, not of the world."""
+    """Collective calls by group, rank and number."""
     calls: dict[str, dict[int, dict[int, Event]]] = defaultdict(lambda: defaultdict(dict))
     for events in per_rank:
         for event in events:
-            if not event.is_p2p and not event.detail.get("local"):
+            if not event.is_p2p:
                 calls[event.group_key][event.rank][event.group_seq] = event
     return calls
 

@@ -30,10 +30,6 @@ def test_groups_of_the_same_ranks_are_told_apart_by_their_names():
     assert numbers(*(Rank(r).call(group="0,1", group_id=name) for r, name in enumerate("ab"))) == [{0: 0}, {1: 0}]
 
 
-def test_a_group_that_its_members_make_locally_is_no_collective_of_the_world():
-    assert numbers(Rank(0).call("new_group", group="local", local=True).call(), Rank(1).call()) == [{0: 1, 1: 0}]
-
-
 def test_a_call_that_torch_refused_was_not_made():
     refused = Rank(0).call(raised="TypeError").call().call("broadcast", peer=9, raised="RuntimeError", world_size=2)
     refused.call("barrier").call(raised="RuntimeError")

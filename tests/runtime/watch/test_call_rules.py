@@ -49,10 +49,6 @@ def test_two_groups_of_the_same_ranks_are_told_apart():
     assert find_mismatch(views(a, b)) is None
 
 
-def test_a_local_group_is_no_call_of_the_world():
-    assert find_mismatch(views(Rank(0).call("new_group", local=True), Rank(1).call())) is None
-
-
 def test_nobody_is_stuck_while_one_computes():
     assert find_deadlock(views(Rank(0).call(done=False), Rank(1))) is None
 
