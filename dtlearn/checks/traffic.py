@@ -24,8 +24,6 @@ _RING: dict[str, Callable[[int], float]] = {
     "all_gather": lambda n: n - 1,
     "all_gather_into_tensor": lambda n: n - 1,
     "all_gather_object": lambda n: n - 1,
-    "recv": lambda n: 0,
-    "irecv": lambda n: 0,
 }
 
 
@@ -35,6 +33,8 @@ def bytes_sent(event: Event, world_size: int) -> float:
     A broadcast, and a reduce, go along the ring from rank to rank: the last one of it sends nothing.
     """
     ranks = members(event.group, range(world_size))
+    if event.receives:
+        return 0
     num_ranks, is_root = len(ranks), event.peer == event.rank
     if event.op == "broadcast" and event.peer in ranks:
         before_root = ranks[ranks.index(event.peer) - 1]

@@ -4,6 +4,7 @@ That is how gloo and NCCL match them, and the one place that says so: the rules 
 said of a record ask here.
 """
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
@@ -24,10 +25,9 @@ def collectives(events: Iterable[Event]) -> Iterator[dict[int, Event]]:
 def by_group(per_rank: Iterable[Iterable[Event]]) -> dict[str, dict[int, dict[int, Event]]]:
     """Collective calls by group, rank and number."""
     calls: dict[str, dict[int, dict[int, Event]]] = defaultdict(lambda: defaultdict(dict))
-    for events in per_rank:
-        for event in events:
-            if not event.is_p2p:
-                calls[event.group_key][event.rank][event.group_seq] = event
+    for event in itertools.chain.from_iterable(per_rank):
+        if not event.is_p2p:
+            calls[event.group_key][event.rank][event.group_seq] = event
     return calls
 
 

@@ -155,9 +155,8 @@ def _waits_for(rank: int, view: RankView, views: Mapping[int, RankView]) -> set[
     assert event is not None
     if not event.is_p2p:
         key, k = event.group_key, event.group_seq
-        others = [other for other in members(key, views) if other != rank and other in views]
-        calls_of = {r: {e.group_seq for e in views[r].calls if e.group_key == key and not e.is_p2p} for r in others}
-        return {other for other in others if k not in calls_of[other]}
+        alike = (e for view in views.values() for e in view.calls if e.group_seq == k and e.group_key == key)
+        return {*members(key, views)} & views.keys() - {e.rank for e in alike if not e.is_p2p}
     if event.peer is None or event.peer not in views:  # from any rank: see `awaits_anyone`
         return set()
     return set() if partner(event, views) else {event.peer}
