@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from dtlearn.grading import Case, Finding, Given
 from dtlearn.grading.rules import Limit, Rule
+from dtlearn.runtime.record.collectives import members
 from dtlearn.runtime.record.event import Event
 from dtlearn.runtime.record.record import Record
 
@@ -23,8 +24,6 @@ _RING: dict[str, Callable[[int], float]] = {
     "all_gather": lambda n: n - 1,
     "all_gather_into_tensor": lambda n: n - 1,
     "all_gather_object": lambda n: n - 1,
-    "recv": lambda n: 0,
-    "irecv": lambda n: 0,
 }
 
 
@@ -33,10 +32,12 @@ def bytes_sent(event: Event, world_size: int) -> float:
 
     A broadcast, and a reduce, go along the ring from rank to rank: the last one of it sends nothing.
     """
-    members = list(range(world_size)) if event.group == "world" else [int(rank) for rank in event.group.split(",")]
-    num_ranks, is_root = len(members), event.peer == event.rank
-    if event.op == "broadcast" and event.peer in members:
-        before_root = members[members.index(event.peer) - 1]
+    ranks = members(event.group, range(world_size))
+    if event.receives:
+        return 0
+    num_ranks, is_root = len(ranks), event.peer == event.rank
+    if event.op == "broadcast" and event.peer in ranks:
+        before_root = ranks[ranks.index(event.peer) - 1]
         return 0 if event.rank == before_root else event.nbytes
     if event.op in ("reduce", "gather"):
         return 0 if is_root else event.nbytes

@@ -47,12 +47,12 @@ def most_bytes(limit: Limit | str) -> Rule:
 
 def bytes_of(record: Record, rank: int) -> int:
     """Bytes that a rank hands over: payloads of collectives, and what it sends; not what it receives."""
-    return sum(e.nbytes for e in record.select(rank=rank) if e.op not in ("recv", "irecv"))
+    return sum(e.nbytes for e in record.select(rank=rank) if not e.receives)
 
 
 def messages_of(record: Record, rank: int) -> int:
     """Collective calls and sends of a rank."""
-    return sum(e.op not in ("recv", "irecv", "new_group") for e in record.select(rank=rank))
+    return sum(not e.receives and e.op != "new_group" for e in record.select(rank=rank))
 
 
 def _over(
@@ -64,7 +64,7 @@ def _over(
     rank = max(counts, key=lambda r: counts[r])
     if counts[rank] <= most:
         return None
-    ops = Counter(e.op for e in record.select(rank=rank) if e.op not in ("recv", "irecv"))
+    ops = Counter(e.op for e in record.select(rank=rank) if not e.receives)
     p2p = "sent" if set(ops) <= P2P_OPS else "handed over"
     budget = f"the budget is {most:,.0f} ({counts[rank] / most:.2f}x)" if most else "none are needed"
     text = f"rank {rank} {p2p} {counts[rank]:,} {unit}; {budget}"

@@ -1,5 +1,6 @@
 """Ranks, ordinals, columns and seconds as text for a person. Imports nothing of dtlearn."""
 
+import re
 import textwrap
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -31,6 +32,11 @@ def without_middle(text: str, most: int = 10_000) -> str:
     """At most about so many characters: an exception may hold a tensor as text, or a file."""
     left_out = len(text) - most
     return text if left_out <= 0 else f"{text[: most // 2]}\n... ({left_out:,} characters) ...\n{text[-most // 2 :]}"
+
+
+def without_addresses(text: str) -> str:
+    """Without addresses in memory, which differ from rank to rank and from run to run."""
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
 
 
 def first_line(error: BaseException) -> str:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from dtlearn.runtime.record.collectives import members
 from dtlearn.runtime.record.event import Event
 from dtlearn.runtime.record.record import Record
-from dtlearn.viz.waits import group_ranks
 
 # Of one chunk of one rank: the ranks whose data has reached it; None: nothing that counts.
 Held = frozenset[int] | None
@@ -92,7 +92,7 @@ def collective_steps(record: Record, start: Sequence[Sequence[Held]] | None = No
     size = nbytes or max((e.detail.get("of", 0) for pair in pairs for e in pair), default=0)
     spans = [_span(sent, taken, size) for sent, taken in pairs]
     bounds = _bounds(pairs, steps, spans, size)
-    ranks = tuple(sorted({r for e in calls for r in group_ranks(record, e.group)}))
+    ranks = tuple(sorted({r for e in calls for r in members(e.group, range(record.world_size))}))
     messages = [
         Message(sent.rank, taken.rank, sent.nbytes)
         if span is None

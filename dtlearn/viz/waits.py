@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 
+from dtlearn.runtime.record.collectives import collectives, members
 from dtlearn.runtime.record.event import Event
 from dtlearn.runtime.record.operations import operation_of
 from dtlearn.runtime.record.record import Record
@@ -13,11 +13,14 @@ from dtlearn.runtime.record.training_steps import RecordedStep, arrival
 CallKey = tuple[int, int]  # (rank, seq): names one call of a record
 
 
-def group_ranks(record: Record, group: str) -> tuple[int, ...]:
-    """The ranks of a group as it stands in an event: "world", or "0,2"."""
-    if group == "world":
-        return tuple(range(record.world_size))
-    return tuple(int(rank) for rank in group.split(","))
+def partners(record: Record) -> dict[CallKey, list[Event]]:
+    """Of each call, those of other ranks that it cannot finish without, as far as the record has them."""
+    calls = {(received.rank, received.seq): [sent] for sent, received in record.messages()}
+    for together in collectives(record):
+        for rank, event in together.items():
+            alike = [e for e in together.values() if e.op == event.op]
+            calls[rank, event.seq] = _waited_for(event, alike)
+    return calls
 
 
 def data_starts(record: Record) -> dict[CallKey, int | None]:
@@ -27,20 +30,10 @@ def data_starts(record: Record) -> dict[CallKey, int | None]:
     in the other collectives, waits for the last rank of the group. None: the call never returned and what it waited
     for never came. A call whose partners are not in the record counts as moving data from its own start.
     """
-    partners: dict[CallKey, list[Event]] = {
-        (received.rank, received.seq): [sent] for sent, received in record.messages()
-    }
-    calls: dict[tuple[object, ...], list[Event]] = defaultdict(list)
-    for event in record:
-        if not event.is_p2p:
-            calls[event.group, event.detail.get("group_id"), event.group_seq, event.op].append(event)
-    for events in calls.values():
-        for event in events:
-            partners[event.rank, event.seq] = _waited_for(event, events)
-
+    waited_for = partners(record)
     starts: dict[CallKey, int | None] = {}
     for event in record:
-        there = partners.get((event.rank, event.seq), [])
+        there = waited_for.get((event.rank, event.seq), [])
         enough = len(there) == _num_waited_for(event, record)
         if not enough and event.end_ns is None:
             starts[event.rank, event.seq] = None
@@ -68,14 +61,14 @@ def moving_starts(record: Record, steps: list[RecordedStep]) -> dict[CallKey, in
     return found
 
 
-def _waited_for(event: Event, members: list[Event]) -> list[Event]:
+def _waited_for(event: Event, together: list[Event]) -> list[Event]:
     """Those of a collective's calls that `event` cannot finish without (itself excepted)."""
     operation = operation_of(event.op)
     if operation.root and operation.peer == "src":
-        return [e for e in members if e.rank == event.peer and e.rank != event.rank]
+        return [e for e in together if e.rank == event.peer and e.rank != event.rank]
     if operation.root and event.rank != event.peer:
         return []
-    return [e for e in members if e.rank != event.rank]
+    return [e for e in together if e.rank != event.rank]
 
 
 def _num_waited_for(event: Event, record: Record) -> int:
@@ -87,7 +80,7 @@ def _num_waited_for(event: Event, record: Record) -> int:
         return int(event.rank != event.peer)
     if operation.root and event.rank != event.peer:
         return 0
-    return len(group_ranks(record, event.group)) - 1
+    return len(members(event.group, range(record.world_size))) - 1
 
 
 def pack(events: Iterable[Event], end_of_time: int) -> tuple[dict[CallKey, int], int]:

@@ -20,6 +20,7 @@ def call(op, nbytes, rank=0, group="world", peer=None):
         ("all_gather_into_tensor", 100, "world", 300),
         ("reduce_scatter", 400, "1,3", 200),
         ("all_gather", 200, "1,3", 200),
+        ("all_reduce", 400, "unknown", 600),  # the name of a group that cannot be told
         ("send", 400, "world", 400),
         ("recv", 400, "world", 0),
     ],

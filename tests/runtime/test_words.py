@@ -12,6 +12,7 @@ from dtlearn.runtime.words import (
     ordinal,
     ranks_text,
     runs,
+    without_addresses,
 )
 from tests.runtime.full_disk import LINE
 
@@ -96,3 +97,7 @@ def test_three_figures_and_a_unit(seconds, text):
 def test_first_line():
     assert first_line(ValueError("\nfirst\nsecond")) == "first"
     assert first_line(ValueError()) == "ValueError"
+
+
+def test_addresses_in_memory_are_left_out_of_a_text():
+    assert without_addresses("no <Thing object at 0x7f1c> at 0") == "no <Thing object> at 0"

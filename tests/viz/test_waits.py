@@ -1,14 +1,11 @@
-from dtlearn.viz.waits import data_starts, group_ranks, pack
+from dataclasses import replace
+
+from dtlearn.viz.waits import data_starts, pack, partners
 from tests.viz.records import MS, all_reduce_run, chain_run, event, record
 
 
 def starts_ms(run):
     return {key: None if ns is None else ns / MS for key, ns in data_starts(run).items()}
-
-
-def test_group_ranks():
-    assert group_ranks(all_reduce_run(), "world") == (0, 1, 2)
-    assert group_ranks(all_reduce_run(), "0,2") == (0, 2)
 
 
 def test_a_collective_waits_for_its_last_rank():
@@ -30,6 +27,17 @@ def test_a_broadcast_waits_for_its_root_and_a_gather_for_everyone_at_its_root():
     assert starts_ms(broadcast) == {(0, 0): 2, (1, 0): 2, (2, 0): 5}
     gather = record(*([event(r, 0, "gather", t, 9, peer=0)] for r, t in ranks))
     assert starts_ms(gather) == {(0, 0): 5, (1, 0): 1, (2, 0): 5}
+
+
+def test_who_comes_after_the_root_of_a_broadcast_is_not_waited_for():
+    calls = partners(record(*([event(r, 0, "broadcast", t, 9, peer=0)] for r, t in ((0, 5), (1, 2), (2, 8)))))
+    assert {key: [e.rank for e in others] for key, others in calls.items()} == {(0, 0): [], (1, 0): [0], (2, 0): [0]}
+
+
+def test_a_call_that_torch_refused_is_not_what_others_waited_for():
+    refused = replace(event(0, 0, "all_reduce", 0, None), detail={"raised": "TypeError"})
+    run = record([refused, event(0, 1, "all_reduce", 5, 9)], [event(1, 0, "all_reduce", 1, 9)])
+    assert starts_ms(run) == {(0, 0): None, (0, 1): 5, (1, 0): 5}
 
 
 def test_a_recv_waits_for_its_send():

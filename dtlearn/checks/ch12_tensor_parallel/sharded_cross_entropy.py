@@ -199,7 +199,7 @@ def _few_numbers(case: Case, given: Given, record: Record) -> Finding | None:
     """No rank sends anything like its logits."""
     for rank, i in enumerate(given):
         most = _PER_ROW * sum(_row_bytes(job) for job in i["jobs"])
-        events = [event for event in record.select(rank=rank) if event.op not in ("recv", "irecv")]
+        events = [event for event in record.select(rank=rank) if not event.receives]
         if (sent := sum(event.nbytes for event in events)) > most:
             columns = i["jobs"][0]["calls"][0]["logits"].shape[-1]
             largest = max(events, key=lambda event: event.nbytes)

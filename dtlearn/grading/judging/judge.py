@@ -7,7 +7,6 @@ then values and rules.
 import contextlib
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from ...runtime.errors import RankError, RanksDisagree, RanksTimeout
 from ...runtime.faults.failure import Failure
 from ...runtime.record.record import Record
-from ...runtime.words import ranks_text
+from ...runtime.words import without_addresses
 from .. import plain_values, rules
 from ..check import Case, Check, Finding, Given
 from ..on_rank.run_answer import DRIVER_FILE
@@ -144,19 +143,18 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
     if isinstance(error, RanksTimeout):
         rank = next((s.rank for s in error.stuck if s.state == "running"), None)
         return "timeout", Finding(error.code, lines[0].rstrip(":"), rank), lines[1:]
-    first = error.failures[0]
+    first, text = error.failures[0], without_addresses(lines[0])
     if first.type == _STUB and first.message.startswith(f"{exercise_id}:"):
         return "not-attempted", Finding("DTL-STUB", "not attempted yet"), []
     if first.kind == "raised":
         line = _line_in(first, answer)
         where = f", line {line}" if line else ""
-        said = _plain(first.message).splitlines()[0] if first.message else ""
-        text = f"{_who(error.failures)} raised {first.type}: {said}"
+        raised = f" raised {first.type}: "
         if first.type == ChangedWhileSent.__name__:
-            finding = Finding("DTL-ASYNC-REUSE", f"{_who(error.failures)} {said}{where}", first.rank, line, _REUSE)
-            return "failed", finding, lines[1:]
+            text = text.replace(raised, " ", 1) + where
+            return "failed", Finding("DTL-ASYNC-REUSE", text, first.rank, line, _REUSE), lines[1:]
         if first.type == "BadResult":  # the grader's own exception: nothing of it is in the learner's code
-            text = f"{_who(error.failures)} returned no plain data: {said}"
+            text = text.replace(raised, " returned no plain data: ", 1)
             return "failed", Finding("DTL-RESULT", text, first.rank), []
         advice = _FEWER if first.type == "IndexError" and re.search(r"\bchunk\(", answer.source) else ""
         advice = _ARGUMENTS if "incompatible function arguments" in first.message else advice
@@ -164,7 +162,7 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
             advice = _IN_PLACE if re.search(r"\bdist", answer.source) else ""  # of no use where nothing is sent
             advice = _NO_GRADIENT if line and ".grad" in answer.source.splitlines()[line - 1] else advice
         return "failed", Finding(first.code, text.rstrip(": ") + where, first.rank, line, advice), lines[1:]
-    return "crashed", Finding(error.code, f"rank {first.rank} {first.message}", first.rank), lines[1:]
+    return "crashed", Finding(error.code, text, first.rank), lines[1:]
 
 
 def _mutated(rank: int, result: dict[str, Any], given: dict[str, Any]) -> Finding:
@@ -193,17 +191,6 @@ def _copy(name: str, value: Any) -> str:
         deep = any(isinstance(part, list | dict | torch.Tensor) for part in parts)
         return f"`copy.deepcopy({name})`" if deep else f"`{type(value).__name__}({name})`"
     return "of it"
-
-
-def _who(failures: Sequence[Failure]) -> str:
-    first = failures[0]
-    key = (first.kind, first.type, _plain(first.message))
-    return ranks_text([f.rank for f in failures if (f.kind, f.type, _plain(f.message)) == key])
-
-
-def _plain(message: str) -> str:
-    """Without addresses in memory, which differ from run to run."""
-    return re.sub(r" at 0x[0-9a-f]+", "", message)
 
 
 def _line_in(failure: Failure, answer: Answer) -> int | None:

@@ -17,14 +17,12 @@ from typing import Any, cast
 
 import torch
 
-from ...runtime.record.operations import OPERATIONS
+from ...runtime.record.operations import OPERATIONS, SENDS
 
 # The recorder passes over frames of files with such names: it is the learner's line that the log should have.
 _FILE = "<frozen dtlearn.grading.on_rank.stress>"
 # Operation -> the argument that receives its result.
 _RECEIVES = {op: operation.result for op, operation in OPERATIONS.items() if operation.result}
-_SENDS = "isend"
-_OTHERS = ("send", "barrier")
 UNWRITTEN = -99  # poison of whole numbers, which have no NaN
 _receiving: dict[int, bool] = {}  # address of a tensor, of each irecv after its last isend -> not yet waited for
 
@@ -44,11 +42,10 @@ def applied(poison: bool, delays: float, seed: int) -> Iterator[None]:
     dist = sys.modules["torch.distributed"]
     hurdle = random.Random(seed)
     kept: list[tuple[Any, str, Any]] = []
-    for op in (*_RECEIVES, _SENDS, *_OTHERS):
-        original = getattr(distributed_c10d, op)
-        replacement = original
-        if poison and op not in _OTHERS:
-            replacement = _guarded(original) if op == _SENDS else _poisoned(op, original)
+    for op in (*_RECEIVES, *SENDS, "barrier"):
+        original = replacement = getattr(distributed_c10d, op)
+        if poison and (op in _RECEIVES or OPERATIONS[op].asynchronous):
+            replacement = _poisoned(op, original) if op in _RECEIVES else _guarded(original)
         replacement = _delayed(replacement, delays, hurdle) if delays else replacement
         for module in (distributed_c10d, dist):
             if replacement is not original and getattr(module, op, None) is original:
@@ -84,7 +81,7 @@ def _poisoned(op: str, call: Callable[..., Any]) -> Callable[..., Any]:
         except TypeError:
             return call(*args, **kwargs)
         receives = bound.arguments.get(target)
-        if not (bound.arguments.get("async_op") or op == "irecv") or receives is None:
+        if not (bound.arguments.get("async_op") or OPERATIONS[op].asynchronous) or receives is None:
             return call(*args, **kwargs)
         many = isinstance(receives, list | tuple)
         tensors = [t for t in (receives if many else [receives]) if isinstance(t, torch.Tensor)]

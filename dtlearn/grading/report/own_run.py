@@ -1,9 +1,9 @@
 """A learner's own run in pictures and words: lanes, waits, where ranks part; after a pass beside the model answer."""
 
-from collections import defaultdict
 from html import escape
 from operator import itemgetter
 
+from ...runtime.record.collectives import collectives, members, without_refused
 from ...runtime.record.event import Event
 from ...runtime.record.operations import peer_word
 from ...runtime.record.record import Record
@@ -14,7 +14,7 @@ from ...viz.collective_steps import collective_steps
 from ...viz.picture import Picture, folded
 from ...viz.table import Table
 from ...viz.timeline import timeline
-from ...viz.waits import CallKey, data_starts, group_ranks
+from ...viz.waits import CallKey, data_starts, partners
 from .. import rules
 from ..message_chain import longest_chain
 from ..own_run import OwnRun
@@ -31,7 +31,7 @@ def title(run: OwnRun) -> str:
 def picture(run: OwnRun) -> Picture:
     """The lanes of the run: each call with its line, and what never returned."""
     record = run.record
-    stuck = {event.rank for event in record.unfinished()}
+    stuck = {event.rank for event in without_refused(record.unfinished())}
     ended = sorted(set(range(record.world_size)) - stuck) if stuck else []
     parted = parting(record)
 
@@ -68,38 +68,26 @@ def calls(run: OwnRun) -> str:
 
 def parting(record: Record) -> set[CallKey]:
     """The first calls of a group in which its ranks are not in the same operation, or not all are."""
-    groups: dict[str, dict[int, list[Event]]] = defaultdict(lambda: defaultdict(list))
-    for event in record:
-        if not event.is_p2p:
-            groups[event.group_key][event.group_seq].append(event)
-    for numbers in groups.values():
-        for number in sorted(numbers):
-            together = numbers[number]
-            all_came = len(together) == len(group_ranks(record, together[0].group))
-            if len({event.op for event in together}) > 1 or not all_came:
-                return {(event.rank, event.seq) for event in together}
+    for together in collectives(record):
+        first, *others = together.values()
+        all_came = together.keys() >= {*members(first.group, range(record.world_size))}
+        if not all_came or any(event.op != first.op for event in others):
+            return {(rank, event.seq) for rank, event in together.items()}
     return set()
 
 
 def waits(record: Record) -> str:
-    """Who waited longest, for whom, in one or two sentences."""
-    starts, latest = data_starts(record), _latest_partner(record)
-    waited: dict[int, tuple[int, Event]] = {}
-    for event in record:
-        begun = starts[event.rank, event.seq]
-        if event.end_ns is not None and begun is not None and begun > event.start_ns:
-            waited[event.rank] = max(
-                waited.get(event.rank, (0, event)), (begun - event.start_ns, event), key=itemgetter(0)
-            )
-    stuck = record.unfinished()
-    said = [f"Rank {e.rank} is still in {e.op}, line {e.line}." for e in stuck[:4]]
-    if waited and not stuck:
-        rank = max(waited, key=lambda r: waited[r][0])
-        nanoseconds, event = waited[rank]
-        other = latest.get((event.rank, event.seq))
-        whom = "" if other is None else f" for rank {other}"
-        said.append(f"Rank {rank} waited longest: {nanoseconds / 1e6:.1f} ms{whom} in {event.op}, line {event.line}.")
-    return " ".join(said) or "No rank waited for another."
+    """Who waited longest, for whom, in one sentence; or which calls never returned."""
+    if stuck := without_refused(record.unfinished()):
+        return " ".join(f"Rank {e.rank} is still in {e.op}, line {e.line}." for e in stuck[:4])
+    starts, waited_for = data_starts(record), partners(record)
+    waited = [((starts[e.rank, e.seq] or 0) - e.start_ns, e) for e in record]
+    nanoseconds, event = max(waited, key=itemgetter(0), default=(0, None))
+    if event is None or nanoseconds <= 0:
+        return "No rank waited for another."
+    last = max(waited_for[event.rank, event.seq], key=lambda partner: partner.start_ns)
+    whom = f"for rank {last.rank} in {event.op}, line {event.line}"
+    return f"Rank {event.rank} waited longest: {nanoseconds / 1e6:.1f} ms {whom}."
 
 
 def comparison(run: OwnRun) -> Table | None:
@@ -155,16 +143,3 @@ def _costs(record: Record) -> tuple[str, str, str]:
     chain = longest_chain(record)
     most_bytes = max(rules.bytes_of(record, rank) for rank in ranks)
     return f"{max(rules.messages_of(record, r) for r in ranks)}", f"{most_bytes:,}", f"{len(chain)}" if chain else "-"
-
-
-def _latest_partner(record: Record) -> dict[tuple[int, int], int]:
-    """Of each call, the rank whose matching call came last."""
-    partners = {(received.rank, received.seq): sent.rank for sent, received in record.messages()}
-    together: dict[tuple[str, int, str], list[Event]] = defaultdict(list)
-    for event in record:
-        if not event.is_p2p:
-            together[event.group_key, event.group_seq, event.op].append(event)
-    for events in together.values():
-        last = max(events, key=lambda event: event.start_ns)
-        partners |= {(event.rank, event.seq): last.rank for event in events if event is not last}
-    return partners

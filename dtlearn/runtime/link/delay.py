@@ -17,6 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ..record.operations import P2P_OPS, SENDS
 from ..recording import dispatch
 from ..recording.operators import Call, unboxed_work
 from .link import Link
@@ -72,7 +73,7 @@ class Delay:
         if (ticket := self._entered.ticket) is None and call.operator != "recv_any_source_":
             return result
         work = unboxed_work(result)
-        if call.op in ("isend", "irecv"):
+        if call.op in P2P_OPS:
             message = _MessageWork(work, lambda: self._message_end(call, ticket, work), self._pending)
             self._pending[id(message)] = message
             if len(self._pending) > _MESSAGES:
@@ -93,9 +94,9 @@ class Delay:
         if len(ranks) < 2 or call.operator == "recv_any_source_":
             return None
         nbytes = sum(t.numel() * t.element_size() for t in call.tensors)
-        if call.op in ("isend", "irecv"):
+        if call.op in P2P_OPS:
             assert call.peer is not None
-            ends = (self._rank, call.peer) if call.op == "isend" else (call.peer, self._rank)
+            ends = (self._rank, call.peer) if call.op in SENDS else (call.peer, self._rank)
             return self._message(call, ends, nbytes, at)
         if call.op == "scatter" and call.peer != self._rank:  # the others hand over where to put their part
             nbytes *= len(ranks)

@@ -64,6 +64,11 @@ class Event:
         return self.op in SENDS
 
     @property
+    def receives(self) -> bool:
+        """Whether it is the receiver's half of a message."""
+        return self.is_p2p and not self.sends
+
+    @property
     def group_key(self) -> str:
         """The group, told apart from another one of the same ranks by torch's own name of it."""
         return f"{self.group}|{self.detail.get('group_id', '')}"

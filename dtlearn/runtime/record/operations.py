@@ -1,8 +1,8 @@
 """What each operation of `torch.distributed` is: one row per function. A new operation is one more row.
 
 The recorder reads it to know what travels and whither, the watch to know what ranks must agree on, the figures to know
-who waits for whom, the grader to know where a result arrives. (Where the dispatcher's operators have their arguments
-is in `recording/operators.py`, what an operation costs in `link/cost.py` and `collectives/cost.py`.)
+who waits for whom, the grader to know where a result arrives. (Elsewhere: the dispatcher's operators, in
+`recording/operators.py`; backends' own names, `rank/flight_recorder.py`; costs, `link/cost.py`, `collectives/cost.py`.)
 """
 
 from dataclasses import dataclass
@@ -72,9 +72,7 @@ def operation_of(op: str) -> Operation:
 
 def peer_word(op: str) -> str:
     """What the peer of a call is, for a person: "to" (send), "from" (recv) or "root"."""
-    if op in P2P_OPS:
-        return "to" if op in SENDS else "from"
-    return "root"
+    return "to" if op in SENDS else "from" if op in P2P_OPS else "root"
 
 
 def call_text(op: str, count: int, peer: int | None, line: int) -> str:

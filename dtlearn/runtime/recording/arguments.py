@@ -72,8 +72,8 @@ def detail(arguments: dict[str, Any]) -> dict[str, Any]:
     ends = [end for end in (arguments.get("src"), arguments.get("dst")) if isinstance(end, int)]
     if ends and dist.is_initialized() and max(ends) >= (size := dist.get_world_size()):
         details["world_size"] = size  # there is no such rank; gloo may wait for it, and for ever
-    if arguments.get("use_local_synchronization"):
-        details["local"] = True  # only the members of the new group call this
+    if details.get("ranks") and arguments.get("use_local_synchronization"):
+        details["group_id"] = "local"  # only the members of the new group call this
     return details
 
 

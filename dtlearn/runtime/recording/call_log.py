@@ -84,9 +84,11 @@ class CallLog:
         `peer`, `detail`, `asynchronous`: as in `Event`. `shown`: it, or the wait for it, is what the rank does, as long
         as that lasts.
         """
-        # A group that only its members make is no call of the world: counting it there would shift the others.
-        name = "local" if detail.get("local") else group_name(group)
-        if name not in ("world", "local"):
+        name = group_name(group)
+        if "group_id" in detail:  # a group that only its members make: counting it as the world's would shift others
+            makers = detail["ranks"] if self.rank in detail["ranks"] else [self.rank]  # for others it does nothing
+            name = ",".join(map(str, sorted(makers)))
+        elif name != "world":
             # torch's own name of a sub-group, the same on all ranks; two groups of the same ranks differ in it.
             detail["group_id"] = str(getattr(group, "group_name", "") or "")
         site, line_number = self._callers.nearest()

@@ -6,11 +6,11 @@ depends on the operation: a scatter's root hands in a list and the others nothin
 
 import itertools
 import math
-from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..faults.diagnosis import Diagnosis, parted_hint, places_hint
+from ..record.collectives import by_group, members
 from ..record.event import Event
 from ..record.operations import operation_of
 from ..words import counted, parties_text, ranks_text
@@ -28,8 +28,6 @@ from .message_rules import (
     unmatched,
 )
 
-# Errors of torch that come before anything is sent.
-_REFUSALS = ("TypeError", "ValueError", "KeyError", "AttributeError")
 # What must be equal -> the code where it is not, and its name for one value and for several.
 _UNEQUAL = {
     "peer": ("DTL-COLL-ROOT", "root", "roots"),
@@ -47,7 +45,7 @@ def find_mismatch(views: Mapping[int, RankView], fitting: dict[str, set[int]] | 
     added to it, and not compared again.
     """
     fitting = {} if fitting is None else fitting
-    for group, histories in by_group(views).items():
+    for group, histories in by_group(view.calls for view in views.values()).items():
         everybody, known = len(members(group, views)), fitting.setdefault(group, set())
         for k in sorted(set().union(*histories.values()) - known):
             here = {r: calls[k] for r, calls in sorted(histories.items()) if k in calls}
@@ -97,7 +95,7 @@ def settled(views: Mapping[int, RankView], keep: int) -> dict[int, set[int]]:
     """Numbers of calls, by rank, that every member has made, but for the last `keep` of each group; and of messages
     that were sent and received. They can go without changing what the rules above find."""
     done: dict[int, set[int]] = {rank: set() for rank in views}
-    for group, histories in by_group(views).items():
+    for group, histories in by_group(view.calls for view in views.values()).items():
         if set(histories) == set(members(group, views)):
             bound = min(max(calls) for calls in histories.values()) - keep
             for rank, calls in histories.items():
@@ -105,35 +103,6 @@ def settled(views: Mapping[int, RankView], keep: int) -> dict[int, set[int]]:
     for event in settled_messages(views):
         done[event.rank].add(event.seq)
     return done
-
-
-def by_group(views: Mapping[int, RankView]) -> dict[str, dict[int, dict[int, Event]]]:
-    """Collective calls by group, rank and number. Making a group locally is a call of its members, not of the world."""
-    calls: dict[str, dict[int, dict[int, Event]]] = defaultdict(lambda: defaultdict(dict))
-    for rank, view in views.items():
-        for event in view.calls:
-            if not event.is_p2p and not event.detail.get("local"):
-                calls[event.group_key][rank][event.group_seq] = event
-    return calls
-
-
-def members(group: str, views: Collection[int]) -> list[int]:
-    """The ranks of a group, of which there may be views or not."""
-    ranks = group.split("|")[0]
-    return sorted(views) if not ranks[:1].isdigit() else [int(r) for r in ranks.split(",")]
-
-
-def without_refused(events: list[Event]) -> list[Event]:
-    """Without collectives that torch refused, so that nothing was sent: the next have their numbers."""
-    refused: dict[str, int] = defaultdict(int)
-    kept = []
-    for event in events:
-        raised, number = event.detail.get("raised"), refused[event.group_key]
-        if not event.is_p2p and (raised in _REFUSALS or (raised and "world_size" in event.detail)):  # no such root
-            refused[event.group_key] += 1
-        else:
-            kept.append(replace(event, group_seq=event.group_seq - number) if number and not event.is_p2p else event)
-    return kept
 
 
 def _compare(calls: Mapping[int, Event]) -> Diagnosis | None:
@@ -186,9 +155,8 @@ def _waits_for(rank: int, view: RankView, views: Mapping[int, RankView]) -> set[
     assert event is not None
     if not event.is_p2p:
         key, k = event.group_key, event.group_seq
-        others = [other for other in members(key, views) if other != rank and other in views]
-        calls_of = {r: {e.group_seq for e in views[r].calls if e.group_key == key and not e.is_p2p} for r in others}
-        return {other for other in others if k not in calls_of[other]}
+        alike = (e for view in views.values() for e in view.calls if e.group_seq == k and e.group_key == key)
+        return {*members(key, views)} & views.keys() - {e.rank for e in alike if not e.is_p2p}
     if event.peer is None or event.peer not in views:  # from any rank: see `awaits_anyone`
         return set()
     return set() if partner(event, views) else {event.peer}

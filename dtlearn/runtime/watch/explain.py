@@ -10,7 +10,7 @@ from ..faults.failure import Failure
 from ..faults.stacks import Stuck
 from ..machine.limits import MEMORY_VARIABLE, Limits
 from ..machine.memory import GIB
-from ..words import ranks_text
+from ..words import ranks_text, without_addresses
 from .stalls import place
 
 
@@ -27,7 +27,8 @@ def explain_failures(
     printed, will show the first traceback, too.
     """
     first = failures[0]
-    same = [f.rank for f in failures if (f.kind, f.type, f.message) == (first.kind, first.type, first.message)]
+    alike = [(f.kind, f.type, without_addresses(f.message)) for f in failures]
+    same = [f.rank for f, key in zip(failures, alike, strict=True) if key == alike[0]]
     if first.kind == "raised":
         verb = f"raised {first.type}: {first.message}"
     else:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 
 from ..faults.diagnosis import Diagnosis
+from ..record.collectives import by_group, members
 from ..record.event import Event
 from ..words import ordinal
-from .call_rules import by_group, members, skipped
+from .call_rules import skipped
 from .message_rules import RankView, partner, unmatched
 
 
@@ -17,7 +18,7 @@ def find_leftover(views: Mapping[int, RankView]) -> Diagnosis | None:
 
 def _missing_call(views: Mapping[int, RankView]) -> Diagnosis | None:
     """A collective that some members made and others did not: a broadcast's root, say, does not wait."""
-    for group, histories in by_group(views).items():
+    for group, histories in by_group(view.calls for view in views.values()).items():
         present = [rank for rank in members(group, views) if rank in views]
         counts = {rank: max(histories.get(rank, {-1: None})) for rank in present}
         if len(set(counts.values())) > 1:

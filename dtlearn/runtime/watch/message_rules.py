@@ -50,10 +50,10 @@ def has_threads(view: RankView) -> bool:
 def awaits_anyone(rank: int, views: Mapping[int, RankView]) -> bool:
     """Whether a rank waits for a message from any rank, and none that was sent to it is left."""
     event = views[rank].blocked
-    if event is None or not event.is_p2p or event.peer is not None or event.sends:
+    if event is None or not event.receives or event.peer is not None:
         return False
     sent = sum(e.sends and e.peer == rank for view in views.values() for e in view.calls)
-    return sent < sum(e.is_p2p and not e.sends for e in views[rank].calls)
+    return sent < sum(e.receives for e in views[rank].calls)
 
 
 def _circle(waiting: Sequence[Event]) -> list[int]:

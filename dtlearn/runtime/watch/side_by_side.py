@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 from ..faults.diagnosis import describe_call
+from ..record.collectives import by_group, members
 from ..record.event import Event
 from ..words import by_value, columns, ranks_text
-from .call_rules import RankView, by_group, members
 
 
 def side_by_side(last_calls: Mapping[int, Sequence[Event]], keep: int = 8) -> list[str]:
     """A table per group: a row for each of the `keep` last calls, a column per set of ranks that made the same."""
     lines: list[str] = []
-    for key, calls in by_group({rank: RankView(events, None, False) for rank, events in last_calls.items()}).items():
+    for key, calls in by_group(last_calls.values()).items():
         name = key.split("|")[0]
         here = {rank: calls.get(rank, {}) for rank in members(key, last_calls) if rank in last_calls}
         lines += _table("all ranks" if name == "world" else f"group {name}", here, keep)

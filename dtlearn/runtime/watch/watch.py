@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..faults.diagnosis import Diagnosis
+from ..record.collectives import without_refused
 from ..record.event import Event
 from ..record.log_tail import LogTail, Wait
-from .call_rules import RankView, find_deadlock, find_mismatch, settled, without_refused
+from .call_rules import RankView, find_deadlock, find_mismatch, settled
 from .leftover_calls import dropped_work, find_leftover
 
 _CERTAIN_AFTER = 0.3  # seconds that a deadlock must last: entries of different ranks are written at different moments

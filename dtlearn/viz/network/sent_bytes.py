@@ -11,12 +11,10 @@ from dtlearn.runtime.record.record import Record
 from dtlearn.viz.style import INK, MUTED, RANK_COLORS, new_figure, style
 from dtlearn.viz.units import format_bytes
 
-_SENDS = ("send", "isend")
-
 
 def sent_by(record: Record) -> list[int]:
     """Bytes that each rank sent in point-to-point messages."""
-    return [sum(e.nbytes for e in record if e.rank == r and e.op in _SENDS) for r in range(record.world_size)]
+    return [sum(e.nbytes for e in record if e.rank == r and e.sends) for r in range(record.world_size)]
 
 
 def sent_bytes(records: Mapping[str, Record], title: str) -> Figure:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
+from dtlearn.runtime.record.collectives import members
 from dtlearn.runtime.record.event import Event
 from dtlearn.runtime.record.record import Record
 from dtlearn.viz.style import GRID, INK, MUTED, headline_above, ink_on, legend_below, new_figure, rank_color, style
@@ -113,7 +114,7 @@ def _sent(ranks: Ranks, record: Record | None, state: int) -> str:
 def _family(record: Record, event: Event) -> tuple[str, float]:
     """The operation, and the bytes that a rank sends for it."""
     if event.op.startswith("all_to_all"):  # of t parts that a rank hands in, one stays
-        ranks = record.world_size if event.group == "world" else event.group.count(",") + 1
+        ranks = len(members(event.group, range(record.world_size)))
         return "all_to_all", event.nbytes * (ranks - 1) / ranks
     ((op, sent),) = sent_by_operation(replace(record, events=(event,), spans=()), event.rank).items()
     return op, sent

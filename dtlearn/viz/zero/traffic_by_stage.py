@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from dtlearn.runtime.record.collectives import members
 from dtlearn.viz.style import INK, headline, legend_below, new_figure, op_patch, op_style, style
-from dtlearn.viz.waits import group_ranks
 
 if TYPE_CHECKING:
     from dtlearn.runtime.record.record import Record
@@ -47,7 +47,7 @@ def sent_by_operation(record: Record, rank: int = 0) -> dict[str, float]:
         family = next((name for name in _FACTORS if event.op.removesuffix("_object").startswith(name)), None)
         if family is None:
             raise ValueError(f"{event.op}: only {', '.join(_FACTORS)} are counted")
-        sums[family] += event.nbytes * _FACTORS[family](len(group_ranks(record, event.group)))
+        sums[family] += event.nbytes * _FACTORS[family](len(members(event.group, range(record.world_size))))
     return dict(sums)
 
 

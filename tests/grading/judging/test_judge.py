@@ -12,8 +12,10 @@ from dtlearn.runtime.errors import RankError, RanksDisagree, RanksTimeout
 from dtlearn.runtime.faults.diagnosis import Diagnosis
 from dtlearn.runtime.faults.failure import Failure
 from dtlearn.runtime.faults.stacks import Stuck
+from dtlearn.runtime.machine.limits import Limits
 from dtlearn.runtime.record.event import Event
 from dtlearn.runtime.record.record import Record
+from dtlearn.runtime.watch.explain import explain_failures
 
 FILE = "exercises/ch01_ranks/mean.py"
 ANSWER = Answer("", FILE, "mean")
@@ -115,19 +117,26 @@ def test_what_is_counted_is_for_one_call_of_the_answer():
 
 
 def failed(*failures: Failure, answer=ANSWER):
-    return judged(sent(RIGHT, RIGHT), error=RankError("head\nmore", tuple(failures)), answer=answer)
+    error = explain_failures(failures, {}, Limits(), dict.fromkeys(range(2), ""))
+    return judged(sent(RIGHT, RIGHT), error=error, answer=answer)
 
 
 def test_a_failure_outweighs_right_values():
     trace = f'  File "{FILE}", line 3, in mean\n  File "{FILE}", line 9, in inner\n  File "torch/x.py", line 80, in y\n'
     result = failed(Failure(1, "raised", "ValueError", "no\nmore", trace))
     assert (result.state, result.code, result.line, result.rank) == ("failed", "DTL-RAISED", 9, 1)
-    assert result.headline == "rank 1 raised ValueError: no, line 9" and result.details == ("more",)
+    assert result.headline == "rank 1 raised ValueError: no, line 9" and result.details[0] == "more"
 
 
-def test_equal_failures_are_told_together_whatever_their_addresses():
+def test_equal_failures_are_told_together_in_the_words_of_a_run():
     one, other = (Failure(r, "raised", "TypeError", f"no <Thing object at 0x7f{r}>") for r in (0, 1))
     assert failed(one, other).headline == "ranks 0 and 1 raised TypeError: no <Thing object>"
+    unfit = failed(Failure(0, "raised", "BadResult", "mean: the result is of type set"))
+    assert unfit.headline == "rank 0 returned no plain data: mean: the result is of type set"
+    changed = failed(*(Failure(r, "raised", "ChangedWhileSent", "changed the tensor of an isend") for r in (0, 1)))
+    assert changed.headline == "ranks 0 and 1 changed the tensor of an isend"
+    crashed = failed(*(Failure(r, "killed", "SIGSEGV", "was killed by SIGSEGV") for r in (0, 1)))
+    assert crashed.headline == "ranks 0 and 1 were killed by SIGSEGV"
 
 
 def test_none_from_a_call_that_works_in_place_is_explained():

@@ -1,5 +1,7 @@
 """A learner's run in pictures and words, from records that are made here."""
 
+from dataclasses import replace
+
 import pytest
 
 from dtlearn.grading.own_run import OwnRun
@@ -47,6 +49,8 @@ def test_who_waited_longest_and_for_whom_is_said():
     )
     late = run(event(0, 0, "send", 7, 9, peer=1), event(1, 0, "recv", 2, 9, peer=0))
     assert waits(late.record).startswith("Rank 1 waited longest: 5.0 ms for rank 0 in recv")
+    root = run(*(event(r, 0, "broadcast", start, 9, peer=0) for r, start in enumerate((5, 0, 8))), size=3)
+    assert waits(root.record).startswith("Rank 1 waited longest: 5.0 ms for rank 0 in broadcast")
     assert waits(run(event(0, 0, "all_reduce", 0, 1), size=1).record) == "No rank waited for another."
 
 
@@ -64,6 +68,13 @@ def test_the_first_call_in_which_the_ranks_part_is_marked():
     labels = [t.get_text() for t in picture(PARTED).figure.legends[0].get_texts()]
     assert any("here the ranks part" in label for label in labels)
     assert not any("here the ranks part" in t.get_text() for t in picture(EQUAL).figure.legends[0].get_texts())
+
+
+def test_where_the_watch_sees_no_fault_no_rank_parts():
+    refused = replace(event(0, 0, "all_reduce", 0, None), detail={"raised": "TypeError"})
+    fine = run(refused, event(0, 1, "all_reduce", 2, 9), event(1, 0, "all_reduce", 5, 9))
+    assert parting(fine.record) == set()
+    assert waits(fine.record).startswith("Rank 0 waited longest: 3.0 ms for rank 1 in all_reduce")
 
 
 def test_ranks_that_had_ended_are_named_in_their_lane():

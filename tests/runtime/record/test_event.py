@@ -17,6 +17,7 @@ def test_an_event_reads_as_a_sentence():
 def test_the_sending_half_is_told_from_the_other():
     assert SEND.sends and replace(SEND, op="isend").sends
     assert not replace(SEND, op="recv").sends and not replace(SEND, op="gather").sends
+    assert [replace(SEND, op=op).receives for op in ("recv", "irecv", "isend", "gather")] == [True, True, False, False]
 
 
 def test_two_groups_of_the_same_ranks_have_keys_of_their_own():

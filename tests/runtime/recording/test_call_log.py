@@ -1,6 +1,7 @@
 """What is recorded on real ranks: every call with its bytes, peer, group, caller and times; and nothing is changed."""
 
 import os
+import time
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ import torch.distributed.nn.functional  # torch alone does not load it
 
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RankError
+from dtlearn.runtime.record.collectives import collectives
 
 FLOAT = 4
 
@@ -190,6 +192,20 @@ def test_a_sub_group_is_named_by_its_ranks_and_numbered_by_itself():
     ]
     assert next(iter(record)).detail == {"ranks": [0, 2]}
     assert [e.op for e in record.select(rank=1)] == ["new_group", "all_reduce"]
+
+
+def test_a_group_that_its_members_make_alone_is_a_call_of_theirs():
+    def alone():
+        rank = dist.get_rank()
+        time.sleep(0.7 * (rank == 2))  # the watch would be certain by then that somebody is missed
+        made = dist.new_group([2, 0], use_local_synchronization=True)
+        if rank != 1:
+            dist.barrier(group=made)
+
+    record = record_of(alone, 3)  # rank 1 has ended long before
+    calls = [(e.rank, e.op, e.group, e.group_seq) for e in record if e.op == "new_group"]
+    assert calls == [(0, "new_group", "0,2", 0), (1, "new_group", "1", 0), (2, "new_group", "0,2", 0)]
+    assert [sorted(together) for together in collectives(record)] == [[0, 2], [0, 2], [1]]
 
 
 def test_the_caller_is_the_learners_line_also_below_torchs_own_code():
