@@ -77,8 +77,8 @@ class LinkResult(Result):
 def measure(ranks: int, times: int) -> LinkResult:
     """Measure each size `times` times, on the link and without it, and then what overlaps."""
     from ...models.in_turns import slowest
-    from ...runtime import run_ranks
     from ...runtime.link.link import Link
+    from ...runtime.run import run_ranks
 
     machine, link = load_line(), Link.named(LINK)
     options: dict[str, Any] = {"device": "cpu", "timeout": _TIMEOUT, "record": True}

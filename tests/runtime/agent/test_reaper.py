@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.agent.client import get_agent
 from dtlearn.runtime.errors import LaunchError, RankError, RanksTimeout
 from dtlearn.runtime.machine.isolation import Isolation, probe
 from dtlearn.runtime.machine.processes import descendants
 from dtlearn.runtime.output import Sink
+from dtlearn.runtime.run import run_ranks
 from tests.runtime.strays import DAEMON, all_gone, lives, start_daemon
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reapers need Linux")
@@ -247,7 +247,7 @@ class TestLevel2:
 
 
 REFUSING = """
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.runtime.errors import LaunchError
 from dtlearn.runtime.machine.isolation import Isolation, best, probe
 print(probe().level, best().level)

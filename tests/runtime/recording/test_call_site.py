@@ -6,8 +6,8 @@ import torch
 
 from dtlearn.models import MLP
 from dtlearn.models.train_digits import train
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.recording.call_site import Callers
+from dtlearn.runtime.run import run_ranks
 
 HERE = __file__
 

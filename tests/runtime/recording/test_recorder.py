@@ -5,7 +5,7 @@ import os
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 
 def record_of(fn, world_size):

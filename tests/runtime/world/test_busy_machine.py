@@ -13,11 +13,11 @@ import time
 import psutil
 import pytest
 
-from dtlearn.runtime import World
 from dtlearn.runtime.errors import DtlearnError, RanksDisagree, RanksTimeout
 from dtlearn.runtime.machine.cores import num_cores
 from dtlearn.runtime.machine.patience import Patience
 from dtlearn.runtime.output import Sink
+from dtlearn.runtime.world.world import World
 
 # The deadlocks of chapters 1 and 2.
 HANGS = {
