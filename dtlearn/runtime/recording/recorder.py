@@ -20,8 +20,8 @@ What is not in the record:
 
 import os
 
-from . import dispatch
 from .call_log import CallLog
+from .dispatch import KERNELS
 from .hidden_calls import HiddenCalls
 from .phases import PHASES
 from .python_calls import PYTHON_CALLS
@@ -36,7 +36,7 @@ def installed() -> "Recorder | None":
 
 def prepare() -> None:
     """Put in place what sees calls and phases, for all that is forked. It does nothing yet."""
-    dispatch.KERNELS.install()
+    KERNELS.install()
     PHASES.install()
     PYTHON_CALLS.install()
 
@@ -52,7 +52,8 @@ class Recorder:
         global _installed
         _installed = self
         os.register_at_fork(after_in_child=lambda: self.uninstall() if _installed is self else None)
-        dispatch.attach(log=HiddenCalls(self.log, PYTHON_CALLS.is_outermost))
+        KERNELS.install()
+        KERNELS.log = HiddenCalls(self.log, PYTHON_CALLS.is_outermost)
         PYTHON_CALLS.install(self.log)
         PHASES.attach(self.log.spans)
 
@@ -62,4 +63,4 @@ class Recorder:
         _installed = None
         PHASES.detach()
         PYTHON_CALLS.detach()
-        dispatch.detach(log=True)
+        KERNELS.log = None
