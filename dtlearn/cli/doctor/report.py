@@ -17,7 +17,7 @@ from ...course import Chapter, Course, load_course
 from ...runtime.errors import DtlearnError
 from ...runtime.machine import isolation
 from ...runtime.machine.cores import num_cores
-from ...runtime.machine.facts import HostNameLookUp, shared_memory_size
+from ...runtime.machine.facts import HostNameLookUp, query_gpus, shared_memory_size
 from ...runtime.machine.memory import memory as machine_memory
 from ...runtime.machine.patience import TO_LOOK_UP_A_NAME
 from ..arguments import add_example_parser
@@ -175,7 +175,7 @@ def _ranks_checks(
         num_gpus, visible = int(hello["num_gpus"]), os.environ.get("CUDA_VISIBLE_DEVICES")
         checks = [
             attempt("NCCL", software.check_nccl, facts, num_gpus),
-            attempt("GPUs", lambda: r.check_gpus(num_gpus, r.list_gpus(), facts, visible)),
+            attempt("GPUs", lambda: r.check_gpus(num_gpus, query_gpus(), facts, visible)),
             attempt("device rule", r.check_placement, num_gpus),
             attempt("start of ranks", r.check_start, hello),
             attempt("isolation", lambda: Check("isolation", "ok", str(isolation.probe()))),  # for grading others' code
