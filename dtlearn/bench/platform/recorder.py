@@ -143,17 +143,17 @@ def rank_work(rounds: int, calls: int, steps: int) -> dict[str, Any]:
 @contextlib.contextmanager
 def not_recorded() -> Iterator[None]:
     """On a rank: torch as it comes."""
+    from ...runtime.recording import recorder
     from ...runtime.recording.dispatch import KERNELS
-    from ...runtime.recording.recorder import installed
+    from ...runtime.recording.python_calls import PYTHON_CALLS
 
-    recorder = installed()
-    assert recorder is not None
+    log = PYTHON_CALLS.log
     recorder.uninstall()
     KERNELS.uninstall()
     try:
         yield
     finally:
-        recorder.install()
+        recorder.install(log)
 
 
 def table(result: RecorderResult) -> str:

@@ -154,16 +154,17 @@ def test_a_rank_that_was_started_anew_has_the_kernels_too(monkeypatch):
 
 def test_without_log_and_delay_calls_pass():
     def work():
+        from dtlearn.runtime.recording import recorder
         from dtlearn.runtime.recording.dispatch import KERNELS
-        from dtlearn.runtime.recording.recorder import installed
+        from dtlearn.runtime.recording.python_calls import PYTHON_CALLS
 
-        recorder = installed()
+        log = PYTHON_CALLS.log
         recorder.uninstall()
         total = torch.ones(2)
         dist.all_reduce(total)
         KERNELS.uninstall()
         dist.all_reduce(total)
-        recorder.install()
+        recorder.install(log)
         dist.all_reduce(total)
         return total.tolist()
 
