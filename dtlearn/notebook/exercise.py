@@ -26,6 +26,7 @@ from ..grading.learner.grade_file import not_attempted, read_answer, stub_text, 
 from ..grading.learner.stubs import same_text, to_file, with_task
 from ..grading.own_run import OwnRun
 from ..grading.verdict import Result, Verdict
+from ..runtime.errors import RanksInterrupted
 from ..runtime.words import wrapped
 from .frontend import is_live
 from .magics import parse_line
@@ -34,13 +35,6 @@ from .verdict_display import VerdictDisplay, show_own_run
 
 _HEADLESS_SEED = 20
 _DEFINES = ("passed", "failed")  # after a crash or a hang, running the text here would be unwise
-
-
-class GradingStopped(KeyboardInterrupt):
-    """The learner stopped the grading."""
-
-    def _render_traceback_(self) -> list[str]:
-        return wrapped(str(self))
 
 
 @magics_class
@@ -162,7 +156,7 @@ def _grade(course: Course, exercise: Exercise, subject: Subject, seed: int | Non
     except KeyboardInterrupt:
         if verdict is None:
             display.stopped()
-            raise GradingStopped("The grading was stopped. Your answer is kept; no rank is left running.") from None
+            raise RanksInterrupted("The grading was stopped. Your answer is kept; no rank is left running.") from None
     assert verdict is not None
     return verdict
 
