@@ -96,7 +96,15 @@ def examine() -> Report:
             attempt(
                 "JupyterLab", lambda: software.check_jupyterlab(installation_problem(server_environment(os.environ)))
             ),
-            *_machine_checks(memory, most),
+            attempt("cores", machine.check_cores, num_cores(), most),
+            attempt("threads", machine.check_threads, os.environ),
+            attempt("memory", machine.check_memory, memory, most),
+            attempt("shared memory", machine.check_shared_memory, shared_memory_size()),
+            attempt("temporary folder", machine.check_temp_folder),
+            attempt(
+                "loopback",
+                lambda: machine.check_loopback(list(psutil.net_if_addrs()), os.environ.get("GLOO_SOCKET_IFNAME")),
+            ),
         ]
         facts = software.hear_torch(torch_process)
     torch_checks, ranks_checks = [attempt("torch", software.check_torch, facts)], list[Check]()
@@ -143,20 +151,6 @@ def _read_course() -> tuple[Course | None, list[Check]]:
         return load_course(), []
     except ValueError as error:
         return None, [Check("course", "problem", str(error), "cd into the folder that you cloned")]
-
-
-def _machine_checks(memory: tuple[int, int] | None, most_ranks: int) -> list[Check]:
-    return [
-        attempt("cores", machine.check_cores, num_cores(), most_ranks),
-        attempt("threads", machine.check_threads, os.environ),
-        attempt("memory", machine.check_memory, memory, most_ranks),
-        attempt("shared memory", machine.check_shared_memory, shared_memory_size()),
-        attempt("temporary folder", machine.check_temp_folder),
-        attempt(
-            "loopback",
-            lambda: machine.check_loopback(list(psutil.net_if_addrs()), os.environ.get("GLOO_SOCKET_IFNAME")),
-        ),
-    ]
 
 
 def _ranks_checks(
