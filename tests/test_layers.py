@@ -55,7 +55,7 @@ NEIGHBOURS = {
 # Needs nothing of dtlearn, so that the tools can read the manifest without loading torch.
 ALONE = {"course"}
 
-RUNTIME_FACE = "dtlearn/runtime/__init__.py"  # names what others use; nobody below it imports it
+RUNTIME_FACE = "dtlearn/runtime/__init__.py"  # nobody below it imports names from it
 # The folders and files of `dtlearn/runtime`, in order. A file imports from earlier lines and from its own folder only.
 RUNTIME = [
     {"words"},
@@ -199,7 +199,7 @@ def test_the_tables_name_nothing_that_is_gone():
         ("dtlearn/zero/stage1.py", "from ..bench.figures import aligned"),
         ("dtlearn/bench/figures.py", "from ..cli.arguments import positive"),
         ("dtlearn/__init__.py", "from dtlearn.cli import main"),
-        ("dtlearn/course.py", "from dtlearn.runtime import run_ranks"),
+        ("dtlearn/course.py", "from dtlearn.runtime.run import run_ranks"),
         ("dtlearn/utils.py", "import os"),
         # inside the runtime
         ("dtlearn/runtime/record/record.py", "from ..recording.call_log import CallLog"),
@@ -238,7 +238,7 @@ def test_a_drawing_that_uses_ranks_is_found(source):
         ("dtlearn/runtime/agent/server.py", "from . import client\nimport torch.distributed"),
         ("dtlearn/runtime/world/world.py", "from ..run import run_ranks\nfrom .cell import Cell"),
         ("dtlearn/runtime/lab/head/port.py", "from ..node.node import Node\nfrom ...world.world import World"),
-        ("dtlearn/zero/stage1.py", "from dtlearn.models.mlp import MLP\nfrom ..runtime import device"),
+        ("dtlearn/zero/stage1.py", "from dtlearn.models.mlp import MLP\nfrom ..runtime.device import device"),
         ("dtlearn/notebook/panels.py", "from dtlearn.viz.style import COLORS\nfrom dtlearn import course"),
         ("dtlearn/viz/timeline.py", "from dtlearn.runtime.record.record import Record"),
         (

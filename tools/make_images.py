@@ -25,10 +25,10 @@ from dtlearn.mixed_precision.measure.gradients import gpt_gradients, log2_histog
 from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
 from dtlearn.models.train_digits import train
 from dtlearn.pipeline_parallel import make_schedule
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksDisagree
 from dtlearn.runtime.link.link import Link
 from dtlearn.runtime.rendezvous import record_rendezvous
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import ParallelGPT, reduce_sequence_parallel_gradients
 from dtlearn.viz import (
     LayerRun,

@@ -77,10 +77,8 @@ class Verdict:
     @property
     def final(self) -> bool:
         """Whether its score may stand: what was not graded, or not whole, has an empty cell in every table."""
-        return self.state not in ("error", "skipped") and not {r.code for r in self.results} & {
-            "DTL-LOAD",
-            "DTL-SKIPPED-TIME",
-        }
+        codes = {r.code for r in self.results}
+        return self.state not in ("error", "skipped") and codes.isdisjoint(("DTL-LOAD", "DTL-SKIPPED-TIME"))
 
     @property
     def first_fault(self) -> Result | None:

@@ -10,7 +10,6 @@ with a fixed seed.
 
 import contextlib
 import linecache
-from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +18,14 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
 from ..course import Course, Exercise, load_course
-from ..grading.judge_process.client import JudgeError, Step, get_judge
+from ..grading.judge_process.client import JudgeError, get_judge
 from ..grading.learner import attempts
 from ..grading.learner.exercise_files import places
 from ..grading.learner.grade_file import not_attempted, read_answer, stub_text, write_answer
 from ..grading.learner.stubs import same_text, to_file, with_task
 from ..grading.own_run import OwnRun
-from ..grading.verdict import Result, Verdict
+from ..grading.verdict import Verdict
+from ..runtime.errors import RanksInterrupted
 from ..runtime.words import wrapped
 from .frontend import is_live
 from .magics import parse_line
@@ -34,13 +34,6 @@ from .verdict_display import VerdictDisplay, show_own_run
 
 _HEADLESS_SEED = 20
 _DEFINES = ("passed", "failed")  # after a crash or a hang, running the text here would be unwise
-
-
-class GradingStopped(KeyboardInterrupt):
-    """The learner stopped the grading."""
-
-    def _render_traceback_(self) -> list[str]:
-        return wrapped(str(self))
 
 
 @magics_class
@@ -155,25 +148,19 @@ def _grade(course: Course, exercise: Exercise, subject: Subject, seed: int | Non
     steps = get_judge().grade(course.root, exercise.id, source=subject.source, seed=seed, keep=live, draw=live)
     try:
         with contextlib.closing(steps):  # an interrupt in here stops the grading too
-            verdict = display.show(_follow(steps, display.progress), subject.notes)
-            for run in steps:
-                if isinstance(run, OwnRun):
-                    show_own_run(run)
+            for step in steps:
+                if isinstance(step, Verdict):
+                    verdict = display.show(step, subject.notes)
+                elif isinstance(step, OwnRun):
+                    show_own_run(step)
+                else:
+                    display.progress(*step)
     except KeyboardInterrupt:
         if verdict is None:
             display.stopped()
-            raise GradingStopped("The grading was stopped. Your answer is kept; no rank is left running.") from None
-    assert verdict is not None
+            raise RanksInterrupted("The grading was stopped. Your answer is kept; no rank is left running.") from None
+    assert verdict is not None, "the judge ended without a verdict"
     return verdict
-
-
-def _follow(steps: Generator[Step], progress: Callable[[Result, int, int], None]) -> Verdict:
-    for step in steps:
-        if isinstance(step, Verdict):
-            return step
-        if isinstance(step, tuple):
-            progress(*step)
-    raise AssertionError("the judge ended without a verdict")
 
 
 def define(text: str, exercise: Exercise, names: dict[str, Any]) -> str:

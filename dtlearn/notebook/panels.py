@@ -59,13 +59,12 @@ def stepper(
     """
     if not frames or len(frames) != len(captions):
         raise ValueError(f"a stepper needs one caption per frame, not {len(captions)} for {len(frames)}")
-    widgets = _widgets()
-    if widgets is None:
+    if not is_live():
         static.display()
         return
     from IPython.display import display
 
-    display(_step_widget(widgets, frames, captions, alt, size))
+    display(_step_widget(frames, captions, alt, size))
     display({"text/html": folded("All steps at once", static.img()), "text/plain": f"Figure: {static.alt}"}, raw=True)
 
 
@@ -84,14 +83,13 @@ def slider_panel(draw: Callable[..., Figure], alt: str, **sliders: Slider) -> No
         raise ValueError("a slider panel needs at least one slider")
     static = Picture(draw(**{name: slider.start for name, slider in sliders.items()}), alt)
     table = slider_table(sliders)
-    widgets = _widgets()
     from IPython.display import display
 
-    if widgets is None:
+    if not is_live():
         static.display()
         display(table)
         return
-    display(_slider_widget(widgets, draw, alt, sliders))
+    display(_slider_widget(draw, alt, sliders))
     fallback = folded("The figure at the start values", static.img() + table._repr_html_())
     display({"text/html": fallback, "text/plain": f"Figure: {alt}\n{table}"}, raw=True)
 
@@ -105,22 +103,10 @@ def slider_table(sliders: dict[str, Slider]) -> Table:
     return rank_table(rows, "Values of the sliders; run the cell in JupyterLab to change them")
 
 
-def _widgets() -> Any:
-    """The widget library, when a person can use it; None when the static form has to do."""
-    if not is_live():
-        return None
-    try:
-        import ipywidgets
-    except ImportError:
-        print("ipywidgets is not installed: this is the static form.")
-        return None
-    return ipywidgets
-
-
-def _step_widget(
-    widgets: Any, frames: Sequence[Frame], captions: Sequence[str], alt: str, size: tuple[float, float]
-) -> Any:
+def _step_widget(frames: Sequence[Frame], captions: Sequence[str], alt: str, size: tuple[float, float]) -> Any:
     """A slider and a play button over pictures that are all drawn beforehand, so that playing never waits."""
+    import ipywidgets as widgets
+
     pages = []
     last = len(frames) - 1
     for number, (frame, caption) in enumerate(zip(frames, captions, strict=True)):
@@ -140,7 +126,9 @@ def _step_widget(
     return widgets.VBox([widgets.HBox([play, slider]), page])
 
 
-def _slider_widget(widgets: Any, draw: Callable[..., Figure], alt: str, sliders: dict[str, Slider]) -> Any:
+def _slider_widget(draw: Callable[..., Figure], alt: str, sliders: dict[str, Slider]) -> Any:
+    import ipywidgets as widgets
+
     page = widgets.HTML()
     # One width for all labels puts the tracks under each other; ipywidgets' own 300 pixels leave a long label no track.
     labels = {"description_width": f"{max(len(s.label) for s in sliders.values()) + 1}ch"}  # 1: an m is wider than a 0

@@ -117,7 +117,7 @@ class RanksTimeout(_RanksEnded, TimeoutError):
 
 
 class RanksInterrupted(KeyboardInterrupt):
-    """The learner interrupted a cell on ranks; the message says what was kept and what was re-created."""
+    """The learner interrupted ranks, or their grading; the message says what was kept and what was re-created."""
 
     code = "DTL-INTERRUPTED"
 

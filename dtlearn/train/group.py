@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from dtlearn import runtime
 from dtlearn.models.default_group import default_group, ranks_here
+from dtlearn.runtime.device import device as device_of_rank
 from dtlearn.train.rank_0 import TrainError
 
 
@@ -44,7 +44,7 @@ def training_group(device: str = "auto", backend: str = "auto") -> Iterator[Rank
     _check(device, backend, launched)
     with default_group(device, backend) as (rank, world_size, chosen):
         if there:
-            chosen = runtime.device()
+            chosen = device_of_rank()
             if (device, backend) != ("auto", "auto") and (
                 device not in ("auto", chosen.type) or backend not in ("auto", dist.get_backend())
             ):

@@ -8,7 +8,7 @@ from dtlearn.collectives import execute as execute_module
 from dtlearn.collectives import halving_doubling, hierarchical, naive, ring, tree
 from dtlearn.collectives.execute import AHEAD, Chunks, Inbox, execute
 from dtlearn.collectives.plan import Move
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 
 def in_small_parts(plans, segment):

@@ -8,7 +8,7 @@ from dtlearn.collectives import halving_doubling, hierarchical, naive, ring, tre
 from dtlearn.collectives.execute import Chunks
 from dtlearn.collectives.execute_batched import as_bytes, execute_batched
 from dtlearn.memory import StorageLedger
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from tests.data_parallel.runs import settled
 
 

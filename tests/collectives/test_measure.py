@@ -6,7 +6,7 @@ from dtlearn.collectives import ring, tree
 from dtlearn.collectives.cost import plan_seconds
 from dtlearn.collectives.measure import ALGORITHMS, fit_plan, plan_of, slowest, time_on_rank
 from dtlearn.collectives.topology import flat
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 
 def all_ops(sizes, rounds):

@@ -11,7 +11,7 @@ from torch import nn
 from dtlearn.data_parallel import bucketed as bucketed_module
 from dtlearn.data_parallel.bucketed import BucketedDataParallel
 from dtlearn.memory import StorageLedger
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from tests.data_parallel.runs import (
     SMALL,
     Paths,

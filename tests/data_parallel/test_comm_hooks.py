@@ -9,7 +9,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.futures import Future
 
 from dtlearn.data_parallel import comm_hooks
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from tests.data_parallel.runs import SMALL, TOLERANCE, distance, message_of, mlp, ours, seeded_by_rank, torch_ddp, views
 from tests.data_parallel.test_ddp import mine, run
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from dtlearn.data_parallel.ddp import DistributedDataParallel
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from tests.data_parallel.runs import (
     MODELS,
     SMALL,

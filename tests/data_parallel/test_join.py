@@ -9,8 +9,8 @@ from torch import nn
 
 from dtlearn.data_parallel.comm_hooks import allreduce_hook
 from dtlearn.data_parallel.join import Join
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksTimeout
+from dtlearn.runtime.run import run_ranks
 from tests.data_parallel.runs import (
     TOLERANCE,
     Normed,

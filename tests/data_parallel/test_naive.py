@@ -8,7 +8,7 @@ from torch import nn
 from dtlearn.data_parallel import naive as naive_module
 from dtlearn.data_parallel.naive import NaiveDataParallel, average_gradients
 from dtlearn.memory import StorageLedger
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from tests.data_parallel.runs import (
     MODELS,
     TOLERANCE,

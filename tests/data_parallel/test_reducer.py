@@ -13,8 +13,8 @@ from dtlearn.data_parallel.bucketed import BucketedDataParallel
 from dtlearn.data_parallel.buckets import Bucket
 from dtlearn.data_parallel.reducer import Reducer
 from dtlearn.memory import StorageLedger
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksDisagree
+from dtlearn.runtime.run import run_ranks
 from tests.data_parallel.runs import (
     SMALL,
     TOLERANCE,

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from dtlearn.data_parallel.sync_batch_norm import SyncBatchNorm, combine_moments, convert_sync_batchnorm
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 SIZES = [1, 2, 3, 4]
 SPLITS = {1: [6], 2: [4, 2], 3: [3, 0, 3], 4: [1, 3, 0, 2]}  # samples per rank; one has none

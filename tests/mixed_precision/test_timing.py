@@ -1,6 +1,6 @@
 from dtlearn.mixed_precision.timing import REDUCTIONS, STEPS, Workload, time_reductions_on_rank, time_steps_on_rank
 from dtlearn.models import GPTConfig
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 SMALL = Workload(GPTConfig(16, 8, 1, 2, 16), batch=2)
 

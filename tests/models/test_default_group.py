@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.models.default_group import default_group, ranks_here
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 LAUNCHED = {"RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 

@@ -6,7 +6,7 @@ import pytest
 import torch.distributed as dist
 
 from dtlearn.models.in_turns import difference, ratio, slowest, time_in_turns
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 
 def in_order(rounds, warm):

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from dtlearn.models import MLP, load_digits, num_parameters, train_digits, train_reference
 from dtlearn.models.train_digits import main, train
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 STEPS = 12
 TOLERANCE = 1e-5  # float32 sums in another order; measured 5e-7 after 100 steps

@@ -3,9 +3,9 @@
 import pytest
 
 from dtlearn.notebook import current_world
-from dtlearn.runtime import Link
 from dtlearn.runtime.agent.client import LocalAgent
 from dtlearn.runtime.errors import DtlearnError
+from dtlearn.runtime.link.link import Link
 
 
 class PlayedAgent(LocalAgent):

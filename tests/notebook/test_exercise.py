@@ -200,7 +200,7 @@ def test_an_interrupt_stops_the_grading_and_keeps_the_notebook(live, root):
     timer.start()
     run = live.run(cell(ENDLESS))
     timer.join()
-    assert not run.ok and run.error == "GradingStopped"
+    assert not run.ok and run.error == "RanksInterrupted"
     assert "The grading was stopped. Your answer is kept; no rank is left running." in flat(run.text("error"))
     assert "File" not in run.text("error")
     assert "stopped after 0 of" in run.displays[0]["text/plain"]

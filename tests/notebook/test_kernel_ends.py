@@ -42,7 +42,7 @@ def work():
     exec({DAEMON!r}, names)
     open("daemon", "w").write(str(names["daemon"]))
     time.sleep(300)
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 print("here", flush=True)
 run_ranks(work, 1)
 """
@@ -61,7 +61,7 @@ run_ranks(work, 1)
 
 
 def test_a_world_whose_name_is_used_again_ends_its_ranks(notebook):
-    assert notebook.run("from dtlearn.runtime import World\nmine = World(1)").ok
+    assert notebook.run("from dtlearn.runtime.world.world import World\nmine = World(1)").ok
     pids = notebook.value("mine.pids")
     assert all(map(lives, pids))
     assert notebook.run("mine = 'something else'").ok

@@ -175,8 +175,8 @@ def test_record_keeps_what_the_cell_communicated(notebook):
 
 def test_a_record_that_could_not_be_written_is_said_in_one_line(notebook):
     broken = notebook.run(
-        "%%ranks --record record\nimport os\nfrom dtlearn.runtime.recording.recorder import installed\n"
-        "if rank == 1:\n    os.dup2(os.open('/dev/full', os.O_WRONLY), installed().log._file._descriptor)\n"
+        "%%ranks --record record\nimport os\nfrom dtlearn.runtime.recording.python_calls import PYTHON_CALLS\n"
+        "if rank == 1:\n    os.dup2(os.open('/dev/full', os.O_WRONLY), PYTHON_CALLS.log._file._descriptor)\n"
         "for _ in range(3):\n    dist.barrier()"
     )
     line = "the record of rank 1 is incomplete: No space left on device"

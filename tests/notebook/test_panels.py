@@ -52,7 +52,7 @@ def test_live_stepper_has_the_static_form_too(shown, monkeypatch):
 
 
 def test_moving_the_step_turns_the_page():
-    controls, page = _step_widget(ipywidgets, FRAMES, CAPTIONS, "Bars.", SIZE).children
+    controls, page = _step_widget(FRAMES, CAPTIONS, "Bars.", SIZE).children
     _, slider = controls.children
     assert "Step 0 of 2: start" in page.value
     slider.value = 2
@@ -76,7 +76,7 @@ def test_live_slider_panel_has_the_static_form_too(shown, monkeypatch):
 
 
 def test_moving_a_slider_draws_again():
-    ranks, speed, page, _ = _slider_widget(ipywidgets, draw, "Bars.", SLIDERS).children
+    ranks, speed, page, _ = _slider_widget(draw, "Bars.", SLIDERS).children
     first = page.value
     assert "ranks = 4, speed (GB/s) = 1" in first
     speed.value = 10
@@ -89,7 +89,7 @@ def test_moving_a_slider_draws_again():
 
 def test_a_field_beside_a_slider_takes_what_the_slider_has_not():
     sliders = {"n": Slider((1000, 2000), 1000, "ranks", read=lambda text: len(text)), "speed": SLIDERS["speed"]}
-    row, speed, page, _ = _slider_widget(ipywidgets, draw, "Bars.", sliders).children
+    row, speed, page, _ = _slider_widget(draw, "Bars.", sliders).children
     slider, field = row.children
     assert not slider.readout and field.value == "1,000" and "ranks = 1,000, speed" in page.value
     slider.value = 2000
@@ -100,14 +100,6 @@ def test_a_field_beside_a_slider_takes_what_the_slider_has_not():
     assert "ranks = 12345678, speed (GB/s) = 10" in page.value
     field.value = "<b>"
     assert "<img" in page.value and "<b>" not in page.value
-
-
-def test_without_widgets_the_static_form_is_shown_and_said(shown, monkeypatch, capsys):
-    monkeypatch.setenv("DTLEARN_HEADLESS", "0")
-    monkeypatch.setitem(__import__("sys").modules, "ipywidgets", None)
-    stepper(FRAMES, CAPTIONS, "Bars.", SIZE, static())
-    assert "ipywidgets is not installed" in capsys.readouterr().out
-    assert "image/png" in shown[0]
 
 
 def test_nothing_uses_pyplot(shown, monkeypatch):

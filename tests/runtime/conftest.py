@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dtlearn.runtime import World
 from dtlearn.runtime.agent import client
 from dtlearn.runtime.output import Sink
+from dtlearn.runtime.world.world import World
 
 SECONDS_TO_VANISH = 30.0  # on a machine with ten times more work than processors; else none of it is waited for
 # As the tests' own conftest sets it; every process that a test starts has it in the environment it began with.

@@ -7,8 +7,8 @@ def full_disk():
     """This rank's log is on a full device from now on."""
     import os
 
-    from dtlearn.runtime.recording.recorder import installed
+    from dtlearn.runtime.recording.python_calls import PYTHON_CALLS
 
     full = os.open("/dev/full", os.O_WRONLY)
-    os.dup2(full, installed().log._file._descriptor)
+    os.dup2(full, PYTHON_CALLS.log._file._descriptor)
     os.close(full)

@@ -15,9 +15,10 @@ import sys
 import time
 from collections import Counter
 
-from dtlearn.runtime import World, run_ranks
 from dtlearn.runtime.errors import RankError, RanksTimeout
 from dtlearn.runtime.output import Sink
+from dtlearn.runtime.run import run_ranks
+from dtlearn.runtime.world.world import World
 from tests.runtime.fault_corpus import FAULTS, run_program, show_source
 from tests.runtime.right import RIGHT
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import CellError, RankError, RanksInterrupted, RanksTimeout
 from dtlearn.runtime.output import CELL_LIMIT
+from dtlearn.runtime.run import run_ranks
 from tests.runtime.conftest import Shown
 from tests.runtime.strays import all_gone, lives
 

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from dtlearn.runtime import device
-from dtlearn.runtime.device import DEVICE_VARIABLE, check_world_size, place
+from dtlearn.runtime.device import DEVICE_VARIABLE, check_world_size, device, place
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ import time
 
 import pytest
 
-from dtlearn.runtime import World, run_ranks
 from dtlearn.runtime.agent.client import get_agent
 from dtlearn.runtime.errors import DtlearnError
 from dtlearn.runtime.machine.processes import children, descendants
 from dtlearn.runtime.output import Sink
+from dtlearn.runtime.run import run_ranks
+from dtlearn.runtime.world.world import World
 from tests.runtime.strays import DAEMON, all_gone
 from tests.warm_starts import MAY_BE_WARM
 
@@ -115,7 +116,7 @@ def test_a_kill_while_a_world_stops(repeat):
 
 HEAD = f"""
 import sys
-from dtlearn.runtime import World
+from dtlearn.runtime.world.world import World
 from dtlearn.runtime.agent.client import get_agent
 from dtlearn.runtime.output import Sink
 print(get_agent().pid, flush=True)

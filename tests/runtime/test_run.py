@@ -16,10 +16,10 @@ import torch
 import torch.distributed as dist
 
 import dtlearn
-from dtlearn.runtime import pickles, run_ranks
+from dtlearn.runtime import pickles
 from dtlearn.runtime.device import place
 from dtlearn.runtime.errors import LaunchError, NotSendable, RankError, RanksTimeout
-from dtlearn.runtime.run import Run
+from dtlearn.runtime.run import Run, run_ranks
 from tests.runtime.full_disk import LINE, full_disk
 
 CELL = """\

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dtlearn.models import GPT, GPTConfig, max_difference
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.checkpoints import (
     gpt_split_dims,
     load_local_state,

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.models import GPT, GPTConfig, max_difference, next_token_loss, snapshot_gradients
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import clipping as module
 from dtlearn.tensor_parallel.attention.attention import ParallelAttention
 from dtlearn.tensor_parallel.clipping import clip_grad_norm_, gradient_norm, naive_gradient_norm

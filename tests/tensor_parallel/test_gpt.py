@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.models import GPT, GPTConfig, max_difference, next_token_loss, snapshot_gradients, train_reference
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import gpt as module
 from dtlearn.tensor_parallel.gpt import ParallelGPT
 from dtlearn.tensor_parallel.random_states import tensor_parallel_manual_seed

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dtlearn.models import GPT, GPTConfig
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.gpt import ParallelGPT
 from dtlearn.tensor_parallel.initial_weights import gpt_parameters, shapes_only, shared_generator
 from tests.tensor_parallel.groups import calls_of, in_groups

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 from dtlearn import tensor_parallel
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import (
     copy_to_tensor_parallel_region,
     gather_from_sequence_parallel_region,

@@ -3,7 +3,7 @@
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.messages import all_gather, all_reduce, reduce_scatter
 from tests.tensor_parallel.groups import in_groups
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 
 from dtlearn.memory import checkpoint as checkpoint_of_memory
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import RandomStateTracker, checkpoint, tensor_parallel_manual_seed
 
 P = 0.25

@@ -12,9 +12,9 @@ from torch import nn
 from dtlearn.memory import MemoryLedger, kept_tensors
 from dtlearn.memory import checkpoint as checkpoint_of_memory
 from dtlearn.models import GPTConfig
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.record.training_steps import part
 from dtlearn.runtime.recording.phases import phase
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import (
     BlockSizes,
     block_traffic,

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import divide, part_of, shard, shard_bounds, unshard
 from tests.tensor_parallel.groups import calls_of, in_groups
 

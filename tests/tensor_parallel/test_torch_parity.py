@@ -20,9 +20,9 @@ from torch.distributed.tensor.parallel import (
 from dtlearn.bench.chapters.tensor_parallel_blocks import COUNTERPARTS, OPTIONS, our_block, torch_block
 from dtlearn.models import GPT, GPTConfig, max_difference, next_token_loss
 from dtlearn.models.gpt import Block
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.record.training_steps import part
 from dtlearn.runtime.recording.phases import phase
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import reduce_sequence_parallel_gradients, vocabulary_parallel_cross_entropy
 from dtlearn.tensor_parallel.gpt import ParallelGPT
 from tests.tensor_parallel.groups import in_groups

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.train import Options, TrainError, train
 from dtlearn.train.checkpoint import checkpoint_file, checkpoints_in, read_checkpoint
 

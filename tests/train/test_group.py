@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.train.group import RankOnDevice, training_group
 from dtlearn.train.rank_0 import TrainError
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.train import Options, train
 from dtlearn.train.__main__ import main
 

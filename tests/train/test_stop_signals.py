@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.train import Options, train
 from dtlearn.train.checkpoint import checkpoints_in, step_of
 from dtlearn.train.stop_signals import SECONDS_OF_ONE_STOP, StopSignals, signal_of

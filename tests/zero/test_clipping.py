@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from dtlearn.models import max_difference, snapshot_parameters
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.zero.clipping import clip_by_local_norm_, clip_grad_norm_, global_norm
 from dtlearn.zero.offload.host import Host
 from dtlearn.zero.offload.optimizer import offloaded

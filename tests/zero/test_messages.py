@@ -5,7 +5,7 @@ import warnings
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.zero.messages import all_gather, reduce_scatter
 
 

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.models import snapshot_parameters
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.zero.offload.optimizer import offloaded
 from dtlearn.zero.pieces_of_stages import pieces_of_stage1, pieces_of_stage3
 from dtlearn.zero.stages.zero1 import ZeroRedundancyOptimizer

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import fully_shard
 
 from dtlearn.mixed_precision import GradScaler
 from dtlearn.models import MLP, max_difference, snapshot_parameters
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.zero.clipping import clip_grad_norm_
 from dtlearn.zero.messages import all_gather, reduce_scatter
 from dtlearn.zero.precision import MixedPrecisionPolicy, divisors

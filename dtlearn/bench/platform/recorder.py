@@ -60,8 +60,10 @@ class RecorderResult(Result):
 
     @property
     def step_between(self) -> tuple[float, float]:
-        """Where `step_share` lies, with a confidence of 95 %."""
-        return _between(self.step)
+        """Where `step_share` lies (95 %): between two of the rounds' ratios; no assumption is made."""
+        ratios = _ratios(self.step)
+        n, half = len(ratios), 0.98 * math.sqrt(len(ratios))
+        return ratios[max(0, math.floor(n / 2 - half))] - 1, ratios[min(n - 1, math.ceil(n / 2 + half))] - 1
 
     @property
     def verdict(self) -> str:
@@ -77,13 +79,6 @@ def _ratios(times: dict[str, tuple[float, ...]]) -> list[float]:
 def _share(times: dict[str, tuple[float, ...]]) -> float:
     """The median of the rounds' ratios, less one."""
     return statistics.median(_ratios(times)) - 1
-
-
-def _between(times: dict[str, tuple[float, ...]]) -> tuple[float, float]:
-    """Between which of the ratios, less one, the median of all possible rounds lies (95 %): no assumption is made."""
-    ratios = _ratios(times)
-    n, half = len(ratios), 0.98 * math.sqrt(len(ratios))
-    return ratios[max(0, math.floor(n / 2 - half))] - 1, ratios[min(n - 1, math.ceil(n / 2 + half))] - 1
 
 
 def measure(ranks: int, rounds: int) -> RecorderResult:
@@ -143,17 +138,17 @@ def rank_work(rounds: int, calls: int, steps: int) -> dict[str, Any]:
 @contextlib.contextmanager
 def not_recorded() -> Iterator[None]:
     """On a rank: torch as it comes."""
+    from ...runtime.recording import recorder
     from ...runtime.recording.dispatch import KERNELS
-    from ...runtime.recording.recorder import installed
+    from ...runtime.recording.python_calls import PYTHON_CALLS
 
-    recorder = installed()
-    assert recorder is not None
+    log = PYTHON_CALLS.log
     recorder.uninstall()
     KERNELS.uninstall()
     try:
         yield
     finally:
-        recorder.install()
+        recorder.install(log)
 
 
 def table(result: RecorderResult) -> str:

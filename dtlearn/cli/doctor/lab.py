@@ -99,7 +99,8 @@ def _node(lab: Lab, members: Members, absent: dict[str, str], number: int) -> Se
     if (node := members.port.nodes.get(host)) is None:
         return Section(title, (nodes.check_absent(config, absent.get(host, f"{host} left"), command),))
     try:
-        facts, wall = _facts(members.loaded(number))
+        facts: dict[str, Any] = members.loaded(number).ask({"do": "look"})["answer"]
+        wall = (facts["time_ns"] - time.time_ns()) / 1e9  # by how many seconds its wall clock is ahead of ours
     except DtlearnError as error:  # it answered the greeting, and then no more
         return Section(title, (nodes.check_absent(config, first_line(error), command),))
     said, far = node.said, _far(lab)
@@ -119,12 +120,6 @@ def _node(lab: Lab, members: Members, absent: dict[str, str], number: int) -> Se
 
 def _far(lab: Lab) -> bool:
     return any(node.start != "local" for node in lab.nodes)
-
-
-def _facts(node: JoinedNode) -> tuple[dict[str, Any], float]:
-    """What a node says of itself, and by how many seconds its wall clock is ahead of ours."""
-    facts: dict[str, Any] = node.ask({"do": "look"})["answer"]
-    return facts, (facts["time_ns"] - time.time_ns()) / 1e9
 
 
 def _together(lab: Lab, agent: LabAgent, joined: list[JoinedNode]) -> tuple[Check, ...]:

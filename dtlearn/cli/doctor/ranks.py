@@ -6,7 +6,6 @@ import time
 from typing import Any
 
 from ...runtime.device import place
-from ...runtime.machine.facts import query_gpus
 from ...runtime.machine.limits import MEMORY_VARIABLE, default_limits
 from ...runtime.machine.memory import GIB
 from ...runtime.machine.patience import TO_TRY_RANKS
@@ -20,12 +19,6 @@ from .software import TorchFacts
 _ADVICE = "If the checks above are well, try again; a firewall or a full machine can be the cause."
 
 
-def list_gpus() -> list[str] | None:
-    """One line for people per GPU of this machine; None where there is no driver."""
-    lines = query_gpus()
-    return None if lines is None else [gpu_text(line) for line in lines]
-
-
 def gpu_text(line: str) -> str:
     """ "0, NVIDIA H200, 143771, 512, 570.1" -> "NVIDIA H200, 140.4 GiB (0.5 in use), driver 570.1"."""
     _, name, total, used, driver = [part.strip() for part in line.split(",")]
@@ -34,8 +27,9 @@ def gpu_text(line: str) -> str:
     return f"{name}, driver {driver}"
 
 
-def check_gpus(seen: int, listed: list[str] | None, facts: TorchFacts, visible: str | None) -> Check:
-    """The GPUs. `seen`: by torch; `listed`: by the driver, None without one; `visible`: CUDA_VISIBLE_DEVICES."""
+def check_gpus(seen: int, lines: list[str] | None, facts: TorchFacts, visible: str | None) -> Check:
+    """The GPUs. `seen`: by torch; `lines`: see `facts.query_gpus`; `visible`: CUDA_VISIBLE_DEVICES."""
+    listed = [gpu_text(line) for line in lines or ()]
     if seen and not listed:
         return Check("GPUs", "ok", f"torch sees {seen}")
     if seen and listed:

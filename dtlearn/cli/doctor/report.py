@@ -17,7 +17,7 @@ from ...course import Chapter, Course, load_course
 from ...runtime.errors import DtlearnError
 from ...runtime.machine import isolation
 from ...runtime.machine.cores import num_cores
-from ...runtime.machine.facts import HostNameLookUp, shared_memory_size
+from ...runtime.machine.facts import HostNameLookUp, query_gpus, shared_memory_size
 from ...runtime.machine.memory import memory as machine_memory
 from ...runtime.machine.patience import TO_LOOK_UP_A_NAME
 from ..arguments import add_example_parser
@@ -96,7 +96,15 @@ def examine() -> Report:
             attempt(
                 "JupyterLab", lambda: software.check_jupyterlab(installation_problem(server_environment(os.environ)))
             ),
-            *_machine_checks(memory, most),
+            attempt("cores", machine.check_cores, num_cores(), most),
+            attempt("threads", machine.check_threads, os.environ),
+            attempt("memory", machine.check_memory, memory, most),
+            attempt("shared memory", machine.check_shared_memory, shared_memory_size()),
+            attempt("temporary folder", machine.check_temp_folder),
+            attempt(
+                "loopback",
+                lambda: machine.check_loopback(list(psutil.net_if_addrs()), os.environ.get("GLOO_SOCKET_IFNAME")),
+            ),
         ]
         facts = software.hear_torch(torch_process)
     torch_checks, ranks_checks = [attempt("torch", software.check_torch, facts)], list[Check]()
@@ -145,20 +153,6 @@ def _read_course() -> tuple[Course | None, list[Check]]:
         return None, [Check("course", "problem", str(error), "cd into the folder that you cloned")]
 
 
-def _machine_checks(memory: tuple[int, int] | None, most_ranks: int) -> list[Check]:
-    return [
-        attempt("cores", machine.check_cores, num_cores(), most_ranks),
-        attempt("threads", machine.check_threads, os.environ),
-        attempt("memory", machine.check_memory, memory, most_ranks),
-        attempt("shared memory", machine.check_shared_memory, shared_memory_size()),
-        attempt("temporary folder", machine.check_temp_folder),
-        attempt(
-            "loopback",
-            lambda: machine.check_loopback(list(psutil.net_if_addrs()), os.environ.get("GLOO_SOCKET_IFNAME")),
-        ),
-    ]
-
-
 def _ranks_checks(
     facts: software.TorchFacts, before: list[Check], most_ranks: int, memory: tuple[int, int] | None
 ) -> list[Check]:
@@ -175,7 +169,7 @@ def _ranks_checks(
         num_gpus, visible = int(hello["num_gpus"]), os.environ.get("CUDA_VISIBLE_DEVICES")
         checks = [
             attempt("NCCL", software.check_nccl, facts, num_gpus),
-            attempt("GPUs", lambda: r.check_gpus(num_gpus, r.list_gpus(), facts, visible)),
+            attempt("GPUs", lambda: r.check_gpus(num_gpus, query_gpus(), facts, visible)),
             attempt("device rule", r.check_placement, num_gpus),
             attempt("start of ranks", r.check_start, hello),
             attempt("isolation", lambda: Check("isolation", "ok", str(isolation.probe()))),  # for grading others' code

@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     from ...grading.classroom.gradebook import csv_text
     from ...grading.classroom.similarity import HEADER, alike_in_class
     from ...grading.classroom.store import ResultStore
-    from ...grading.classroom.students import read_students, student_of, unknown
+    from ...grading.classroom.students import read_students, student_of
     from ...grading.classroom.submissions import Submission, find_submissions
     from ...grading.classroom.summary import summary_console
     from ...runtime.machine.patience import crowding
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> int:
     absent = [name for name, student in students.items() if student.student_id not in known]
     submissions += [Submission(name) for name in absent]
     accounts += decided
-    if missing := unknown((s.student for s in hand_ins), students) if students else []:
+    if missing := sorted({s.student for s in hand_ins} - students.keys()) if students else []:
         accounts.append(f"not in the table of students: {', '.join(one_line(name, 80) for name in missing)}")
     if absent:
         accounts.append(f"nothing from: {', '.join(one_line(name, 80) for name in absent)}")

@@ -6,7 +6,7 @@ import re
 import sys
 from typing import Any
 
-from ...course import Course, Exercise, load_course
+from ...course import load_course
 from ...grading.learner import attempts
 from ...grading.learner.exercise_files import places
 from ...grading.learner.grade_file import read_answer, stub_text, write_answer
@@ -85,25 +85,14 @@ def run_solution(options: argparse.Namespace) -> int:
 
 
 def run_reset(options: argparse.Namespace) -> int:
-    """Make an exercise's file what it was at first."""
-    course = load_course()
-    print(_reset(course, course.exercise(options.id)))
-    return 0
-
-
-def run_progress(options: argparse.Namespace) -> int:
-    """Print the board."""
-    print(board(rows(load_course())))
-    return 0
-
-
-def _reset(course: Course, exercise: Exercise) -> str:
-    """Put the stub in the place of the answer. Returns a sentence on what was done.
+    """Put the stub in the place of the answer, and print what was done.
 
     Raises:
         ValueError: the course has no solutions to make a stub from.
         DtlearnError: the answer cannot be kept, or the file not be written; then it is as it was.
     """
+    course = load_course()
+    exercise = course.exercise(options.id)
     stub, place = stub_text(course, exercise), places(course, exercise)
     name = place.answer.relative_to(course.root).as_posix()
     if stub is None:
@@ -112,7 +101,8 @@ def _reset(course: Course, exercise: Exercise) -> str:
         # Whatever bytes it holds are kept as they are.
         held = place.current.read_bytes().decode("utf-8", "surrogateescape") if place.current.exists() else None
         if held == stub and place.answer.exists():
-            return f"{name} is the stub already"
+            print(f"{name} is the stub already")
+            return 0
         kept = None
         if held not in (None, stub):
             kept = attempts.keep_copy(attempts.attempts_folder(course.root, exercise.id), held)
@@ -120,4 +110,11 @@ def _reset(course: Course, exercise: Exercise) -> str:
     except OSError as error:
         file = error.filename or "a file"
         raise DtlearnError(f"{name} was not reset: {file} cannot be written ({error.strerror})") from error
-    return f"{name} is the stub again" + (f"; what it held is in {kept.relative_to(course.root)}" if kept else "")
+    print(f"{name} is the stub again" + (f"; what it held is in {kept.relative_to(course.root)}" if kept else ""))
+    return 0
+
+
+def run_progress(options: argparse.Namespace) -> int:
+    """Print the board."""
+    print(board(rows(load_course())))
+    return 0

@@ -17,16 +17,8 @@ from ..verdict import Verdict
 from .gradebook import Class
 from .students import Student, student_of
 
-# The learner's progress, and the grading's.
-_PROGRESS = {
-    "passed": ("Completed", "FullyGraded"),
-    "failed": ("Submitted", "FullyGraded"),
-    "timeout": ("Submitted", "FullyGraded"),
-    "crashed": ("Submitted", "FullyGraded"),
-    "not-attempted": ("Initialized", "FullyGraded"),
-    "skipped": ("Submitted", "Pending"),
-    "error": ("Submitted", "PendingManual"),
-}
+_ACTIVITY = {"passed": "Completed", "not-attempted": "Initialized"}  # of the other states: "Submitted"
+_GRADING = {"skipped": "Pending", "error": "PendingManual"}  # of the other states: "FullyGraded"
 
 
 def lti_scores(verdicts: Class, students: Mapping[str, Student], *, graded: datetime, level: Level) -> str:
@@ -48,10 +40,11 @@ def lti_scores(verdicts: Class, students: Mapping[str, Student], *, graded: date
 
 
 def _score(verdict: Verdict, user: str, graded: datetime, level: Level) -> dict[str, Any]:
-    activity, grading = _PROGRESS[verdict.state if verdict.final or verdict.state == "error" else "skipped"]
+    state = verdict.state if verdict.final or verdict.state == "error" else "skipped"
+    grading = _GRADING.get(state, "FullyGraded")
     score: dict[str, Any] = {
         "userId": user,
-        "activityProgress": activity,
+        "activityProgress": _ACTIVITY.get(state, "Submitted"),
         "gradingProgress": grading,
         "timestamp": graded.astimezone(UTC).isoformat(timespec="milliseconds"),
         "comment": _comment(learner_view(verdict, level)),

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from ..report.safe import csv_cell
@@ -58,11 +58,6 @@ def read_students(text: str) -> dict[str, Student]:
 def student_of(submission: str, students: Mapping[str, Student]) -> Student:
     """The student of a submission; one who is known by its name only, if the table lacks it."""
     return students.get(submission) or Student(submission)
-
-
-def unknown(submissions: Iterable[str], students: Mapping[str, Student]) -> list[str]:
-    """Submissions that the table lacks: their rows will not match anybody elsewhere."""
-    return sorted(set(submissions) - set(students))
 
 
 def _check_header(header: list[str]) -> None:

@@ -86,11 +86,8 @@ def summary_console(summary: ClassSummary) -> str:
     """The summary for the terminal."""
     parts = [summary.size, *map(_exercise_text, summary.exercises)]
     if summary.needs_a_person:
-        lines = [_hanging(f"{summary.not_graded}:")]
-        for submission, exercise, text in summary.needs_a_person:
-            line = f"  {submission}  {exercise}  {text}"
-            lines.append(_hanging(line))
-        parts.append("\n".join(lines))
+        rows = ["  " + "  ".join(row) for row in summary.needs_a_person]
+        parts.append("\n".join(map(_hanging, [f"{summary.not_graded}:", *rows])))
     parts += ["What was handed in:\n" + "\n".join(map(_hanging, summary.accounts))] if summary.accounts else []
     return "\n\n".join(parts) + "\n"
 

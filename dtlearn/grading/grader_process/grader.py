@@ -39,11 +39,10 @@ def work(line: socket.socket, agent: socket.socket) -> None:
     signal.signal(signal.SIGXCPU, signal.SIG_DFL)
     _allow(READING)
     try:
-        said = {"verdict": _verdict(**job).to_json()}
-        if any(
-            r.code == "DTL-GRADER" and "(MemoryError" in r.headline for r in Verdict.from_json(said["verdict"]).results
-        ):
+        verdict = _verdict(**job)
+        if any(r.code == "DTL-GRADER" and "(MemoryError" in r.headline for r in verdict.results):
             raise MemoryError  # what the ranks sent or logged fills more than this process may have
+        said = {"verdict": verdict.to_json()}
     except MemoryError:
         said = {"memory": ""}
     except BaseException as error:

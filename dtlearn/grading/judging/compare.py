@@ -60,7 +60,7 @@ def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got
         return finding
     if finding := _moved(case.world_size, expected, got, wrong, fits):
         return finding
-    if text := mistaken_for(expected[rank], got[rank], given, check.rtol, check.atol):
+    if text := mistaken_for(expected[rank], got[rank], given, near):
         return Finding("DTL-VALUE-PERMUTED", f"on rank {rank} {text}", rank, None, f"The result is wrong {where}.")
     if check.told:  # each rank has a task of its own: that another one is right says nothing about this one
         return Finding(plain.code, told, rank)

@@ -1,6 +1,6 @@
 """Of a wrong value that some rank was given: which it is, and which it should be. Runs in the judge."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -8,10 +8,10 @@ import torch
 from ..check import Given
 
 
-def mistaken_for(expected: Any, got: Any, given: Given, rtol: float, atol: float) -> str:
-    """A sentence if the first wrong tensor is what some rank was given; "" otherwise."""
+def mistaken_for(expected: Any, got: Any, given: Given, near: Callable[[Any, Any], bool]) -> str:
+    """A sentence if the first wrong tensor is what some rank was given; "" otherwise. `near`: as in `compare`."""
     for (path, right), (_, have) in zip(_tensors(expected, "the result"), _tensors(got, "the result"), strict=False):
-        if right.shape == have.shape and right.dtype == have.dtype and _close(right, have, rtol, atol):
+        if near(right, have):
             continue
         wrong, wanted = _origin(have, given), _origin(right, given)
         should = f"; it should be {wanted}" if wanted else ", as that rank was given it"
@@ -37,9 +37,3 @@ def _tensors(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
     elif isinstance(value, list | tuple):
         for i, part in enumerate(value):
             yield from _tensors(part, f"{path}[{i}]")
-
-
-def _close(right: torch.Tensor, have: torch.Tensor, rtol: float, atol: float) -> bool:
-    if right.is_floating_point():
-        return torch.allclose(have, right, rtol=rtol, atol=atol, equal_nan=True)
-    return torch.equal(right, have)

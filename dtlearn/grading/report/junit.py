@@ -14,14 +14,7 @@ from .console import fault_text
 from .learner_view import Level, learner_view
 from .safe import one_line
 
-_KINDS = {
-    "failed": "failure",
-    "timeout": "failure",
-    "crashed": "failure",
-    "error": "error",
-    "skipped": "skipped",
-    "not-attempted": "skipped",
-}
+_KINDS = {"error": "error", "skipped": "skipped", "not-attempted": "skipped"}  # of the other faults: "failure"
 
 
 def junit(verdicts: Sequence[Verdict], *, level: Level = "category", graded: datetime | None = None) -> str:
@@ -77,10 +70,10 @@ def _properties(verdict: Verdict) -> list[tuple[str, str]]:
 def _case(verdict: Verdict, result: Result) -> ET.Element:
     name = words.where(result) or "reading the file"
     case = ET.Element("testcase", classname=verdict.exercise, name=name, time=f"{result.seconds:.3f}")
-    kind = _KINDS.get(result.state)
+    kind = _KINDS.get(result.state, "failure")
     if kind == "skipped":
         ET.SubElement(case, "skipped", message=result.headline)
-    elif kind:
+    elif result.state != "passed":
         fault = ET.SubElement(case, kind, type=result.code, message=one_line(result.headline))
         fault.text = fault_text(result)
     return case

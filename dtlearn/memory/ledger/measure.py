@@ -12,7 +12,8 @@ from torch import nn
 from dtlearn.memory.ledger.ledger import MemoryLedger
 from dtlearn.memory.ledger.record import MemoryRecord
 from dtlearn.models.reference import Batch, LossFn
-from dtlearn.runtime import device, run_ranks
+from dtlearn.runtime.device import device
+from dtlearn.runtime.run import run_ranks
 
 
 def record_step(

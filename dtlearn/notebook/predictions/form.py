@@ -6,8 +6,10 @@ from typing import Any
 _EXAMPLES = {"bytes": "such as 4 MB", "seconds": "such as 20 ms"}
 
 
-def form(p: Any, widgets: Any) -> Any:
-    """The form of a `Prediction`; `widgets` is ipywidgets. Enter, or leaving the field, commits a number too."""
+def form(p: Any) -> Any:
+    """The form of a `Prediction`. Enter, or leaving the field, commits a number too."""
+    import ipywidgets as widgets
+
     wide = {"description_width": "initial"}
     field: Any
     if p.options:

@@ -137,12 +137,7 @@ class Prediction:
                 option.display()
         if is_live():
             self.answer = _kept_answer(self)
-            try:
-                import ipywidgets
-            except ImportError:
-                print("ipywidgets is not installed, so there is no form: write p.commit(...) in a cell instead.")
-            else:
-                display(form(self, ipywidgets))
+            display(form(self))
         return self
 
 

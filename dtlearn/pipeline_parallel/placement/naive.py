@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.runtime import device
+from dtlearn.runtime.device import device
 
 from .differentiable import receive, send
 

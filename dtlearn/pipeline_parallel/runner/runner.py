@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from dtlearn.models.wrapping import broadcast_module, require_same_model
-from dtlearn.runtime import device
+from dtlearn.runtime.device import device
 from dtlearn.runtime.recording.phases import phase
 
 from ..actions import Action, Op

@@ -58,12 +58,8 @@ def own_frames(stack: Sequence[tuple[str, int, str]], source: Source = no_source
     """The learner's frames of a stack of (file, line, function), outermost first."""
     # faulthandler writes names in ASCII, with escapes: a folder "ü" is "\\xfc" there.
     places = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))
-    foreign = (
-        *places,
-        *(place.encode("ascii", "backslashreplace").decode() for place in places),
-        "<frozen",
-        "<string>",
-    )
+    escaped = (place.encode("ascii", "backslashreplace").decode() for place in places)
+    foreign = (*places, *escaped, "<frozen", "<string>")
     frames = []
     inside = ""  # the outermost function that waits, of torch's below the next frame of the learner's
     for file, line, name in reversed(stack):

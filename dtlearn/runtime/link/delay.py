@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from ..record.operations import P2P_OPS, SENDS
-from ..recording import dispatch
+from ..recording.dispatch import KERNELS
 from ..recording.operators import Call, unboxed_work
 from .link import Link
 from .shared_clock import LinkClock, Ticket, port
@@ -49,7 +49,7 @@ class Delay:
         All ranks call it between two calls, naming the same era; what an earlier era left behind is forgotten.
         """
         if link is None:
-            dispatch.detach(delay=True)
+            KERNELS.delay = None
             return
         wake_on_time()
         self._link = Link.from_plain(link)
@@ -57,7 +57,8 @@ class Delay:
         self._numbers.clear()
         self._pending.clear()
         self._called_off.clear()
-        dispatch.attach(delay=self)
+        KERNELS.install()
+        KERNELS.delay = self
 
     def call_off(self) -> None:
         """End all waiting: the rank's calls are being cut short."""

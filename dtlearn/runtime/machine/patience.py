@@ -32,6 +32,7 @@ TO_DUMP = 0.3  # to write its stack down, when its interpreter does not answer
 TO_VANISH = 10.0  # to be gone after it was killed; one that waits for a disk takes long
 TO_START = 60.0  # until it can run cells; the helper process may have torch to load first
 TO_SAY = 60.0  # what a short request asks of it, behind a cell: a value, what it sets
+TO_SET_UP = 30.0  # each setup cell, on a rank that is new
 TO_RUN = 600.0  # a function of the learner's
 # How long ranks may go on after one of them has failed.
 AFTER_FAILURE = 10.0  # computing

@@ -34,9 +34,8 @@ _KEPT: deque[tuple[int, Any]] = deque(maxlen=64)
 class RankGroup:
     """How this rank joins the default group, generation after generation."""
 
-    spec: (
-        RankSpec  # a collective gives up by itself after its `group_timeout`: the second net, the launcher is the first
-    )
+    # A collective gives up by itself after its `group_timeout`: the second net, the launcher is the first.
+    spec: RankSpec
     generation: int = 0  # how often the group was made again
     _sockets: dict[int, int] = field(default_factory=dict)  # file descriptor -> inode, of the groups' connections
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import pickles, wire
+from ..recording import recorder
 from ..recording.call_log import CallLog
 from ..recording.clock import now_ns
-from ..recording.recorder import Recorder
 from ..words import without_middle
 from .group import RankGroup
 from .spec import LOST_LINE, RankSpec, call_log_file, link_file
@@ -90,7 +90,7 @@ def start_log(spec: RankSpec, channel: socket.socket) -> CallLog:
             channel.sendall(wire.encode({"kind": "incomplete", "reason": reason}))
 
     log = CallLog(call_log_file(Path(spec.run_dir), spec.rank), spec.rank, tell)
-    Recorder(log).install()
+    recorder.install(log)
     return log
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from ..record.log import spans_file
 from ..record.operations import P2P_OPS, call_text
 from .arguments import group_name
-from .call_site import Callers
+from .call_site import line_as_json, nearest_caller
 from .clock import now_ns as _clock
 from .late_ends import LateEnds
 from .log_file import LogFile
@@ -38,7 +38,6 @@ class CallLog:
         self._ops: Counter[str] = Counter()
         self._lock = threading.Lock()  # calls can be made on several threads: a backward pass on GPUs, say
         self.torch_folder = str(Path(sys.modules["torch"].__file__ or "").parent)
-        self._callers = Callers(self.torch_folder)
         # Calls for a person, as arguments of `call_text`: the one that this rank is in, after words of how; and those
         # that it may wait for.
         self._inside: tuple[str, tuple[Any, ...]] | None = None
@@ -64,7 +63,7 @@ class CallLog:
         PHASES.forget()
         self.numbers.clear()
         self._ops.clear()
-        self._callers.forget()
+        line_as_json.cache_clear()  # files may have been edited
         self._issued.clear()
         self.late.forget()
         self._inside = None
@@ -91,7 +90,7 @@ class CallLog:
         elif name != "world":
             # torch's own name of a sub-group, the same on all ranks; two groups of the same ranks differ in it.
             detail["group_id"] = str(getattr(group, "group_name", "") or "")
-        site, line_number = self._callers.nearest()
+        site, line_number = nearest_caller(self.torch_folder)
         first = inputs[0] if inputs else None
         dtype = f'"{str(first.dtype)[6:]}"' if first is not None else "null"  # without "torch."
         shape = list(first.shape) if first is not None else "null"

@@ -5,10 +5,8 @@ in the operators `c10d::allreduce_` and so on. A kernel of ours stands before ea
 it comes after autograd and tracing, so it sees real tensors only, those of inference mode too, on every device; and
 no other operator is slowed down. As long as nothing is attached, it just passes the call on.
 
-The kernels are process-wide. The agent installs them once, before it forks the ranks; a rank attaches what it needs:
-
-    attach(log=...)   notes calls: `HiddenCalls`
-    attach(delay=...) makes them take longer: a `DelaysCalls`
+The kernels are process-wide: `KERNELS`. The agent installs them once, before it forks the ranks; a rank attaches what
+it needs, its `log` or its `delay`. A rank that was started instead of forked installs them when it attaches something.
 """
 
 from collections.abc import Callable
@@ -33,8 +31,8 @@ class Kernels:
     """The kernels of this process, and what is attached to them."""
 
     def __init__(self) -> None:
-        self.log: HiddenCalls | None = None
-        self.delay: DelaysCalls | None = None
+        self.log: HiddenCalls | None = None  # notes all calls of this process
+        self.delay: DelaysCalls | None = None  # makes them take longer
         self._libraries: list[Any] = []  # kernels live as long as these
 
     def install(self) -> None:
@@ -119,19 +117,3 @@ class Kernels:
 
 
 KERNELS = Kernels()
-
-
-def attach(log: HiddenCalls | None = None, delay: DelaysCalls | None = None) -> None:
-    """Let a log or a delay see all calls of this process from now on; what is None stays as it is.
-
-    A rank that was started instead of forked gets its kernels here.
-    """
-    KERNELS.install()
-    KERNELS.log = log or KERNELS.log
-    KERNELS.delay = delay or KERNELS.delay
-
-
-def detach(log: bool = False, delay: bool = False) -> None:
-    """Let the log, or the delay, see no more calls."""
-    KERNELS.log = None if log else KERNELS.log
-    KERNELS.delay = None if delay else KERNELS.delay

@@ -52,13 +52,13 @@ class PythonCalls:
     """The wrappers of this process."""
 
     def __init__(self) -> None:
-        self._log: Any = None  # a CallLog, once there is one
+        self.log: Any = None  # a CallLog, once there is one
         self._state = _State()
         self._originals: list[tuple[Any, str, Any]] = []
 
     def install(self, log: CallLog | None = None) -> None:
         """Put the wrappers in place. They note calls in `log`, if there is one yet."""
-        self._log = log
+        self.log = log
         if self._originals:
             return
         from torch.distributed import distributed_c10d
@@ -70,7 +70,7 @@ class PythonCalls:
 
     def detach(self) -> None:
         """Note no more calls; torch's functions are its own again."""
-        self._log = None
+        self.log = None
         while self._originals:
             module, name, original = self._originals.pop()
             setattr(module, name, original)
@@ -93,7 +93,7 @@ class PythonCalls:
         @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             # The compiler must see nothing of ours; what it makes of it comes to `hidden_calls.py`.
-            if is_compiling() or (log := self._log) is None:
+            if is_compiling() or (log := self.log) is None:
                 return original(*args, **kwargs)
             arguments = function.arguments(args, kwargs)
             if arguments is None or self._skip(function, arguments):
@@ -134,11 +134,11 @@ class PythonCalls:
         if (error := sys.exc_info()[1]) is not None:  # a collective in `finally` hides the exception that led there
             more["during"] = f"{type(error).__name__}: {error}"[:200]
         op = function.op
-        return cast(int, self._log.enter(op, arguments.get("group"), inputs, peer(op, arguments), more, asynchronous))
+        return cast(int, self.log.enter(op, arguments.get("group"), inputs, peer(op, arguments), more, asynchronous))
 
     def _hand_back(self, work: Any, seq: int, function: _Function, inputs: list[Any], caller: str) -> Any:
         """The Work of a call, as the file `caller` gets it: what becomes of it is noted."""
-        log = self._log
+        log = self.log
         if self._state.batch is not None:
             self._state.batch.append(seq)
             return work
@@ -160,7 +160,7 @@ class PythonCalls:
         @functools.wraps(original)
         @contextlib.contextmanager
         def manager(group: Any = None, device: Any = None, async_ops: bool = False) -> Iterator[Any]:
-            if (log := self._log) is None:
+            if (log := self.log) is None:
                 with original(group, device, async_ops) as works:
                     yield works
                 return
@@ -196,7 +196,7 @@ class PythonCalls:
         inputs = [call.tensor for call in queued]
         reduction = {"op": queued[0].redop} if queued[0].redop is not None else {}
         more = {**detail(reduction), "coalesced": len(queued)}
-        return cast(int, self._log.enter(OPERATIONS[name].same_as or name, group, inputs, None, more, asynchronous))
+        return cast(int, self.log.enter(OPERATIONS[name].same_as or name, group, inputs, None, more, asynchronous))
 
 
 PYTHON_CALLS = PythonCalls()

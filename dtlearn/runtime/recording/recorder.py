@@ -20,46 +20,31 @@ What is not in the record:
 
 import os
 
-from . import dispatch
 from .call_log import CallLog
+from .dispatch import KERNELS
 from .hidden_calls import HiddenCalls
 from .phases import PHASES
 from .python_calls import PYTHON_CALLS
 
-_installed: "Recorder | None" = None
-
-
-def installed() -> "Recorder | None":
-    """The recorder of this process."""
-    return _installed
-
 
 def prepare() -> None:
     """Put in place what sees calls and phases, for all that is forked. It does nothing yet."""
-    dispatch.KERNELS.install()
+    KERNELS.install()
     PHASES.install()
     PYTHON_CALLS.install()
 
 
-class Recorder:
-    """Brings what this process does to a log."""
+def install(log: CallLog) -> None:
+    """From now on every call of this process is logged; not those of processes that it forks."""
+    os.register_at_fork(after_in_child=uninstall)
+    KERNELS.install()
+    KERNELS.log = HiddenCalls(log, PYTHON_CALLS.is_outermost)
+    PYTHON_CALLS.install(log)
+    PHASES.attach(log.spans)
 
-    def __init__(self, log: CallLog) -> None:
-        self.log = log
 
-    def install(self) -> None:
-        """From now on every call of this process is logged; not those of processes that it forks."""
-        global _installed
-        _installed = self
-        os.register_at_fork(after_in_child=lambda: self.uninstall() if _installed is self else None)
-        dispatch.attach(log=HiddenCalls(self.log, PYTHON_CALLS.is_outermost))
-        PYTHON_CALLS.install(self.log)
-        PHASES.attach(self.log.spans)
-
-    def uninstall(self) -> None:
-        """Log no more calls; torch's functions are its own again."""
-        global _installed
-        _installed = None
-        PHASES.detach()
-        PYTHON_CALLS.detach()
-        dispatch.detach(log=True)
+def uninstall() -> None:
+    """Log no more calls; torch's functions are its own again."""
+    PHASES.detach()
+    PYTHON_CALLS.detach()
+    KERNELS.log = None

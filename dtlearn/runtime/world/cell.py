@@ -16,27 +16,16 @@ from .task import Task
 _SHOWN = {"stream", "display_data", "update_display_data", "execute_result", "error", "clear_output"}
 
 
-def run_cell(ranks: RankProcesses, code: str, asked: list[int], timeout: float | None, number: int, sink: Sink) -> None:
-    """Run `code` on the ranks that are asked (global ones), and return when all are done.
+def finish(task: Task, timeout: float | None, what: str = "", patient: bool = False) -> None:
+    """Wait until the ranks are done, for `timeout` seconds at most; make them usable again if that ended badly.
 
-    Args:
-        timeout: seconds, or None for no limit.
-        number: the notebook's number of this cell, shown in tracebacks.
+    `what` leads every message. `patient`: time in which ranks wait for a processor does not count.
 
     Raises:
         RankError: a rank failed. Others that waited for it were freed.
         RanksDisagree: the ranks' calls do not fit together, or can never end. Likewise.
         RanksTimeout: the time was up. Ranks that were stuck were freed; variables are kept.
         RanksInterrupted: the learner interrupted. Likewise.
-    """
-    finish(Cell(ranks, code, asked, number, sink), timeout)
-
-
-def finish(task: Task, timeout: float | None, what: str = "", patient: bool = False) -> None:
-    """Wait until the ranks are done, for `timeout` seconds at most; make them usable again if that ended badly.
-
-    `what` leads every message. `patient`: time in which ranks wait for a processor does not count.
-    Raises as `run_cell`.
     """
     begun, patience = time.monotonic(), task.patience(timeout) if patient and timeout else None
 
@@ -60,7 +49,7 @@ def finish(task: Task, timeout: float | None, what: str = "", patient: bool = Fa
 
 
 class Cell(Task):
-    """A cell that was sent to some ranks, and what is known of it so far."""
+    """A cell that was sent to some ranks (global ones), and what is known of it so far. `number`: the notebook's."""
 
     def __init__(self, ranks: RankProcesses, code: str, asked: list[int], number: int, sink: Sink) -> None:
         super().__init__(ranks, asked, logged=True)

@@ -30,7 +30,7 @@ def request(
         asked: global ranks; None: all.
         logged: learner's code runs in it that may communicate: its calls are logged anew and watched.
 
-    Raises as `cell.run_cell`: a rank that raised or died is named, ranks that wait for it are freed.
+    Raises as `cell.finish`: a rank that raised or died is named, ranks that wait for it are freed.
     """
     task = Request(ranks, content, body, asked if asked is not None else list(range(ranks.size)), logged)
     finish(task, timeout, f"{what}: ", patient=not logged)

@@ -8,12 +8,12 @@ from .. import pickles
 from ..agent.client import Agent
 from ..device import Placement
 from ..link.link import Link
-from ..machine.patience import TO_RUN, TO_SAY
+from ..machine.patience import TO_RUN, TO_SAY, TO_SET_UP
 from ..output import Sink
 from ..pickles import notebook_sources
 from ..record.log import merge_logs
 from ..record.record import Record
-from .cell import run_cell
+from .cell import Cell, finish
 from .ranks import RankProcesses
 from .request import request
 from .standing import Snapshot, status_rows, take_snapshot
@@ -76,15 +76,15 @@ class World:
     def execute(
         self, code: str, ranks: list[int] | None = None, *, timeout: float | None = None, number: int = 0, sink: Sink
     ) -> None:
-        """Run a cell on some ranks (None: all). See `cell.run_cell`."""
+        """Run a cell on some ranks (None: all). `number`: the notebook's, for tracebacks. Raises as `cell.finish`."""
         if self.agent.seconds_to_notice_a_loss:
             self.ranks.listen()
             if not all(p.alive for p in self.ranks.processes):
                 self.ranks.repair()  # a host that was gone may be back; if not, this says what to do
         asked = ranks if ranks is not None else list(range(self.size))
-        run_cell(self.ranks, code, asked, timeout, number, sink)
+        finish(Cell(self.ranks, code, asked, number, sink), timeout)
 
-    # What a world exchanges with its ranks besides cells. Each of these four raises as `cell.run_cell` does.
+    # What a world exchanges with its ranks besides cells. Each of these four raises as `cell.finish` does.
 
     def push(self, **names: Any) -> None:
         """Set variables on every rank: `world.push(x=1)`. Values are copied."""
@@ -135,4 +135,4 @@ class World:
 def _run_setup(setup_cells: list[str], ranks: RankProcesses, asked: list[int]) -> None:
     """Prepare ranks that are new as the others were prepared."""
     for code in setup_cells:
-        run_cell(ranks, code, asked, 30, 0, Sink())
+        finish(Cell(ranks, code, asked, 0, Sink()), TO_SET_UP, patient=True)

@@ -18,7 +18,7 @@ from dtlearn.data_parallel.large_batch.noise_scale import (
     squared_norm,
     steps_to_reach,
 )
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 D, S = 4, 2.0
 OFFSET = torch.tensor([1.0, -1.0, 0.5, 0.0], dtype=torch.float64)  # d

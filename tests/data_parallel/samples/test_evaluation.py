@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from dtlearn.data_parallel import Metrics, evaluate, evaluate_locally, gather_predictions, mean_of_means, predict
 from dtlearn.data_parallel.samples.evaluation import evaluating
 from dtlearn.models import MLP, load_digits
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 SIZES = [1, 2, 3, 4, 7]  # 7 does not divide the 360 test images
 CLASSES = 10

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler as TorchSampler
 
 from dtlearn.data_parallel import DistributedSampler, EvaluationSampler, epoch_order, shard_indices
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 # Less than, equal to and more than the ranks; divided by them and not; 0 < n < N / 2 repeats more than once.
 LENGTHS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 10, 16, 17, 23, 100, 257]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 UNEVEN = [5, 0, 3, 1]  # tokens per rank; rank 1 has none
 MICRO = [[2, 3], [4, 1], [0, 0], [1, 5]]  # of each rank's two micro-batches

@@ -17,9 +17,9 @@ from .rows import LEVELS, tries
 
 COURSE = load_course()
 FORGED = """
-from dtlearn.runtime.recording.recorder import installed
+from dtlearn.runtime.recording.python_calls import PYTHON_CALLS
 def mean(x):
-    log = installed().log
+    log = PYTHON_CALLS.log
     enter, log.enter = log.enter, lambda *a, **k: -1
     leave, log.leave = log.leave, lambda *a, **k: None
     parts = [torch.empty_like(x) for _ in range(2)]

@@ -1,6 +1,6 @@
 import pytest
 
-from dtlearn.grading.classroom.students import Student, read_students, student_of, unknown
+from dtlearn.grading.classroom.students import Student, read_students, student_of
 
 TABLE = """submission,last_name,first_name,sis_login_id
 ada,Lovelace,Ada,al1815
@@ -14,7 +14,6 @@ def test_read():
     assert students["bo"].name == "O'Neil, jr., Bo"
     assert student_of("eve", students) == Student("eve")
     assert student_of("eve", students).name == "eve"
-    assert unknown(["ada", "eve"], students) == ["eve"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.grading.on_rank.same_on_all import same_on_all_ranks
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 
 def asked():

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.grading.on_rank import stress
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 
 def both(reads_early: bool) -> dict:

@@ -20,7 +20,7 @@ from dtlearn.memory import MemoryLedger, StorageLedger, record_step
 from dtlearn.memory.ledger import storage_ledger
 from dtlearn.memory.ledger.ledger import common_module
 from dtlearn.models import GPT, MLP, GPTConfig, next_token_loss
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 
 def live(ledger):

@@ -13,7 +13,7 @@ from dtlearn.memory import CATEGORIES, record_on_ranks, record_step
 from dtlearn.memory.arithmetic.activations import gpt_activations, mlp_activations, table_bytes
 from dtlearn.memory.arithmetic.training_state import optimizer_state_of
 from dtlearn.models import GPT, MLP, GPTConfig, next_token_loss
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 SIZES, CONFIG = (16, 32, 32, 5), GPTConfig(48, 16, 2, 4, 32)
 BATCH, LENGTH = 6, 10

@@ -14,7 +14,7 @@ from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.memory.recomputation.checkpoint import Recompute, checkpoint
 from dtlearn.memory.recomputation.naive import naive_checkpoint
 from dtlearn.models import GPT, GPTConfig, next_token_loss
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 SIZES = GPTConfig(48, 16, 4, 4, 32)
 BATCH, LENGTH = 3, 10

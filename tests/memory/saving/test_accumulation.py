@@ -10,7 +10,7 @@ from dtlearn.data_parallel import DistributedDataParallel
 from dtlearn.memory import StorageLedger
 from dtlearn.memory.saving.accumulation import accumulate_gradients, accumulate_losses, microbatches
 from dtlearn.models import MLP, max_difference, next_token_loss, snapshot_gradients
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from tests.memory.saving.runs import backward, gpt, tokens
 
 WAYS = [accumulate_gradients, accumulate_losses]

@@ -14,7 +14,7 @@ from dtlearn.memory.saving.accumulation import accumulate_gradients
 from dtlearn.memory.saving.optimizer_in_backward import OptimizerInBackward
 from dtlearn.mixed_precision import GradScaler
 from dtlearn.models import MLP, next_token_loss, snapshot_parameters
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from tests.memory.saving.runs import backward, gpt, same, tokens
 
 OPTIMIZERS = {

@@ -11,7 +11,7 @@ from dtlearn.mixed_precision.fp8 import scaling
 from dtlearn.mixed_precision.fp8.linear import Fp8Linear, convert_to_fp8, multiply, transposed
 from dtlearn.mixed_precision.fp8.scaling import CurrentScaling, DelayedScaling, update_scales
 from dtlearn.models import GPT, MLP, GPTConfig, load_digits
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 KINDS = ["current", "delayed"]
 STEPS = 4

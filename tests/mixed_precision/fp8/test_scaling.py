@@ -16,7 +16,7 @@ from dtlearn.mixed_precision.fp8.scaling import (
     update_scales,
 )
 from dtlearn.mixed_precision.rounding import round_to_nearest_even
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 FORMATS = [FP8_E4M3, FP8_E5M2]
 

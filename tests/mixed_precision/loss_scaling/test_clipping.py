@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 
 from dtlearn.mixed_precision import GradScaler, clip_grad_norm_, global_norm
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 
 def parameters(factor=1.0, dtype=torch.float32):

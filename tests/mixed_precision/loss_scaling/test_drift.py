@@ -3,7 +3,7 @@
 import torch
 
 from dtlearn.mixed_precision.loss_scaling.drift import FEATURES, SAMPLES, differences, train_on_rank
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 STEPS = 6
 

@@ -14,7 +14,7 @@ from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision import MasterWeights
 from dtlearn.mixed_precision.loss_scaling.grad_scaler import GradScaler, all_finite, next_scale
 from dtlearn.models import GPT, GPTConfig, next_token_loss
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 BLOCKS, SCRIPTS, ACTIONS = 4, 75, 40
 ROWS = torch.tensor([1, 3, 1])  # one of them twice: the sparse gradient is not coalesced

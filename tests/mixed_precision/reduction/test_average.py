@@ -9,7 +9,7 @@ from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision.reduction import average as module
 from dtlearn.mixed_precision.reduction.average import WHEN, average, divisors, pack, unpack
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 SHAPES = [(5, 7), (), (0,), (33,)]
 NUMEL = 5 * 7 + 1 + 33

@@ -5,7 +5,7 @@ import torch.distributed as dist
 from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision.reduction.average import average
 from dtlearn.mixed_precision.reduction.fp32_sum import average_with_fp32_sum
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 
 def whole_numbers(rank):

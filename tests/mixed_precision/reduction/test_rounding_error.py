@@ -19,7 +19,7 @@ from dtlearn.mixed_precision.reduction.rounding_error import (
     sum_in_order,
     sum_on_rank,
 )
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 NUMEL = 101  # chunks of different sizes
 SIXTEEN = [torch.bfloat16, torch.float16]

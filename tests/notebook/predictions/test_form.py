@@ -1,4 +1,3 @@
-import ipywidgets
 import pytest
 
 from dtlearn.notebook.predictions.form import form
@@ -23,7 +22,7 @@ def choose():
 
 def parts(p):
     """Field, button and line of a form."""
-    field, row = form(p, ipywidgets).children
+    field, row = form(p).children
     return field, *row.children
 
 

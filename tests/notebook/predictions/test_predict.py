@@ -152,12 +152,6 @@ def test_an_answers_file_that_does_not_fit_is_told(shown):
         p.reveal(tensors=2)
 
 
-def test_live_without_widgets_says_what_to_do(live, monkeypatch, capsys):
-    monkeypatch.setitem(__import__("sys").modules, "ipywidgets", None)
-    ask()
-    assert "p.commit(" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

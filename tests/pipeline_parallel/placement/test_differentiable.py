@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.pipeline_parallel.placement.differentiable import receive, send
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 
 def there_and_back():

@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from dtlearn.pipeline_parallel.placement import naive
 from dtlearn.pipeline_parallel.placement.naive import NaiveModelParallel
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from tests.pipeline_parallel.runs import (
     OPTIMIZERS,
     TOLERANCE,

@@ -8,8 +8,8 @@ from torch import nn
 from dtlearn.pipeline_parallel import make_schedule, split_gpt, tied_embedding
 from dtlearn.pipeline_parallel.runner.gradients import TiedParameter
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.recording.phases import phase
+from dtlearn.runtime.run import run_ranks
 from tests.pipeline_parallel.runner.pipelines import away_from_reference, pipeline
 from tests.pipeline_parallel.runs import (
     MODELS,

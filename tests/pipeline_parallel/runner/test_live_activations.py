@@ -11,7 +11,7 @@ from dtlearn.pipeline_parallel import SCHEDULES, make_schedule, simulate
 from dtlearn.pipeline_parallel.checking.theory import peak_live
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
 from dtlearn.pipeline_parallel.runner.stage import PipelineStage
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from tests.data_parallel.runs import settled
 
 P, ROWS, WIDTH = 4, 2, 32

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from dtlearn.pipeline_parallel import make_schedule
 from dtlearn.pipeline_parallel.runner.losses import stack_terms, sum_of_terms
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from tests.pipeline_parallel.runs import MODELS, TOLERANCE, batches, distance, snapshot, stages_of
 
 M, ROWS = 4, 7  # micro-batches of 2, 2, 2 and 1 rows

@@ -8,7 +8,7 @@ from torch import nn
 from dtlearn.pipeline_parallel import make_schedule, parse_schedule
 from dtlearn.pipeline_parallel.runner.preconditions import module_of, recomputed_stages
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from tests.pipeline_parallel.runs import message_of
 
 STAGES = [nn.Linear(2, 2) for _ in range(3)]

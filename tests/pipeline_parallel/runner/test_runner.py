@@ -11,8 +11,8 @@ from torch import nn
 
 from dtlearn.pipeline_parallel import SCHEDULES, make_schedule
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RankError
+from dtlearn.runtime.run import run_ranks
 from tests.pipeline_parallel.runner.pipelines import away_from_reference, groups_of_first, pipeline
 from tests.pipeline_parallel.runs import CLASSES, MODELS, TOLERANCE, batches, loss_of, stages_of
 

@@ -8,7 +8,7 @@ from torch import nn
 from dtlearn.pipeline_parallel import Action, make_schedule
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
 from dtlearn.pipeline_parallel.runner.transfers import Transfers
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from tests.pipeline_parallel.runner.pipelines import pipeline
 from tests.pipeline_parallel.runs import batches, message_of
 

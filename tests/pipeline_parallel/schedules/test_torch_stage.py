@@ -5,7 +5,7 @@ import torch.distributed as dist
 from torch import nn
 
 from dtlearn.pipeline_parallel import torch_stage
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 NUM_STAGES, NUM_MICROBATCHES = 4, 4
 

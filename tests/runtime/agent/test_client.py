@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dtlearn.runtime import run_ranks, wire
+from dtlearn.runtime import wire
 from dtlearn.runtime.agent import client
 from dtlearn.runtime.agent.client import get_agent
 from dtlearn.runtime.errors import LaunchError
+from dtlearn.runtime.run import run_ranks
 
 
 def test_there_is_one_agent_which_stays():

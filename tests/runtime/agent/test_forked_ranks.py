@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.agent.client import get_agent
 from dtlearn.runtime.errors import RankError, RanksTimeout
 from dtlearn.runtime.machine.isolation import Isolation
+from dtlearn.runtime.run import run_ranks
 from tests.runtime.strays import all_gone
 
 LEVEL_0 = Isolation(0)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks, wire
+from dtlearn.runtime import wire
 from dtlearn.runtime.agent import reaper
 from dtlearn.runtime.agent.client import get_agent
 from dtlearn.runtime.errors import LaunchError, RankError, RanksTimeout
@@ -20,6 +20,7 @@ from dtlearn.runtime.machine import patience
 from dtlearn.runtime.machine.isolation import Isolation, probe
 from dtlearn.runtime.machine.processes import descendants
 from dtlearn.runtime.output import Sink
+from dtlearn.runtime.run import run_ranks
 from tests.runtime.strays import DAEMON, all_gone, lives, start_daemon
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reapers need Linux")
@@ -264,7 +265,7 @@ class TestLevel2:
 
 
 REFUSING = """
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.runtime.errors import LaunchError
 from dtlearn.runtime.machine.isolation import Isolation, best, probe
 print(probe().level, best().level)

@@ -14,12 +14,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import World, run_ranks, wire
+from dtlearn.runtime import wire
 from dtlearn.runtime.agent import client, server
 from dtlearn.runtime.agent.client import LocalAgent, get_agent
 from dtlearn.runtime.errors import LaunchError, RankError, RanksTimeout
 from dtlearn.runtime.machine.processes import descendants
 from dtlearn.runtime.output import Sink
+from dtlearn.runtime.run import run_ranks
+from dtlearn.runtime.world.world import World
 from tests.runtime.conftest import parent_of
 from tests.runtime.strays import DAEMON, all_gone, lives, start_daemon
 from tests.warm_starts import MAY_BE_WARM
@@ -160,7 +162,8 @@ def test_a_start_that_failed_is_answered_when_nothing_of_it_is_left(monkeypatch)
 
 HEAD = """
 import sys, time
-from dtlearn.runtime import World, run_ranks
+from dtlearn.runtime.world.world import World
+from dtlearn.runtime.run import run_ranks
 from dtlearn.runtime.agent.client import get_agent
 
 def sleep(folder):

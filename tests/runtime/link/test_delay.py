@@ -12,8 +12,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import Link, run_ranks
 from dtlearn.runtime.errors import RankError, RanksDisagree, RanksInterrupted
+from dtlearn.runtime.link.link import Link
+from dtlearn.runtime.run import run_ranks
 
 LINK = Link(latency=1e-3, bandwidth=10e6)
 MIB = 1 << 20

@@ -5,11 +5,11 @@ import resource
 import pytest
 import torch
 
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import LaunchError, RankError
 from dtlearn.runtime.faults.failure import Failure
 from dtlearn.runtime.machine.limits import MEMORY_VARIABLE, Limits, check_room, default_limits
 from dtlearn.runtime.machine.memory import GIB
+from dtlearn.runtime.run import run_ranks
 from dtlearn.runtime.watch.explain import explain_limit
 
 

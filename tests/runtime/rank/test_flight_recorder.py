@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.rank.flight_recorder import TraceEntry, differs, entry, recent
+from dtlearn.runtime.run import run_ranks
 from tests.runtime.events import Rank
 
 DONE = TraceEntry("all_reduce", 3, "0", ((4,),), True)

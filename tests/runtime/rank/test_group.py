@@ -15,9 +15,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.rank.group import RankGroup, _is_connection, _open_sockets
 from dtlearn.runtime.rank.spec import NodePlace, RankSpec
+from dtlearn.runtime.run import run_ranks
 
 
 def spec_of(rank, size, folder):

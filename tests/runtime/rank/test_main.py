@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.agent.client import get_agent
+from dtlearn.runtime.run import run_ranks
 
 
 def test_a_rank_is_a_session_of_its_own_below_its_leader_below_the_agent():

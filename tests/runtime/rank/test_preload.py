@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dtlearn.runtime import World, run_ranks
 from dtlearn.runtime.agent.client import close_agent, get_agent
 from dtlearn.runtime.rank import preload
+from dtlearn.runtime.run import run_ranks
+from dtlearn.runtime.world.world import World
 
 REAL_STARTS = True  # what an agent has loaded is the question
 OF_CELLS = {"matplotlib.pyplot", "IPython", "dtlearn.runtime.rank.kernel"}

@@ -1,8 +1,8 @@
 import time
 
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.faults.stacks import Frame
 from dtlearn.runtime.rank.state import group_sequence, main_thread
+from dtlearn.runtime.run import run_ranks
 
 
 def test_the_main_thread_is_told_as_data_from_another_thread():

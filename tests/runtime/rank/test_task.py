@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RankError, RanksDisagree
 from dtlearn.runtime.rank.task import describe
+from dtlearn.runtime.run import run_ranks
 
 
 def caught(fn) -> BaseException:

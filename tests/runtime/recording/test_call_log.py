@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional  # torch alone does not load it
 
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RankError
 from dtlearn.runtime.record.collectives import collectives
+from dtlearn.runtime.run import run_ranks
 
 FLOAT = 4
 

@@ -6,22 +6,22 @@ import torch
 
 from dtlearn.models import MLP
 from dtlearn.models.train_digits import train
-from dtlearn.runtime import run_ranks
-from dtlearn.runtime.recording.call_site import Callers
+from dtlearn.runtime.recording.call_site import nearest_caller
+from dtlearn.runtime.run import run_ranks
 
 HERE = __file__
 
 
 def test_the_nearest_caller_is_this_file():
-    site, line = Callers("/no/torch").nearest()
+    site, line = nearest_caller("/no/torch")
     found = json.loads("{" + site + "}")
     assert found["file"] == HERE and found["line"] == line
-    assert found["code"] == 'site, line = Callers("/no/torch").nearest()'
+    assert found["code"] == 'site, line = nearest_caller("/no/torch")'
 
 
 def test_code_without_a_file_is_a_caller():
     found = {}
-    exec("site, line = Callers('/no/torch').nearest()", {"Callers": Callers}, found)
+    exec("site, line = nearest_caller('/no/torch')", {"nearest_caller": nearest_caller}, found)
     assert json.loads("{" + found["site"] + "}")["file"] == "<string>"
 
 
@@ -52,7 +52,7 @@ def test_a_function_of_the_package_that_runs_on_ranks_is_its_own_caller():
 
 
 def test_nobody_is_a_caller_of_torch_itself():
-    code = "import sys; sys.path[:] = eval(sys.argv[1]); from dtlearn.runtime.recording.call_site import Callers; "
-    code += "Callers.__init__(c := object.__new__(Callers), '<string>'); print(c.nearest()[1])"
+    code = "import sys; sys.path[:] = eval(sys.argv[1]); "
+    code += "from dtlearn.runtime.recording.call_site import nearest_caller; print(nearest_caller('<string>')[1])"
     done = subprocess.run([sys.executable, "-c", code, repr(sys.path)], capture_output=True, text=True, check=True)
     assert done.stdout == "0\n"

@@ -25,12 +25,12 @@ class Spy:
 
 def spied(work, *args):
     """The calls that a delay sees while `work` runs, and what `work` returns."""
-    from dtlearn.runtime.recording import dispatch
+    from dtlearn.runtime.recording.dispatch import KERNELS
 
-    spy = Spy()
-    dispatch.attach(delay=spy)
+    KERNELS.install()
+    KERNELS.delay = spy = Spy()
     value = work(*args)
-    dispatch.detach(delay=True)
+    KERNELS.delay = None
     dist.barrier()
     return spy.seen, value
 
@@ -78,7 +78,7 @@ def test_peers_are_global_ranks():
 
 def test_a_delay_may_hand_on_a_work_of_its_own():
     def work():
-        from dtlearn.runtime.recording import dispatch
+        from dtlearn.runtime.recording.dispatch import KERNELS
         from dtlearn.runtime.recording.operators import unboxed_work
 
         waited = []
@@ -100,10 +100,11 @@ def test_a_delay_may_hand_on_a_work_of_its_own():
                 self.work = Late(unboxed_work(result))
                 return (*result[:-1], self.work.boxed())
 
-        dispatch.attach(delay=Later())
+        KERNELS.install()
+        KERNELS.delay = Later()
         total = torch.ones(2)
         dist.all_reduce(total)
-        dispatch.detach(delay=True)
+        KERNELS.delay = None
         return total.tolist(), len(waited)
 
     assert run_ranks(work, 2).values == [([2.0, 2.0], 1)] * 2
@@ -153,16 +154,17 @@ def test_a_rank_that_was_started_anew_has_the_kernels_too(monkeypatch):
 
 def test_without_log_and_delay_calls_pass():
     def work():
+        from dtlearn.runtime.recording import recorder
         from dtlearn.runtime.recording.dispatch import KERNELS
-        from dtlearn.runtime.recording.recorder import installed
+        from dtlearn.runtime.recording.python_calls import PYTHON_CALLS
 
-        recorder = installed()
+        log = PYTHON_CALLS.log
         recorder.uninstall()
         total = torch.ones(2)
         dist.all_reduce(total)
         KERNELS.uninstall()
         dist.all_reduce(total)
-        recorder.install()
+        recorder.install(log)
         dist.all_reduce(total)
         return total.tolist()
 

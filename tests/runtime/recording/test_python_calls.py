@@ -141,13 +141,14 @@ def test_uninstalled_wrappers_are_gone_and_can_come_back():
     def work():
         from torch.distributed import distributed_c10d
 
-        from dtlearn.runtime.recording.recorder import installed
+        from dtlearn.runtime.recording import recorder
+        from dtlearn.runtime.recording.python_calls import PYTHON_CALLS
 
-        recorder, ours = installed(), dist.all_reduce
+        log, ours = PYTHON_CALLS.log, dist.all_reduce
         recorder.uninstall()
         theirs = dist.all_reduce is distributed_c10d.all_reduce is ours.__wrapped__
         dist.barrier()
-        recorder.install()
+        recorder.install(log)
         dist.barrier()
         return theirs, dist.all_reduce is ours.__wrapped__
 
@@ -158,22 +159,22 @@ def test_uninstalled_wrappers_are_gone_and_can_come_back():
 
 def test_what_a_rank_waits_for_is_told():
     def work():
-        from dtlearn.runtime.recording.recorder import installed
+        from dtlearn.runtime.recording.python_calls import PYTHON_CALLS
 
         told = []
         work = dist.all_reduce(torch.ones(1), async_op=True)
-        told.append(installed().log.inside)
+        told.append(PYTHON_CALLS.log.inside)
         original = type(work._work).wait
 
         class Slow:
             def wait(self):
-                told.append(installed().log.inside)
+                told.append(PYTHON_CALLS.log.inside)
                 return original(self.work)
 
         slow = Slow()
         slow.work, work._work = work._work, slow
         work.wait()
-        told.append(installed().log.inside)
+        told.append(PYTHON_CALLS.log.inside)
         return told
 
     before, during, after = run_ranks(work, 2)[0]

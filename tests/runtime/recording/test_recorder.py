@@ -5,7 +5,7 @@ import os
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 
 
 def record_of(fn, world_size):
@@ -14,20 +14,21 @@ def record_of(fn, world_size):
 
 def test_a_recorder_that_is_taken_out_leaves_torch_as_it_was_and_can_come_back():
     def work():
+        from dtlearn.runtime.recording import recorder
         from dtlearn.runtime.recording.dispatch import KERNELS
-        from dtlearn.runtime.recording.recorder import installed
+        from dtlearn.runtime.recording.python_calls import PYTHON_CALLS
 
-        recorder, forward = installed(), torch.nn.Module.__call__
+        log, forward = PYTHON_CALLS.log, torch.nn.Module.__call__
         recorder.uninstall()
-        gone = installed() is None and KERNELS.log is None and torch.nn.Module.__call__ is not forward
+        gone = PYTHON_CALLS.log is None and KERNELS.log is None and torch.nn.Module.__call__ is not forward
         dist.barrier()
         dist.group.WORLD.allreduce([torch.ones(1)]).wait()
         torch.nn.Linear(2, 2)(torch.ones(2))
-        recorder.install()
+        recorder.install(log)
         torch.nn.Linear(2, 2)(torch.ones(2))
         dist.group.WORLD.allreduce([torch.ones(1)]).wait()
         dist.barrier()
-        return gone, installed() is recorder
+        return gone, PYTHON_CALLS.log is log
 
     result = run_ranks(work, 2, timeout=20, record=True)
     assert result.values == [(True, True)] * 2

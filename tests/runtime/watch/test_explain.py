@@ -13,12 +13,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RankError, RanksDisagree
 from dtlearn.runtime.faults.diagnosis import Diagnosis
 from dtlearn.runtime.faults.failure import Failure
 from dtlearn.runtime.faults.stacks import Stuck
 from dtlearn.runtime.machine.limits import Limits
+from dtlearn.runtime.run import run_ranks
 from dtlearn.runtime.watch import explain
 from dtlearn.runtime.watch.explain import advise, comes_before, last_words, other_failures, timeout_message
 from tests.runtime.events import Rank

@@ -14,7 +14,6 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.agent.client import get_agent
 from dtlearn.runtime.errors import CellError, RankError, RanksDisagree, RanksTimeout
 from dtlearn.runtime.faults.codes import ADVICE
@@ -23,6 +22,7 @@ from dtlearn.runtime.faults.failure import Failure
 from dtlearn.runtime.faults.stacks import Stuck
 from dtlearn.runtime.machine.limits import Limits
 from dtlearn.runtime.machine.patience import LOOKS_APART, crowding
+from dtlearn.runtime.run import run_ranks
 from dtlearn.runtime.watch.verdict import find_error
 from dtlearn.runtime.watch.watch import Watch
 from tests.runtime.events import Rank

@@ -15,11 +15,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import World, run_ranks
 from dtlearn.runtime.errors import DtlearnError, RanksDisagree, RanksTimeout
 from dtlearn.runtime.machine.cores import num_cores
 from dtlearn.runtime.machine.patience import Patience
 from dtlearn.runtime.output import Sink
+from dtlearn.runtime.run import run_ranks
+from dtlearn.runtime.world.world import World
 
 # The deadlocks of chapters 1 and 2.
 HANGS = {

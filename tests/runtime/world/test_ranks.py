@@ -2,10 +2,10 @@
 
 import pytest
 
-from dtlearn.runtime import World
 from dtlearn.runtime.errors import CellError, DtlearnError, LaunchError
 from dtlearn.runtime.words import incomplete
 from dtlearn.runtime.world import ranks
+from dtlearn.runtime.world.world import World
 from tests.runtime.full_disk import LINE, full_disk
 from tests.runtime.strays import lives
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import World
 from dtlearn.runtime.device import default_size
 from dtlearn.runtime.errors import DtlearnError, LaunchError, NotSendable
 from dtlearn.runtime.output import Sink
+from dtlearn.runtime.world.world import World
 
 
 def test_a_world_says_what_it_is(world):

@@ -10,7 +10,7 @@ from torch import nn
 
 from dtlearn.models import GPTConfig
 from dtlearn.models.gpt import Attention
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.attention import attention as module
 from dtlearn.tensor_parallel.attention.attention import ParallelAttention
 from dtlearn.tensor_parallel.attention.fused import QKV, fuse_qkv

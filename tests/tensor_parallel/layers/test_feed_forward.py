@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.models.gpt import FeedForward, GPTConfig
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import tensor_parallel_manual_seed
 from dtlearn.tensor_parallel.layers.feed_forward import ParallelFeedForward
 from dtlearn.tensor_parallel.layers.naive import OutputGatheredFeedForward, WeightGatheredFeedForward

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dtlearn.memory import kept_tensors
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import gather_from_sequence_parallel_region
 from dtlearn.tensor_parallel.layers.gathered_products import SEQUENCE_DIM, gathered_products
 from tests.tensor_parallel.groups import SIZES, calls_of, in_groups

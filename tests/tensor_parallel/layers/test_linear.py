@@ -8,7 +8,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.layers.linear import ColumnParallelLinear, RowParallelLinear
 from dtlearn.tensor_parallel.mappings import reduce_from_tensor_parallel_region
 from tests.tensor_parallel.groups import calls_of, in_groups

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.layers.naive import WeightGatheredLinear
 from tests.tensor_parallel.groups import in_groups
 from tests.tensor_parallel.parity import errors, reference, tensors

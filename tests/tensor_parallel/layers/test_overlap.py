@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import copy_to_tensor_parallel_region
 from dtlearn.tensor_parallel.layers import overlap
 from dtlearn.tensor_parallel.layers.gathered_products import gathered_products

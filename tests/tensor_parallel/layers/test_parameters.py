@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.layers.linear import ColumnParallelLinear, RowParallelLinear
 from dtlearn.tensor_parallel.layers.parameters import full_params, in_notation, split_dims
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.layers.swiglu import FusedColumnParallelLinear, ParallelSwiGLU, SwiGLU
 from tests.tensor_parallel.groups import calls_of, in_groups
 from tests.tensor_parallel.parity import errors, part, reference, tensors

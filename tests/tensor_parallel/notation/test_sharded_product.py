@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.notation.product_case import product_case
 from dtlearn.tensor_parallel.notation.sharded import parse
 from dtlearn.tensor_parallel.notation.sharded_product import sharded_product

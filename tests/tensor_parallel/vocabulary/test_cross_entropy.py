@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dtlearn.memory import kept_tensors
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.vocabulary import cross_entropy as module
 from dtlearn.tensor_parallel.vocabulary.cross_entropy import vocabulary_parallel_cross_entropy
 from dtlearn.tensor_parallel.vocabulary.naive import gathered_cross_entropy

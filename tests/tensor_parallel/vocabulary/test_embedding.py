@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.vocabulary import embedding as module
 from dtlearn.tensor_parallel.vocabulary.embedding import VocabularyParallelEmbedding, own_rows
 from tests.data_parallel.runs import message_of

@@ -5,7 +5,7 @@ import pytest
 from dtlearn.memory import CONVENTIONS
 from dtlearn.memory.arithmetic.published import zero_bytes
 from dtlearn.memory.arithmetic.training_state import training_state
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.zero import gathered_elements, plan_flat, plan_whole_tensors, state_bytes
 from tests.zero.arithmetic.runs import CATEGORIES, STAGES, memory, trained_in
 

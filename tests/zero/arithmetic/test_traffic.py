@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.zero import num_messages, plan_flat, sent_bytes, step_traffic
 from tests.zero.arithmetic.runs import STAGES, a_step, calls_between_barriers, sharded, trained_in
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from dtlearn.data_parallel import LAMB
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.zero import ShardedLAMB, ShardwiseLAMB, ZeroRedundancyOptimizer
 from tests.data_parallel.runs import message_of
 from tests.zero.layerwise.runs import in_one_process, matrices, parameters_after_steps, vectors

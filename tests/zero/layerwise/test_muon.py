@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.zero import (
     ZeroRedundancyOptimizer,
     cost_of_ranks,

@@ -8,7 +8,7 @@ from torch import nn
 from dtlearn.memory.ledger.ledger import MemoryLedger
 from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.mixed_precision import MasterWeights
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.zero.offload.host import Host
 from dtlearn.zero.offload.optimizer import OffloadedOptimizer, offloaded
 from dtlearn.zero.partition.flat import plan_flat

@@ -6,7 +6,7 @@ import torch.distributed as dist
 from torch import nn
 
 from dtlearn.memory import StorageLedger
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.zero import FlatParameters
 from dtlearn.zero.stages import flat_parameters
 from tests.data_parallel.runs import message_of, settled

@@ -9,7 +9,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from dtlearn.memory.ledger.ledger import MemoryLedger
 from dtlearn.models import MLP
 from dtlearn.models.gpt import Block
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.zero.stages import hybrid
 from dtlearn.zero.stages.hybrid import HybridShardedDataParallel, ReplicatedBucket
 from tests.data_parallel.runs import distance, loss_of, message_of, mlp

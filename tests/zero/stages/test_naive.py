@@ -5,7 +5,7 @@ import torch.distributed as dist
 
 from dtlearn.memory import record_step
 from dtlearn.models import MLP
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.zero import NaiveZeroRedundancyOptimizer
 from tests.data_parallel.runs import data, loss_of
 from tests.zero.stages.runs import distance, reference, train, wrapped

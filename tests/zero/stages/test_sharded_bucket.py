@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.zero.partition.flat import plan_flat
 from dtlearn.zero.precision import MixedPrecisionPolicy
 from dtlearn.zero.stages.sharded_bucket import ShardedBucket

@@ -10,7 +10,7 @@ from torch import nn
 from dtlearn.memory import record_step
 from dtlearn.mixed_precision import GradScaler
 from dtlearn.models import MLP
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.zero import FlatParameters, ZeroRedundancyOptimizer, clip_grad_norm_, plan_whole_tensors
 from dtlearn.zero.stages import flat_parameters
 from tests.data_parallel.runs import MODELS, data, loss_of, message_of, seeded_by_rank

@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.models import snapshot_parameters
-from dtlearn.runtime import run_ranks
+from dtlearn.runtime.run import run_ranks
 from dtlearn.zero.stages import zero2
 from dtlearn.zero.stages.naive_zero2 import NaiveShardedGradients
 from dtlearn.zero.stages.zero1 import ZeroRedundancyOptimizer

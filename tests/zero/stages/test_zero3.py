@@ -14,8 +14,8 @@ from torch.utils.checkpoint import checkpoint
 from dtlearn.memory import record_step
 from dtlearn.models import GPT, GPTConfig, max_difference, next_token_loss, snapshot_parameters
 from dtlearn.models.gpt import Block
-from dtlearn.runtime import run_ranks
 from dtlearn.runtime.errors import RanksDisagree
+from dtlearn.runtime.run import run_ranks
 from dtlearn.zero.stages import zero3
 from dtlearn.zero.stages.naive_zero3 import NaiveFullyShardedDataParallel
 from dtlearn.zero.stages.sharded_bucket import ShardedBucket

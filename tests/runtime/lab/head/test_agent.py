@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from dtlearn.runtime import World
 from dtlearn.runtime.errors import HostLost, LaunchError, RankError, RanksDisagree, RanksTimeout
 from dtlearn.runtime.lab.config import read_lab
 from dtlearn.runtime.lab.head.agent import LabAgent
 from dtlearn.runtime.lab.head.launch import launch_on_lab
+from dtlearn.runtime.world.world import World
 from tests.runtime.hosts import NAMES, hosts, write_lab  # noqa: F401 - a fixture
 from tests.warm_starts import MAY_BE_WARM
 
@@ -312,7 +312,7 @@ def test_nodes_that_are_started_by_hand_join_and_a_lost_one_may_come_again(hosts
 
 HEAD = """
 import sys, time
-from dtlearn.runtime import World
+from dtlearn.runtime.world.world import World
 from dtlearn.runtime.lab.config import read_lab
 from dtlearn.runtime.lab.head.agent import LabAgent
 from dtlearn.runtime.output import Sink
