@@ -57,10 +57,10 @@ def read_stack(path: Path, source: Source = no_source) -> tuple[Frame, ...]:
 def own_frames(stack: Sequence[tuple[str, int, str]], source: Source = no_source) -> tuple[Frame, ...]:
     """The learner's frames of a stack of (file, line, function), outermost first."""
     # faulthandler writes names in ASCII, with escapes: a folder "ü" is "\\xfc" there.
-    places = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))
+    roots = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))
     foreign = (
-        *places,
-        *(place.encode("ascii", "backslashreplace").decode() for place in places),
+        *roots,
+        *(path.encode("ascii", "backslashreplace").decode() for path in roots),
         "<frozen",
         "<string>",
     )

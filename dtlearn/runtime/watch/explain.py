@@ -11,7 +11,7 @@ from ..faults.stacks import Stuck
 from ..machine.limits import MEMORY_VARIABLE, Limits
 from ..machine.memory import GIB
 from ..words import ranks_text
-from .stalls import place
+from .stalls import own_line
 
 
 def explain_failures(
@@ -52,7 +52,7 @@ def explain_failures(
 
 def last_words(output: str) -> list[str]:
     """The last lines of a rank's output, without the frames of this package that a crash lists below the learner's."""
-    own = tuple(f'  File "{place}' for place in (Path(__file__).parents[1], "<string>"))
+    own = tuple(f'  File "{path}' for path in (Path(__file__).parents[1], "<string>"))
     return [line for line in output.strip().splitlines() if not line.startswith((*own, "Extension modules:"))][-12:]
 
 
@@ -110,7 +110,7 @@ def timeout_message(
     """
     lines = [f"the ranks did not finish within {timeout:g} s:"]
     for at in stuck:
-        states = {"returned": "returned", "waiting": f"waits in {at.call}", "running": f"is running, at {place(at)}"}
+        states = {"returned": "returned", "waiting": f"waits in {at.call}", "running": f"is running, at {own_line(at)}"}
         lines.append(f"  rank {at.rank} {'is stopped' if at.stopped else states[at.state]}")
     if diagnosis is not None and diagnosis.code != "DTL-TIMEOUT":
         return "\n".join([*lines, f"{diagnosis.headline}.  [{diagnosis.code}]", *ADVICE[diagnosis.code]])
