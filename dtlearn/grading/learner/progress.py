@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ...course import Course, Exercise
 from . import attempts
-from .exercise_files import places
+from .exercise_files import files_of
 from .grade_file import read_answer, untouched
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _row(course: Course, exercise: Exercise) -> Row:
 
 def _was_edited(course: Course, exercise: Exercise) -> bool:
     try:
-        return not untouched(course, exercise, read_answer(places(course, exercise).current))
+        return not untouched(course, exercise, read_answer(files_of(course, exercise).current))
     except ValueError:  # no file, or one that cannot be read
         return False
 
