@@ -17,11 +17,11 @@ import torch.distributed as dist
 
 from dtlearn.runtime import run_ranks
 from dtlearn.runtime.rank.group import RankGroup, _is_connection, _open_sockets
-from dtlearn.runtime.rank.spec import NodePlace, RankSpec
+from dtlearn.runtime.rank.spec import RankOnNode, RankSpec
 
 
 def spec_of(rank, size, folder):
-    return RankSpec("run", rank, size, "gloo", "cpu", folder, {}, "/", [], 60.0, vars(NodePlace.alone(rank, size)))
+    return RankSpec("run", rank, size, "gloo", "cpu", folder, {}, "/", [], 60.0, vars(RankOnNode.alone(rank, size)))
 
 
 class Member:
