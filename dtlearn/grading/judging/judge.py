@@ -80,7 +80,7 @@ def _find(
         try:
             result = plain_values.load(data or b"")
             if not isinstance(result, dict) or not isinstance(changed := result.get("changed"), list):
-                raise plain_values.Malformed("it has not the form that `run_task` gives it")
+                raise plain_values.Malformed("it has not the form that `run_answer` gives it")
             got.append(result["value"])
             left = result.get("left") or []
         except (plain_values.Malformed, KeyError) as error_:
@@ -168,7 +168,7 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
 
 
 def _mutated(rank: int, result: dict[str, Any], given: dict[str, Any]) -> Finding:
-    """`result`: as `run_task` returns it."""
+    """`result`: as `run_answer` returns it."""
     names = [str(name) for name in result["changed"]]
     name = names[0]
     text = f"rank {rank} changed what it was given: {', '.join(names)}"
