@@ -23,7 +23,7 @@ from ...runtime.machine.patience import TO_LOOK_UP_A_NAME
 from ..arguments import add_example_parser
 from ..jupyterlab import installation_problem, server_environment
 from . import machine, software
-from .check import Check, as_json, attempt, last_line, table, terminal_width
+from .check import Line, as_json, attempt, last_line, table, terminal_width
 from .machine import sensible_ranks
 
 
@@ -41,7 +41,7 @@ class Outlook:
 class Report:
     """All that the doctor found, of the machine and of the chapters that are ready, and the seconds that it took."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[Line, ...]
     chapters: tuple[Outlook, ...]
     num_planned: int
     seconds: float
@@ -99,7 +99,7 @@ def examine() -> Report:
             *_machine_checks(memory, most),
         ]
         facts = software.hear_torch(torch_process)
-    torch_checks, ranks_checks = [attempt("torch", software.check_torch, facts)], list[Check]()
+    torch_checks, ranks_checks = [attempt("torch", software.check_torch, facts)], list[Line]()
     if not facts.error:
         torch_checks.append(attempt("gloo", software.check_gloo, facts))
         ranks_checks = _ranks_checks(facts, [*early, *torch_checks], most, memory)
@@ -114,7 +114,7 @@ def examine() -> Report:
     return Report(checks, outlooks, num_planned, time.monotonic() - begun)
 
 
-def outlook(chapter: Chapter, checks: tuple[Check, ...], room: int) -> Outlook:
+def outlook(chapter: Chapter, checks: tuple[Line, ...], room: int) -> Outlook:
     """Whether a chapter runs, given what was found and how many ranks fit into memory."""
     problems = [c.name for c in checks if c.state == "problem"]
     if problems:
@@ -138,14 +138,14 @@ def format_report(report: Report, width: int = 120) -> str:
     return "\n".join([*lines, last_line(wrong, report.seconds, report.ok)])
 
 
-def _read_course() -> tuple[Course | None, list[Check]]:
+def _read_course() -> tuple[Course | None, list[Line]]:
     try:
         return load_course(), []
     except ValueError as error:
-        return None, [Check("course", "problem", str(error), "cd into the folder that you cloned")]
+        return None, [Line("course", "problem", str(error), "cd into the folder that you cloned")]
 
 
-def _machine_checks(memory: tuple[int, int] | None, most_ranks: int) -> list[Check]:
+def _machine_checks(memory: tuple[int, int] | None, most_ranks: int) -> list[Line]:
     return [
         attempt("cores", machine.check_cores, num_cores(), most_ranks),
         attempt("threads", machine.check_threads, os.environ),
@@ -160,8 +160,8 @@ def _machine_checks(memory: tuple[int, int] | None, most_ranks: int) -> list[Che
 
 
 def _ranks_checks(
-    facts: software.TorchFacts, before: list[Check], most_ranks: int, memory: tuple[int, int] | None
-) -> list[Check]:
+    facts: software.TorchFacts, before: list[Line], most_ranks: int, memory: tuple[int, int] | None
+) -> list[Line]:
     """Checks with an agent. Ranks are started only if what was found before lets them."""
     from ...runtime.agent.client import get_agent
     from . import ranks as r
@@ -171,14 +171,14 @@ def _ranks_checks(
             hello = agent.hello()
         except DtlearnError:
             advice = "Run any course cell: its error has the last words of that process. `make lab` may put it right."
-            return [Check("start of ranks", "problem", "the process that starts ranks does not come up", advice)]
+            return [Line("start of ranks", "problem", "the process that starts ranks does not come up", advice)]
         num_gpus, visible = int(hello["num_gpus"]), os.environ.get("CUDA_VISIBLE_DEVICES")
         checks = [
             attempt("NCCL", software.check_nccl, facts, num_gpus),
             attempt("GPUs", lambda: r.check_gpus(num_gpus, r.list_gpus(), facts, visible)),
             attempt("device rule", r.check_placement, num_gpus),
             attempt("start of ranks", r.check_start, hello),
-            attempt("isolation", lambda: Check("isolation", "ok", str(isolation.probe()))),  # for grading others' code
+            attempt("isolation", lambda: Line("isolation", "ok", str(isolation.probe()))),  # for grading others' code
             attempt("limits", r.check_limits, most_ranks, memory[1] if memory else None),
             attempt("other ranks", lambda: machine.check_other_ranks(machine.own_processes(), agent.pid)),
         ]
