@@ -67,10 +67,10 @@ def examine(lab: Lab, say: Callable[[str], None]) -> LabReport:
     with contextlib.closing(LabAgent(lab, say, members)) as agent:
         absent = members.call()
         with ThreadPoolExecutor(len(lab.nodes)) as pool:
-            nodes = list(pool.map(partial(_node, lab, members, absent), range(len(lab.nodes))))
+            of_nodes = list(pool.map(partial(_node, lab, members, absent), range(len(lab.nodes))))
         joined = [p for n in lab.nodes if (p := members.port.nodes.get(n.host)) is not None]
-        sections = (Section("head", _head(lab, members)), *nodes, Section("all nodes", _together(lab, agent, joined)))
-    return LabReport(f"{lab.path}: {count}", sections, time.monotonic() - begun)
+        head, together = Section("head", _head(lab, members)), Section("all nodes", _together(lab, agent, joined))
+    return LabReport(f"{lab.path}: {count}", (head, *of_nodes, together), time.monotonic() - begun)
 
 
 def format_report(report: LabReport, width: int = 120) -> str:
