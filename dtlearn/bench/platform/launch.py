@@ -66,7 +66,7 @@ def measure(ranks: int, rounds: int) -> LaunchResult:
 
 
 def all_reduce() -> float:
-    """On each rank of `run_ranks`: the same all-reduce as in `bench_rivals`."""
+    """On each rank of `run_ranks`: the same all-reduce as in `other_launchers`."""
     import torch
     import torch.distributed as dist
 
