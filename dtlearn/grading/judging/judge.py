@@ -142,7 +142,7 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
         rank, at = shown[0] if shown else (diagnosis.ranks[0] if diagnosis.ranks else None, None)
         return "failed", Finding(diagnosis.code, diagnosis.headline, rank, at), lines[1:]
     if isinstance(error, RanksTimeout):
-        rank = next((s.rank for s in error.stuck if s.state == "running"), None)
+        rank = next((s.rank for s in error.stuck if s.state == "runs"), None)
         return "timeout", Finding(error.code, lines[0].rstrip(":"), rank), lines[1:]
     first = error.failures[0]
     if first.type == _STUB and first.message.startswith(f"{exercise_id}:"):

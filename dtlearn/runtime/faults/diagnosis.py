@@ -18,7 +18,7 @@ class Diagnosis:
         headline: one sentence that names the ranks.
         ranks: the ranks that have to change, or that are stuck.
         calls: for each rank that takes part, the call that the fault shows in; None: it made none.
-        states: what each of them does now: "waits", "returned", "made this call".
+        states: what each of them does now: "waits", "runs", "ended", "made this call".
         hint: more evidence, as a sentence; "" if none.
         whereabouts: `{rank: where it is}`, for ranks that are in no call.
     """

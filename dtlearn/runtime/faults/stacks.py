@@ -122,8 +122,8 @@ class Stuck:
     """Where one rank stood when it was looked at."""
 
     rank: int  # global rank
-    state: str  # "returned", "waiting" (inside a communication call) or "running" (its own code)
-    call: str = ""  # the unfinished call, as text; "" unless waiting
+    state: str  # "ended", "waits" (inside a communication call) or "runs" (its own code)
+    call: str = ""  # the unfinished call, as text; "" unless it waits
     stack: tuple[str, ...] = ()  # the innermost frames of the learner's code, as text, outermost first
     frames: tuple[Frame, ...] = ()  # the same, as data
     cpu_seconds: float | None = None  # CPU time that its process has used so far; None where that is not known

@@ -33,8 +33,8 @@ class Pace:
 
 def waiting_line(stuck: Sequence[Stuck], seconds: float) -> str:
     """One line on who waits for whom; "" if nobody waits or nobody computes."""
-    calls = by_value({s.rank: s.call for s in stuck if s.state == "waiting"})
-    running = [s for s in stuck if s.state == "running"]
+    calls = by_value({s.rank: s.call for s in stuck if s.state == "waits"})
+    running = [s for s in stuck if s.state == "runs"]
     if not calls or not running:
         return ""
     parts = []
@@ -55,17 +55,17 @@ def own_line(stuck: Stuck) -> str:
 def judge(first: Sequence[Stuck], second: Sequence[Stuck], calls: Mapping[int, Event]) -> Diagnosis:
     """What two looks, `APART` seconds from each other, say of ranks that did not end in time, or wait in `calls`."""
     before = {s.rank: s for s in first}
-    states = {s.rank: {"waiting": "waits", "running": "runs"}.get(s.state, "ended") for s in second}
-    waiting = [s.rank for s in second if s.state == "waiting"]
-    running = [s for s in second if s.state == "running"]
-    whereabouts = {s.rank: s.call if s.state == "waiting" else own_line(s) for s in second if s.rank not in calls}
-    whereabouts |= dict.fromkeys([s.rank for s in second if s.state == "returned"], "returned")
+    states = {s.rank: s.state for s in second}
+    waiting = [s.rank for s in second if s.state == "waits"]
+    running = [s for s in second if s.state == "runs"]
+    whereabouts = {s.rank: s.call if s.state == "waits" else own_line(s) for s in second if s.rank not in calls}
+    whereabouts |= dict.fromkeys([s.rank for s in second if s.state == "ended"], "returned")
 
     def diagnosis(code: str, ranks: Sequence[int], headline: str) -> Diagnosis:
         shown = {s.rank: calls.get(s.rank) for s in second}
         return Diagnosis(code, headline, tuple(ranks), shown, states, whereabouts=whereabouts)
 
-    making = [s.rank for s in second if s.state == "waiting" and s.frames and s.frames[-1].inside]
+    making = [s.rank for s in second if s.state == "waits" and s.frames and s.frames[-1].inside]
     if making:
         others = [rank for rank in states if rank not in making]
         inside = next(s.frames[-1].inside for s in second if s.rank in making)
@@ -98,7 +98,7 @@ def _say(seen: Mapping[int, str]) -> str:
 
 def _compare(earlier: Stuck, later: Stuck) -> tuple[bool, str]:
     """Whether two looks at a rank show a loop; and what they show, in words that fit one rank and several."""
-    if earlier.state != "running" or not earlier.frames or not later.frames:
+    if earlier.state != "runs" or not earlier.frames or not later.frames:
         return False, f"{'came to' if later.stack else 'has'} {own_line(later)}"
     loops = {(frame.file, frame.name, frame.loop) for frame in earlier.frames if frame.loop}
     for frame in reversed(later.frames):

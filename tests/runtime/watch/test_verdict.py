@@ -88,9 +88,9 @@ def test_who_waits_for_a_rank_that_is_busy_is_named_with_call_and_line():
         ["all_reduce"] * 2,
     ]
     assert [(s.rank, s.state, s.call) for s in error.stuck] == [
-        (0, "running", ""),
-        (1, "waiting", call),
-        (2, "waiting", call),
+        (0, "runs", ""),
+        (1, "waits", call),
+        (2, "waits", call),
     ]
 
 
@@ -103,7 +103,7 @@ def test_an_endless_loop_is_found_by_its_line():
     error = timeout_of(loop, 2)
     first = line_of(loop, "while")
     lines = range(first, first + 2)
-    assert [s.state for s in error.stuck] == ["running", "running"]
+    assert [s.state for s in error.stuck] == ["runs", "runs"]
     assert all(int(re.search(r"line (\d+): ", s.stack[-1])[1]) in lines for s in error.stuck)
     said = f"no rank waits; ranks 0 and 1 did not leave the `while` loop at lines {first}-{first + 1} between two looks"
     assert f"{said}.  [DTL-LOOP]" in str(error)
@@ -128,7 +128,7 @@ def test_a_call_that_raised_and_was_handled_is_not_taken_for_a_waiting_one():
         while True:
             time.sleep(0.01)
 
-    assert [s.state for s in timeout_of(handled, 2).stuck] == ["running", "running"]
+    assert [s.state for s in timeout_of(handled, 2).stuck] == ["runs", "runs"]
 
 
 def test_a_rank_that_never_joins_the_group_keeps_nobody(tmp_path):
@@ -247,7 +247,7 @@ class Played:
         return {0: "its 1st barrier, line 3"}
 
     def look(self):
-        return [Stuck(0, "waiting", "its 1st barrier, line 3"), Stuck(1, "running", "", ("line 2: work()",))]
+        return [Stuck(0, "waits", "its 1st barrier, line 3"), Stuck(1, "runs", "", ("line 2: work()",))]
 
     def wait(self, seconds):
         assert seconds == APART
@@ -290,7 +290,7 @@ def test_nothing_is_wrong_with_ranks_that_are_done_in_time():
     assert str(late).startswith(
         "run: the ranks did not finish within 2 s:\n  rank 0 waits in its 1st barrier, line 3\n"
     )
-    assert [one.state for one in late.stuck] == ["waiting", "running"] and late.code == "DTL-STRAGGLER"
+    assert [one.state for one in late.stuck] == ["waits", "runs"] and late.code == "DTL-STRAGGLER"
     assert late.last_calls == {}
 
 
