@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...runtime.errors import DtlearnError
 from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
-from ..bench import Bench, Result
+from ..bench import Bench, BenchResult
 from ..figures import aligned, spread, spread_values
 from ..status_line import say
 from . import ipyparallel_cells
@@ -33,7 +33,7 @@ _CELLS = {"empty cell": "pass", "1 MiB all-reduce cell": "dist.all_reduce(megaby
 
 
 @dataclass(frozen=True)
-class CellsResult(Result):
+class CellsResult(BenchResult):
     """Times of persistent ranks, in seconds."""
 
     ranks: int

@@ -10,7 +10,7 @@ from typing import Any
 from ...runtime.errors import DtlearnError
 from ...runtime.machine.cores import load_line
 from ...runtime.words import first_line, format_seconds
-from ..bench import Bench, Result
+from ..bench import Bench, BenchResult
 from ..figures import aligned, spread, spread_values
 from ..status_line import say
 from .other_launchers import NOTEBOOK, SPAWN, Rivals
@@ -29,7 +29,7 @@ class Launches:
 
 
 @dataclass(frozen=True)
-class LaunchResult(Result):
+class LaunchResult(BenchResult):
     """All launchers, `run_ranks` first, measured in turns in one run; each call starts `ranks` ranks on the CPU."""
 
     ranks: int

@@ -38,7 +38,7 @@ class Outlook:
 
 
 @dataclass(frozen=True)
-class Report:
+class MachineReport:
     """All that the doctor found, of the machine and of the chapters that are ready, and the seconds that it took."""
 
     checks: tuple[Line, ...]
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
-def examine() -> Report:
+def examine() -> MachineReport:
     """Run all checks. Nothing of them stays behind."""
     begun = time.monotonic()
     course, course_check = _read_course()
@@ -111,7 +111,7 @@ def examine() -> Report:
     room = sensible_ranks(memory[1]) if memory else 64
     outlooks = tuple(outlook(chapter, checks, room) for chapter in chapters)
     num_planned = len(course.chapters) - len(chapters) if course else 0
-    return Report(checks, outlooks, num_planned, time.monotonic() - begun)
+    return MachineReport(checks, outlooks, num_planned, time.monotonic() - begun)
 
 
 def outlook(chapter: Chapter, checks: tuple[Line, ...], room: int) -> Outlook:
@@ -126,7 +126,7 @@ def outlook(chapter: Chapter, checks: tuple[Line, ...], room: int) -> Outlook:
     return Outlook(chapter.slug, chapter.ranks, not reason, reason)
 
 
-def format_report(report: Report, width: int = 120) -> str:
+def format_report(report: MachineReport, width: int = 120) -> str:
     """The report as a table for people, with the chapters and what to do below it."""
     lines = [*table(report.checks, width), ""]
     for chapter in report.chapters:

@@ -10,7 +10,7 @@ from dtlearn import cli
 from dtlearn.cli.doctor import report as doctor
 from dtlearn.cli.doctor import software
 from dtlearn.cli.doctor.check import Line
-from dtlearn.cli.doctor.report import Outlook, Report
+from dtlearn.cli.doctor.report import MachineReport, Outlook
 from dtlearn.course import Chapter
 from dtlearn.runtime.errors import LaunchError
 from dtlearn.runtime.machine.patience import crowding
@@ -22,7 +22,7 @@ PROBLEM = Line("loopback", "problem", "127.0.0.1 does not answer", "sudo ip link
 
 
 def report(*checks, room=64):
-    return Report(checks, (doctor.outlook(CHAPTER, checks, room),), 16, 1.23)
+    return MachineReport(checks, (doctor.outlook(CHAPTER, checks, room),), 16, 1.23)
 
 
 @pytest.mark.parametrize(
