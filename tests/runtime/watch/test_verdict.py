@@ -69,11 +69,11 @@ def test_who_waits_for_a_rank_that_is_busy_is_named_with_call_and_line():
 
     error = timeout_of(step, 3)
     call = f"its 2nd all_reduce, line {line_of(step, 'torch.ones(3)')}: dist.all_reduce(torch.ones(3))"
-    place = f"line {line_of(step, 'sleep')}: time.sleep(60)"
-    why = f"stayed at {place} without computing: a sleep, or a wait for something outside"
+    line = f"line {line_of(step, 'sleep')}: time.sleep(60)"
+    why = f"stayed at {line} without computing: a sleep, or a wait for something outside"
     assert str(error).splitlines() == [
         "the ranks did not finish within 1 s:",
-        f"  rank 0 is running, at {place}",
+        f"  rank 0 is running, at {line}",
         f"  rank 1 waits in {call}",
         f"  rank 2 waits in {call}",
         f"ranks 1 and 2 wait; rank 0 {why}.  [DTL-STRAGGLER]",
