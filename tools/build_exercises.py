@@ -23,7 +23,7 @@ import sys
 from pathlib import Path
 
 from dtlearn.course import load_course
-from dtlearn.grading.learner.exercise_files import places
+from dtlearn.grading.learner.exercise_files import files_of
 from dtlearn.grading.learner.stubs import stub_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,13 +35,13 @@ def stubs(root: Path) -> dict[Path, str]:
     course = load_course(root)
     made = {}
     for exercise in [e for chapter in course.chapters for e in chapter.exercises]:
-        place = places(course, exercise)
-        name = place.solution.relative_to(root).as_posix()
+        files = files_of(course, exercise)
+        name = files.solution.relative_to(root).as_posix()
         try:
-            text = place.solution.read_text(encoding="utf-8")
+            text = files.solution.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ValueError(f"{exercise.id}: {name} cannot be read: {error}") from error
-        made[place.stub] = stub_of(text, exercise.id, name)
+        made[files.stub] = stub_of(text, exercise.id, name)
     return made
 
 

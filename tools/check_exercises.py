@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dtlearn.course import Course, Exercise
-from dtlearn.grading.learner.exercise_files import Places, checks_folder, find_check, places
+from dtlearn.grading.learner.exercise_files import ExerciseFiles, checks_folder, files_of, find_check
 from dtlearn.grading.learner.stubs import stub_of
 
 MIN_WRONG = 3
@@ -50,9 +50,9 @@ def expectation(text: str, file: str) -> Expectation:
     return Expectation(found["expect"][0], tuple(found["says"]), int(found["rank"][0]) if found["rank"] else None)
 
 
-def wrong_answers(place: Places) -> list[Path]:
+def wrong_answers(files: ExerciseFiles) -> list[Path]:
     """The wrong answers of an exercise, by name."""
-    return sorted(place.wrong.glob("*.py"))
+    return sorted(files.wrong.glob("*.py"))
 
 
 def problems(course: Course) -> list[str]:
@@ -62,15 +62,15 @@ def problems(course: Course) -> list[str]:
     checks: set[str] = set()
     for chapter in course.chapters:
         for exercise in chapter.exercises:
-            place = places(course, exercise)
-            expected["solutions"].add(place.solution)
-            expected["exercises"].add(place.stub)
-            expected["tests/course/wrong"].update(wrong_answers(place))
-            checks.add(f"{place.slug}/{exercise.name}.py")
-            found += _missing(course, exercise, place)
+            files = files_of(course, exercise)
+            expected["solutions"].add(files.solution)
+            expected["exercises"].add(files.stub)
+            expected["tests/course/wrong"].update(wrong_answers(files))
+            checks.add(f"{files.slug}/{exercise.name}.py")
+            found += _missing(course, exercise, files)
     for folder, wanted in expected.items():
-        files = {p for p in (course.root / folder).rglob("*") if p.is_file() and not set(p.parts) & set(_GENERATED)}
-        orphans = sorted(p.relative_to(course.root).as_posix() for p in files - wanted)
+        present = {p for p in (course.root / folder).rglob("*") if p.is_file() and not set(p.parts) & set(_GENERATED)}
+        orphans = sorted(p.relative_to(course.root).as_posix() for p in present - wanted)
         found += [f"{path}: belongs to no exercise of course.toml" for path in orphans]
     home = checks_folder(course)
     there = {p.relative_to(home).as_posix() for p in home.glob("*/*.py") if not p.name.startswith("_")}
@@ -78,28 +78,28 @@ def problems(course: Course) -> list[str]:
     return found
 
 
-def _missing(course: Course, exercise: Exercise, place: Places) -> list[str]:
+def _missing(course: Course, exercise: Exercise, files: ExerciseFiles) -> list[str]:
     found = []
 
     def name(path: Path) -> str:
         return path.relative_to(course.root).as_posix()
 
-    if not place.solution.is_file():
-        found.append(f"{exercise.id}: {name(place.solution)} is missing")
+    if not files.solution.is_file():
+        found.append(f"{exercise.id}: {name(files.solution)} is missing")
     else:
         try:
-            stub_of(place.solution.read_text("utf-8"), exercise.id, name(place.solution))
+            stub_of(files.solution.read_text("utf-8"), exercise.id, name(files.solution))
         except ValueError as error:
             found.append(str(error))
-    if not place.stub.is_file():
-        found.append(f"{exercise.id}: {name(place.stub)} is missing; run make exercises")
+    if not files.stub.is_file():
+        found.append(f"{exercise.id}: {name(files.stub)} is missing; run make exercises")
     try:
         find_check(course, exercise)
     except ValueError as error:
         found.append(str(error))
-    wrong = wrong_answers(place)
+    wrong = wrong_answers(files)
     if len(wrong) < MIN_WRONG:
-        found.append(f"{exercise.id}: {len(wrong)} wrong answers in {name(place.wrong)}; at least {MIN_WRONG}")
+        found.append(f"{exercise.id}: {len(wrong)} wrong answers in {name(files.wrong)}; at least {MIN_WRONG}")
     for path in wrong:
         try:
             expectation(path.read_text("utf-8"), name(path))

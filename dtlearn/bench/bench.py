@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Result:
+class BenchResult:
     """What a bench measured. Each has fields of its own, in seconds, and `machine`: cores and load at that time."""
 
     @property
@@ -29,7 +29,7 @@ class Bench:
     # option, default: name of the option that says how often, such as "rounds", and its default
     option: str
     default: int
-    measure: Callable[[int, int], Any]  # called with the number of ranks and of repetitions; returns a Result
+    measure: Callable[[int, int], Any]  # called with the number of ranks and of repetitions; returns a BenchResult
     table: Callable[[Any], str]  # that result as text
     values: Callable[[Any], dict[str, Any]]  # that result as plain values, for JSON; seconds throughout
     ranks: int = 4  # how many, unless told otherwise

@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     course = load_course()
     if options.fresh:
         print(renew(course, find_chapter(course, options.chapter), with_answers=False))
-    return open_lab(course, options.chapter, options.no_browser, options.port, options.ip)
+    return open_jupyterlab(course, options.chapter, options.no_browser, options.port, options.ip)
 
 
 def run_update(options: argparse.Namespace) -> int:
@@ -76,7 +76,7 @@ def run_update(options: argparse.Namespace) -> int:
     return 0
 
 
-def open_lab(
+def open_jupyterlab(
     course: Course, name: str, no_browser: bool = False, port: int | None = None, ip: str | None = None
 ) -> int:
     """Run JupyterLab at a chapter until it is interrupted. Returns the exit code.

@@ -24,7 +24,7 @@ from dtlearn.models.mlp import MLP
 
 
 @dataclass(frozen=True)
-class TrainResult:
+class DigitsResult:
     """What one rank reports: the mean loss of each global batch, and the accuracy (0 to 1) on the test images."""
 
     losses: list[float]
@@ -45,7 +45,7 @@ def broadcast_model(model: torch.nn.Module) -> None:
         dist.broadcast(parameter.detach(), src=0)
 
 
-def average_gradients(model: torch.nn.Module, world_size: int) -> None:
+def average_flat_gradients(model: torch.nn.Module, world_size: int) -> None:
     """Replace each gradient by its mean over the ranks: one all-reduce over one flat buffer."""
     gradients = [p.grad for p in model.parameters() if p.grad is not None]  # None: frozen
     flat = torch.cat([g.flatten() for g in gradients])  # (P,)
@@ -55,7 +55,7 @@ def average_gradients(model: torch.nn.Module, world_size: int) -> None:
         gradient.copy_(mean.view_as(gradient))
 
 
-def train(steps: int = 100, global_batch: int = 96, lr: float = 0.1, seed: int = 0) -> TrainResult:
+def train(steps: int = 100, global_batch: int = 96, lr: float = 0.1, seed: int = 0) -> DigitsResult:
     """Train on this rank, together with the others: the losses are those of one process, for every world size.
 
     The global batch stays the same; of its B rows, rank r takes r, r + world_size, and so on: (B / world_size, 64).
@@ -97,14 +97,14 @@ def train(steps: int = 100, global_batch: int = 96, lr: float = 0.1, seed: int =
             loss.backward()
             global_loss = loss.detach() / world_size
             if world_size > 1:
-                average_gradients(model, world_size)
+                average_flat_gradients(model, world_size)
                 dist.all_reduce(global_loss)  # the mean over all B rows
             optimizer.step()
             losses.append(global_loss.item())
         with torch.no_grad():
             predicted = model(digits.test_x.to(device)).argmax(dim=1).cpu()
         accuracy = (predicted == digits.test_y).float().mean().item()
-    return TrainResult(losses, accuracy, world_size, rank)
+    return DigitsResult(losses, accuracy, world_size, rank)
 
 
 def main(argv: list[str] | None = None) -> None:

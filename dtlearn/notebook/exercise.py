@@ -20,7 +20,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from ..course import Course, Exercise, load_course
 from ..grading.judge_process.client import JudgeError, get_judge
 from ..grading.learner import attempts
-from ..grading.learner.exercise_files import places
+from ..grading.learner.exercise_files import files_of
 from ..grading.learner.grade_file import not_attempted, read_answer, stub_text, write_answer
 from ..grading.learner.stubs import same_text, to_file, with_task
 from ..grading.own_run import OwnRun
@@ -110,8 +110,8 @@ def settle(course: Course, exercise: Exercise, text: str) -> Subject:
     An untouched cell never replaces a file that was worked on; a file that somebody changed since is kept as a copy
     before the cell replaces it. `text`: of the cell, as it is graded; the file has the task too.
     """
-    place, stub = places(course, exercise), stub_text(course, exercise)
-    file, current = place.answer, place.current
+    files, stub = files_of(course, exercise), stub_text(course, exercise)
+    file, current = files.answer, files.current
     name = current.relative_to(course.root).as_posix()
     try:
         there = read_answer(current) if current.exists() else None

@@ -69,7 +69,7 @@ def quote(obj: Any, docstring: bool = True, summary: str = "") -> Source:
     except (TypeError, OSError):
         raise ValueError(f"{name} has no Python source to show: give a function, a class or a module") from None
     first = max(1, first)  # a module starts at "line 0"
-    caption = f"{_place(obj)}, lines {first}-{first + len(lines) - 1}"
+    caption = f"{_file_of(obj)}, lines {first}-{first + len(lines) - 1}"
     code = textwrap.dedent("".join(lines))
     if not docstring:
         code = _without_docstrings(code)
@@ -77,7 +77,7 @@ def quote(obj: Any, docstring: bool = True, summary: str = "") -> Source:
     return Source(code.rstrip() + "\n", caption, summary)
 
 
-def _place(obj: Any) -> str:
+def _file_of(obj: Any) -> str:
     """The file of an object, from its package on: the same text on every machine."""
     module = obj if inspect.ismodule(obj) else inspect.getmodule(obj)
     file = getattr(module, "__file__", None)

@@ -249,7 +249,7 @@ class Run:
         ranks = self._collector.ranks
         pids = {rank: s.pid for rank, s in enumerate(ranks) if s.status is None and not s.finished}
         running = dump_stacks(self._agent, pids, self._run_dir, self._source)
-        return [running.get(rank) or Stuck(rank, "returned") for rank in range(len(ranks))]
+        return [running.get(rank) or Stuck(rank, "ended") for rank in range(len(ranks))]
 
     def wait(self, seconds: float) -> None:
         self._collector.listen_for(seconds)

@@ -22,12 +22,12 @@ from dtlearn.train.group import RankOnDevice
 from dtlearn.train.options import Settings
 from dtlearn.train.rank_0 import TrainError
 from dtlearn.train.stop_signals import held_back, ignore_stop_signals
-from dtlearn.train.task import Task
+from dtlearn.train.task import TrainingTask
 
 EVALUATION_BATCH = 256  # samples; nothing depends on it but memory
 
 
-def check_batch(task: Task, settings: Settings, world_size: int) -> None:
+def check_batch(task: TrainingTask, settings: Settings, world_size: int) -> None:
     """Raise TrainError if the ranks cannot share the batches evenly, or there is no whole batch, or too few samples."""
     size, parts = settings.batch_size, world_size * settings.accumulate
     if world_size > len(task.train):
@@ -50,7 +50,7 @@ class TrainingData:
         steps_per_epoch: updates in an epoch.
     """
 
-    def __init__(self, task: Task, settings: Settings, here: RankOnDevice) -> None:
+    def __init__(self, task: TrainingTask, settings: Settings, here: RankOnDevice) -> None:
         check_batch(task, settings, here.world_size)
         self.task, self.settings, self.here = task, settings, here
         self.sampler = ResumableSampler(
@@ -94,7 +94,7 @@ def start_worker(worker: int) -> None:
     ignore_stop_signals()
 
 
-def evaluation_batches(task: Task, here: RankOnDevice) -> DataLoader[Batch]:
+def evaluation_batches(task: TrainingTask, here: RankOnDevice) -> DataLoader[Batch]:
     """This rank's part of the test samples, each of which is on exactly one rank; the device is the caller's."""
     sampler = EvaluationSampler(task.test, here.world_size, here.rank)
     return DataLoader(

@@ -20,7 +20,7 @@ from dtlearn.train.report import Report, announce, tell_the_end
 from dtlearn.train.state import Training, TrainResult, digest, seed_rank
 from dtlearn.train.step import check_amp, train_step, wrap
 from dtlearn.train.stop_signals import StopSignals
-from dtlearn.train.task import Task
+from dtlearn.train.task import TrainingTask
 from dtlearn.train.tasks import load_task
 
 
@@ -59,7 +59,7 @@ def train(options: Options | None = None) -> TrainResult:
             report.close()
 
 
-def make_training(task: Task, settings: Settings, here: RankOnDevice) -> Training:
+def make_training(task: TrainingTask, settings: Settings, here: RankOnDevice) -> Training:
     """Model, optimizer, scheduler and data at the start of a run."""
     data = TrainingData(task, settings, here)
     seed_rank(settings.seed, here.rank)  # another model on every rank, on purpose: only the wrapper makes them one
@@ -89,7 +89,7 @@ class Progress:
     unsaved: str = ""
 
 
-def _run(training: Training, task: Task, report: Report, signals: StopSignals, notes: list[str]) -> TrainResult:
+def _run(training: Training, task: TrainingTask, report: Report, signals: StopSignals, notes: list[str]) -> TrainResult:
     settings, data = training.settings, training.data
     total = settings.epochs * data.steps_per_epoch
     last = min(total, settings.max_steps or total)
@@ -161,7 +161,7 @@ def save(training: Training, report: Report) -> str:
     return ""
 
 
-def test(training: Training, task: Task, report: Report) -> Metrics:
+def test(training: Training, task: TrainingTask, report: Report) -> Metrics:
     """Evaluate the bare model on all test samples, each once, over all ranks; the same metrics on every rank."""
     batches = evaluation_batches(task, training.here)
     metrics = evaluate(training.model, batches, num_classes=len(task.classes), num_samples=len(task.test))

@@ -20,7 +20,7 @@ from dtlearn.train.checkpoint import prepare_folder
 from dtlearn.train.group import RankOnDevice
 from dtlearn.train.rank_0 import from_rank_0
 from dtlearn.train.state import Training
-from dtlearn.train.task import Task
+from dtlearn.train.task import TrainingTask
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -153,7 +153,7 @@ def _tensorboard(folder: Path, step: int) -> _Writer | None:
     return writer
 
 
-def announce(training: Training, task: Task, report: Report, notes: list[str], total: int) -> None:
+def announce(training: Training, task: TrainingTask, report: Report, notes: list[str], total: int) -> None:
     """Say what is going to happen."""
     settings, here = training.settings, training.here
     wrapper = {"ours": "this course's DistributedDataParallel", "torch": "torch's DistributedDataParallel"}[

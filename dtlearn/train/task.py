@@ -30,7 +30,7 @@ class Defaults:
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainingTask:
     """A classification task.
 
     Attributes:

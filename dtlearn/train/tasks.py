@@ -12,7 +12,7 @@ from torch.utils.data import default_collate
 from dtlearn.models.digits import load_digits
 from dtlearn.models.mlp import MLP
 from dtlearn.train.rank_0 import TrainError
-from dtlearn.train.task import Defaults, Task
+from dtlearn.train.task import Defaults, TrainingTask
 from dtlearn.train.text import text_task
 
 
@@ -26,10 +26,10 @@ def make_sgd(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.Optim
     return torch.optim.SGD(parameters, lr=lr, momentum=0.9)
 
 
-def digits_task() -> Task:
+def digits_task() -> TrainingTask:
     """Handwritten digits, with an MLP and SGD."""
     digits = load_digits()
-    return Task(
+    return TrainingTask(
         "digits",
         tuple("0123456789"),
         list(zip(digits.train_x, digits.train_y, strict=True)),
@@ -41,9 +41,9 @@ def digits_task() -> Task:
     )
 
 
-def load_task(name: str) -> Task:
+def load_task(name: str) -> TrainingTask:
     """The task of that name, "digits" or "text". Raises TrainError for another, or if its data are not there."""
-    makers: dict[str, Callable[[], Task]] = {"digits": digits_task, "text": text_task}
+    makers: dict[str, Callable[[], TrainingTask]] = {"digits": digits_task, "text": text_task}
     if name not in makers:
         raise TrainError(f"--task must be one of {', '.join(makers)}; got {name!r}")
     try:

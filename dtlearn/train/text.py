@@ -26,7 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from dtlearn.models.corpus import load_corpus
 from dtlearn.models.reference import Batch
-from dtlearn.train.task import Defaults, Task
+from dtlearn.train.task import Defaults, TrainingTask
 
 NUM_CLASSES = 8
 SHORTEST, TARGET, LONGEST = 100, 200, 400  # characters of a passage: least, enough, most
@@ -37,13 +37,13 @@ PADDING = 0  # the row that no feature has, for places behind the end of a passa
 HIDDEN_SIZE = 32
 
 
-def text_task() -> Task:
+def text_task() -> TrainingTask:
     """Passages of the Python documentation, with a bag of words and AdamW."""
     titles, passages = labelled_passages(load_corpus().text)
     samples = [(features(passage), label) for passage, label in passages]
     order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(SPLIT_SEED)).tolist()
     num_test = len(samples) // TEST_PART
-    return Task(
+    return TrainingTask(
         "text",
         titles,
         [samples[i] for i in order[num_test:]],

@@ -370,7 +370,7 @@ from dtlearn.models import train_digits
 dtlearn.show_source(train_digits.train, docstring=False)
 
 # %%
-dtlearn.show_source(train_digits.average_gradients)
+dtlearn.show_source(train_digits.average_flat_gradients)
 
 # %% [markdown]
 # `dtlearn.run_ranks(function, n)` starts `n` fresh ranks, runs the function on each, and returns what each returned.
@@ -854,8 +854,8 @@ dist.destroy_process_group()
 #   `MASTER_PORT`.
 # - `torchrun` is `python -m torch.distributed.run`. With `--max-restarts` it restarts a job that failed; by default it
 #   does not (chapter 16).
-# - What `average_gradients` does after the backward pass, `DistributedDataParallel` does while the backward pass still
-#   runs (chapter 3).
+# - What `average_flat_gradients` does after the backward pass, `DistributedDataParallel` does while the backward pass
+#   still runs (chapter 3).
 # - `broadcast_model`, the first thing that `train` calls, is in PyTorch part of `DistributedDataParallel`, which also
 #   sends the buffers of exercise 4:
 

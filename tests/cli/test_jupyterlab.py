@@ -54,7 +54,7 @@ def test_a_missing_notebook_is_told_with_what_to_do(tmp_path):
 def test_a_copy_is_opened_begun_anew_and_updated(tmp_path, monkeypatch, capsys):
     course = make_course(tmp_path)
     monkeypatch.setattr(jupyterlab, "load_course", lambda: course)
-    monkeypatch.setattr(jupyterlab, "open_lab", lambda course, name, *_: print(f"opened {name}") or 0)
+    monkeypatch.setattr(jupyterlab, "open_jupyterlab", lambda course, name, *_: print(f"opened {name}") or 0)
     assert main(["update", "ch01"]) == 0
     assert capsys.readouterr().out == "Your copy is work/ch01_ranks.ipynb; the course's own notebook stays as it is.\n"
     assert main(["update"]) == 2  # chapter 2 is not here
@@ -127,13 +127,13 @@ def test_a_kernel_of_another_python_is_passed_over(tmp_path):
 def test_a_missing_jupyterlab_is_told_with_what_to_do(monkeypatch, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(LaunchError, match=r"jupyterlab is not installed in .* `make lab`"):
-        jupyterlab.open_lab(make_course(tmp_path), "ch01")
+        jupyterlab.open_jupyterlab(make_course(tmp_path), "ch01")
 
 
 def test_a_server_that_does_not_start_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(jupyterlab, "server_command", lambda *_: [sys.executable, "-c", "import sys; sys.exit(3)"])
     with pytest.raises(LaunchError, match="exit code 3"):
-        jupyterlab.open_lab(make_course(tmp_path), "ch01")
+        jupyterlab.open_jupyterlab(make_course(tmp_path), "ch01")
 
 
 class RunningLab:

@@ -13,7 +13,7 @@ import time
 
 from dtlearn.course import load_course
 from dtlearn.grading.judging.grade import Answer, grade
-from dtlearn.grading.learner.exercise_files import find_check, places
+from dtlearn.grading.learner.exercise_files import files_of, find_check
 
 _BUSY = "import os, threading\nthreading.Thread(target=lambda: (os.read(0, 1), os._exit(0)), daemon=True).start()\n"
 
@@ -30,7 +30,7 @@ def main() -> None:
         stop(busy)
     course = load_course()
     exercises = [e for chapter in course.chapters if chapter.ready for e in chapter.exercises]
-    answers = {e.id: Answer(places(course, e).solution.read_text("utf-8"), f"{e.name}.py", e.name) for e in exercises}
+    answers = {e.id: Answer(files_of(course, e).solution.read_text("utf-8"), f"{e.name}.py", e.name) for e in exercises}
     seconds, alarms = {e.id: list[float]() for e in exercises}, list[str]()
     begun = time.monotonic()
     try:

@@ -10,7 +10,7 @@ from dtlearn.checks.ch11_pipeline_schedules._schedules import any_valid, one_f_o
 from dtlearn.checks.ch11_pipeline_schedules._wrong_validators import WRONG, find
 from dtlearn.course import load_course
 from dtlearn.grading import Case
-from dtlearn.grading.learner.exercise_files import places
+from dtlearn.grading.learner.exercise_files import files_of
 
 CASE = Case("a case", 1, 3)
 
@@ -77,7 +77,7 @@ def test_the_best_known_schedules_are_what_optimal_is_near():
     exercise = next(e for chapter in course.chapters for e in chapter.exercises if e.id == "ch11.memory_cap")
     assert best < exercise.budget["bubble"]["optimal"] <= best + 0.02
     row = " | ".join(map(str, memory_cap.BEST_KNOWN))
-    assert f"| best known T | {row} |" in places(course, exercise).solution.read_text()
+    assert f"| best known T | {row} |" in files_of(course, exercise).solution.read_text()
 
 
 def test_what_is_no_pair_is_named():

@@ -12,7 +12,7 @@ from check_exercises import Expectation, expectation, wrong_answers
 from dtlearn.course import Exercise, load_course
 from dtlearn.grading.formula import evaluate
 from dtlearn.grading.judging.grade import Answer, grade
-from dtlearn.grading.learner.exercise_files import find_check, places
+from dtlearn.grading.learner.exercise_files import files_of, find_check
 from dtlearn.grading.learner.stubs import stub_of
 from dtlearn.grading.verdict import Result, Verdict
 
@@ -33,7 +33,7 @@ def typical(answers: list[tuple[str, str]]) -> list[str]:
 def all_wrong_answers():
     """Of each exercise, as parameters of a test; all but the typical ones are marked `every_answer`."""
     for exercise in EXERCISES:
-        paths = wrong_answers(places(COURSE, exercise))
+        paths = wrong_answers(files_of(COURSE, exercise))
         codes = [(path.stem, expectation(path.read_text("utf-8"), path.name).code) for path in paths]
         for path in paths:
             marks = [] if path.stem in typical(codes) else [pytest.mark.every_answer]
@@ -50,23 +50,23 @@ def judged(exercise: Exercise, source: str, seed: int = 1, all_cases: bool = Tru
     def progress(result: Result, done: int, total: int) -> None:
         faults.extend([result] if result.state != "passed" and result.is_specific else [])
 
-    place = places(COURSE, exercise)
-    answer = Answer(source, place.stub.relative_to(COURSE.root).as_posix(), exercise.name)
+    files = files_of(COURSE, exercise)
+    answer = Answer(source, files.stub.relative_to(COURSE.root).as_posix(), exercise.name)
     stop = lambda: bool(faults) and not all_cases  # noqa: E731
     return grade(exercise, find_check(COURSE, exercise), answer, seed=seed, progress=progress, stop=stop)
 
 
 @each_exercise
 def test_the_stub_is_not_attempted(exercise):
-    place = places(COURSE, exercise)
-    stub = stub_of(place.solution.read_text("utf-8"), exercise.id, place.solution.name)
+    files = files_of(COURSE, exercise)
+    stub = stub_of(files.solution.read_text("utf-8"), exercise.id, files.solution.name)
     verdict = judged(exercise, stub)
     assert (verdict.state, verdict.code, verdict.score) == ("not-attempted", "DTL-STUB", 0), verdict
 
 
 @each_exercise
 def test_the_solution_passes(exercise):
-    verdict = judged(exercise, places(COURSE, exercise).solution.read_text("utf-8"))
+    verdict = judged(exercise, files_of(COURSE, exercise).solution.read_text("utf-8"))
     assert verdict.passed and verdict.score == exercise.points, verdict.first_fault
     assert {r.world_size for r in verdict.results} == set(exercise.world_sizes)
     tiers = {tier for limits in exercise.budget.values() for tier in limits}
@@ -89,7 +89,7 @@ def test_a_wrong_answer_is_named(exercise: Exercise, path: Path):
 
 @each_exercise
 def test_no_two_wrong_answers_are_described_alike(exercise):
-    texts = [path.read_text("utf-8") for path in wrong_answers(places(COURSE, exercise))]
+    texts = [path.read_text("utf-8") for path in wrong_answers(files_of(COURSE, exercise))]
     described: list[Expectation] = [expectation(text, exercise.id) for text in texts]
     assert all(one.says for one in described), "each '# says:' a part of its headline"
     assert len(described) == len(set(described))

@@ -9,7 +9,7 @@ import pytest
 
 from dtlearn.course import load_course
 from dtlearn.grading.judging.grade import Answer, grade
-from dtlearn.grading.learner.exercise_files import find_check, places
+from dtlearn.grading.learner.exercise_files import files_of, find_check
 
 COURSE = load_course()
 FOLDER = Path(__file__).parent / "right"
@@ -28,7 +28,7 @@ def all_right_answers():
 @pytest.mark.parametrize("path", list(all_right_answers()))
 def test_a_right_answer_of_another_kind_passes(path: Path):
     exercise = EXERCISES[path.parent.parent.name, path.parent.name]
-    stub = places(COURSE, exercise).stub.relative_to(COURSE.root).as_posix()
+    stub = files_of(COURSE, exercise).stub.relative_to(COURSE.root).as_posix()
     answer = Answer(path.read_text("utf-8"), stub, exercise.name)
     verdict = grade(exercise, find_check(COURSE, exercise), answer, seed=1)
     assert verdict.passed and verdict.score == exercise.points, verdict.first_fault

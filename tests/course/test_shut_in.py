@@ -5,7 +5,7 @@ import pytest
 from dtlearn.course import load_course
 from dtlearn.grading.classroom.batch import shut_in
 from dtlearn.grading.judging.grade import Answer, grade
-from dtlearn.grading.learner.exercise_files import find_check, places
+from dtlearn.grading.learner.exercise_files import files_of, find_check
 from dtlearn.runtime.machine.isolation import probe
 
 COURSE = load_course()
@@ -20,7 +20,7 @@ EXERCISES = [
 @pytest.mark.skipif(probe().level < 2, reason="no namespaces on this machine")
 @pytest.mark.parametrize("exercise", EXERCISES)
 def test_a_solution_passes_as_a_hand_in(exercise):
-    answer = Answer(places(COURSE, exercise).solution.read_text("utf-8"), "answer.py", exercise.name)
+    answer = Answer(files_of(COURSE, exercise).solution.read_text("utf-8"), "answer.py", exercise.name)
     sizes = [next((size for size in exercise.world_sizes if size > 1), 1)]
     check = find_check(COURSE, exercise)
     verdict = grade(exercise, check, answer, seed=1, isolation=shut_in(COURSE, 2), world_sizes=sizes, patient=True)

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from dtlearn.course import Course, load_course
-from dtlearn.grading.learner.exercise_files import places
+from dtlearn.grading.learner.exercise_files import files_of
 from dtlearn.grading.learner.stubs import stub_of
 
 ID = "ch01.average"
@@ -74,15 +74,15 @@ def small_course(root: Path, seconds: float = 10.0) -> Course:
     root.mkdir(parents=True, exist_ok=True)
     (root / "course.toml").write_text(MANIFEST)
     course = load_course(root)
-    place = places(course, course.exercise(ID))
-    check = root / "dtlearn" / "checks" / place.slug / "average.py"
+    files = files_of(course, course.exercise(ID))
+    check = root / "dtlearn" / "checks" / files.slug / "average.py"
     for path, text in {
-        place.solution: SOLUTION,
-        place.stub: STUB,
+        files.solution: SOLUTION,
+        files.stub: STUB,
         check: CHECK.replace("SECONDS", str(seconds)),
-        place.wrong / "no_division.py": "# expect: DTL-VALUE-FACTOR\n# says: summed\n" + WRONG,
-        place.wrong / "nothing.py": "# expect: DTL-VALUE\n" + RIGHT,
-        place.wrong / "endless.py": "# expect: DTL-TIMEOUT\n" + ENDLESS,
+        files.wrong / "no_division.py": "# expect: DTL-VALUE-FACTOR\n# says: summed\n" + WRONG,
+        files.wrong / "nothing.py": "# expect: DTL-VALUE\n" + RIGHT,
+        files.wrong / "endless.py": "# expect: DTL-TIMEOUT\n" + ENDLESS,
     }.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -91,7 +91,7 @@ def small_course(root: Path, seconds: float = 10.0) -> Course:
 
 def answer_file(course: Course) -> Path:
     """The learner's file of its exercise, which holds the stub yet."""
-    path = places(course, course.exercise(ID)).answer
+    path = files_of(course, course.exercise(ID)).answer
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(STUB)
     return path

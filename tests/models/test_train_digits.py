@@ -71,7 +71,7 @@ def train_without(name):
 
 
 @pytest.mark.parametrize(
-    ("missing", "first_wrong_step"), [("broadcast_model", 0), ("average_gradients", 1), ("dist.all_reduce", 0)]
+    ("missing", "first_wrong_step"), [("broadcast_model", 0), ("average_flat_gradients", 1), ("dist.all_reduce", 0)]
 )
 def test_without_a_collective_the_parity_fails(missing, first_wrong_step, reference_losses):
     losses = run_ranks(train_without, 2, missing, device="cpu")[0].losses
@@ -86,7 +86,7 @@ def mean_with_a_frozen_layer():
         parameter.requires_grad_(False)
     for number, parameter in enumerate(list(model.parameters())[2:]):
         parameter.grad = torch.full_like(parameter, float(10 * number + dist.get_rank()))
-    train_digits.average_gradients(model, dist.get_world_size())
+    train_digits.average_flat_gradients(model, dist.get_world_size())
     return [
         None if p.grad is None else (tuple(p.grad.shape) == tuple(p.shape), *p.grad.unique().tolist())
         for p in model.parameters()

@@ -226,7 +226,7 @@ def test_quiet_shows_nothing(screen):
     assert screen() == ("", "")
 
 
-class Place:
+class Notices:
     """A display that is shown once and then updated."""
 
     def __init__(self) -> None:
@@ -242,24 +242,24 @@ class Place:
 
 
 @pytest.fixture
-def place(monkeypatch):
+def notices(monkeypatch):
     """Where notices are shown."""
-    found = Place()
+    found = Notices()
     monkeypatch.setattr("IPython.display.display", found)
     return found
 
 
-def test_a_notice_takes_the_place_of_the_last_one(place, monkeypatch):
+def test_a_notice_takes_the_place_of_the_last_one(notices, monkeypatch):
     monkeypatch.setattr(render, "is_live", lambda: True)
     sink = StreamSink([0, 1])
     sink.notice("")  # nothing is shown, so nothing is to be taken away
     for text in ("3 s: rank 0 waits <in> it", "10 s: rank 0 waits <in> it", ""):
         sink.notice(text)
-    assert place.shown == ["3 s: rank 0 waits <in> it", "10 s: rank 0 waits <in> it", ""]
+    assert notices.shown == ["3 s: rank 0 waits <in> it", "10 s: rank 0 waits <in> it", ""]
 
 
 @pytest.mark.parametrize(("view", "live"), [(GroupedSink, False), (StreamSink, False), (QuietSink, True)])
-def test_no_notice_in_a_headless_run_or_where_nothing_is_to_be_shown(place, monkeypatch, view, live):
+def test_no_notice_in_a_headless_run_or_where_nothing_is_to_be_shown(notices, monkeypatch, view, live):
     monkeypatch.setattr(render, "is_live", lambda: live)
     view([0, 1]).notice("3 s: rank 0 waits")
-    assert place.shown == []
+    assert notices.shown == []

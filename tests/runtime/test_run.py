@@ -267,11 +267,11 @@ def test_a_deleted_working_folder_is_told(tmp_path, monkeypatch):
 
 
 def test_spaces_and_foreign_letters_in_folders_do_no_harm(temp_root, tmp_path, monkeypatch):
-    place, work = temp_root / "tëmp ラ", tmp_path / "my wörk 文"
-    place.mkdir()
+    temp, work = temp_root / "tëmp ラ", tmp_path / "my wörk 文"
+    temp.mkdir()
     work.mkdir()
     monkeypatch.chdir(work)
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    monkeypatch.setattr(tempfile, "tempdir", str(temp))
 
     def look():
         total = torch.ones(1)
@@ -281,7 +281,7 @@ def test_spaces_and_foreign_letters_in_folders_do_no_harm(temp_root, tmp_path, m
     result = run_ranks(look, 2, record=True)
     assert result.values == [(str(work), 2.0)] * 2
     assert len(result.record) == 2
-    assert list(place.iterdir()) == []
+    assert list(temp.iterdir()) == []
 
 
 def test_runs_can_be_made_at_the_same_time():

@@ -2,7 +2,7 @@ import pytest
 from check_exercises import Expectation, expectation, problems
 
 from dtlearn.course import load_course
-from dtlearn.grading.learner.exercise_files import places
+from dtlearn.grading.learner.exercise_files import files_of
 from tests.grading.small_course import ID, small_course
 
 
@@ -54,9 +54,9 @@ def test_caches_are_no_files_of_the_course(course):
 
 
 def test_bad_contents_are_named(course):
-    place = places(course, course.exercise(ID))
-    place.solution.write_text('"""T."""\ndef average():\n    pass\n')
-    (place.wrong / "endless.py").write_text("x = 1\n")
+    files = files_of(course, course.exercise(ID))
+    files.solution.write_text('"""T."""\ndef average():\n    pass\n')
+    (files.wrong / "endless.py").write_text("x = 1\n")
     solution, wrong = problems(course)
     assert solution.startswith("solutions/ch01_small/average.py:1: has no '# BEGIN SOLUTION")
     assert wrong.startswith("tests/course/wrong/ch01_small/average/endless.py:1: must begin with")

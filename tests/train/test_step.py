@@ -11,7 +11,7 @@ from dtlearn.train.options import Options, settle
 from dtlearn.train.rank_0 import TrainError
 from dtlearn.train.step import check_amp, train_step, wrap
 from dtlearn.train.stop_signals import StopSignals
-from dtlearn.train.task import Defaults, Task
+from dtlearn.train.task import Defaults, TrainingTask
 
 ALONE = RankOnDevice(0, 1, torch.device("cpu"))
 G = torch.Generator().manual_seed(0)
@@ -20,7 +20,7 @@ X, Y = torch.randn(8, 3, generator=G), torch.randint(2, (8,), generator=G)
 
 def training(**options):
     samples = list(zip(X, Y, strict=True))
-    task = Task(
+    task = TrainingTask(
         "small", ("a", "b"), samples, samples, torch.utils.data.default_collate, lambda dropout: nn.Linear(3, 2),
         lambda parameters, lr: torch.optim.SGD(parameters, lr=lr), Defaults(epochs=2, batch_size=8, lr=0.5, warmup=0),
     )  # fmt: skip

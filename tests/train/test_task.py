@@ -2,13 +2,13 @@
 
 import torch
 
-from dtlearn.train.task import Defaults, Task
+from dtlearn.train.task import Defaults, TrainingTask
 
 
 def task_of(train_labels, test_labels):
     train, test = ([(torch.zeros(1), label) for label in labels] for labels in (train_labels, test_labels))
     defaults = Defaults(epochs=1, batch_size=2, lr=0.1, warmup=0)
-    return Task("small", ("a", "b", "c"), train, test, list, torch.nn.Dropout, torch.optim.SGD, defaults)
+    return TrainingTask("small", ("a", "b", "c"), train, test, list, torch.nn.Dropout, torch.optim.SGD, defaults)
 
 
 def test_the_baseline_is_that_of_the_largest_class_in_training():

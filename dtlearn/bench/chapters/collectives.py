@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
-from ..bench import Bench, Result
+from ..bench import Bench, BenchResult
 from ..figures import aligned, size_text
 from ..status_line import say
 from .words import noisy
@@ -27,7 +27,7 @@ _TIMEOUT = 1800.0
 
 
 @dataclass(frozen=True)
-class CollectivesResult(Result):
+class CollectivesResult(BenchResult):
     """Times of all algorithms, measured in turns.
 
     Attributes:

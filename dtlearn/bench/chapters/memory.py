@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
-from ..bench import Bench, Result
+from ..bench import Bench, BenchResult
 from ..figures import aligned
 from ..status_line import say
 from .memory_peaks import MODELS, peak_and_formula
@@ -30,7 +30,7 @@ _TIMEOUT = 900.0
 
 
 @dataclass(frozen=True)
-class MemoryResult(Result):
+class MemoryResult(BenchResult):
     """Peaks, which are the same every time, and steps, measured in turns.
 
     Attributes:

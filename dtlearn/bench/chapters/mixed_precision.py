@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
-from ..bench import Bench, Result
+from ..bench import Bench, BenchResult
 from ..figures import aligned
 from ..status_line import say
 from .words import if_more_than_cores, load_since, noisy
@@ -24,7 +24,7 @@ _TIMEOUT = 900.0
 
 
 @dataclass(frozen=True)
-class MixedPrecisionResult(Result):
+class MixedPrecisionResult(BenchResult):
     """Steps and averages, each measured in turns.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
-from ..bench import Bench, Result
+from ..bench import Bench, BenchResult
 from ..figures import aligned
 from ..status_line import say
 from .pipeline_emulated import (
@@ -46,7 +46,7 @@ _TIMEOUT = 900.0
 
 
 @dataclass(frozen=True)
-class PipelineResult(Result):
+class PipelineResult(BenchResult):
     """Steps of a real model, in turns with torch's, and steps with emulated stage times.
 
     Attributes:

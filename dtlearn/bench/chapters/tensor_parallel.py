@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
-from ..bench import Bench, Result
+from ..bench import Bench, BenchResult
 from ..figures import aligned
 from ..status_line import say
 from .tensor_parallel_blocks import ALL_WAYS, COUNTERPARTS, GAINS, OPTIONS, WAYS, Work, steps
@@ -65,7 +65,7 @@ class OfRanks(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TensorParallelResult(Result):
+class TensorParallelResult(BenchResult):
     """A block's forward and backward pass.
 
     Attributes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
-from ..bench import Bench, Result
+from ..bench import Bench, BenchResult
 from ..figures import aligned
 from ..status_line import say
 from .words import if_more_than_cores, load_since, met, noisy
@@ -26,7 +26,7 @@ _TIMEOUT = 900.0
 
 
 @dataclass(frozen=True)
-class ZeroResult(Result):
+class ZeroResult(BenchResult):
     """Bytes, which are the same every time, and steps, measured in turns.
 
     Attributes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ...runtime.errors import DtlearnError
 from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
-from ..bench import Bench, Result
+from ..bench import Bench, BenchResult
 from ..figures import aligned, spread, spread_values
 from ..status_line import say
 from . import ipyparallel_cells
@@ -33,7 +33,7 @@ _CELLS = {"empty cell": "pass", "1 MiB all-reduce cell": "dist.all_reduce(megaby
 
 
 @dataclass(frozen=True)
-class CellsResult(Result):
+class CellsResult(BenchResult):
     """Times of persistent ranks, in seconds."""
 
     ranks: int
@@ -57,7 +57,7 @@ def measure(ranks: int, cells: int) -> CellsResult:
     engines, no_peer = None, ""
     try:
         say(f"{ipyparallel_cells.NAME}'s start")
-        engines, no_peer = _peer(ranks)
+        engines, no_peer = _start_engines(ranks)
         _execute(world, _SETUP)
         totals = world.gather("total.item()")
         if set(totals) != {ranks * (ranks + 1) / 2}:
@@ -76,15 +76,15 @@ def measure(ranks: int, cells: int) -> CellsResult:
     return CellsResult(ranks, first_start, start, ours, theirs if engines else {}, no_peer, machine)
 
 
-def _peer(ranks: int) -> tuple[ipyparallel_cells.Engines | None, str]:
-    """The peer's engines, ready for cells; or why there are none."""
+def _start_engines(ranks: int) -> tuple[ipyparallel_cells.Engines | None, str]:
+    """ipyparallel's engines, ready for cells; or why there are none."""
     if not ipyparallel_cells.installed():
         return None, f"To compare: {ipyparallel_cells.INSTALL}"
     engines = None
     try:
         engines = ipyparallel_cells.Engines(ranks)
         engines.seconds(_SETUP)
-    except ipyparallel_cells.PeerError as error:
+    except ipyparallel_cells.EnginesError as error:
         if engines is not None:
             engines.close()
         return None, f"Not compared: {error}"

@@ -1,4 +1,4 @@
-"""The same cells on ipyparallel's engines, a peer of our ranks, where it is installed."""
+"""The same cells on ipyparallel's engines, a rival of our ranks, where it is installed."""
 
 import contextlib
 import importlib.util
@@ -23,8 +23,8 @@ dist.init_process_group("gloo", store=dist.FileStore(store, ranks), rank=rank, w
 """
 
 
-class PeerError(DtlearnError):
-    """The peer did not come, or did not go on: one line that says so."""
+class EnginesError(DtlearnError):
+    """The engines did not come, or did not go on: one line that says so."""
 
 
 def installed() -> bool:
@@ -34,7 +34,7 @@ def installed() -> bool:
 class Engines:
     """A cluster of engines on this machine, in one process group as our ranks are. `close()` ends it.
 
-    Raises PeerError: they did not come in time.
+    Raises EnginesError: they did not come in time.
     """
 
     def __init__(self, ranks: int) -> None:
@@ -62,12 +62,12 @@ class Engines:
         except BaseException as error:
             self._started = set(descendants(os.getpid())) - before
             self.close()
-            if isinstance(error, PeerError) or not isinstance(error, Exception):
+            if isinstance(error, EnginesError) or not isinstance(error, Exception):
                 raise
-            raise PeerError(f"{NAME}'s engines did not come: {_line(error)}") from error
+            raise EnginesError(f"{NAME}'s engines did not come: {_line(error)}") from error
 
     def seconds(self, code: str) -> float:
-        """Time of one cell on all engines. Raises PeerError: it failed, or took too long."""
+        """Time of one cell on all engines. Raises EnginesError: it failed, or took too long."""
         begun = time.perf_counter()
         self._wait(self._view.execute(code, block=False))
         return time.perf_counter() - begun
@@ -78,7 +78,7 @@ class Engines:
         except Exception as error:
             late = type(error).__name__ == "TimeoutError"  # ipyparallel's, which is no subclass of Python's
             words = f"no answer within {_PATIENCE:.0f} s" if late else _line(error)
-            raise PeerError(f"{NAME}'s engines did not go on: {words}") from error
+            raise EnginesError(f"{NAME}'s engines did not go on: {words}") from error
 
     def close(self) -> None:
         """End all that was started, at once: its own way to stop takes seconds, or never ends."""

@@ -10,7 +10,7 @@ from typing import Any
 from ...runtime.errors import DtlearnError
 from ...runtime.machine.cores import load_line
 from ...runtime.words import first_line, format_seconds
-from ..bench import Bench, Result
+from ..bench import Bench, BenchResult
 from ..figures import aligned, spread, spread_values
 from ..status_line import say
 from .other_launchers import NOTEBOOK, SPAWN, Rivals
@@ -29,7 +29,7 @@ class Launches:
 
 
 @dataclass(frozen=True)
-class LaunchResult(Result):
+class LaunchResult(BenchResult):
     """All launchers, `run_ranks` first, measured in turns in one run; each call starts `ranks` ranks on the CPU."""
 
     ranks: int
@@ -66,7 +66,7 @@ def measure(ranks: int, rounds: int) -> LaunchResult:
 
 
 def all_reduce() -> float:
-    """On each rank of `run_ranks`: the same all-reduce as in `bench_rivals`."""
+    """On each rank of `run_ranks`: the same all-reduce as in `other_launchers`."""
     import torch
     import torch.distributed as dist
 

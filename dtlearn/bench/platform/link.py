@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
-from ..bench import Bench, Result
+from ..bench import Bench, BenchResult
 from ..figures import aligned, size_text
 from ..status_line import say
 
@@ -25,7 +25,7 @@ _COMPUTE = 384  # the matrices that are multiplied are this wide
 
 
 @dataclass(frozen=True)
-class Row:
+class SizeRow:
     """All-reduces of one size. Times in seconds, medians, from the last rank's entry to the last rank's end."""
 
     nbytes: int  # of the tensor
@@ -54,12 +54,12 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class LinkResult(Result):
+class LinkResult(BenchResult):
     """What was measured on an emulated link between `ranks` ranks."""
 
     ranks: int
     link: str
-    rows: tuple[Row, ...]
+    rows: tuple[SizeRow, ...]
     pairs: tuple[Pair, ...]
     machine: str
 
@@ -85,7 +85,7 @@ def measure(ranks: int, times: int) -> LinkResult:
     for nbytes in SIZES:
         blocking, waited = _median(linked, nbytes, False), _median(linked, nbytes, True)
         formula = link.seconds("all_reduce", nbytes, ranks)
-        rows.append(Row(nbytes, formula, blocking, waited, _median(bare, nbytes, False)))
+        rows.append(SizeRow(nbytes, formula, blocking, waited, _median(bare, nbytes, False)))
     del options["record"]
     say("what overlaps")
     seconds = slowest(run_ranks(_overlaps, ranks, times, link=link, **options).values)

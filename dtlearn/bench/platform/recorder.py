@@ -15,7 +15,7 @@ from typing import Any
 
 from ...runtime.machine.cores import load_line
 from ...runtime.words import format_seconds
-from ..bench import Bench, Result
+from ..bench import Bench, BenchResult
 from ..figures import aligned, spread
 from ..status_line import say
 
@@ -31,7 +31,7 @@ _TIMEOUT = 600.0
 
 
 @dataclass(frozen=True)
-class RecorderResult(Result):
+class RecorderResult(BenchResult):
     """Times with and without the recorder, in seconds, measured in turns on rank 0."""
 
     ranks: int

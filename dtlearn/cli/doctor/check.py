@@ -1,4 +1,4 @@
-"""One finding of `dtlearn doctor`, how it looks, and the rule that no check may end the doctor."""
+"""One line of the tables of `dtlearn doctor`, how it looks, and the rule that no check may end the doctor."""
 
 import dataclasses
 import json
@@ -16,7 +16,7 @@ _WIDTHS = (8, 18)  # columns of the table: state, name
 
 
 @dataclass(frozen=True)
-class Check:
+class Line:
     """What one check found."""
 
     name: str  # what was looked at
@@ -25,15 +25,15 @@ class Check:
     advice: str = ""  # what to do; "" if there is nothing to do
 
 
-def attempt(name: str, check: Callable[..., Check], *arguments: Any) -> Check:
-    """The finding of `check`. One that itself fails becomes a note: that says nothing about the machine."""
+def attempt(name: str, check: Callable[..., Line], *arguments: Any) -> Line:
+    """What `check` found. One that itself fails becomes a note: that says nothing about the machine."""
     try:
         return check(*arguments)
     except Exception as error:
-        return Check(name, "note", f"could not be checked ({type(error).__name__}: {first_line(error)})")
+        return Line(name, "note", f"could not be checked ({type(error).__name__}: {first_line(error)})")
 
 
-def table(checks: Iterable[Check], width: int) -> list[str]:
+def table(checks: Iterable[Line], width: int) -> list[str]:
     """Lines of at most `width` characters: state, name, what was found, and what to do below it."""
     lines = []
     indent = " " * sum(_WIDTHS)

@@ -11,34 +11,34 @@ from ...runtime.lab.reachability import ADVICE, failed_pairs
 from ...runtime.machine.patience import TO_TRY_A_LAB
 from ...runtime.words import by_value, first_line
 from ...runtime.world.world import World
-from .check import Check
+from .check import Line
 
 _BYTES, _TIMES, _WARM_UP = 1_000_000, 10, 3
 _HANGS = 'docs/lab.md, "When it hangs", goes from message to action.'
 
 
-def check_mesh(joined: list[JoinedNode]) -> Check:
+def check_mesh(joined: list[JoinedNode]) -> Line:
     """Every node connects to every other one."""
     if len(joined) < 2:
-        return Check("reach each other", "ok", "one node has nobody to reach")
+        return Line("reach each other", "ok", "one node has nobody to reach")
     if pairs := failed_pairs(joined):
-        return Check("reach each other", "problem", "; ".join(pairs), ADVICE)
+        return Line("reach each other", "problem", "; ".join(pairs), ADVICE)
     pairs_tried = len(joined) * (len(joined) - 1)
-    return Check("reach each other", "ok", f"{pairs_tried} connections, each node to each other one")
+    return Line("reach each other", "ok", f"{pairs_tried} connections, each node to each other one")
 
 
-def try_ranks(agent: LabAgent) -> list[Check]:
+def try_ranks(agent: LabAgent) -> list[Line]:
     """Start the ranks of the lab on its nodes, which are there, and let them add 1 MB. Sends the nodes home."""
     begun = time.monotonic()
     world = None
     try:
         world = World(agent.lab.size, agent=agent)
         ready = time.monotonic() - begun
-        started = Check("ranks", "ok", f"{world.size} ranks ready in {ready:.1f} s, {world.placement}")
+        started = Line("ranks", "ok", f"{world.size} ranks ready in {ready:.1f} s, {world.placement}")
         answers = world.run(time_all_reduce, _BYTES, timeout=TO_TRY_A_LAB)
     except (DtlearnError, ValueError) as error:
         name = "ranks" if world is None else "all-reduce"
-        failed = Check(name, "problem", first_line(error), _HANGS)
+        failed = Line(name, "problem", first_line(error), _HANGS)
         return [failed] if world is None else [started, failed]
     finally:
         if world is not None:
@@ -72,28 +72,28 @@ def time_all_reduce(size: int) -> dict[str, Any]:
     }
 
 
-def check_builds(answers: list[dict[str, Any]]) -> Check:
+def check_builds(answers: list[dict[str, Any]]) -> Line:
     """The builds of torch, and NCCL's versions, which must be one. `told`: by rank, see `time_all_reduce`."""
     nccl, builds = _by_value(answers, "nccl"), _by_value(answers, "torch")
     text = f"torch {'; '.join(builds)}" + (f"; NCCL {'; '.join(nccl)}" if answers[0]["nccl"] else "; gloo")
     if len(nccl) > 1:
-        return Check("builds", "problem", text, "Install the same build of torch on all nodes: it brings its NCCL.")
+        return Line("builds", "problem", text, "Install the same build of torch on all nodes: it brings its NCCL.")
     if len(builds) > 1:
-        return Check("builds", "note", text, "It should work; results may differ in the last digits.")
-    return Check("builds", "ok", text)
+        return Line("builds", "note", text, "It should work; results may differ in the last digits.")
+    return Line("builds", "ok", text)
 
 
-def check_all_reduce(answers: list[dict[str, Any]], size: int) -> Check:
+def check_all_reduce(answers: list[dict[str, Any]], size: int) -> Line:
     """Whether the sum is right, how long it took, and what that is for the network. Arguments as above."""
     num_ranks, seconds = len(answers), max(t["seconds"] for t in answers)
     if wrong := [rank for rank, t in enumerate(answers) if not t["right"]]:
-        return Check("all-reduce", "problem", f"the sum is wrong on ranks {', '.join(map(str, wrong))}", _HANGS)
+        return Line("all-reduce", "problem", f"the sum is wrong on ranks {', '.join(map(str, wrong))}", _HANGS)
     text = f"{size / 1e6:g} MB over {num_ranks} ranks in {seconds * 1e3:.1f} ms"
     if num_ranks == 1:
-        return Check("all-reduce", "ok", text)
+        return Line("all-reduce", "ok", text)
     # What each rank sends at the least, 2 (n-1)/n of the size: https://github.com/NVIDIA/nccl-tests, PERFORMANCE.md.
     bus = 2 * (num_ranks - 1) / num_ranks * size / seconds / 1e9
-    return Check("all-reduce", "ok", f"{text}: bus bandwidth {bus:.3g} GB/s (1 Gb/s Ethernet carries 0.125)")
+    return Line("all-reduce", "ok", f"{text}: bus bandwidth {bus:.3g} GB/s (1 Gb/s Ethernet carries 0.125)")
 
 
 def _by_value(answers: list[dict[str, Any]], key: str) -> list[str]:

@@ -18,7 +18,7 @@ from ...runtime.lab.head.members import Members, software
 from ...runtime.lab.head.port import JoinedNode
 from ...runtime.words import first_line, ranks_text
 from . import group, nodes
-from .check import Check, as_json, attempt, last_line, table, terminal_width
+from .check import Line, as_json, attempt, last_line, table, terminal_width
 from .machine import check_shared_memory
 
 
@@ -27,7 +27,7 @@ class Section:
     """What was found on one machine, or of all together."""
 
     title: str
-    checks: tuple[Check, ...]
+    checks: tuple[Line, ...]
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,15 @@ def examine(lab: Lab, say: Callable[[str], None]) -> LabReport:
         members = Members(lab, say)
     except LaunchError as error:
         advice = f"`dtlearn lab-token {lab.head.token_file}` makes a new token; `ip -4 addr` lists addresses."
-        head = Section("head", (Check("listens", "problem", str(error), advice),))
+        head = Section("head", (Line("listens", "problem", str(error), advice),))
         return LabReport(f"{lab.path}: {count}", (head,), time.monotonic() - begun)
     with contextlib.closing(LabAgent(lab, say, members)) as agent:
         absent = members.call()
         with ThreadPoolExecutor(len(lab.nodes)) as pool:
-            nodes = list(pool.map(partial(_node, lab, members, absent), range(len(lab.nodes))))
+            of_nodes = list(pool.map(partial(_node, lab, members, absent), range(len(lab.nodes))))
         joined = [p for n in lab.nodes if (p := members.port.nodes.get(n.host)) is not None]
-        sections = (Section("head", _head(lab, members)), *nodes, Section("all nodes", _together(lab, agent, joined)))
-    return LabReport(f"{lab.path}: {count}", sections, time.monotonic() - begun)
+        head, together = Section("head", _head(lab, members)), Section("all nodes", _together(lab, agent, joined))
+    return LabReport(f"{lab.path}: {count}", (head, *of_nodes, together), time.monotonic() - begun)
 
 
 def format_report(report: LabReport, width: int = 120) -> str:
@@ -81,14 +81,14 @@ def format_report(report: LabReport, width: int = 120) -> str:
     return "\n".join([*lines, "", last_line("; ".join(report.problems), report.seconds)])
 
 
-def _head(lab: Lab, members: Members) -> tuple[Check, ...]:
+def _head(lab: Lab, members: Members) -> tuple[Line, ...]:
     own = ", ".join(f"{name} {version}" for name, version in sorted(software().items()))
-    checks = [Check("software", "ok", own)]
+    checks = [Line("software", "ok", own)]
     text = f"{members.port.address}, for who has {lab.head.token_file}"
     if ipaddress.ip_address(lab.head.address).is_loopback and _far(lab):
         advice = "Other machines cannot reach it: `address` has to be this machine's own in their network (ip -4 addr)."
-        return (*checks, Check("listens", "note", f"{text}: the loopback", advice))
-    return (*checks, Check("listens", "ok", text))
+        return (*checks, Line("listens", "note", f"{text}: the loopback", advice))
+    return (*checks, Line("listens", "ok", text))
 
 
 def _node(lab: Lab, members: Members, absent: dict[str, str], number: int) -> Section:
@@ -122,11 +122,11 @@ def _far(lab: Lab) -> bool:
     return any(node.start != "local" for node in lab.nodes)
 
 
-def _together(lab: Lab, agent: LabAgent, joined: list[JoinedNode]) -> tuple[Check, ...]:
+def _together(lab: Lab, agent: LabAgent, joined: list[JoinedNode]) -> tuple[Line, ...]:
     checks = [attempt("reach each other", group.check_mesh, joined)] if joined else []
     if len(joined) < len(lab.nodes):
         here = f"not tried: {len(joined)} of {len(lab.nodes)} nodes are here"
-        return (*checks, Check("all-reduce", "note", here, "First put right what stands above."))
+        return (*checks, Line("all-reduce", "note", here, "First put right what stands above."))
     if checks[0].state == "problem":
-        return (*checks, Check("all-reduce", "note", "not tried: it would hang", "First put right what stands above."))
+        return (*checks, Line("all-reduce", "note", "not tried: it would hang", "First put right what stands above."))
     return (*checks, *group.try_ranks(agent))

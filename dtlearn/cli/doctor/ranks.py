@@ -13,7 +13,7 @@ from ...runtime.output import Sink
 from ...runtime.run import run_ranks
 from ...runtime.words import first_line
 from ...runtime.world.world import World
-from .check import Check
+from .check import Line
 from .software import TorchFacts
 
 _ADVICE = "If the checks above are well, try again; a firewall or a full machine can be the cause."
@@ -27,64 +27,64 @@ def gpu_text(line: str) -> str:
     return f"{name}, driver {driver}"
 
 
-def check_gpus(seen: int, lines: list[str] | None, facts: TorchFacts, visible: str | None) -> Check:
+def check_gpus(seen: int, lines: list[str] | None, facts: TorchFacts, visible: str | None) -> Line:
     """The GPUs. `seen`: by torch; `lines`: see `facts.query_gpus`; `visible`: CUDA_VISIBLE_DEVICES."""
     listed = [gpu_text(line) for line in lines or ()]
     if seen and not listed:
-        return Check("GPUs", "ok", f"torch sees {seen}")
+        return Line("GPUs", "ok", f"torch sees {seen}")
     if seen and listed:
         some = f"torch sees {seen} of {len(listed)} (CUDA_VISIBLE_DEVICES={visible})"
         how_many = f"{seen}" if seen == len(listed) else some
-        return Check("GPUs", "ok", f"{how_many}: {'; '.join(listed)}")
+        return Line("GPUs", "ok", f"{how_many}: {'; '.join(listed)}")
     if not listed:
-        return Check("GPUs", "ok", "none: ranks run on CPU, which every chapter supports")
+        return Line("GPUs", "ok", "none: ranks run on CPU, which every chapter supports")
     there = f"{len(listed)} ({listed[0]}), but torch sees none"
     if visible is not None:
-        return Check("GPUs", "note", f"{there}: CUDA_VISIBLE_DEVICES={visible!r}", "unset CUDA_VISIBLE_DEVICES")
+        return Line("GPUs", "note", f"{there}: CUDA_VISIBLE_DEVICES={visible!r}", "unset CUDA_VISIBLE_DEVICES")
     if facts.cuda is None:
-        return Check("GPUs", "note", f"{there}: it was built without CUDA", "make lab TORCH=cuda")
+        return Line("GPUs", "note", f"{there}: it was built without CUDA", "make lab TORCH=cuda")
     advice = f"The driver may be too old for CUDA {facts.cuda}: update it. Until then ranks run on CPU."
-    return Check("GPUs", "note", there, advice)
+    return Line("GPUs", "note", there, advice)
 
 
-def check_placement(num_gpus: int) -> Check:
+def check_placement(num_gpus: int) -> Line:
     """The device rule's decision for 2 and 4 ranks."""
     two, four = place(2, num_gpus), place(4, num_gpus)
     if (two.backend, two.reason) == (four.backend, four.reason):
         both = f"2 and 4 ranks: {two}" if two.backend == "gloo" else f"2 ranks: {two}; 4 too"
-        return Check("device rule", "ok", both)
-    return Check("device rule", "ok", f"2 ranks: {two}; 4 ranks: {four}")
+        return Line("device rule", "ok", both)
+    return Line("device rule", "ok", f"2 ranks: {two}; 4 ranks: {four}")
 
 
-def check_start(hello: dict[str, Any]) -> Check:
+def check_start(hello: dict[str, Any]) -> Line:
     """How ranks start: `hello` is what the agent says of itself."""
     if hello["forks"]:
-        return Check("start of ranks", "ok", "forked from a process that has torch loaded: 0.1 s")
-    return Check("start of ranks", "ok", "each loads torch itself: a few seconds (this system has no safe fork)")
+        return Line("start of ranks", "ok", "forked from a process that has torch loaded: 0.1 s")
+    return Line("start of ranks", "ok", "each loads torch itself: a few seconds (this system has no safe fork)")
 
 
-def check_limits(num_ranks: int, free: int | None) -> Check:
+def check_limits(num_ranks: int, free: int | None) -> Line:
     """What each rank may use. `num_ranks`: what the largest chapter that is ready starts; `free`: bytes of memory."""
     try:
         limits = default_limits(num_ranks, free)
     except ValueError as error:
-        return Check("limits", "problem", str(error), f"unset {MEMORY_VARIABLE}")
+        return Line("limits", "problem", str(error), f"unset {MEMORY_VARIABLE}")
     if limits.memory is None:
-        return Check("limits", "ok", "none for the memory of a rank; no core dumps")
+        return Line("limits", "ok", "none for the memory of a rank; no core dumps")
     text = f"each of {num_ranks} ranks on the CPU may use {limits.memory / GIB:.1f} GiB of memory"
     advice = "" if os.environ.get(MEMORY_VARIABLE) else f"; {MEMORY_VARIABLE}=GiB changes it"
-    return Check("limits", "ok", f"{text}{advice}; no core dumps")
+    return Line("limits", "ok", f"{text}{advice}; no core dumps")
 
 
-def try_all_reduce() -> Check:
+def try_all_reduce() -> Line:
     """A real run: two ranks add 1 and 2."""
     try:
         result = run_ranks(add_up, 2, timeout=TO_TRY_RANKS)
     except Exception as error:  # whatever it is, chapters would meet it too
-        return Check("all-reduce", "problem", f"2 ranks failed: {first_line(error)}", _ADVICE)
+        return Line("all-reduce", "problem", f"2 ranks failed: {first_line(error)}", _ADVICE)
     if result.values != [3.0, 3.0]:
-        return Check("all-reduce", "problem", f"1 + 2 gave {result.values} on the two ranks", _ADVICE)
-    return Check("all-reduce", "ok", f"2 ranks, from call to result {result.seconds:.2f} s, {result.placement.backend}")
+        return Line("all-reduce", "problem", f"1 + 2 gave {result.values} on the two ranks", _ADVICE)
+    return Line("all-reduce", "ok", f"2 ranks, from call to result {result.seconds:.2f} s, {result.placement.backend}")
 
 
 def add_up() -> float:
@@ -99,7 +99,7 @@ def add_up() -> float:
     return float(tensor.item())
 
 
-def try_cells() -> Check:
+def try_cells() -> Line:
     """Real persistent ranks: start two, run a cell on them."""
     begun = time.monotonic()
     world = None
@@ -109,8 +109,8 @@ def try_cells() -> Check:
         world.execute("pass", timeout=TO_TRY_RANKS, sink=Sink())
         cell = time.monotonic() - begun - ready
     except Exception as error:  # whatever it is, chapters would meet it too
-        return Check("cells on ranks", "problem", f"2 ranks failed: {first_line(error)}", _ADVICE)
+        return Line("cells on ranks", "problem", f"2 ranks failed: {first_line(error)}", _ADVICE)
     finally:
         if world is not None:
             world.stop()
-    return Check("cells on ranks", "ok", f"2 ranks ready in {ready:.2f} s, an empty cell takes {cell * 1e3:.0f} ms")
+    return Line("cells on ranks", "ok", f"2 ranks ready in {ready:.2f} s, an empty cell takes {cell * 1e3:.0f} ms")

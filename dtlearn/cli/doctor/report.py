@@ -23,7 +23,7 @@ from ...runtime.machine.patience import TO_LOOK_UP_A_NAME
 from ..arguments import add_example_parser
 from ..jupyterlab import installation_problem, server_environment
 from . import machine, software
-from .check import Check, as_json, attempt, last_line, table, terminal_width
+from .check import Line, as_json, attempt, last_line, table, terminal_width
 from .machine import sensible_ranks
 
 
@@ -38,10 +38,10 @@ class Outlook:
 
 
 @dataclass(frozen=True)
-class Report:
+class MachineReport:
     """All that the doctor found, of the machine and of the chapters that are ready, and the seconds that it took."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[Line, ...]
     chapters: tuple[Outlook, ...]
     num_planned: int
     seconds: float
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
     return 0 if report.ok else 1
 
 
-def examine() -> Report:
+def examine() -> MachineReport:
     """Run all checks. Nothing of them stays behind."""
     begun = time.monotonic()
     course, course_check = _read_course()
@@ -107,7 +107,7 @@ def examine() -> Report:
             ),
         ]
         facts = software.hear_torch(torch_process)
-    torch_checks, ranks_checks = [attempt("torch", software.check_torch, facts)], list[Check]()
+    torch_checks, ranks_checks = [attempt("torch", software.check_torch, facts)], list[Line]()
     if not facts.error:
         torch_checks.append(attempt("gloo", software.check_gloo, facts))
         ranks_checks = _ranks_checks(facts, [*early, *torch_checks], most, memory)
@@ -119,10 +119,10 @@ def examine() -> Report:
     room = sensible_ranks(memory[1]) if memory else 64
     outlooks = tuple(outlook(chapter, checks, room) for chapter in chapters)
     num_planned = len(course.chapters) - len(chapters) if course else 0
-    return Report(checks, outlooks, num_planned, time.monotonic() - begun)
+    return MachineReport(checks, outlooks, num_planned, time.monotonic() - begun)
 
 
-def outlook(chapter: Chapter, checks: tuple[Check, ...], room: int) -> Outlook:
+def outlook(chapter: Chapter, checks: tuple[Line, ...], room: int) -> Outlook:
     """Whether a chapter runs, given what was found and how many ranks fit into memory."""
     problems = [c.name for c in checks if c.state == "problem"]
     if problems:
@@ -134,7 +134,7 @@ def outlook(chapter: Chapter, checks: tuple[Check, ...], room: int) -> Outlook:
     return Outlook(chapter.slug, chapter.ranks, not reason, reason)
 
 
-def format_report(report: Report, width: int = 120) -> str:
+def format_report(report: MachineReport, width: int = 120) -> str:
     """The report as a table for people, with the chapters and what to do below it."""
     lines = [*table(report.checks, width), ""]
     for chapter in report.chapters:
@@ -146,16 +146,16 @@ def format_report(report: Report, width: int = 120) -> str:
     return "\n".join([*lines, last_line(wrong, report.seconds, report.ok)])
 
 
-def _read_course() -> tuple[Course | None, list[Check]]:
+def _read_course() -> tuple[Course | None, list[Line]]:
     try:
         return load_course(), []
     except ValueError as error:
-        return None, [Check("course", "problem", str(error), "cd into the folder that you cloned")]
+        return None, [Line("course", "problem", str(error), "cd into the folder that you cloned")]
 
 
 def _ranks_checks(
-    facts: software.TorchFacts, before: list[Check], most_ranks: int, memory: tuple[int, int] | None
-) -> list[Check]:
+    facts: software.TorchFacts, before: list[Line], most_ranks: int, memory: tuple[int, int] | None
+) -> list[Line]:
     """Checks with an agent. Ranks are started only if what was found before lets them."""
     from ...runtime.agent.client import get_agent
     from . import ranks as r
@@ -165,14 +165,14 @@ def _ranks_checks(
             hello = agent.hello()
         except DtlearnError:
             advice = "Run any course cell: its error has the last words of that process. `make lab` may put it right."
-            return [Check("start of ranks", "problem", "the process that starts ranks does not come up", advice)]
+            return [Line("start of ranks", "problem", "the process that starts ranks does not come up", advice)]
         num_gpus, visible = int(hello["num_gpus"]), os.environ.get("CUDA_VISIBLE_DEVICES")
         checks = [
             attempt("NCCL", software.check_nccl, facts, num_gpus),
             attempt("GPUs", lambda: r.check_gpus(num_gpus, query_gpus(), facts, visible)),
             attempt("device rule", r.check_placement, num_gpus),
             attempt("start of ranks", r.check_start, hello),
-            attempt("isolation", lambda: Check("isolation", "ok", str(isolation.probe()))),  # for grading others' code
+            attempt("isolation", lambda: Line("isolation", "ok", str(isolation.probe()))),  # for grading others' code
             attempt("limits", r.check_limits, most_ranks, memory[1] if memory else None),
             attempt("other ranks", lambda: machine.check_other_ranks(machine.own_processes(), agent.pid)),
         ]

@@ -14,7 +14,7 @@ from pathlib import Path
 from ...runtime.machine.patience import TO_LOAD_TORCH
 from ...runtime.machine.processes import communicate
 from ..jupyterlab import INSTALL
-from .check import Check
+from .check import Line
 
 OLDEST_PYTHON, OLDEST_TORCH = (3, 11), (2, 11)
 _CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -60,34 +60,34 @@ def hear_torch(process: subprocess.Popen[str], seconds: float = TO_LOAD_TORCH) -
         return TorchFacts(error=last)
 
 
-def check_python(version: tuple[int, int, int]) -> Check:
+def check_python(version: tuple[int, int, int]) -> Line:
     text = ".".join(map(str, version))
     if version < OLDEST_PYTHON:
-        return Check("Python", "problem", text, "The course needs 3.11 or newer: make lab PYTHON=/path/to/python3.12")
-    return Check("Python", "ok", f"{text} ({sys.executable})")
+        return Line("Python", "problem", text, "The course needs 3.11 or newer: make lab PYTHON=/path/to/python3.12")
+    return Line("Python", "ok", f"{text} ({sys.executable})")
 
 
-def check_torch(facts: TorchFacts) -> Check:
+def check_torch(facts: TorchFacts) -> Line:
     if facts.error:
-        return Check("torch", "problem", f"cannot be loaded: {facts.error}", INSTALL)
+        return Line("torch", "problem", f"cannot be loaded: {facts.error}", INSTALL)
     if _numbers(facts.version) < OLDEST_TORCH:
-        return Check("torch", "problem", f"{facts.version}; the course needs 2.11 or newer", INSTALL)
-    return Check("torch", "ok", f"{facts.version}, {f'built for CUDA {facts.cuda}' if facts.cuda else 'no CUDA'}")
+        return Line("torch", "problem", f"{facts.version}; the course needs 2.11 or newer", INSTALL)
+    return Line("torch", "ok", f"{facts.version}, {f'built for CUDA {facts.cuda}' if facts.cuda else 'no CUDA'}")
 
 
-def check_gloo(facts: TorchFacts) -> Check:
+def check_gloo(facts: TorchFacts) -> Line:
     if not facts.gloo:
-        return Check("gloo", "problem", "torch was built without it, so ranks on CPU cannot talk", INSTALL)
-    return Check("gloo", "ok", "available: ranks on CPU talk over it")
+        return Line("gloo", "problem", "torch was built without it, so ranks on CPU cannot talk", INSTALL)
+    return Line("gloo", "ok", "available: ranks on CPU talk over it")
 
 
-def check_nccl(facts: TorchFacts, num_gpus: int) -> Check:
+def check_nccl(facts: TorchFacts, num_gpus: int) -> Line:
     if facts.nccl:
-        return Check("NCCL", "ok", "available: ranks with a GPU each talk over it")
+        return Line("NCCL", "ok", "available: ranks with a GPU each talk over it")
     if num_gpus < 2:
-        return Check("NCCL", "ok", "not in this build of torch, and not needed with fewer than 2 GPUs")
+        return Line("NCCL", "ok", "not in this build of torch, and not needed with fewer than 2 GPUs")
     advice = f"Install a build of torch with NCCL (make lab TORCH=cuda). {num_gpus} GPUs are of no use without it."
-    return Check("NCCL", "problem", f"torch was built without it, but sees {num_gpus} GPUs", advice)
+    return Line("NCCL", "problem", f"torch was built without it, but sees {num_gpus} GPUs", advice)
 
 
 def read_pins(text: str) -> dict[str, str]:
@@ -116,14 +116,14 @@ def installed_packages(names: list[str]) -> dict[str, str]:
     return packages
 
 
-def check_packages(needed: Mapping[str, str], installed: Mapping[str, str], pins: Mapping[str, str]) -> Check:
+def check_packages(needed: Mapping[str, str], installed: Mapping[str, str], pins: Mapping[str, str]) -> Line:
     """What is installed against what dtlearn needs (oldest versions) and what was tested (pins)."""
     missing = [name for name in needed if name not in installed]
     if missing:
-        return Check("packages", "problem", f"not installed: {', '.join(missing)}", INSTALL)
+        return Line("packages", "problem", f"not installed: {', '.join(missing)}", INSTALL)
     old = [f"{n} {installed[n]} (needed: {v})" for n, v in needed.items() if v and _numbers(installed[n]) < _numbers(v)]
     if old:
-        return Check("packages", "problem", f"too old: {', '.join(old)}", INSTALL)
+        return Line("packages", "problem", f"too old: {', '.join(old)}", INSTALL)
     other = [
         f"{n} {installed[n]} (tested: {pins[n]})"
         for n in needed
@@ -131,16 +131,16 @@ def check_packages(needed: Mapping[str, str], installed: Mapping[str, str], pins
     ]
     if other:
         advice = f"They should work; if something looks odd, {INSTALL}"
-        return Check("packages", "note", f"other versions than tested: {', '.join(other)}", advice)
-    return Check("packages", "ok", f"the {len(needed)} that the course needs, in the versions that were tested")
+        return Line("packages", "note", f"other versions than tested: {', '.join(other)}", advice)
+    return Line("packages", "ok", f"the {len(needed)} that the course needs, in the versions that were tested")
 
 
-def check_this_installation(root: Path | None) -> Check:
+def check_this_installation(root: Path | None) -> Line:
     """`check_packages` with what is installed here. `root`: the course's folder, None if there is none."""
     try:
         lines = metadata.requires("dtlearn") or []
     except metadata.PackageNotFoundError:
-        return Check("packages", "problem", f"dtlearn is not installed in {sys.prefix}; notebooks need it", INSTALL)
+        return Line("packages", "problem", f"dtlearn is not installed in {sys.prefix}; notebooks need it", INSTALL)
     pins: dict[str, str] = {}
     if root is not None:
         # What the folder says now; an installation remembers what it said then.
@@ -150,18 +150,18 @@ def check_this_installation(root: Path | None) -> Check:
     return check_packages(needed, installed_packages(list(needed)), pins)
 
 
-def check_jupyterlab(problem: str) -> Check:
-    """`problem`: what `lab.installation_problem` says."""
+def check_jupyterlab(problem: str) -> Line:
+    """`problem`: what `jupyterlab.installation_problem` says."""
     if problem:
-        return Check("JupyterLab", "problem", problem, INSTALL)
-    return Check("JupyterLab", "ok", f"opens notebooks with {sys.executable}")
+        return Line("JupyterLab", "problem", problem, INSTALL)
+    return Line("JupyterLab", "ok", f"opens notebooks with {sys.executable}")
 
 
-def check_browser(path: str | None) -> Check:
+def check_browser(path: str | None) -> Line:
     if path:
-        return Check("Chromium", "ok", f"{path} (for the browser test)")
+        return Line("Chromium", "ok", f"{path} (for the browser test)")
     advice = "Chapters do not need it, the browser test of `make test` does: sudo apt install chromium"
-    return Check("Chromium", "note", "not found: the browser test is skipped", advice)
+    return Line("Chromium", "note", "not found: the browser test is skipped", advice)
 
 
 def find_chromium() -> str | None:

@@ -143,5 +143,5 @@ class _Report:
         left = (self._times[-1] - self._times[0]) / (len(self._times) - 1) * (total - done)
         what = f"{verdict.state} {verdict.code}".rstrip()
         rest = f"about {left / 60:.0f} min left" if left > 90 else f"about {left:.0f} s left" if done < total else ""
-        place, name = f"{done:>{len(str(total))}} of {total}", one_line(student, 80)[:30]
-        print(f"{place}  {name:<30} {verdict.exercise:<28} {what:<28} {rest}".rstrip(), flush=True)
+        position, name = f"{done:>{len(str(total))}} of {total}", one_line(student, 80)[:30]
+        print(f"{position}  {name:<30} {verdict.exercise:<28} {what:<28} {rest}".rstrip(), flush=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...course import load_course
 from ...grading.learner import attempts
-from ...grading.learner.exercise_files import places
+from ...grading.learner.exercise_files import files_of
 from ...grading.learner.grade_file import read_answer, stub_text, write_answer
 from ...grading.learner.progress import board, rows
 from ...runtime.errors import DtlearnError
@@ -66,20 +66,20 @@ def run_solution(options: argparse.Namespace) -> int:
     """Print the solution, if there was an honest attempt; 1 if not."""
     course = load_course()
     exercise = course.exercise(options.id)
-    place = places(course, exercise)
+    files = files_of(course, exercise)
     if not any(a.honest for a in attempts.listing(attempts.attempts_folder(course.root, exercise.id))):
         print(
             f"{exercise.id} was not attempted yet. Write an answer, wrong or not, and grade it: "
             f"`dtlearn grade {exercise.id}`. `dtlearn hint {exercise.id}` gives a nudge."
         )
         return 1
-    name = place.solution.relative_to(course.root).as_posix()
-    lines = [line for line in read_answer(place.solution).splitlines(keepends=True) if not _MARKER.fullmatch(line)]
+    name = files.solution.relative_to(course.root).as_posix()
+    lines = [line for line in read_answer(files.solution).splitlines(keepends=True) if not _MARKER.fullmatch(line)]
     if not options.diff:
         print(f"# {name}\n{''.join(lines)}", end="")
         return 0
-    yours = read_answer(place.current).splitlines(keepends=True)
-    shown = difflib.unified_diff(yours, lines, place.current.relative_to(course.root).as_posix(), name)
+    yours = read_answer(files.current).splitlines(keepends=True)
+    shown = difflib.unified_diff(yours, lines, files.current.relative_to(course.root).as_posix(), name)
     print("".join(line if line.endswith("\n") else f"{line}\n" for line in shown) or "no difference\n", end="")
     return 0
 
@@ -93,20 +93,20 @@ def run_reset(options: argparse.Namespace) -> int:
     """
     course = load_course()
     exercise = course.exercise(options.id)
-    stub, place = stub_text(course, exercise), places(course, exercise)
-    name = place.answer.relative_to(course.root).as_posix()
+    stub, files = stub_text(course, exercise), files_of(course, exercise)
+    name = files.answer.relative_to(course.root).as_posix()
     if stub is None:
         raise ValueError(f"{exercise.id} has no solution here to make its stub from")
     try:
         # Whatever bytes it holds are kept as they are.
-        held = place.current.read_bytes().decode("utf-8", "surrogateescape") if place.current.exists() else None
-        if held == stub and place.answer.exists():
+        held = files.current.read_bytes().decode("utf-8", "surrogateescape") if files.current.exists() else None
+        if held == stub and files.answer.exists():
             print(f"{name} is the stub already")
             return 0
         kept = None
         if held not in (None, stub):
             kept = attempts.keep_copy(attempts.attempts_folder(course.root, exercise.id), held)
-        write_answer(place.answer, stub)
+        write_answer(files.answer, stub)
     except OSError as error:
         file = error.filename or "a file"
         raise DtlearnError(f"{name} was not reset: {file} cannot be written ({error.strerror})") from error

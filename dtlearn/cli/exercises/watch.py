@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...course import load_course
-from ...grading.learner.exercise_files import places
+from ...grading.learner.exercise_files import files_of
 from ...grading.learner.workplace import make_answers
 from ..arguments import add_example_parser
 from .grade import choose, grade_one
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
     chosen = choose(course, options.what)
     with contextlib.suppress(OSError):  # then it is the stubs that are watched
         make_answers(course, chosen)
-    by_file = {places(course, exercise).current: exercise for exercise in chosen}
+    by_file = {files_of(course, exercise).current: exercise for exercise in chosen}
     names = ", ".join(path.relative_to(course.root).as_posix() for path in by_file)
     try:
         print(f"watching {names}; Ctrl-C ends this", flush=True)

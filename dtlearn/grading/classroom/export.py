@@ -43,12 +43,12 @@ def export(
         rules, penalties, handed_in, accounts: see `class_rules.settle` and `ClassSummary`.
     """
     for student, of_student in verdicts.items():
-        place = folder / safe_name(student)
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(place / "feedback.html", page("Feedback", (html(verdict, level=level) for verdict in of_student)))
-        write_whole(place / "feedback.txt", "\n".join(console(verdict, level=level) for verdict in of_student))
-        write_whole(place / "gradescope.json", gradescope(of_student, level=level))
-        write_whole(place / "junit.xml", junit(of_student, level=level, graded=graded))
+        own = folder / safe_name(student)
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(own / "feedback.html", page("Feedback", (html(verdict, level=level) for verdict in of_student)))
+        write_whole(own / "feedback.txt", "\n".join(console(verdict, level=level) for verdict in of_student))
+        write_whole(own / "gradescope.json", gradescope(of_student, level=level))
+        write_whole(own / "junit.xml", junit(of_student, level=level, graded=graded))
     raw = {
         who: [replace(v, score=v.score + penalties[who, v.exercise]) for v in of_student]
         for who, of_student in verdicts.items()

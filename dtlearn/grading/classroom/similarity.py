@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from itertools import combinations
 
 from ...course import Course, Exercise
-from ..learner.exercise_files import places
+from ..learner.exercise_files import files_of
 from .gradebook import Cell
 from .reading.fingerprints import fingerprints
 from .submissions import Submission
@@ -44,7 +44,7 @@ def alike_in_class(
             of[student] = of.get(student, frozenset()) | numbers
     rows: list[list[Cell]] = []
     for exercise in exercises:
-        place = places(course, exercise)
-        known = [fingerprints(p.read_text("utf-8")) for p in (place.stub, place.solution) if p.is_file()]
+        files = files_of(course, exercise)
+        known = [fingerprints(p.read_text("utf-8")) for p in (files.stub, files.solution) if p.is_file()]
         rows += [[exercise.id, *pair] for pair in similar(prints.get(exercise.id, {}), known)]
     return rows

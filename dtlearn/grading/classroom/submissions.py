@@ -113,8 +113,8 @@ def _is_hand_in(entry: os.DirEntry[str], strays: list[str], names: list[str]) ->
     else:
         file = next((n for n in names if name.endswith(n)), name if suffix == ".ipynb" else "EXERCISE.py")
         student = (name.endswith(file) and name.removesuffix(file).strip("_-. ")) or "STUDENT"
-        place = f"{student}/{file}, in a folder with the name of its student"
-        strays.append(f"{name}: a loose file, not graded; move it to {place}, and run the same command again")
+        goal = f"{student}/{file}, in a folder with the name of its student"
+        strays.append(f"{name}: a loose file, not graded; move it to {goal}, and run the same command again")
     return False
 
 

@@ -79,7 +79,7 @@ def _find(
         try:
             result = plain_values.load(data or b"")
             if not isinstance(result, dict) or not isinstance(changed := result.get("changed"), list):
-                raise plain_values.Malformed("it has not the form that `run_task` gives it")
+                raise plain_values.Malformed("it has not the form that `run_answer` gives it")
             got.append(result["value"])
             left = result.get("left") or []
         except (plain_values.Malformed, KeyError) as error_:
@@ -141,7 +141,7 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
         rank, at = shown[0] if shown else (diagnosis.ranks[0] if diagnosis.ranks else None, None)
         return "failed", Finding(diagnosis.code, diagnosis.headline, rank, at), lines[1:]
     if isinstance(error, RanksTimeout):
-        rank = next((s.rank for s in error.stuck if s.state == "running"), None)
+        rank = next((s.rank for s in error.stuck if s.state == "runs"), None)
         return "timeout", Finding(error.code, lines[0].rstrip(":"), rank), lines[1:]
     first, text = error.failures[0], without_addresses(lines[0])
     if first.type == _STUB and first.message.startswith(f"{exercise_id}:"):
@@ -166,7 +166,7 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
 
 
 def _mutated(rank: int, result: dict[str, Any], given: dict[str, Any]) -> Finding:
-    """`result`: as `run_task` returns it."""
+    """`result`: as `run_answer` returns it."""
     names = [str(name) for name in result["changed"]]
     name = names[0]
     text = f"rank {rank} changed what it was given: {', '.join(names)}"

@@ -21,7 +21,7 @@ from ...runtime.record.record import Record
 from ...runtime.run import Run
 from .. import plain_values
 from ..check import Case, Check, Given
-from ..on_rank.run_answer import Task, run_task
+from ..on_rank.run_answer import AnswerSpec, run_answer
 
 _FILE_SIZE = 256 << 20  # bytes of the largest file that a rank may write
 _OUTPUT = 64 << 10  # bytes of a rank's output that are kept
@@ -85,7 +85,7 @@ class CaseRanks(contextlib.ExitStack):
             self.close()
             self._run = self.enter_context(self._start(check, case, answer))
         run, self._for, begun = self._run, None, time.monotonic()
-        task = Task(
+        spec = AnswerSpec(
             source=answer.source,
             file=answer.file,
             name=answer.name,
@@ -103,7 +103,7 @@ class CaseRanks(contextlib.ExitStack):
             failing.push(self)
             run.begin(
                 {"init_group": True, "sources": {}, "raw": True},
-                [pickles.pack((run_task, (replace(task, inputs=plain_values.dump(i)),)), "the task") for i in given],
+                [pickles.pack((run_answer, (replace(spec, inputs=plain_values.dump(i)),)), "the task") for i in given],
                 check.seconds,
                 hold=lambda rank, k: check.hold(case, rank, k) if check.hold else 0.0,
             )
@@ -114,7 +114,7 @@ class CaseRanks(contextlib.ExitStack):
         return Evidence(run.results, error, record, printed, time.monotonic() - begun, run.starved)
 
     def _start(self, check: Check, case: Case, answer: Answer) -> Run:
-        for module in (run_task.__module__, "torch._dynamo"):  # once, for all ranks; optimizers and DDP load the second
+        for module in (run_answer.__module__, "torch._dynamo"):  # once, for all; optimizers and DDP load the second
             get_agent().load(module)
         limits = replace(
             default_limits(case.world_size, free_memory()),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Places:
+class ExerciseFiles:
     """The files of one exercise."""
 
     slug: str
@@ -30,11 +30,11 @@ class Places:
         return self.answer if self.answer.exists() else self.stub
 
 
-def places(course: Course, exercise: Exercise) -> Places:
+def files_of(course: Course, exercise: Exercise) -> ExerciseFiles:
     slug = course.chapter(exercise.id.partition(".")[0]).slug
     name = f"{exercise.name}.py"
     answer, stub, solution = (course.root / folder / slug / name for folder in ("work", "exercises", "solutions"))
-    return Places(slug, answer, stub, solution, course.root / "tests" / "course" / "wrong" / slug / exercise.name)
+    return ExerciseFiles(slug, answer, stub, solution, course.root / "tests/course/wrong" / slug / exercise.name)
 
 
 def checks_folder(course: Course) -> Path:
@@ -45,7 +45,7 @@ def checks_folder(course: Course) -> Path:
 def find_checks(course: Course, exercise: Exercise, hidden: Path | None) -> list[tuple[Check, bool]]:
     """The public check and, if that folder has one, the hidden one; each with whether it is hidden."""
     checks = [(find_check(course, exercise), False)]
-    if hidden is not None and (hidden / places(course, exercise).slug / f"{exercise.name}.py").is_file():
+    if hidden is not None and (hidden / files_of(course, exercise).slug / f"{exercise.name}.py").is_file():
         checks.append((find_check(course, exercise, hidden), True))
     return checks
 
@@ -55,9 +55,9 @@ def find_check(course: Course, exercise: Exercise, folder: Path | None = None) -
 
     `folder`: of hidden checks, `<folder>/<slug>/<name>.py`; None: those of the course.
     """
-    from ..check import Check  # here, as it loads torch: those who want to know the places only do not wait for it
+    from ..check import Check  # here, as it loads torch: those who only want the files do not wait for it
 
-    slug = places(course, exercise).slug
+    slug = files_of(course, exercise).slug
     path = (folder or checks_folder(course)) / slug / f"{exercise.name}.py"
     if not path.is_file():
         raise ValueError(f"{exercise.id} has no check: {path} does not exist")

@@ -11,7 +11,7 @@ from ...course import Course, Exercise
 from ...runtime.machine.whole_file import write_whole
 from ..verdict import Result, Verdict
 from . import attempts
-from .exercise_files import find_check, places
+from .exercise_files import files_of, find_check
 from .stubs import same_text, stub_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def write_answer(path: Path, text: str) -> None:
 
 def stub_text(course: Course, exercise: Exercise) -> str | None:
     """The stub of an exercise; None where the course came without solutions."""
-    solution = places(course, exercise).solution
+    solution = files_of(course, exercise).solution
     if not solution.is_file():
         return None
     return stub_of(solution.read_text(encoding="utf-8"), exercise.id, solution.name)
@@ -101,7 +101,7 @@ def grade_file(
     from ..judging.grade import grade
     from ..judging.run_case import Answer
 
-    path = places(course, exercise).current if path is None else path
+    path = files_of(course, exercise).current if path is None else path
     text = read_answer(path) if source is None else source
     check = find_check(course, exercise)
     if untouched(course, exercise, text):
@@ -127,7 +127,7 @@ def own_run(course: Course, exercise: Exercise, verdict: Verdict, runs: OwnRuns)
     """The run of a grading that is worth a picture, after a pass beside the solution's; None if nothing was said."""
     from ..judging.run_case import Answer
 
-    solution = places(course, exercise).solution
+    solution = files_of(course, exercise).solution
     model = None
     if solution.is_file():
         model = Answer(solution.read_text(encoding="utf-8"), solution.name, exercise.name)

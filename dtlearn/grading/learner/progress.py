@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ...course import Course, Exercise
 from . import attempts
-from .exercise_files import places
+from .exercise_files import files_of
 from .grade_file import read_answer, untouched
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ Standing = Literal["passed", "not passed yet", "started", "not started"]
 
 
 @dataclass(frozen=True)
-class Row:
+class ExerciseRow:
     """One exercise."""
 
     exercise: Exercise
@@ -29,30 +29,30 @@ class Row:
     hints: int = 0  # how many were shown
 
 
-def rows(course: Course, read: bool = True) -> list[Row]:
+def rows(course: Course, read: bool = True) -> list[ExerciseRow]:
     """Every exercise, in order. `read=False`: as for somebody who begins; no file is read."""
     exercises = [exercise for chapter in course.chapters for exercise in chapter.exercises]
-    return [_row(course, exercise) if read else Row(exercise, "not started") for exercise in exercises]
+    return [_row(course, exercise) if read else ExerciseRow(exercise, "not started") for exercise in exercises]
 
 
-def _row(course: Course, exercise: Exercise) -> Row:
+def _row(course: Course, exercise: Exercise) -> ExerciseRow:
     folder = attempts.attempts_folder(course.root, exercise.id)
     honest = [a for a in attempts.listing(folder) if a.honest]
     best, hints = attempts.best(honest), attempts.hints_taken(folder)
     if best is None:
-        return Row(exercise, "started" if _was_edited(course, exercise) else "not started", hints=hints)
+        return ExerciseRow(exercise, "started" if _was_edited(course, exercise) else "not started", hints=hints)
     standing: Standing = "passed" if best.passed else "not passed yet"
-    return Row(exercise, standing, best.score, best.tier, len(honest), attempts.passed_at_first(honest), hints)
+    return ExerciseRow(exercise, standing, best.score, best.tier, len(honest), attempts.passed_at_first(honest), hints)
 
 
 def _was_edited(course: Course, exercise: Exercise) -> bool:
     try:
-        return not untouched(course, exercise, read_answer(places(course, exercise).current))
+        return not untouched(course, exercise, read_answer(files_of(course, exercise).current))
     except ValueError:  # no file, or one that cannot be read
         return False
 
 
-def board(rows: list[Row]) -> Table:
+def board(rows: list[ExerciseRow]) -> Table:
     """The rows as a table, with a line that sums up."""
     from ...viz.table import Table  # here, as matplotlib comes with it
 

@@ -13,7 +13,7 @@ from ...course import Course, Exercise
 from .. import plain_values
 from ..check import Given
 from ..judging.run_case import Answer, CaseRanks, Evidence
-from .exercise_files import find_check, places
+from .exercise_files import files_of, find_check
 from .grade_file import read_answer, shown_name, untouched
 
 _SEED = 2  # the same inputs every time, so that two tries can be compared
@@ -36,7 +36,7 @@ def try_answer(course: Course, exercise: Exercise, source: str | None = None) ->
         ValueError: the file cannot be read, or the exercise has no check.
         LaunchError: the ranks could not be started.
     """
-    path = places(course, exercise).current
+    path = files_of(course, exercise).current
     text = read_answer(path) if source is None else source
     if untouched(course, exercise, text):
         return Trial(f"{exercise.id}: nothing to try yet, this is the untouched stub", {})

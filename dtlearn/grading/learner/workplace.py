@@ -17,7 +17,7 @@ from typing import Any, Literal
 from ...course import Chapter, Course, Exercise
 from ...runtime.errors import DtlearnError
 from ...runtime.machine.whole_file import write_new, write_whole
-from .exercise_files import places
+from .exercise_files import files_of
 from .grade_file import read_answer, untouched
 from .stubs import to_cell
 
@@ -103,11 +103,11 @@ def own_notebook(course: Course, chapter: Chapter) -> Path:
 def make_answers(course: Course, exercises: Iterable[Exercise]) -> None:
     """A file for each answer, from the stub; one in exercises/ that was worked on is taken over. Raises OSError."""
     for exercise in exercises:
-        place = places(course, exercise)
-        if place.stub.is_file() and not place.answer.exists():
-            place.answer.parent.mkdir(parents=True, exist_ok=True)
-            if write_new(place.answer, place.stub.read_bytes()):
-                place.answer.chmod(0o644)
+        files = files_of(course, exercise)
+        if files.stub.is_file() and not files.answer.exists():
+            files.answer.parent.mkdir(parents=True, exist_ok=True)
+            if write_new(files.answer, files.stub.read_bytes()):
+                files.answer.chmod(0o644)
 
 
 def _take_over_predictions(course: Course) -> None:
@@ -125,7 +125,7 @@ def _put_in_answers(course: Course, chapter: Chapter, notebook: dict[str, Any]) 
         if exercise is None:
             continue
         try:
-            text = read_answer(places(course, exercise).answer)
+            text = read_answer(files_of(course, exercise).answer)
         except ValueError:  # none, or no text: the file stays, the cell is the stub
             continue
         if not untouched(course, exercise, text):

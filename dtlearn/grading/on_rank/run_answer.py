@@ -27,7 +27,7 @@ class BadResult(TypeError):
 
 
 @dataclass(frozen=True)
-class Task:
+class AnswerSpec:
     """What a rank is told. Plain values only."""
 
     # source, file: the learner's text, and the name that tracebacks show
@@ -44,7 +44,7 @@ class Task:
     measure_memory: bool = False  # report the peak of the memory of its tensors
 
 
-def run_task(task: Task) -> bytes:
+def run_answer(spec: AnswerSpec) -> bytes:
     """Run the answer on this rank.
 
     Returns:
@@ -54,41 +54,41 @@ def run_task(task: Task) -> bytes:
     import torch.distributed as dist
 
     here, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    with stress.applied(task.poison, task.delays, seed=task.seed * 1009 + here):
-        answer = load_answer(task)
-        linecache.cache[DRIVER_FILE] = (len(task.driver), None, task.driver.splitlines(keepends=True), DRIVER_FILE)
+    with stress.applied(spec.poison, spec.delays, seed=spec.seed * 1009 + here):
+        answer = load_answer(spec)
+        linecache.cache[DRIVER_FILE] = (len(spec.driver), None, spec.driver.splitlines(keepends=True), DRIVER_FILE)
         names: dict[str, Any] = {"torch": torch, "dist": dist, "rank": here, "world_size": size}
         # Its annotations name what exists in the judge only: they are not evaluated here.
         flags = __future__.annotations.compiler_flag
-        exec(compile(task.driver, DRIVER_FILE, "exec", flags=flags, dont_inherit=True), names)
-        inputs = plain_values.load(task.inputs)
-        kept = plain_values.load(task.inputs)
+        exec(compile(spec.driver, DRIVER_FILE, "exec", flags=flags, dont_inherit=True), names)
+        inputs = plain_values.load(spec.inputs)
+        kept = plain_values.load(spec.inputs)
         functions = [v for k, v in names.items() if isinstance(v, types.FunctionType) and k not in ("dist", "torch")]
         threads = set(threading.enumerate())
-        with measured(task.measure_memory) as ledger:
+        with measured(spec.measure_memory) as ledger:
             value = functions[0](answer, **inputs)
         left = left_running.left_running(threads)
-    changed = [name for name in inputs if task.watch_inputs and not same(inputs[name], kept[name])]
+    changed = [name for name in inputs if spec.watch_inputs and not same(inputs[name], kept[name])]
     try:
         peak = ledger.peak if ledger else None
         now = inputs[changed[0]] if changed else None
         return plain_values.dump({"value": value, "changed": changed, "now": now, "left": left, "peak": peak})
     except TypeError as error:
         text = str(error).replace("the result['value']", "the result", 1)
-        raise BadResult(f"{task.name}: {text}") from None
+        raise BadResult(f"{spec.name}: {text}") from None
 
 
-def load_answer(task: Task) -> Any:
+def load_answer(spec: AnswerSpec) -> Any:
     """The function or class that the learner's text defines."""
     module = types.ModuleType("exercise")
-    module.__file__ = task.file
+    module.__file__ = spec.file
     sys.modules["exercise"] = module  # classes and pickles look their module up
-    lines = task.source.splitlines(keepends=True)
-    linecache.cache[task.file] = (len(task.source), None, lines, task.file)
-    exec(compile(task.source, task.file, "exec", dont_inherit=True), module.__dict__)  # not with this file's __future__
-    if not hasattr(module, task.name):
-        raise NameError(f"the file defines no {task.name!r}")
-    return getattr(module, task.name)
+    lines = spec.source.splitlines(keepends=True)
+    linecache.cache[spec.file] = (len(spec.source), None, lines, spec.file)
+    exec(compile(spec.source, spec.file, "exec", dont_inherit=True), module.__dict__)  # not with this file's __future__
+    if not hasattr(module, spec.name):
+        raise NameError(f"the file defines no {spec.name!r}")
+    return getattr(module, spec.name)
 
 
 def same(a: Any, b: Any) -> bool:

@@ -102,8 +102,8 @@ def _grid(results: Sequence[Result], paint: Painter) -> str:
 
 
 def _fault(fault: Result, paint: Painter) -> str:
-    place = words.where(fault)
-    title = f"{place[:1].upper()}{place[1:]}" if place else "The fault"
+    where = words.where(fault)
+    title = f"{where[:1].upper()}{where[1:]}" if where else "The fault"
     code = f"  [{fault.code}]" if fault.code else ""
     lines = [paint("bold", _fill(f"{title}{code}")), _fill(fault.headline, "  ")]
     for fixed, part in words.blocks(fault.details):

@@ -147,9 +147,9 @@ def _mark(state: State | None) -> str:
 
 
 def _fault(fault: Result) -> str:
-    place = words.where(fault)
+    where = words.where(fault)
     code = f' <code style="{_CODE}; opacity: 0.8">{escape(fault.code)}</code>' if fault.code else ""
-    head = f"<strong>{escape(place[:1].upper() + place[1:]) or 'The fault'}</strong>{code}"
+    head = f"<strong>{escape(where[:1].upper() + where[1:]) or 'The fault'}</strong>{code}"
     parts = [_p(f"{head}<br>{_prose(fault.headline)}")]
     for fixed, lines in words.blocks(fault.details):
         if fixed:

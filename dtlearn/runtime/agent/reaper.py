@@ -81,7 +81,7 @@ class Reaper:
         try:
             reply = self._hear(TO_FORK)
         except EOFError:
-            raise OSError("the process that leads the run ended at once") from None
+            raise OSError("the reaper of the run ended at once") from None
         if "error" in reply:
             raise PermissionError(reply["error"])
         pids: list[int] = reply["pids"]

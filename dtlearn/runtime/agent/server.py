@@ -35,7 +35,7 @@ from .reaper import Reaper
 _QUIET = 0.5  # seconds without a request
 
 
-class Agent:
+class AgentServer:
     """Serves one process (the head) over `control` until it closes."""
 
     def __init__(self, control: socket.socket) -> None:
@@ -217,5 +217,5 @@ def serve(control: socket.socket) -> None:
     prepare()
     # One matmul now: lazily built tables are then shared by all ranks instead of built in each.
     torch.ones(2, 2) @ torch.ones(2, 2)
-    Agent(control).serve()
+    AgentServer(control).serve()
     os._exit(0)  # to take torch apart would keep a notebook that ends waiting

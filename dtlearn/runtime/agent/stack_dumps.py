@@ -33,7 +33,7 @@ def dump_stacks(agent: Agent, pids: Mapping[int, int], run_dir: Path, source: So
         frames = read_stack(path, source) if sizes[rank] > before[rank] else ()
         cpu = cpu_seconds(pids[rank]) if frames else None
         stuck[rank] = Stuck(
-            rank, "running", "", tuple(map(str, frames)), frames, cpu, not frames and is_stopped(pids[rank])
+            rank, "runs", "", tuple(map(str, frames)), frames, cpu, not frames and is_stopped(pids[rank])
         )
     return stuck
 

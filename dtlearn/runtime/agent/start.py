@@ -13,7 +13,7 @@ from ..errors import LaunchError
 from ..machine.isolation import Isolation
 from ..machine.limits import Limits, check_room, default_limits
 from ..output import BoundedText
-from ..rank.spec import NodePlace
+from ..rank.spec import RankOnNode
 from .client import Agent
 from .collector import Collector, RankState
 
@@ -63,7 +63,7 @@ def start_ranks(
         "isolation": dataclasses.asdict(isolation),
     }
     values = [
-        {"rank": r, "device": placement.devices[r], "node": vars(NodePlace.alone(r, len(placement.devices)))}
+        {"rank": r, "device": placement.devices[r], "node": vars(RankOnNode.alone(r, len(placement.devices)))}
         for r in ranks  # a lab says itself where they are
     ]
     events, started = start_with_lines(agent, common, values)

@@ -18,9 +18,9 @@ class Diagnosis:
         headline: one sentence that names the ranks.
         ranks: the ranks that have to change, or that are stuck.
         calls: for each rank that takes part, the call that the fault shows in; None: it made none.
-        states: what each of them does now: "waits", "returned", "made this call".
+        states: what each of them does now: "waits", "runs", "ended", "made this call".
         hint: more evidence, as a sentence; "" if none.
-        places: `{rank: where it is}`, for ranks whose place is no call.
+        whereabouts: `{rank: where it is}`, for ranks that are in no call.
     """
 
     code: str
@@ -29,7 +29,7 @@ class Diagnosis:
     calls: Mapping[int, Event | None] = field(default_factory=dict)
     states: Mapping[int, str] = field(default_factory=dict)
     hint: str = ""
-    places: Mapping[int, str] = field(default_factory=dict)
+    whereabouts: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def is_mismatch(self) -> bool:
@@ -46,14 +46,14 @@ class Diagnosis:
                 f"rank {rank} was handling {error} when it made that call: begin there."
                 for rank, error in during.items()
             ]
-        lines += call_table(self.calls, self.states, self.places, mark=self.code.startswith("DTL-COLL-"))
+        lines += call_table(self.calls, self.states, self.whereabouts, mark=self.code.startswith("DTL-COLL-"))
         return "\n".join([*lines, why, *([self.hint] if self.hint else []), what])
 
 
 def call_table(
     calls: Mapping[int, Event | None],
     states: Mapping[int, str],
-    places: Mapping[int, str] | None = None,
+    whereabouts: Mapping[int, str] | None = None,
     mark: bool = False,
 ) -> list[str]:
     """One line per rank, in columns: rank, state, call, source line. `mark`: ">" at ranks that differ from most."""
@@ -61,7 +61,7 @@ def call_table(
     for rank in sorted(calls):
         event = calls[rank]
         if event is None:
-            rows.append((f"rank {rank}", states.get(rank, ""), (places or {}).get(rank, "no such call"), ""))
+            rows.append((f"rank {rank}", states.get(rank, ""), (whereabouts or {}).get(rank, "no such call"), ""))
         else:
             code = f"line {event.line}: {event.code}" if event.code else f"line {event.line}"
             rows.append((f"rank {rank}", states.get(rank, ""), describe_call(event), code))
@@ -100,7 +100,7 @@ def parted_hint(histories: Mapping[int, Sequence[Event]]) -> str:
     return ""
 
 
-def places_hint(calls: Mapping[int, Event]) -> str:
+def lines_hint(calls: Mapping[int, Event]) -> str:
     """Where calls that do not fit come from different lines: then it is seldom the call that is wrong, but its turn."""
     if len({(e.line, e.code) for e in calls.values()}) == 1:  # a cell's file has another name on each rank
         return ""

@@ -57,9 +57,9 @@ def read_stack(path: Path, source: Source = no_source) -> tuple[Frame, ...]:
 def own_frames(stack: Sequence[tuple[str, int, str]], source: Source = no_source) -> tuple[Frame, ...]:
     """The learner's frames of a stack of (file, line, function), outermost first."""
     # faulthandler writes names in ASCII, with escapes: a folder "ü" is "\\xfc" there.
-    places = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))
-    escaped = (place.encode("ascii", "backslashreplace").decode() for place in places)
-    foreign = (*places, *escaped, "<frozen", "<string>")
+    roots = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))
+    escaped = (path.encode("ascii", "backslashreplace").decode() for path in roots)
+    foreign = (*roots, *escaped, "<frozen", "<string>")
     frames = []
     inside = ""  # the outermost function that waits, of torch's below the next frame of the learner's
     for file, line, name in reversed(stack):
@@ -118,8 +118,8 @@ class Stuck:
     """Where one rank stood when it was looked at."""
 
     rank: int  # global rank
-    state: str  # "returned", "waiting" (inside a communication call) or "running" (its own code)
-    call: str = ""  # the unfinished call, as text; "" unless waiting
+    state: str  # "ended", "waits" (inside a communication call) or "runs" (its own code)
+    call: str = ""  # the unfinished call, as text; "" unless it waits
     stack: tuple[str, ...] = ()  # the innermost frames of the learner's code, as text, outermost first
     frames: tuple[Frame, ...] = ()  # the same, as data
     cpu_seconds: float | None = None  # CPU time that its process has used so far; None where that is not known

@@ -23,12 +23,12 @@ def probe_mesh(joined: list[JoinedNode]) -> None:
 
 def failed_pairs(joined: list[JoinedNode]) -> list[str]:
     """Let each node connect to each other one. Returns a line for each pair that fails."""
-    places = {p.host: [p.said["address"], p.ask({"do": "listen"})["port"]] for p in joined}
-    requests = [{"do": "probe", "targets": {h: at for h, at in places.items() if h != p.host}} for p in joined]
+    addresses = {p.host: [p.said["address"], p.ask({"do": "listen"})["port"]] for p in joined}
+    requests = [{"do": "probe", "targets": {h: at for h, at in addresses.items() if h != p.host}} for p in joined]
     with ThreadPoolExecutor(len(joined)) as pool:
         replies = list(pool.map(JoinedNode.ask, joined, requests))
     return [
-        f"{p.host} ({places[p.host][0]}, {p.said['interface']}) -> {target} ({places[target][0]}): {error}"
+        f"{p.host} ({addresses[p.host][0]}, {p.said['interface']}) -> {target} ({addresses[target][0]}): {error}"
         for p, reply in zip(joined, replies, strict=True)
         for target, error in reply["answer"].items()
     ]

@@ -115,9 +115,9 @@ class Delay:
         return self._take(f"{call.group.group_name}|{ends}|{call.tag}", int(receives), ports, hold, extra, at)
 
     def _take(self, lane: str, member: int, ports: Any, hold: int, extra: int, at: int) -> Ticket:
-        place = self._clock.lane(lane)
-        number, self._numbers[place] = self._numbers[place], self._numbers[place] + 1
-        return Ticket(place, number, member, ports, hold, extra, at)
+        lane_number = self._clock.lane(lane)
+        number, self._numbers[lane_number] = self._numbers[lane_number], self._numbers[lane_number] + 1
+        return Ticket(lane_number, number, member, ports, hold, extra, at)
 
     def _sleep(self, ticket: Ticket) -> None:
         try:

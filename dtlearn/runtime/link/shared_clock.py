@@ -68,16 +68,16 @@ class LinkClock:
             digest = hashlib.blake2b(f"{self._era}|{name}".encode(), digest_size=8).digest()
             mark = int.from_bytes(digest) or 1
             with self._lock():
-                number = self._place(mark)
+                number = self._find_lane(mark)
             self._lanes[name] = number
         return number
 
-    def _place(self, mark: int) -> int:
+    def _find_lane(self, mark: int) -> int:
         for step in range(_LANES):
-            place = (mark + step) % _LANES
-            if self._words[place] in (0, mark):
-                self._words[place] = mark
-                return place
+            lane = (mark + step) % _LANES
+            if self._words[lane] in (0, mark):
+                self._words[lane] = mark
+                return lane
         raise DtlearnError(
             f"an emulated link can serve {_LANES} groups and pairs of ranks; this run made more. Make groups once."
         )

@@ -47,7 +47,7 @@ class RankGroup:
         spec = self.spec
         # A file that was used before makes ranks meet the dead of the last run: a new name for every generation.
         name = f"store-{self.generation}"
-        if address := spec.place.store:  # of ranks on several hosts
+        if address := spec.on_node.store:  # of ranks on several hosts
             store = connect(address, name, spec.group_timeout)
         else:
             store = dist.FileStore(str(Path(spec.run_dir, name)), spec.world_size)

@@ -245,6 +245,6 @@ def _fill_namespace(shell: Any, spec: RankSpec) -> None:
     import torch
     import torch.distributed as dist
 
-    place = {"rank": spec.rank, "world_size": spec.world_size, "local_rank": spec.place.local_rank}
-    shell.push({**place, "device": torch.device(spec.device), "torch": torch, "dist": dist}, interactive=False)
+    own = {"rank": spec.rank, "world_size": spec.world_size, "local_rank": spec.on_node.local_rank}
+    shell.push({**own, "device": torch.device(spec.device), "torch": torch, "dist": dist}, interactive=False)
     shell.enable_matplotlib("inline")  # the agent loaded matplotlib before there was a notebook to draw for

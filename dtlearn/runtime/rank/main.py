@@ -91,7 +91,7 @@ def _take_environment(spec: RankSpec) -> None:
     for name in os.environ.keys() - wanted.keys():
         del os.environ[name]
     os.environ.update(dict(wanted.items() - os.environ.items()))
-    clock.set_ahead_ns(spec.place.ahead_ns)
+    clock.set_ahead_ns(spec.on_node.ahead_ns)
     os.chdir(spec.cwd)
     sys.path[:] = spec.sys_path
     sys.argv = ["dtlearn-rank"]

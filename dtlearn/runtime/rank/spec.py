@@ -14,8 +14,8 @@ STACK_SIGNAL = signal.SIGUSR2  # asks a rank for its stack; answered in C, so al
 
 
 @dataclass(frozen=True)
-class NodePlace:
-    """A rank's place among the machines of its world; one machine is a lab of one. Plain values only, as below."""
+class RankOnNode:
+    """Where a rank stands among the machines of its world; one machine is a lab of one. Plain values only, as below."""
 
     local_rank: int  # among the ranks of its node
     local_world_size: int
@@ -46,30 +46,30 @@ class RankSpec:
     cwd: str  # likewise
     sys_path: list[str]  # likewise
     group_timeout: float  # seconds, for the process group
-    node: dict[str, Any]  # its place among the machines, the fields of a `NodePlace`
+    node: dict[str, Any]  # where it stands among the machines, the fields of a `RankOnNode`
     limits: dict[str, Any] = field(default_factory=dict)  # fields of `Limits`
     isolation: dict[str, Any] = field(default_factory=dict)  # fields of `Isolation`
 
     @property
-    def place(self) -> NodePlace:
-        return NodePlace(**self.node)
+    def on_node(self) -> RankOnNode:
+        return RankOnNode(**self.node)
 
     def environment(self) -> dict[str, str]:
         """What `torchrun` would set, and one thread; the network interface unless the user chose another."""
-        place = self.place
+        on_node = self.on_node
         values = {
             "RANK": self.rank,
-            "LOCAL_RANK": place.local_rank,
-            "GROUP_RANK": place.node_rank,
+            "LOCAL_RANK": on_node.local_rank,
+            "GROUP_RANK": on_node.node_rank,
             "ROLE_RANK": self.rank,
             "WORLD_SIZE": self.world_size,
-            "LOCAL_WORLD_SIZE": place.local_world_size,
-            "GROUP_WORLD_SIZE": place.num_nodes,
+            "LOCAL_WORLD_SIZE": on_node.local_world_size,
+            "GROUP_WORLD_SIZE": on_node.num_nodes,
             "ROLE_WORLD_SIZE": self.world_size,
-            "MASTER_ADDR": place.master_addr,
+            "MASTER_ADDR": on_node.master_addr,
             "MASTER_PORT": 29500,
             "OMP_NUM_THREADS": 1,
-            **interface_variables(place.interface, self.env),
+            **interface_variables(on_node.interface, self.env),
             DEVICE_VARIABLE: self.device,
             # Collectives that torch's flight recorder remembers; it must be told before the first group is made.
             "TORCH_FR_BUFFER_SIZE": self.env.get("TORCH_FR_BUFFER_SIZE", 256),

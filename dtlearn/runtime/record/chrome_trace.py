@@ -18,7 +18,7 @@ from .record import Record
 
 _PHASES, _CALLS, _ASYNCHRONOUS = 1, 100, 200  # first track of each kind; a slice that does not fit takes the next
 _PROCESS = 1000  # number of rank 0's process: Perfetto keeps 0 for the idle one
-_Places = dict[tuple[int, int], tuple[int, float, float]]  # (rank, seq) -> (track, start, end)
+_Slices = dict[tuple[int, int], tuple[int, float, float]]  # (rank, seq) -> (track, start, end)
 
 
 class _Tracks:
@@ -28,7 +28,7 @@ class _Tracks:
         self.first, self._nested = first, nested
         self.open: list[list[float]] = []  # ends of the slices that are open on each track
 
-    def place(self, start: float, end: float) -> int:
+    def track_for(self, start: float, end: float) -> int:
         """A track for a slice. Slices come in the order of their starts, outer ones first."""
         for number, ends in enumerate(self.open):
             while ends and ends[-1] <= start:
@@ -54,12 +54,12 @@ def chrome_trace(record: Record) -> dict[str, Any]:
     times += [t for s in record.spans for t in (s.start_ns, s.end_ns) if t is not None]
     first, last = min(times, default=0), max(times, default=0)
     entries: list[dict[str, Any]] = []
-    places: _Places = {}
+    call_slices: _Slices = {}
     for rank in range(record.world_size):
-        entries += _rank(record.select(rank=rank), rank, first, last, places)
+        entries += _rank(record.select(rank=rank), rank, first, last, call_slices)
     for number, (sent, received) in enumerate(record.messages()):
         if received.end_ns is not None:
-            entries += _arrow(number, sent, received, places)
+            entries += _arrow(number, sent, received, call_slices)
     about = {"label": record.label, "incomplete": record.incomplete}
     return {
         "traceEvents": entries,
@@ -68,7 +68,7 @@ def chrome_trace(record: Record) -> dict[str, Any]:
     }
 
 
-def _rank(record: Record, rank: int, first: int, last: int, places: _Places) -> list[dict[str, Any]]:
+def _rank(record: Record, rank: int, first: int, last: int, call_slices: _Slices) -> list[dict[str, Any]]:
     def us(ns: int | None) -> float:
         return ((last if ns is None else ns) - first) / 1000
 
@@ -76,7 +76,7 @@ def _rank(record: Record, rank: int, first: int, last: int, places: _Places) -> 
     slices: list[dict[str, Any]] = []
     for span in sorted(record.spans, key=lambda s: (s.start_ns, -us(s.end_ns))):
         start, end = us(span.start_ns), us(span.end_ns)
-        slices.append(_slice(span.phase, "phase", rank, phases.place(start, end), start, end, {}))
+        slices.append(_slice(span.phase, "phase", rank, phases.track_for(start, end), start, end, {}))
     # (start, end, name, category, call): what the rank itself is in, in the order that tracks need.
     busy: list[tuple[float, float, str, str, Event]] = []
     for event in sorted(record, key=lambda e: (e.start_ns, e.seq)):
@@ -84,14 +84,14 @@ def _rank(record: Record, rank: int, first: int, last: int, places: _Places) -> 
         if not event.asynchronous:
             busy.append((start, end, event.op, "call", event))
             continue
-        track = asynchronous.place(start, end)
-        places[rank, event.seq] = (track, start, end)
+        track = asynchronous.track_for(start, end)
+        call_slices[rank, event.seq] = (track, start, end)
         slices.append(_slice(event.op, "asynchronous call", rank, track, start, end, _arguments(event)))
         if event.wait_ns is not None and us(event.wait_ns) <= end:
             busy.append((us(event.wait_ns), end, f"wait for {event.op}", "wait", event))
     for start, end, name, category, event in sorted(busy, key=lambda b: (b[0], -b[1])):
-        track = calls.place(start, end)
-        places.setdefault((rank, event.seq), (track, start, end))
+        track = calls.track_for(start, end)
+        call_slices.setdefault((rank, event.seq), (track, start, end))
         slices.append(_slice(name, category, rank, track, start, end, _arguments(event)))
     kinds = ((phases, "phases"), (calls, "calls"), (asynchronous, "asynchronous calls"))
     names = _named("process", rank, _PHASES, f"rank {rank}", rank)
@@ -104,8 +104,8 @@ def _rank(record: Record, rank: int, first: int, last: int, places: _Places) -> 
 def _slice(
     name: str, category: str, rank: int, track: int, start: float, end: float, args: dict[str, Any]
 ) -> dict[str, Any]:
-    place = {"pid": _PROCESS + rank, "tid": track}
-    return {"name": name, "cat": category, "ph": "X", "ts": start, "dur": end - start, **place, "args": args}
+    about = {"pid": _PROCESS + rank, "tid": track}
+    return {"name": name, "cat": category, "ph": "X", "ts": start, "dur": end - start, **about, "args": args}
 
 
 def _arguments(event: Event) -> dict[str, Any]:
@@ -126,20 +126,20 @@ def _arguments(event: Event) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _arrow(number: int, sent: Event, received: Event, places: _Places) -> Iterable[dict[str, Any]]:
+def _arrow(number: int, sent: Event, received: Event, call_slices: _Slices) -> Iterable[dict[str, Any]]:
     """From the beginning of a send to the end of its recv. Each end is tied to the slice around it."""
     about = {"name": "message", "cat": "message", "id": number}
-    track, start, _ = places[sent.rank, sent.seq]
+    track, start, _ = call_slices[sent.rank, sent.seq]
     yield {**about, "ph": "s", "ts": start, "pid": _PROCESS + sent.rank, "tid": track}
-    track, begun, end = places[received.rank, received.seq]
+    track, begun, end = call_slices[received.rank, received.seq]
     arrival = max(begun, start, end - 0.001)
     yield {**about, "ph": "f", "bp": "e", "ts": arrival, "pid": _PROCESS + received.rank, "tid": track}
 
 
-def _named(what: str, rank: int, track: int, name: str, place: int) -> list[dict[str, Any]]:
-    """A name for a process or a track, and its place among them."""
+def _named(what: str, rank: int, track: int, name: str, index: int) -> list[dict[str, Any]]:
+    """A name for a process or a track, and its turn among them."""
     about = {"ph": "M", "pid": _PROCESS + rank, "tid": track}
     return [
         {"name": f"{what}_name", **about, "args": {"name": name}},
-        {"name": f"{what}_sort_index", **about, "args": {"sort_index": place}},
+        {"name": f"{what}_sort_index", **about, "args": {"sort_index": index}},
     ]

@@ -123,9 +123,9 @@ class CallLog:
     def leave(self, seq: int, nbytes: int = 0) -> None:
         """Note the end of the call that this rank is in, or waits for. `nbytes`: what it sent beyond its payload."""
         self._inside = None
-        self.leave_hidden(seq, nbytes)
+        self.ended(seq, nbytes)
 
-    def leave_hidden(self, seq: int, nbytes: int = 0, unseen: bool = False) -> None:
+    def ended(self, seq: int, nbytes: int = 0, unseen: bool = False) -> None:
         """Note the end of a call, on whatever thread that is heard of. `unseen`: nobody can tell when it ended."""
         more = (f',"nbytes":{nbytes}' if nbytes else "") + (',"unseen":true' if unseen else "")
         self._file.write(f'{{"end":{seq},"end_ns":{_clock()}{more}}}\n')

@@ -38,12 +38,12 @@ class HiddenCalls:
         """Note the end of the call when its Work is done, on whatever thread that happens."""
         work = unboxed_work(result)
         if work is None:
-            self._log.leave_hidden(seq)
+            self._log.ended(seq)
             return
         try:
-            self._log.late.follow(seq, work.get_future(), self._log.leave_hidden)
+            self._log.late.follow(seq, work.get_future(), self._log.ended)
         except (RuntimeError, AttributeError):  # a send or recv of gloo has no future: its end is not seen
-            self._log.leave_hidden(seq, unseen=True)
+            self._log.ended(seq, unseen=True)
 
     def operator_raised(self, seq: int, error: BaseException) -> None:
         self._log.leave_raised(seq, error)
@@ -74,4 +74,4 @@ class HiddenCalls:
 
     def wait_ends(self, calls: list[int]) -> None:
         while calls:  # several results of one call share the list: the first wait is for all of them
-            self._log.leave_hidden(calls.pop(0))
+            self._log.ended(calls.pop(0))

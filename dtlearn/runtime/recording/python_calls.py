@@ -145,7 +145,7 @@ class PythonCalls:
         if work is None:  # this rank is no member of the group
             return None
         if caller.endswith(_HANDS_ON):
-            log.late.follow(seq, work.get_future(), log.leave_hidden)
+            log.late.follow(seq, work.get_future(), log.ended)
             return work
         # A message of gloo has no future; that of a GPU's call is done as soon as the call is queued.
         if function.op not in P2P_OPS and inputs and inputs[0].device.type == "cpu":

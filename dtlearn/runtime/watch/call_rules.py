@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..faults.diagnosis import Diagnosis, parted_hint, places_hint
+from ..faults.diagnosis import Diagnosis, lines_hint, parted_hint
 from ..record.collectives import by_group, members
 from ..record.event import Event
 from ..record.operations import operation_of
@@ -51,7 +51,7 @@ def find_mismatch(views: Mapping[int, RankView], fitting: dict[str, set[int]] | 
             here = {r: calls[k] for r, calls in sorted(histories.items()) if k in calls}
             if len(here) > 1 and (fault := _compare(here)):
                 before = {r: [calls[j] for j in sorted(calls) if j < k] for r, calls in histories.items() if r in here}
-                hint = parted_hint(before) or (places_hint(here) if fault.code == "DTL-COLL-SHAPE" else "")
+                hint = parted_hint(before) or (lines_hint(here) if fault.code == "DTL-COLL-SHAPE" else "")
                 return replace(fault, hint=hint)
             known |= {k} if len(here) == everybody else set()
     return find_stranger(views) or find_misfit(views)

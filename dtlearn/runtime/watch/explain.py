@@ -11,7 +11,7 @@ from ..faults.stacks import Stuck
 from ..machine.limits import MEMORY_VARIABLE, Limits
 from ..machine.memory import GIB
 from ..words import ranks_text, without_addresses
-from .stalls import place
+from .stalls import own_line
 
 
 def explain_failures(
@@ -53,7 +53,7 @@ def explain_failures(
 
 def last_words(output: str) -> list[str]:
     """The last lines of a rank's output, without the frames of this package that a crash lists below the learner's."""
-    own = tuple(f'  File "{place}' for place in (Path(__file__).parents[1], "<string>"))
+    own = tuple(f'  File "{path}' for path in (Path(__file__).parents[1], "<string>"))
     return [line for line in output.strip().splitlines() if not line.startswith((*own, "Extension modules:"))][-12:]
 
 
@@ -111,12 +111,12 @@ def timeout_message(
     """
     lines = [f"the ranks did not finish within {timeout:g} s:"]
     for at in stuck:
-        states = {"returned": "returned", "waiting": f"waits in {at.call}", "running": f"is running, at {place(at)}"}
+        states = {"ended": "returned", "waits": f"waits in {at.call}", "runs": f"is running, at {own_line(at)}"}
         lines.append(f"  rank {at.rank} {'is stopped' if at.stopped else states[at.state]}")
     if diagnosis is not None and diagnosis.code != "DTL-TIMEOUT":
         return "\n".join([*lines, f"{diagnosis.headline}.  [{diagnosis.code}]", *ADVICE[diagnosis.code]])
-    waiting = [s.rank for s in stuck if s.state == "waiting"]
-    returned = [s.rank for s in stuck if s.state == "returned"]
+    waiting = [s.rank for s in stuck if s.state == "waits"]
+    returned = [s.rank for s in stuck if s.state == "ended"]
     text = ""
     if waiting and returned:
         text = f"{ranks_text(waiting)} waited for a call that {ranks_text(returned)} never made: every rank of a group "
@@ -126,7 +126,7 @@ def timeout_message(
         text += "calls ever end? If so, raise the time limit."
     elif waiting and len(waiting) == len(stuck):
         text = "Every rank waits: compare the calls above; they have to be the same call, or a matching send and recv."
-    elif not waiting and returned and not any(s.stack for s in stuck if s.state == "running"):
+    elif not waiting and returned and not any(s.stack for s in stuck if s.state == "runs"):
         text = "If a result is large, sending it takes long: raise the time limit, or return less."
     elif not waiting and returned:
         text = "If that line runs a collective inside torch (the backward pass of DistributedDataParallel, FSDP), it "

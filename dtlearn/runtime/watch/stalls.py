@@ -33,21 +33,21 @@ class Pace:
 
 def waiting_line(stuck: Sequence[Stuck], seconds: float) -> str:
     """One line on who waits for whom; "" if nobody waits or nobody computes."""
-    calls = by_value({s.rank: s.call for s in stuck if s.state == "waiting"})
-    running = [s for s in stuck if s.state == "running"]
+    calls = by_value({s.rank: s.call for s in stuck if s.state == "waits"})
+    running = [s for s in stuck if s.state == "runs"]
     if not calls or not running:
         return ""
     parts = []
     for call, ranks in calls.items():
         where = call if len(ranks) == 1 else call.replace("its ", "their ", 1)
         parts.append(f"{ranks_text(ranks)} {'waits' if len(ranks) == 1 else 'wait'} in {where.partition(': ')[0]}")
-    parts += [f"rank {s.rank} is running, at {place(s)}" for s in running[:4]]
+    parts += [f"rank {s.rank} is running, at {own_line(s)}" for s in running[:4]]
     if len(running) > 4:
         parts.append(f"and {len(running) - 4} more are running")
     return f"{seconds:.0f} s: {'; '.join(parts)}"
 
 
-def place(stuck: Stuck) -> str:
+def own_line(stuck: Stuck) -> str:
     """Where a rank is that computes, for a person."""
     return stuck.stack[-1] if stuck.stack else "no line of your code: not begun, or its result is being sent"
 
@@ -55,17 +55,17 @@ def place(stuck: Stuck) -> str:
 def judge(first: Sequence[Stuck], second: Sequence[Stuck], calls: Mapping[int, Event]) -> Diagnosis:
     """What two looks, `LOOKS_APART` from each other, say of ranks that did not end in time, or wait in `calls`."""
     before = {s.rank: s for s in first}
-    states = {s.rank: {"waiting": "waits", "running": "runs"}.get(s.state, "ended") for s in second}
-    waiting = [s.rank for s in second if s.state == "waiting"]
-    running = [s for s in second if s.state == "running"]
-    places = {s.rank: s.call if s.state == "waiting" else place(s) for s in second if s.rank not in calls}
-    places |= dict.fromkeys([s.rank for s in second if s.state == "returned"], "returned")
+    states = {s.rank: s.state for s in second}
+    waiting = [s.rank for s in second if s.state == "waits"]
+    running = [s for s in second if s.state == "runs"]
+    whereabouts = {s.rank: s.call if s.state == "waits" else own_line(s) for s in second if s.rank not in calls}
+    whereabouts |= dict.fromkeys([s.rank for s in second if s.state == "ended"], "returned")
 
     def diagnosis(code: str, ranks: Sequence[int], headline: str) -> Diagnosis:
         shown = {s.rank: calls.get(s.rank) for s in second}
-        return Diagnosis(code, headline, tuple(ranks), shown, states, places=places)
+        return Diagnosis(code, headline, tuple(ranks), shown, states, whereabouts=whereabouts)
 
-    making = [s.rank for s in second if s.state == "waiting" and s.frames and s.frames[-1].inside]
+    making = [s.rank for s in second if s.state == "waits" and s.frames and s.frames[-1].inside]
     if making:
         others = [rank for rank in states if rank not in making]
         inside = next(s.frames[-1].inside for s in second if s.rank in making)
@@ -98,8 +98,8 @@ def _say(seen: Mapping[int, str]) -> str:
 
 def _compare(earlier: Stuck, later: Stuck) -> tuple[bool, str]:
     """Whether two looks at a rank show a loop; and what they show, in words that fit one rank and several."""
-    if earlier.state != "running" or not earlier.frames or not later.frames:
-        return False, f"{'came to' if later.stack else 'has'} {place(later)}"
+    if earlier.state != "runs" or not earlier.frames or not later.frames:
+        return False, f"{'came to' if later.stack else 'has'} {own_line(later)}"
     loops = {(frame.file, frame.name, frame.loop) for frame in earlier.frames if frame.loop}
     for frame in reversed(later.frames):
         if frame.loop and (frame.file, frame.name, frame.loop) in loops:
@@ -107,12 +107,12 @@ def _compare(earlier: Stuck, later: Stuck) -> tuple[bool, str]:
             where = f"line {first}" if first == last else f"lines {first}-{last}"
             if kind == "while":
                 return True, f"did not leave the `while` loop at {where} between two looks"
-            return False, f"stayed in the `for` loop at {where}, and came to {place(later)}"
+            return False, f"stayed in the `for` loop at {where}, and came to {own_line(later)}"
     same = [(f.file, f.line) for f in earlier.frames] == [(f.file, f.line) for f in later.frames]
     if not same:
-        return False, f"went on from {place(earlier)} to {place(later)} between two looks"
+        return False, f"went on from {own_line(earlier)} to {own_line(later)} between two looks"
     if earlier.cpu_seconds is None or later.cpu_seconds is None:
-        return False, f"stayed at {place(later)}"
+        return False, f"stayed at {own_line(later)}"
     if later.cpu_seconds - earlier.cpu_seconds >= _BUSY * LOOKS_APART:
-        return True, f"did not get past {place(later)}, and computed all the time"
-    return False, f"stayed at {place(later)} without computing: a sleep, or a wait for something outside"
+        return True, f"did not get past {own_line(later)}, and computed all the time"
+    return False, f"stayed at {own_line(later)} without computing: a sleep, or a wait for something outside"

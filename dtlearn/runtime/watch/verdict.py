@@ -87,7 +87,7 @@ def fault_finder(ranks: Ranks) -> Callable[[], bool]:
         if ended and not ranks.watch.waiting() and time.monotonic() >= next_look:
             stuck = with_calls(ranks.look(), ranks.watch)
             diagnosis = judge(stuck, stuck, {})
-            waits = diagnosis.code == "DTL-INIT" and all(s.state != "running" for s in stuck)
+            waits = diagnosis.code == "DTL-INIT" and all(s.state != "runs" for s in stuck)
             if waits and waited:
                 ranks.watch.diagnosis = diagnosis
                 return True
@@ -104,10 +104,10 @@ def with_calls(stuck: Sequence[Stuck], watch: Watch) -> list[Stuck]:
     standing = []
     for s in stuck:
         last = s.frames[-1] if s.frames else None
-        if s.state == "running" and s.rank in waiting:
-            s = replace(s, state="waiting", call=waiting[s.rank].text)
-        elif s.state == "running" and last is not None and last.inside:
-            s = replace(s, state="waiting", call=f"{last.inside}, {last}")
+        if s.state == "runs" and s.rank in waiting:
+            s = replace(s, state="waits", call=waiting[s.rank].text)
+        elif s.state == "runs" and last is not None and last.inside:
+            s = replace(s, state="waits", call=f"{last.inside}, {last}")
         standing.append(s)
     return standing
 

@@ -83,7 +83,7 @@ def _repaired(replaced: list[int], size: int) -> list[str]:
 
 def _reports(stuck: Stuck) -> bool:
     """Whether a rank has left the learner's code, and only has its traceback to write: a loaded machine takes time."""
-    return stuck.state == "running" and not stuck.stack
+    return stuck.state == "runs" and not stuck.stack
 
 
 def _free(cell: Task, recovery: Recovery) -> bool:
@@ -91,7 +91,7 @@ def _free(cell: Task, recovery: Recovery) -> bool:
     if pending := cell.pending():
         cell.ranks.interrupt(pending)
         cell.wait(AFTER_INTERRUPT)
-    if cell.pending() and any(s.state == "running" for s in cell.where()):
+    if cell.pending() and any(s.state == "runs" for s in cell.where()):
         cell.ranks.interrupt(cell.pending())  # again: a rank that had not begun the cell yet ignores the first
         cell.wait(AFTER_SECOND_INTERRUPT)
     cut = False

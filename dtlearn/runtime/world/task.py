@@ -114,7 +114,7 @@ class Task:
                 if next_look.over():
                     next_look = self.patience(STUCK_FOR)
                     self.watch.look(self.ended())
-                    if all(s.state != "running" for s in self.where()):
+                    if all(s.state != "runs" for s in self.where()):
                         return True
             elif self.watch.look(self.ended()) is not None and not self.log_faults():
                 return True
@@ -165,7 +165,7 @@ class Task:
 
     def waiting(self) -> dict[int, str]:
         """{rank: the call that it waits in}."""
-        return {s.rank: s.call for s in self.where() if s.state == "waiting"}
+        return {s.rank: s.call for s in self.where() if s.state == "waits"}
 
     def look(self, seconds: float = TO_ANSWER) -> list[Stuck]:
         """Where each rank stands; those that are not done are asked on the side channel.
@@ -185,15 +185,15 @@ class Task:
         for rank in self.clients:
             standing = standings.get(rank)
             if standing is None:
-                stuck.append(Stuck(rank, "returned"))
+                stuck.append(Stuck(rank, "ended"))
             elif rank in dumps:
                 stuck.append(dumps[rank])
             elif standing.ended >= self.number:
                 # An interrupt that arrived just as it ended has swallowed the reply.
                 self.missed(rank)
-                stuck.append(Stuck(rank, "returned"))
+                stuck.append(Stuck(rank, "ended"))
             elif standing.begun < self.number:
-                stuck.append(Stuck(rank, "running", "", ("what it did before: it has not begun this yet",)))
+                stuck.append(Stuck(rank, "runs", "", ("what it did before: it has not begun this yet",)))
             else:
                 stuck.append(_stuck(standing))
         return stuck
@@ -217,5 +217,5 @@ def _stuck(standing: Standing) -> Stuck:
     frames, call = standing.frames, standing.inside
     if call and frames and call.endswith(f", line {frames[-1].line}"):
         call += f": {frames[-1].code}"
-    state = "waiting" if call else "running"
+    state = "waits" if call else "runs"
     return Stuck(standing.rank, state, call, tuple(map(str, frames)), frames, standing.cpu_seconds)

@@ -23,7 +23,7 @@ class Mixed(NamedTuple):
     optimizer_state: int = 12
 
 
-class Row(NamedTuple):
+class PublishedRow(NamedTuple):
     """Memory on each device by ZeRO.
 
     Attributes:
@@ -43,8 +43,8 @@ class Row(NamedTuple):
         return tuple(sum(state_bytes(partition, stage, Mixed()).values()) / GB for stage in (1, 2, 3))
 
 
-def _rows(parameters: int, printed: dict[int, tuple[float, float, float]]) -> list[Row]:
-    return [Row(parameters, num_ranks, figures) for num_ranks, figures in printed.items()]
+def _rows(parameters: int, printed: dict[int, tuple[float, float, float]]) -> list[PublishedRow]:
+    return [PublishedRow(parameters, num_ranks, figures) for num_ranks, figures in printed.items()]
 
 
 # ZeRO, 1910.02054, table 1.

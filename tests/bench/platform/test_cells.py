@@ -6,7 +6,7 @@ import pytest
 from dtlearn import cli
 from dtlearn.bench.platform import cells
 from dtlearn.bench.platform.cells import CellsResult
-from dtlearn.bench.platform.ipyparallel_cells import INSTALL, PeerError
+from dtlearn.bench.platform.ipyparallel_cells import INSTALL, EnginesError
 
 OURS = {"empty cell": (0.013, 0.010, 0.021), "1 MiB all-reduce cell": (0.026, 0.02, 0.03)}
 RESULT = CellsResult(4, 3.39, 0.364, OURS, {}, f"To compare: {INSTALL}", "2 cores")
@@ -56,17 +56,17 @@ def test_a_peer_that_does_not_come_is_said_in_one_line(monkeypatch, fails):
     class Engines:
         def __init__(self, ranks):
             if fails == "start":
-                raise PeerError("they did not come")
+                raise EnginesError("they did not come")
 
         def seconds(self, code):
-            raise PeerError("they did not come")
+            raise EnginesError("they did not come")
 
         def close(self):
             closed.append(self)
 
     monkeypatch.setattr("dtlearn.bench.platform.ipyparallel_cells.installed", lambda: True)
     monkeypatch.setattr("dtlearn.bench.platform.ipyparallel_cells.Engines", Engines)
-    engines, words = cells._peer(2)
+    engines, words = cells._start_engines(2)
     assert (engines, words) == (None, "Not compared: they did not come")
     assert len(closed) == (fails == "first cell")
     assert cells.table(replace(RESULT, no_peer=words)).splitlines()[-1] == words

@@ -1,4 +1,4 @@
-"""The peer of our cells; its engines are tried where it is installed."""
+"""The rival of our cells; its engines are tried where it is installed."""
 
 import signal
 import subprocess
@@ -24,10 +24,10 @@ def test_its_engines_are_in_one_group_and_end(monkeypatch):
     engines = ipyparallel_cells.Engines(2)
     try:
         assert 0 < engines.seconds("total = torch.ones(1); dist.all_reduce(total); assert total.item() == 2") < 20
-        with pytest.raises(ipyparallel_cells.PeerError, match=r"did not go on: .*AssertionError"):
+        with pytest.raises(ipyparallel_cells.EnginesError, match=r"did not go on: .*AssertionError"):
             engines.seconds("assert total.item() == 1")
         monkeypatch.setattr(ipyparallel_cells, "_PATIENCE", 0.5)
-        with pytest.raises(ipyparallel_cells.PeerError, match="did not go on: no answer within"):
+        with pytest.raises(ipyparallel_cells.EnginesError, match="did not go on: no answer within"):
             engines.seconds("import time; time.sleep(600)")
     finally:
         begun = time.monotonic()
@@ -48,6 +48,6 @@ def test_engines_that_never_come_are_given_up_and_what_was_started_ends(monkeypa
             raise TimeoutError("3 of 4 engines\n\nand a traceback")
 
     monkeypatch.setitem(sys.modules, "ipyparallel", SimpleNamespace(Cluster=Cluster))
-    with pytest.raises(ipyparallel_cells.PeerError, match=r"engines did not come: 3 of 4 engines$"):
+    with pytest.raises(ipyparallel_cells.EnginesError, match=r"engines did not come: 3 of 4 engines$"):
         ipyparallel_cells.Engines(4)
     assert started[0].wait(10) == -signal.SIGKILL

@@ -4,12 +4,12 @@ import pytest
 
 from dtlearn import cli
 from dtlearn.bench.platform import link
-from dtlearn.bench.platform.link import LinkResult, Pair, Row
+from dtlearn.bench.platform.link import LinkResult, Pair, SizeRow
 
 ROWS = (
-    Row(1 << 16, 0.000624, 0.0009, 0.00095, 0.0006),
-    Row(1 << 20, 0.0085, 0.0086, 0.0088, 0.001),
-    Row(4 << 20, 0.0337, 0.0338, 0.04, 0.003),
+    SizeRow(1 << 16, 0.000624, 0.0009, 0.00095, 0.0006),
+    SizeRow(1 << 20, 0.0085, 0.0086, 0.0088, 0.001),
+    SizeRow(4 << 20, 0.0337, 0.0338, 0.04, 0.003),
 )
 RESULT = LinkResult(2, "1 Gb/s, 50 us", ROWS, (Pair("all-reduce and matmuls", 0.08, 0.05),), "2 cores")
 
@@ -40,7 +40,7 @@ def test_values():
 
 @pytest.mark.parametrize(("blocking", "ok"), [(0.0086, True), (0.05, True), (0.0084, False)])
 def test_a_call_that_is_faster_than_its_link_fails_the_bench(blocking, ok):
-    row = Row(1 << 20, 0.0085, blocking, 0.0086, 0.001)
+    row = SizeRow(1 << 20, 0.0085, blocking, 0.0086, 0.001)
     assert LinkResult(2, "", (row,), (), "").ok == ok
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from dtlearn.cli import main
 from dtlearn.cli.doctor import group, lab
-from dtlearn.cli.doctor.check import Check
+from dtlearn.cli.doctor.check import Line
 from dtlearn.cli.doctor.lab import LabReport, Section
 from dtlearn.runtime.lab.config import read_lab
 from tests.runtime.hosts import hosts, write_lab  # noqa: F401 - a fixture
@@ -114,9 +114,9 @@ def test_a_wrong_file_is_wrong_usage(tmp_path, capsys):
 
 
 def test_how_it_looks():
-    bad = Check("joined", "problem", "host beta did not join", "Start it.")
+    bad = Line("joined", "problem", "host beta did not join", "Start it.")
     report = LabReport(
-        "lab.toml: 2 nodes", (Section("head", (Check("listens", "ok", "here"),)), Section("beta", (bad,))), 1
+        "lab.toml: 2 nodes", (Section("head", (Line("listens", "ok", "here"),)), Section("beta", (bad,))), 1
     )
     assert lab.format_report(report).splitlines() == [
         "lab.toml: 2 nodes",

@@ -9,20 +9,20 @@ import pytest
 from dtlearn import cli
 from dtlearn.cli.doctor import report as doctor
 from dtlearn.cli.doctor import software
-from dtlearn.cli.doctor.check import Check
-from dtlearn.cli.doctor.report import Outlook, Report
+from dtlearn.cli.doctor.check import Line
+from dtlearn.cli.doctor.report import MachineReport, Outlook
 from dtlearn.course import Chapter
 from dtlearn.runtime.errors import LaunchError
 from dtlearn.runtime.machine.patience import crowding
 
 ROOT = Path(__file__).resolve().parents[3]
 CHAPTER = Chapter("ch01_ranks", "Ranks", "How?", (), 60, 4, "ready")
-OK, NOTE = Check("cores", "ok", "4"), Check("memory", "note", "little", "Close other programs.")
-PROBLEM = Check("loopback", "problem", "127.0.0.1 does not answer", "sudo ip link set lo up")
+OK, NOTE = Line("cores", "ok", "4"), Line("memory", "note", "little", "Close other programs.")
+PROBLEM = Line("loopback", "problem", "127.0.0.1 does not answer", "sudo ip link set lo up")
 
 
 def report(*checks, room=64):
-    return Report(checks, (doctor.outlook(CHAPTER, checks, room),), 16, 1.23)
+    return MachineReport(checks, (doctor.outlook(CHAPTER, checks, room),), 16, 1.23)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_table():
 
 
 def test_a_narrow_terminal_wraps_below_the_column():
-    lines = doctor.format_report(report(Check("GPUs", "ok", "a long line " * 8)), width=60).splitlines()
+    lines = doctor.format_report(report(Line("GPUs", "ok", "a long line " * 8)), width=60).splitlines()
     assert max(map(len, lines[:3])) <= 60
     assert lines[1].startswith(" " * 26) and lines[1][26] != " "
 

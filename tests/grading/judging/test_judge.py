@@ -206,7 +206,7 @@ def test_an_index_that_is_out_of_range_has_a_hint_where_chunk_is_called():
 
 
 def test_a_time_out_names_the_rank_that_runs():
-    stuck = (Stuck(0, "waiting", "all_reduce"), Stuck(1, "running"))
+    stuck = (Stuck(0, "waits", "all_reduce"), Stuck(1, "runs"))
     result = judged(sent(RIGHT, RIGHT), error=RanksTimeout("too slow:\n  rank 1", stuck))
     assert (result.state, result.rank, result.headline, result.details) == ("timeout", 1, "too slow", ("  rank 1",))
 

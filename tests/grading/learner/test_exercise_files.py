@@ -4,7 +4,7 @@ import pytest
 
 from dtlearn.course import load_course
 from dtlearn.grading.check import Check
-from dtlearn.grading.learner.exercise_files import find_check, places
+from dtlearn.grading.learner.exercise_files import files_of, find_check
 from tests.grading.small_course import ID, small_course
 
 
@@ -14,9 +14,9 @@ def small(tmp_path):
 
 
 def test_the_parts_of_an_exercise_have_their_places(small):
-    place = places(small, small.exercise(ID))
-    assert place.slug == "ch01_small"
-    found = [p.relative_to(small.root).as_posix() for p in (place.answer, place.stub, place.solution, place.wrong)]
+    files = files_of(small, small.exercise(ID))
+    assert files.slug == "ch01_small"
+    found = [p.relative_to(small.root).as_posix() for p in (files.answer, files.stub, files.solution, files.wrong)]
     assert found == [
         "work/ch01_small/average.py",
         "exercises/ch01_small/average.py",

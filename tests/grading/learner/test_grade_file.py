@@ -1,7 +1,7 @@
 import pytest
 
 from dtlearn.grading.learner import attempts, grade_file
-from dtlearn.grading.learner.exercise_files import places
+from dtlearn.grading.learner.exercise_files import files_of
 from tests.grading.small_course import ID, RIGHT, STUB, WRONG, answer_file, small_course
 
 
@@ -51,7 +51,7 @@ def test_a_stub_needs_no_ranks_and_is_not_kept(course, exercise, monkeypatch):
 
 
 def test_without_solutions_a_stub_is_recognised_when_it_runs(course, exercise):
-    places(course, exercise).solution.unlink()
+    files_of(course, exercise).solution.unlink()
     assert grade_file.stub_text(course, exercise) is None
     assert grade_file.grade_file(course, exercise).state == "not-attempted"
 

@@ -3,7 +3,7 @@ import torch
 
 from dtlearn.course import load_course
 from dtlearn.grading.learner import attempts
-from dtlearn.grading.learner.exercise_files import places
+from dtlearn.grading.learner.exercise_files import files_of
 from dtlearn.grading.learner.try_answer import in_short, try_answer
 from tests.grading.small_course import ID, RIGHT, STUB, WRONG, small_course
 
@@ -30,7 +30,7 @@ def test_each_rank_says_what_it_was_given_and_what_it_returned(course):
 
 def test_the_same_inputs_every_time_and_the_file_by_default(course):
     exercise = course.exercise(ID)
-    answer = places(course, exercise).answer
+    answer = files_of(course, exercise).answer
     answer.parent.mkdir(parents=True)
     answer.write_text(WRONG)
     assert try_answer(course, exercise) == try_answer(course, exercise, WRONG)

@@ -7,7 +7,7 @@ import stat
 import nbformat
 import pytest
 
-from dtlearn.grading.learner.exercise_files import places
+from dtlearn.grading.learner.exercise_files import files_of
 from dtlearn.grading.learner.stubs import to_cell
 from dtlearn.grading.learner.workplace import make_answers, own_copy, own_notebook, renew, sentence, update
 from dtlearn.runtime.errors import DtlearnError
@@ -63,7 +63,7 @@ def test_a_copy_is_made_without_outputs_and_the_course_s_own_stays(course):
     mine = read(course)
     nbformat.validate(mine)
     assert [c.source for c in mine.cells[1:]] == [*FIRST] and not any(c.outputs for c in mine.cells[1:])
-    answer = places(course, course.exercise(ID)).answer
+    answer = files_of(course, course.exercise(ID)).answer
     assert answer.read_text() == STUB and stat.S_IMODE(answer.stat().st_mode) & 0o600 == 0o600
     assert tracked(course) == before
     assert "work/ch01_small.ipynb" in sentence("made", course, chapter)
@@ -71,16 +71,16 @@ def test_a_copy_is_made_without_outputs_and_the_course_s_own_stays(course):
 
 
 def test_work_in_the_course_s_own_files_is_taken_over(course):
-    places(course, course.exercise(ID)).stub.write_text(RIGHT)
+    files_of(course, course.exercise(ID)).stub.write_text(RIGHT)
     (course.root / "notebooks/.dtlearn").mkdir()
     (course.root / "notebooks/.dtlearn/predictions.json").write_text("{}")
     own_copy(course, course.chapters[0])
-    assert places(course, course.exercise(ID)).answer.read_text() == RIGHT
+    assert files_of(course, course.exercise(ID)).answer.read_text() == RIGHT
     assert (course.root / "work/.dtlearn/predictions.json").read_text() == "{}"
 
 
 def test_answers_that_are_there_are_left_as_they_are(course):
-    answer = places(course, course.exercise(ID)).answer
+    answer = files_of(course, course.exercise(ID)).answer
     answer.parent.mkdir(parents=True)
     answer.write_text(RIGHT)
     make_answers(course, course.chapters[0].exercises)
@@ -101,7 +101,7 @@ def test_a_changed_copy_stays_until_its_owner_asks_and_is_kept_then(course):
     (chapter,) = course.chapters
     own_copy(course, chapter)
     change(course)
-    places(course, course.exercise(ID)).answer.write_text(RIGHT)
+    files_of(course, course.exercise(ID)).answer.write_text(RIGHT)
     assert own_copy(course, chapter) == "current"
     publish(course, SECOND)
     assert own_copy(course, chapter) == "older"
@@ -121,7 +121,7 @@ def test_a_changed_copy_stays_until_its_owner_asks_and_is_kept_then(course):
 def test_begun_anew_the_cells_are_stubs_and_nothing_is_lost(course):
     (chapter,) = course.chapters
     own_copy(course, chapter)
-    answer = places(course, course.exercise(ID)).answer
+    answer = files_of(course, course.exercise(ID)).answer
     answer.write_text(RIGHT)
     for number in (1, 2):
         change(course, f"try {number}")
@@ -149,9 +149,9 @@ def test_a_copy_and_an_answer_that_were_deleted_are_made_again(course):
     (chapter,) = course.chapters
     own_copy(course, chapter)
     own_notebook(course, chapter).unlink()
-    places(course, course.exercise(ID)).answer.unlink()
+    files_of(course, course.exercise(ID)).answer.unlink()
     assert own_copy(course, chapter) == "made"
-    assert places(course, course.exercise(ID)).answer.read_text() == STUB
+    assert files_of(course, course.exercise(ID)).answer.read_text() == STUB
 
 
 def test_a_place_that_cannot_be_written_is_told_with_what_to_do(course):

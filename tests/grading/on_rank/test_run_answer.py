@@ -4,23 +4,23 @@ import pytest
 import torch
 
 from dtlearn.grading import plain_values
-from dtlearn.grading.on_rank.run_answer import BadResult, Task, load_answer, run_task, same
+from dtlearn.grading.on_rank.run_answer import AnswerSpec, BadResult, load_answer, run_answer, same
 
 
 @pytest.fixture(autouse=True)
 def one_rank(monkeypatch):
-    """As on a rank: what `run_task` reads from the environment. No group: these answers send nothing."""
+    """As on a rank: what `run_answer` reads from the environment. No group: these answers send nothing."""
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
 
 
-def task(source: str, inputs=None, driver="def on_rank(answer, **inputs):\n    return answer(**inputs)\n", **options):
+def spec(source: str, inputs=None, driver="def on_rank(answer, **inputs):\n    return answer(**inputs)\n", **options):
     given = plain_values.dump({"x": torch.tensor([1.0, float("nan")])} if inputs is None else inputs)
-    return Task(textwrap.dedent(source), "exercises/ch01_ranks/f.py", "f", driver, given, **options)
+    return AnswerSpec(textwrap.dedent(source), "exercises/ch01_ranks/f.py", "f", driver, given, **options)
 
 
 def run(source: str, **options):
-    return plain_values.load(run_task(task(source, **options)))
+    return plain_values.load(run_answer(spec(source, **options)))
 
 
 def test_the_result_comes_back_as_plain_data():
@@ -93,7 +93,7 @@ def test_errors_show_the_learners_lines():
 
 
 def test_loading_does_not_call():
-    assert load_answer(task("def f(x):\n    raise SystemExit\n")).__name__ == "f"
+    assert load_answer(spec("def f(x):\n    raise SystemExit\n")).__name__ == "f"
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_what_a_killed_reaper_leaves_has_ended_when_the_agent_answers():
 
 
 def test_it_looks_for_what_a_killed_reaper_leaves_until_nothing_is_there(monkeypatch):
-    agent, looks = server.Agent(None), [[11, 12], [12], []]
+    agent, looks = server.AgentServer(None), [[11, 12], [12], []]
     agent._reapers[10] = types.SimpleNamespace(run_dir="", end=lambda: None)
     ended = iter([[(10, signal.SIGKILL, None)]])
     monkeypatch.setattr(server, "ended_children", lambda: next(ended, []))
@@ -148,7 +148,7 @@ def test_it_looks_for_what_a_killed_reaper_leaves_until_nothing_is_there(monkeyp
 
 
 def test_a_start_that_failed_is_answered_when_nothing_of_it_is_left(monkeypatch):
-    agent, looks = server.Agent(None), [[11, 12], [12], []]
+    agent, looks = server.AgentServer(None), [[11, 12], [12], []]
 
     def killed(request, descriptors):
         raise OSError("the process that leads the run ended at once")

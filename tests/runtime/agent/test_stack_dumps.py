@@ -36,7 +36,7 @@ def test_the_last_dump_is_read_and_a_rank_that_writes_nothing_has_no_stack(tmp_p
     new = stack_file(tmp_path, 0)
     agent = agent_of({os.getpid(): lambda: new.write_text(DUMP.format(file=code)), 1: lambda: None})
     stuck = dump_stacks(agent, {0: os.getpid(), 1: 1}, tmp_path, lambda file: "")
-    assert (stuck[0].state, stuck[0].stack) == ("running", ("line 2: compute()",))
+    assert (stuck[0].state, stuck[0].stack) == ("runs", ("line 2: compute()",))
     assert stuck[0].cpu_seconds > 0
     assert (stuck[1].stack, stuck[1].frames, stuck[1].cpu_seconds) == ((), (), None)  # what is there is older
 

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from dtlearn.runtime.faults.codes import ADVICE
-from dtlearn.runtime.faults.diagnosis import Diagnosis, call_table, describe_call, parted_hint, places_hint
+from dtlearn.runtime.faults.diagnosis import Diagnosis, call_table, describe_call, lines_hint, parted_hint
 from tests.runtime.events import Rank
 
 
@@ -71,5 +71,5 @@ def test_no_hint_without_a_difference():
 
 def test_one_line_of_a_cell_is_one_line_whatever_its_file_is_called_on_each_rank():
     calls = {rank: replace(Rank(rank).call(line=2).calls[0], file=f"cell of rank {rank}") for rank in range(2)}
-    assert places_hint(calls) == ""
-    assert "rank 1 line 3" in places_hint({**calls, 1: replace(calls[1], line=3)})
+    assert lines_hint(calls) == ""
+    assert "rank 1 line 3" in lines_hint({**calls, 1: replace(calls[1], line=3)})

@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.runtime.rank.group import RankGroup, _is_connection, _open_sockets
-from dtlearn.runtime.rank.spec import NodePlace, RankSpec
+from dtlearn.runtime.rank.spec import RankOnNode, RankSpec
 from dtlearn.runtime.run import run_ranks
 
 
 def spec_of(rank, size, folder):
-    return RankSpec("run", rank, size, "gloo", "cpu", folder, {}, "/", [], 60.0, vars(NodePlace.alone(rank, size)))
+    return RankSpec("run", rank, size, "gloo", "cpu", folder, {}, "/", [], 60.0, vars(RankOnNode.alone(rank, size)))
 
 
 class Member:

@@ -2,9 +2,9 @@
 
 import sys
 
-from dtlearn.runtime.rank.spec import NodePlace, RankSpec, stack_file
+from dtlearn.runtime.rank.spec import RankOnNode, RankSpec, stack_file
 
-LAB = NodePlace(1, 2, 1, 2, "10.0.0.1", "eth7", 0, "127.0.0.1:4000")
+LAB = RankOnNode(1, 2, 1, 2, "10.0.0.1", "eth7", 0, "127.0.0.1:4000")
 
 
 def spec(**changes) -> RankSpec:
@@ -19,7 +19,7 @@ def spec(**changes) -> RankSpec:
         cwd="/tmp",
         sys_path=[],
         group_timeout=5.0,
-        node=vars(NodePlace.alone(1, 3)),
+        node=vars(RankOnNode.alone(1, 3)),
     )
     return RankSpec(**{**values, **changes})
 

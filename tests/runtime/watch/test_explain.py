@@ -287,7 +287,7 @@ def test_other_failures_are_cut_to_a_line():
 
 
 def test_a_mixed_picture_lists_every_rank_and_claims_nothing():
-    stuck = [Stuck(0, "waiting", "its 1st barrier, line 3"), Stuck(1, "running", "", ("line 1 in a", "line 9 in b"))]
+    stuck = [Stuck(0, "waits", "its 1st barrier, line 3"), Stuck(1, "runs", "", ("line 1 in a", "line 9 in b"))]
     assert timeout_message(stuck, 2.5).splitlines() == [
         "the ranks did not finish within 2.5 s:",
         "  rank 0 waits in its 1st barrier, line 3",

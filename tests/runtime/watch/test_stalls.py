@@ -8,12 +8,12 @@ CALL = "its 3rd all_reduce, line 25: dist.all_reduce(t)"
 
 
 def waits(rank, call=CALL):
-    return Stuck(rank, "waiting", call)
+    return Stuck(rank, "waits", call)
 
 
 def runs(rank, line=39, cpu=None, loop=None, name="work", inside=""):
     frames = (Frame("my.py", line, name, "x = x + 1", loop, inside),)
-    return Stuck(rank, "running", "", tuple(map(str, frames)), frames, cpu)
+    return Stuck(rank, "runs", "", tuple(map(str, frames)), frames, cpu)
 
 
 def test_a_line_is_due_after_3_seconds_and_then_ever_more_rarely():
@@ -33,7 +33,7 @@ def test_a_look_that_comes_late_shows_one_line_only():
 def test_the_line_names_who_waits_where_and_who_computes_where():
     line = waiting_line([waits(0), runs(1)], 3.2)
     assert line == "3 s: rank 0 waits in its 3rd all_reduce, line 25; rank 1 is running, at line 39: x = x + 1"
-    line = waiting_line([waits(0), waits(2), runs(1), Stuck(3, "returned")], 10.4)
+    line = waiting_line([waits(0), waits(2), runs(1), Stuck(3, "ended")], 10.4)
     assert line.startswith("10 s: ranks 0 and 2 wait in their 3rd all_reduce, line 25; rank 1 is running")
 
 
@@ -72,10 +72,8 @@ def test_ranks_that_loop_while_nobody_waits_are_a_loop_only_if_all_do():
 
 
 def test_who_waits_in_torch_for_a_rank_that_does_not_come_is_named():
-    one = Stuck(
-        0, "waiting", "init_process_group, line 3", (), (Frame("my.py", 3, "f", "", None, "init_process_group"),)
-    )
-    found = judge([one, Stuck(1, "returned")], [one, Stuck(1, "returned")], {})
+    one = Stuck(0, "waits", "init_process_group, line 3", (), (Frame("my.py", 3, "f", "", None, "init_process_group"),))
+    found = judge([one, Stuck(1, "ended")], [one, Stuck(1, "ended")], {})
     assert (found.code, found.ranks) == ("DTL-INIT", (1,))
     assert found.headline == "rank 0 waits in init_process_group; rank 1 did not call it"
     assert judge([one], [one], {}).headline == "rank 0 waits in init_process_group, and does not find the others"
@@ -86,6 +84,6 @@ def test_when_all_wait_nothing_is_claimed():
 
 
 def test_a_process_that_was_stopped_is_no_straggler():
-    found = judge([waits(0), Stuck(1, "running", stopped=True)], [waits(0), Stuck(1, "running", stopped=True)], {})
+    found = judge([waits(0), Stuck(1, "runs", stopped=True)], [waits(0), Stuck(1, "runs", stopped=True)], {})
     assert (found.code, found.ranks) == ("DTL-RANK-STOPPED", (1,))
     assert found.headline == "rank 1 is stopped by a signal, and is not running"

@@ -68,11 +68,11 @@ def test_who_waits_for_a_rank_that_is_busy_is_named_with_call_and_line():
 
     error = timeout_of(step, 3)
     call = f"its 2nd all_reduce, line {line_of(step, 'torch.ones(3)')}: dist.all_reduce(torch.ones(3))"
-    place = f"line {line_of(step, 'sleep')}: time.sleep(60)"
-    why = f"stayed at {place} without computing: a sleep, or a wait for something outside"
+    line = f"line {line_of(step, 'sleep')}: time.sleep(60)"
+    why = f"stayed at {line} without computing: a sleep, or a wait for something outside"
     assert str(error).splitlines() == [
         "the ranks did not finish within 1 s:",
-        f"  rank 0 is running, at {place}",
+        f"  rank 0 is running, at {line}",
         f"  rank 1 waits in {call}",
         f"  rank 2 waits in {call}",
         f"ranks 1 and 2 wait; rank 0 {why}.  [DTL-STRAGGLER]",
@@ -87,9 +87,9 @@ def test_who_waits_for_a_rank_that_is_busy_is_named_with_call_and_line():
         ["all_reduce"] * 2,
     ]
     assert [(s.rank, s.state, s.call) for s in error.stuck] == [
-        (0, "running", ""),
-        (1, "waiting", call),
-        (2, "waiting", call),
+        (0, "runs", ""),
+        (1, "waits", call),
+        (2, "waits", call),
     ]
 
 
@@ -102,7 +102,7 @@ def test_an_endless_loop_is_found_by_its_line():
     error = timeout_of(loop, 2)
     first = line_of(loop, "while")
     lines = range(first, first + 2)
-    assert [s.state for s in error.stuck] == ["running", "running"]
+    assert [s.state for s in error.stuck] == ["runs", "runs"]
     assert all(int(re.search(r"line (\d+): ", s.stack[-1])[1]) in lines for s in error.stuck)
     said = f"no rank waits; ranks 0 and 1 did not leave the `while` loop at lines {first}-{first + 1} between two looks"
     assert f"{said}.  [DTL-LOOP]" in str(error)
@@ -127,7 +127,7 @@ def test_a_call_that_raised_and_was_handled_is_not_taken_for_a_waiting_one():
         while True:
             time.sleep(0.01)
 
-    assert [s.state for s in timeout_of(handled, 2).stuck] == ["running", "running"]
+    assert [s.state for s in timeout_of(handled, 2).stuck] == ["runs", "runs"]
 
 
 def test_a_rank_that_never_joins_the_group_keeps_nobody(tmp_path):
@@ -246,7 +246,7 @@ class Played:
         return {0: "its 1st barrier, line 3"}
 
     def look(self):
-        return [Stuck(0, "waiting", "its 1st barrier, line 3"), Stuck(1, "running", "", ("line 2: work()",))]
+        return [Stuck(0, "waits", "its 1st barrier, line 3"), Stuck(1, "runs", "", ("line 2: work()",))]
 
     def wait(self, seconds):
         assert seconds == LOOKS_APART
@@ -289,7 +289,7 @@ def test_nothing_is_wrong_with_ranks_that_are_done_in_time():
     assert str(late).startswith(
         "run: the ranks did not finish within 2 s:\n  rank 0 waits in its 1st barrier, line 3\n"
     )
-    assert [one.state for one in late.stuck] == ["waiting", "running"] and late.code == "DTL-STRAGGLER"
+    assert [one.state for one in late.stuck] == ["waits", "runs"] and late.code == "DTL-STRAGGLER"
     assert late.last_calls == {}
 
 

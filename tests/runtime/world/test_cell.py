@@ -153,7 +153,7 @@ def test_a_rank_that_waits_for_a_busy_one_is_freed_at_the_time_limit(cell, works
         "  rank 1 waits in its 1st all_reduce, line 4: dist.all_reduce(torch.ones(1))",
         "  rank 2 waits in its 1st all_reduce, line 4: dist.all_reduce(torch.ones(1))",
     ]
-    assert [s.state for s in caught.value.stuck] == ["running", "waiting", "waiting"]
+    assert [s.state for s in caught.value.stuck] == ["runs", "waits", "waits"]
     works()
 
 

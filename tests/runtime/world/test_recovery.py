@@ -198,10 +198,10 @@ def test_a_rank_that_kills_its_parent_ends_all_ranks_which_are_replaced(cell, wo
 
 
 def test_only_a_rank_that_has_left_the_learners_code_is_waited_for():
-    assert _reports(Stuck(0, "running"))
-    assert not _reports(Stuck(0, "running", "", ("line 3: work()",)))
-    assert not _reports(Stuck(0, "waiting", "its 1st barrier, line 3"))
-    assert not _reports(Stuck(0, "returned"))
+    assert _reports(Stuck(0, "runs"))
+    assert not _reports(Stuck(0, "runs", "", ("line 3: work()",)))
+    assert not _reports(Stuck(0, "waits", "its 1st barrier, line 3"))
+    assert not _reports(Stuck(0, "ended"))
 
 
 HANG = """

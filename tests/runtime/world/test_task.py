@@ -83,8 +83,8 @@ def test_a_rank_that_has_not_begun_the_cell_is_not_taken_for_idle(world):
     try:
         cell.wait(0.5)
         states = {one.rank: one for one in cell.where(0.2)}
-        assert states[0].state == "returned"
-        assert states[1].state == "running"  # it does not answer at all
+        assert states[0].state == "ended"
+        assert states[1].state == "runs"  # it does not answer at all
     finally:
         os.kill(world.pids[1], signal.SIGCONT)
     assert cell.follow(Patience(10, world.pids).over)
@@ -92,7 +92,7 @@ def test_a_rank_that_has_not_begun_the_cell_is_not_taken_for_idle(world):
 
 @pytest.mark.parametrize(
     ("begun", "ended", "state"),
-    [(-1, -1, "running"), (0, -1, "running"), (0, 0, "returned")],
+    [(-1, -1, "runs"), (0, -1, "runs"), (0, 0, "ended")],
     ids=["not begun", "begun", "ended"],
 )
 def test_the_number_of_the_cell_tells_for_certain_how_far_a_rank_is(world, monkeypatch, begun, ended, state):
@@ -120,7 +120,7 @@ def test_where_is_asked_from_two_threads_at_once(world):
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
-        assert {one.state for one in cell.where()} <= {"running", "returned"}
+        assert {one.state for one in cell.where()} <= {"runs", "ended"}
     for thread in threads:
         thread.join()
     cell.wait(5.0)

@@ -209,17 +209,17 @@ def test_a_wrong_number_of_ranks_is_refused(size):
 
 
 def test_spaces_and_foreign_letters_in_folders_do_no_harm(temp_root, tmp_path, monkeypatch, cell):
-    place, work = temp_root / "tëmp ラ", tmp_path / "my wörk 文"
-    place.mkdir()
+    temp, work = temp_root / "tëmp ラ", tmp_path / "my wörk 文"
+    temp.mkdir()
     work.mkdir()
     monkeypatch.chdir(work)
-    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    monkeypatch.setattr(tempfile, "tempdir", str(temp))
     world = World(1)
     try:
         assert cell("import os; print(os.getcwd())", on=world).text(0) == f"{work}\n"
     finally:
         world.stop()
-    assert list(place.iterdir()) == []
+    assert list(temp.iterdir()) == []
 
 
 def test_the_default_number_of_ranks_depends_on_memory(monkeypatch):

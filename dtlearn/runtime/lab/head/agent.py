@@ -11,7 +11,7 @@ from ...device import Placement
 from ...errors import HostLost
 from ...link.link import Link
 from ...machine.patience import HEARTBEAT, Patience
-from ...rank.spec import NodePlace
+from ...rank.spec import RankOnNode
 from ..config import Lab
 from ..reachability import probe_mesh
 from .members import Members
@@ -78,7 +78,7 @@ class LabAgent(Agent):
                 continue
             agent = self.agent(node)
             ends = [descriptors[0], *(descriptors[1 + 2 * k + j] for k in mine for j in (0, 1))]
-            there = [{**ranks[k], "node": vars(self._place(agent, ranks[k]["rank"]))} for k in mine]
+            there = [{**ranks[k], "node": vars(self._on_node(agent, ranks[k]["rank"]))} for k in mine]
             common_here = {**common, "env": self.environment(node)}
             for k, pid in zip(mine, agent.start(common_here, there, mine, ends), strict=True):
                 handles[k] = _handle(node, pid)
@@ -147,10 +147,10 @@ class LabAgent(Agent):
             self._agents[node] = NodeAgent(self._members.loaded(node), node, self._store.address)
         return self._agents[node]
 
-    def _place(self, agent: NodeAgent, rank: int) -> NodePlace:
+    def _on_node(self, agent: NodeAgent, rank: int) -> RankOnNode:
         node = self.lab.node_of(rank)
         said = agent.joined.said
-        return NodePlace(
+        return RankOnNode(
             local_rank=rank - self.lab.first_rank(node),
             local_world_size=self.lab.nodes[node].ranks,
             node_rank=node,
