@@ -70,14 +70,14 @@ class Node:
         return asyncio.run(self._serve())
 
     async def _serve(self) -> str:
-        self._loop = asyncio.get_running_loop()
-        self._over: asyncio.Future[str] = self._loop.create_future()  # why it ends
+        loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[str] = loop.create_future()  # why it ends
         self._context = zmq.asyncio.Context()
         self._socket = self._connect()
-        self._streams = Streams(self._loop, self._send, first=1)
-        self._ranks = NodeRanks(self._loop, self._streams, self._send)
-        self._launches = NodeLaunches(self._loop, self._streams, self._interface)
-        every(self._loop, 0.5, self._look)
+        self._streams = Streams(loop, self._send, first=1)
+        self._ranks = NodeRanks(self._streams)
+        self._launches = NodeLaunches(self._streams, self._interface)
+        every(loop, 0.5, self._look)
         ends = [self._over, self._begin(self._receive()), self._begin(self._watch_connection())]
         try:
             # Torch is not loaded yet: a head that refuses says so at once.
