@@ -36,7 +36,7 @@ TESTED_BY = {
     "runtime/lab/head/node_agent": "runtime/lab/head/test_agent.py",
     "runtime/lab/head/store": "runtime/lab/head/test_agent.py",
     "runtime/lab/node/*": "runtime/lab/head/test_agent.py",
-    "runtime/lab/reachability": "runtime/lab/head/test_agent.py",
+    "runtime/lab/head/reachability": "runtime/lab/head/test_agent.py",
     "tensor_parallel/vocabulary/naive": "tensor_parallel/vocabulary/test_cross_entropy.py",
     "zero/stages/naive_zero2": "zero/stages/test_zero2.py",
     "zero/stages/naive_zero3": "zero/stages/test_zero3.py",

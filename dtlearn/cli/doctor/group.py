@@ -7,7 +7,7 @@ from typing import Any
 from ...runtime.errors import DtlearnError
 from ...runtime.lab.head.agent import LabAgent
 from ...runtime.lab.head.port import JoinedNode
-from ...runtime.lab.reachability import ADVICE, failed_pairs
+from ...runtime.lab.head.reachability import ADVICE, failed_pairs
 from ...runtime.words import by_value, first_line
 from ...runtime.world.world import World
 from .check import Check

@@ -12,9 +12,9 @@ from ...errors import HostLost
 from ...link.link import Link
 from ...rank.spec import NodePlace
 from ..config import Lab
-from ..reachability import probe_mesh
 from .members import Members
 from .node_agent import NodeAgent
+from .reachability import probe_mesh
 from .store import LabStore
 
 _PID_BITS = 32  # a rank's number for the head: its node (from 1) above these bits, its process id there below
