@@ -59,12 +59,6 @@ class TrainingData:
         self.steps_per_epoch = len(task.train) // settings.batch_size
         self.micro_batch = settings.batch_size // (here.world_size * settings.accumulate)
 
-    def go_to(self, step: int) -> None:
-        """To the place before update number `step`, counted from 0 over all epochs."""
-        epoch, done = divmod(step, self.steps_per_epoch)
-        state = {**self.sampler.state_dict(), "epoch": epoch, "consumed": done * self.settings.batch_size}
-        self.sampler.load_state_dict(state)
-
     def updates(self) -> Iterator[list[Batch]]:
         """The rest of the epoch: for each update the list of this rank's micro-batches, on its device."""
         left = self.steps_per_epoch - self.sampler.consumed // self.settings.batch_size

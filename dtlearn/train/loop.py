@@ -148,7 +148,7 @@ def save(training: Training, report: Report) -> str:
 
     A full disk does not end the training: it is said each time, older checkpoints stay, and the next try may succeed.
     """
-    settings, state = training.settings, None
+    settings = training.settings
     if settings.checkpoint_dir is None:
         return ""
     state = training.state_dict()

@@ -58,11 +58,11 @@ class Allowed:
 
 
 @functools.cache
-def probe(timeout: float = 5.0) -> Allowed:
+def probe() -> Allowed:
     """What this machine allows: tried out in a process of its own, never assumed. The answer is kept."""
     try:
         command = [sys.executable, "-P", "-S", namespaces.__file__]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
         level, limit = json.loads(done.stdout.splitlines()[-1])
         return Allowed(level, limit)
     except (OSError, subprocess.TimeoutExpired, IndexError, ValueError) as error:
