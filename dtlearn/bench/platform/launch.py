@@ -112,8 +112,8 @@ def _ratios(result: LaunchResult) -> dict[str, float]:
     from ...models.in_turns import ratio  # loads torch, which the head has not while it measures
 
     ours = result.launches[0].warm
-    done = {each.launcher: min(len(each.warm), len(ours)) for each in result.launches}
-    return {each.launcher: ratio(each.warm[:n], ours[:n]) for each in result.launches if (n := done[each.launcher])}
+    done = ((each, min(len(each.warm), len(ours))) for each in result.launches)
+    return {each.launcher: ratio(each.warm[:n], ours[:n]) for each, n in done if n}
 
 
 def _run_ranks_seconds(ranks: int) -> float:

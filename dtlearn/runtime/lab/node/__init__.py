@@ -1,4 +1,4 @@
 """A machine that has joined a lab; runs there, in the process of `dtlearn node`.
 
-Read `node.py` (joins, serves, ends), then what it serves: `ranks.py`, `launch.py` and `probe.py`.
+Read `node.py` (joins, serves, ends), then what it serves: `ranks.py` and `launch.py`.
 """

@@ -20,13 +20,12 @@ from zmq.utils.monitor import recv_monitor_message
 from ...agent.client import LocalAgent, close_agent, get_agent
 from ...errors import LaunchError
 from ...machine.facts import node_facts, software
-from ...machine.network import choose_interface, free_port
+from ...machine.network import choose_interface, failed_connections, free_port
 from ...machine.patience import TO_REACH_A_HOST
 from ..loop import every, send
 from ..streams import Streams
 from ..token import Token
 from .launch import NodeLaunches
-from .probe import failed_connections
 from .ranks import NodeRanks
 
 _CONNECT = 20.0  # seconds for the connection and the greeting
