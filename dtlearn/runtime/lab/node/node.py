@@ -19,6 +19,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 from ...agent.client import LocalAgent, close_agent, get_agent
 from ...errors import LaunchError
+from ...machine.cores import num_cores
 from ...machine.facts import node_facts, software
 from ...machine.network import choose_interface, failed_connections, free_port
 from ...machine.patience import TO_REACH_A_HOST
@@ -80,7 +81,7 @@ class Node:
         ends = [self._over, self._begin(self._receive()), self._begin(self._watch_connection())]
         try:
             # Torch is not loaded yet: a head that refuses says so at once.
-            here = {"interface": self._interface, "address": self._address, "cores": os.cpu_count(), "pid": os.getpid()}
+            here = {"interface": self._interface, "address": self._address, "cores": num_cores(), "pid": os.getpid()}
             self._send({"do": "join", "host": self._host, "software": software(), **here})
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             return str((self._over if self._over in done else done.pop()).result())
