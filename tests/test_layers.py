@@ -18,6 +18,7 @@ FILES = [
 
 FRONT = "dtlearn/__init__.py"  # what `import dtlearn` gives; only the command lies above it
 LAYERS = {
+    "version": -1,
     "runtime": 0,
     "models": 1,
     "collectives": 2,  # above the models, which have the one way to time

@@ -41,6 +41,7 @@ TESTED_BY = {
     "zero/stages/naive_zero2": "zero/stages/test_zero2.py",
     "zero/stages/naive_zero3": "zero/stages/test_zero3.py",
     "zero/stages/unit": "zero/stages/test_zero3.py",
+    "version": "test_front_door.py",
     "tools/bootstrap_python": "tools/test_bootstrap.py",
     "tools/make_corpus": "models/test_corpus.py",
 }
