@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from ...runtime.device import place
-from ...runtime.machine.facts import query_gpus
+from ...runtime.lab.facts import query_gpus
 from ...runtime.machine.limits import MEMORY_VARIABLE, default_limits
 from ...runtime.machine.memory import GIB
 from ...runtime.output import Sink

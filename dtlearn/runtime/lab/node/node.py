@@ -20,9 +20,9 @@ from zmq.utils.monitor import recv_monitor_message
 from ...agent.client import LocalAgent, close_agent, get_agent
 from ...errors import LaunchError
 from ...machine.cores import num_cores
-from ...machine.facts import node_facts, software
 from ...machine.network import choose_interface, failed_connections, free_port
 from ...machine.patience import TO_REACH_A_HOST
+from ..facts import node_facts, software
 from ..loop import every, send
 from ..streams import Streams
 from ..token import Token

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from typing import Any
 
 from ...version import VERSION
-from .memory import memory
-from .patience import TO_LOOK_UP_A_NAME
+from ..machine.memory import memory
+from ..machine.patience import TO_LOOK_UP_A_NAME
 
 _QUERY = "index,name,memory.total,memory.used,driver_version"
 
