@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader
 from dtlearn.data_parallel.samples.resumable import ResumableSampler
 from dtlearn.data_parallel.samples.sampler import EvaluationSampler
 from dtlearn.models.reference import Batch
-from dtlearn.train.group import RankOnDevice
 from dtlearn.train.options import Settings
-from dtlearn.train.rank_0 import TrainError
-from dtlearn.train.stop_signals import held_back, ignore_stop_signals
+from dtlearn.train.ranks.group import RankOnDevice
+from dtlearn.train.ranks.rank_0 import TrainError
+from dtlearn.train.ranks.stop_signals import held_back, ignore_stop_signals
 from dtlearn.train.task import Task
 
 EVALUATION_BATCH = 256  # samples; nothing depends on it but memory

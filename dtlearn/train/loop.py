@@ -13,13 +13,13 @@ from dtlearn.data_parallel.samples.evaluation import evaluate
 from dtlearn.data_parallel.samples.metrics import Metrics
 from dtlearn.train.checkpoint import checkpoint_file, find_state, write_checkpoint
 from dtlearn.train.data import TrainingData, evaluation_batches
-from dtlearn.train.group import RankOnDevice, training_group
 from dtlearn.train.options import Options, Settings, settle
-from dtlearn.train.rank_0 import TrainError, from_rank_0
+from dtlearn.train.ranks.group import RankOnDevice, training_group
+from dtlearn.train.ranks.rank_0 import TrainError, from_rank_0
+from dtlearn.train.ranks.stop_signals import StopSignals
 from dtlearn.train.report import Report, announce, tell_the_end
 from dtlearn.train.state import Training, TrainResult, digest, seed_rank
 from dtlearn.train.step import check_amp, train_step, wrap
-from dtlearn.train.stop_signals import StopSignals
 from dtlearn.train.task import Task
 from dtlearn.train.tasks import load_task
 
