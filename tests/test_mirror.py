@@ -22,18 +22,11 @@ TESTED_BY = {
         "course/test_exercises.py",
         "a check is right if it judges the solution, the stub and the wrong answers as it should",
     ),
-    "collectives/halving_doubling": (
-        "collectives/test_algorithms.py",
-        "a plan: all of them have to keep the same rules",
-    ),
-    "collectives/hierarchical": ("collectives/test_algorithms.py", "a plan: all of them have to keep the same rules"),
-    "collectives/naive": ("collectives/test_algorithms.py", "a plan: all of them have to keep the same rules"),
+    "collectives/algorithms/*": ("collectives/test_algorithms.py", "all plans have to keep the same rules"),
     "collectives/reduction": (
         "collectives/test_primitives.py",
         "each reduction through the collectives that take one, beside torch's",
     ),
-    "collectives/ring": ("collectives/test_algorithms.py", "a plan: all of them have to keep the same rules"),
-    "collectives/tree": ("collectives/test_algorithms.py", "a plan: all of them have to keep the same rules"),
     "data_parallel/large_batch/lamb": (
         "data_parallel/large_batch/test_lars_lamb.py",
         "the two optimizers are tested in one way",
