@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .version import VERSION
+
 if TYPE_CHECKING:
     from .notebook.current_world import world
     from .notebook.frontend import show_timing
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from .runtime.recording.phases import phase
     from .runtime.run import run_ranks
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = [
     "Link",
     "device",

@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +22,11 @@ def test_importing_loads_neither_torch_nor_the_notebook():
     loaded = loaded_by("import dtlearn, dtlearn.runtime.record.record\ndtlearn.device")
     assert {"dtlearn.runtime.device", "dtlearn.runtime.record.record"} <= loaded
     assert not {"torch", "numpy", "matplotlib", "IPython", "zmq", "dtlearn.notebook"} & loaded
+
+
+def test_the_version_is_the_one_of_pyproject():
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))
+    assert dtlearn.__version__ == project["project"]["version"]
 
 
 def test_loading_the_extension_does_not_wait_for_torch():

@@ -3,6 +3,7 @@
 What differs stands in one of the two tables, with the reason; an entry that nothing needs any more fails.
 """
 
+from collections.abc import Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -10,39 +11,66 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Modules without a test file of their own name, and the test that goes through them.
+# Modules without a test file of their own name, the test that goes through them, and why that one.
 TESTED_BY = {
-    "bench/bench": "cli/test_bench.py",
-    "bench/chapters/memory_peaks": "bench/chapters/test_memory.py",
-    "bench/chapters/pipeline_emulated": "bench/chapters/test_pipeline.py",
-    "bench/chapters/tensor_parallel_blocks": "bench/chapters/test_tensor_parallel.py",
-    "bench/chapters/zero_ways": "bench/chapters/test_zero.py",
-    "checks/*/*": "course/test_exercises.py",
-    "collectives/halving_doubling": "collectives/test_algorithms.py",
-    "collectives/hierarchical": "collectives/test_algorithms.py",
-    "collectives/naive": "collectives/test_algorithms.py",
-    "collectives/reduction": "collectives/test_primitives.py",
-    "collectives/ring": "collectives/test_algorithms.py",
-    "collectives/tree": "collectives/test_algorithms.py",
-    "data_parallel/large_batch/lamb": "data_parallel/large_batch/test_lars_lamb.py",
-    "data_parallel/large_batch/lars": "data_parallel/large_batch/test_lars_lamb.py",
-    "grading/classroom/export": "cli/exercises/test_grade_class.py",
-    "grading/grader_process/grader": "grading/grader_process/test_client.py",
-    "grading/grader_process/server": "grading/grader_process/test_client.py",
-    "grading/judge_process/server": "grading/judge_process/test_client.py",
-    "runtime/agent/start": "runtime/agent/test_server.py",
-    "runtime/lab/head/launch": "runtime/lab/head/test_agent.py",
-    "runtime/lab/head/members": "runtime/lab/head/test_agent.py",
-    "runtime/lab/head/node_agent": "runtime/lab/head/test_agent.py",
-    "runtime/lab/head/store": "runtime/lab/head/test_agent.py",
-    "runtime/lab/node/*": "runtime/lab/head/test_agent.py",
-    "runtime/lab/reachability": "runtime/lab/head/test_agent.py",
-    "tensor_parallel/vocabulary/naive": "tensor_parallel/vocabulary/test_cross_entropy.py",
-    "zero/stages/naive_zero2": "zero/stages/test_zero2.py",
-    "zero/stages/naive_zero3": "zero/stages/test_zero3.py",
-    "zero/stages/unit": "zero/stages/test_zero3.py",
-    "tools/bootstrap_python": "tools/test_bootstrap.py",
-    "tools/make_corpus": "models/test_corpus.py",
+    "bench/bench": ("cli/test_bench.py", "it holds what every bench gives to the command, which lists and runs them"),
+    "bench/chapters/memory_peaks": ("bench/chapters/test_memory.py", "one of the measurements of that bench"),
+    "bench/chapters/pipeline_emulated": ("bench/chapters/test_pipeline.py", "one of the measurements of that bench"),
+    "bench/chapters/tensor_parallel_blocks": ("bench/chapters/test_tensor_parallel.py", "what that bench compares"),
+    "bench/chapters/zero_ways": ("bench/chapters/test_zero.py", "what that bench compares"),
+    "checks/*/*": (
+        "course/test_exercises.py",
+        "a check is right if it judges the solution, the stub and the wrong answers as it should",
+    ),
+    "collectives/algorithms/*": ("collectives/test_algorithms.py", "all plans have to keep the same rules"),
+    "collectives/reduction": (
+        "collectives/test_primitives.py",
+        "each reduction through the collectives that take one, beside torch's",
+    ),
+    "data_parallel/large_batch/lamb": (
+        "data_parallel/large_batch/test_lars_lamb.py",
+        "the two optimizers are tested in one way",
+    ),
+    "data_parallel/large_batch/lars": (
+        "data_parallel/large_batch/test_lars_lamb.py",
+        "the two optimizers are tested in one way",
+    ),
+    "grading/classroom/export": ("cli/exercises/test_grade_class.py", "it writes what the command leaves behind"),
+    "grading/grader_process/grader": (
+        "grading/grader_process/test_client.py",
+        "it is a process of its own, reached through its client only",
+    ),
+    "grading/grader_process/server": (
+        "grading/grader_process/test_client.py",
+        "it is a process of its own, reached through its client only",
+    ),
+    "grading/judge_process/server": (
+        "grading/judge_process/test_client.py",
+        "it is a process of its own, reached through its client only",
+    ),
+    "runtime/agent/start": (
+        "runtime/agent/test_server.py",
+        "it tells an agent what to start: that test has one",
+    ),
+    "runtime/lab/head/launch": ("runtime/lab/head/test_agent.py", "it takes two hosts, which that test has"),
+    "runtime/lab/head/members": ("runtime/lab/head/test_agent.py", "it takes two hosts, which that test has"),
+    "runtime/lab/head/node_agent": ("runtime/lab/head/test_agent.py", "it takes two hosts, which that test has"),
+    "runtime/lab/head/reachability": ("runtime/lab/head/test_agent.py", "it takes two hosts, which that test has"),
+    "runtime/lab/head/store": ("runtime/lab/head/test_agent.py", "it takes two hosts, which that test has"),
+    "runtime/lab/node/*": (
+        "runtime/lab/head/test_agent.py",
+        "a node is a process on another host, which that test has",
+    ),
+    "tensor_parallel/vocabulary/naive": (
+        "tensor_parallel/vocabulary/test_cross_entropy.py",
+        "the real loss is compared with it",
+    ),
+    "version": ("test_front_door.py", "it is a name of the package's front"),
+    "zero/stages/naive_zero2": ("zero/stages/test_zero2.py", "the real stage is compared with it"),
+    "zero/stages/naive_zero3": ("zero/stages/test_zero3.py", "the real stage is compared with it"),
+    "zero/stages/unit": ("zero/stages/test_zero3.py", "the stage gathers and frees by units"),
+    "tools/bootstrap_python": ("tools/test_bootstrap.py", "the installer's second half"),
+    "tools/make_corpus": ("models/test_corpus.py", "the text that it makes is the module's"),
 }
 # Test files without a module of their name, and what they are about.
 ABOUT = {
@@ -96,7 +124,7 @@ def subjects(root: Path) -> set[str]:
     return found
 
 
-def differences(root: Path, tested_by: dict[str, str], about: dict[str, str]) -> list[str]:
+def differences(root: Path, tested_by: dict[str, tuple[str, str]], about: dict[str, str]) -> list[str]:
     """What is not mirrored and stands in no table, and what stands in a table for nothing; a line each."""
     untested = {name for name in modules(root) - subjects(root) if not name.endswith(("__init__", "__main__"))}
     alone = subjects(root) - modules(root)
@@ -106,11 +134,13 @@ def differences(root: Path, tested_by: dict[str, str], about: dict[str, str]) ->
         f"TESTED_BY: {entry} is not needed" for entry in tested_by if not any(fnmatch(n, entry) for n in untested)
     ]
     found += [f"ABOUT: {entry} is not needed" for entry in about if not any(fnmatch(n, entry) for n in alone)]
-    found += [f"TESTED_BY: {test} is gone" for test in tested_by.values() if not (root / "tests" / test).is_file()]
+    found += [f"TESTED_BY: {test} is gone" for test, _ in tested_by.values() if not (root / "tests" / test).is_file()]
+    reasons = {name: why for name, (_, why) in tested_by.items()} | about
+    found += [f"{name} has no reason" for name, why in reasons.items() if not why]
     return sorted(found)
 
 
-def matches(name: str, table: dict[str, str]) -> bool:
+def matches(name: str, table: Iterable[str]) -> bool:
     return any(fnmatch(name, entry) for entry in table)
 
 
@@ -135,14 +165,22 @@ def test_a_module_without_tests_and_tests_without_a_module_are_found(small):
     (small / "dtlearn/viz/units.py").touch()
     (small / "tests/viz/test_pure.py").touch()
     assert len(differences(small, {}, {})) == 2
-    assert differences(small, {"viz/unit*": "viz/test_style.py"}, {"viz/pure": "all of it"}) == []
+    assert differences(small, {"viz/unit*": ("viz/test_style.py", "why")}, {"viz/pure": "all of it"}) == []
 
 
 def test_an_entry_that_nothing_needs_is_found(small):
     (small / "dtlearn/viz/units.py").touch()
-    found = differences(small, {"viz/units": "viz/test_gone.py", "viz/table": "viz/test_style.py"}, {"pure": "why"})
+    tested_by = {"viz/units": ("viz/test_gone.py", "why"), "viz/table": ("viz/test_style.py", "why")}
+    found = differences(small, tested_by, {"pure": "why"})
     assert found == [
         "ABOUT: pure is not needed",
         "TESTED_BY: viz/table is not needed",
         "TESTED_BY: viz/test_gone.py is gone",
     ]
+
+
+def test_an_entry_without_a_reason_is_found(small):
+    (small / "dtlearn/viz/units.py").touch()
+    (small / "tests/viz/test_pure.py").touch()
+    found = differences(small, {"viz/units": ("viz/test_style.py", "")}, {"viz/pure": ""})
+    assert found == ["viz/pure has no reason", "viz/units has no reason"]

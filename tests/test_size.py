@@ -10,11 +10,9 @@ from tests.statements import statements
 ROOT = Path(__file__).resolve().parents[1]
 MAX_LINES = 250  # of code and comments in a file
 MAX_MODULES = 12  # in a folder
-# Folders that have more. These numbers may fall, and a folder that is in the limit leaves the table.
-MODULES_TODAY = {"collectives": 14, "runtime/machine": 13, "train": 13, "viz": 13}
 PLATFORM = ["runtime", "grading", "cli", "notebook", "bench"]  # what the chapters stand on
 CHAPTERS = ["bench/chapters"]  # in these folders, and not counted: it grows with the course, as the checks do
-MAX_PLATFORM = 22_809  # lines; raised on purpose only
+MAX_PLATFORM = 22_763  # lines; raised on purpose only
 HAVE_DOCSTRINGS = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -57,7 +55,7 @@ def test_files_are_short(folder):
 
 def test_a_folder_holds_a_dozen_modules():
     too_many = {folder: number for folder, number in num_modules(ROOT / "dtlearn").items() if number > MAX_MODULES}
-    assert too_many == MODULES_TODAY, "split the folder, or take it out of MODULES_TODAY if it has fewer now"
+    assert not too_many, "split the folder"
 
 
 def test_the_platform_does_not_grow_unnoticed():

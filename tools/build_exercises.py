@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +24,7 @@ from pathlib import Path
 from dtlearn.course import load_course
 from dtlearn.grading.learner.exercise_files import files_of
 from dtlearn.grading.learner.stubs import stub_of
+from dtlearn.runtime.machine.whole_file import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = Path(".dtlearn", "stubs.json")
@@ -74,11 +74,11 @@ def build(root: Path) -> list[str]:
             continue
         if now != stub:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(path, stub)
+            write_whole(path, stub, mode=0o666)
             print(f"{name}: written")
         record[name] = _hash(stub)
     (root / RECORD).parent.mkdir(exist_ok=True)
-    _replace(root / RECORD, json.dumps(record, indent=1) + "\n")
+    write_whole(root / RECORD, json.dumps(record, indent=1) + "\n", mode=0o666)
     return left
 
 
@@ -110,12 +110,6 @@ def _read_record(root: Path) -> dict[str, str]:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
 
 
 def main(argv: list[str] | None = None, root: Path = ROOT) -> int:

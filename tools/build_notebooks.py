@@ -38,6 +38,7 @@ from traitlets.config import Config
 from dtlearn.course import load_course
 from dtlearn.grading.learner.grade_file import stub_text
 from dtlearn.grading.learner.stubs import to_cell
+from dtlearn.runtime.machine.whole_file import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 CELL_TIMEOUT = 120  # seconds
@@ -196,9 +197,7 @@ def build(path: Path, root: Path) -> tuple[float, int]:
             f"{path.stem} has {size:,} bytes, over {MAX_BYTES:,}; the largest outputs are in cell {heavy.id}"
         )
     target = root / "notebooks" / f"{path.stem}.ipynb"
-    partial = target.with_suffix(".ipynb.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, target)
+    write_whole(target, text, mode=0o666)
     return seconds, size
 
 

@@ -21,7 +21,7 @@ from .exercises.watch import add_command as add_watch
 from .jupyterlab import add_command as add_lab
 from .node import add_commands as add_node
 
-OK, WRONG, USAGE, INTERRUPTED = 0, 1, 2, 130
+WRONG, USAGE, INTERRUPTED = 1, 2, 130
 
 _EPILOG = """\
 example:

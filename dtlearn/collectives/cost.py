@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .plan import Plan, Step
+from .algorithms.plan import Plan, Step
 from .topology import Topology
 
 # What the bandwidth of a collective is multiplied with to compare it with that of a link, whatever N is: the share of

@@ -16,9 +16,9 @@ from itertools import pairwise
 import torch
 import torch.distributed as dist
 
+from .algorithms.plan import Move, Plan, chunk_bounds
 from .execute_batched import Combine, execute_batched
 from .execute_batched import as_bytes as _bytes
-from .plan import Move, Plan, chunk_bounds
 
 # A reduction that waits for all of a large message cannot begin while the message is still on its way: what is to be
 # reduced travels in parts. Smaller ones overlap better, and each costs a call: of 0.25 to 8 MiB, 4 MiB took least time.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import torch
 import torch.distributed as dist
 
-from .plan import Move
+from .algorithms.plan import Move
 
 Pieces = Callable[[Move], Sequence[torch.Tensor]]
 Combine = Callable[[torch.Tensor, torch.Tensor], object]  # (mine, theirs): changes mine in place

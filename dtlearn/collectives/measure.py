@@ -15,8 +15,8 @@ from ..models import in_turns
 from ..models.in_turns import time_in_turns
 from ..runtime.device import device
 from . import primitives
+from .algorithms.plan import Plan
 from .cost import Fit, fit, plan_seconds
-from .plan import Plan
 from .primitives import plan_for
 from .topology import flat
 

@@ -34,9 +34,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from . import halving_doubling, hierarchical, naive, ring, tree
+from .algorithms import halving_doubling, hierarchical, naive, ring, tree
+from .algorithms.plan import Plan
 from .execute import Chunks, execute
-from .plan import Plan
 from .reduction import SUM, combine, finish
 
 _PLANS: dict[str, dict[str, Callable[..., Plan]]] = {

@@ -6,7 +6,7 @@ that is sent before it is complete, two messages that overwrite each other are a
 
 from __future__ import annotations
 
-from .plan import Plan
+from .algorithms.plan import Plan
 
 # state[rank][chunk]: the ranks whose data is summed in it; None: nothing that may be used
 State = list[list[frozenset[int] | None]]

@@ -68,9 +68,9 @@ class Topology:
         return max(self.levels[k].latency for k, _, _ in self.path(src, dst))
 
 
-def flat(latency: float, bandwidth: float, name: str = "one link per rank") -> Topology:
+def flat(latency: float, bandwidth: float) -> Topology:
     """Every rank has a port of its own to a switch that is never the bottleneck."""
-    return Topology(name, (Level("port", 1, 1, latency, bandwidth),))
+    return Topology("one link per rank", (Level("port", 1, 1, latency, bandwidth),))
 
 
 def nodes(ranks_per_node: int, inside: tuple[float, float], between: tuple[float, float], cards: int = 1) -> Topology:

@@ -6,9 +6,9 @@ reads what they returned.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -128,7 +128,8 @@ def batch_for(work: Workload, seconds: float) -> int:
     Two batches are tried, and the line through their best times taken; all ranks get the same answer.
     **Communication**: barriers, and one all-reduce of 8 bytes.
     """
-    small, large = (_best_backward(work, batch) for batch in _TRIAL)
+    times = time_in_turns({str(batch): _backward(work, batch) for batch in _TRIAL}, 8, warm=0)
+    small, large = (min(times[str(batch)]) for batch in _TRIAL)
     wanted = torch.tensor(samples_in(seconds, small, large), dtype=torch.float64, device=device())
     dist.all_reduce(wanted)
     return max(16, min(4096, round(wanted.item() / dist.get_world_size() / 16) * 16))
@@ -154,18 +155,9 @@ def added(times: Mapping[str, Sequence[float]], kind: str) -> float:
     return difference(times[kind], times[LOCAL])
 
 
-def _best_backward(work: Workload, batch: int) -> float:
+def _backward(work: Workload, batch: int) -> Callable[[], Any]:
     model, inputs, targets = _parts(work, batch)
-    taken = []
-    for _ in range(8):
-        loss = nn.functional.cross_entropy(model(inputs), targets)
-        finish()
-        dist.barrier()
-        begun = time.perf_counter()
-        loss.backward()
-        finish()
-        taken.append(time.perf_counter() - begun)
-    return min(taken)
+    return partial(nn.functional.cross_entropy(model(inputs), targets).backward, retain_graph=True)
 
 
 def _parts(work: Workload, batch: int) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:

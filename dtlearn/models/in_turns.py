@@ -4,14 +4,15 @@ A machine gets slower and faster while one measures, and other programs come and
 were taken one after the other: each round takes every way once, and a ratio is that of one round. The order turns from
 round to round, so that nobody always comes first.
 
-`time_in_turns` runs on the ranks, one call on each; the rest reads what it returned, in any process.
+`time_in_turns` runs on the ranks, one call on each; `turns` is its order, for who takes other times than that of a
+whole way; the rest reads what was returned, in any process.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import torch.distributed as dist
@@ -34,16 +35,22 @@ def time_in_turns(ways: Mapping[str, Callable[[], object]], rounds: int, warm: i
         warm: rounds before them that do not count.
     """
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for number in range(warm + rounds):
-        for name in list(ways)[:: 1 if number % 2 else -1]:
-            dist.barrier()
-            begun = time.perf_counter()
-            ways[name]()
-            finish()
-            taken = time.perf_counter() - begun
-            if number >= warm:
-                seconds[name].append(taken)
+    for number, name in turns(ways, warm + rounds):
+        dist.barrier()
+        begun = time.perf_counter()
+        ways[name]()
+        finish()
+        taken = time.perf_counter() - begun
+        if number >= warm:
+            seconds[name].append(taken)
     return {name: tuple(of_rounds) for name, of_rounds in seconds.items()}
+
+
+def turns(names: Iterable[str], rounds: int) -> Iterator[tuple[int, str]]:
+    """The number of the round, and whose turn it is."""
+    order = list(names)
+    for number in range(rounds):
+        yield from ((number, name) for name in (order if number % 2 else reversed(order)))
 
 
 def slowest(per_rank: Sequence[Mapping[Key, Sequence[float]]]) -> dict[Key, tuple[float, ...]]:

@@ -6,7 +6,6 @@ import torch
 
 MAX_DIMS = 8
 HEADER_LENGTH = 3 + MAX_DIMS  # number of dimensions, dtype, requires a gradient, sizes
-HEADER_BYTES = HEADER_LENGTH * 8
 DTYPES = (
     torch.float32,
     torch.float64,

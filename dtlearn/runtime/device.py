@@ -89,7 +89,7 @@ def check_world_size(world_size: object) -> int:
 
 
 def default_size() -> int:
-    """2 ranks on a machine with less than 8 GiB of memory, otherwise 4."""
-    import psutil
+    """2 ranks where a machine, or the container it is used through, has less than 8 GiB of memory, otherwise 4."""
+    from .machine.memory import GIB, memory  # loads psutil, which a rank's device does not need
 
-    return 2 if psutil.virtual_memory().total < 8 << 30 else 4
+    return 2 if (known := memory()) and known[0] < 8 * GIB else 4

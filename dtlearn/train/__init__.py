@@ -10,15 +10,14 @@ in one process alone. Files, in the order in which they are best read:
     loop.py         the loop: everything else serves it; `step.py`: one update
     task.py         what a task is; `tasks.py`: digits; `text.py`: passages
     data.py         which rank reads which samples
-    group.py        group and device of a rank; `rank_0.py`: rank 0 decides, all follow
+    ranks/          group and device of a rank; rank 0 decides, all follow; Ctrl-C and SIGTERM
     state.py        what a run is made of; `checkpoint.py`: files that are whole or not there, and which one is taken
-    stop_signals.py Ctrl-C and SIGTERM; `report.py`: what a run says, metrics, progress
-    options.py      the command line
+    report.py       what a run says, metrics, progress; `options.py`: the command line
 """
 
 from dtlearn.train.loop import train
 from dtlearn.train.options import Options
-from dtlearn.train.rank_0 import TrainError
+from dtlearn.train.ranks.rank_0 import TrainError
 from dtlearn.train.state import TrainResult
 
 __all__ = ["Options", "TrainError", "TrainResult", "train"]

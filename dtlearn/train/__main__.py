@@ -11,7 +11,7 @@ import sys
 
 from dtlearn.train.loop import train
 from dtlearn.train.options import parse
-from dtlearn.train.rank_0 import TrainError, is_rank_0
+from dtlearn.train.ranks.rank_0 import TrainError, is_rank_0
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -20,7 +20,7 @@ import torch
 
 from dtlearn.runtime.machine.whole_file import UNFINISHED, write_whole
 from dtlearn.train.options import Settings
-from dtlearn.train.rank_0 import TrainError, from_rank_0
+from dtlearn.train.ranks.rank_0 import TrainError, from_rank_0
 from dtlearn.train.state import require_same_run
 
 _NAME = re.compile(r"step-(\d{8,})\.pt")

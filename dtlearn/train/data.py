@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader
 from dtlearn.data_parallel.samples.resumable import ResumableSampler
 from dtlearn.data_parallel.samples.sampler import EvaluationSampler
 from dtlearn.models.reference import Batch
-from dtlearn.train.group import RankOnDevice
 from dtlearn.train.options import Settings
-from dtlearn.train.rank_0 import TrainError
-from dtlearn.train.stop_signals import held_back, ignore_stop_signals
+from dtlearn.train.ranks.group import RankOnDevice
+from dtlearn.train.ranks.rank_0 import TrainError
+from dtlearn.train.ranks.stop_signals import held_back, ignore_stop_signals
 from dtlearn.train.task import TrainingTask
 
 EVALUATION_BATCH = 256  # samples; nothing depends on it but memory
@@ -58,12 +58,6 @@ class TrainingData:
         )  # one seed for all ranks: they share one order
         self.steps_per_epoch = len(task.train) // settings.batch_size
         self.micro_batch = settings.batch_size // (here.world_size * settings.accumulate)
-
-    def go_to(self, step: int) -> None:
-        """To the place before update number `step`, counted from 0 over all epochs."""
-        epoch, done = divmod(step, self.steps_per_epoch)
-        state = {**self.sampler.state_dict(), "epoch": epoch, "consumed": done * self.settings.batch_size}
-        self.sampler.load_state_dict(state)
 
     def updates(self) -> Iterator[list[Batch]]:
         """The rest of the epoch: for each update the list of this rank's micro-batches, on its device."""

@@ -13,13 +13,13 @@ from dtlearn.data_parallel.samples.evaluation import evaluate
 from dtlearn.data_parallel.samples.metrics import Metrics
 from dtlearn.train.checkpoint import checkpoint_file, find_state, write_checkpoint
 from dtlearn.train.data import TrainingData, evaluation_batches
-from dtlearn.train.group import RankOnDevice, training_group
 from dtlearn.train.options import Options, Settings, settle
-from dtlearn.train.rank_0 import TrainError, from_rank_0
+from dtlearn.train.ranks.group import RankOnDevice, training_group
+from dtlearn.train.ranks.rank_0 import TrainError, from_rank_0
+from dtlearn.train.ranks.stop_signals import StopSignals
 from dtlearn.train.report import Report, announce, tell_the_end
 from dtlearn.train.state import Training, TrainResult, digest, seed_rank
 from dtlearn.train.step import check_amp, train_step, wrap
-from dtlearn.train.stop_signals import StopSignals
 from dtlearn.train.task import TrainingTask
 from dtlearn.train.tasks import load_task
 
@@ -148,7 +148,7 @@ def save(training: Training, report: Report) -> str:
 
     A full disk does not end the training: it is said each time, older checkpoints stay, and the next try may succeed.
     """
-    settings, state = training.settings, None
+    settings = training.settings
     if settings.checkpoint_dir is None:
         return ""
     state = training.state_dict()

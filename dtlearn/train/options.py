@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass, fields
 from typing import Any, NoReturn
 
-from dtlearn.train.rank_0 import TrainError, is_rank_0
+from dtlearn.train.ranks.rank_0 import TrainError, is_rank_0
 from dtlearn.train.task import Defaults
 
 CHOICES = {

@@ -17,8 +17,8 @@ import torch.distributed as dist
 
 from dtlearn.runtime.machine.whole_file import write_whole
 from dtlearn.train.checkpoint import prepare_folder
-from dtlearn.train.group import RankOnDevice
-from dtlearn.train.rank_0 import from_rank_0
+from dtlearn.train.ranks.group import RankOnDevice
+from dtlearn.train.ranks.rank_0 import from_rank_0
 from dtlearn.train.state import Training
 from dtlearn.train.task import TrainingTask
 

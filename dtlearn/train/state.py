@@ -17,9 +17,9 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from dtlearn.data_parallel.large_batch.learning_rate import go_on_at
 from dtlearn.train.data import TrainingData
-from dtlearn.train.group import RankOnDevice
 from dtlearn.train.options import Settings, flag
-from dtlearn.train.rank_0 import TrainError
+from dtlearn.train.ranks.group import RankOnDevice
+from dtlearn.train.ranks.rank_0 import TrainError
 
 FORMAT = 1
 MUST_AGREE = ("task", "batch_size", "seed")  # another value would make the saved place in the data meaningless

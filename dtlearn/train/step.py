@@ -12,11 +12,11 @@ from torch import nn
 
 from dtlearn.data_parallel.ddp import DistributedDataParallel
 from dtlearn.models.reference import Batch
-from dtlearn.train.group import RankOnDevice
 from dtlearn.train.options import Settings
-from dtlearn.train.rank_0 import TrainError
+from dtlearn.train.ranks.group import RankOnDevice
+from dtlearn.train.ranks.rank_0 import TrainError
+from dtlearn.train.ranks.stop_signals import StopSignals, signal_of
 from dtlearn.train.state import Training
-from dtlearn.train.stop_signals import StopSignals, signal_of
 
 WRAPPERS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "ours": DistributedDataParallel,

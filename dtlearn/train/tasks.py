@@ -11,7 +11,7 @@ from torch.utils.data import default_collate
 
 from dtlearn.models.digits import load_digits
 from dtlearn.models.mlp import MLP
-from dtlearn.train.rank_0 import TrainError
+from dtlearn.train.ranks.rank_0 import TrainError
 from dtlearn.train.task import Defaults, TrainingTask
 from dtlearn.train.text import text_task
 

@@ -1,9 +1,9 @@
 """Pure functions from records and plain data to figures and tables."""
 
-from dtlearn.viz.bucket_timeline import bucket_timeline
 from dtlearn.viz.collective_picture import collective_figure, collective_words
 from dtlearn.viz.collective_steps import collective_steps
 from dtlearn.viz.cost_curves import Curve, cost_bars, cost_curves, fit_words
+from dtlearn.viz.data_parallel.bucket_timeline import bucket_timeline
 from dtlearn.viz.data_parallel.ddp_picture import ddp_picture
 from dtlearn.viz.data_parallel.sample_grid import sample_grid, sample_words
 from dtlearn.viz.data_parallel.scaling import scaling

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from dtlearn.collectives import halving_doubling, hierarchical, naive, ring, tree
-from dtlearn.collectives.plan import Move
+from dtlearn.collectives.algorithms.plan import Move
 from tests.collectives.plans import ROOTED, UNROOTED, all_plans
 
 SIZES = [1, 2, 3, 4, 6, 8, 16]

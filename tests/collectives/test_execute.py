@@ -6,8 +6,8 @@ import torch.distributed as dist
 
 from dtlearn.collectives import execute as execute_module
 from dtlearn.collectives import halving_doubling, hierarchical, naive, ring, tree
+from dtlearn.collectives.algorithms.plan import Move
 from dtlearn.collectives.execute import AHEAD, Chunks, Inbox, execute
-from dtlearn.collectives.plan import Move
 from dtlearn.runtime.run import run_ranks
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from dtlearn.collectives import ring, tree
-from dtlearn.collectives.plan import Move
+from dtlearn.collectives.algorithms.plan import Move
 from dtlearn.collectives.simulate import PlanError, check, simulate
 from tests.collectives.plans import all_plans
 

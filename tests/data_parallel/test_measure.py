@@ -1,14 +1,11 @@
 """Times on ranks: what is measured, not how long it takes."""
 
-import time
-
 import pytest
 import torch
 
 from dtlearn.data_parallel.measure import (
     KINDS,
     Workload,
-    _best_backward,
     added,
     batch_for,
     fastest,
@@ -90,8 +87,11 @@ def test_of_several_rounds_the_fastest_is_taken():
 
 
 def test_all_ranks_choose_the_same_batch():
-    one, other = run_ranks(batch_for, 2, SMALL, 1e-3, device="cpu").values
+    result = run_ranks(batch_for, 2, SMALL, 1e-3, device="cpu", record=True)
+    one, other = result.values
     assert one == other and one % 16 == 0 and 16 <= one <= 4096
+    counts = {op: count for (rank, op), count in result.record.counts().items() if rank == 0}
+    assert counts == {"barrier": 16, "all_reduce": 1}  # both batches, eight times each
 
 
 @pytest.mark.parametrize(
@@ -106,17 +106,6 @@ def test_all_ranks_choose_the_same_batch():
 )
 def test_the_samples_that_take_so_long(small, large, samples):
     assert samples_in(512.0, small, large) == pytest.approx(samples)
-
-
-def best_and_all():
-    begun = time.perf_counter()
-    best = _best_backward(SMALL, 32)
-    return best, time.perf_counter() - begun
-
-
-def test_the_best_of_eight_is_an_eighth_at_most():
-    for best, all_of_them in run_ranks(best_and_all, 2, device="cpu"):
-        assert 0 < best < all_of_them / 8
 
 
 def test_what_a_kind_adds_is_to_a_local_step_of_the_same_round():

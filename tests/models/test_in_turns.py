@@ -5,7 +5,7 @@ import time
 import pytest
 import torch.distributed as dist
 
-from dtlearn.models.in_turns import difference, ratio, slowest, time_in_turns
+from dtlearn.models.in_turns import difference, ratio, slowest, time_in_turns, turns
 from dtlearn.runtime.run import run_ranks
 
 
@@ -20,6 +20,10 @@ def in_order(rounds, warm):
 @pytest.mark.parametrize(("rounds", "warm", "order"), [(1, 1, "cbaabc"), (3, 0, "cbaabccba"), (2, 2, "cbaabc" * 2)])
 def test_each_round_has_every_way_in_an_order_that_turns(rounds, warm, order):
     assert run_ranks(in_order, 1, rounds, warm, device="cpu").values == [(order, dict.fromkeys("abc", rounds))]
+
+
+def test_whose_turn_it_is():
+    assert "".join(f"{number}{name}" for number, name in turns({"a": 1, "b": 2}, 3)) == "0b0a1a1b2b2a"
 
 
 def slow_and_late():

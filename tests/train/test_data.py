@@ -5,8 +5,8 @@ import torch
 
 from dtlearn.train import Options, TrainError
 from dtlearn.train.data import TrainingData, check_batch, evaluation_batches
-from dtlearn.train.group import RankOnDevice
 from dtlearn.train.options import settle
+from dtlearn.train.ranks.group import RankOnDevice
 from dtlearn.train.tasks import load_task
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from dtlearn.train.options import CHOICES, LEAST, Options, flag, make_parser, parse, settle
-from dtlearn.train.rank_0 import TrainError
+from dtlearn.train.ranks.rank_0 import TrainError
 from dtlearn.train.task import Defaults
 
 DEFAULTS = Defaults(epochs=3, batch_size=8, lr=0.5, warmup=2)

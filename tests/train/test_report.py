@@ -10,7 +10,7 @@ import torch
 
 from dtlearn.train import Options, train
 from dtlearn.train.checkpoint import prepare_folder, write_checkpoint
-from dtlearn.train.group import RankOnDevice
+from dtlearn.train.ranks.group import RankOnDevice
 from dtlearn.train.report import Report
 
 CPU = torch.device("cpu")

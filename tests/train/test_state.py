@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dtlearn.train.options import Options, settle
-from dtlearn.train.rank_0 import TrainError
+from dtlearn.train.ranks.rank_0 import TrainError
 from dtlearn.train.state import FORMAT, digest, require_same_run, rng_state, seed_rank, set_rng_state
 from dtlearn.train.task import Defaults
 

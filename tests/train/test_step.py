@@ -5,12 +5,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dtlearn.train.group import RankOnDevice
 from dtlearn.train.loop import make_training
 from dtlearn.train.options import Options, settle
-from dtlearn.train.rank_0 import TrainError
+from dtlearn.train.ranks.group import RankOnDevice
+from dtlearn.train.ranks.rank_0 import TrainError
+from dtlearn.train.ranks.stop_signals import StopSignals
 from dtlearn.train.step import check_amp, train_step, wrap
-from dtlearn.train.stop_signals import StopSignals
 from dtlearn.train.task import Defaults, TrainingTask
 
 ALONE = RankOnDevice(0, 1, torch.device("cpu"))

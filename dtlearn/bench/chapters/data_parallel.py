@@ -136,7 +136,7 @@ def values(result: DataParallelResult) -> dict[str, Any]:
 def plot(result: DataParallelResult) -> tuple[Figure, str]:
     """The recorded steps on the link, below each other. And the same in words."""
     from ...runtime.record.training_steps import part
-    from ...viz.bucket_timeline import bucket_timeline
+    from ...viz.data_parallel.bucket_timeline import bucket_timeline
 
     found = _recorded(result)
     title = f"One step on {result.ranks} ranks, {result.parameters / 1e6:.1f} million parameters"

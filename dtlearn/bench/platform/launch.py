@@ -108,9 +108,12 @@ def values(result: LaunchResult) -> dict[str, Any]:
 
 
 def _ratios(result: LaunchResult) -> dict[str, float]:
-    """{launcher: its median as a multiple of that of `run_ranks`}."""
-    medians = {each.launcher: spread(each.warm)[0] for each in result.launches if each.warm}
-    return {name: median / medians[OURS] for name, median in medians.items()} if OURS in medians else {}
+    """{launcher: how many times as long as `run_ranks` it takes, in the rounds that both did}."""
+    from ...models.in_turns import ratio  # loads torch, which the head has not while it measures
+
+    ours = result.launches[0].warm
+    done = ((each, min(len(each.warm), len(ours))) for each in result.launches)
+    return {each.launcher: ratio(each.warm[:n], ours[:n]) for each, n in done if n}
 
 
 def _run_ranks_seconds(ranks: int) -> float:

@@ -46,7 +46,9 @@ class RecorderResult(BenchResult):
     @property
     def call_cost(self) -> float:
         """Seconds that recording adds to a call."""
-        return statistics.median(self.call["with"]) - statistics.median(self.call["without"])
+        from ...models.in_turns import difference
+
+        return difference(self.call["with"], self.call["without"])
 
     @property
     def step_share(self) -> float:
@@ -97,6 +99,7 @@ def rank_work(rounds: int, calls: int, steps: int) -> dict[str, Any]:
     import torch.distributed as dist
 
     from ...models.gpt import GPT, GPTConfig, next_token_loss
+    from ...models.in_turns import turns
 
     own = [dist.new_group([r]) for r in range(dist.get_world_size())][dist.get_rank()]
     number = torch.zeros(1)
@@ -120,16 +123,14 @@ def rank_work(rounds: int, calls: int, steps: int) -> dict[str, Any]:
     figures: dict[str, Any] = {"parameters": sum(p.numel() for p in model.parameters())}
     for name, work, times in (("call", call, calls), ("step", step, steps)):
         seconds: dict[str, list[tuple[float, float]]] = {"without": [], "with": []}
-        for number_of_round in range(rounds + 1):
-            # The order changes, so that neither way always profits from what the other left in the caches.
-            for way in list(seconds)[:: 1 if number_of_round % 2 else -1]:
-                with contextlib.nullcontext() if way == "with" else not_recorded():
-                    for _ in range(_WARM):
-                        work()
-                    dist.barrier()
-                    taken = _seconds(work, times)
-                if number_of_round:
-                    seconds[way].append(taken)
+        for number_of_round, way in turns(seconds, rounds + 1):
+            with contextlib.nullcontext() if way == "with" else not_recorded():
+                for _ in range(_WARM):
+                    work()
+                dist.barrier()
+                taken = _seconds(work, times)
+            if number_of_round:
+                seconds[way].append(taken)
         figures[name] = {way: tuple(wall for wall, _ in taken) for way, taken in seconds.items()}
         figures[f"{name}_cpu"] = {way: tuple(cpu for _, cpu in taken) for way, taken in seconds.items()}
     return figures

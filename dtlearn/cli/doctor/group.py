@@ -7,7 +7,7 @@ from typing import Any
 from ...runtime.errors import DtlearnError
 from ...runtime.lab.head.agent import LabAgent
 from ...runtime.lab.head.port import JoinedNode
-from ...runtime.lab.reachability import ADVICE, failed_pairs
+from ...runtime.lab.head.reachability import ADVICE, failed_pairs
 from ...runtime.machine.patience import TO_TRY_A_LAB
 from ...runtime.words import by_value, first_line
 from ...runtime.world.world import World
@@ -51,21 +51,16 @@ def time_all_reduce(size: int) -> dict[str, Any]:
     import torch
     import torch.distributed as dist
 
-    from ...runtime.device import device, finish
+    from ...models.in_turns import time_in_turns
+    from ...runtime.device import device
 
-    tensor, seconds = torch.empty(size // 4, device=device()), []
-    for _ in range(_WARM_UP + _TIMES):
-        tensor.fill_(dist.get_rank() + 1)
-        dist.barrier()
-        finish()
-        begun = time.perf_counter()
-        dist.all_reduce(tensor)
-        finish()
-        seconds.append(time.perf_counter() - begun)
+    tensor = torch.zeros(size // 4, device=device())  # their sum stays zero
+    seconds = time_in_turns({"all-reduce": lambda: dist.all_reduce(tensor)}, _TIMES, _WARM_UP)["all-reduce"]
+    dist.all_reduce(tensor.fill_(dist.get_rank() + 1))
     total = dist.get_world_size() * (dist.get_world_size() + 1) // 2
     nccl = ".".join(map(str, torch.cuda.nccl.version())) if dist.get_backend() == "nccl" else ""
     return {
-        "seconds": median(seconds[_WARM_UP:]),
+        "seconds": median(seconds),
         "right": bool((tensor == total).all()),
         "torch": torch.__version__,
         "nccl": nccl,
@@ -91,8 +86,9 @@ def check_all_reduce(answers: list[dict[str, Any]], size: int) -> Line:
     text = f"{size / 1e6:g} MB over {num_ranks} ranks in {seconds * 1e3:.1f} ms"
     if num_ranks == 1:
         return Line("all-reduce", "ok", text)
-    # What each rank sends at the least, 2 (n-1)/n of the size: https://github.com/NVIDIA/nccl-tests, PERFORMANCE.md.
-    bus = 2 * (num_ranks - 1) / num_ranks * size / seconds / 1e9
+    from ...collectives.cost import bus_bandwidth  # loads torch
+
+    bus = bus_bandwidth("all_reduce", num_ranks, size, seconds) / 1e9
     return Line("all-reduce", "ok", f"{text}: bus bandwidth {bus:.3g} GB/s (1 Gb/s Ethernet carries 0.125)")
 
 

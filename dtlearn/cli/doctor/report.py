@@ -15,9 +15,9 @@ import psutil
 from ... import __version__
 from ...course import Chapter, Course, load_course
 from ...runtime.errors import DtlearnError
+from ...runtime.lab.facts import HostNameLookUp, query_gpus, shared_memory_size
 from ...runtime.machine import isolation
 from ...runtime.machine.cores import num_cores
-from ...runtime.machine.facts import HostNameLookUp, query_gpus, shared_memory_size
 from ...runtime.machine.memory import memory as machine_memory
 from ...runtime.machine.patience import TO_LOOK_UP_A_NAME
 from ..arguments import add_example_parser

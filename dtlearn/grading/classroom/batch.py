@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from ...course import Course, Exercise
+from ...runtime.machine.cores import num_cores
 from ...runtime.machine.isolation import Isolation, best
 from ...runtime.machine.patience import TO_READ_AN_ANSWER
 from ..grader_process.client import Graders
@@ -92,7 +93,7 @@ def grade_class(
     jobs = [(s, e) for s in submissions for e in plan.exercises]
     verdicts: dict[tuple[str, str], Verdict] = {}
     stop = threading.Event()
-    pool = ThreadPoolExecutor(plan.workers or max(1, (os.cpu_count() or 2)), thread_name_prefix="grade")
+    pool = ThreadPoolExecutor(plan.workers or num_cores(), thread_name_prefix="grade")
     graders = Graders()
     try:
         running: dict[Future[Verdict], tuple[Submission, Exercise]] = {

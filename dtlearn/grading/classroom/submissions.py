@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...course import Course, Exercise
+from ...runtime.machine.cores import num_cores
 from ..report.safe import one_line
 from ..verdict import Result, Verdict
 from .reading.members import TAR
@@ -63,7 +64,7 @@ def find_submissions(
             by_name = sorted(entries, key=lambda entry: os.fsencode(entry.name))
     except OSError as error:
         raise ValueError(f"{folder} cannot be read: {error.strerror}") from error
-    with ThreadPoolExecutor(os.cpu_count() or 2, thread_name_prefix="read") as pool:
+    with ThreadPoolExecutor(num_cores(), thread_name_prefix="read") as pool:
         names = sorted((n for e in exercises for n in _names(course, e)), key=len, reverse=True)
         paths = [Path(entry.path) for entry in by_name if _is_hand_in(entry, left, names)]
         submissions = list(pool.map(lambda path: read_submission(path, course, exercises), paths))

@@ -3,7 +3,6 @@
 import functools
 import platform
 import secrets
-import sys
 import time
 import traceback
 import warnings
@@ -19,6 +18,7 @@ from ...runtime.machine.patience import Patience, busy
 from ...runtime.record.rank_file import Tampered
 from ...runtime.record.record import Record
 from ...runtime.words import listed
+from ...version import VERSION
 from ..check import Case, Check, Finding, Given
 from ..formula import evaluate
 from ..verdict import Result, State, Verdict
@@ -174,12 +174,11 @@ def _verdict(
     if any(r.state == "error" for r in results):
         state = "error"
     tier, notes = _tier(exercise, payloads) if state == "passed" else ("", ())
-    modules = {name: sys.modules[name].__version__ for name in ("torch", "dtlearn")}
     return Verdict(
         *(exercise.id, exercise.title, state, _score(exercise.points, results), exercise.points, tier, tuple(results)),
         seconds=seconds,
         seed=seed,
-        versions={"python": platform.python_version(), **modules},
+        versions={"python": platform.python_version(), "torch": torch.__version__, "dtlearn": VERSION},
         notes=notes,
     )
 

@@ -21,7 +21,7 @@ from ...runtime.record.record import Record
 from ...runtime.run import Run
 from .. import plain_values
 from ..check import Case, Check, Given
-from ..on_rank.run_answer import AnswerSpec, run_answer
+from ..on_rank.run_answer import OWN_FRAMES, AnswerSpec, run_answer
 
 _FILE_SIZE = 256 << 20  # bytes of the largest file that a rank may write
 _OUTPUT = 64 << 10  # bytes of a rank's output that are kept
@@ -102,7 +102,7 @@ class CaseRanks(contextlib.ExitStack):
         with contextlib.ExitStack() as failing:
             failing.push(self)
             run.begin(
-                {"init_group": True, "sources": {}, "raw": True},
+                {"init_group": True, "sources": {}, "raw": True, "own_frames": OWN_FRAMES},
                 [pickles.pack((run_answer, (replace(spec, inputs=plain_values.dump(i)),)), "the task") for i in given],
                 check.seconds,
                 hold=lambda rank, k: check.hold(case, rank, k) if check.hold else 0.0,

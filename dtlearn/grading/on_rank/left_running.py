@@ -1,13 +1,14 @@
 """Runs on the ranks: what an answer left running when it had returned."""
 
-import contextlib
 import os
 import threading
 import time
 from pathlib import Path
 
+import psutil
+
 from ...runtime.machine.patience import TO_SAY_THE_SAME, Patience
-from ...runtime.machine.processes import children, start_time
+from ...runtime.machine.processes import children
 
 
 def left_running(before: set[threading.Thread]) -> list[str]:
@@ -29,11 +30,10 @@ def _running(before: set[threading.Thread]) -> list[str]:
 def _command(pid: int) -> str:
     """A process's program and arguments, shortened; "" for one that has ended."""
     for _ in range(20):
-        with contextlib.suppress(OSError):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-            if any(words):
+        try:
+            if any(words := psutil.Process(pid).cmdline()):
                 return " ".join([Path(words[0]).name, *words[1:]]).strip()[:80]
-        if start_time(pid) is None:
+        except psutil.Error:
             return ""
         time.sleep(0.005)  # it is about to become another program, and has no arguments just now
     return "?"

@@ -1,11 +1,14 @@
-"""This machine's network: which interface leads to another machine, and which port is free."""
+"""This machine's network: which interface leads to another machine, which port is free, who can be reached."""
 
 import socket
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import psutil
 
 from ..errors import LaunchError
+from .patience import TO_REACH_A_HOST
 
 _INTERFACE_VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
@@ -59,6 +62,20 @@ def free_port(address: str = "127.0.0.1") -> int:
 def interface_variables(interface: str, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that make gloo, NCCL and TensorPipe use an interface; those that are set already stay."""
     return {name: environment.get(name, interface) for name in _INTERFACE_VARIABLES}
+
+
+def failed_connections(targets: dict[str, Any], source: str) -> dict[str, str]:
+    """Which of `{host: [address, port]}` cannot be reached from the address `source`, and why."""
+
+    def attempt(at: list[Any]) -> str:
+        try:
+            socket.create_connection(tuple(at), timeout=TO_REACH_A_HOST, source_address=(source, 0)).close()
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
+
+    with ThreadPoolExecutor(len(targets)) as pool:
+        return {host: why for host, why in zip(targets, pool.map(attempt, targets.values()), strict=True) if why}
 
 
 def _listed() -> str:

@@ -32,8 +32,8 @@ class TraceEntry:
         return " ".join([f"{self.op} #{self.seq}", *map(str, self.shapes), *group, end])
 
 
-def recent(keep: int = 8) -> list[dict[str, Any]] | None:
-    """The latest collectives of this rank, as plain data; None if this torch has no recorder for this backend."""
+def recent() -> list[dict[str, Any]] | None:
+    """The latest eight collectives of this rank, as plain data; None if this torch has no recorder for this backend."""
     entries = None
     with contextlib.suppress(ImportError, AttributeError, RuntimeError, TypeError, ValueError):
         from torch._C import _distributed_c10d
@@ -42,7 +42,7 @@ def recent(keep: int = 8) -> list[dict[str, Any]] | None:
         entries = json.loads(private._dump_fr_trace_json(includeCollectives=True, onlyActive=False)).get("entries")
     if not entries:
         return None
-    latest = sorted(entries, key=lambda e: e.get("record_id", 0))[-keep:]
+    latest = sorted(entries, key=lambda e: e.get("record_id", 0))[-8:]
     return [
         {
             "op": str(e.get("profiling_name", "")).rpartition(":")[2],

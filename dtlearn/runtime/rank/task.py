@@ -13,6 +13,7 @@ import random
 import socket
 import sys
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def _do(group: RankGroup, number: int, task: dict[str, Any], blob: bytes) -> tup
         packed = value if task.get("raw") else pickles.pack(value, "the value that the function returned")
         return {"kind": "result"}, packed
     except BaseException as error:  # sys.exit() and interrupts too: the learner must hear of every end
-        report = describe(error, task["sources"])
+        report = describe(error, task["sources"], task.get("own_frames", ()))
         if os.getpid() != pid:
             print(report["traceback"], file=sys.stderr)
         end_if_forked(pid, 1)
@@ -113,10 +114,10 @@ def learn_sources(sources: dict[str, Any]) -> None:
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 
 
-def describe(error: BaseException, sources: dict[str, Any]) -> dict[str, Any]:
-    """An exception as a message: the root of its chain first, frames of this package's launcher left out."""
+def describe(error: BaseException, sources: dict[str, Any], own_frames: Iterable[str] = ()) -> dict[str, Any]:
+    """An exception as a message: its root first; the runtime's and `own_frames` (files, folders) left out."""
     chain = traceback.TracebackException.from_exception(error)
-    _drop_own_frames(chain)
+    _drop_first_frames(chain, (str(Path(__file__).parents[1]), *own_frames))
     text = "".join(chain.format())
     for name, source in sources.items():
         text = text.replace(f'File "{name}"', source["label"])
@@ -129,14 +130,12 @@ def describe(error: BaseException, sources: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _drop_own_frames(chain: traceback.TracebackException) -> None:
-    here = Path(__file__).parents[1]
-    own = (str(here), str(here.parent / "grading"), "<check>")
+def _drop_first_frames(chain: traceback.TracebackException, own: tuple[str, ...]) -> None:
     while chain.stack and chain.stack[0].filename.startswith(own):
         del chain.stack[0]
     for inner in (chain.__cause__, chain.__context__):
         if inner is not None:
-            _drop_own_frames(inner)
+            _drop_first_frames(inner, own)
 
 
 def end_if_forked(rank_pid: int, code: int = 0) -> None:

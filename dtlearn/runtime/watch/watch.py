@@ -82,9 +82,9 @@ class Watch:
         now = time.monotonic_ns()
         return {r: self._tails[r].wait_for(v.blocked, now) for r, v in self._latest.items() if v.blocked is not None}
 
-    def last_calls(self, keep: int = 8) -> dict[int, list[Event]]:
-        """The latest calls of every rank."""
-        return {rank: tail.events()[-keep:] for rank, tail in self._tails.items()}
+    def last_calls(self) -> dict[int, list[Event]]:
+        """The latest eight calls of every rank."""
+        return {rank: tail.events()[-8:] for rank, tail in self._tails.items()}
 
     def _views(self, ended: set[int]) -> dict[int, RankView]:
         now_ns = time.monotonic_ns()

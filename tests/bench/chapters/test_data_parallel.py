@@ -86,7 +86,7 @@ def test_a_real_small_bench(monkeypatch, capsys, tmp_path):
     small = replace(benches.BENCHES["data_parallel"], measure=lambda r, n: data_parallel.measure(r, n, (32, 32, 32)))
     monkeypatch.setitem(benches.BENCHES, "data_parallel", small)
     file = tmp_path / "buckets.svg"
-    assert cli.main(["bench", "data_parallel", "--rounds", "2", "--json", "--plot", str(file)]) == cli.OK
+    assert cli.main(["bench", "data_parallel", "--rounds", "2", "--json", "--plot", str(file)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(row["link"], row["kind"]) for row in found["measured"]] == [
         (link, kind) for link in (None, "1 Gb/s") for kind in ("local", "naive", "ours", "torch's")

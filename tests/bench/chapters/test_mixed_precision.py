@@ -48,7 +48,7 @@ def test_a_real_small_bench(monkeypatch, capsys):
     bench = benches.BENCHES["mixed_precision"]
     small = replace(bench, measure=lambda ranks, rounds: mixed_precision.measure(ranks, rounds, work, 1000))
     monkeypatch.setitem(benches.BENCHES, "mixed_precision", small)
-    assert cli.main(["bench", "mixed_precision", "--rounds", "2", "--json"]) == cli.OK
+    assert cli.main(["bench", "mixed_precision", "--rounds", "2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["bytes"] == {"fp32": 4000, "fp16": 2000, "bf16": 2000, "bf16, fp32 sum": 2000}
     kinds = [("step", name) for name in STEPS] + [("average", name) for name in REDUCTIONS]

@@ -61,7 +61,7 @@ def test_values():
 def test_a_real_small_bench(capsys, monkeypatch):
     monkeypatch.setattr(recorder, "_CALLS", 50)
     monkeypatch.setattr(recorder, "_STEPS", 2)
-    assert cli.main(["bench", "recorder", "--rounds", "2", "--json"]) == cli.OK
+    assert cli.main(["bench", "recorder", "--rounds", "2", "--json"]) == 0
     measured = json.loads(capsys.readouterr().out)
     assert measured["ranks"] == 2
     assert len(measured["step"]["with"]) == len(measured["call"]["without"]) == 2

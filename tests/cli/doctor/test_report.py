@@ -63,7 +63,7 @@ def test_a_narrow_terminal_wraps_below_the_column():
     assert lines[1].startswith(" " * 26) and lines[1][26] != " "
 
 
-@pytest.mark.parametrize(("found", "code"), [(report(OK), cli.OK), (report(PROBLEM), cli.WRONG)])
+@pytest.mark.parametrize(("found", "code"), [(report(OK), 0), (report(PROBLEM), cli.WRONG)])
 def test_exit_code(monkeypatch, capsys, found, code):
     monkeypatch.setattr(doctor, "examine", lambda: found)
     assert cli.main(["doctor"]) == code

@@ -8,7 +8,14 @@ import pytest
 
 from dtlearn.runtime.errors import LaunchError
 from dtlearn.runtime.machine import network
-from dtlearn.runtime.machine.network import choose_interface, free_port, interface_variables, interfaces, local_address
+from dtlearn.runtime.machine.network import (
+    choose_interface,
+    failed_connections,
+    free_port,
+    interface_variables,
+    interfaces,
+    local_address,
+)
 
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
@@ -53,3 +60,9 @@ def test_a_free_port_can_be_listened_on():
 def test_libraries_are_told_the_interface_unless_they_were_told_already():
     told = interface_variables("eth0", {"NCCL_SOCKET_IFNAME": "ib0", "PATH": "/bin"})
     assert told == {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "ib0", "TP_SOCKET_IFNAME": "eth0"}
+
+
+def test_who_cannot_be_reached_is_told_with_the_reason():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        places = {"alpha": list(listener.getsockname()), "beta": ["127.0.0.1", free_port()]}
+        assert failed_connections(places, "127.0.0.1") == {"beta": "Connection refused"}

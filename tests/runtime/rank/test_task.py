@@ -115,3 +115,12 @@ def test_an_exception_that_cannot_be_shown_is_told_of():
     told = describe(Mute(), {})
     assert (told["type"], told["message"]) == ("Mute", "<exception str() failed>")
     assert len(describe(ValueError("x" * 10**6), {})["traceback"]) < 11_000
+
+
+def test_first_frames_of_a_caller_are_left_out_where_it_says_so():
+    names = {}
+    exec(compile("def first(fn):\n    fn()\n", "<driver>", "exec"), names)
+    error = caught(lambda: names["first"](lambda: {}["missing"]))
+    files = (__file__, "<driver>")
+    assert "<driver>" in describe(error, {}, files[:0])["traceback"]
+    assert "<driver>" not in describe(error, {}, files)["traceback"]

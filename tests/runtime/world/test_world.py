@@ -5,15 +5,14 @@ import signal
 import tempfile
 import threading
 import time
-from types import SimpleNamespace
 
-import psutil
 import pytest
 import torch
 import torch.distributed as dist
 
 from dtlearn.runtime.device import default_size
 from dtlearn.runtime.errors import DtlearnError, LaunchError, NotSendable
+from dtlearn.runtime.machine import memory
 from dtlearn.runtime.output import Sink
 from dtlearn.runtime.world.world import World
 
@@ -223,10 +222,9 @@ def test_spaces_and_foreign_letters_in_folders_do_no_harm(temp_root, tmp_path, m
 
 
 def test_the_default_number_of_ranks_depends_on_memory(monkeypatch):
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=4 << 30))
-    assert default_size() == 2
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=16 << 30))
-    assert default_size() == 4
+    for known, size in (((4 << 30, 1 << 30), 2), ((16 << 30, 1 << 30), 4), (None, 4)):
+        monkeypatch.setattr(memory, "memory", lambda known=known: known)
+        assert default_size() == size
 
 
 def test_a_world_that_nobody_holds_ends_its_ranks(temp_root):

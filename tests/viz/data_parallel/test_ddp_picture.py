@@ -4,7 +4,7 @@ from matplotlib.patches import Rectangle
 from dtlearn.data_parallel.buckets import plan_buckets
 from dtlearn.runtime.record.record import merge
 from dtlearn.viz.data_parallel.ddp_picture import ddp_picture
-from tests.viz.test_bucket_timeline import OURS, SPANS, ours
+from tests.viz.data_parallel.test_bucket_timeline import OURS, SPANS, ours
 
 NAMES = ["layers.0.weight", "layers.0.bias", "layers.2.weight", "layers.2.bias"]
 SIZES = [4_000_000, 1000, 2_000_000, 1000]

@@ -13,9 +13,9 @@ from ...link.link import Link
 from ...machine.patience import HEARTBEAT, Patience
 from ...rank.spec import RankOnNode
 from ..config import Lab
-from ..reachability import probe_mesh
 from .members import Members
 from .node_agent import NodeAgent
+from .reachability import probe_mesh
 from .store import LabStore
 
 _PID_BITS = 32  # a rank's number for the head: its node (from 1) above these bits, its process id there below

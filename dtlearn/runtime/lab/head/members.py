@@ -8,9 +8,9 @@ from concurrent.futures import wait
 from typing import Any
 
 from ...errors import HostLost, LaunchError
-from ...machine.facts import software
 from ...words import ranks_text
 from ..config import Lab, NodeConfig
+from ..facts import software
 from .port import HeadPort, JoinedNode
 from .start_nodes import Starter, node_command
 

@@ -1,6 +1,5 @@
 """A script that a node runs under torchrun for the head, as its part of a launch over all nodes."""
 
-import asyncio
 import os
 import subprocess
 import threading
@@ -15,8 +14,8 @@ from ..streams import Stream, Streams
 class NodeLaunches:
     """The scripts that run on this node."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, streams: Streams, interface: str) -> None:
-        self._loop, self._streams, self._interface = loop, streams, interface
+    def __init__(self, streams: Streams, interface: str) -> None:
+        self._streams, self._interface = streams, interface
         self._running: dict[subprocess.Popen[bytes], threading.Thread] = {}
 
     def start(self, request: dict[str, Any]) -> None:
@@ -42,7 +41,7 @@ class NodeLaunches:
             status = process.wait()
             delete_folder(folder)
             self._running.pop(process, None)
-            self._loop.call_soon_threadsafe(ended.finish, {"code": status})
+            self._streams.loop.call_soon_threadsafe(ended.finish, {"code": status})
 
         self._running[process] = threading.Thread(target=wait)
         self._running[process].start()

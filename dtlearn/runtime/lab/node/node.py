@@ -19,11 +19,11 @@ from zmq.utils.monitor import recv_monitor_message
 
 from ...agent.client import LocalAgent, close_agent, get_agent
 from ...errors import LaunchError
-from ...machine.facts import node_facts, software
-from ...machine.network import choose_interface, free_port
+from ...machine.cores import num_cores
+from ...machine.network import choose_interface, failed_connections, free_port
 from ...machine.patience import TO_JOIN, TO_REACH_A_HOST, seconds_in_queue
+from ..facts import node_facts, software
 from ..loop import every, send
-from ..reachability import failed_connections
 from ..streams import Streams
 from ..token import Token
 from .launch import NodeLaunches
@@ -69,18 +69,18 @@ class Node:
         return asyncio.run(self._serve())
 
     async def _serve(self) -> str:
-        self._loop = asyncio.get_running_loop()
-        self._over: asyncio.Future[str] = self._loop.create_future()  # why it ends
+        loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[str] = loop.create_future()  # why it ends
         self._context = zmq.asyncio.Context()
         self._socket = self._connect()
-        self._streams = Streams(self._loop, self._send, first=1)
-        self._ranks = NodeRanks(self._loop, self._streams, self._send)
-        self._launches = NodeLaunches(self._loop, self._streams, self._interface)
-        every(self._loop, 0.5, self._look)
+        self._streams = Streams(loop, self._send, first=1)
+        self._ranks = NodeRanks(self._streams)
+        self._launches = NodeLaunches(self._streams, self._interface)
+        every(loop, 0.5, self._look)
         ends = [self._over, self._begin(self._receive()), self._begin(self._watch_connection())]
         try:
             # Torch is not loaded yet: a head that refuses says so at once.
-            here = {"interface": self._interface, "address": self._address, "cores": os.cpu_count(), "pid": os.getpid()}
+            here = {"interface": self._interface, "address": self._address, "cores": num_cores(), "pid": os.getpid()}
             self._send({"do": "join", "host": self._host, "software": software(), **here})
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             return str((self._over if self._over in done else done.pop()).result())

@@ -1,12 +1,10 @@
 """The ranks of one node: started by its own agent, their bytes carried to the head."""
 
-import asyncio
 import contextlib
 import dataclasses
 import os
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +24,11 @@ _LOG_INTERVAL = 0.05  # seconds between two looks at the call logs of ranks that
 class NodeRanks:
     """Starts ranks for the head and reports what they say and how they end."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, streams: Streams, send: Callable[[dict[str, Any]], None]
-    ) -> None:
-        self._loop, self._streams, self._send = loop, streams, send
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
         self._runs: dict[str, _Run] = {}  # by the head's run directory
         streams.before_reading = self._read_logs
-        every(loop, _LOG_INTERVAL, lambda: self._read_logs(gently=True))
+        every(streams.loop, _LOG_INTERVAL, lambda: self._read_logs(gently=True))
 
     def start(self, request: dict[str, Any]) -> list[int]:
         """Start ranks as the head asked for. Returns their pids."""
@@ -41,7 +37,7 @@ class NodeRanks:
         run = self._runs.get(common["run_dir"])
         if run is None:
             self._drop_empty()
-            run = self._runs[common["run_dir"]] = _Run(self, new_run_directory(), request["log"])
+            run = self._runs[common["run_dir"]] = _Run(self._streams, new_run_directory(), request["log"])
         common = {
             **common,
             "run_dir": str(run.folder),
@@ -75,7 +71,7 @@ class NodeRanks:
             near.connect(path)
         except OSError:
             near.close()
-            self._send({"s": number, "end": {}})
+            self._streams.send({"s": number, "end": {}}, b"")
             return
         Stream(self._streams, number, near.detach())
 
@@ -94,21 +90,21 @@ class NodeRanks:
 class _Run:
     """What belongs to one run of the head: a folder, the way to its store, deaths, logs."""
 
-    def __init__(self, ranks: NodeRanks, folder: Path, log_number: int) -> None:
-        self._ranks, self.folder = ranks, folder
+    def __init__(self, streams: Streams, folder: Path, log_number: int) -> None:
+        self._streams, self.folder = streams, folder
         self.living = 0
         self._reader = LogReader(folder)
-        self._log = Stream(ranks._streams, log_number, None)
+        self._log = Stream(streams, log_number, None)
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._listener.setblocking(False)
         self.store_address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        ranks._loop.add_reader(self._listener, self._connect_store)
+        streams.loop.add_reader(self._listener, self._connect_store)
 
     def listen(self, events: int, channels: list[Stream]) -> None:
         """Report each rank's death at the end of its channel, behind all that it said."""
         self.living += len(channels)
         decoder, waiting = wire.Decoder(), dict(enumerate(channels))
-        loop = self._ranks._loop
+        loop = self._streams.loop
 
         def end(index: int, note: dict[str, Any]) -> None:
             self.living -= 1
@@ -132,7 +128,7 @@ class _Run:
         self._reader.read(self._log.write, (lambda: self._log.credit > 0) if gently else lambda: True)
 
     def close(self) -> None:
-        self._ranks._loop.remove_reader(self._listener)
+        self._streams.loop.remove_reader(self._listener)
         self._listener.close()
         self._reader.close()
         delete_folder(self.folder)
@@ -141,6 +137,6 @@ class _Run:
         with contextlib.suppress(OSError):
             near = self._listener.accept()[0]
             near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            number = self._ranks._streams.number()
-            self._ranks._send({"s": number, "open": {"store": True}})
-            Stream(self._ranks._streams, number, near.detach())
+            number = self._streams.number()
+            self._streams.send({"s": number, "open": {"store": True}}, b"")
+            Stream(self._streams, number, near.detach())

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from dtlearn.collectives import ring
-from dtlearn.collectives.plan import Move, check_size, chunk_bounds, side_by_side, spans
+from dtlearn.collectives.algorithms.plan import Move, check_size, chunk_bounds, side_by_side, spans
 
 
 @pytest.mark.parametrize("numel", [0, 1, 3, 10, 1000])

@@ -11,8 +11,9 @@ import time
 from importlib.metadata import version
 from typing import Any
 
-from .memory import memory
-from .patience import TO_LIST_GPUS, TO_LOOK_UP_A_NAME
+from ...version import VERSION
+from ..machine.memory import memory
+from ..machine.patience import TO_LIST_GPUS, TO_LOOK_UP_A_NAME
 
 _QUERY = "index,name,memory.total,memory.used,driver_version"
 
@@ -20,8 +21,7 @@ _QUERY = "index,name,memory.total,memory.used,driver_version"
 def software() -> dict[str, str]:
     """The versions that must be the same on all hosts. torch's build (CPU, CUDA) may differ."""
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    own = sys.modules[__name__.partition(".")[0]].__version__  # not imported: this layer imports nothing above it
-    return {"dtlearn": own, "python": python, "torch": version("torch").partition("+")[0]}
+    return {"dtlearn": VERSION, "python": python, "torch": version("torch").partition("+")[0]}
 
 
 def node_facts() -> dict[str, Any]:

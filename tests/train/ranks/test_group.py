@@ -5,8 +5,8 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.runtime.run import run_ranks
-from dtlearn.train.group import RankOnDevice, training_group
-from dtlearn.train.rank_0 import TrainError
+from dtlearn.train.ranks.group import RankOnDevice, training_group
+from dtlearn.train.ranks.rank_0 import TrainError
 
 
 @pytest.fixture

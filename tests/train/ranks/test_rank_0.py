@@ -8,7 +8,7 @@ import pytest
 import torch.distributed as dist
 
 from dtlearn.runtime.run import run_ranks
-from dtlearn.train.rank_0 import TrainError, from_rank_0
+from dtlearn.train.ranks.rank_0 import TrainError, from_rank_0
 from tests.data_parallel.runs import message_of
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dtlearn.runtime.machine.facts import HostNameLookUp, node_facts, query_gpus
+from dtlearn.runtime.lab.facts import HostNameLookUp, node_facts, query_gpus
 
 
 def test_the_facts_of_this_machine_travel_as_json():

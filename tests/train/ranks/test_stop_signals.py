@@ -12,7 +12,7 @@ import pytest
 from dtlearn.runtime.run import run_ranks
 from dtlearn.train import Options, train
 from dtlearn.train.checkpoint import checkpoints_in, step_of
-from dtlearn.train.stop_signals import SECONDS_OF_ONE_STOP, StopSignals, signal_of
+from dtlearn.train.ranks.stop_signals import SECONDS_OF_ONE_STOP, StopSignals, signal_of
 
 LONG = 2000  # epochs: more than anybody waits for
 

@@ -6,7 +6,7 @@ from matplotlib.patches import Rectangle
 
 from dtlearn.runtime.record.event import Span
 from dtlearn.runtime.record.record import merge
-from dtlearn.viz.bucket_timeline import bucket_timeline
+from dtlearn.viz.data_parallel.bucket_timeline import bucket_timeline
 from dtlearn.viz.style import ALARM, op_style
 from tests.viz.records import MS, event
 

@@ -1,12 +1,9 @@
 """Whether every node of a lab can reach every other one, tried before the ranks do and wait for minutes."""
 
-import socket
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-from ..errors import LaunchError
-from ..machine.patience import TO_REACH_A_HOST
-from .head.port import JoinedNode
+from ...errors import LaunchError
+from .port import JoinedNode
 
 ADVICE = (
     "Between the nodes every TCP port must be open. If a machine has several networks, name the one that they share "
@@ -32,17 +29,3 @@ def failed_pairs(joined: list[JoinedNode]) -> list[str]:
         for p, reply in zip(joined, replies, strict=True)
         for target, error in reply["answer"].items()
     ]
-
-
-def failed_connections(targets: dict[str, Any], source: str) -> dict[str, str]:
-    """A node's part: which of `{host: [address, port]}` cannot be reached from the address `source`, and why."""
-
-    def attempt(at: list[Any]) -> str:
-        try:
-            socket.create_connection(tuple(at), timeout=TO_REACH_A_HOST, source_address=(source, 0)).close()
-        except OSError as error:
-            return error.strerror or str(error)
-        return ""
-
-    with ThreadPoolExecutor(len(targets)) as pool:
-        return {host: why for host, why in zip(targets, pool.map(attempt, targets.values()), strict=True) if why}
