@@ -12,7 +12,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 
 from ..runtime.errors import DtlearnError, RankError, RanksDisagree, RanksTimeout
 from ..runtime.link.link import Link
-from ..runtime.machine.patience import HEADLESS_CELL, MOST, crowding
+from ..runtime.machine.patience import HEADLESS_CELL
 from ..runtime.watch.side_by_side import side_by_side
 from ..runtime.words import incomplete, wrapped
 from . import current_world
@@ -55,7 +55,8 @@ class RanksMagics(Magics):
         chosen = parse_ranks(args.ranks, world.size)
         view = args.show or ("stream" if is_live() else "grouped")
         sink = _VIEWS[view](chosen, hide_results=bool(args.out))
-        limit = args.time_limit if args.time_limit is not None or is_live() else HEADLESS_CELL * min(MOST, crowding())
+        asked = args.time_limit is not None or is_live()  # otherwise nobody is there to interrupt
+        limit = args.time_limit if asked else HEADLESS_CELL
         assert self.shell is not None and self.shell.history_manager is not None
         # While a cell runs, `execution_count` is its number or the next one; that depends on IPython's version.
         number = len(self.shell.history_manager.input_hist_raw) - 1
@@ -64,7 +65,7 @@ class RanksMagics(Magics):
                 # A comment stands for the line of %%ranks: line numbers in tracebacks are those of the notebook's cell.
                 # (A cell magic of the rank's own, %%time say, has to come first.)
                 code = cell if cell.startswith("%%") else "# %%ranks\n" + cell
-                world.execute(code, chosen, timeout=limit, number=number, sink=sink)
+                world.execute(code, chosen, timeout=limit, patient=not asked, number=number, sink=sink)
                 if args.setup and cell not in world.setup_cells:
                     world.setup_cells.append(cell)
         finally:

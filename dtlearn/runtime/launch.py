@@ -16,7 +16,7 @@ from .device import check_world_size
 from .errors import RankError, RanksInterrupted, RanksTimeout
 from .faults.failure import Failure, is_peer_loss
 from .machine.network import free_port
-from .machine.patience import TO_TELL_WHAT_HAPPENED, Patience
+from .machine.patience import TO_RUN_A_SCRIPT, TO_TELL_WHAT_HAPPENED, Patience
 from .machine.run_folder import run_directory
 from .output import Sink
 
@@ -49,7 +49,7 @@ def launch_script(
     launcher: str = "torchrun",
     path: Path | None = None,
     args: list[str] | None = None,
-    timeout: float = 300.0,
+    timeout: float = TO_RUN_A_SCRIPT,
     sink: Sink,
 ) -> None:
     """Write `source` to a file and run it on new processes of this machine.

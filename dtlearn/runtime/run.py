@@ -22,7 +22,7 @@ from .faults.stacks import Source, Stuck, no_source
 from .link.link import Link
 from .machine.isolation import Isolation
 from .machine.limits import Limits
-from .machine.patience import TO_BE_ENDED, TO_LEAVE, TO_VANISH, Patience
+from .machine.patience import TO_BE_ENDED, TO_LEAVE, TO_RUN_ON_FRESH_RANKS, TO_VANISH, Patience
 from .machine.run_folder import run_directory
 from .pickles import notebook_sources
 from .rank.spec import call_log_file
@@ -73,7 +73,7 @@ def run_ranks(
     world_size: int,
     *args: Any,
     device: str = "auto",
-    timeout: float = 60.0,
+    timeout: float = TO_RUN_ON_FRESH_RANKS,
     record: bool = False,
     init_group: bool = True,
     isolation: Isolation | None = None,

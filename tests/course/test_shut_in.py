@@ -23,5 +23,5 @@ def test_a_solution_passes_as_a_hand_in(exercise):
     answer = Answer(files_of(COURSE, exercise).solution.read_text("utf-8"), "answer.py", exercise.name)
     sizes = [next((size for size in exercise.world_sizes if size > 1), 1)]
     check = find_check(COURSE, exercise)
-    verdict = grade(exercise, check, answer, seed=1, isolation=shut_in(COURSE, 2), world_sizes=sizes, patient=True)
+    verdict = grade(exercise, check, answer, seed=1, isolation=shut_in(COURSE, 2), world_sizes=sizes)
     assert verdict.passed, verdict.first_fault

@@ -68,7 +68,7 @@ def time_all_reduce(size: int) -> dict[str, Any]:
 
 
 def check_builds(answers: list[dict[str, Any]]) -> Line:
-    """The builds of torch, and NCCL's versions, which must be one. `told`: by rank, see `time_all_reduce`."""
+    """The builds of torch, and NCCL's versions, which must be one. `answers`: by rank, see `time_all_reduce`."""
     nccl, builds = _by_value(answers, "nccl"), _by_value(answers, "torch")
     text = f"torch {'; '.join(builds)}" + (f"; NCCL {'; '.join(nccl)}" if answers[0]["nccl"] else "; gloo")
     if len(nccl) > 1:

@@ -41,7 +41,7 @@ def check_threads(environment: Mapping[str, str]) -> Line:
 
 
 def check_memory(memory: tuple[int, int] | None, most_ranks: int) -> Line:
-    """`found`: all and free memory in bytes. `most_ranks`: what the largest chapter that is ready starts."""
+    """`memory`: all and free, in bytes. `most_ranks`: what the largest chapter that is ready starts."""
     if memory is None:
         return Line("memory", "note", "this system does not say how much there is")
     total, free = memory
@@ -97,11 +97,11 @@ def check_loopback(interfaces: list[str], chosen: str | None) -> Line:
     return Line("loopback", "ok", f"127.0.0.1 answers; ranks talk over {chosen or 'it'}")
 
 
-def check_host_name(name: str, seconds: float | None, patience: float) -> Line:
-    """`seconds`: what looking up `name` took; None: longer than `patience`."""
+def check_host_name(name: str, seconds: float | None, most: float) -> Line:
+    """`seconds`: what looking up `name` took; None: longer than `most`."""
     if seconds is not None and seconds <= _SLOW_NAME:
         return Line("host name", "ok", f"{name} is looked up in {seconds:.2f} s")
-    took = f"more than {patience:g} s" if seconds is None else f"{seconds:.1f} s"
+    took = f"more than {most:g} s" if seconds is None else f"{seconds:.1f} s"
     advice = f"torchrun and TCPStore stall that long at each start; cells do not. In /etc/hosts: 127.0.0.1 {name}"
     return Line("host name", "note", f"looking up {name} takes {took}", advice)
 

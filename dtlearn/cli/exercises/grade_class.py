@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from ...grading.report.safe import one_line
+from ...runtime.machine.patience import TO_GRADE
 from ...runtime.machine.whole_file import write_new, write_whole
 from ...runtime.words import counted
 from ..arguments import add_example_parser, positive
@@ -39,7 +40,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--feedback", choices=get_args(Level), default="category", help="of hidden checks")
     parser.add_argument("--secret", type=Path, help="file that seeds come from; made if missing (default: OUT.secret)")
     parser.add_argument("--workers", type=positive, default=0, help="submissions at once (default: number of cores)")
-    parser.add_argument("--seconds", type=positive, default=120, help="for one exercise of one submission")
+    parser.add_argument("--seconds", type=positive, default=TO_GRADE, help="for one exercise of one submission")
     again = parser.add_mutually_exclusive_group()
     again.add_argument("--only-failed", action="store_true", help="grade again what did not pass")
     again.add_argument("--again", action="store_true", help="grade everything again")

@@ -18,7 +18,7 @@ from pathlib import Path
 from ...course import Course, Exercise
 from ...runtime.machine.cores import num_cores
 from ...runtime.machine.isolation import Isolation, best
-from ...runtime.machine.patience import TO_READ_AN_ANSWER
+from ...runtime.machine.patience import TO_GRADE, TO_READ_AN_ANSWER
 from ..grader_process.client import Graders
 from ..judging.run_case import Answer
 from ..learner.exercise_files import find_checks
@@ -40,7 +40,7 @@ class Plan:
     hidden: Path | None = None  # folder of further checks, or None
     isolation: Isolation = field(default_factory=Isolation)  # how the ranks of a submission are shut in; see `shut_in`
     workers: int = 0  # submissions at once
-    seconds: float = 120.0  # for one exercise of one submission
+    seconds: float = TO_GRADE  # for one exercise of one submission
     only_failed: bool = False  # grade again what did not pass; keep what passed
     again: bool = False  # grade everything again
 

@@ -59,7 +59,7 @@ def _verdict(
     checks = find_checks(course, asked, Path(hidden) if hidden else None)
     shut_in = Isolation(**isolation)
     answer = Answer(text, file, asked.name)
-    return grade(asked, checks, answer, **options, stop=lambda: _allow(JUDGING), isolation=shut_in, patient=True)
+    return grade(asked, checks, answer, **options, stop=lambda: _allow(JUDGING), isolation=shut_in)
 
 
 def _allow(seconds: float) -> bool:

@@ -84,12 +84,12 @@ def _guard(line_fd: int, seconds: float) -> None:
                     status = os.waitstatus_to_exitcode(ended)
                     # We were forked from the same process and hold nothing else: the difference is the grader's own.
                     peak = (used.ru_maxrss - resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) << _UNIT
-        elif not over:  # nobody listens any more, or the time is up
+        elif not over and (line.fileno() in ready or patience.over()):  # nobody listens any more, or the time is up
             over = True
             poll.unregister(line)
             os.kill(worker, signal.SIGKILL)
             patience = Patience(TO_VANISH, [worker])
-        elif patience.over():
+        elif over and patience.over():
             break
     with contextlib.suppress(OSError):
         line.sendall(json.dumps({"ended": status, "late": over, "peak": max(0, peak)}).encode())

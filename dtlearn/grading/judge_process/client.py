@@ -9,6 +9,7 @@ from typing import Any, cast
 from ...runtime.errors import DtlearnError, LaunchError
 from ...runtime.machine.helper_process import HelperProcess, OnePerProcess
 from ...runtime.machine.patience import TO_END_POLITELY, TO_STOP_GRADING, Patience
+from ...runtime.machine.processes import descendants
 from ..own_run import OwnRun
 from ..verdict import Result, Verdict
 
@@ -90,7 +91,7 @@ class Judge:
 
     def _cancel(self, number: int) -> None:
         """Stop a grading; if that does not work in time, end the judge and with it everything it started."""
-        patience, stopped = Patience(TO_STOP_GRADING, [self.pid]), False
+        patience, stopped = Patience(TO_STOP_GRADING, [self.pid, *descendants(self.pid)]), False
         try:
             self._send({"do": "cancel", "id": number})
             while not stopped and not patience.over():

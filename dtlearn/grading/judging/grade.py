@@ -14,7 +14,7 @@ import torch
 from ...course import Exercise
 from ...runtime.errors import LaunchError
 from ...runtime.machine.isolation import MEANING, Isolation
-from ...runtime.machine.patience import Patience, busy
+from ...runtime.machine.patience import TO_GRADE, Patience, busy
 from ...runtime.record.rank_file import Tampered
 from ...runtime.record.record import Record
 from ...runtime.words import listed
@@ -37,11 +37,10 @@ def grade(
     seed: int | None = None,
     world_sizes: Iterable[int] | None = None,
     progress: Progress = lambda result, done, total: None,
-    seconds: float = 120.0,
+    seconds: float = TO_GRADE,
     stop: Callable[[], bool] = lambda: False,
     isolation: Isolation | None = None,
     seen: Callable[[Result, Record], None] = lambda result, record: None,
-    patient: bool = False,
 ) -> Verdict:
     """Judge an answer. Whatever it did there is a verdict; what goes wrong in the grader itself is the state "error".
 
@@ -50,11 +49,11 @@ def grade(
         seed: for the inputs; None: a new one. The same seed gives the same verdict.
         world_sizes: default: those of the manifest.
         progress: told of each result as it comes.
-        seconds: for everything; cases that do not fit in are skipped, and said to be.
+        seconds: for everything; cases that do not fit in are skipped, and said to be. Time without a processor does not
+            count, here as in each case; a case that the machine was too busy for is left out, and not judged.
         stop: asked before each case; True: skip the rest.
         isolation: how the ranks are shut in; None: level 1, which is for code that you trust.
         seen: told of each run that took place, with its record.
-        patient: time limits follow the load of the machine; what it was too busy for is left out, and not judged.
     """
     begun, patience = time.monotonic(), Patience(seconds)
     torch.set_num_threads(1)  # helper threads of this process would wait for work on the processors that ranks need
@@ -70,10 +69,9 @@ def grade(
     tier_limits: list[tuple[Result, int]] = []
     if finding := _read(answer, [rule for one, _ in checks for rule in one.reads]):
         results = [replace(finding, case=c.name, world_size=c.world_size) for _, _, c in cases[:1]]
-    with CaseRanks(isolation, patient) as ranks:
+    with CaseRanks(isolation) as ranks:
         for number, (one, hidden, case) in enumerate(cases if not results else [], start=1):
-            over = stop() or (patience.over() if patient else time.monotonic() > begun + seconds)
-            if skip := _skip(results, over):
+            if skip := _skip(results, stop() or patience.over()):
                 result, payload = Result(case.name, case.world_size, "skipped", *skip), 0
             else:
                 result, payload = _run_one(exercise, one, case, answer, seen, ranks)

@@ -58,12 +58,11 @@ class CaseRanks(contextlib.ExitStack):
 
     Args:
         isolation: how the ranks are shut in; None: level 1.
-        patient: the time limit follows the load of the machine.
     """
 
-    def __init__(self, isolation: Isolation | None = None, patient: bool = False) -> None:
+    def __init__(self, isolation: Isolation | None = None) -> None:
         super().__init__()
-        self._isolation, self._patient, self._sharing = isolation or Isolation(), patient, True
+        self._isolation, self._sharing = isolation or Isolation(), True
         self._run: Run | None = None
         self._for: tuple[int, int] | None = None  # for what it can be used again: `id` of a check, and world size
 
@@ -126,10 +125,10 @@ class CaseRanks(contextlib.ExitStack):
         )
         return Run(
             place(case.world_size, 0, "cpu"),
-            check.seconds + 30,
+            check.seconds * MOST + 30,
             isolation=self._isolation,
             limits=limits,
             source=lambda file: answer.source if file == answer.file else "",
             calm=0.0,
-            patient=self._patient,
+            patient=True,
         )

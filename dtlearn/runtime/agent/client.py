@@ -50,7 +50,7 @@ class Agent:
         return free_memory()
 
     def start(self, common: dict[str, Any], ranks: list[dict[str, Any]], descriptors: list[int]) -> list[int]:
-        """Start ranks; see `server.Agent._start`. Returns their handles."""
+        """Start ranks; see `server.AgentServer._start`. Returns their handles."""
         raise NotImplementedError
 
     def signal(self, pids: list[int], number: int, *, group: bool = False) -> list[int]:

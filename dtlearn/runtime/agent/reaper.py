@@ -18,8 +18,8 @@ from typing import Any
 from .. import wire
 from ..machine import namespaces
 from ..machine.isolation import refused
-from ..machine.patience import TO_FORK, TO_SIGNAL, Patience
-from ..machine.processes import children, close_all_but, ended_children, sweep, wake_at_ends
+from ..machine.patience import TO_FORK, TO_SIGNAL, Patience, seconds_in_queue
+from ..machine.processes import children, close_all_but, descendants, ended_children, sweep, wake_at_ends
 from .forked_ranks import ForkedRanks
 
 
@@ -98,10 +98,10 @@ class Reaper:
 
     def _hear(self, seconds: float) -> dict[str, Any]:
         """Its next words. Raises TimeoutError if none come in so much time of patience, EOFError if it has ended."""
-        patience = Patience(seconds, [self.pid, *children(self.pid)])
+        patience = Patience(seconds, in_queue=lambda _: seconds_in_queue([self.pid, *descendants(self.pid)]))
         while not select.select([self._control], [], [], left := patience.left())[0]:
             if not left:
-                raise TimeoutError(f"the process that ends what a run leaves said nothing for {seconds:g} s")
+                raise TimeoutError(f"the reaper of the run said nothing for {seconds:g} s")
         return wire.receive(self._control)[0]
 
 

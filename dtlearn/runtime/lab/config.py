@@ -141,7 +141,9 @@ def _head(table: _Table) -> HeadConfig:
     if interface.is_unspecified:
         raise table.error(f"`address` must be that of one interface, not {address}, which means all of them")
     token = Path(table.get("token_file", str, "lab.token")).expanduser()
-    patience, wait = (float(table.get(k, (int, float), d)) for k, d in (("patience", 15), ("wait", 120)))
+    patience, wait = (
+        float(table.get(k, (int, float), d)) for k, d in (("patience", HeadConfig.patience), ("wait", HeadConfig.wait))
+    )
     if patience < 2 or wait <= 0:
         raise table.error("needs a `patience` of 2 seconds or more and a positive `wait`")
     return HeadConfig(address, _ports(table), table.path.parent / token, patience, wait)

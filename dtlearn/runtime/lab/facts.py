@@ -14,6 +14,7 @@ from typing import Any
 from ...version import VERSION
 from ..machine.memory import memory
 from ..machine.patience import TO_LIST_GPUS, TO_LOOK_UP_A_NAME
+from ..machine.processes import communicate
 
 _QUERY = "index,name,memory.total,memory.used,driver_version"
 
@@ -63,9 +64,9 @@ class HostNameLookUp:
         self._thread = threading.Thread(target=self._look_up, daemon=True)
         self._thread.start()
 
-    def seconds(self, patience: float) -> float | None:
-        """How long it took, found or not; None if it still goes on `patience` seconds after it began."""
-        self._thread.join(max(0.0, patience - (time.monotonic() - self._begun)))
+    def seconds(self, most: float) -> float | None:
+        """How long it took, found or not; None if it still goes on `most` seconds after it began."""
+        self._thread.join(max(0.0, most - (time.monotonic() - self._begun)))
         return self._seconds
 
     def _look_up(self) -> None:
@@ -91,7 +92,8 @@ def query_gpus() -> list[str] | None:
     """
     command = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=TO_LIST_GPUS, check=True)
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        said, _ = communicate(process, TO_LIST_GPUS)
     except (OSError, subprocess.SubprocessError):
         return None
-    return [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    return [line.strip() for line in said.splitlines() if line.strip()] if process.returncode == 0 else None

@@ -1,6 +1,7 @@
 """What asyncio lacks here: work that another thread waits for, work done again and again, a send done at once."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -34,6 +35,13 @@ def every(loop: asyncio.AbstractEventLoop, seconds: float, work: Callable[[], No
         work()
 
     loop.call_later(seconds, again)
+
+
+def without_our_sleep(heard: float, looked: float, seconds: float) -> tuple[float, float]:
+    """When the other side was last heard of, and when we looked: now. We look every so many seconds; if we come much
+    later, we could not run, or were suspended, and heard nobody meanwhile: that time does not count."""
+    now = time.monotonic()
+    return min(now, heard + max(0.0, now - looked - 2 * seconds)), now
 
 
 def send(socket: zmq.asyncio.Socket, frames: list[bytes]) -> BaseException | None:

@@ -33,7 +33,9 @@ TO_VANISH = 10.0  # to be gone after it was killed; one that waits for a disk ta
 TO_START = 60.0  # until it can run cells; the helper process may have torch to load first
 TO_SAY = 60.0  # what a short request asks of it, behind a cell: a value, what it sets
 TO_SET_UP = 30.0  # each setup cell, on a rank that is new
-TO_RUN = 600.0  # a function of the learner's
+TO_RUN = 600.0  # a function of the learner's, behind a notebook
+TO_RUN_ON_FRESH_RANKS = 60.0  # likewise, see `run_ranks`
+TO_RUN_A_SCRIPT = 300.0  # under torchrun
 # How long ranks may go on after one of them has failed.
 AFTER_FAILURE = 10.0  # computing
 AFTER_DEATH = 1.0  # in which they usually notice by themselves that a peer has died
@@ -47,15 +49,15 @@ TO_SIGNAL = 2.0  # a reaper takes microseconds, but learners' code could have st
 TO_SAY_THE_SAME = 0.3  # ranks that may still report the same failure as the first, or an earlier one
 TO_LEAVE = 2.0  # ranks that have finished, before they are killed: what runs at their exit
 TO_END_POLITELY = 3.0  # a command, before it is killed
-TO_END_RANKS = 5.0  # an agent, before it is killed: it ends its ranks, and deletes their folders
+TO_END_RANKS = 2 * TO_VANISH + 5.0  # an agent, before it is killed: it ends its ranks, and deletes their folders
 TO_BE_ENDED = 3.0  # what was interrupted, until we go on: others end it
-TO_STOP_GRADING = 3.0  # a judge, before it is ended itself
+TO_STOP_GRADING = TO_BE_ENDED + 2.0  # a judge, before it is ended itself: it ends its ranks
 TO_SAY_HOW_IT_ENDED = 1.0  # a helper process that has closed its line: its exit code
 TO_TELL_WHAT_HAPPENED = 3.0  # launchers of other nodes, of a failure
 # Between the machines of a lab; `patience` and `wait` in lab.toml are its owner's.
 HEARTBEAT = 1.0  # seconds between two signs of life
 TO_JOIN = 20.0  # a node, until the head has greeted it
-TO_OBEY = 30.0  # a node, a request; it may have ranks to start
+TO_OBEY = 150.0  # a node that is heard of, a request: ranks to start may take it MOST * TO_FORK
 TO_REACH_A_HOST = 4.0  # over the network of a lab
 TO_REACH_A_STORE = 5.0  # on this machine
 TO_PART = 2.0  # what was said last, on a busy machine
@@ -67,8 +69,9 @@ TO_LISTEN = 60.0  # JupyterLab, until a browser may come; a cold disk needs ten
 TO_END_KERNELS = 10.0  # JupyterLab, before it is killed
 TO_TRY_RANKS = 20.0  # the doctor's trial of two ranks
 TO_TRY_A_LAB = 60.0  # likewise, of all nodes
-# What hand-ins get besides the time that a class's instructor gives them.
-TO_READ_A_HAND_IN = 100.0  # bounded by processor time too, see `classroom/reading/reader.py`
+TO_GRADE = 120.0  # all cases of an answer, unless an instructor says otherwise
+# What hand-ins get besides that.
+TO_READ_A_HAND_IN = 300.0  # on a slow disk; bounded by processor time too, see `classroom/reading/reader.py`
 TO_READ_AN_ANSWER = 130.0  # to be read and compiled, and for its last case on a busy machine
 HEAD_START = 10.0  # a notebook and its first ranks, to load torch, before a judge does that nobody has asked yet
 HEADLESS_CELL = 60.0  # a cell that has no time limit of its own, where nobody is there to interrupt
@@ -89,7 +92,8 @@ class Patience:
     Args:
         seconds: on a machine that has a processor for everybody.
         pids: of those we wait for. This process always counts as well: it has to hear the answer.
-        in_queue: tells how long each of `pids` has waited for a processor; by default those of this machine.
+        in_queue: tells how long processes have waited for a processor so far, `{pid: seconds}`; by default `pids`, of
+            this machine. One that comes later has waited since it began, one that is too busy to be asked (inf) always.
     """
 
     def __init__(
@@ -102,7 +106,6 @@ class Patience:
         self._begun = time.monotonic()
         self._own = _queued(os.getpid())
         self._pids, self._in_queue = list(pids), in_queue or seconds_in_queue
-        # Of one that is too busy to be asked now (inf) the time begins at 0: then nothing of it counts.
         self._before = {p: 0.0 if waited == math.inf else waited for p, waited in self._in_queue(self._pids).items()}
         self._stood_still = 0.0
 
@@ -118,7 +121,7 @@ class Patience:
 
     @property
     def starved(self) -> bool:
-        """Whether it ended only because no wait takes longer, and they could not run for half of their time."""
+        """Whether it ended only because no wait takes longer, and they could run for less than half of it."""
         return self._stood_still >= self.seconds * (MOST - 0.5)
 
     def over(self) -> bool:
@@ -129,9 +132,9 @@ class Patience:
         """Seconds since the beginning in which those who are to answer, or we, waited for a processor."""
         if self._own is None:
             return elapsed * (1 - 1 / crowding())
-        own = (_queued(os.getpid()) or self._own) - self._own
+        own = max(0.0, (_queued(os.getpid()) or 0.0) - self._own)  # threads that end take their time with them
         now = self._in_queue(self._pids)
-        return own + max((now[pid] - before for pid, before in self._before.items() if pid in now), default=0.0)
+        return own + max([0.0, *(waited - self._before.get(pid, 0.0) for pid, waited in now.items())])
 
 
 def crowding() -> float:
@@ -155,11 +158,13 @@ def seconds_in_queue(pids: Collection[int]) -> dict[int, float]:
 def _queued(pid: int) -> float | None:
     """Seconds that the threads of a process have waited for a processor so far; None if nobody keeps that."""
     waited = []
+    # Not our number: of our own namespace, it may be another's in the /proc of a namespace around it.
+    folder = "/proc/self/task" if pid == os.getpid() else f"/proc/{pid}/task"
     try:
-        threads = os.listdir(f"/proc/{pid}/task")
+        threads = os.listdir(folder)
     except OSError:  # not Linux; or it has ended
         return None
     for thread in threads:
-        with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/task/{thread}/schedstat") as file:
+        with contextlib.suppress(OSError, IndexError), open(f"{folder}/{thread}/schedstat") as file:
             waited.append(int(file.read().split()[1]))
     return sum(waited) / 1e9 if waited else None

@@ -126,8 +126,8 @@ def take_endings() -> None:
 
 
 def has_ended(process: subprocess.Popen[Any], seconds: float) -> bool:
-    """Whether a process that we started ends in so much time of patience."""
-    patience = Patience(seconds, [process.pid])
+    """Whether a process that we started ends in so much time of patience, in which it ends what it started itself."""
+    patience = Patience(seconds, [process.pid, *descendants(process.pid)])
     while process.poll() is None and (left := patience.left()):
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(left)

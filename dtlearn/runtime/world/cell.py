@@ -27,12 +27,13 @@ def finish(task: Task, timeout: float | None, what: str = "", patient: bool = Fa
         RanksTimeout: the time was up. Ranks that were stuck were freed; variables are kept.
         RanksInterrupted: the learner interrupted. Likewise.
     """
-    begun, patience = time.monotonic(), task.patience(timeout) if patient and timeout else None
+    begun, patience = time.monotonic(), None
 
     def over() -> bool:
         return timeout is not None and (patience.over() if patience else time.monotonic() > begun + timeout)
 
     try:
+        patience = task.patience(timeout) if patient and timeout else None
         in_time = task.follow(over)
         if not in_time:
             task.notice(f"the time limit of {timeout:g} s has passed: the ranks are looked at and interrupted")

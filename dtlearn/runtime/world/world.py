@@ -74,7 +74,14 @@ class World:
             request(self.ranks, content, what="world.link", timeout=TO_SAY, asked=living)
 
     def execute(
-        self, code: str, ranks: list[int] | None = None, *, timeout: float | None = None, number: int = 0, sink: Sink
+        self,
+        code: str,
+        ranks: list[int] | None = None,
+        *,
+        timeout: float | None = None,
+        patient: bool = False,
+        number: int = 0,
+        sink: Sink,
     ) -> None:
         """Run a cell on some ranks (None: all). `number`: the notebook's, for tracebacks. Raises as `cell.finish`."""
         if self.agent.seconds_to_notice_a_loss:
@@ -82,7 +89,7 @@ class World:
             if not all(p.alive for p in self.ranks.processes):
                 self.ranks.repair()  # a host that was gone may be back; if not, this says what to do
         asked = ranks if ranks is not None else list(range(self.size))
-        finish(Cell(self.ranks, code, asked, number, sink), timeout)
+        finish(Cell(self.ranks, code, asked, number, sink), timeout, patient=patient)
 
     # What a world exchanges with its ranks besides cells. Each of these four raises as `cell.finish` does.
 

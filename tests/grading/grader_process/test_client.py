@@ -1,12 +1,18 @@
 """Hostile answers against the process that judges them: each gets its own verdict, and nothing of it stays."""
 
+import contextlib
+import json
+import os
+import signal
 import socket
 import time
 
 import pytest
 
+from dtlearn.grading.grader_process import grader, server
 from dtlearn.grading.grader_process.client import Graders
 from dtlearn.grading.verdict import Result, Verdict
+from dtlearn.runtime.machine import patience
 from dtlearn.runtime.machine.isolation import best
 from dtlearn.runtime.machine.processes import descendants
 
@@ -98,6 +104,23 @@ def test_who_is_silent_is_ended_and_leaves_nothing(judged, graders):
     while (left := descendants(graders.process.pid)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not left
+
+
+@pytest.mark.parametrize(("queued", "late"), [(time.monotonic, False), (lambda: 0.0, True)], ids=["busy", "quiet"])
+def test_a_grader_that_cannot_get_a_processor_has_longer(queued, late):
+    """It takes 0.8 s of 0.5, on a machine where everybody waits for a processor all the time, or never."""
+    ours, theirs = socket.socketpair()
+    if (pid := os.fork()) == 0:
+        with contextlib.suppress(BaseException):
+            patience._queued = lambda pid: queued()
+            grader.work = lambda line, agent: time.sleep(0.8)
+            server._guard(os.dup(theirs.fileno()), 0.5)
+        os._exit(70)
+    theirs.close()
+    with ours:
+        said = json.loads(ours.recv(1000))
+    os.waitpid(pid, 0)
+    assert (said["late"], said["ended"]) == (late, -signal.SIGKILL if late else 70)
 
 
 def test_a_server_that_was_killed_is_replaced(judged, graders, right):

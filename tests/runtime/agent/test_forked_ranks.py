@@ -50,7 +50,7 @@ def test_the_process_group_of_a_rank_ends_with_it(tmp_path, end):
     assert all_gone([int(path.read_text())])
 
 
-def test_ranks_with_and_without_a_leader_run_side_by_side(world):
+def test_ranks_with_and_without_a_reaper_run_side_by_side(world):
     assert run_ranks(lambda: dist.get_rank(), 2, isolation=LEVEL_0).values == [0, 1]
     assert world.gather("rank") == [0, 1]
 

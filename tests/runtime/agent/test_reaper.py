@@ -80,7 +80,7 @@ def test_daemons_of_a_world_live_until_it_stops_and_those_of_another_are_not_tou
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-def test_when_a_leader_is_killed_or_stopped_the_agent_ends_what_is_left(tmp_path, number):
+def test_when_a_reaper_is_killed_or_stopped_the_agent_ends_what_is_left(tmp_path, number):
     def work(path):
         (path / str(start_daemon())).touch()
         dist.barrier()
@@ -204,7 +204,7 @@ class TestLevel2:
         assert found[:2] == ([], "")
         assert found[2] > 0
 
-    def test_the_leader_cannot_be_ended_or_looked_into(self):
+    def test_the_reaper_cannot_be_ended_or_looked_into(self):
         def attack():
             os.kill(1, signal.SIGKILL)
             told = []

@@ -151,13 +151,13 @@ def test_a_start_that_failed_is_answered_when_nothing_of_it_is_left(monkeypatch)
     agent, looks = server.AgentServer(None), [[11, 12], [12], []]
 
     def killed(request, descriptors):
-        raise OSError("the process that leads the run ended at once")
+        raise OSError("the reaper of the run ended at once")
 
     monkeypatch.setattr(server, "Reaper", killed)
     monkeypatch.setattr(server, "ended_children", lambda: [])
     monkeypatch.setattr(server, "kill_below", lambda spare: looks.pop(0))
     answer = agent._answer({"do": "start", "common": {"run_dir": "", "kind": "run"}, "ranks": []}, [])
-    assert answer == {"error": "the process that leads the run ended at once"} and looks == []
+    assert answer == {"error": "the reaper of the run ended at once"} and looks == []
 
 
 HEAD = """

@@ -7,7 +7,8 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from dtlearn.runtime.lab.loop import call, every, send
+from dtlearn.runtime.lab import loop as loop_module
+from dtlearn.runtime.lab.loop import call, every, send, without_our_sleep
 
 
 @pytest.fixture
@@ -82,3 +83,14 @@ def test_a_send_is_done_at_once_or_says_what_went_wrong(loop):
     assert (came, known) == ([b"known", b"hello"], None)
     assert isinstance(unknown, zmq.ZMQError) and unknown.errno == zmq.EHOSTUNREACH
     context.term()
+
+
+@pytest.mark.parametrize(
+    ("heard", "looked", "counts"),
+    [(90.0, 99.0, 10.0), (90.0, 98.5, 10.0), (70.0, 72.0, 4.0), (99.9, 50.0, 0.0)],
+    ids=["silent for 10 s", "we come a little late", "we slept for 26 of 30 s", "heard of just now"],
+)
+def test_the_other_side_is_not_silent_while_we_sleep(monkeypatch, heard, looked, counts):
+    monkeypatch.setattr(loop_module.time, "monotonic", lambda: 100.0)
+    since, now = without_our_sleep(heard, looked, 1.0)
+    assert (now - since, now) == (counts, 100.0)

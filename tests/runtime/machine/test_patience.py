@@ -1,6 +1,7 @@
 """A wait that stands still while those who are waited for cannot get a processor."""
 
 import itertools
+import math
 import os
 import signal
 import subprocess
@@ -130,6 +131,41 @@ def test_a_machine_is_busy_if_a_program_gets_less_than_half_of_a_processor(machi
 
         monkeypatch.setattr(patience.time, "thread_time", computes)
         assert patience.busy() is busy
+
+
+def test_a_thread_that_ends_takes_its_time_with_it_and_that_is_no_haste(machine):
+    """What a process has waited is the sum over its threads: it can fall, for us as for those we wait for."""
+    machine.queued |= {os.getpid(): 100.0, 7: 50.0, 8: 0.0}
+    limit = Patience(2.0, [7, 8])
+    machine.now += 3.0
+    machine.queued |= {os.getpid(): 3.0, 7: 1.0, 8: 2.5}
+    assert limit.left() == pytest.approx(1.5)
+    machine.now, machine.queued[8] = machine.now + 1.5, 0.0
+    assert limit.over()
+
+
+def test_who_comes_later_has_waited_since_it_began_and_who_cannot_be_asked_always(machine):
+    waited = {}
+    limit = Patience(2.0, in_queue=lambda pids: dict(waited))
+    machine.now += 3.0
+    waited[9] = 2.0
+    assert limit.left() == pytest.approx(1.0)
+    silent = Patience(2.0, [5], lambda pids: dict.fromkeys(pids, math.inf))
+    machine.now += 2.0 * MOST - 0.5
+    assert silent.left() == pytest.approx(0.5) and silent.starved
+    machine.now += 0.5
+    assert silent.over()
+
+
+def test_our_own_time_is_read_where_no_other_namespace_can_be_meant(monkeypatch):
+    monkeypatch.setattr(patience.os, "getpid", lambda: 1)  # as in a namespace whose /proc is that of the machine
+    assert patience._queued(1) == pytest.approx(patience._queued(int(os.readlink("/proc/self"))), abs=5.0)
+
+
+def test_who_ends_others_has_longer_than_they_have():
+    assert patience.TO_END_RANKS > 2 * patience.TO_VANISH  # its reapers, then what they left
+    assert patience.TO_STOP_GRADING > patience.TO_BE_ENDED
+    assert patience.TO_OBEY >= MOST * patience.TO_FORK > MOST * patience.TO_END_POLITELY * 2
 
 
 def test_who_hardly_ran_was_starved_and_who_computed_or_slept_was_not(machine):

@@ -12,7 +12,7 @@ from dtlearn.runtime.agent.client import get_agent
 from dtlearn.runtime.run import run_ranks
 
 
-def test_a_rank_is_a_session_of_its_own_below_its_leader_below_the_agent():
+def test_a_rank_is_a_session_of_its_own_below_its_reaper_below_the_agent():
     def look():
         grandparent = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
         return os.getpid(), os.getsid(0), os.getpgid(0), os.getppid(), grandparent

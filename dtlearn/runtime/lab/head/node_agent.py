@@ -5,12 +5,13 @@ import functools
 import math
 import os
 import socket
+import time
 from pathlib import Path
 from typing import Any
 
 from ... import wire
-from ...errors import HostLost, LaunchError
-from ...machine.patience import TO_ANSWER, TO_REACH_A_STORE
+from ...errors import LaunchError
+from ...machine.patience import HEARTBEAT, TO_ANSWER, TO_REACH_A_STORE
 from ..log_relay import LogWriter
 from ..loop import call
 from ..streams import Note, Stream
@@ -69,13 +70,11 @@ class NodeAgent:
 
     def seconds_in_queue(self, pids: list[int]) -> dict[int, float]:
         """As `patience.seconds_in_queue`, with the time of who carries their words; nothing of a host that is lost."""
-        try:
-            waited = self.joined.ask({"do": "queue", "pids": pids}, TO_ANSWER)["seconds"]
-        except HostLost:
-            return {}
-        except LaunchError:  # too busy to say even that
-            return dict.fromkeys(pids, math.inf)
-        return dict(zip(pids, waited, strict=True))
+        with contextlib.suppress(LaunchError):
+            if time.monotonic() - self.joined.heard < 3 * HEARTBEAT:
+                return dict(self.joined.ask({"do": "queue", "pids": pids}, TO_ANSWER)["seconds"])
+        # It is too busy to say even that, or its host will soon be missed.
+        return {} if self.joined.lost else dict.fromkeys(pids, math.inf)
 
     def reach(self, pid: int, connection: dict[str, Any], folder: Path) -> dict[str, Any]:
         """Make a rank's kernel reachable: sockets in `folder` stand for those on the node. Returns how to connect."""

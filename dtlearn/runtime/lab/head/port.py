@@ -18,9 +18,9 @@ import zmq.asyncio
 from zmq.auth.asyncio import AsyncioAuthenticator
 
 from ...errors import HostLost, LaunchError
-from ...machine.patience import HEARTBEAT, TO_BE_ENDED, TO_OBEY, TO_PART, Patience
+from ...machine.patience import HEARTBEAT, MOST, TO_BE_ENDED, TO_OBEY, TO_PART, Patience
 from ..config import HeadConfig
-from ..loop import every, send
+from ..loop import every, send, without_our_sleep
 from ..streams import Streams
 from ..token import head_keys
 
@@ -157,7 +157,7 @@ class HeadPort:
     def close(self) -> None:
         """Send all nodes home and listen no more."""
         self.abandon()
-        self._thread.join(TO_PART + TO_BE_ENDED)
+        self._thread.join(MOST * TO_PART + TO_BE_ENDED)
         self._context.destroy(linger=_FAREWELL)
 
     def abandon(self) -> None:
@@ -187,7 +187,7 @@ class HeadPort:
 
     async def _serve(self) -> None:
         """What the thread does: let nodes in and hear them, until all have been sent home."""
-        self.loop, self._serving = asyncio.get_running_loop(), asyncio.current_task()
+        self.loop, self._serving, self._looked = asyncio.get_running_loop(), asyncio.current_task(), time.monotonic()
         gate = AsyncioAuthenticator(self._context)
         gate.configure_curve_callback("dtlearn", credentials_provider=self)
         gate.start()  # before the port is open: ZeroMQ lets everybody in where nobody is there to ask
@@ -252,9 +252,10 @@ class HeadPort:
         send(self.socket, [identity, json.dumps({"do": "refuse", "reason": verdict}).encode(), b""])
 
     def _beat(self) -> None:
-        now = time.monotonic()
+        now, looked = time.monotonic(), self._looked
         for node in list(self._by_identity.values()):
             node.ping()
+            node.heard, self._looked = without_our_sleep(node.heard, looked, HEARTBEAT)
             if node.lost is None and now - node.heard > self.config.patience:
                 self.lose(node, f"nothing was heard of it for {now - node.heard:.0f} s")
 

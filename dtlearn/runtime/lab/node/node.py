@@ -5,6 +5,7 @@ It ends, with its ranks, when the head says so, when the connection closes, or w
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -23,12 +24,13 @@ from ...machine.cores import num_cores
 from ...machine.network import choose_interface, failed_connections, free_port
 from ...machine.patience import TO_JOIN, TO_REACH_A_HOST, seconds_in_queue
 from ..facts import node_facts, software
-from ..loop import every, send
+from ..loop import every, send, without_our_sleep
 from ..streams import Streams
 from ..token import Token
 from .launch import NodeLaunches
 from .ranks import NodeRanks
 
+_LOOK = 0.5  # seconds between two looks whether the head is heard of
 _EVENTS = zmq.EVENT_CONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 
@@ -57,12 +59,12 @@ class Node:
         self._token = token
         self._probed = contextlib.ExitStack()  # has the port that others try to reach
         self._patience = TO_JOIN
-        self._heard = time.monotonic()
+        self._heard = self._looked = time.monotonic()
         self._connected = False
         self._is_in = self._welcome = self._loaded = False  # let in by the token; accepted; ready to start ranks
         self._agent: LocalAgent | None = None
         self._farewell = "its node process was ended there"
-        self._tasks: list[asyncio.Task[Any]] = []  # nothing else holds them
+        self._tasks: set[asyncio.Task[Any]] = set()  # nothing else holds them
 
     def run(self) -> str:
         """Join, and serve until the end. Returns why it ended well. Raises LaunchError if it did not."""
@@ -76,7 +78,7 @@ class Node:
         self._streams = Streams(loop, self._send, first=1)
         self._ranks = NodeRanks(self._streams)
         self._launches = NodeLaunches(self._streams, self._interface)
-        every(loop, 0.5, self._look)
+        every(loop, _LOOK, self._look)
         ends = [self._over, self._begin(self._receive()), self._begin(self._watch_connection())]
         try:
             # Torch is not loaded yet: a head that refuses says so at once.
@@ -120,8 +122,10 @@ class Node:
             self._send({"loaded": hello["num_gpus"]})
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Future[Any]:
-        self._tasks.append(asyncio.create_task(work))
-        return self._tasks[-1]
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _watch_connection(self) -> None:
         """End when the connection does, and say why."""
@@ -154,6 +158,7 @@ class Node:
                 self._finish("the head has left; the ranks were ended")
 
     def _look(self) -> None:
+        self._heard, self._looked = without_our_sleep(self._heard, self._looked, _LOOK)
         silent = time.monotonic() - self._heard
         if silent > self._patience:
             where = f"{self._join[0]}:{self._join[1]}"
@@ -200,38 +205,43 @@ class Node:
             self._finish(LaunchError(header["reason"]))
         elif do == "end":
             self._finish("the head ended the session")
-        elif do == "probe":
-            self._begin(self._answer_later(header, failed_connections, header["targets"], self._address))
-        elif do == "look":
-            self._begin(self._answer_later(header, node_facts))
         else:
-            self._send({**self._answer(header), "id": header["id"]})
+            self._begin(self._answer(header))
 
-    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _answer(self, request: dict[str, Any]) -> None:
         try:
-            if request["do"] == "start":
-                return {"pids": self._ranks.start(request)}
-            if request["do"] == "signal":
-                return {"alive": get_agent().signal(request["pids"], request["signal"], group=request["group"])}
-            if request["do"] == "queue":
-                own, waited = os.getpid(), seconds_in_queue([os.getpid(), *request["pids"]])
-                return {"seconds": [waited.get(pid, 0.0) + waited.get(own, 0.0) for pid in request["pids"]]}
-            if request["do"] == "launch":
-                self._launches.start(request)
-                return {}
-            if request["do"] == "port":
-                return {"port": free_port(self._address)}
-            if request["do"] == "listen":
-                self._probed.close()
-                listener = self._probed.enter_context(socket.create_server((self._address, 0), backlog=64))
-                return {"port": listener.getsockname()[1]}
-            return {"error": f"unknown request {request['do']!r}"}
+            reply = await self._do(request)
         except (OSError, LaunchError) as error:
-            return {"error": str(error)}
+            reply = {"error": str(error)}
+        except Exception as error:  # the head waits for an answer
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        self._send({**reply, "id": request["id"]})
 
-    async def _answer_later(self, request: dict[str, Any], look: Callable[..., Any], *args: Any) -> None:
-        """A look that takes seconds where something is wrong."""
-        self._send({"answer": await asyncio.to_thread(look, *args), "id": request["id"]})
+    async def _do(self, request: dict[str, Any]) -> dict[str, Any]:
+        """What the head asks for. What may take long leaves this thread: the head has to hear of us meanwhile."""
+        do, pids = request["do"], request.get("pids", [])
+        if do == "start":
+            return {"pids": await self._ranks.start(request)}
+        if do == "signal":
+            signal_them = functools.partial(get_agent().signal, pids, request["signal"], group=request["group"])
+            return {"alive": await asyncio.to_thread(signal_them)}
+        if do == "queue":
+            ours, waited = seconds_in_queue([os.getpid()]).get(os.getpid(), 0.0), seconds_in_queue(pids)
+            return {"seconds": [[pid, seconds + ours] for pid, seconds in waited.items()]}
+        if do == "probe":
+            return {"answer": await asyncio.to_thread(failed_connections, request["targets"], self._address)}
+        if do == "look":
+            return {"answer": await asyncio.to_thread(node_facts)}
+        if do == "launch":
+            self._launches.start(request)
+            return {}
+        if do == "port":
+            return {"port": free_port(self._address)}
+        if do == "listen":
+            self._probed.close()
+            listener = self._probed.enter_context(socket.create_server((self._address, 0), backlog=64))
+            return {"port": listener.getsockname()[1]}
+        return {"error": f"unknown request {do!r}"}
 
     def _leave(self) -> None:
         """End the ranks, then the connection."""

@@ -1,5 +1,6 @@
 """The ranks of one node: started by its own agent, their bytes carried to the head."""
 
+import asyncio
 import contextlib
 import dataclasses
 import os
@@ -30,8 +31,8 @@ class NodeRanks:
         streams.before_reading = self._read_logs
         every(streams.loop, _LOG_INTERVAL, lambda: self._read_logs(gently=True))
 
-    def start(self, request: dict[str, Any]) -> list[int]:
-        """Start ranks as the head asked for. Returns their pids."""
+    async def start(self, request: dict[str, Any]) -> list[int]:
+        """Start ranks as the head asked for. Returns their pids. Meanwhile, the head is answered."""
         common, free = request["common"], free_memory()
         check_room(len(request["ranks"]), free)
         run = self._runs.get(common["run_dir"])
@@ -47,7 +48,7 @@ class NodeRanks:
             "limits": dataclasses.asdict(default_limits(len(request["ranks"]), free)),
         }
         ranks = [{**r, "node": {**r["node"], "store": run.store_address}} for r in request["ranks"]]
-        events, started = start_with_lines(get_agent(), common, ranks)
+        events, started = await asyncio.to_thread(start_with_lines, get_agent(), common, ranks)
         numbered = zip(request["channels"], started, strict=True)
         channels = [Stream(self._streams, number, rank[1].detach(), keep=True) for number, rank in numbered]
         for number, (_, _, output) in zip(request["outputs"], started, strict=True):

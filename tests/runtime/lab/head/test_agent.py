@@ -397,7 +397,7 @@ def test_a_wait_for_ranks_of_another_host_stands_still_while_they_want_a_process
         time.sleep(0.1)
         assert not limit.over()
         assert wait_until(limit.over, 60)
-    with unittest.mock.patch.object(node.joined, "ask", side_effect=HostLost("gone")):
+    with unittest.mock.patch.object(node.joined, "lost", "gone"):
         limit = world.agent.patience(0.05, [busy])  # nobody waits for those of a host that is lost
         assert wait_until(limit.over, 60) and not limit.starved
     assert world.agent.seconds_to_notice_a_loss == world.agent.lab.head.patience + 1

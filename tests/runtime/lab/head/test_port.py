@@ -176,6 +176,19 @@ def test_a_silent_node_is_missed_after_the_patience(port, node):
     assert 0.9 < time.monotonic() - begun < 4.5
 
 
+def test_a_node_is_not_missed_because_we_could_not_run(port, node):
+    node().join()
+    assert wait_for(port, lambda: "alpha" in port.nodes)
+
+    def wake():  # this process was suspended for 100 s: the pongs have not been read when it looks again
+        port._looked -= 100
+        port.nodes["alpha"].heard -= 100
+        port._beat()
+
+    call(port.loop, wake)
+    assert port.nodes["alpha"].ask({"do": "echo", "text": "still here"}, 10)["text"] == "still here"
+
+
 def test_the_end_of_the_head_reaches_the_nodes(port, node):
     played = node().join()
     assert wait_for(port, lambda: "alpha" in port.nodes)
