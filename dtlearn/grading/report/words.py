@@ -61,7 +61,12 @@ def next_tier(verdict: Verdict) -> str:
 
 
 def other_notes(verdict: Verdict) -> list[str]:
-    return [n for n in verdict.notes if n.partition(": ")[0] not in ("good", "optimal")]
+    """Why cases were left out that could have been judged, and all notes that are not about a tier."""
+    why = [
+        r.headline.removeprefix("not judged: ") for r in verdict.results if r.code in ("DTL-LOAD", "DTL-SKIPPED-TIME")
+    ]
+    left_out = [f"not every case was judged: {text}. Grade again when less runs on this machine." for text in why[:1]]
+    return left_out + [n for n in verdict.notes if n.partition(": ")[0] not in ("good", "optimal")]
 
 
 def withheld_words(verdict: Verdict) -> str:

@@ -122,7 +122,8 @@ class Patience:
     @property
     def starved(self) -> bool:
         """Whether it ended only because no wait takes longer, and they could run for less than half of it."""
-        return self._stood_still >= self.seconds * (MOST - 0.5)
+        elapsed = time.monotonic() - self._begun  # looked at now: the last look may be seconds ago
+        return min(self._waited(elapsed), elapsed) >= self.seconds * (MOST - 0.5)
 
     def over(self) -> bool:
         """Whether nobody should wait any longer."""

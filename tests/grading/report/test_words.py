@@ -1,5 +1,7 @@
 from dataclasses import replace
 
+import pytest
+
 from dtlearn.grading.report import words
 from dtlearn.grading.report.console import console
 from dtlearn.grading.report.html import html
@@ -28,6 +30,15 @@ def test_tier_is_told_only_where_there_are_budgets(verdicts):
     assert words.next_tier(verdicts["correct"]).startswith("For optimal: at most 8,192 bytes")
     assert words.other_notes(verdicts["correct"]) == ["the output was cut"]
     assert words.tier_words(verdicts["value"]) == ""
+
+
+@pytest.mark.parametrize("code", ["DTL-LOAD", "DTL-SKIPPED-TIME"])
+def test_a_case_that_could_have_been_judged_is_said_to_be_left_out_and_why(verdicts, code):
+    left_out = Result("x", 2, "skipped", code, "not judged: the machine was busy")
+    verdict = replace(verdicts["correct"], results=(left_out, left_out))
+    text = "not every case was judged: the machine was busy. Grade again when less runs on this machine."
+    assert words.other_notes(verdict) == [text, "the output was cut"]
+    assert f"Note: {text}" in " ".join(console(verdict).split()) and text in html(verdict)
 
 
 def test_other_faults(verdicts):

@@ -168,12 +168,24 @@ def test_who_ends_others_has_longer_than_they_have():
     assert patience.TO_OBEY >= MOST * patience.TO_FORK > MOST * patience.TO_END_POLITELY * 2
 
 
-def test_who_hardly_ran_was_starved_and_who_computed_or_slept_was_not(machine):
+def test_who_hardly_ran_was_starved_and_who_computed_was_not(machine):
     machine.queued[7] = 0.0
-    starved, computed, slept = Patience(2.0, [7]), Patience(2.0, [7]), Patience(2.0)
+    starved, computed = Patience(2.0, [7]), Patience(2.0, [7])
     assert not starved.starved
     machine.now, machine.queued[7] = machine.now + 2.0 * MOST, 9.5
     assert starved.over() and starved.starved
     machine.queued[7] = 7.0
     assert computed.over() and not computed.starved
+
+
+def test_who_was_starved_to_the_end_is_known_whenever_the_last_look_was(machine):
+    limit = Patience(2.0, in_queue=lambda pids: {7: machine.now - 100.0})  # it never runs
+    while left := limit.left():
+        machine.now += left + 0.03
+    assert limit.starved
+
+
+def test_who_slept_was_not_starved(machine):
+    slept = Patience(2.0)
+    machine.now += 2.0 * MOST
     assert slept.over() and not slept.starved
