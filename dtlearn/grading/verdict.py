@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self, get_args
 
 FORMAT = 1
+LEFT_OUT = ("DTL-LOAD", "DTL-SKIPPED-TIME")  # codes of cases that could have been judged
 
 # These say what was seen; where another case of the same answer tells what was done, that comes first.
 _VALUES = ("DTL-VALUE", "DTL-VALUE-SHAPE", "DTL-VALUE-NOT-NEW", "DTL-VALUE-NOT-IN-PLACE", "DTL-VALUE-STOP")
@@ -78,7 +79,7 @@ class Verdict:
     def final(self) -> bool:
         """Whether its score may stand: what was not graded, or not whole, has an empty cell in every table."""
         codes = {r.code for r in self.results}
-        return self.state not in ("error", "skipped") and codes.isdisjoint(("DTL-LOAD", "DTL-SKIPPED-TIME"))
+        return self.state not in ("error", "skipped") and codes.isdisjoint(LEFT_OUT)
 
     @property
     def first_fault(self) -> Result | None:

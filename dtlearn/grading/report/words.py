@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...runtime.words import counted
-from ..verdict import Result, State, Verdict
+from ..verdict import LEFT_OUT, Result, State, Verdict
 
 STATES = {
     "passed": "passed",
@@ -61,10 +61,8 @@ def next_tier(verdict: Verdict) -> str:
 
 
 def other_notes(verdict: Verdict) -> list[str]:
-    """Why cases were left out that could have been judged, and all notes that are not about a tier."""
-    why = [
-        r.headline.removeprefix("not judged: ") for r in verdict.results if r.code in ("DTL-LOAD", "DTL-SKIPPED-TIME")
-    ]
+    """Why cases were left out, and all notes that are not about a tier."""
+    why = [r.headline.removeprefix("not judged: ") for r in verdict.results if r.code in LEFT_OUT]
     left_out = [f"not every case was judged: {text}. Grade again when less runs on this machine." for text in why[:1]]
     return left_out + [n for n in verdict.notes if n.partition(": ")[0] not in ("good", "optimal")]
 
