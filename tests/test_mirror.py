@@ -90,7 +90,7 @@ ABOUT = {
     "runtime/kills": "kills at any moment",
     "tensor_parallel/torch_parity": "the course's blocks, model and loss beside torch's",
     "viz/pure": "viz needs neither pyplot nor torch.distributed",
-    "class_names": "one name, one class",
+    "class_names": "one name, one type",
     "conftest": "the suite itself",
     "environment": "what is installed",
     "front_door": "`import dtlearn`",

@@ -25,7 +25,7 @@ from ..verdict import Result, State, Verdict
 from .judge import judge
 from .run_case import Answer, CaseRanks, Evidence
 
-Progress = Callable[[Result, int, int], None]  # a result, how many are done, of how many
+OnResult = Callable[[Result, int, int], None]  # a result, how many are done, of how many
 _GENERIC = {"DTL-VALUE", "DTL-RAISED", "DTL-VALUE-SHAPE"}
 
 
@@ -36,7 +36,7 @@ def grade(
     *,
     seed: int | None = None,
     world_sizes: Iterable[int] | None = None,
-    progress: Progress = lambda result, done, total: None,
+    progress: OnResult = lambda result, done, total: None,
     seconds: float = TO_GRADE,
     stop: Callable[[], bool] = lambda: False,
     isolation: Isolation | None = None,

@@ -19,7 +19,7 @@ from .assess import Assessment, assess
 from .draft import Draft, History, Recipe, Times
 from .pages import measured_page, numbers_page, picture_page, verdict_page
 
-Run = Callable[[Schedule, StageTimes, float], Record]  # with the seconds of a transfer
+RunSchedule = Callable[[Schedule, StageTimes, float], Record]  # with the seconds of a transfer
 
 MOST_RANKS, MOST_MICROBATCHES, MOST_CHUNKS = 8, 16, 4
 _TIMES = {"forward": "F, ms", "inputs": "I, ms", "weights": "W, ms", "transfer": "transfer, ms"}
@@ -50,7 +50,7 @@ class Form:
         history: the drafts.
     """
 
-    def __init__(self, widgets: Any, start: Draft, run: Run | None) -> None:
+    def __init__(self, widgets: Any, start: Draft, run: RunSchedule | None) -> None:
         self._widgets, self._run, self._setting = widgets, run, False
         self.history = History(start)
         self.found: Assessment = assess(start)
