@@ -50,12 +50,15 @@ TESTED_BY = {
     ),
     "runtime/agent/start": (
         "runtime/agent/test_server.py",
-        "it tells an agent what to start: that test has one",
+        "whoever starts ranks calls it: through runs, that test counts the descriptors that it opens and closes",
     ),
     "runtime/lab/head/launch": ("runtime/lab/head/test_agent.py", "it takes two hosts, which that test has"),
     "runtime/lab/head/members": ("runtime/lab/head/test_agent.py", "it takes two hosts, which that test has"),
     "runtime/lab/head/node_agent": ("runtime/lab/head/test_agent.py", "it takes two hosts, which that test has"),
-    "runtime/lab/head/reachability": ("runtime/lab/head/test_agent.py", "it takes two hosts, which that test has"),
+    "runtime/lab/head/reachability": (
+        "cli/doctor/test_lab.py",
+        "it takes two hosts without a way between them, which that test has",
+    ),
     "runtime/lab/head/store": ("runtime/lab/head/test_agent.py", "it takes two hosts, which that test has"),
     "runtime/lab/node/*": (
         "runtime/lab/head/test_agent.py",
