@@ -31,11 +31,11 @@ def edit_schedule(recipe: Recipe, *, live: bool, times: Times | None = None, run
     """
     from IPython.display import display
 
-    draft = Draft.made(recipe, times)
-    found = assess(draft)
-    drawn, table = picture(found), numbers(found)
+    draft = Draft.from_recipe(recipe, times)
+    assessment = assess(draft)
+    drawn, table = picture(assessment), numbers(assessment)
     if drawn is None or table is None:
-        raise ValueError(f"expected a recipe and stage times that can be run; got {'; '.join(found.problems)}")
+        raise ValueError(f"expected a recipe and stage times that can be run; got {'; '.join(assessment.problems)}")
     if not live:
         drawn.display()
         display(table)
