@@ -56,7 +56,6 @@ NEIGHBOURS = {
 # Needs nothing of dtlearn, so that the tools can read the manifest without loading torch.
 ALONE = {"course"}
 
-RUNTIME_FACE = "dtlearn/runtime/__init__.py"  # nobody below it imports names from it
 # The folders and files of `dtlearn/runtime`, in order. A file imports from earlier lines and from its own folder only.
 RUNTIME = [
     {"words"},
@@ -73,9 +72,9 @@ RUNTIME = [
     {"run"},
     {"launch", "rendezvous"},
     {"world"},
-    {RUNTIME_FACE},
     {"lab"},
     {"lab/head", "lab/node"},  # two processes on two machines
+    {"__init__"},  # the map of them; it has no names to import
 ]
 # These hold what their sub-folders stand on, and what is put together from them. No other folder does.
 TWO_FLOORS = {"dtlearn/pipeline_parallel", "dtlearn/tensor_parallel", "dtlearn/zero"}
@@ -90,9 +89,7 @@ def layer_of(path: str) -> str:
 
 def part_of(path: str) -> str:
     """A runtime file's entry in RUNTIME: `dtlearn/runtime/link/cost.py` -> `link`; of other files ""."""
-    if layer_of(path) != "runtime":
-        return ""
-    return path if path == RUNTIME_FACE else "/".join(Path(path).parts[2:-1]) or Path(path).stem
+    return ("/".join(Path(path).parts[2:-1]) or Path(path).stem) if layer_of(path) == "runtime" else ""
 
 
 def is_allowed(path: str, other: str) -> bool:

@@ -50,12 +50,15 @@ TESTED_BY = {
     ),
     "runtime/agent/start": (
         "runtime/agent/test_server.py",
-        "it tells an agent what to start: that test has one",
+        "whoever starts ranks calls it: through runs, that test counts the descriptors that it opens and closes",
     ),
     "runtime/lab/head/launch": ("runtime/lab/head/test_agent.py", "it takes two hosts, which that test has"),
     "runtime/lab/head/members": ("runtime/lab/head/test_agent.py", "it takes two hosts, which that test has"),
     "runtime/lab/head/node_agent": ("runtime/lab/head/test_agent.py", "it takes two hosts, which that test has"),
-    "runtime/lab/head/reachability": ("runtime/lab/head/test_agent.py", "it takes two hosts, which that test has"),
+    "runtime/lab/head/reachability": (
+        "cli/doctor/test_lab.py",
+        "it takes two hosts without a way between them, which that test has",
+    ),
     "runtime/lab/head/store": ("runtime/lab/head/test_agent.py", "it takes two hosts, which that test has"),
     "runtime/lab/node/*": (
         "runtime/lab/head/test_agent.py",
@@ -90,7 +93,7 @@ ABOUT = {
     "runtime/kills": "kills at any moment",
     "tensor_parallel/torch_parity": "the course's blocks, model and loss beside torch's",
     "viz/pure": "viz needs neither pyplot nor torch.distributed",
-    "class_names": "one name, one class",
+    "class_names": "one name, one type",
     "conftest": "the suite itself",
     "environment": "what is installed",
     "front_door": "`import dtlearn`",

@@ -108,8 +108,8 @@ class Check:
         payload: `payload(case, given)`: n in the budget formulas of the manifest, in bytes.
         why: `why(case, given, record)`: what the exercise knows of a run that raised, or whose calls do not fit
             together, from the record up to there; a clause for the headline, or "".
-        told: `told(case, given, rank)`: what that rank was given, in a few words, for the report; where each rank has
-            another task of its own, and nothing is sent, the number of a rank says nothing.
+        task_text: `task_text(case, given, rank)`: what that rank was given, in a few words, for the report; where each
+            rank has another task of its own, and nothing is sent, the number of a rank says nothing.
         calls: `calls(case)`: how often `on_rank` calls the answer; budgets are for one call. None: once.
         rtol, atol: relative and absolute tolerance of floating-point values.
         may_change_inputs: the answer works in place.
@@ -132,7 +132,7 @@ class Check:
     factors: Callable[[Case], Mapping[float, str]] | None = None
     payload: Callable[[Case, Given], int] | None = None
     why: Callable[[Case, Given, Record], str] | None = None
-    told: Callable[[Case, Given, int], str] | None = None
+    task_text: Callable[[Case, Given, int], str] | None = None
     calls: Callable[[Case], int] | None = None
     rtol: float = 1e-5
     atol: float = 1e-6

@@ -18,7 +18,7 @@ from .agent.start import start_ranks
 from .device import Placement, check_world_size
 from .errors import RankError, RanksTimeout
 from .faults.failure import Failure
-from .faults.stacks import Source, Stuck, no_source
+from .faults.stacks import SourceReader, Stuck, no_source
 from .link.link import Link
 from .machine.isolation import Isolation
 from .machine.limits import Limits
@@ -152,7 +152,7 @@ class Run:
         *,
         isolation: Isolation | None = None,
         limits: Limits | None = None,
-        source: Source = no_source,
+        source: SourceReader = no_source,
         calm: float = CALM,
         patient: bool = False,
     ) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 _PREFIX = struct.Struct("!IQ")  # length of the JSON header, length of the bytes behind it
 MAX_HEADER = 64 << 20  # bytes
-Message = tuple[dict[str, Any], bytes]
+HeaderAndBlob = tuple[dict[str, Any], bytes]
 
 
 def encode(header: dict[str, Any], blob: bytes = b"") -> bytes:
@@ -26,10 +26,10 @@ class Decoder:
     def __init__(self) -> None:
         self._pending = bytearray()
 
-    def feed(self, data: bytes) -> list[Message]:
+    def feed(self, data: bytes) -> list[HeaderAndBlob]:
         """Add `data`; return the messages that are now complete."""
         self._pending += data
-        messages: list[Message] = []
+        messages: list[HeaderAndBlob] = []
         while len(self._pending) >= _PREFIX.size:
             header_len, blob_len = _PREFIX.unpack_from(self._pending)
             if header_len > MAX_HEADER:
@@ -43,7 +43,7 @@ class Decoder:
         return messages
 
 
-def receive(sock: socket.socket) -> Message:
+def receive(sock: socket.socket) -> HeaderAndBlob:
     """Wait for one message on a blocking socket. Raises EOFError when the other side is gone."""
     prefix = _receive_exactly(sock, _PREFIX.size)
     header_len, blob_len = _PREFIX.unpack(prefix)

@@ -196,15 +196,15 @@ def _union(mine: Held, theirs: Held) -> Held:
 
 def _joined(messages: Sequence[Message]) -> list[Message]:
     """The parts of one step that went the same way as one message, where their chunks are neighbours."""
-    found: list[Message] = []
+    joined: list[Message] = []
     for m in sorted(messages, key=lambda m: (m.src, m.dst, m.first is None, m.first or 0)):
-        before = found[-1] if found else None
+        before = joined[-1] if joined else None
         if before is not None and (before.src, before.dst) == (m.src, m.dst) and _touch(before, m):
             end = None if before.last is None or m.last is None else max(before.last, m.last)
-            found[-1] = replace(before, nbytes=before.nbytes + m.nbytes, last=end)
+            joined[-1] = replace(before, nbytes=before.nbytes + m.nbytes, last=end)
         else:
-            found.append(m)
-    return found
+            joined.append(m)
+    return joined
 
 
 def _touch(a: Message, b: Message) -> bool:

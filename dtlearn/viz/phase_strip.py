@@ -26,9 +26,9 @@ def time_range(record: Record) -> tuple[int, int]:
 def phase_colors(record: Record) -> dict[str, str]:
     """A colour for each phase of the record, in the order in which they are explained."""
     names = {s.phase for s in record.spans}
-    found = {name: grey for name, grey in _GREYS.items() if name in names}
-    others = sorted(names - found.keys())
-    return found | {name: _OTHERS[i % len(_OTHERS)] for i, name in enumerate(others)}
+    greys = {name: grey for name, grey in _GREYS.items() if name in names}
+    others = sorted(names - greys.keys())
+    return greys | {name: _OTHERS[i % len(_OTHERS)] for i, name in enumerate(others)}
 
 
 def draw_phases(ax: Axes, record: Record, x: Callable[[int], float], right: float) -> None:

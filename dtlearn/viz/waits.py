@@ -50,15 +50,15 @@ def moving_starts(record: Record, steps: list[RecordedStep]) -> dict[CallKey, in
     """
     starts = data_starts(record)
     one_at_a_time = "emulated link" in record.label
-    found: dict[CallKey, int] = {}
+    moving: dict[CallKey, int] = {}
     for step in steps:
         free = 0
         for event in step.events:
             end = arrival(event)
             begin = max(event.start_ns, starts[event.rank, event.seq] or 0, free if one_at_a_time else 0)
-            found[event.rank, event.seq] = begin if end is None else min(begin, end)
+            moving[event.rank, event.seq] = begin if end is None else min(begin, end)
             free = max(free, end or 0)
-    return found
+    return moving
 
 
 def _waited_for(event: Event, together: list[Event]) -> list[Event]:

@@ -40,9 +40,9 @@ class CellsResult(BenchResult):
     first_start: float  # of the first world of the process, which loads torch in the agent
     start: float  # of a world once the agent is warm
     cells: dict[str, tuple[float, ...]]  # {kind of cell: time of each}, warm-up left out
-    # peer: the same of ipyparallel's engines, measured in turn with ours; {} where there are none
-    peer: dict[str, tuple[float, ...]]
-    no_peer: str  # why there are none; "" if there are
+    # the same of ipyparallel's engines, measured in turn with ours; {} where there are none
+    engines: dict[str, tuple[float, ...]]
+    no_engines: str  # why there are none; "" if there are
     machine: str
 
 
@@ -54,10 +54,10 @@ def measure(ranks: int, cells: int) -> CellsResult:
     world.stop()
     say("a second start")
     world, start = _start(ranks)
-    engines, no_peer = None, ""
+    engines, no_engines = None, ""
     try:
         say(f"{ipyparallel_cells.NAME}'s start")
-        engines, no_peer = _start_engines(ranks)
+        engines, no_engines = _start_engines(ranks)
         _execute(world, _SETUP)
         totals = world.gather("total.item()")
         if set(totals) != {ranks * (ranks + 1) / 2}:
@@ -73,7 +73,7 @@ def measure(ranks: int, cells: int) -> CellsResult:
         world.stop()
         if engines is not None:
             engines.close()
-    return CellsResult(ranks, first_start, start, ours, theirs if engines else {}, no_peer, machine)
+    return CellsResult(ranks, first_start, start, ours, theirs if engines else {}, no_engines, machine)
 
 
 def _start_engines(ranks: int) -> tuple[ipyparallel_cells.Engines | None, str]:
@@ -99,19 +99,19 @@ def table(result: CellsResult) -> str:
     for name, times in result.cells.items():
         figures = spread(times)
         rows.append([name, *map(format_seconds, figures), *_verdict(figures[0], CELL_TARGET)])
-        if name in result.peer:
-            rows.append([f"  of {ipyparallel_cells.NAME}", *map(format_seconds, spread(result.peer[name])), "", ""])
+        if name in result.engines:
+            rows.append([f"  of {ipyparallel_cells.NAME}", *map(format_seconds, spread(result.engines[name])), "", ""])
     count = max(map(len, result.cells.values()))
     head = f"{result.ranks} persistent ranks (CPU, gloo), {count} cells of each kind after {_WARM_UP} to warm up"
     lines = [head, "", aligned(rows), "", f"{result.machine}; timings are noisy: quote the median."]
-    return "\n".join([*lines, result.no_peer] if result.no_peer else lines)
+    return "\n".join([*lines, result.no_engines] if result.no_engines else lines)
 
 
 def values(result: CellsResult) -> dict[str, Any]:
     """The result as plain values, seconds throughout."""
-    cells, peer = ({name: spread_values(t) for name, t in times.items()} for times in (result.cells, result.peer))
+    cells, engines = ({name: spread_values(t) for name, t in times.items()} for times in (result.cells, result.engines))
     targets = {"start": START_TARGET, "cell": CELL_TARGET}
-    return {**dataclasses.asdict(result), "cells": cells, "peer": peer, "targets": targets}
+    return {**dataclasses.asdict(result), "cells": cells, "engines": engines, "targets": targets}
 
 
 def _start(ranks: int) -> tuple[World, float]:

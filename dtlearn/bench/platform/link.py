@@ -89,10 +89,10 @@ def measure(ranks: int, times: int) -> LinkResult:
     del options["record"]
     say("what overlaps")
     seconds = slowest(run_ranks(_overlaps, ranks, times, link=link, **options).values)
-    apart, at_once, one, many = map(statistics.median, seconds.values())
+    apart, at_once, one_bucket, many_buckets = map(statistics.median, seconds.values())
     pairs = (
         Pair("all-reduce of 4 MiB, then matmuls | at once", apart, at_once),
-        Pair("torch's DDP, step: one bucket | buckets of 1 MiB", one, many),
+        Pair("torch's DDP, step: one bucket | buckets of 1 MiB", one_bucket, many_buckets),
     )
     return LinkResult(ranks, str(link), tuple(rows), pairs, machine)
 

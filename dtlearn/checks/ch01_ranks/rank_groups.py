@@ -148,8 +148,8 @@ def _unchecked(jobs: list[tuple[int, int]]) -> list[Mistake]:
     return found
 
 
-def told(case: Case, given: Given, rank: int) -> str:
+def task_text(case: Case, given: Given, rank: int) -> str:
     return f"world_size = {given[rank]['size']}, tp = {given[rank]['tp']}"
 
 
-CHECK = Check(on_rank, inputs, expected, cases=_JOBS, mistakes=mistakes, told=told)
+CHECK = Check(on_rank, inputs, expected, cases=_JOBS, mistakes=mistakes, task_text=task_text)

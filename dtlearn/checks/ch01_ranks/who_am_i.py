@@ -75,7 +75,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
     env, gpus = given[0]["env"], given[0]["gpus"]
     here = number(env, "LOCAL_WORLD_SIZE")
     processes = f"{here} process{'es' * (here != 1)}"
-    told = f"RANK={env.get('RANK')} and LOCAL_RANK={env.get('LOCAL_RANK')}"
+    both = f"RANK={env.get('RANK')} and LOCAL_RANK={env.get('LOCAL_RANK')}"
     size = case.world_size  # of the job that grades
     own = [{"rank": r, "world_size": size, "device": f"cuda:{r}" if gpus >= size else "cpu"} for r in range(size)]
     return [
@@ -90,7 +90,7 @@ def mistakes(case: Case, given: Given) -> list[Mistake]:
         ),
         Mistake(
             "DTL-VALUE-LOCAL-RANK",
-            f"the device comes from RANK: {told}, and it took cuda:{env.get('RANK')} on a machine with {gpus} GPUs",
+            f"the device comes from RANK: {both}, and it took cuda:{env.get('RANK')} on a machine with {gpus} GPUs",
             cuda(lambda env, gpus: number(env, "RANK")),
         ),
         *(
@@ -166,10 +166,10 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     return None
 
 
-def told(case: Case, given: Given, rank: int) -> str:
+def task_text(case: Case, given: Given, rank: int) -> str:
     env, gpus = given[rank]["env"], given[rank]["gpus"]
     names = [f"{name}={env[name]}" for name in _NAMES if name in env]
     return f"the environment {', '.join(names) or 'without any of the names'}, and gpus = {gpus}"
 
 
-CHECK = Check(on_rank, inputs, expected, cases=_JOBS, verify=verify, mistakes=mistakes, told=told)
+CHECK = Check(on_rank, inputs, expected, cases=_JOBS, verify=verify, mistakes=mistakes, task_text=task_text)

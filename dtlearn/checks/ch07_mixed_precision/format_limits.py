@@ -224,11 +224,11 @@ def _first_wrong(right: list[dict[str, float]], got: list[Any]) -> int:
     return next(rank for rank, limits in enumerate(got) if limits != right[rank])
 
 
-def told(case: Case, given: Given, rank: int) -> str:
+def task_text(case: Case, given: Given, rank: int) -> str:
     i = given[rank]
     names = ("exponent_bits", "mantissa_bits", *(() if i["left_out"] else ("has_infinity",)))
     return ", ".join(f"{name}={i[name]}" for name in names)
 
 
-_VALUES = Check(on_rank, inputs, expected, cases=_CASES, told=told, rtol=0.0, atol=0.0)
+_VALUES = Check(on_rank, inputs, expected, cases=_CASES, task_text=task_text, rtol=0.0, atol=0.0)
 CHECK = replace(_VALUES, expected=None, verify=verify, rules=[rules.most_messages("0")])

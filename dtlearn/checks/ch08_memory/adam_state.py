@@ -160,7 +160,7 @@ def expected(case: Case, given: Given) -> list[Counts]:
     return [count(i) for i in given]
 
 
-def told(case: Case, given: Given, rank: int) -> str:
+def task_text(case: Case, given: Given, rank: int) -> str:
     i = given[rank]
     words = {"b": "16 bits", "h": "16 bits", "f": "float32"}
     kinds = [" ".join([words[one["kind"][0]], *one["kind"].split()[1:]]) for one in i["parameters"]]
@@ -169,5 +169,5 @@ def told(case: Case, given: Given, rank: int) -> str:
     return f"convention {i['convention']} and parameters of the shapes {listed}"
 
 
-_VALUES = Check(on_rank, inputs, expected, cases=_CASES, told=told, rtol=0.0, atol=0.0)
+_VALUES = Check(on_rank, inputs, expected, cases=_CASES, task_text=task_text, rtol=0.0, atol=0.0)
 CHECK = replace(_VALUES, expected=None, verify=verified(_VALUES, count, SAYS), rules=[rules.most_messages("0")])

@@ -209,11 +209,11 @@ def expected(case: Case, given: Given) -> list[Counts]:
     return [count(i) for i in given]
 
 
-def told(case: Case, given: Given, rank: int) -> str:
+def task_text(case: Case, given: Given, rank: int) -> str:
     (widths, batch, ranks), options = given[rank]["sizes"], given[rank]["options"]
     named = ", ".join(f"{name}={f'torch.{v}' if name == 'dtype' else repr(v)}" for name, v in options.items())
     return f"{widths}, {batch}, {ranks}, {named}"
 
 
-_VALUES = Check(on_rank, inputs, expected, cases=_CASES, told=told, rtol=0.0, atol=0.0)
+_VALUES = Check(on_rank, inputs, expected, cases=_CASES, task_text=task_text, rtol=0.0, atol=0.0)
 CHECK = replace(_VALUES, expected=None, verify=verified(_VALUES, count, SAYS), rules=[rules.most_messages("0")])

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ... import __version__
 from ...runtime.words import first_line
 
-State = Literal["ok", "note", "problem"]
+LineState = Literal["ok", "note", "problem"]
 _WIDTHS = (8, 18)  # columns of the table: state, name
 
 
@@ -20,7 +20,7 @@ class Line:
     """What one check found."""
 
     name: str  # what was looked at
-    state: State  # "ok"; "note": chapters run, but it is good to know; "problem": it stops chapters from running
+    state: LineState  # "ok"; "note": chapters run, but it is good to know; "problem": it stops chapters from running
     found: str  # one clause
     advice: str = ""  # what to do; "" if there is nothing to do
 

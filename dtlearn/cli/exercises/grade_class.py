@@ -19,7 +19,7 @@ _NOT_ALL_GRADED = 3
 
 
 def add_command(commands: Any) -> None:
-    from ...grading.report.learner_view import Level
+    from ...grading.report.learner_view import FeedbackLevel
 
     parser = add_example_parser(
         commands,
@@ -37,7 +37,7 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--students", type=Path, help="CSV table: submission, student_id, last_name, ...")
     parser.add_argument("--rules", type=Path, help="TOML: due dates, lateness, resubmissions, names of columns")
     parser.add_argument("--hidden", type=Path, help="folder with further checks, <chapter>/<exercise>.py")
-    parser.add_argument("--feedback", choices=get_args(Level), default="category", help="of hidden checks")
+    parser.add_argument("--feedback", choices=get_args(FeedbackLevel), default="category", help="of hidden checks")
     parser.add_argument("--secret", type=Path, help="file that seeds come from; made if missing (default: OUT.secret)")
     parser.add_argument("--workers", type=positive, default=0, help="submissions at once (default: number of cores)")
     parser.add_argument("--seconds", type=positive, default=TO_GRADE, help="for one exercise of one submission")

@@ -27,7 +27,7 @@ from .store import ResultStore
 from .submissions import Submission
 
 _OF_PYTHON = ("bin", "include", "lib", "lib64", "pyvenv.cfg")  # in its prefix, which may be somebody's home
-Report = Callable[[str, Verdict, int, int], None]  # a student, a verdict, how many are done, of how many
+OnVerdict = Callable[[str, Verdict, int, int], None]  # a student, a verdict, how many are done, of how many
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def shut_in(course: Course, level: int, *more: Path | None) -> Isolation:
 
 
 def grade_class(
-    plan: Plan, submissions: Sequence[Submission], store: ResultStore, report: Report = lambda *_: None
+    plan: Plan, submissions: Sequence[Submission], store: ResultStore, report: OnVerdict = lambda *_: None
 ) -> dict[str, list[Verdict]]:
     """Grade all; returns `{student: verdicts, in the order of the exercises}`.
 

@@ -9,7 +9,7 @@ from ...runtime.machine.whole_file import write_whole
 from ..report.console import console
 from ..report.html import html, page
 from ..report.junit import junit
-from ..report.learner_view import Level
+from ..report.learner_view import FeedbackLevel
 from ..verdict import Verdict
 from .class_rules import Rules
 from .gradebook import canvas_csv, nbgrader_csv
@@ -25,7 +25,7 @@ def export(
     folder: Path,
     verdicts: Mapping[str, Sequence[Verdict]],
     students: Mapping[str, Student],
-    level: Level,
+    level: FeedbackLevel,
     graded: datetime,
     meanings: Mapping[str, str],
     rules: Rules,

@@ -18,7 +18,7 @@ from ..verdict import Verdict
 from .students import Student, student_of
 
 Class = Mapping[str, Sequence[Verdict]]  # verdicts by submission, as `grade_class` returns them
-Cell = str | float
+CsvCell = str | float
 NBGRADER = (
     *("assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email"),
     *("raw_score", "late_submission_penalty", "score", "max_score"),
@@ -42,7 +42,7 @@ def nbgrader_csv(
         penalties: points off for lateness, by submission and exercise.
         columns: by exercise, what nbgrader calls the assignment; default: the exercise's id.
     """
-    rows: list[list[Cell]] = [list(NBGRADER)]
+    rows: list[list[CsvCell]] = [list(NBGRADER)]
     for submission, of_submission in verdicts.items():
         student = student_of(submission, students)
         who = (student.student_id, student.last_name, student.first_name, student.email)
@@ -62,7 +62,7 @@ def canvas_csv(verdicts: Class, students: Mapping[str, Student], *, columns: Map
     Canvas exports, "Average the gradients (48151)". Default: the exercise's id, which makes a new one.
     """
     exercises = {v.exercise: v.points for of_submission in verdicts.values() for v in of_submission}
-    rows: list[list[Cell]] = [[*CANVAS, *(columns.get(e, e) for e in exercises)]]
+    rows: list[list[CsvCell]] = [[*CANVAS, *(columns.get(e, e) for e in exercises)]]
     rows.append(["    Points Possible", *[""] * (len(CANVAS) - 1), *map(float, exercises.values())])
     for submission, of_submission in verdicts.items():
         student = student_of(submission, students)
@@ -72,7 +72,7 @@ def canvas_csv(verdicts: Class, students: Mapping[str, Student], *, columns: Map
     return csv_text(rows)
 
 
-def _score(verdict: Verdict) -> Cell:
+def _score(verdict: Verdict) -> CsvCell:
     return round(float(verdict.score), 4) if verdict.final else ""
 
 
@@ -85,7 +85,7 @@ def _time(moment: datetime | None) -> str:
     return str(moment.astimezone(UTC).replace(tzinfo=None))
 
 
-def csv_text(rows: Sequence[Sequence[Cell]]) -> str:
+def csv_text(rows: Sequence[Sequence[CsvCell]]) -> str:
     """A table, in which no cell can begin a formula."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, quoting=csv.QUOTE_NONNUMERIC, lineterminator="\n")
@@ -94,7 +94,7 @@ def csv_text(rows: Sequence[Sequence[Cell]]) -> str:
     return out.getvalue()
 
 
-def _cell(cell: Cell) -> Cell:
+def _cell(cell: CsvCell) -> CsvCell:
     if not isinstance(cell, str):
         return cell
     return cell if cell.strip() == "Points Possible" else csv_cell(cell)  # Canvas's own has spaces before it

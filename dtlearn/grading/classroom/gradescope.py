@@ -11,11 +11,11 @@ from typing import Any
 
 from ..report import words
 from ..report.console import fault_text
-from ..report.learner_view import Level, learner_view
+from ..report.learner_view import FeedbackLevel, learner_view
 from ..verdict import Result, Verdict
 
 
-def gradescope(verdicts: Sequence[Verdict], *, level: Level = "category") -> str:
+def gradescope(verdicts: Sequence[Verdict], *, level: FeedbackLevel = "category") -> str:
     """The text of results.json, of one submission.
 
     `level`: of hidden cases. "after-due-date": their tests become visible then, with their category. "full": for a
@@ -45,7 +45,7 @@ def _summary(shown: Verdict) -> str:
     return f"{line}. {words.withheld_words(shown)}" if shown.withheld else line
 
 
-def _tests(verdict: Verdict, level: Level, number: int) -> list[dict[str, Any]]:
+def _tests(verdict: Verdict, level: FeedbackLevel, number: int) -> list[dict[str, Any]]:
     shown = learner_view(verdict, "full" if level == "full" else "category")
     # Points as `grade` gives them: for the share of cases; one rank alone counts only where there is nothing else.
     counted = [r.world_size > 1 for r in shown.results]
@@ -58,7 +58,7 @@ def _tests(verdict: Verdict, level: Level, number: int) -> list[dict[str, Any]]:
     ]
 
 
-def _test(shown: Verdict, result: Result, points: float, number: str, level: Level) -> dict[str, Any]:
+def _test(shown: Verdict, result: Result, points: float, number: str, level: FeedbackLevel) -> dict[str, Any]:
     score = points if result.state == "passed" and shown.state != "error" else 0.0
     later = result.hidden and level == "after-due-date"
     fault = result.state not in ("passed", "skipped")

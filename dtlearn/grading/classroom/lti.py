@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..report import words
-from ..report.learner_view import Level, learner_view
+from ..report.learner_view import FeedbackLevel, learner_view
 from ..verdict import Verdict
 from .gradebook import Class
 from .students import Student, student_of
@@ -21,7 +21,7 @@ _ACTIVITY = {"passed": "Completed", "not-attempted": "Initialized"}  # of the ot
 _GRADING = {"skipped": "Pending", "error": "PendingManual"}  # of the other states: "FullyGraded"
 
 
-def lti_scores(verdicts: Class, students: Mapping[str, Student], *, graded: datetime, level: Level) -> str:
+def lti_scores(verdicts: Class, students: Mapping[str, Student], *, graded: datetime, level: FeedbackLevel) -> str:
     """JSON lines: `{"exercise": ..., "score": {the LTI object}}`; the exercise says which line item it belongs to.
 
     Args:
@@ -39,7 +39,7 @@ def lti_scores(verdicts: Class, students: Mapping[str, Student], *, graded: date
     return "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines)
 
 
-def _score(verdict: Verdict, user: str, graded: datetime, level: Level) -> dict[str, Any]:
+def _score(verdict: Verdict, user: str, graded: datetime, level: FeedbackLevel) -> dict[str, Any]:
     state = verdict.state if verdict.final or verdict.state == "error" else "skipped"
     grading = _GRADING.get(state, "FullyGraded")
     score: dict[str, Any] = {

@@ -6,7 +6,7 @@ from itertools import combinations
 
 from ...course import Course, Exercise
 from ..learner.exercise_files import files_of
-from .gradebook import Cell
+from .gradebook import CsvCell
 from .reading.fingerprints import fingerprints
 from .submissions import Submission
 
@@ -15,10 +15,10 @@ FEWEST = 8  # fingerprints of an answer's own, below which nothing can be said
 COPIED = 0.5  # share of the shorter one's own fingerprints from which a pair is reported
 _COMMON = 0.2  # what a larger share of the class has is the exercise's way, and nobody's own
 _MOST = 100  # pairs of one exercise
-Pair = tuple[str, str, float, int]  # two students; share of the shorter answer's own fingerprints; how many they are
+SimilarPair = tuple[str, str, float, int]  # two students; share of the shorter answer's own fingerprints; how many
 
 
-def similar(prints: Mapping[str, frozenset[int]], known: Iterable[frozenset[int]]) -> list[Pair]:
+def similar(prints: Mapping[str, frozenset[int]], known: Iterable[frozenset[int]]) -> list[SimilarPair]:
     """Pairs of students whose answers share more than the exercise explains, the most alike first.
     `prints`: by student. `known`: those of the stub and the solution."""
     seen = Counter(print_ for mine in prints.values() for print_ in mine)
@@ -34,7 +34,7 @@ def similar(prints: Mapping[str, frozenset[int]], known: Iterable[frozenset[int]
 
 def alike_in_class(
     course: Course, exercises: Iterable[Exercise], submissions: Iterable[Submission]
-) -> list[list[Cell]]:
+) -> list[list[CsvCell]]:
     """The rows of `similarity.csv`: pairs by exercise; all hand-ins of a student are one."""
     prints: dict[str, dict[str, frozenset[int]]] = {}
     for submission in submissions:
@@ -42,7 +42,7 @@ def alike_in_class(
         for name, numbers in submission.prints.items():
             of = prints.setdefault(name, {})
             of[student] = of.get(student, frozenset()) | numbers
-    rows: list[list[Cell]] = []
+    rows: list[list[CsvCell]] = []
     for exercise in exercises:
         files = files_of(course, exercise)
         known = [fingerprints(p.read_text("utf-8")) for p in (files.stub, files.solution) if p.is_file()]

@@ -14,7 +14,7 @@ from ..own_run import OwnRun
 from ..verdict import Result, Verdict
 
 _SERVER = "dtlearn.grading.judge_process.server"
-Step = tuple[Result, int, int] | Verdict | OwnRun
+JudgeReply = tuple[Result, int, int] | Verdict | OwnRun
 
 
 class JudgeError(DtlearnError):
@@ -45,7 +45,7 @@ class Judge:
         seed: int | None = None,
         keep: bool = True,
         draw: bool = False,
-    ) -> Generator[Step]:
+    ) -> Generator[JudgeReply]:
         """Grade, as `grade_file.grade_file` does. Yields each result as it comes, with how many there are and will be;
         the verdict; and, if `draw`, the run that is worth a picture, if there is one.
 
@@ -68,7 +68,7 @@ class Judge:
                     self._cancel(number)
                 raise
 
-    def _answers(self, number: int, draw: bool) -> Generator[Step]:
+    def _answers(self, number: int, draw: bool) -> Generator[JudgeReply]:
         while True:
             answer = self._receive(None)
             if answer is None or answer["id"] != number:  # what was left over from one that was stopped

@@ -42,16 +42,16 @@ def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got
     alike = [r for r, other in kinds.items() if other.code == plain.code]
     if alike != wrong:  # "is None (on every rank)" would be untrue
         where = f"on {ranks_text(alike)}; wrong in another way on {ranks_text([r for r in wrong if r not in alike])}"
-    nan, told = plain.code == "DTL-VALUE-NAN", f"{plain.text} ({where})"
+    nan, headline = plain.code == "DTL-VALUE-NAN", f"{plain.text} ({where})"
     if nan and not check.stress.poison:
-        return Finding(plain.code, told, rank, None, _NO_VALUE)
+        return Finding(plain.code, headline, rank, None, _NO_VALUE)
     for mistake in check.mistakes(case, given) if check.mistakes else ():
         if fits(mistake.values):  # with poison it may be one that leaves memory unwritten
             return Finding(mistake.code, mistake.text, rank)
     if nan:
-        return Finding(plain.code, told, rank, None, _READ_EARLY)
+        return Finding(plain.code, headline, rank, None, _READ_EARLY)
     if plain.code != "DTL-VALUE":  # another type, shape or length: no arithmetic to do
-        return Finding(plain.code, told, rank, None, plain.advice)
+        return Finding(plain.code, headline, rank, None, plain.advice)
     names = {case.world_size: "the world size", **(check.factors(case) if check.factors else {})}
     pairs = [(expected[r], got[r]) for r in wrong]
     if finding := _factor(case.world_size, names, pairs, rank, where, near):
@@ -62,14 +62,14 @@ def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got
         return finding
     if text := mistaken_for(expected[rank], got[rank], given, near):
         return Finding("DTL-VALUE-PERMUTED", f"on rank {rank} {text}", rank, None, f"The result is wrong {where}.")
-    if check.told:  # each rank has a task of its own: that another one is right says nothing about this one
-        return Finding(plain.code, told, rank)
+    if check.task_text:  # each rank has a task of its own: that another one is right says nothing about this one
+        return Finding(plain.code, headline, rank)
     if len(wrong) == case.world_size - 1 and (case.world_size > 2 or wrong == [1]):
         (right,) = set(range(case.world_size)) - set(wrong)
         advice = f"Rank {right} alone is right: did the others get the result too?"
-        return Finding("DTL-VALUE-ONE-RANK", f"only rank {right} has the right result: {told}", rank, None, advice)
+        return Finding("DTL-VALUE-ONE-RANK", f"only rank {right} has the right result: {headline}", rank, None, advice)
     advice = "The other ranks are right: look for what this rank does differently." if len(wrong) < len(got) else ""
-    return Finding("DTL-VALUE", told, rank, None, advice)
+    return Finding("DTL-VALUE", headline, rank, None, advice)
 
 
 def difference(expected: Any, got: Any, rtol: float, atol: float, path: str = "the result") -> Finding | None:

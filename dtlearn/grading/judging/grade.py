@@ -25,7 +25,7 @@ from ..verdict import Result, State, Verdict
 from .judge import judge
 from .run_case import Answer, CaseRanks, Evidence
 
-Progress = Callable[[Result, int, int], None]  # a result, how many are done, of how many
+OnResult = Callable[[Result, int, int], None]  # a result, how many are done, of how many
 _GENERIC = {"DTL-VALUE", "DTL-RAISED", "DTL-VALUE-SHAPE"}
 
 
@@ -36,7 +36,7 @@ def grade(
     *,
     seed: int | None = None,
     world_sizes: Iterable[int] | None = None,
-    progress: Progress = lambda result, done, total: None,
+    progress: OnResult = lambda result, done, total: None,
     seconds: float = TO_GRADE,
     stop: Callable[[], bool] = lambda: False,
     isolation: Isolation | None = None,
@@ -62,19 +62,19 @@ def grade(
     checks = [(check, False)] if isinstance(check, Check) else list(check)
     isolation = isolation or Isolation()
     if isolation.level == 2:  # what an answer may not use it cannot see, so that no import of it can hide
-        ruled_out = [folder for one, _ in checks for rule in one.reads for folder in getattr(rule, "folders", ())]
+        ruled_out = [folder for c, _ in checks for rule in c.reads for folder in getattr(rule, "folders", ())]
         isolation = replace(isolation, hidden=(*isolation.hidden, *ruled_out))
     cases = [(c, hidden, case) for size in sizes for c, hidden in checks for case in c.all_cases(size, seed)]
     results: list[Result] = []
     tier_limits: list[tuple[Result, int]] = []
-    if finding := _read(answer, [rule for one, _ in checks for rule in one.reads]):
+    if finding := _read(answer, [rule for c, _ in checks for rule in c.reads]):
         results = [replace(finding, case=c.name, world_size=c.world_size) for _, _, c in cases[:1]]
     with CaseRanks(isolation) as ranks:
-        for number, (one, hidden, case) in enumerate(cases if not results else [], start=1):
+        for number, (case_check, hidden, case) in enumerate(cases if not results else [], start=1):
             if skip := _skip(results, stop() or patience.over()):
                 result, payload = Result(case.name, case.world_size, "skipped", *skip), 0
             else:
-                result, payload = _run_one(exercise, one, case, answer, seen, ranks)
+                result, payload = _run_one(exercise, case_check, case, answer, seen, ranks)
             result = replace(result, hidden=hidden)
             results.append(result)
             tier_limits.append((result, payload))

@@ -39,8 +39,8 @@ _REUSE = (
 def judge(check: Check, case: Case, given: Given, evidence: Evidence, answer: Answer, exercise_id: str) -> Result:
     """The result of one case at one world size."""
     state, finding, details = _find(check, case, given, evidence, answer, exercise_id)
-    if check.told and finding and finding.rank is not None and finding.code not in ("DTL-STUB", "DTL-RESULT"):
-        details = [f"Rank {finding.rank} was given {check.told(case, given, finding.rank)}.", "", *details]
+    if check.task_text and finding and finding.rank is not None and finding.code not in ("DTL-STUB", "DTL-RESULT"):
+        details = [f"Rank {finding.rank} was given {check.task_text(case, given, finding.rank)}.", "", *details]
     record = of_the_answer(evidence.record)
     ranks = range(case.world_size)
     calls = check.calls(case) if check.calls else 1
@@ -165,16 +165,16 @@ def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) 
     return "crashed", Finding(error.code, text, first.rank), lines[1:]
 
 
-def _mutated(rank: int, result: dict[str, Any], given: dict[str, Any]) -> Finding:
+def _mutated(rank: int, result: dict[str, Any], inputs: dict[str, Any]) -> Finding:
     """`result`: as `run_answer` returns it."""
     names = [str(name) for name in result["changed"]]
     name = names[0]
     text = f"rank {rank} changed what it was given: {', '.join(names)}"
-    if finding := difference(given.get(name), result.get("now", given.get(name)), 0, 0, name):
+    if finding := difference(inputs.get(name), result.get("now", inputs.get(name)), 0, 0, name):
         how = finding.text.replace("are wrong", "changed").replace("should be", "was").replace("should have", "had")
         text += f" ({how})"
     advice = f"To find the line, print {name} on rank {rank} after each of yours. "
-    advice += f"Work on a copy ({_copy(name, given.get(name))}): the caller still needs what it gave."
+    advice += f"Work on a copy ({_copy(name, inputs.get(name))}): the caller still needs what it gave."
     if "clone" in advice:
         advice += f" `a = {name}` is no copy, and `a += b` changes the tensor itself; `a = a + b` does not."
     return Finding("DTL-MUTATED", text, rank, None, advice)

@@ -15,7 +15,7 @@ from .exercise_files import files_of, find_check
 from .stubs import same_text, stub_of
 
 if TYPE_CHECKING:
-    from ..judging.grade import Progress
+    from ..judging.grade import OnResult
     from ..judging.own_runs import OwnRuns
     from ..own_run import OwnRun
 
@@ -82,7 +82,7 @@ def grade_file(
     source: str | None = None,
     seed: int | None = None,
     keep: bool = True,
-    progress: Progress | None = None,
+    progress: OnResult | None = None,
     runs: OwnRuns | None = None,
 ) -> Verdict:
     """Grade an answer. What could not be kept is said in the verdict's notes.

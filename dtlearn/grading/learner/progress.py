@@ -13,7 +13,7 @@ from .grade_file import read_answer, untouched
 if TYPE_CHECKING:
     from ...viz.table import Table
 
-Standing = Literal["passed", "not passed yet", "started", "not started"]
+ExerciseStanding = Literal["passed", "not passed yet", "started", "not started"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class ExerciseRow:
     """One exercise."""
 
     exercise: Exercise
-    standing: Standing  # "started" means that its file is no longer the stub, and was not graded yet
+    standing: ExerciseStanding  # "started" means that its file is no longer the stub, and was not graded yet
     score: float = 0.0  # the best
     tier: str = ""  # of the best; "" unless passed
     attempts: int = 0  # honest ones, graded
@@ -41,7 +41,7 @@ def _row(course: Course, exercise: Exercise) -> ExerciseRow:
     best, hints = attempts.best(honest), attempts.hints_taken(folder)
     if best is None:
         return ExerciseRow(exercise, "started" if _was_edited(course, exercise) else "not started", hints=hints)
-    standing: Standing = "passed" if best.passed else "not passed yet"
+    standing: ExerciseStanding = "passed" if best.passed else "not passed yet"
     return ExerciseRow(exercise, standing, best.score, best.tier, len(honest), attempts.passed_at_first(honest), hints)
 
 

@@ -23,8 +23,8 @@ from .stubs import to_cell
 
 FOLDER = "work"
 _MADE_FROM = "dtlearn_copy_of"  # metadata of a copy: the version of the chapter
-State = Literal["made", "current", "renewed", "older", "broken"]
-SENTENCES: dict[State, str] = {
+CopyState = Literal["made", "current", "renewed", "older", "broken"]
+SENTENCES: dict[CopyState, str] = {
     "made": "Your copy is {shown}; the course's own notebook stays as it is.",
     "current": "{shown} is your copy of the course's latest version.",
     "renewed": "{shown} is the course's new version now; you had changed nothing in it.",
@@ -35,7 +35,7 @@ SENTENCES: dict[State, str] = {
 }
 
 
-def own_copy(course: Course, chapter: Chapter) -> State:
+def own_copy(course: Course, chapter: Chapter) -> CopyState:
     """See that the learner has a notebook of a chapter, and files for its exercises; what is missing is made.
 
     Returns what was found, or done; see `SENTENCES`. Raises DtlearnError if it cannot be made: why, and what to do.
@@ -63,7 +63,7 @@ def own_copy(course: Course, chapter: Chapter) -> State:
     return "older"
 
 
-def sentence(state: State, course: Course, chapter: Chapter) -> str:
+def sentence(state: CopyState, course: Course, chapter: Chapter) -> str:
     """What the learner should know of their copy."""
     shown = own_notebook(course, chapter).relative_to(course.root).as_posix()
     return SENTENCES[state].format(shown=shown, chapter=chapter.slug[:4], kept=f"{FOLDER}/kept/")

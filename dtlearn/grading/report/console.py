@@ -7,14 +7,14 @@ from typing import TextIO
 
 from ..verdict import Result, Verdict
 from . import words
-from .learner_view import Level, learner_view
+from .learner_view import FeedbackLevel, learner_view
 
 WIDTH = 80
 Painter = Callable[[str, str], str]  # a state or "bold", and the text to be painted
 _COLOURS = {"passed": "32", "failed": "31", "timeout": "33", "crashed": "31", "error": "35"}
 
 
-def console(verdict: Verdict, *, level: Level = "category", colour: bool = False) -> str:
+def console(verdict: Verdict, *, level: FeedbackLevel = "category", colour: bool = False) -> str:
     """The whole report, ending in a newline. `colour`: with escape sequences; see `wants_colour`."""
     shown = learner_view(verdict, level)
     paint = _painter(colour)

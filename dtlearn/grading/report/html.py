@@ -12,7 +12,7 @@ from html import escape
 from ...runtime.words import counted
 from ..verdict import Result, State, Verdict
 from . import console, words
-from .learner_view import Level, learner_view
+from .learner_view import FeedbackLevel, learner_view
 from .safe import one_line
 
 _COLOURS = {
@@ -35,7 +35,7 @@ _COLUMNS = 100  # of lines that keep their form
 _FOLD_FROM = 25  # lines of one block beyond which it is folded
 
 
-def html(verdict: Verdict, *, level: Level = "category") -> str:
+def html(verdict: Verdict, *, level: FeedbackLevel = "category") -> str:
     """The whole report."""
     shown = learner_view(verdict, level)
     parts = [_head(shown)]

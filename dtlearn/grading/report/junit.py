@@ -11,13 +11,13 @@ from xml.etree import ElementTree as ET
 from ..verdict import Result, Verdict
 from . import words
 from .console import fault_text
-from .learner_view import Level, learner_view
+from .learner_view import FeedbackLevel, learner_view
 from .safe import one_line
 
 _KINDS = {"error": "error", "skipped": "skipped", "not-attempted": "skipped"}  # of the other faults: "failure"
 
 
-def junit(verdicts: Sequence[Verdict], *, level: Level = "category", graded: datetime | None = None) -> str:
+def junit(verdicts: Sequence[Verdict], *, level: FeedbackLevel = "category", graded: datetime | None = None) -> str:
     """The XML document of one submission. `graded`: when; left out if None."""
     shown = [learner_view(v, level) for v in verdicts]
     root = ET.Element("testsuites", name="dtlearn")

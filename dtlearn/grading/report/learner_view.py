@@ -9,10 +9,10 @@ from .safe import safe_verdict
 
 # How much of a hidden case is told: all of it (for teachers); the kind of fault, without inputs, values, lines and
 # ranks; or nothing until the due date but that there are such cases and that they count.
-Level = Literal["full", "category", "after-due-date"]
+FeedbackLevel = Literal["full", "category", "after-due-date"]
 
 
-def learner_view(verdict: Verdict, level: Level = "category") -> Verdict:
+def learner_view(verdict: Verdict, level: FeedbackLevel = "category") -> Verdict:
     """The verdict as it may be shown, with every text made safe. Raises ValueError for an unknown level."""
     if level not in ("full", "category", "after-due-date"):
         raise ValueError(f'the level of feedback is "full", "category" or "after-due-date", not {level!r}')

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..faults.stacks import Source, Stuck, cpu_seconds, is_stopped, read_stack
+from ..faults.stacks import SourceReader, Stuck, cpu_seconds, is_stopped, read_stack
 from ..machine.patience import TO_DUMP
 from ..rank.spec import STACK_SIGNAL, stack_file
 from .client import Agent
@@ -12,7 +12,7 @@ from .client import Agent
 _STEP = 0.05  # between two looks at what they have written
 
 
-def dump_stacks(agent: Agent, pids: Mapping[int, int], run_dir: Path, source: Source) -> dict[int, Stuck]:
+def dump_stacks(agent: Agent, pids: Mapping[int, int], run_dir: Path, source: SourceReader) -> dict[int, Stuck]:
     """Where ranks run in the learner's code; one that writes nothing in time has an empty stack.
 
     `pids`: {rank: pid}, those that are asked. `source`: see `stacks.read_stack`.

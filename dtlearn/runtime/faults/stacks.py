@@ -18,7 +18,7 @@ _FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
 # Functions of torch that wait for other ranks and are not in the call log (`recording/` logs the communication).
 _WAITING = frozenset({"init_process_group", "destroy_process_group", "new_subgroups", "init_device_mesh"})
 
-Source = Callable[[str], str]  # the text of a file of code; "" if unknown
+SourceReader = Callable[[str], str]  # the text of a file of code; "" if unknown
 
 
 def no_source(file: str) -> str:
@@ -41,7 +41,7 @@ class Frame:
         return f"line {self.line}: {self.code}" if self.code else f"line {self.line} in {self.name}"
 
 
-def read_stack(path: Path, source: Source = no_source) -> tuple[Frame, ...]:
+def read_stack(path: Path, source: SourceReader = no_source) -> tuple[Frame, ...]:
     """The learner's frames of the last stack dump in a file, outermost first; () if there is none.
 
     `source` has the text of files that are not on this machine's disk, or may have changed since.
@@ -54,7 +54,7 @@ def read_stack(path: Path, source: Source = no_source) -> tuple[Frame, ...]:
     return ()
 
 
-def own_frames(stack: Sequence[tuple[str, int, str]], source: Source = no_source) -> tuple[Frame, ...]:
+def own_frames(stack: Sequence[tuple[str, int, str]], source: SourceReader = no_source) -> tuple[Frame, ...]:
     """The learner's frames of a stack of (file, line, function), outermost first."""
     # faulthandler writes names in ASCII, with escapes: a folder "ü" is "\\xfc" there.
     roots = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))

@@ -16,7 +16,7 @@ from typing import Any
 
 WINDOW = 1 << 20  # bytes of one stream that may be under way or waiting at the receiver
 _PIECE = 1 << 18
-Note = dict[str, Any]
+EndNote = dict[str, Any]
 
 
 class Streams:
@@ -53,7 +53,7 @@ class Streams:
         else:
             stream.arrived(data)
 
-    def end_all(self, note: Note) -> None:
+    def end_all(self, note: EndNote) -> None:
         """The connection is lost: every stream ends with this note."""
         for stream in list(self.open.values()):
             stream.ended_there(note)
@@ -81,7 +81,7 @@ class Stream:
         reads: bool = True,
         writes: bool = True,
         sink: Callable[[bytes], None] | None = None,
-        on_end: Callable[[Note], None] = lambda note: None,
+        on_end: Callable[[EndNote], None] = lambda note: None,
         keep: bool = False,
     ) -> None:
         self._streams, self.number, self._descriptor = streams, number, descriptor
@@ -89,7 +89,7 @@ class Stream:
         self.credit = WINDOW
         self._waiting = bytearray()  # arrived, not written yet
         self._owed = 0  # written, but not granted again yet
-        self._note: Note | None = None  # of an end that came while data was waiting
+        self._note: EndNote | None = None  # of an end that came while data was waiting
         streams.open[number] = self
         if descriptor is not None:
             os.set_blocking(descriptor, False)
@@ -100,7 +100,7 @@ class Stream:
         self.credit -= len(data)
         self._streams.send({"s": self.number}, data)
 
-    def finish(self, note: Note | None = None) -> None:
+    def finish(self, note: EndNote | None = None) -> None:
         """End the stream from this side, after what can still be read."""
         if self._descriptor is not None and self._reads:
             with contextlib.suppress(OSError):
@@ -123,7 +123,7 @@ class Stream:
             self._waiting += data
             self._flush()
 
-    def ended_there(self, note: Note) -> None:
+    def ended_there(self, note: EndNote) -> None:
         """The other side has ended the stream: pass on what is left, then close."""
         self._note = note
         self._flush()

@@ -62,8 +62,8 @@ def scaling(
             for name, look in zip(names, _LOOKS, strict=False):
                 _draw(ax, predicted.get(name, ()), points.get(name, ()), look, cores, share=ax is right)
             _axis(ax, everyone, cores if crowded else None)
-        one = (predicted.get(names[0]) or points[names[0]])[0].throughput
-        left.plot(everyone, [n * one for n in everyone], color=MUTED, linestyle=(0, (4, 2)), linewidth=1, zorder=1)
+        alone = (predicted.get(names[0]) or points[names[0]])[0].throughput
+        left.plot(everyone, [n * alone for n in everyone], color=MUTED, linestyle=(0, (4, 2)), linewidth=1, zorder=1)
         if everyone[-1] <= _FEW:
             left.set_ylim(bottom=0)
             left.yaxis.set_major_locator(MaxNLocator(5))

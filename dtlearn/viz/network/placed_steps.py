@@ -36,9 +36,9 @@ class Places:
     at: tuple[tuple[float, float], ...]
     nodes: tuple[range, ...] = ()
 
-    def crosses(self, one: int, other: int) -> bool:
+    def crosses(self, src: int, dst: int) -> bool:
         """Whether a message between these ranks leaves a node."""
-        return any((one in node) != (other in node) for node in self.nodes)
+        return any((src in node) != (dst in node) for node in self.nodes)
 
 
 def circle(num_ranks: int) -> Places:

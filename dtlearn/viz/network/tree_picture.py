@@ -78,10 +78,10 @@ def tree_picture(steps: Steps, title: str) -> Figure:
 
 def tree_words(steps: Steps) -> str:
     """The tree in words."""
-    told = []
+    sentences = []
     for number, messages in enumerate(steps.messages, start=1):
-        told.append(f"Step {number}: " + ", ".join(f"{m.src} sends to {m.dst}" for m in messages) + ".")
-    return " ".join(told)
+        sentences.append(f"Step {number}: " + ", ".join(f"{m.src} sends to {m.dst}" for m in messages) + ".")
+    return " ".join(sentences)
 
 
 def _columns(steps: Steps, parents: Mapping[int, tuple[int, int]]) -> dict[int, int]:

@@ -85,12 +85,12 @@ def frame_size(steps: Sequence[Frame], width: float = 4.4) -> tuple[float, float
 def product_words(steps: Sequence[Frame]) -> str:
     """The steps in words, for alt texts."""
     t = len(steps[0].held)
-    given = " and ".join(str(array) for array in steps[0].arrays.values())
-    parts = [f"{t} ranks, matrices of {t} x {t} blocks, {given}."]
+    arrays = " and ".join(str(array) for array in steps[0].arrays.values())
+    parts = [f"{t} ranks, matrices of {t} x {t} blocks, {arrays}."]
     for number, (frame, caption) in enumerate(zip(steps, _captions(steps), strict=True)):
         if frame.op == "product":
-            made = [f"rank {rank} A({m[0]},{m[1]}) B({m[1]},{m[2]})" for rank, m in enumerate(frame.multiplied) if m]
-            parts.append(f"Step {number}: {', '.join(made)}.")
+            factors = [f"rank {rank} A({m[0]},{m[1]}) B({m[1]},{m[2]})" for rank, m in enumerate(frame.multiplied) if m]
+            parts.append(f"Step {number}: {', '.join(factors)}.")
         elif number:
             parts.append(f"Step {number}: {caption}.")
     last = steps[-1]
@@ -103,11 +103,11 @@ def product_words(steps: Sequence[Frame]) -> str:
 
 def _captions(steps: Sequence[Frame]) -> list[str]:
     products = sum(frame.op == "product" for frame in steps)
-    made, captions = 0, []
+    number, captions = 0, []
     for frame in steps:
         if frame.op == "product":
-            made += 1
-            captions.append(f"a block product on each rank, {made} of {products}")
+            number += 1
+            captions.append(f"a block product on each rank, {number} of {products}")
         elif frame.op == "start":
             captions.append("before")
         else:

@@ -18,9 +18,9 @@ STRIP, SPACE = 0.13, 0.06  # inches: height of a vector, which is drawn as a str
 LETTER = 0.075  # inches
 Module = list[CutWeight]
 Column = list[Module]  # below each other
-Group = tuple[str, list[Column]]  # beside each other, under a name
-Cell = list[Group]  # below each other
-Row = list[Cell]
+NamedGroup = tuple[str, list[Column]]  # beside each other, under a name
+Stack = list[NamedGroup]  # below each other
+WeightRow = list[Stack]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Layout:
     """
 
     inches: float
-    rows: tuple[Row, ...] = ()
+    rows: tuple[WeightRow, ...] = ()
 
     def width(self, column: Column) -> float:
         """Of modules below each other, with their names."""
@@ -44,11 +44,11 @@ class Layout:
         """Of modules beside each other."""
         return sum(self.width(column) + GAP for column in columns)
 
-    def cell_width(self, cell: Cell) -> float:
+    def cell_width(self, cell: Stack) -> float:
         """Of groups below each other."""
         return max(self.group_width(columns) for _, columns in cell)
 
-    def row_width(self, row: Row) -> float:
+    def row_width(self, row: WeightRow) -> float:
         """Of a row, with the space before a next cell."""
         return sum(self.cell_width(cell) + GROUP_GAP for cell in row)
 
@@ -64,11 +64,11 @@ class Layout:
         """Of a group with its name."""
         return HEAD + max(sum(self.height(module) for module in column) for column in columns)
 
-    def cell_height(self, cell: Cell) -> float:
+    def cell_height(self, cell: Stack) -> float:
         """Of groups below each other."""
         return sum(self.group_height(columns) for _, columns in cell)
 
-    def row_height(self, row: Row) -> float:
+    def row_height(self, row: WeightRow) -> float:
         """Of the highest cell."""
         return max(self.cell_height(cell) for cell in row)
 
@@ -109,7 +109,7 @@ def weight_layout(weights: Sequence[CutWeight]) -> Layout:
             norms.append(module)
         else:
             groups.setdefault(name.rpartition(".")[0], []).append([module])
-    rows: list[Row] = [[]]
+    rows: list[WeightRow] = [[]]
     for name, columns in groups.items():
         if rows[-1] and layout.row_width(rows[-1]) + layout.group_width(columns) > ACROSS:
             rows.append([])
@@ -119,7 +119,7 @@ def weight_layout(weights: Sequence[CutWeight]) -> Layout:
     return Layout(layout.inches, tuple(rows))
 
 
-def _put_norms(layout: Layout, rows: list[Row], norms: list[Module]) -> None:
+def _put_norms(layout: Layout, rows: list[WeightRow], norms: list[Module]) -> None:
     """At the end of the last row, or under a low group of it, or in a row of their own."""
     last = rows[-1]
     below, beside = [[norm] for norm in norms], [norms]

@@ -24,7 +24,7 @@ from dtlearn.viz.tensor_parallel.weight_layout import (
     TITLES,
     Column,
     Layout,
-    Row,
+    WeightRow,
     drawn,
     titles,
     weight_layout,
@@ -98,7 +98,7 @@ def _cut_words(weight: CutWeight) -> str:
     return f"Cut by {'outputs' if weight.dim == 0 else 'inputs'}{' in whole heads' if weight.head_size else ''}{copied}"
 
 
-def _draw_row(ax: Axes, layout: Layout, row: Row, top: float, names: Mapping[str, str]) -> None:
+def _draw_row(ax: Axes, layout: Layout, row: WeightRow, top: float, names: Mapping[str, str]) -> None:
     x = 0.0
     for cell in row:
         y = top

@@ -28,8 +28,8 @@ def test_table():
     ]
 
 
-def test_the_peer_stands_below_ours():
-    lines = cells.table(replace(RESULT, peer={name: (0.02, 0.01, 0.03) for name in OURS}, no_peer="")).splitlines()
+def test_ipyparallel_stands_below_ours():
+    lines = cells.table(replace(RESULT, engines=dict.fromkeys(OURS, (0.02, 0.01, 0.03)), no_engines="")).splitlines()
     below = lines[lines.index(next(line for line in lines if line.startswith("empty cell"))) + 1]
     assert below.split() == ["of", "ipyparallel", "20", "ms", "10", "ms", "30", "ms"]
     assert lines[-1].startswith("2 cores")
@@ -50,7 +50,7 @@ def test_a_real_small_bench(capsys):
 
 
 @pytest.mark.parametrize("fails", ["start", "first cell"])
-def test_a_peer_that_does_not_come_is_said_in_one_line(monkeypatch, fails):
+def test_engines_that_do_not_come_are_said_in_one_line(monkeypatch, fails):
     closed = []
 
     class Engines:
@@ -69,4 +69,4 @@ def test_a_peer_that_does_not_come_is_said_in_one_line(monkeypatch, fails):
     engines, words = cells._start_engines(2)
     assert (engines, words) == (None, "Not compared: they did not come")
     assert len(closed) == (fails == "first cell")
-    assert cells.table(replace(RESULT, no_peer=words)).splitlines()[-1] == words
+    assert cells.table(replace(RESULT, no_engines=words)).splitlines()[-1] == words

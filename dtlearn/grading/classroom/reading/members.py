@@ -14,10 +14,10 @@ MAX_MEMBERS = 20_000  # entries of one archive or folder
 MAX_DEPTH = 32  # folders in folders
 TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 _NOT_THEIRS = {"__MACOSX", "__pycache__", "node_modules", "site-packages"}
-Members = dict[str, Callable[[], IO[bytes]]]
+Openers = dict[str, Callable[[], IO[bytes]]]
 
 
-def members(path: Path, problems: list[str], opened: ExitStack) -> Members:
+def members(path: Path, problems: list[str], opened: ExitStack) -> Openers:
     """Python files and notebooks by their names in the hand-in, with `/`; each is opened by calling what stands there,
     while `opened` is. Raises Exception, of any kind, as damaged archives do: it cannot be read."""
     if path.is_dir():
@@ -49,8 +49,8 @@ def _may_answer(name: str, mode: int, problems: list[str]) -> bool:
     return not any(part in _NOT_THEIRS or part.startswith(".") for part in parts)
 
 
-def _of_folder(path: Path, problems: list[str]) -> Members:
-    members: Members = {}
+def _of_folder(path: Path, problems: list[str]) -> Openers:
+    members: Openers = {}
     folders, seen = [(str(path), "", 0)], 0
     while folders:  # no recursion: thousands of folders in each other are cheap to make
         folder, prefix, depth = folders.pop()
@@ -68,8 +68,8 @@ def _of_folder(path: Path, problems: list[str]) -> Members:
     return members
 
 
-def _of_zip(file: IO[bytes], problems: list[str]) -> Members:
-    archive, members = zipfile.ZipFile(file), Members()
+def _of_zip(file: IO[bytes], problems: list[str]) -> Openers:
+    archive, members = zipfile.ZipFile(file), Openers()
     _check_number(len(archive.infolist()))
     for info in archive.infolist():
         if not info.is_dir() and _may_answer(info.filename, (info.external_attr >> 16) & 0o170000, problems):
@@ -77,8 +77,8 @@ def _of_zip(file: IO[bytes], problems: list[str]) -> Members:
     return members
 
 
-def _of_tar(file: IO[bytes], problems: list[str]) -> Members:
-    archive, members = tarfile.open(fileobj=file), Members()  # noqa: SIM115  # it is open as long as its file
+def _of_tar(file: IO[bytes], problems: list[str]) -> Openers:
+    archive, members = tarfile.open(fileobj=file), Openers()  # noqa: SIM115  # it is open as long as its file
     for number, info in enumerate(archive, start=1):
         _check_number(number)
         kind = stat.S_IFREG if info.isreg() else stat.S_IFLNK if info.issym() or info.islnk() else stat.S_IFIFO

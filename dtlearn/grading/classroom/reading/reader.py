@@ -21,7 +21,7 @@ from ....runtime.machine.processes import communicate
 from ...learner.stubs import to_file, without_task
 from ...report.safe import one_line
 from .fingerprints import fingerprints
-from .members import Members, members
+from .members import Openers, members
 
 MAX_FILE, MAX_NOTEBOOK = 1 << 20, 16 << 20  # bytes of one answer; of a notebook, which may hold pictures
 MEMORY, PROCESSOR = 1 << 30, 20  # bytes of address space, seconds
@@ -111,7 +111,7 @@ def _nothing(problem: str) -> dict[str, Any]:
     return {"answers": {}, "files": {}, "refused": {}, "prints": {}, "problems": [problem], "unreadable": True}
 
 
-def _text(opened: Members, name: str) -> str:
+def _text(opened: Openers, name: str) -> str:
     most = MAX_NOTEBOOK if name.endswith(".ipynb") else MAX_FILE
     try:
         with opened[name]() as file:

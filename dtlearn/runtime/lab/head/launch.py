@@ -12,7 +12,7 @@ from ...machine.patience import TO_OBEY, TO_RUN_A_SCRIPT
 from ...machine.run_folder import run_directory
 from ...output import Sink
 from ..loop import call
-from ..streams import Note, Stream
+from ..streams import EndNote, Stream
 from .agent import LabAgent
 from .node_agent import NodeAgent
 
@@ -94,6 +94,6 @@ class RemoteProcess:
         """Its exit code; 255 if its host is gone."""
         return self._code.result(TO_OBEY)
 
-    def _ended(self, note: Note) -> None:
+    def _ended(self, note: EndNote) -> None:
         self._lost += [note["reason"]] if "reason" in note else []
         self._code.set_result(int(note.get("code", 255)))

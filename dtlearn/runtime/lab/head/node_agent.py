@@ -14,7 +14,7 @@ from ...errors import LaunchError
 from ...machine.patience import HEARTBEAT, TO_ANSWER, TO_REACH_A_STORE
 from ..log_relay import LogWriter
 from ..loop import call
-from ..streams import Note, Stream
+from ..streams import EndNote, Stream
 from .port import JoinedNode
 
 _CHANNELS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
@@ -133,7 +133,7 @@ class _Deaths:
     def __init__(self, events: int, count: int) -> None:
         self._events, self._left = events, count
 
-    def report(self, index: int, note: Note) -> None:
+    def report(self, index: int, note: EndNote) -> None:
         report = {"index": index, "status": note.get("status", -9), "reason": note.get("reason", "")}
         with contextlib.suppress(OSError):  # nobody listens to this run any more
             os.write(self._events, wire.encode(report))

@@ -65,7 +65,7 @@ class Draft:
     recipe: Recipe | None = None
 
     @classmethod
-    def made(cls, recipe: Recipe, times: Times | None = None) -> Draft:
+    def from_recipe(cls, recipe: Recipe, times: Times | None = None) -> Draft:
         """The draft of a schedule that a generator makes.
 
         Raises:

@@ -9,11 +9,11 @@ from dtlearn.viz.picture import folded
 
 from .assess import assess
 from .draft import Draft, Recipe, Times
-from .form import Form, Run
+from .form import Form, RunSchedule
 from .pages import numbers, picture
 
 
-def edit_schedule(recipe: Recipe, *, live: bool, times: Times | None = None, run: Run | None = None) -> None:
+def edit_schedule(recipe: Recipe, *, live: bool, times: Times | None = None, run: RunSchedule | None = None) -> None:
     """Show a schedule that can be edited: typed, dragged, moved, made for other sizes and stage times, and run.
 
     Whatever is typed is read at once: its picture to scale, makespan, bubble and live activations are shown, or why it
@@ -31,11 +31,11 @@ def edit_schedule(recipe: Recipe, *, live: bool, times: Times | None = None, run
     """
     from IPython.display import display
 
-    draft = Draft.made(recipe, times)
-    found = assess(draft)
-    drawn, table = picture(found), numbers(found)
+    draft = Draft.from_recipe(recipe, times)
+    assessment = assess(draft)
+    drawn, table = picture(assessment), numbers(assessment)
     if drawn is None or table is None:
-        raise ValueError(f"expected a recipe and stage times that can be run; got {'; '.join(found.problems)}")
+        raise ValueError(f"expected a recipe and stage times that can be run; got {'; '.join(assessment.problems)}")
     if not live:
         drawn.display()
         display(table)

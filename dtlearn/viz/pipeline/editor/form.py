@@ -19,7 +19,7 @@ from .assess import Assessment, assess
 from .draft import Draft, History, Recipe, Times
 from .pages import measured_page, numbers_page, picture_page, verdict_page
 
-Run = Callable[[Schedule, StageTimes, float], Record]  # with the seconds of a transfer
+RunSchedule = Callable[[Schedule, StageTimes, float], Record]  # with the seconds of a transfer
 
 MOST_RANKS, MOST_MICROBATCHES, MOST_CHUNKS = 8, 16, 4
 _TIMES = {"forward": "F, ms", "inputs": "I, ms", "weights": "W, ms", "transfer": "transfer, ms"}
@@ -50,10 +50,10 @@ class Form:
         history: the drafts.
     """
 
-    def __init__(self, widgets: Any, start: Draft, run: Run | None) -> None:
+    def __init__(self, widgets: Any, start: Draft, run: RunSchedule | None) -> None:
         self._widgets, self._run, self._setting = widgets, run, False
         self.history = History(start)
-        self.found: Assessment = assess(start)
+        self.assessment: Assessment = assess(start)
         self._make_controls()
         top = [
             widgets.HBox([self.name, self.ranks, self.microbatches, self.chunks]),
@@ -134,7 +134,7 @@ class Form:
             return
         recipe = Recipe(self.name.value, self.ranks.value, self.microbatches.value, self.chunks.value)
         try:
-            self._change(Draft.made(recipe, self.history.draft.times))
+            self._change(Draft.from_recipe(recipe, self.history.draft.times))
         except ValueError as error:
             self._say(f"No such schedule: {error}")
 
@@ -157,14 +157,14 @@ class Form:
             self._show()
 
     def _on_run(self, _: object) -> None:
-        schedule, times = self.found.schedule, self.found.times
-        if self._run is None or schedule is None or times is None or not self.found.is_valid:
+        schedule, times = self.assessment.schedule, self.assessment.times
+        if self._run is None or schedule is None or times is None or not self.assessment.is_valid:
             return
         self.run.disabled = True
         self._say(f"Running on {schedule.num_ranks} ranks ...")
         try:
-            record = self._run(schedule, times, self.found.transfer)
-            self.measured.value = measured_page(self.found, record)
+            record = self._run(schedule, times, self.assessment.transfer)
+            self.measured.value = measured_page(self.assessment, record)
             self._say("")
         except Exception as error:  # whatever a run ends with must be said on the page; a callback has no other place
             self._say(f"The run failed: {error}")
@@ -196,12 +196,12 @@ class Form:
             if places:
                 self.action.value = place if place in places else places[0]
         self.undo.disabled, self.redo.disabled = not self.history.can_undo, not self.history.can_redo
-        self.found = assess(draft)
-        self.verdict.value = verdict_page(self.found)
-        self.picture.value = picture_page(self.found)
-        self.numbers.value = numbers_page(self.found)
+        self.assessment = assess(draft)
+        self.verdict.value = verdict_page(self.assessment)
+        self.picture.value = picture_page(self.assessment)
+        self.numbers.value = numbers_page(self.assessment)
         self.measured.value = ""
-        self.run.disabled = not self.found.is_valid
+        self.run.disabled = not self.assessment.is_valid
         num_ranks = len(draft.rows)
         self.run.description = f"Run it on {num_ranks} rank{'s' * (num_ranks != 1)} with these stage times, emulated"
 

@@ -15,22 +15,23 @@ from .assess import Assessment
 MAX_SHOWN = 6  # problems; what stands behind them is often the same one again
 
 
-def verdict_page(found: Assessment) -> str:
+def verdict_page(assessment: Assessment) -> str:
     """Whether the draft can be run; if not, why."""
-    if not found.problems:
-        return f'<p role="status"><b>Valid.</b> {html.escape(sizes_words(found))}</p>'
-    shown = "".join(f"<li>{html.escape(problem)}</li>" for problem in found.problems[:MAX_SHOWN])
-    more = len(found.problems) - MAX_SHOWN
+    if not assessment.problems:
+        return f'<p role="status"><b>Valid.</b> {html.escape(sizes_words(assessment))}</p>'
+    shown = "".join(f"<li>{html.escape(problem)}</li>" for problem in assessment.problems[:MAX_SHOWN])
+    more = len(assessment.problems) - MAX_SHOWN
     rest = f"<p>and {more} more</p>" if more > 0 else ""
-    count = f"{len(found.problems)} problem{'s' * (len(found.problems) != 1)}"
-    head = "This is no schedule" if found.schedule is None else f"This cannot be run: {count}"
+    count = f"{len(assessment.problems)} problem{'s' * (len(assessment.problems) != 1)}"
+    head = "This is no schedule" if assessment.schedule is None else f"This cannot be run: {count}"
     return f'<div role="alert"><b>{head}.</b><ul>{shown}</ul>{rest}</div>'
 
 
-def sizes_words(found: Assessment) -> str:
+def sizes_words(assessment: Assessment) -> str:
     """How many ranks, stages and micro-batches there are."""
-    assert found.schedule is not None
-    ranks, stages, batches = found.schedule.num_ranks, found.schedule.num_stages, found.schedule.num_microbatches
+    schedule = assessment.schedule
+    assert schedule is not None
+    ranks, stages, batches = schedule.num_ranks, schedule.num_stages, schedule.num_microbatches
     words = ", ".join(
         f"{n} {word}{'' if n == 1 else ending}"
         for n, word, ending in ((ranks, "rank", "s"), (stages, "stage", "s"), (batches, "micro-batch", "es"))
@@ -38,25 +39,25 @@ def sizes_words(found: Assessment) -> str:
     return f"{words}: each action is done once, by the rank of its stage, after all that it needs."
 
 
-def picture(found: Assessment) -> Picture | None:
+def picture(assessment: Assessment) -> Picture | None:
     """The schedule to scale; of one that gets stuck, what can be done. None if there is nothing."""
-    if found.timeline is None:
+    if assessment.timeline is None:
         return None
-    if found.is_valid:
+    if assessment.is_valid:
         return Picture(
-            draw_gantt(found.timeline, "The schedule, to scale", "computed from orders and stage times"),
-            numbers_words(found),
+            draw_gantt(assessment.timeline, "The schedule, to scale", "computed from orders and stage times"),
+            numbers_words(assessment),
         )
-    figure = draw_gantt(found.timeline, "What can be done", "computed from orders and stage times")
-    words = stuck_words(found)
+    figure = draw_gantt(assessment.timeline, "What can be done", "computed from orders and stage times")
+    words = stuck_words(assessment)
     figure.axes[0].set_title(words, loc="left", size=9, weight="normal")  # no makespan: it never ends
     return Picture(figure, f"The actions that can be done, to scale. {words}.")
 
 
-def stuck_words(found: Assessment) -> str:
+def stuck_words(assessment: Assessment) -> str:
     """Where each rank stands when nobody can go on."""
-    assert found.timeline is not None
-    orders, spans = found.timeline.schedule.orders, found.timeline.spans
+    assert assessment.timeline is not None
+    orders, spans = assessment.timeline.schedule.orders, assessment.timeline.spans
     places = [
         f"rank {rank} before {order[len(done)]}" if len(done) < len(order) else f"rank {rank} is done"
         for rank, (order, done) in enumerate(zip(orders, spans, strict=True))
@@ -64,54 +65,54 @@ def stuck_words(found: Assessment) -> str:
     return f"Then nobody goes on: {', '.join(places)}"
 
 
-def picture_page(found: Assessment) -> str:
+def picture_page(assessment: Assessment) -> str:
     """The same as an image."""
-    drawn = picture(found)
+    drawn = picture(assessment)
     return drawn.img() if drawn else ""
 
 
-def numbers(found: Assessment) -> Table | None:
+def numbers(assessment: Assessment) -> Table | None:
     """What each rank does, and holds; None if the draft cannot be run."""
-    line = found.timeline
-    if line is None or not found.is_valid:
+    line = assessment.timeline
+    if line is None or not assessment.is_valid:
         return None
     rows = [
         {
             "rank": rank,
             "works, ms": 1e3 * line.busy[rank],
             "idle, ms": 1e3 * line.idle[rank],
-            "live activations at most": line.peak_live[rank] / found.chunks,
+            "live activations at most": line.peak_live[rank] / assessment.chunks,
         }
         for rank in range(line.num_ranks)
     ]
-    return rank_table(rows, numbers_words(found))
+    return rank_table(rows, numbers_words(assessment))
 
 
-def numbers_words(found: Assessment) -> str:
+def numbers_words(assessment: Assessment) -> str:
     """Makespan, bubble in both conventions, and the most that a rank holds."""
-    line = found.timeline
+    line = assessment.timeline
     assert line is not None
     return (
         f"Makespan {1e3 * line.makespan:.4g} ms. Bubble: idle / useful time {_percent(line.idle_to_useful)}, idle / "
         f"total time {_percent(line.idle_to_total)}. Most live activations of a rank: "
-        f"{max(line.peak_live) / found.chunks:.4g} "
+        f"{max(line.peak_live) / assessment.chunks:.4g} "
         "(1 is one micro-batch of 1/p of the model)."
     )
 
 
-def numbers_page(found: Assessment) -> str:
+def numbers_page(assessment: Assessment) -> str:
     """The same as an HTML table."""
-    table = numbers(found)
+    table = numbers(assessment)
     return table._repr_html_() if table else ""
 
 
-def measured_page(found: Assessment, record: Record) -> str:
+def measured_page(assessment: Assessment, record: Record) -> str:
     """What was computed, and below it what ran."""
-    assert found.timeline is not None
+    assert assessment.timeline is not None
     figure = draw_gantt(
-        {"computed": found.timeline, "measured": record}, "The same schedule, computed and on real ranks", EMULATED
+        {"computed": assessment.timeline, "measured": record}, "The same schedule, computed and on real ranks", EMULATED
     )
-    alt = f"Two Gantt charts, with {EMULATED}. Computed: {numbers_words(found)} Below it what was measured."
+    alt = f"Two Gantt charts, with {EMULATED}. Computed: {numbers_words(assessment)} Below it what was measured."
     return Picture(figure, alt).img()
 
 

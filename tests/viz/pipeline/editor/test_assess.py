@@ -7,20 +7,20 @@ from dtlearn.viz.pipeline.editor.draft import Draft, Recipe, Times
 
 
 def test_of_a_right_schedule_all_is_said_in_seconds():
-    found = assess(Draft.made(Recipe("1f1b", 4, 8)))
+    found = assess(Draft.from_recipe(Recipe("1f1b", 4, 8)))
     assert found.is_valid and found.problems == ()
     assert found.timeline.makespan == pytest.approx(11 * 0.06)  # (m + p - 1)(F + I + W)
     assert found.timeline.idle_to_useful == pytest.approx(3 / 8) and found.timeline.peak_live == (4, 3, 2, 1)
 
 
 def test_one_number_is_the_time_of_a_pth_of_the_model():
-    found = assess(Draft.made(Recipe("interleaved", 4, 8, chunks=2)))
+    found = assess(Draft.from_recipe(Recipe("interleaved", 4, 8, chunks=2)))
     assert found.chunks == 2 and found.times.forward == 0.01
     assert found.timeline.idle_to_useful == pytest.approx(3 / 16)
 
 
 def test_stages_can_have_times_of_their_own():
-    found = assess(Draft.made(Recipe("gpipe", 2, 2), Times("10 30", "10, 30", "0", transfer="5")))
+    found = assess(Draft.from_recipe(Recipe("gpipe", 2, 2), Times("10 30", "10, 30", "0", transfer="5")))
     assert found.times.forward == (0.01, 0.03) and found.times.weights == 0 and found.transfer == 0.005
     assert found.timeline.makespan == pytest.approx(0.01 + 0.005 + 4 * 0.03 + 0.005 + 0.01)
 
@@ -64,7 +64,7 @@ def test_a_wrong_schedule_is_told_why(text, words):
     ],
 )
 def test_wrong_times_are_told_why(times, words):
-    found = assess(Draft.made(Recipe("1f1b", 2, 2), times))
+    found = assess(Draft.from_recipe(Recipe("1f1b", 2, 2), times))
     assert not found.is_valid and found.schedule is not None
     assert words in found.problems[0]
 

@@ -12,12 +12,12 @@ def words(draft: Draft) -> list[str]:
 
 
 def test_a_draft_is_made_by_a_generator():
-    draft = Draft.made(Recipe("1f1b", 2, 2, chunks=3))
+    draft = Draft.from_recipe(Recipe("1f1b", 2, 2, chunks=3))
     assert draft.text == TEXT and draft.recipe == Recipe("1f1b", 2, 2, chunks=1)
-    assert Draft.made(Recipe("interleaved", 2, 2)).recipe == Recipe("interleaved", 2, 2, chunks=2)
-    assert Draft.made(Recipe("interleaved", 2, 2, chunks=3)).recipe == Recipe("interleaved", 2, 2, chunks=3)
+    assert Draft.from_recipe(Recipe("interleaved", 2, 2)).recipe == Recipe("interleaved", 2, 2, chunks=2)
+    assert Draft.from_recipe(Recipe("interleaved", 2, 2, chunks=3)).recipe == Recipe("interleaved", 2, 2, chunks=3)
     with pytest.raises(ValueError, match="3 is no multiple of 2"):
-        Draft.made(Recipe("interleaved", 2, 3))
+        Draft.from_recipe(Recipe("interleaved", 2, 3))
 
 
 def test_a_word_changes_places_with_its_neighbour():

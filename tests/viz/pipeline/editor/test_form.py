@@ -15,7 +15,7 @@ def no_drawing(monkeypatch):
 
 
 def form(run=None, recipe: Recipe | None = None) -> Form:
-    return Form(ipywidgets, Draft.made(recipe or Recipe("1f1b", 2, 2)), run)
+    return Form(ipywidgets, Draft.from_recipe(recipe or Recipe("1f1b", 2, 2)), run)
 
 
 def click(button: ipywidgets.Button) -> None:
@@ -54,7 +54,7 @@ def test_typed_text_is_read_at_once():
     assert "This is no schedule" in f.verdict.value and f.picture.value == ""
     click(f.undo)
     click(f.undo)
-    assert "Valid." in f.verdict.value and f.text.value == Draft.made(Recipe("1f1b", 2, 2)).text
+    assert "Valid." in f.verdict.value and f.text.value == Draft.from_recipe(Recipe("1f1b", 2, 2)).text
     click(f.redo)
     assert "nobody can go on" in f.verdict.value and not f.redo.disabled
 
@@ -78,7 +78,7 @@ def test_buttons_move_the_chosen_action():
     click(below)
     assert f.history.draft.rows[1][1] == "0F1" and f.action.value == (1, 1)
     click(above)
-    assert f.history.draft.text == Draft.made(Recipe("1f1b", 2, 2)).text
+    assert f.history.draft.text == Draft.from_recipe(Recipe("1f1b", 2, 2)).text
     click(above)
     assert f.action.value == (0, 1), "there is no rank above"
     f.text.value = ""
@@ -106,7 +106,7 @@ def test_a_run_is_drawn_beside_what_was_computed_and_only_a_right_schedule_can_b
 
     def run(schedule, times, transfer):
         asked.append((schedule, times, transfer))
-        return record_of(f.found.timeline)
+        return record_of(f.assessment.timeline)
 
     f = form(run)
     assert f.run.description == "Run it on 2 ranks with these stage times, emulated"

@@ -13,12 +13,12 @@ from dtlearn.viz.pipeline.editor.pages import (
 )
 from tests.viz.pipeline.editor.runs import record_of
 
-VALID = assess(Draft.made(Recipe("interleaved", 2, 4, chunks=2)))
+VALID = assess(Draft.from_recipe(Recipe("interleaved", 2, 4, chunks=2)))
 
 
 def test_a_right_schedule_is_said_to_be_so_with_its_sizes():
     assert '<p role="status"><b>Valid.</b> 2 ranks, 4 stages, 4 micro-batches: each action' in verdict_page(VALID)
-    alone = assess(Draft.made(Recipe("gpipe", 1, 1)))
+    alone = assess(Draft.from_recipe(Recipe("gpipe", 1, 1)))
     assert "1 rank, 1 stage, 1 micro-batch:" in verdict_page(alone)
 
 
