@@ -134,12 +134,5 @@ def _verdict(seconds: float, target: float) -> tuple[str, str]:
     return f"< {format_seconds(target)}", "met" if seconds < target else "missed"
 
 
-BENCH = Bench(
-    "Times of cells on persistent ranks: their start, an empty cell, a 1 MiB all-reduce; beside ipyparallel's.",
-    "dtlearn bench cells --ranks 2",
-    "cells",
-    50,
-    measure,
-    table,
-    values,
-)
+_SUMMARY = "Times of cells on persistent ranks: their start, an empty cell, a 1 MiB all-reduce; beside ipyparallel's."
+BENCH = Bench(_SUMMARY, "dtlearn bench cells --ranks 2", "cells", 50, measure, table, values)
