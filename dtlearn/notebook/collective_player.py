@@ -21,10 +21,7 @@ from dtlearn.viz.style import MUTED
 
 
 def play_collective(
-    record: Record,
-    title: str,
-    places: Places | None = None,
-    phases: Mapping[str, int] | None = None,
+    record: Record, title: str, places: Places | None = None, phases: Mapping[str, int] | None = None
 ) -> None:
     """Show a recorded collective step by step: with a slider and a play button while live, as one figure always.
 

@@ -39,11 +39,7 @@ class Slider:
 
 
 def stepper(
-    frames: Sequence[Frame],
-    captions: Sequence[str],
-    alt: str,
-    size: tuple[float, float],
-    static: Picture,
+    frames: Sequence[Frame], captions: Sequence[str], alt: str, size: tuple[float, float], static: Picture
 ) -> None:
     """Show a sequence of states, counted from 0: live with a slider and a play button, always as one figure too.
 

@@ -7,7 +7,7 @@ import socket
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -114,7 +114,7 @@ def run_ranks(
     blob = pickles.pack((fn, args), f"the function {getattr(fn, '__name__', fn)!r} or one of its arguments")
     begun = time.monotonic()
     placement = get_agent().place(size, device, link)
-    task = {"init_group": init_group, "sources": notebook_sources(), "link": link and link.to_plain()}
+    task = {"init_group": init_group, "sources": notebook_sources(), "link": link and asdict(link)}
     with Run(placement, timeout + 30, isolation=isolation, limits=limits) as run:
         run.begin(task, blob, timeout)
         error = run.finish()

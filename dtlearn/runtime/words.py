@@ -93,12 +93,10 @@ def incomplete(faults: Mapping[int, str]) -> str:
 def columns(rows: Sequence[Sequence[str]], right: Collection[int] = (), indent: str = "  ") -> list[str]:
     """Rows as aligned lines. `right`: which columns stand at the right, such as those of numbers."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    pads = [str.rjust if number in right else str.ljust for number in range(len(widths))]
     lines = []
     for row in rows:
-        cells = [
-            cell.rjust(width) if number in right else cell.ljust(width)
-            for number, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
+        cells = [pad(cell, width) for pad, cell, width in zip(pads, row, widths, strict=True)]
         lines.append(indent + "  ".join(cells).rstrip())
     return lines
 

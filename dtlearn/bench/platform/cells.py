@@ -80,15 +80,10 @@ def _start_engines(ranks: int) -> tuple[ipyparallel_cells.Engines | None, str]:
     """ipyparallel's engines, ready for cells; or why there are none."""
     if not ipyparallel_cells.installed():
         return None, f"To compare: {ipyparallel_cells.INSTALL}"
-    engines = None
     try:
-        engines = ipyparallel_cells.Engines(ranks)
-        engines.seconds(_SETUP)
+        return ipyparallel_cells.Engines(ranks, _SETUP), ""
     except ipyparallel_cells.EnginesError as error:
-        if engines is not None:
-            engines.close()
         return None, f"Not compared: {error}"
-    return engines, ""
 
 
 def table(result: CellsResult) -> str:
@@ -134,12 +129,5 @@ def _verdict(seconds: float, target: float) -> tuple[str, str]:
     return f"< {format_seconds(target)}", "met" if seconds < target else "missed"
 
 
-BENCH = Bench(
-    "Times of cells on persistent ranks: their start, an empty cell, a 1 MiB all-reduce; beside ipyparallel's.",
-    "dtlearn bench cells --ranks 2",
-    "cells",
-    50,
-    measure,
-    table,
-    values,
-)
+_SUMMARY = "Times of cells on persistent ranks: their start, an empty cell, a 1 MiB all-reduce; beside ipyparallel's."
+BENCH = Bench(_SUMMARY, "dtlearn bench cells --ranks 2", "cells", 50, measure, table, values)

@@ -34,10 +34,10 @@ def installed() -> bool:
 class Engines:
     """A cluster of engines on this machine, in one process group as our ranks are. `close()` ends it.
 
-    Raises EnginesError: they did not come in time.
+    `setup`: the first cell on all of them. Raises EnginesError: they did not come in time, or `setup` failed.
     """
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, setup: str = "") -> None:
         import ipyparallel
 
         self._folder = tempfile.TemporaryDirectory()
@@ -58,6 +58,7 @@ class Engines:
             self._wait(self._view.scatter("rank", list(range(ranks)), flatten=True, block=False))
             self._wait(self._view.push({"store": str(Path(self._folder.name, "store")), "ranks": ranks}, block=False))
             self.seconds(_JOIN)
+            self.seconds(setup)
             self._started = set(descendants(os.getpid())) - before
         except BaseException as error:
             self._started = set(descendants(os.getpid())) - before

@@ -127,12 +127,5 @@ def _run_ranks_seconds(ranks: int) -> float:
     return seconds
 
 
-BENCH = Bench(
-    "Time from call to result of an all-reduce: run_ranks, torch's spawn, accelerate's notebook_launcher.",
-    "dtlearn bench launch --ranks 2 --rounds 3",
-    "rounds",
-    5,
-    measure,
-    table,
-    values,
-)
+_SUMMARY = "Time from call to result of an all-reduce: run_ranks, torch's spawn, accelerate's notebook_launcher."
+BENCH = Bench(_SUMMARY, "dtlearn bench launch --ranks 2 --rounds 3", "rounds", 5, measure, table, values)

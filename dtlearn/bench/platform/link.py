@@ -178,12 +178,5 @@ def _overlaps(times: int) -> Times:
     return time_in_turns(ways, times, warm=2)  # DDP settles its buckets after the first step
 
 
-BENCH = Bench(
-    "All-reduces on an emulated link, beside the formula of its model; and what overlaps with computation.",
-    "dtlearn bench link --ranks 2",
-    "times",
-    10,
-    measure,
-    table,
-    values,
-)
+_SUMMARY = "All-reduces on an emulated link, beside the formula of its model; and what overlaps with computation."
+BENCH = Bench(_SUMMARY, "dtlearn bench link --ranks 2", "times", 10, measure, table, values)

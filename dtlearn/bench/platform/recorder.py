@@ -197,13 +197,5 @@ def _seconds(work: Callable[[], None], times: int) -> tuple[float, float]:
     return statistics.median(walls), statistics.median(used)
 
 
-BENCH = Bench(
-    "What recording costs: microseconds of a call, and the share of a data-parallel training step.",
-    "dtlearn bench recorder",
-    "rounds",
-    40,
-    measure,
-    table,
-    values,
-    ranks=2,
-)
+_SUMMARY = "What recording costs: microseconds of a call, and the share of a data-parallel training step."
+BENCH = Bench(_SUMMARY, "dtlearn bench recorder", "rounds", 40, measure, table, values, ranks=2)

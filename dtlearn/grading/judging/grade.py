@@ -74,7 +74,7 @@ def grade(
             if skip := _skip(results, stop() or patience.over()):
                 result, payload = Result(case.name, case.world_size, "skipped", *skip), 0
             else:
-                result, payload = _run_one(exercise, case_check, case, answer, seen, ranks)
+                result, payload = _run_one(exercise.id, case_check, case, answer, seen, ranks)
             result = replace(result, hidden=hidden)
             results.append(result)
             tier_limits.append((result, payload))
@@ -86,12 +86,7 @@ def grade(
 
 
 def _run_one(
-    exercise: Exercise,
-    check: Check,
-    case: Case,
-    answer: Answer,
-    seen: Callable[[Result, Record], None],
-    ranks: CaseRanks,
+    exercise_id: str, check: Check, case: Case, answer: Answer, seen: Callable[[Result, Record], None], ranks: CaseRanks
 ) -> tuple[Result, int]:
     """One case, and its payload, for the budgets."""
     outcome = functools.partial(Result, case.name, case.world_size)
@@ -102,10 +97,10 @@ def _run_one(
         if evidence.starved and not busy():  # the load has gone with the ranks: it was theirs, unless by chance
             evidence = ranks.run(check, case, given, answer)
             evidence.starved = evidence.starved and busy()
-        result = _judge(check, case, given, evidence, answer, exercise.id)
+        result = _judge(check, case, given, evidence, answer, exercise_id)
         if result.state != "passed" and ranks.drop():
             evidence = ranks.run(check, case, given, answer)
-            result = _judge(check, case, given, evidence, answer, exercise.id)
+            result = _judge(check, case, given, evidence, answer, exercise_id)
         seen(result, evidence.record)
     except LaunchError as error:
         return outcome("error", "DTL-GRADER", str(error)), 0
@@ -202,12 +197,8 @@ def _name_lucky_sizes(results: list[Result]) -> list[Result]:
         sizes += "; only powers of two work"
     elif all(size % 2 for size in bad) and not any(size % 2 for size in good):
         sizes += "; only even numbers work"
-    return [
-        replace(r, code="DTL-WS", headline=f"{sizes}: {r.headline}")
-        if r.state == "failed" and r.code in _GENERIC
-        else r
-        for r in results
-    ]
+    vague = [r for r in results if r.state == "failed" and r.code in _GENERIC]
+    return [replace(r, code="DTL-WS", headline=f"{sizes}: {r.headline}") if r in vague else r for r in results]
 
 
 def _tier(exercise: Exercise, payloads: list[tuple[Result, int]]) -> tuple[str, tuple[str, ...]]:

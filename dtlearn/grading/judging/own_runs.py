@@ -1,7 +1,6 @@
 """Keeps the records of a grading, and chooses the run that is worth a picture."""
 
 import contextlib
-from collections.abc import Sequence
 
 from ...runtime.errors import DtlearnError
 from ...runtime.record.record import Record
@@ -25,13 +24,9 @@ class OwnRuns:
         """The run of the first fault; after a pass the one with most ranks, beside the model answer's, if there is one.
         None if nothing was communicated."""
         fault = verdict.first_fault
-        own: Sequence[tuple[Result, Record]] = [
-            (result, record)
-            for result, record in self._kept
-            if record.events
-            and not result.hidden
-            and (fault is None or (result.case, result.world_size) == (fault.case, fault.world_size))
-        ]
+        own = [(result, record) for result, record in self._kept if record.events and not result.hidden]
+        if fault is not None:
+            own = [pair for pair in own if (pair[0].case, pair[0].world_size) == (fault.case, fault.world_size)]
         if not own or not (fault or verdict.passed):
             return None
         result, record = own[0] if fault else max(own, key=lambda pair: (pair[0].world_size, -len(pair[1])))

@@ -119,11 +119,9 @@ def note_hints(folder: Path, taken: int) -> str:
 
 
 def _matches(folder: Path, pattern: re.Pattern[str]) -> list[re.Match[str]]:
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    return [match for match in map(pattern.fullmatch, names) if match]
+    with contextlib.suppress(FileNotFoundError):
+        return [match for match in map(pattern.fullmatch, os.listdir(folder)) if match]
+    return []
 
 
 def _keep(folder: Path, pattern: re.Pattern[str], prefix: str, source: str) -> int:

@@ -109,15 +109,9 @@ def grade_file(
     folder = attempts.attempts_folder(course.root, exercise.id)
     number, note = attempts.begin(folder, text) if keep else (0, "")
     answer = Answer(text, shown_name(course, path), exercise.name)
-    verdict = grade(
-        exercise,
-        check,
-        answer,
-        seed=seed,
-        progress=progress or (lambda result, done, total: None),
-        seen=runs.take if runs else (lambda result, record: None),
-    )
-    verdict = replace(verdict, attempt=number)
+    tell = progress or (lambda result, done, total: None)
+    seen = runs.take if runs else (lambda result, record: None)
+    verdict = replace(grade(exercise, check, answer, seed=seed, progress=tell, seen=seen), attempt=number)
     if number:
         note = attempts.finish(folder, verdict)
     return replace(verdict, notes=(*verdict.notes, note)) if note else verdict

@@ -151,10 +151,8 @@ def _version(notebook: dict[str, Any]) -> str:
 
 def _write(path: Path, notebook: dict[str, Any], version: str | None = None) -> None:
     """Write a copy: without outputs, so that nothing is seen before it is run."""
-    cells = [
-        {**cell, "outputs": [], "execution_count": None} if cell["cell_type"] == "code" else cell
-        for cell in notebook["cells"]
-    ]
+    not_run: dict[str, Any] = {"outputs": [], "execution_count": None}
+    cells = [{**cell, **not_run} if cell["cell_type"] == "code" else cell for cell in notebook["cells"]]
     metadata = {**notebook["metadata"], _MADE_FROM: version or _version(notebook)}
     text = json.dumps({**notebook, "cells": cells, "metadata": metadata}, indent=1, ensure_ascii=False)
     path.parent.mkdir(parents=True, exist_ok=True)

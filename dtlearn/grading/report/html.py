@@ -83,10 +83,8 @@ def running(exercise: str, title: str, results: Sequence[Result], done: int, tot
     """The state of a grading that is still going on: results so far, and how many of how many are done."""
     so_far = learner_view(Verdict(exercise, title, "skipped", 0.0, 0.0, results=tuple(results)))
     bar = f'<progress value="{done:d}" max="{max(total, 1):d}" style="vertical-align: middle"></progress>'
-    head = (
-        f"{_sign('running', 'running')} {_title(so_far)}"
-        f'<div style="margin-top: 0.25em">{bar} {done:d} of {total:d} runs done</div>'
-    )
+    below = f'<div style="margin-top: 0.25em">{bar} {done:d} of {total:d} runs done</div>'
+    head = f"{_sign('running', 'running')} {_title(so_far)}{below}"
     return _card("running", f"{so_far.exercise}: running", [head, _grid(so_far.results)], live=True)
 
 
@@ -187,6 +185,5 @@ def _prose(text: str) -> str:
 
 
 def _command(text: str) -> str:
-    return (
-        f'<code style="{_CODE}; background: {_TINT}; padding: 0.05em 0.35em; border-radius: 3px">{escape(text)}</code>'
-    )
+    style = f"{_CODE}; background: {_TINT}; padding: 0.05em 0.35em; border-radius: 3px"
+    return f'<code style="{style}">{escape(text)}</code>'

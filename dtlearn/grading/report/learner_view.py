@@ -32,14 +32,8 @@ def learner_view(verdict: Verdict, level: FeedbackLevel = "category") -> Verdict
 def _told(result: Result, number: int) -> Result:
     """A hidden case with its category only."""
     code, words = category(result.code) if result.code else ("", "")
-    return Result(
-        case=f"hidden case {number}",
-        world_size=result.world_size,
-        state=result.state,
-        code=code,
-        headline=f"a hidden case: {words}" if words else "",
-        hidden=True,
-    )
+    headline = f"a hidden case: {words}" if words else ""
+    return Result(f"hidden case {number}", result.world_size, result.state, code, headline, hidden=True)
 
 
 def _withhold(verdict: Verdict, count: int) -> Verdict:

@@ -59,7 +59,8 @@ class Reaper:
         """Signal ranks by pid. Returns those that live."""
         indices = [self.pids.index(pid) for pid in pids]
         try:
-            return [self.pids[i] for i in self._ask({"indices": indices, "signal": number, "group": group})["alive"]]
+            self._control.sendall(wire.encode({"indices": indices, "signal": number, "group": group}))
+            return [self.pids[i] for i in self._hear(TO_SIGNAL)["alive"]]
         except (OSError, EOFError) as error:
             # It has just ended with its ranks; or learners' code stopped it, and then its end is theirs.
             if isinstance(error, TimeoutError):
@@ -91,10 +92,6 @@ class Reaper:
             pids = [outside[pid] for pid in pids]
         self._control.sendall(wire.encode({}))  # now it may wait for ranks that have ended: we have their numbers
         return pids
-
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        self._control.sendall(wire.encode(request))
-        return self._hear(TO_SIGNAL)
 
     def _hear(self, seconds: float) -> dict[str, Any]:
         """Its next words. Raises TimeoutError if none come in so much time of patience, EOFError if it has ended."""

@@ -32,9 +32,8 @@ def dump_stacks(agent: Agent, pids: Mapping[int, int], run_dir: Path, source: So
     for rank, path in files.items():
         frames = read_stack(path, source) if sizes[rank] > before[rank] else ()
         cpu = cpu_seconds(pids[rank]) if frames else None
-        stuck[rank] = Stuck(
-            rank, "runs", "", tuple(map(str, frames)), frames, cpu, not frames and is_stopped(pids[rank])
-        )
+        stopped = not frames and is_stopped(pids[rank])
+        stuck[rank] = Stuck(rank, "runs", "", tuple(map(str, frames)), frames, cpu, stopped)
     return stuck
 
 

@@ -141,9 +141,8 @@ def _head(table: _Table) -> HeadConfig:
     if interface.is_unspecified:
         raise table.error(f"`address` must be that of one interface, not {address}, which means all of them")
     token = Path(table.get("token_file", str, "lab.token")).expanduser()
-    patience, wait = (
-        float(table.get(k, (int, float), d)) for k, d in (("patience", HeadConfig.patience), ("wait", HeadConfig.wait))
-    )
+    patience = float(table.get("patience", (int, float), HeadConfig.patience))
+    wait = float(table.get("wait", (int, float), HeadConfig.wait))
     if patience < 2 or wait <= 0:
         raise table.error("needs a `patience` of 2 seconds or more and a positive `wait`")
     return HeadConfig(address, _ports(table), table.path.parent / token, patience, wait)

@@ -78,10 +78,9 @@ class HostNameLookUp:
 
 def shared_memory_size() -> int | None:
     """Bytes of /dev/shm; None if there is none."""
-    try:
+    with contextlib.suppress(OSError):
         return shutil.disk_usage("/dev/shm").total
-    except OSError:
-        return None
+    return None
 
 
 def query_gpus() -> list[str] | None:
@@ -91,9 +90,8 @@ def query_gpus() -> list[str] | None:
         Lines such as "0, NVIDIA H200, 143771, 512, 570.1": number, name, MiB, MiB in use, driver.
     """
     command = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
-    try:
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         said, _ = communicate(process, TO_LIST_GPUS)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return [line.strip() for line in said.splitlines() if line.strip()] if process.returncode == 0 else None
+        return [line.strip() for line in said.splitlines() if line.strip()] if process.returncode == 0 else None
+    return None

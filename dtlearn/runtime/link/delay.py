@@ -44,7 +44,7 @@ class Delay:
         return LinkClock(self._path)  # of ranks that are never emulated there is none
 
     def use(self, link: dict[str, Any] | None, era: str) -> None:
-        """Emulate a link (as `Link.to_plain` tells it) from now on; None: none.
+        """Emulate a link (its fields as plain values) from now on; None: none.
 
         All ranks call it between two calls, naming the same era; what an earlier era left behind is forgotten.
         """

@@ -26,7 +26,7 @@ summing, algorithms that change with the size of the message, and the store (ren
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ..device import Placement
@@ -140,12 +140,9 @@ class Link:
     def _level(self, width: int) -> Level:
         return Level(width, self.latency, self.bandwidth)
 
-    def to_plain(self) -> dict[str, Any]:
-        """As plain values, for the way to a rank; `from_plain` reads them."""
-        return asdict(self)
-
     @classmethod
     def from_plain(cls, data: dict[str, Any]) -> Self:
+        """A link from `dataclasses.asdict` of it: as plain values it goes to a rank."""
         return cls(**{**data, "inside": data["inside"] and cls.from_plain(data["inside"])})
 
 

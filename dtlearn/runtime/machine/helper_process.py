@@ -103,11 +103,10 @@ class HelperProcess:
 
     def last_words(self) -> list[str]:
         """The end of its log."""
-        try:
+        with contextlib.suppress(ValueError):  # closed already: somebody outlived it, and asks
             self._log.seek(0)
-        except ValueError:  # closed already: somebody outlived it, and asks
-            return []
-        return self._log.read().decode("utf-8", "replace").strip().splitlines()[-15:]
+            return self._log.read().decode("utf-8", "replace").strip().splitlines()[-15:]
+        return []
 
     def send(self, message: Any) -> None:
         """Write a line of JSON to its input. Raises OSError or ValueError if it has ended."""

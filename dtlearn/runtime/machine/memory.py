@@ -59,10 +59,9 @@ def _cached(folder: Path) -> int:
 
 def read(file: Path) -> str:
     """The text of one of the system's files; "" if there is none."""
-    try:
+    with contextlib.suppress(OSError):
         return file.read_text()
-    except OSError:
-        return ""
+    return ""
 
 
 def use_huge_pages() -> None:

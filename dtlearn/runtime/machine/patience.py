@@ -161,11 +161,8 @@ def _queued(pid: int) -> float | None:
     waited = []
     # Not our number: of our own namespace, it may be another's in the /proc of a namespace around it.
     folder = "/proc/self/task" if pid == os.getpid() else f"/proc/{pid}/task"
-    try:
-        threads = os.listdir(folder)
-    except OSError:  # not Linux; or it has ended
-        return None
-    for thread in threads:
-        with contextlib.suppress(OSError, IndexError), open(f"{folder}/{thread}/schedstat") as file:
-            waited.append(int(file.read().split()[1]))
+    with contextlib.suppress(OSError):  # not Linux; or it has ended
+        for thread in os.listdir(folder):
+            with contextlib.suppress(OSError, IndexError), open(f"{folder}/{thread}/schedstat") as file:
+                waited.append(int(file.read().split()[1]))
     return sum(waited) / 1e9 if waited else None

@@ -75,16 +75,13 @@ def kill_below(spare: Collection[int] = ()) -> list[int]:
 
 
 def sweep(
-    ended: Callable[[int, int], object] = lambda pid, status: None,
-    seconds: float = TO_VANISH,
-    alone: bool = False,
+    ended: Callable[[int, int], object] = lambda pid, status: None, seconds: float = TO_VANISH, alone: bool = False
 ) -> list[int]:
     """Kill everything below this process, which must be their subreaper, until it has no child left.
 
     The kernel gives it every process that has lost its parent, so "no child" means that nothing is left. `ended` is
     called with the number and the status of each child that has ended. `alone`: this is process number 1 of a namespace
-    of its own: then all at once, so that none can slip away. Returns what could not be ended in so
-    much time of patience.
+    of its own: then all at once, so that none can slip away. Returns what did not end in so much time of patience.
     """
     assert not alone or os.getpid() == 1
     patience = Patience(seconds)

@@ -29,17 +29,12 @@ def become_rank(spec: RankSpec, channel: socket.socket, output_fd: int, parent_p
         _take_environment(spec)
         Limits(**spec.limits).apply(spec.device, spec.isolation.get("level", 1))
         if spec.kind == "kernel":
-            from . import kernel
-
-            kernel.main(spec, channel)
+            from .kernel import main
         elif spec.kind == "store":
-            from . import store
-
-            store.main(spec, channel)
+            from .store import main
         else:
-            from . import task
-
-            task.main(spec, channel)
+            from .task import main
+        main(spec, channel)
         code = 0
         note_what_was_used()
     except BaseException:

@@ -61,11 +61,8 @@ def chrome_trace(record: Record) -> dict[str, Any]:
         if received.end_ns is not None:
             entries += _arrow(number, sent, received, call_slices)
     about = {"label": record.label, "incomplete": record.incomplete}
-    return {
-        "traceEvents": entries,
-        "displayTimeUnit": "ms",
-        "otherData": {name: text for name, text in about.items() if text},
-    }
+    other = {name: text for name, text in about.items() if text}
+    return {"traceEvents": entries, "displayTimeUnit": "ms", "otherData": other}
 
 
 def _rank(record: Record, rank: int, first: int, last: int, call_slices: _Slices) -> list[dict[str, Any]]:

@@ -31,7 +31,8 @@ def read_rank_log(path: Path, rank: int, fault: str = "", marks: Sequence[Mark] 
 def merge_logs(world_size: int, logs: list[RankLog], label: str) -> Record:
     """One record from the logs of ranks."""
     spans = [span for log in logs for span in log.spans]
-    return merge(world_size, [log.events for log in logs], label, spans, incomplete({g.rank: g.fault for g in logs}))
+    record = merge(world_size, [log.events for log in logs], label, spans)
+    return replace(record, incomplete=incomplete({log.rank: log.fault for log in logs}))
 
 
 def spans_file(path: Path) -> Path:

@@ -80,14 +80,8 @@ class Record:
         return list(pairs(self.events))
 
 
-def merge(
-    world_size: int,
-    per_rank: Iterable[Iterable[Event]],
-    label: str = "",
-    spans: Iterable[Span] = (),
-    incomplete: str = "",
-) -> Record:
+def merge(world_size: int, per_rank: Iterable[Iterable[Event]], label: str = "", spans: Iterable[Span] = ()) -> Record:
     """One record from the events of every rank."""
     events = sorted((e for events in per_rank for e in events), key=lambda e: (e.rank, e.seq))
     ordered = sorted(spans, key=lambda s: (s.rank, s.start_ns))
-    return Record(world_size, tuple(events), label, tuple(ordered), incomplete)
+    return Record(world_size, tuple(events), label, tuple(ordered))

@@ -171,9 +171,8 @@ def message_deadlock(
         if sent.sends and not received.sends and (sent.peer, received.peer) == (received.rank, sent.rank):
             tags = sent.detail.get("tag", 0), received.detail.get("tag", 0)
             if tags[0] != tags[1] and sent.group_key == received.group_key:
-                headline = (
-                    f"rank {sent.rank} sends to rank {received.rank} with tag {tags[0]}, which receives tag {tags[1]}"
-                )
+                headline = f"rank {sent.rank} sends to rank {received.rank} with tag {tags[0]}, "
+                headline += f"which receives tag {tags[1]}"
                 return Diagnosis("DTL-P2P-TAG", headline, tuple(blocked), calls, states)
     # Ranks may have posted both halves, each to another rank.
     also = f"; it is missing too where {', '.join(map(half, pending[:4]))}" if pending else ""

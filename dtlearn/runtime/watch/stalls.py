@@ -70,11 +70,9 @@ def judge(first: Sequence[Stuck], second: Sequence[Stuck], calls: Mapping[int, E
         others = [rank for rank in states if rank not in making]
         inside = next(s.frames[-1].inside for s in second if s.rank in making)
         verb = "waits" if len(making) == 1 else "wait"
-        rest = (
-            f"; {ranks_text(others)} did not call it"
-            if others
-            else f", and {'does' if len(making) == 1 else 'do'} not find the others"
-        )
+        rest = f", and {'does' if len(making) == 1 else 'do'} not find the others"
+        if others:
+            rest = f"; {ranks_text(others)} did not call it"
         return diagnosis("DTL-INIT", others or making, f"{ranks_text(making)} {verb} in {inside}{rest}")
     if stopped := [s.rank for s in second if s.stopped]:
         verb = "is" if len(stopped) == 1 else "are"
@@ -108,8 +106,7 @@ def _compare(earlier: Stuck, later: Stuck) -> tuple[bool, str]:
             if kind == "while":
                 return True, f"did not leave the `while` loop at {where} between two looks"
             return False, f"stayed in the `for` loop at {where}, and came to {own_line(later)}"
-    same = [(f.file, f.line) for f in earlier.frames] == [(f.file, f.line) for f in later.frames]
-    if not same:
+    if [(f.file, f.line) for f in earlier.frames] != [(f.file, f.line) for f in later.frames]:
         return False, f"went on from {own_line(earlier)} to {own_line(later)} between two looks"
     if earlier.cpu_seconds is None or later.cpu_seconds is None:
         return False, f"stayed at {own_line(later)}"

@@ -121,8 +121,7 @@ def _explain_timeout(ranks: Ranks, timeout: float, what: str) -> RanksTimeout:
     waiting = ranks.watch.waiting()
     second = with_calls(ranks.look(), ranks.watch)
     diagnosis = judge(first, second, {rank: wait.event for rank, wait in waiting.items()})
-    moving = bool(waiting) and all(
-        rank not in before or before[rank].event.seq != wait.event.seq for rank, wait in waiting.items()
-    )
+    stayed = [r for r, wait in waiting.items() if r in before and before[r].event.seq == wait.event.seq]
+    moving = bool(waiting) and not stayed
     message = what + timeout_message(second, timeout, diagnosis, moving)
     return RanksTimeout(message, tuple(second), ranks.printed(), diagnosis)

@@ -4,7 +4,7 @@ import contextlib
 import signal
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +138,8 @@ class RankProcesses:
 
     def patience(self, seconds: float, ranks: Sequence[int] | None = None) -> Patience:
         """So much time for some ranks (None: all), more where they cannot get a processor."""
-        return self.agent.patience(
-            seconds, [p.pid for r, p in enumerate(self.processes) if ranks is None or r in ranks]
-        )
+        pids = [p.pid for r, p in enumerate(self.processes) if ranks is None or r in ranks]
+        return self.agent.patience(seconds, pids)
 
     def interrupt(self, ranks: list[int]) -> None:
         """Send those ranks what Ctrl-C sends, and let one that was stopped go on, to hear it."""
@@ -199,7 +198,7 @@ class RankProcesses:
 
     def _groups(self) -> dict[str, Any]:
         """What a rank is told of its groups: which generation, and what they are connected by."""
-        link = self.link and self.link.to_plain()
+        link = self.link and asdict(self.link)
         return {"generation": self.generation, "link": link, "era": f"{self.generation}.{self._links_used}"}
 
     def _start(self) -> None:

@@ -94,10 +94,8 @@ def _free(cell: Task, recovery: Recovery) -> bool:
     if cell.pending() and any(s.state == "runs" for s in cell.where()):
         cell.ranks.interrupt(cell.pending())  # again: a rank that had not begun the cell yet ignores the first
         cell.wait(AFTER_SECOND_INTERRUPT)
-    cut = False
-    if cell.pending():
+    if cut := bool(cell.pending()):
         ask_all(cell.ranks.living, {"do": "abort"}, patience=cell.ranks.patience(TO_CUT), side=True)
-        cut = True
         cell.wait(AFTER_CUT)
     patience = cell.patience(TO_REPORT)
     # This also finds ranks that are idle although their reply is missing.

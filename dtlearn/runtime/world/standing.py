@@ -126,9 +126,8 @@ def take_snapshot(ranks: RankProcesses) -> Snapshot:
     standings = ask_standing(ranks, seconds=TO_ANSWER)
     answering = [ranks.clients[s.rank] for s in standings if s.cpu_seconds is not None]
     replies = ask_all(answering, {"do": "trace"}, patience=ranks.patience(TO_ANSWER), side=True)
-    traces = {
-        client.rank: reply[0].get("trace") or [] for client, reply in zip(answering, replies, strict=True) if reply
-    }
+    answers = zip(answering, replies, strict=True)
+    traces = {client.rank: reply[0].get("trace") or [] for client, reply in answers if reply}
     logs = ranks.call_logs()
     watch = Watch(logs)
     watch.look({s.rank for s in standings if s.ended >= ranks.tasks})

@@ -35,6 +35,51 @@ def test_its_engines_are_in_one_group_and_end(monkeypatch):
     assert time.monotonic() - begun < 10
 
 
+class FailingView:
+    """Engines that came, and that fail in a cell named "fails"."""
+
+    def scatter(self, *args, **options):
+        return self
+
+    push = scatter
+
+    def execute(self, code, block):
+        self.code = code
+        return self
+
+    def get(self, seconds):
+        if self.code == "fails":
+            raise ValueError("no such name")
+
+    code = ""
+
+
+def test_engines_whose_first_cell_fails_are_ended(monkeypatch):
+    """Played: a cluster that starts a process, which is there until its setup has failed."""
+    started, closed = [], []
+
+    class Client:
+        def __getitem__(self, which):
+            return FailingView()
+
+        def close(self):
+            closed.append(self)
+
+    class Cluster:
+        def __init__(self, **options):
+            pass
+
+        def start_and_connect_sync(self):
+            started.append(subprocess.Popen(["sleep", "300"]))
+            return Client()
+
+    monkeypatch.setitem(sys.modules, "ipyparallel", SimpleNamespace(Cluster=Cluster))
+    with pytest.raises(ipyparallel_cells.EnginesError, match=r"engines did not go on: no such name$"):
+        ipyparallel_cells.Engines(4, "fails")
+    assert len(closed) == 1
+    assert started[0].wait(10) == -signal.SIGKILL
+
+
 def test_engines_that_never_come_are_given_up_and_what_was_started_ends(monkeypatch):
     """Played: a cluster that starts a process and then reports a time-out."""
     started = []

@@ -70,7 +70,7 @@ def test_point_to_point_and_collectives_are_told_apart():
 def test_phases_are_selected():
     calls = [replace(event(0, 0), phase="backward"), event(0, 1), event(1, 0)]
     spans = [Span(1, "forward", 1, 4), Span(0, "backward", 7, None), Span(0, "forward", 2, 5)]
-    record = merge(2, [calls], spans=spans, incomplete="the record of rank 1 is incomplete: disk full")
+    record = replace(merge(2, [calls], spans=spans), incomplete="the record of rank 1 is incomplete: disk full")
     assert [(s.rank, s.phase) for s in record.spans] == [(0, "forward"), (0, "backward"), (1, "forward")]
     assert [e.seq for e in record.select(phase="backward")] == [0]
     assert [(e.rank, e.seq) for e in record.select(phase="")] == [(0, 1), (1, 0)]

@@ -125,7 +125,7 @@ class LabAgent(Agent):
         if self._members is not None:
             self._members.port.abandon()
         if self._store is not None:
-            self._store.abandon(run_dir)
+            self._store.agent.abandon(run_dir)
 
     def _drop_run(self) -> None:
         for agent in self._agents.values():

@@ -8,7 +8,7 @@ from typing import IO, Any
 
 from ...errors import RankError
 from ...launch import check_launch, follow
-from ...machine.patience import TO_OBEY, TO_RUN_A_SCRIPT
+from ...machine.patience import TO_OBEY
 from ...machine.run_folder import run_directory
 from ...output import Sink
 from ..loop import call
@@ -18,13 +18,7 @@ from .node_agent import NodeAgent
 
 
 def launch_on_lab(
-    lab: LabAgent,
-    source: str,
-    num_processes: int,
-    *,
-    args: list[str] | None = None,
-    timeout: float = TO_RUN_A_SCRIPT,
-    sink: Sink,
+    lab: LabAgent, source: str, num_processes: int, *, args: list[str], timeout: float, sink: Sink
 ) -> None:
     """Run `source` as a script under one torchrun on each node; the rest, and the errors, as `launch.launch_script`.
 
@@ -42,7 +36,7 @@ def launch_on_lab(
             "do": "launch",
             "source": source,
             "size": num_processes,
-            "args": args or [],
+            "args": args,
             "nodes": len(agents),
             "meet_at": f"{first.said['address']}:{first.ask({'do': 'port'})['port']}",
         }

@@ -243,13 +243,12 @@ class HeadPort:
             self._join(identity, header)
 
     def _join(self, identity: bytes, said: dict[str, Any]) -> None:
-        verdict = self._admit(said)
-        if verdict is None:
+        if (why := self._admit(said)) is not None:
+            send(self.socket, [identity, json.dumps({"do": "refuse", "reason": why}).encode(), b""])
+        else:
             node = self._by_identity[identity] = JoinedNode(self, identity, said)
             node.send({"do": "welcome", "patience": self.config.patience})
             node.ping()
-            return
-        send(self.socket, [identity, json.dumps({"do": "refuse", "reason": verdict}).encode(), b""])
 
     def _beat(self) -> None:
         now, looked = time.monotonic(), self._looked

@@ -15,10 +15,10 @@ class LabStore:
     """A store process of this machine's agent, for one run. It listens at `address`, on the loopback."""
 
     def __init__(self, run_dir: Path) -> None:
-        agent = self._agent = get_agent()
-        agent.hello()
+        self.agent = get_agent()
+        self.agent.hello()
         here = Placement("gloo", ("cpu",), "the store of a lab")
-        self._collector = start_ranks(agent, "store", here, run_dir, TO_START)
+        self._collector = start_ranks(self.agent, "store", here, run_dir, TO_START)
         state = self._collector.ranks[0]
         self._collector.listen_for(TO_START, lambda: state.ready or state.failure)
         if state.ready is None:
@@ -27,12 +27,8 @@ class LabStore:
             raise LaunchError(f"the store in which the ranks of a lab find each other did not start: {said}")
         self.address = ("127.0.0.1", int(state.ready["port"]))
 
-    def abandon(self, run_dir: str) -> None:
-        """Without waiting: end the store, then delete its run's folder. For finalizers."""
-        self._agent.abandon(run_dir)
-
     def close(self) -> None:
         with contextlib.suppress(LaunchError):  # the agent is gone, and the store with it
-            self._agent.signal([self._collector.ranks[0].pid], signal.SIGKILL, group=True)
+            self.agent.signal([self._collector.ranks[0].pid], signal.SIGKILL, group=True)
         self._collector.wait_for_deaths(TO_BE_ENDED)
         self._collector.close()

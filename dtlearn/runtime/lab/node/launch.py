@@ -30,8 +30,6 @@ class NodeLaunches:
         env = {**os.environ, **interfaces, **SCRIPT_VARIABLES, **request["env"]}
         process = start_guarded([*command, *request["args"]], env)
         lifeline, *outputs, code = request["streams"]
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            assert pipe is not None
         Stream(self._streams, lifeline, _own(process.stdin), reads=False)
         for number, pipe in zip(outputs, (process.stdout, process.stderr), strict=True):
             Stream(self._streams, number, _own(pipe), writes=False)

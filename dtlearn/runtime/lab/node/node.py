@@ -47,14 +47,9 @@ class Node:
     """
 
     def __init__(
-        self,
-        join: tuple[str, int],
-        host: str,
-        token: Token,
-        interface: str | None = None,
-        say: Callable[[str], None] = print,
+        self, join: tuple[str, int], host: str, token: Token, interface: str | None, say: Callable[[str], None]
     ) -> None:
-        self._join, self._host, self._say = join, host, say
+        self._head, self._host, self._say = f"{join[0]}:{join[1]}", host, say
         self._interface, self._address = choose_interface(join[0], interface)
         self._token = token
         self._probed = contextlib.ExitStack()  # has the port that others try to reach
@@ -98,7 +93,7 @@ class Node:
         socket.curve_secretkey = self._token.node_secret.encode()
         self._monitor = socket.get_monitor_socket(_EVENTS | _REFUSED)
         self._heard = time.monotonic()
-        socket.connect(f"tcp://{self._join[0]}:{self._join[1]}")
+        socket.connect(f"tcp://{self._head}")
         return socket
 
     def _finish(self, end: str | LaunchError) -> None:
@@ -127,9 +122,8 @@ class Node:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _watch_connection(self) -> None:
-        """End when the connection does, and say why."""
-        where = f"{self._join[0]}:{self._join[1]}"
+    async def _watch_connection(self) -> str:
+        """Ends when the connection does. Returns why, or raises LaunchError if that is not well."""
         while True:
             event = (await recv_monitor_message(self._monitor))["event"]
             if event & zmq.EVENT_HANDSHAKE_SUCCEEDED:
@@ -138,38 +132,30 @@ class Node:
                 self._connected = True
             # A network that has just come back loses the first packets: zmq tries again.
             elif event & zmq.EVENT_CLOSED and not self._connected and time.monotonic() > self._heard + TO_REACH_A_HOST:
-                self._finish(
-                    LaunchError(
-                        f"nobody listens at {where}. Is the notebook waiting for nodes? It says the address and port "
-                        "when it does."
-                    )
+                raise LaunchError(
+                    f"nobody listens at {self._head}. Is the notebook waiting for nodes? It says the address and port "
+                    "when it does."
                 )
             elif event & _REFUSED or (event & zmq.EVENT_DISCONNECTED and not self._is_in):
-                self._finish(
-                    LaunchError(
-                        f"{where} refused this node: its token is not that of the lab in force, or no head of a lab "
-                        "listens there. Copy the head's token file again."
-                    )
+                raise LaunchError(
+                    f"{self._head} refused this node: its token is not that of the lab in force, or no head of a lab "
+                    "listens there. Copy the head's token file again."
                 )
             elif event & zmq.EVENT_DISCONNECTED:
                 await asyncio.sleep(0)
                 while await self._socket.poll(0):  # the head's farewell arrived before this: let it be read first
                     await asyncio.sleep(0)
-                self._finish("the head has left; the ranks were ended")
+                return "the head has left; the ranks were ended"
 
     def _look(self) -> None:
         self._heard, self._looked = without_our_sleep(self._heard, self._looked, _LOOK)
         silent = time.monotonic() - self._heard
         if silent > self._patience:
-            where = f"{self._join[0]}:{self._join[1]}"
-            self._finish(
-                LaunchError(
-                    f"the head at {where} was not heard of for {silent:.0f} s; the ranks were ended"
-                    if self._welcome
-                    else f"no head answers at {where} within {silent:.0f} s. Is the notebook waiting for nodes, and "
-                    "may this machine reach that address and port?"
-                )
-            )
+            why = f"the head at {self._head} was not heard of for {silent:.0f} s; the ranks were ended"
+            if not self._welcome:
+                why = f"no head answers at {self._head} within {silent:.0f} s. Is the notebook waiting for nodes, and "
+                why += "may this machine reach that address and port?"
+            self._finish(LaunchError(why))
 
     def _send(self, header: dict[str, Any], data: bytes = b"") -> None:
         send(self._socket, [json.dumps(header).encode(), data])
@@ -194,7 +180,7 @@ class Node:
         if do == "welcome":
             self._welcome, self._patience = True, header["patience"]
             self._say(
-                f"joined {self._join[0]}:{self._join[1]} as {self._host} ({self._interface}, {self._address}). "
+                f"joined {self._head} as {self._host} ({self._interface}, {self._address}). "
                 "Ranks run here until the head leaves; Ctrl-C ends them."
             )
         elif do == "load":  # now that the clocks are compared: the processors were quiet for that
