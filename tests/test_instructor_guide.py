@@ -3,7 +3,7 @@
 import re
 from typing import get_args
 
-from dtlearn.grading.report.learner_view import Level
+from dtlearn.grading.report.learner_view import FeedbackLevel
 from tests.guides import ROOT, code_spans, commands, options_of, parses
 
 GUIDE = (ROOT / "docs" / "instructor.md").read_text("utf-8")
@@ -25,7 +25,7 @@ def test_each_option_is_one_of_grade_class():
 
 def test_each_level_of_feedback_exists():
     said = re.findall(r"^- `([a-z-]+)`", GUIDE, re.MULTILINE)
-    assert set(said) == set(get_args(Level))
+    assert set(said) == set(get_args(FeedbackLevel))
 
 
 def test_each_file_of_the_course_is_there():
