@@ -1,7 +1,6 @@
 """What asyncio lacks here: work that another thread waits for, work done again and again, a send done at once."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -37,11 +36,9 @@ def every(loop: asyncio.AbstractEventLoop, seconds: float, work: Callable[[], No
     loop.call_later(seconds, again)
 
 
-def without_our_sleep(heard: float, looked: float, seconds: float) -> tuple[float, float]:
-    """When the other side was last heard of, and when we looked: now. We look every so many seconds; if we come much
-    later, we could not run, or were suspended, and heard nobody meanwhile: that time does not count."""
-    now = time.monotonic()
-    return min(now, heard + max(0.0, now - looked - 2 * seconds)), now
+def seconds_asleep(looked: float, now: float, every_so: float) -> float:
+    """How long we could not run, or were suspended, if the last of our regular looks was then: nobody was heard."""
+    return max(0.0, now - looked - 2 * every_so)
 
 
 def send(socket: zmq.asyncio.Socket, frames: list[bytes]) -> BaseException | None:

@@ -20,7 +20,7 @@ from zmq.auth.asyncio import AsyncioAuthenticator
 from ...errors import HostLost, LaunchError
 from ...machine.patience import HEARTBEAT, MOST, TO_BE_ENDED, TO_OBEY, TO_PART, Patience
 from ..config import HeadConfig
-from ..loop import every, send, without_our_sleep
+from ..loop import every, seconds_asleep, send
 from ..streams import Streams
 from ..token import head_keys
 
@@ -251,10 +251,11 @@ class HeadPort:
             node.ping()
 
     def _beat(self) -> None:
-        now, looked = time.monotonic(), self._looked
+        now = time.monotonic()
+        asleep, self._looked = seconds_asleep(self._looked, now, HEARTBEAT), now
         for node in list(self._by_identity.values()):
             node.ping()
-            node.heard, self._looked = without_our_sleep(node.heard, looked, HEARTBEAT)
+            node.heard = min(now, node.heard + asleep)
             if node.lost is None and now - node.heard > self.config.patience:
                 self.lose(node, f"nothing was heard of it for {now - node.heard:.0f} s")
 

@@ -24,7 +24,7 @@ from ...machine.cores import num_cores
 from ...machine.network import choose_interface, failed_connections, free_port
 from ...machine.patience import TO_JOIN, TO_REACH_A_HOST, seconds_in_queue
 from ..facts import node_facts, software
-from ..loop import every, send, without_our_sleep
+from ..loop import every, seconds_asleep, send
 from ..streams import Streams
 from ..token import Token
 from .launch import NodeLaunches
@@ -148,8 +148,9 @@ class Node:
                 return "the head has left; the ranks were ended"
 
     def _look(self) -> None:
-        self._heard, self._looked = without_our_sleep(self._heard, self._looked, _LOOK)
-        silent = time.monotonic() - self._heard
+        now = time.monotonic()
+        self._heard = min(now, self._heard + seconds_asleep(self._looked, now, _LOOK))
+        self._looked, silent = now, now - self._heard
         if silent > self._patience:
             why = f"the head at {self._head} was not heard of for {silent:.0f} s; the ranks were ended"
             if not self._welcome:
