@@ -44,8 +44,7 @@ class RankState:
 class Collector:
     """Reads channels, output and deaths of all ranks of a run.
 
-    `events_fd`: where deaths are reported; closed with the collector. `limits`: what each rank may use. `patience`: see
-    `Agent.patience`.
+    `events_fd`: where deaths are reported; closed with this. `limits`: of each rank. `patience`: see `Agent.patience`.
     """
 
     def __init__(

@@ -62,9 +62,11 @@ def comes_before(diagnosis: Diagnosis, failures: Sequence[Failure]) -> bool:
     if not failures:
         return True
     first = failures[0]
-    own = first.kind == "raised" and not first.consequence
+    # What a rank raises that computed on a message of another size is a consequence, whenever the watch looked.
+    made_it = diagnosis.calls.get(first.rank) is not None
+    own = first.kind == "raised" and not first.consequence and not (made_it and diagnosis.code == "DTL-P2P-SIZE")
     # A rank that died without making one of the calls that do not fit was not ended by them: its peers went on.
-    took_part = first.kind == "raised" or diagnosis.calls.get(first.rank) is not None
+    took_part = first.kind == "raised" or made_it
     return diagnosis.is_mismatch and not own and took_part
 
 

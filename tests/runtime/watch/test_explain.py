@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -244,6 +245,22 @@ def test_a_death_that_calls_which_do_not_fit_have_caused_comes_after_them():
     assert comes_before(mismatch, [Failure(0, "killed", "SIGABRT", "was killed")])
     assert not comes_before(mismatch, [Failure(2, "killed", "SIGKILL", "was killed")])  # it made no such call
     assert not comes_before(mismatch, [Failure(0, "raised", "ValueError", "boom")])
+    short = replace(mismatch, code="DTL-P2P-SIZE")
+    assert comes_before(short, [Failure(0, "raised", "RuntimeError", "sizes differ")])  # it computed on what came
+    assert not comes_before(short, [Failure(2, "raised", "ValueError", "boom")])
+
+
+def test_what_a_rank_raises_of_a_message_of_another_size_is_a_consequence_whenever_the_watch_looked():
+    def use():
+        if dist.get_rank() == 0:
+            dist.send(torch.ones(2), 1)
+            dist.barrier()
+        else:
+            dist.recv(five := torch.zeros(5), 0)
+            five + torch.ones(2)
+
+    for _ in range(5):
+        assert error_of(use, 2).code == "DTL-P2P-SIZE"
 
 
 def test_a_crash_in_a_message_to_a_rank_that_does_not_exist_is_named_by_its_cause():
