@@ -103,6 +103,7 @@ ABOUT = {
     "layers": "the order of imports",
     "mirror": "this file",
     "notebook_devices": "chapters on a machine with GPUs",
+    "pages": "what makes a file a page",
     "quick_start": "how all tests are collected",
     "size": "lines and files",
     "statements": "how tests of imports and sizes read a file",

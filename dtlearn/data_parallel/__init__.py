@@ -1,4 +1,4 @@
-"""Layer 3: data parallelism. Every rank has the whole model and a part of each batch; gradients are averaged.
+"""Layer 4: data parallelism. Every rank has the whole model and a part of each batch; gradients are averaged.
 
 It runs on the ranks; only the plans and models (`buckets`, `overlap_model`, `samples.sampler`, `large_batch`) are pure
 functions, for any process. Chapter 3 reads these files in this order: `samples/sampler`, `naive`, `buckets`,

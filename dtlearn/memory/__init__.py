@@ -1,4 +1,4 @@
-"""Layer 3: memory. Where the bytes of a training step go, and how to hold fewer of them.
+"""Layer 4: memory. Where the bytes of a training step go, and how to hold fewer of them.
 
 `ledger/`: what was allocated, for what, by which line, and when it was gone; counted while a step runs.
 `arithmetic/`: the same bytes by formula, before a run. `recomputation/`: activations that are computed again in place

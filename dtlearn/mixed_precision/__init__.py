@@ -1,4 +1,4 @@
-"""Layer 3: mixed precision. Numbers of 16 and of 8 bits, and how training survives in them.
+"""Layer 4: mixed precision. Numbers of 16 and of 8 bits, and how training survives in them.
 
 Pure functions for any process: `formats`, what a format can hold; `rounding`, how a number gets into it.
 In this process too: `casting/`, which operation of a forward pass runs in which format; `loss_scaling/`, how

@@ -1,4 +1,4 @@
-"""Layer 3: pipeline parallelism. A model is cut into stages, a batch into micro-batches, and every rank has a stage.
+"""Layer 4: pipeline parallelism. A model is cut into stages, a batch into micro-batches, and every rank has a stage.
 
 For any process: `actions`, `schedule` and `text`, a schedule as data; `schedules/`, generators that make one;
 `checking/`, what is wrong with it, and when everything in it happens; `partition/`, which links make which stage;

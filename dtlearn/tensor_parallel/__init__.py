@@ -1,4 +1,4 @@
-"""Layer 3: tensor parallelism. Each layer is divided over the ranks, and all of them compute it together.
+"""Layer 4: tensor parallelism. Each layer is divided over the ranks, and all of them compute it together.
 
 For any process: `sharding`, who has which part; `notation/`, divided arrays and their products; `arithmetic/`, bytes
 sent and kept, and seconds, by formula. On the ranks: `messages`, three collectives along any dim; `mappings`, the

@@ -30,7 +30,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .messages import all_gather, all_reduce, reduce_scatter
+from dtlearn.sharing.along_dim import all_gather, all_reduce, reduce_scatter
+
 from .sharding import divide, part_of, place_in
 
 Group = dist.ProcessGroup | None

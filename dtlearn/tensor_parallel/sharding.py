@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from .messages import all_gather
+from dtlearn.sharing.along_dim import all_gather
 
 
 def divide(size: int, parts: int, what: str) -> int:

@@ -1,4 +1,4 @@
-"""Layer 3: ZeRO. Optimizer state, gradients and parameters are divided over the ranks, and each is kept once.
+"""Layer 4: ZeRO. Optimizer state, gradients and parameters are divided over the ranks, and each is kept once.
 
 For any process: `partition/`, who owns what, as data; `arithmetic/`, bytes stored and sent, by formula. On the ranks:
 `stages/`, stage 1, 2 and 3, with naive versions beside them; `layerwise/`, optimizers that look at whole layers. For

@@ -18,7 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from .messages import all_gather
+from dtlearn.sharing.flat_collectives import all_gather_single
+
 from .partition.flat import plan_flat
 from .partition.partition import Bucket, Partition
 from .stages.zero1 import ZeroRedundancyOptimizer
@@ -107,7 +108,7 @@ def _gather(
     shard = full[rank * bucket.shard :][: bucket.shard]
     for own in bucket.slices(rank):
         shard[own.offset :][: own.numel] = pieces[own.parameter]
-    all_gather(full, shard, group=group)
+    all_gather_single(full, shard, group=group)
     for number, size, offset in zip(bucket.parameters, bucket.sizes, bucket.offsets, strict=True):
         parameters[number].copy_(full[offset:][:size].view_as(parameters[number]))
 

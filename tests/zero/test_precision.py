@@ -12,8 +12,8 @@ from torch.distributed.fsdp import fully_shard
 from dtlearn.mixed_precision import GradScaler
 from dtlearn.models import MLP, max_difference, snapshot_parameters
 from dtlearn.runtime.run import run_ranks
+from dtlearn.sharing.flat_collectives import all_gather_single, reduce_scatter_single
 from dtlearn.zero.clipping import clip_grad_norm_
-from dtlearn.zero.messages import all_gather, reduce_scatter
 from dtlearn.zero.precision import MixedPrecisionPolicy, divisors
 from dtlearn.zero.stages.zero3 import FullyShardedDataParallel
 
@@ -72,7 +72,7 @@ def average(gradient, policy):
     shard = torch.zeros(gradient.numel() // size)
     sent = policy.to_reduce(gradient.clone(), size)
     reduced = torch.empty(shard.numel(), dtype=sent.dtype)
-    reduce_scatter(reduced, sent)
+    reduce_scatter_single(reduced, sent)
     return policy.to_shard(reduced, shard, size)
 
 
@@ -115,13 +115,13 @@ def step_by_hand(policy):
     weight = torch.linspace(1.0, 2.0, 12).chunk(size)[rank].clone()
     piece = nn.Parameter(weight.clone())
     gathered = torch.empty(12, dtype=policy.gather_dtype(FP32), requires_grad=False)
-    all_gather(gathered, policy.to_gather(piece))
+    all_gather_single(gathered, policy.to_gather(piece))
     gathered.requires_grad_()
     x = torch.arange(12.0) * (rank + 1)
     (gathered * policy.cast_inputs((x,), {})[0][0]).sum().backward()
     flat = policy.to_reduce(gathered.grad, size)
     reduced = torch.empty(piece.numel(), dtype=flat.dtype)
-    reduce_scatter(reduced, flat)
+    reduce_scatter_single(reduced, flat)
     piece.grad = policy.to_shard(reduced, piece, size)
     torch.optim.SGD([piece], lr=1e-3).step()
     return gathered.dtype, piece.detach(), weight

@@ -24,7 +24,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from ..messages import all_gather, start_all_gather, start_reduce_scatter
+from dtlearn.sharing.along_dim import all_gather, start_all_gather, start_reduce_scatter
+
 from .overlap import Layer, in_autocast_dtype
 
 SEQUENCE_DIM = -2  # of (B, T, features), and of (tokens, features)

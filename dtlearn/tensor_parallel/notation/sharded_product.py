@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from ..messages import all_gather, all_reduce, reduce_scatter
+from dtlearn.sharing.along_dim import all_gather, all_reduce, reduce_scatter
+
 from ..sharding import divide, place_in, shard
 from .product_case import Case, Step
 from .sharded import Sharded

@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ..messages import all_gather, reduce_scatter
+from dtlearn.sharing.flat_collectives import all_gather_single, reduce_scatter_single
+
 from ..partition.flat import plan_flat
 from ..partition.partition import Bucket, Partition
 from ..partition.whole_tensors import plan_whole_tensors
@@ -134,7 +135,7 @@ class FlatParameters:
         """
         self.require_in_buffers()
         for buffer, shard in zip(self.buffers, self.shards, strict=True):
-            all_gather(buffer, shard, group=self.group)  # in place: the shard is in the buffer
+            all_gather_single(buffer, shard, group=self.group)  # in place: the shard is in the buffer
         for parameter in self.parameters:  # so that a backward pass with the old values is an error
             torch.autograd.graph.increment_version(parameter)
 
@@ -151,7 +152,7 @@ class FlatParameters:
             The shard of the mean, (shard,).
         """
         shard = torch.empty_like(self.shards[b])
-        reduce_scatter(shard, self.flatten(b, grads), group=self.group)
+        reduce_scatter_single(shard, self.flatten(b, grads), group=self.group)
         return shard
 
     @torch.no_grad()

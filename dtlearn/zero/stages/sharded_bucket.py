@@ -20,7 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ..messages import all_gather, reduce_scatter
+from dtlearn.sharing.flat_collectives import all_gather_single, reduce_scatter_single
+
 from ..offload.host import Host
 from ..partition.partition import Bucket
 from ..precision import MixedPrecisionPolicy
@@ -106,7 +107,7 @@ class ShardedBucket:
         """Give `full` its memory, and let it be filled. Not again before `free`."""
         self.full.untyped_storage().resize_(self._nbytes)
         self._sent = self.policy.to_gather(self._on_device())
-        self._work = all_gather(self.full, self._sent, group=self.group, async_op=True)
+        self._work = all_gather_single(self.full, self._sent, group=self.group, async_op=True)
 
     def wait(self) -> None:
         """The parameters have their values when this returns."""
@@ -126,7 +127,7 @@ class ShardedBucket:
         """All values in new memory, (bucket.numel,)."""
         shard = self._on_device()
         copy = shard.new_empty(self.bucket.numel)
-        all_gather(copy, shard, group=self.group)
+        all_gather_single(copy, shard, group=self.group)
         return copy
 
     def set_from(self, copy: torch.Tensor) -> None:
@@ -188,7 +189,7 @@ class Reduction:
     def __init__(self, owner: ShardedBucket, gradient: torch.Tensor) -> None:
         self._owner, self._gradient = owner, gradient
         self._reduced = gradient.new_empty(owner.bucket.shard)
-        self._work: Any = reduce_scatter(self._reduced, gradient, group=owner.group, async_op=True)
+        self._work: Any = reduce_scatter_single(self._reduced, gradient, group=owner.group, async_op=True)
 
     def finish(self) -> Reduction | None:
         """Wait for it, free the full gradients, and give the pieces theirs. Returns what is to be finished yet."""

@@ -17,8 +17,8 @@ from torch import nn
 
 from dtlearn.models.wrapping import BackwardPass, broadcast_module, require_same_model
 from dtlearn.models.wrapping.module_hooks import guard_forward, in_backward_pass
+from dtlearn.sharing.flat_collectives import reduce_scatter_single
 
-from ..messages import reduce_scatter
 from .zero1 import ZeroRedundancyOptimizer
 
 
@@ -115,7 +115,7 @@ class ShardedGradients(nn.Module):
         for parameter in members:
             parameter.grad = None
         shard = torch.empty_like(flat.shards[b])
-        work = reduce_scatter(shard, gradient, group=flat.group, async_op=True)
+        work = reduce_scatter_single(shard, gradient, group=flat.group, async_op=True)
         self._under_way = (work, b, gradient, shard)
 
     def _finish(self, keep: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""The collectives of ZeRO under both of their names."""
+"""The collectives of flat tensors under both of their names."""
 
 import warnings
 
@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.runtime.run import run_ranks
-from dtlearn.zero.messages import all_gather, reduce_scatter
+from dtlearn.sharing.flat_collectives import all_gather_single, reduce_scatter_single
 
 
 def both_ways():
@@ -15,10 +15,10 @@ def both_ways():
         full, shard = torch.zeros(2 * num_ranks), torch.empty(2)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            work = all_gather(full, torch.full((2,), rank + 1.0), async_op=async_op)
+            work = all_gather_single(full, torch.full((2,), rank + 1.0), async_op=async_op)
             if work:
                 work.wait()
-            work = reduce_scatter(shard, full * (rank + 1), async_op=async_op)
+            work = reduce_scatter_single(shard, full * (rank + 1), async_op=async_op)
             if work:
                 work.wait()
         found.append((full.tolist(), shard.tolist()))
@@ -32,8 +32,8 @@ def with_the_old_names():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         full, shard = torch.zeros(2), torch.empty(1)
-        all_gather(full, torch.ones(1))
-        reduce_scatter(shard, full)
+        all_gather_single(full, torch.ones(1))
+        reduce_scatter_single(shard, full)
     return full.tolist(), shard.tolist()
 
 

@@ -1,4 +1,4 @@
-"""The three collectives of tensor parallelism, along any dim of a tensor. They return new tensors.
+"""Collectives along any dim of a tensor. They return new tensors.
 
 A collective sees memory, not dims: it puts the ranks' blocks one behind the other. Along dim 0 that is the whole
 tensor; along another dim the blocks are moved once more, on the rank itself. Two of them can also be started and
@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
+
+from .flat_collectives import all_gather_single, reduce_scatter_single
 
 
 def all_reduce(tensor: torch.Tensor, *, group: dist.ProcessGroup | None = None) -> torch.Tensor:
@@ -61,9 +63,7 @@ def start_all_gather(
 ) -> Callable[[], torch.Tensor]:
     """Begin an `all_gather`, and go on: what is returned waits for its end, and returns the result."""
     blocks = tensor.new_empty(dist.get_world_size(group), *tensor.shape)  # (t, ...): one block of each rank
-    # torch 2.13 has the first name, and a warning for the second.
-    gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
-    work = gather(blocks.flatten(), tensor.flatten(), group=group, async_op=True)
+    work = all_gather_single(blocks.flatten(), tensor.flatten(), group=group, async_op=True)
 
     def end() -> torch.Tensor:
         work.wait()
@@ -79,9 +79,7 @@ def start_reduce_scatter(
     parts = tensor.chunk(dist.get_world_size(group), dim)
     blocks = tensor.contiguous() if dim % tensor.ndim == 0 else torch.stack(parts)  # the parts one after the other
     part = torch.empty_like(parts[0], memory_format=torch.contiguous_format)
-    # torch 2.13 has the first name, and a warning for the second.
-    scatter = dist.reduce_scatter_single if hasattr(dist, "reduce_scatter_single") else dist.reduce_scatter_tensor
-    work = scatter(part.flatten(), blocks.flatten(), group=group, async_op=True)
+    work = reduce_scatter_single(part.flatten(), blocks.flatten(), group=group, async_op=True)
 
     def end() -> torch.Tensor:
         work.wait()

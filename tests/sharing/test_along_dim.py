@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.runtime.run import run_ranks
-from dtlearn.tensor_parallel.messages import all_gather, all_reduce, reduce_scatter
+from dtlearn.sharing.along_dim import all_gather, all_reduce, reduce_scatter
 from tests.tensor_parallel.groups import in_groups
 
 

@@ -1,4 +1,4 @@
-"""The two collectives of ZeRO, under the name that this version of torch has for them.
+"""The two collectives of flat tensors, under the name that this version of torch has for them.
 
 torch 2.13 calls them `all_gather_single` and `reduce_scatter_single`; before, they were `all_gather_into_tensor` and
 `reduce_scatter_tensor`, and in 2.13 those names give a warning.
@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 
-def all_gather(
+def all_gather_single(
     full: torch.Tensor, shard: torch.Tensor, *, group: dist.ProcessGroup | None = None, async_op: bool = False
 ) -> Any:
     """Put the shards of all ranks one after the other.
@@ -28,7 +28,7 @@ def all_gather(
     return call(full, shard, group=group, async_op=async_op)
 
 
-def reduce_scatter(
+def reduce_scatter_single(
     shard: torch.Tensor, full: torch.Tensor, *, group: dist.ProcessGroup | None = None, async_op: bool = False
 ) -> Any:
     """Add up the tensors of all ranks, and keep this rank's shard of the sum.
