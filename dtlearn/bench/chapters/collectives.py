@@ -116,7 +116,7 @@ def plot(result: CollectivesResult) -> tuple[Figure, str]:
     from ...collectives.cost import plan_seconds
     from ...collectives.measure import fit_plan, plan_of
     from ...collectives.topology import flat
-    from ...viz.cost_curves import Curve, cost_curves, fit_words
+    from ...viz.collectives.cost_curves import Curve, cost_curves, fit_words
 
     ranks = max(number for _, number in result.times)
     times = result.times["all_reduce", ranks]

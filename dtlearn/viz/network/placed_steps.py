@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from dtlearn.viz.collective_steps import Held, Message, Steps
+from dtlearn.viz.collectives.collective_steps import Held, Message, Steps
 from dtlearn.viz.style import INK, LANE, MUTED, RANK_COLORS, new_figure, style
 from dtlearn.viz.units import format_bytes
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from dtlearn.viz.collective_steps import Steps
+from dtlearn.viz.collectives.collective_steps import Steps
 from dtlearn.viz.style import GRID, INK, MUTED, new_figure, style
 from dtlearn.viz.units import format_bytes
 

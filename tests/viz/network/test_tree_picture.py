@@ -1,6 +1,6 @@
 import pytest
 
-from dtlearn.viz.collective_steps import Message, Steps
+from dtlearn.viz.collectives.collective_steps import Message, Steps
 from dtlearn.viz.network.tree_picture import parents_of, tree_picture, tree_words
 
 

@@ -10,7 +10,7 @@ from dtlearn.collectives import all_gather, halving_doubling, hierarchical, redu
 from dtlearn.collectives.execute import Chunks, execute
 from dtlearn.runtime.record.record import merge
 from dtlearn.runtime.run import run_ranks
-from dtlearn.viz.collective_steps import Message, collective_steps
+from dtlearn.viz.collectives.collective_steps import Message, collective_steps
 from tests.collectives.plans import all_plans
 from tests.viz.records import event, record
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.patheffects import Stroke
 
-from dtlearn.viz.collective_steps import Held, Message, Steps
+from dtlearn.viz.collectives.collective_steps import Held, Message, Steps
 from dtlearn.viz.style import GRID, INK, LANE, MUTED, RANK_COLORS, WIDTH, new_figure, style
 from dtlearn.viz.units import format_bytes
 

@@ -5,8 +5,13 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from dtlearn.viz.collective_picture import collective_figure, collective_frames, collective_words, how_to_read
-from dtlearn.viz.collective_steps import Message, Steps
+from dtlearn.viz.collectives.collective_picture import (
+    collective_figure,
+    collective_frames,
+    collective_words,
+    how_to_read,
+)
+from dtlearn.viz.collectives.collective_steps import Message, Steps
 from dtlearn.viz.style import INK, LANE, new_figure
 
 
