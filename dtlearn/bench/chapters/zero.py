@@ -13,7 +13,7 @@ from ..bench import Bench, BenchResult
 from ..figures import aligned
 from ..status_line import say
 from .words import if_more_than_cores, load_since, met, noisy
-from .zero_ways import COUNTERPARTS, WAYS, Sent, Stored, bytes_on_rank, sent_in, time_on_rank
+from .zero_ways import COUNTERPARTS, WAYS, SentBytes, Stored, bytes_on_rank, sent_in, time_on_rank
 
 if TYPE_CHECKING:
     from ...memory.saving.variants import Workload
@@ -41,7 +41,7 @@ class ZeroResult(BenchResult):
     where: str
     parameters: int
     stored: dict[str, Stored]
-    sent: dict[str, Sent]
+    sent: dict[str, SentBytes]
     bare: Times
     linked: Times
     machine: str
@@ -84,7 +84,7 @@ def measure(ranks: int, rounds: int, work: Workload | None = None, cap: int = CA
     run = run_ranks(bytes_on_rank, ranks, work, cap, record=True, **options)
     stored = {way: max((of_rank[0][way] for of_rank in run.values), key=lambda s: s.state) for way in WAYS}
     formulas = run.values[0][1]
-    sent = {way: Sent(sent_in(run.record, way), formulas.get(way)) for way in WAYS}
+    sent = {way: SentBytes(sent_in(run.record, way), formulas.get(way)) for way in WAYS}
     say(f"{rounds} rounds without a link")
     bare = slowest(run_ranks(time_on_rank, ranks, work, cap, rounds, **options).values)
     say(f"{rounds} rounds on the link")

@@ -40,7 +40,7 @@ class Stored(NamedTuple):
     peak: int
 
 
-class Sent(NamedTuple):
+class SentBytes(NamedTuple):
     """Bytes that a rank sends in a step, in a ring.
 
     Attributes:
