@@ -1,12 +1,15 @@
 """Layer 4: tensor parallelism. Each layer is divided over the ranks, and all of them compute it together.
 
-For any process: `sharding`, who has which part; `notation/`, divided arrays and their products; `arithmetic/`, bytes
-sent and kept, and seconds, by formula. On the ranks: `messages`, three collectives along any dim; `mappings`, the
-conjugate operators where a divided region begins and ends; `random_states`, for dropout; `sequence_parallel`, what is
-divided by tokens between the divided regions; `initial_weights`, drawn alike on all ranks; `layers/`, linear layers and
-feed-forward networks; `attention/`, by heads; `vocabulary/`, the ends of a language model;
-`gpt`, a whole model of them; `checkpoints`, for any number of ranks; `clipping`, by the norm of the whole.
+For any process: `notation/`, divided arrays and their products; `arithmetic/`, bytes sent and kept, and seconds, by
+formula. On the ranks: `mappings`, the conjugate operators where a divided region begins and ends; `random_states`, for
+dropout; `sequence_parallel`, what is divided by tokens between the divided regions; `initial_weights`, drawn alike on
+all ranks; `layers/`, linear layers and feed-forward networks; `attention/`, by heads; `vocabulary/`, the ends of a
+language model; `gpt`, a whole model of them; `checkpoints`, for any number of ranks; `clipping`, by the norm of the
+whole.
 """
+
+from dtlearn.sharing.along_dim import unshard
+from dtlearn.sharing.shards import shard
 
 from .arithmetic.activations import checkpoint_bytes, gpt_activations, gpt_block, paper_block, table_bytes
 from .arithmetic.cliff import LayerTime, best_num_ranks, layer_times
@@ -53,7 +56,6 @@ from .notation.sharded import Sharded, parse
 from .notation.sharded_product import sharded_product
 from .random_states import RandomStateTracker, checkpoint, tensor_parallel_manual_seed
 from .sequence_parallel import mark_sequence_parallel, reduce_sequence_parallel_gradients, sequence_parallel_parameters
-from .sharding import divide, part_of, shard, shard_bounds, unshard
 from .vocabulary.cross_entropy import vocabulary_parallel_cross_entropy
 from .vocabulary.embedding import VocabularyParallelEmbedding
 from .vocabulary.naive import gathered_cross_entropy
@@ -91,7 +93,6 @@ __all__ = [
     "clip_grad_norm_",
     "column_parallel_linear",
     "copy_to_tensor_parallel_region",
-    "divide",
     "divide_heads",
     "full_params",
     "fuse_qkv",
@@ -118,7 +119,6 @@ __all__ = [
     "padded_vocabulary",
     "paper_block",
     "parse",
-    "part_of",
     "product_case",
     "product_steps",
     "reduce_from_tensor_parallel_region",
@@ -133,7 +133,6 @@ __all__ = [
     "sent_elements",
     "sequence_parallel_parameters",
     "shard",
-    "shard_bounds",
     "sharded_product",
     "shared_generator",
     "split_dims",

@@ -24,10 +24,10 @@ from typing import Any, TypedDict
 import torch
 
 from dtlearn.models import GPTConfig
+from dtlearn.sharing.shards import shard_of
 
 from .attention.heads import divide_heads
 from .gpt import BY_VOCABULARY, ParallelGPT, whole_shapes
-from .sharding import part_of
 from .vocabulary.embedding import own_rows
 
 _COLUMNS = r"attention\.(query|key|value)\.(weight|bias)|feed_forward\.up\.(weight|bias)"
@@ -105,7 +105,7 @@ def _part(name: str, full: torch.Tensor, dim: int | None, num_ranks: int, rank: 
         return full.detach().clone()
     if name in BY_VOCABULARY:  # padded
         return own_rows(full, num_ranks, rank)
-    return part_of(full, dim, num_ranks, rank)
+    return shard_of(full, dim, num_ranks, rank)
 
 
 @torch.no_grad()

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from .sharding import place_in
+from dtlearn.sharing.shards import rank_and_size
 
 _EPSILON = 1e-6  # torch's: a norm of 0 gives a factor of 1, not a division by 0
 
@@ -73,7 +73,7 @@ def gradient_norm(module: nn.Module, *, group: dist.ProcessGroup | None = None) 
 
     **Communication**, **Memory** and arguments: as `clip_grad_norm_`.
     """
-    rank, num_ranks = place_in(group)
+    rank, num_ranks = rank_and_size(group)
     counted = [p for p, is_divided, copies in _held(module) if rank % (copies if is_divided else num_ranks) == 0]
     return _summed(counted, module, group)
 
@@ -106,6 +106,6 @@ def _summed(counted: Iterable[nn.Parameter], module: nn.Module, group: dist.Proc
     for parameter in counted:
         if parameter.grad is not None:
             square += torch.linalg.vector_norm(parameter.grad, dtype=dtype).square()
-    if place_in(group)[1] > 1:
+    if rank_and_size(group)[1] > 1:
         dist.all_reduce(square, group=group)
     return square.sqrt()

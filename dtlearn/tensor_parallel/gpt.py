@@ -22,6 +22,8 @@ import torch.distributed as dist
 from torch import nn
 
 from dtlearn.models import GPT, GPTConfig
+from dtlearn.sharing.along_dim import unshard
+from dtlearn.sharing.shards import rank_and_size, shard_bounds, shard_of
 
 from .attention.attention import ParallelAttention
 from .initial_weights import gpt_parameters, shapes_only, shared_generator
@@ -30,7 +32,6 @@ from .layers.linear import ColumnParallelLinear
 from .layers.parameters import split_dims
 from .random_states import RandomStateTracker
 from .sequence_parallel import mark_sequence_parallel
-from .sharding import part_of, place_in, shard_bounds, unshard
 from .vocabulary.cross_entropy import vocabulary_parallel_cross_entropy
 from .vocabulary.embedding import VocabularyParallelEmbedding, own_rows
 from .vocabulary.places import padded_vocabulary
@@ -68,7 +69,7 @@ class ParallelEmbedding(nn.Module):
             raise ValueError(f"the sequence has {length} tokens, but context_length is {self.position.num_embeddings}")
         start, stop = 0, length
         if self.sequence_parallel:
-            rank, num_ranks = place_in(self.group)
+            rank, num_ranks = rank_and_size(self.group)
             start, stop = shard_bounds(length, num_ranks, rank, "tokens of a sequence")
         positions = torch.arange(start, stop, device=tokens.device)  # (T,), or (T/t,)
         x = self.token(tokens) + self.position(positions)  # (B, T, C), or (B, T/t, C)
@@ -103,7 +104,7 @@ class ParallelHead(nn.Module):
 
     def __init__(self, config: GPTConfig, *, sequence_parallel: bool, **options: Any) -> None:
         super().__init__()
-        _, num_ranks = place_in(options["group"])
+        _, num_ranks = rank_and_size(options["group"])
         sizes = (config.hidden_size, padded_vocabulary(config.vocab_size, num_ranks))
         options |= {"sequence_parallel": sequence_parallel, "device": "meta"}
         self.norm = nn.LayerNorm(config.hidden_size, device="meta")
@@ -158,7 +159,7 @@ class ParallelGPT(nn.Module):
         super().__init__()
         self.config = config = config if config is not None else GPTConfig()
         self.group = group
-        self.rank, self.num_ranks = place_in(group)
+        self.rank, self.num_ranks = rank_and_size(group)
         if config.dropout and random_states is None and self.num_ranks > 1:
             raise ValueError(
                 f"dropout={config.dropout} needs random_states=tensor_parallel_manual_seed(seed, group=group): without "
@@ -271,7 +272,7 @@ class ParallelGPT(nn.Module):
         if name in BY_VOCABULARY:
             return own_rows(full, self.num_ranks, self.rank)
         dim = self._split_dims[name]
-        return full.detach().clone() if dim is None else part_of(full, dim, self.num_ranks, self.rank)
+        return full.detach().clone() if dim is None else shard_of(full, dim, self.num_ranks, self.rank)
 
     @torch.no_grad()
     def full_params(self) -> dict[str, torch.Tensor]:

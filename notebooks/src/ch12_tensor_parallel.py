@@ -33,6 +33,8 @@ from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
 from dtlearn.notebook.panels import stepper
 from dtlearn.runtime.link.link import Link
 from dtlearn.runtime.record.training_steps import part
+from dtlearn.sharing import differentiable
+from dtlearn.sharing.shards import shard_of
 from dtlearn.tensor_parallel.arithmetic.activations import gpt_block, table_bytes
 from dtlearn.tensor_parallel.arithmetic.cliff import all_reduce_seconds, layer_times
 from dtlearn.tensor_parallel.arithmetic.sizes import BlockSizes
@@ -190,6 +192,7 @@ from dtlearn import tensor_parallel as tp
 from dtlearn.memory import MemoryLedger, kept_tensors
 from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
 from dtlearn.models.gpt import FeedForward
+from dtlearn.sharing import differentiable
 
 CONFIG = GPTConfig()  # C = 64, H = 4 heads, F = 256, V = 128, 4 blocks
 EXACT = torch.float64  # so that a difference is rounding, or it is a bug
@@ -297,9 +300,7 @@ stepper(
 # tensor in memory:
 
 # %%
-dtlearn.show_source(
-    tp.part_of, docstring=False, summary="dtlearn.tensor_parallel.part_of"
-)
+dtlearn.show_source(shard_of, docstring=False, summary="dtlearn.sharing.shards.shard_of")
 
 # %% [markdown]
 # ## 3. The naive way
@@ -462,19 +463,20 @@ print(f"X has {8 * 64 * 64 * 8:,} bytes")
 # %% exercise="ch12.f_and_g"
 
 # %% [markdown]
-# In the package they have Megatron-LM's names, `copy_to_tensor_parallel_region` for f and
-# `reduce_from_tensor_parallel_region` for g. Each backward pass calls the conjugate operator:
+# In the package f is `copy_to` and g is `reduce_from`; Megatron-LM's names for them are
+# `copy_to_tensor_parallel_region` and `reduce_from_tensor_parallel_region`. Each backward pass calls the conjugate
+# operator:
 
 # %%
 dtlearn.show_source(
-    tp.mappings.Copy,
+    differentiable.Copy,
     docstring=False,
-    summary="f: the autograd function of copy_to_tensor_parallel_region",
+    summary="f: the autograd function of copy_to",
 )
 dtlearn.show_source(
-    tp.mappings.Reduce,
+    differentiable.Reduce,
     docstring=False,
-    summary="g: the autograd function of reduce_from_tensor_parallel_region",
+    summary="g: the autograd function of reduce_from",
 )
 
 # %% [markdown]
@@ -1821,7 +1823,7 @@ def train(gpt, steps):
 def curve(broken):
     """Losses, in fp32; a norm's weight; the loss of the last batch after training, and of the saved model."""
     gpt = tp.ParallelGPT.from_gpt(whole_gpt(GPTConfig(num_layers=2)).float())
-    without_f = patch.object(tp.mappings.Copy, "backward", staticmethod(forgets))
+    without_f = patch.object(differentiable.Copy, "backward", staticmethod(forgets))
     with without_f if broken else contextlib.nullcontext():
         losses, x, y = train(gpt, steps=15)
     saved = GPT(gpt.config).to(device)  # the whole model, as this rank would save it

@@ -379,14 +379,15 @@ def split_and_reassemble(full, dim, group):
     return tensor_parallel.shard(full, dim, group=group), lambda part: tensor_parallel.unshard(part, dim, group=group)
 """,
     "ch12.f_and_g": """\
-class Copy(tensor_parallel.mappings.Copy):
+from dtlearn.sharing import differentiable
+
+class Copy(differentiable.Copy):
     @staticmethod
     def backward(ctx, gradient):  # a call is noted with a line of the answer, not with one of the package
-        return tensor_parallel.mappings.Copy.backward(ctx, gradient)
+        return differentiable.Copy.backward(ctx, gradient)
 
 def f_and_g(group):
-    g = tensor_parallel.reduce_from_tensor_parallel_region
-    return lambda x: Copy.apply(x, group), lambda x: g(x, group=group)
+    return lambda x: Copy.apply(x, group), lambda x: differentiable.reduce_from(x, group=group)
 """,
     "ch12.row_parallel": """\
 from unittest import mock

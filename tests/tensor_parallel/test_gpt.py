@@ -13,7 +13,7 @@ from dtlearn.tensor_parallel.gpt import ParallelGPT
 from dtlearn.tensor_parallel.random_states import tensor_parallel_manual_seed
 from dtlearn.tensor_parallel.sequence_parallel import reduce_sequence_parallel_gradients
 from tests.data_parallel.runs import message_of
-from tests.tensor_parallel.groups import in_groups
+from tests.sharing.groups import in_groups
 
 TOLERANCE = 1e-10  # measured: below 1e-14 for gradients, 1e-12 after Adam
 B, T, C, V = 2, 12, 24, 13  # 13 tokens: padded with 2, 3 and 4 ranks

@@ -29,7 +29,7 @@ from dtlearn.tensor_parallel import (
     tensor_parallel_manual_seed,
 )
 from dtlearn.tensor_parallel.gpt import ParallelGPT
-from tests.tensor_parallel.groups import in_groups
+from tests.sharing.groups import in_groups
 
 B, T, C = 2, 12, 6
 

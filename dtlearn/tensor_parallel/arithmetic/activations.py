@@ -26,8 +26,8 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from dtlearn.models import GPTConfig
+from dtlearn.sharing.shards import divide
 
-from ..sharding import divide
 from ..vocabulary.places import padded_vocabulary
 from .sizes import BlockSizes
 

@@ -24,6 +24,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dtlearn.models.gpt import Attention
+from dtlearn.sharing.shards import rank_and_size
 
 from ..initial_weights import shared_generator
 from ..layers.gathered_products import gathered_products
@@ -32,7 +33,6 @@ from ..layers.overlap import overlapped_products
 from ..layers.parameters import full_params
 from ..mappings import copy_to_tensor_parallel_region, gather_from_sequence_parallel_region
 from ..random_states import RandomStateTracker
-from ..sharding import place_in
 from .fused import Layout, split_fused_qkv
 from .heads import divide_heads
 
@@ -93,7 +93,7 @@ class ParallelAttention(nn.Module):
             raise ValueError("overlap is for the all-reduce of f: leave out sequence_parallel")
         self.hidden_size, self.num_heads, self.head_size = hidden_size, num_heads, hidden_size // num_heads
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        self.rank, self.num_ranks = place_in(group)
+        self.rank, self.num_ranks = rank_and_size(group)
         self.heads = divide_heads(num_heads, self.num_kv_heads, self.num_ranks)
         if gather_again and not sequence_parallel:
             raise ValueError("gather_again is for tokens that this layer gathers: it needs sequence_parallel")

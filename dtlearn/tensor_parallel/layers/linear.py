@@ -24,6 +24,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from dtlearn.sharing.shards import divide, rank_and_size, shard
+
 from ..initial_weights import shared_generator
 from ..mappings import (
     gather_from_sequence_parallel_region,
@@ -32,7 +34,6 @@ from ..mappings import (
     scatter_to_tensor_parallel_region,
 )
 from ..sequence_parallel import mark_sequence_parallel
-from ..sharding import divide, place_in, shard
 from .functional import column_parallel_linear, row_parallel_linear
 from .gathered_products import SEQUENCE_DIM, gathered_products
 from .overlap import overlapped_products
@@ -58,7 +59,7 @@ class _ParallelLinear(nn.Module):
     ) -> None:
         super().__init__()
         self.in_features, self.out_features, self.group = in_features, out_features, group
-        self.rank, self.num_ranks = place_in(group)
+        self.rank, self.num_ranks = rank_and_size(group)
         shape = [out_features, in_features]
         split_dim = self.split_dims["weight"]
         assert split_dim is not None

@@ -21,7 +21,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from ..sharding import place_in
+from dtlearn.sharing.shards import rank_and_size
 
 Layer = tuple[torch.Tensor, torch.Tensor | None]  # weight (out/t, in), and bias (out/t,) or None
 
@@ -84,7 +84,7 @@ class OverlappedProducts(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             products = (g @ weight for g, weight in zip(gradients, weights, strict=True))
             of_x = reduce(torch.add, products)  # (B, T, in) {U_t}
-            if place_in(ctx.group)[1] > 1:
+            if rank_and_size(ctx.group)[1] > 1:
                 work = dist.all_reduce(of_x, group=ctx.group, async_op=True)
         rows, wanted = x.flatten(0, -2), ctx.needs_input_grad[2:]  # rows: (B T, in)
         flat = [g.flatten(0, -2) for g in gradients]  # (B T, out/t)

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ..sharding import unshard
+from dtlearn.sharing.along_dim import unshard
 
 
 def split_dims(module: nn.Module) -> dict[str, int | None]:

@@ -22,9 +22,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from dtlearn.sharing.shards import divide, rank_and_size, shard
+
 from ..initial_weights import shared_generator
 from ..mappings import copy_to_tensor_parallel_region, gather_from_sequence_parallel_region
-from ..sharding import divide, place_in, shard
 from .gathered_products import SEQUENCE_DIM
 from .linear import RowParallelLinear
 from .overlap import overlapped_products
@@ -89,7 +90,7 @@ class FusedColumnParallelLinear(nn.Module):
         if overlap and sequence_parallel:
             raise ValueError("overlap is for the all-reduce of f: leave out sequence_parallel")
         self.sequence_parallel, self.overlap, self.group = sequence_parallel, overlap, group
-        self.rank, self.num_ranks = place_in(group)
+        self.rank, self.num_ranks = rank_and_size(group)
         part = divide(feed_forward_size, self.num_ranks, "feed-forward features")
         self.weight = nn.Parameter(torch.empty(2, part, hidden_size, device=device, dtype=dtype))
         self.reset_parameters(generator)

@@ -6,8 +6,8 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.sharing.along_dim import all_gather, all_reduce, reduce_scatter
+from dtlearn.sharing.shards import divide, rank_and_size, shard
 
-from ..sharding import divide, place_in, shard
 from .product_case import Case, Step
 from .sharded import Sharded
 
@@ -54,7 +54,7 @@ def _product(case: Case, held: dict[str, torch.Tensor]) -> torch.Tensor:
 
 
 def _moved(step: Step, before: Sharded, tensor: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
-    if place_in(group)[1] == 1:
+    if rank_and_size(group)[1] == 1:
         return tensor
     if step.op == "all_reduce":
         return all_reduce(tensor, group=group)
@@ -62,6 +62,6 @@ def _moved(step: Step, before: Sharded, tensor: torch.Tensor, group: dist.Proces
     if step.op == "all_gather":
         return all_gather(tensor, dim, group=group)
     if step.op == "reduce_scatter":
-        divide(tensor.shape[dim], place_in(group)[1], f"elements of dim {step.dim}")
+        divide(tensor.shape[dim], rank_and_size(group)[1], f"elements of dim {step.dim}")
         return reduce_scatter(tensor, dim, group=group)
     return shard(tensor, dim, group=group, what=f"elements of dim {step.dim}")

@@ -18,7 +18,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 import torch.distributed as dist
 
-from ..sharding import place_in
+from dtlearn.sharing.shards import rank_and_size
+
 from .places import local_rows, require_tokens
 
 
@@ -126,7 +127,7 @@ class _CrossEntropy(torch.autograd.Function):
 def _describe(
     logits: torch.Tensor, targets: torch.Tensor, num_classes: int | None, group: dist.ProcessGroup | None
 ) -> _Vocabulary:
-    rank, num_ranks = place_in(group)
+    rank, num_ranks = rank_and_size(group)
     if logits.shape[:-1] != targets.shape or logits.ndim == 0:
         raise ValueError(
             f"logits of shape {tuple(logits.shape)} need one target for each row of V/t columns, "

@@ -16,9 +16,11 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from dtlearn.sharing.along_dim import unshard
+from dtlearn.sharing.shards import rank_and_size
+
 from ..initial_weights import shared_generator
 from ..mappings import reduce_from_tensor_parallel_region, reduce_scatter_to_sequence_parallel_region
-from ..sharding import place_in, unshard
 from .places import local_rows, padded_vocabulary, require_tokens
 
 
@@ -62,7 +64,7 @@ class VocabularyParallelEmbedding(nn.Module):
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.sequence_parallel, self.group = sequence_parallel, group
-        self.rank, self.num_ranks = place_in(group)
+        self.rank, self.num_ranks = rank_and_size(group)
         rows = padded_vocabulary(num_embeddings, self.num_ranks) // self.num_ranks
         self.weight = nn.Parameter(torch.empty(rows, embedding_dim, device=device, dtype=dtype))
         if not self.weight.is_meta:

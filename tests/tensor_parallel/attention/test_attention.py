@@ -18,7 +18,7 @@ from dtlearn.tensor_parallel.attention.heads import divide_heads
 from dtlearn.tensor_parallel.random_states import tensor_parallel_manual_seed
 from dtlearn.tensor_parallel.sequence_parallel import reduce_sequence_parallel_gradients
 from tests.data_parallel.runs import message_of
-from tests.tensor_parallel.groups import in_groups
+from tests.sharing.groups import in_groups
 
 B, T, C, H = 2, 12, 24, 12
 D = C // H

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.layers.functional import column_parallel_linear, row_parallel_linear
-from tests.tensor_parallel.groups import calls_of, in_groups
+from tests.sharing.groups import calls_of, in_groups
 from tests.tensor_parallel.parity import difference, part, tensors
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.layers.linear import ColumnParallelLinear, RowParallelLinear
 from dtlearn.tensor_parallel.mappings import reduce_from_tensor_parallel_region
-from tests.tensor_parallel.groups import calls_of, in_groups
+from tests.sharing.groups import calls_of, in_groups
 from tests.tensor_parallel.parity import errors, reference, tensors
 
 B, T, IN, OUT = 2, 12, 24, 12
@@ -159,7 +159,7 @@ def parameters_and_errors():
         ColumnParallelLinear(IN, OUT).load_full({"weight": linear.weight})
     some = dist.new_group([0, 1])
     if rank > 1:
-        with pytest.raises(ValueError, match=f"rank {rank} is not in the tensor-parallel group"):
+        with pytest.raises(ValueError, match=f"rank {rank} is not in the group that it was given"):
             ColumnParallelLinear(4, 8, group=some)
     copied = copy.deepcopy(ColumnParallelLinear(4, 8, bias=False))
     return results, copied(torch.ones(3, 4)).shape

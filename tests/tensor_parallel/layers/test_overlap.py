@@ -11,7 +11,7 @@ from dtlearn.tensor_parallel import copy_to_tensor_parallel_region
 from dtlearn.tensor_parallel.layers import overlap
 from dtlearn.tensor_parallel.layers.gathered_products import gathered_products
 from dtlearn.tensor_parallel.layers.overlap import overlapped_products
-from tests.tensor_parallel.groups import calls_of, in_groups
+from tests.sharing.groups import calls_of, in_groups
 from tests.tensor_parallel.parity import difference, tensors
 
 
@@ -101,7 +101,7 @@ def test_the_other_product_is_made_before_the_wait(monkeypatch):
         order.append("all_reduce")
         return Work(order)
 
-    monkeypatch.setattr(overlap, "place_in", lambda group: (0, 2))
+    monkeypatch.setattr(overlap, "rank_and_size", lambda group: (0, 2))
     monkeypatch.setattr(overlap.dist, "all_reduce", all_reduce)
     backward = overlap.OverlappedProducts.backward.__wrapped__
     x, weight, gradient = (torch.ones(*shape).as_subclass(Noted) for shape in ((2, 3), (4, 3), (2, 4)))

@@ -15,7 +15,7 @@ from dtlearn.tensor_parallel.vocabulary.cross_entropy import vocabulary_parallel
 from dtlearn.tensor_parallel.vocabulary.naive import gathered_cross_entropy
 from dtlearn.tensor_parallel.vocabulary.places import padded_vocabulary
 from tests.data_parallel.runs import message_of
-from tests.tensor_parallel.groups import calls_of, in_groups
+from tests.sharing.groups import calls_of, in_groups
 
 B, T = 2, 6
 # V, the scale of the logits, and options. 10 and 5 are padded with 3 and 4 ranks; with 4 ranks and V = 5 one rank has

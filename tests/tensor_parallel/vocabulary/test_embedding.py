@@ -9,7 +9,7 @@ from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.vocabulary import embedding as module
 from dtlearn.tensor_parallel.vocabulary.embedding import VocabularyParallelEmbedding, own_rows
 from tests.data_parallel.runs import message_of
-from tests.tensor_parallel.groups import calls_of, in_groups
+from tests.sharing.groups import calls_of, in_groups
 
 V, C, B, T = 10, 3, 2, 12  # 10 tokens: padded with 3 and with 4 ranks
 NBYTES = B * T * C * 8
