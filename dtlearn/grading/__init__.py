@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import rules
-    from .check import Case, Check, Finding, Given, Mistake, Rule, Stress
+    from .check import Case, Check, Edit, Finding, Given, Mistake, Rule, Stress
     from .judging.compare import compare, difference
     from .judging.grade import payload_bytes
 
 __all__ = [
-    "Case", "Check", "Finding", "Given", "Mistake", "Rule", "Stress", "compare", "difference", "payload_bytes", "rules",
+    "Case", "Check", "Edit", "Finding", "Given", "Mistake", "Rule", "Stress", "compare", "difference", "payload_bytes",
+    "rules",
 ]  # fmt: skip
 _HOME = {"compare": "judging.compare", "difference": "judging.compare", "payload_bytes": "judging.grade"}
 

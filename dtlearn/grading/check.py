@@ -15,6 +15,10 @@ else (inputs, expected values, rules) runs in the judge, which never runs a lear
         return [total / case.world_size] * case.world_size
 
     CHECK = Check(on_rank, inputs, expected, cases={"small": {}})
+
+The cases are a ladder. The first is plain, and each other one adds one difficulty: its name says which. So the first
+case that is wrong names the mistake, whatever the answer does. What a plain case cannot tell apart are *edits*: what
+people change in the worked solution. See `judging/ladder.py`.
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ import textwrap
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -43,6 +48,11 @@ class Case:
     seed: int  # of this grading; the same seed gives the same inputs
     params: Mapping[str, Any] = field(default_factory=dict)  # what the check's table says of this case
 
+    @property
+    def says(self) -> str:
+        """What is wrong with an answer that is right in all earlier cases and not in this one; "": the values tell."""
+        return str(self.params.get("says", ""))
+
     def generator(self, salt: int = 0) -> torch.Generator:
         """Random numbers of this case; other ones for another case, world size or `salt`."""
         key = f"{self.name}/{self.world_size}/{self.seed}/{salt}"
@@ -58,6 +68,31 @@ class Finding:
     rank: int | None = None  # the rank that shows it, if it is one
     line: int | None = None  # in the learner's file, if known
     advice: str = ""  # what to look for; "" if the text says it all
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A mistake that people make, as a change of the worked solution.
+
+    Attributes:
+        says: the mistake, as a sentence for the learner.
+        changes: where the solution has the keys, each once, these people write the values.
+    """
+
+    says: str
+    changes: Mapping[str, str]
+
+    def applied_to(self, solution: str) -> str:
+        """The wrong answer.
+
+        Raises:
+            ValueError: the solution has one of the texts not exactly once.
+        """
+        for old, new in self.changes.items():
+            if (times := solution.count(old)) != 1:
+                raise ValueError(f"{self.says!r}: the solution has {old!r} {times} times, and should have it once")
+            solution = solution.replace(old, new)
+        return solution
 
 
 @dataclass(frozen=True)
@@ -99,7 +134,10 @@ class Check:
             `rank`, `world_size` and what it imports itself. Its own calls are not counted as the answer's.
         inputs: `inputs(case)`: one dict per rank; give ranks different data.
         expected: `expected(case, given)`: what each rank should return, by rank; None if only `verify` can tell.
-        cases: `{name: params}`.
+        cases: `{name: params}`, in the order of difficulty; see `Case.says`. With `sizes=(2, 4)` among its params a
+            case is run at these world sizes only.
+        edits: wrong answers to recognise by their values, as changes of the solution.
+        solution: the file of the worked solution; the grader fills it in.
         verify: judges the returned values, after they were compared with the expected ones; see `Verify`.
         rules: judge the recorded communication, at last.
         mistakes: `mistakes(case, given)`: wrong answers to recognise by their values.
@@ -126,6 +164,8 @@ class Check:
     inputs: Callable[[Case], Given]
     expected: Callable[[Case, Given], Sequence[Any]] | None
     cases: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"one case": {}})
+    edits: Sequence[Edit] = ()
+    solution: Path | None = None
     verify: Verify | None = None
     rules: Sequence[Rule] = ()
     mistakes: Callable[[Case, Given], Sequence[Mistake]] | None = None
@@ -153,4 +193,5 @@ class Check:
         return textwrap.dedent(inspect.getsource(self.on_rank))
 
     def all_cases(self, world_size: int, seed: int) -> list[Case]:
-        return [Case(name, world_size, seed, params) for name, params in self.cases.items()]
+        cases = (Case(name, world_size, seed, params) for name, params in self.cases.items())
+        return [case for case in cases if world_size in case.params.get("sizes", (world_size,))]

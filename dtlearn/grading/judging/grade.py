@@ -1,10 +1,8 @@
 """Grades one answer to one exercise: every case of its check at every world size, then one verdict."""
 
-import functools
 import platform
 import secrets
 import time
-import traceback
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -12,18 +10,17 @@ from dataclasses import replace
 import torch
 
 from ...course import Exercise
-from ...runtime.errors import LaunchError
 from ...runtime.machine.isolation import MEANING, Isolation
-from ...runtime.machine.patience import TO_GRADE, Patience, busy
-from ...runtime.record.rank_file import Tampered
+from ...runtime.machine.patience import TO_GRADE, Patience
 from ...runtime.record.record import Record
 from ...runtime.words import listed
 from ...version import VERSION
-from ..check import Case, Check, Finding, Given
+from ..check import Check, Finding, Given
 from ..formula import evaluate
 from ..verdict import Outcome, Result, Verdict
-from .judge import judge
-from .run_case import Answer, CaseRanks, Evidence
+from .judge_cases import Judged, judge_all, judge_case
+from .ladder import WrongValues, named
+from .run_case import Answer, CaseRanks
 
 OnResult = Callable[[Result, int, int], None]  # a result, how many are done, of how many
 _GENERIC = {"DTL-VALUE", "DTL-RAISED", "DTL-VALUE-SHAPE"}
@@ -64,67 +61,41 @@ def grade(
     if isolation.level == 2:  # what an answer may not use it cannot see, so that no import of it can hide
         ruled_out = [folder for c, _ in checks for rule in c.reads for folder in getattr(rule, "folders", ())]
         isolation = replace(isolation, hidden=(*isolation.hidden, *ruled_out))
-    cases = [(c, hidden, case) for size in sizes for c, hidden in checks for case in c.all_cases(size, seed)]
+    together = [(c, hidden, c.all_cases(size, seed)) for size in sizes for c, hidden in checks]
+    total = sum(len(cases) for _, _, cases in together)
     results: list[Result] = []
     tier_limits: list[tuple[Result, int]] = []
+    wrong: list[tuple[Check, WrongValues]] = []
     if finding := _read(answer, [rule for c, _ in checks for rule in c.reads]):
-        results = [replace(finding, case=c.name, world_size=c.world_size) for _, _, c in cases[:1]]
+        results = [replace(finding, case=c.name, world_size=c.world_size) for _, _, cases in together for c in cases][
+            :1
+        ]
+        together = []
     with CaseRanks(isolation) as ranks:
-        for number, (case_check, hidden, case) in enumerate(cases if not results else [], start=1):
-            if skip := _skip(results, stop() or patience.over()):
-                result, payload = Result(case.name, case.world_size, "skipped", *skip), 0
-            else:
-                result, payload = _run_one(exercise.id, case_check, case, answer, seen, ranks)
-            result = replace(result, hidden=hidden)
-            results.append(result)
-            tier_limits.append((result, payload))
-            progress(result, number, len(cases))
-            if result.state == "not-attempted":  # the other cases would say the same
+        for check, hidden, cases in together:
+            left_out = _skip(results, stop() or patience.over())
+            judged = {} if left_out else judge_all(exercise.id, check, cases, answer, ranks)
+            for case in cases:
+                if skip := _skip(results, stop() or patience.over()):
+                    one = Judged(Result(case.name, case.world_size, "skipped", *skip))
+                else:
+                    one = judged.get(case.name) or judge_case(exercise.id, check, case, answer, ranks)
+                result = replace(one.result, hidden=hidden)
+                if one.evidence is not None:
+                    seen(result, one.evidence.record)
+                if one.wrong_values:
+                    wrong.append((check, WrongValues(len(results), case, one.given, one.wrong_values)))
+                results.append(result)
+                tier_limits.append((result, one.payload))
+                progress(result, len(results), total)
+                if result.state == "not-attempted":  # the other cases would say the same
+                    break
+            if results[-1].state == "not-attempted":
                 break
+    for check, _ in checks:
+        results = named(check, [values for c, values in wrong if c is check], results)
     verdict = _verdict(exercise, results, tier_limits, seed, time.monotonic() - begun)
     return replace(verdict, isolation=f"level {isolation.level}: {MEANING[isolation.level]}")
-
-
-def _run_one(
-    exercise_id: str, check: Check, case: Case, answer: Answer, seen: Callable[[Result, Record], None], ranks: CaseRanks
-) -> tuple[Result, int]:
-    """One case, and its payload, for the budgets."""
-    outcome = functools.partial(Result, case.name, case.world_size)
-    try:
-        given = check.inputs(case)
-        payload = check.payload(case, given) if check.payload else 0
-        evidence = ranks.run(check, case, given, answer)
-        if evidence.starved and not busy():  # the load has gone with the ranks: it was theirs, unless by chance
-            evidence = ranks.run(check, case, given, answer)
-            evidence.starved = evidence.starved and busy()
-        result = _judge(check, case, given, evidence, answer, exercise_id)
-        if result.state != "passed" and ranks.drop():
-            evidence = ranks.run(check, case, given, answer)
-            result = _judge(check, case, given, evidence, answer, exercise_id)
-        seen(result, evidence.record)
-    except LaunchError as error:
-        return outcome("error", "DTL-GRADER", str(error)), 0
-    except Tampered as error:
-        return outcome("failed", "DTL-TAMPERED", str(error)), 0
-    except Exception as error:  # the grader's own fault must not look like the learner's
-        text = f"the grader failed ({type(error).__name__}: {error}); this is not your fault"
-        return outcome("error", "DTL-GRADER", text, tuple(traceback.format_exc().splitlines()[-8:])), 0
-    return result, payload
-
-
-def _judge(check: Check, case: Case, given: Given, evidence: Evidence, answer: Answer, exercise_id: str) -> Result:
-    """As `judge`; of what the machine had no time for, and of data that the check cannot read, says that."""
-    try:
-        result = judge(check, case, given, evidence, answer, exercise_id)
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        why = f"{type(error).__name__}: {error}"
-        text = f"what the ranks sent and logged cannot be judged ({why}): a person has to look"
-        details = tuple(traceback.format_exc().splitlines()[-8:])
-        return Result(case.name, case.world_size, "error", "DTL-UNJUDGED", text, details)
-    if result.state == "timeout" and evidence.starved:
-        text = "not judged: the machine was so busy that the ranks hardly got a processor before their time was up"
-        return replace(result, state="skipped", code="DTL-LOAD", headline=text, details=(), advice="")
-    return result
 
 
 def _skip(earlier: list[Result], over: bool) -> tuple[str, str] | None:

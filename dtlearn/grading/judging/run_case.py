@@ -7,7 +7,9 @@ import contextlib
 import hashlib
 import math
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ...runtime import pickles
 from ...runtime.agent.client import get_agent
@@ -21,7 +23,7 @@ from ...runtime.record.record import Record
 from ...runtime.run import Run
 from .. import plain_values
 from ..check import Case, Check, Given
-from ..on_rank.run_answer import OWN_FRAMES, AnswerSpec, run_answer
+from ..on_rank.run_answer import OWN_FRAMES, AnswerSpec, run_answer, run_answers, separated
 
 _FILE_SIZE = 256 << 20  # bytes of the largest file that a rank may write
 _OUTPUT = 64 << 10  # bytes of a rank's output that are kept
@@ -64,6 +66,7 @@ class CaseRanks(contextlib.ExitStack):
         super().__init__()
         self._isolation, self._sharing = isolation or Isolation(), True
         self._run: Run | None = None
+        self._begun = 0.0  # when the ranks were given their task
         self._for: tuple[int, int] | None = None  # for what it can be used again: `id` of a check, and world size
 
     def drop(self) -> bool:
@@ -80,43 +83,75 @@ class CaseRanks(contextlib.ExitStack):
 
     def run(self, check: Check, case: Case, given: Given, answer: Answer) -> Evidence:
         """Run one case. Raises LaunchError: the ranks could not be started; the answer is not to blame."""
-        if self._run is None or self._for != (id(check), case.world_size):
+        run = self._ranks_for(check, case.world_size, answer)
+        specs = [_spec(check, case, own, answer) for own in given]
+        keep = self._sharing and len(check.cases) > 1 and not by_chance(check)
+        hold = lambda rank, k: check.hold(case, rank, k) if check.hold else 0.0  # noqa: E731
+        error = self._do(run, run_answer, specs, check.seconds, hold, keep)
+        self._for = (id(check), case.world_size) if keep and not error else None
+        return self._evidence(run, run.results, error)
+
+    def run_all(self, check: Check, runs: Sequence[tuple[Case, Given, Answer]], seconds: float) -> list[Evidence]:
+        """Several runs at one world size as one task, for as long as all goes well: [] if one raised, hung or was slow.
+
+        To give ranks a task takes longer than most answers do. The record is cut at the marks before each run, whose
+        moments are those of this process.
+        """
+        case, _, answer = runs[0]
+        run = self._ranks_for(check, case.world_size, answer)
+        by_rank = [[_spec(check, c, given[r], a) for c, given, a in runs] for r in range(case.world_size)]
+        error = self._do(run, run_answers, by_rank, seconds, lambda rank, k: 0.0, True)
+        self._for = None if error else (id(check), case.world_size)
+        returned = [separated(data or b"") for data in run.results]
+        if error or any(len(own) != len(runs) for own in returned):
+            return []
+        whole = self._evidence(run, [], None)
+        return [
+            replace(whole, returned=[own[k] for own in returned], record=_between_marks(whole.record, k))
+            for k in range(len(runs))
+        ]
+
+    def _ranks_for(self, check: Check, world_size: int, answer: Answer) -> Run:
+        if self._run is None or self._for != (id(check), world_size):
             self.close()
-            self._run = self.enter_context(self._start(check, case, answer))
-        run, self._for, begun = self._run, None, time.monotonic()
-        spec = AnswerSpec(
-            source=answer.source,
-            file=answer.file,
-            name=answer.name,
-            driver=check.driver(),
-            inputs=b"",
-            poison=check.stress.poison,
-            delays=check.stress.delays,
-            seed=int(hashlib.sha256(f"stress {case.seed}".encode()).hexdigest()[:8], 16),  # no CRC, as that of inputs
-            watch_inputs=not check.may_change_inputs,
-            measure_memory=check.memory is not None,
-        )
-        # What depends on chance or time is to come about as it does on new ranks.
-        keep = self._sharing and len(check.cases) > 1 and not (check.hold or check.stress.delays)
+            self._run = self.enter_context(self._start(check, world_size, answer))
+        self._begun = time.monotonic()
+        return self._run
+
+    def _do(
+        self,
+        run: Run,
+        function: Callable[..., bytes],
+        inputs: Sequence[Any],
+        seconds: float,
+        hold: Callable[[int, int], float],
+        keep: bool,
+    ) -> RankError | RanksTimeout | None:
+        self._for = None
         with contextlib.ExitStack() as failing:
             failing.push(self)
             run.begin(
                 {"init_group": True, "sources": {}, "raw": True, "own_frames": OWN_FRAMES},
-                [pickles.pack((run_answer, (replace(spec, inputs=plain_values.dump(i)),)), "the task") for i in given],
-                check.seconds,
-                hold=lambda rank, k: check.hold(case, rank, k) if check.hold else 0.0,
+                [pickles.pack((function, (own,)), "the task") for own in inputs],
+                seconds,
+                hold=hold,
             )
             error = run.finish(keep)
+            failing.pop_all()
+        return error
+
+    def _evidence(self, run: Run, returned: list[bytes | None], error: RankError | RanksTimeout | None) -> Evidence:
+        with contextlib.ExitStack() as failing:
+            failing.push(self)
             record, printed = run.record("graded run"), list(run.printed().values())
             failing.pop_all()
-        self._for = (id(check), case.world_size) if keep and not error else None
-        return Evidence(run.results, error, record, printed, time.monotonic() - begun, run.starved)
+        return Evidence(returned, error, record, printed, time.monotonic() - self._begun, run.starved)
 
-    def _start(self, check: Check, case: Case, answer: Answer) -> Run:
+    def _start(self, check: Check, world_size: int, answer: Answer) -> Run:
         for module in (run_answer.__module__, "torch._dynamo"):  # once, for all; optimizers and DDP load the second
             get_agent().load(module)
         limits = replace(
-            default_limits(case.world_size, free_memory()),
+            default_limits(world_size, free_memory()),
             # A rank has one thread, and on a busy machine that much time for each case.
             cpu_seconds=math.ceil(check.seconds * MOST) * len(check.cases) + 5,
             file_size=_FILE_SIZE,
@@ -124,7 +159,7 @@ class CaseRanks(contextlib.ExitStack):
             processes=_PROCESSES if self._isolation.level >= 2 else None,
         )
         return Run(
-            place(case.world_size, 0, "cpu"),
+            place(world_size, 0, "cpu"),
             check.seconds * MOST + 30,
             isolation=self._isolation,
             limits=limits,
@@ -132,3 +167,34 @@ class CaseRanks(contextlib.ExitStack):
             calm=0.0,
             patient=True,
         )
+
+
+def by_chance(check: Check) -> bool:
+    """Whether chance or time decides: it has to come about as it does on new ranks."""
+    return check.hold is not None or check.stress.delays > 0
+
+
+def _spec(check: Check, case: Case, inputs: dict[str, Any], answer: Answer) -> AnswerSpec:
+    return AnswerSpec(
+        source=answer.source,
+        file=answer.file,
+        name=answer.name,
+        driver=check.driver(),
+        inputs=plain_values.dump(inputs),
+        poison=check.stress.poison,
+        delays=check.stress.delays,
+        seed=int(hashlib.sha256(f"stress {case.seed}".encode()).hexdigest()[:8], 16),  # no CRC, as that of inputs
+        watch_inputs=not check.may_change_inputs,
+        measure_memory=check.memory is not None,
+    )
+
+
+def _between_marks(record: Record, k: int) -> Record:
+    """What ranks did after their k-th mark and before the next one."""
+    bounds = {}
+    for rank in range(record.world_size):
+        begins = [mark.answered_ns for mark in record.marks if mark.rank == rank]
+        bounds[rank] = begins[k], begins[k + 1] if k + 1 < len(begins) else math.inf
+    events = (e for e in record.events if bounds[e.rank][0] <= e.start_ns < bounds[e.rank][1])
+    spans = (s for s in record.spans if bounds[s.rank][0] <= s.start_ns < bounds[s.rank][1])
+    return replace(record, events=tuple(events), spans=tuple(spans), marks=())

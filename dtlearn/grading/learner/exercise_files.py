@@ -73,4 +73,5 @@ def find_check(course: Course, exercise: Exercise, folder: Path | None = None) -
         raise ValueError(f"{module.__file__} defines no CHECK")
     package = f"dtlearn.checks.{slug}"  # not in sys.modules yet, if the check uses nothing of it
     chapter = importlib.import_module(package) if importlib.util.find_spec(package) else None
-    return replace(check, reads=(*check.reads, *getattr(chapter, "READS", ())))
+    reads = (*check.reads, *getattr(chapter, "READS", ()))
+    return replace(check, reads=reads, solution=files_of(course, exercise).solution)

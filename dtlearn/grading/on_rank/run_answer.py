@@ -7,9 +7,11 @@ import __future__
 
 import linecache
 import os
+import struct
 import sys
 import threading
 import types
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +19,12 @@ from typing import Any
 import torch
 
 from ...memory.ledger.storage_ledger import measured
+from ...runtime.rank.task import mark
 from .. import plain_values
 from . import left_running, stress
 
 DRIVER_FILE = "<check>"
+_LENGTH = struct.Struct("!Q")
 OWN_FRAMES = (str(Path(__file__).parents[1]), DRIVER_FILE)  # before those of the answer in every traceback
 
 
@@ -44,6 +48,31 @@ class AnswerSpec:
     seed: int = 0
     watch_inputs: bool = True  # report which inputs were changed
     measure_memory: bool = False  # report the peak of the memory of its tensors
+
+
+def run_answers(specs: Sequence[AnswerSpec]) -> bytes:
+    """Run several on this rank, one after the other, with a mark before each: `joined` results of `run_answer`."""
+    results = []
+    for number, spec in enumerate(specs):
+        mark(f"run {number}")
+        results.append(run_answer(spec))
+    return joined(results)
+
+
+def joined(parts: Sequence[bytes]) -> bytes:
+    """Parts in one, each behind its length."""
+    return b"".join(data for part in parts for data in (_LENGTH.pack(len(part)), part))
+
+
+def separated(data: bytes) -> list[bytes]:
+    """What was `joined`; what does not fit is left out."""
+    parts, at = [], 0
+    while at + _LENGTH.size <= len(data):
+        (length,) = _LENGTH.unpack_from(data, at)
+        at += _LENGTH.size
+        parts.append(data[at : at + length])
+        at += length
+    return parts
 
 
 def run_answer(spec: AnswerSpec) -> bytes:

@@ -1,0 +1,103 @@
+"""One case, or all cases of a check at one world size: run on ranks, and judged."""
+
+import functools
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ...runtime.errors import LaunchError
+from ...runtime.machine.patience import busy
+from ...runtime.record.rank_file import Tampered
+from .. import plain_values
+from ..check import Case, Check, Given
+from ..verdict import Result
+from .compare import compare
+from .judge import judge
+from .run_case import Answer, CaseRanks, Evidence, by_chance
+
+_TOGETHER = 3.0  # seconds for all cases at once; where that is too little each is run by itself
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What came of one case.
+
+    Attributes:
+        result: its result.
+        payload: n in the budgets' formulas, bytes.
+        evidence: of the run; None: there was none.
+        given: the inputs of all ranks.
+        wrong_values: what the ranks returned, if the run went well and the values are not the expected ones.
+    """
+
+    result: Result
+    payload: int = 0
+    evidence: Evidence | None = None
+    given: Given = field(default_factory=list)
+    wrong_values: list[Any] = field(default_factory=list)
+
+
+def judge_all(
+    exercise_id: str, check: Check, cases: Sequence[Case], answer: Answer, ranks: CaseRanks
+) -> dict[str, Judged]:
+    """All cases in one run, by name; {} unless every one passed: each is then run by itself, on ranks of its own."""
+    if len(cases) < 2 or by_chance(check):
+        return {}
+    try:
+        given = [check.inputs(case) for case in cases]
+        runs = [(case, inputs, answer) for case, inputs in zip(cases, given, strict=True)]
+        evidence = ranks.run_all(check, runs, min(_TOGETHER, check.seconds))
+        judged = {
+            case.name: _judged(exercise_id, check, case, inputs, own, answer)
+            for case, inputs, own in zip(cases, given, evidence, strict=True)
+        }
+        if all(one.result.state == "passed" for one in judged.values()):
+            return judged
+    except Exception:  # whatever it is, it comes again in a run of its own, and is said there
+        pass
+    ranks.drop()
+    return {}
+
+
+def judge_case(exercise_id: str, check: Check, case: Case, answer: Answer, ranks: CaseRanks) -> Judged:
+    """One case in a run of its own."""
+    outcome = functools.partial(Result, case.name, case.world_size)
+    try:
+        given = check.inputs(case)
+        evidence = ranks.run(check, case, given, answer)
+        if evidence.starved and not busy():  # the load has gone with the ranks: it was theirs, unless by chance
+            evidence = ranks.run(check, case, given, answer)
+            evidence.starved = evidence.starved and busy()
+        judged = _judged(exercise_id, check, case, given, evidence, answer)
+        if judged.result.state != "passed" and ranks.drop():
+            evidence = ranks.run(check, case, given, answer)
+            judged = _judged(exercise_id, check, case, given, evidence, answer)
+        return judged
+    except LaunchError as error:
+        return Judged(outcome("error", "DTL-GRADER", str(error)))
+    except Tampered as error:
+        return Judged(outcome("failed", "DTL-TAMPERED", str(error)))
+    except Exception as error:  # the grader's own fault must not look like the learner's
+        text = f"the grader failed ({type(error).__name__}: {error}); this is not your fault"
+        return Judged(outcome("error", "DTL-GRADER", text, tuple(traceback.format_exc().splitlines()[-8:])))
+
+
+def _judged(exercise_id: str, check: Check, case: Case, given: Given, evidence: Evidence, answer: Answer) -> Judged:
+    """As `judge`; of what the machine had no time for, and of data that the check cannot read, says that."""
+    payload = check.payload(case, given) if check.payload else 0
+    wrong_values: list[Any] = []
+    try:
+        result = judge(check, case, given, evidence, answer, exercise_id)
+        if result.state == "failed" and evidence.error is None and check.expected:
+            values = [plain_values.load(data or b"")["value"] for data in evidence.returned]
+            wrong_values = values if compare(check, case, given, check.expected(case, given), values) else []
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        why = f"{type(error).__name__}: {error}"
+        text = f"what the ranks sent and logged cannot be judged ({why}): a person has to look"
+        details = tuple(traceback.format_exc().splitlines()[-8:])
+        result = Result(case.name, case.world_size, "error", "DTL-UNJUDGED", text, details)
+    if result.state == "timeout" and evidence.starved:
+        text = "not judged: the machine was so busy that the ranks hardly got a processor before their time was up"
+        result = replace(result, state="skipped", code="DTL-LOAD", headline=text, details=(), advice="")
+    return Judged(result, payload, evidence, given, wrong_values)

@@ -1,0 +1,116 @@
+"""Two ways to name a mistake without computing what it leads to.
+
+A ladder: the cases of a check are in the order of difficulty, and each adds one to the first. The first case with a
+wrong result names the mistake, whatever the answer does: right without padding and wrong with it is a matter of
+padding.
+
+Edits: what the first case does not tell apart. A mistake is what it changes in the worked solution, and what it leads
+to is found by running it, on ranks of the grader's own, when an answer is wrong. They hold the solution: no learner's
+code runs there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...runtime.errors import LaunchError
+from .. import plain_values
+from ..check import Case, Check, Given, Stress
+from ..verdict import Result
+from .compare import compare
+from .run_case import Answer, CaseRanks
+
+NAMED, DIFFICULTY = "DTL-MISTAKE", "DTL-DIFFICULTY"  # an edit; the first case that is wrong
+_SECONDS = 10.0  # for all edits; they take milliseconds
+
+
+@dataclass(frozen=True)
+class WrongValues:
+    """A case whose run went well and whose values are wrong.
+
+    Attributes:
+        at: which of the results of the grading.
+        given, got: of all ranks.
+    """
+
+    at: int
+    case: Case
+    given: Given
+    got: list[Any]
+
+
+def named(check: Check, wrong: Sequence[WrongValues], results: list[Result]) -> list[Result]:
+    """The results, those with wrong values named by the ladder and the edits of their check.
+
+    The mistake is looked for where it shows first: in the earliest case, with the fewest ranks. Later cases that the
+    same edit explains are no second fault.
+    """
+    if not wrong:
+        return results
+    order = list(check.cases)
+    wrong = sorted(wrong, key=lambda w: (order.index(w.case.name), w.case.world_size))
+    first, results = wrong[0], list(results)
+    same_size = [w for w in wrong if w.case.world_size == first.case.world_size]
+    explained = _explained(check, same_size)
+    edit = max(explained, key=lambda e: len(explained[e]), default=None)
+    difference = results[first.at].headline
+    if edit is not None and first in explained[edit]:
+        alike = [w for w in wrong if w in explained[edit] or w not in same_size]
+        for w in alike:
+            results[w.at] = replace(results[w.at], code=NAMED, headline=check.edits[edit].says, advice="")
+        later = next((w for w in same_size if w not in alike), None)
+        if later is not None and later.case.says:  # what the edit does not explain is another one
+            results[later.at] = _beyond(results[later.at], later.case, results[later.at].headline)
+    elif first.case.says:
+        for w in wrong:
+            if w.case.name == first.case.name:
+                results[w.at] = _beyond(results[w.at], first.case, difference)
+            else:  # it fails for the same reason, as far as is known
+                results[w.at] = replace(results[w.at], code="DTL-VALUE")
+    return results
+
+
+def _beyond(result: Result, case: Case, difference: str) -> Result:
+    return replace(result, code=DIFFICULTY, headline=f"{case.says} ({case.name}: {difference})", advice="")
+
+
+def _explained(check: Check, wrong: Sequence[WrongValues]) -> dict[int, list[WrongValues]]:
+    """Of each edit, by its number, the cases in which it leads to the same values. All have one number of ranks."""
+    values = values_of_edits(check, [(w.case, w.given) for w in wrong])
+    plain = replace(check, mistakes=None)
+    return {
+        number: [
+            w
+            for w, got in zip(wrong, by_case, strict=True)
+            if not compare(plain, w.case, w.given, got, w.got)  # the edit's values in the place of the right ones
+        ]
+        for number, by_case in values.items()
+    }
+
+
+def values_of_edits(check: Check, runs: Sequence[tuple[Case, Given]]) -> dict[int, list[list[Any]]]:
+    """What each edit, by its number, returns in these cases of one world size: of each case the values by rank.
+
+    {} where the solution is not there, or an edit raised or hung: a mistake then stays without its name.
+    """
+    if not check.edits or check.solution is None or not check.solution.is_file():
+        return {}
+    answers = answers_of_edits(check)
+    plain = replace(check, stress=Stress(), hold=None)
+    with CaseRanks() as ranks:
+        try:
+            evidence = ranks.run_all(plain, [(case, given, a) for a in answers for case, given in runs], _SECONDS)
+        except LaunchError:
+            return {}
+    values = [[plain_values.load(data or b"")["value"] for data in one.returned] for one in evidence]
+    return {n: values[n * len(runs) : (n + 1) * len(runs)] for n in range(len(answers))} if values else {}
+
+
+def answers_of_edits(check: Check) -> list[Answer]:
+    """The wrong answers that the edits of a check make of its solution."""
+    assert check.solution is not None
+    solution = check.solution.read_text("utf-8")
+    name = check.solution.stem
+    return [Answer(edit.applied_to(solution), check.solution.name, name) for edit in check.edits]
