@@ -108,7 +108,7 @@ FAULTS = [
     ),
     Fault(
         "all receive first",
-        "DTL-P2P-CYCLE",
+        "DTL-P2P-NO-SEND",
         "t = torch.ones(4)\ndist.recv(t, (rank - 1) % world_size)\ndist.send(t, (rank + 1) % world_size)\n",
         ("wait to receive and nobody sends",),
     ),

@@ -48,8 +48,23 @@ ADVICE = {
     "DTL-P2P-CYCLE": (
         "Each of these ranks waits for the next one to take the other half. With gloo a send blocks until it "
         "is received; NCCL may let small ones pass and then hang on large ones.",
-        "Of each pair let one rank receive first, say the higher one; or send with isend, and wait() after the recv "
-        "(with NCCL: batch_isend_irecv, which starts both ends at once).",
+        "Count the sends and receives of each pair: is a receive missing? If none is, one of the two has to receive "
+        "while the other sends; or both send with isend, and wait() after the recv (with NCCL: batch_isend_irecv, "
+        "which starts both ends at once).",
+    ),
+    "DTL-P2P-NO-SEND": (
+        "Each of these ranks waits in a receive, with gloo and with NCCL alike. No order of the receives can repair "
+        "that: what each waits for is sent by nobody, or only after the sender has received something itself.",
+        "For each receive find the send that it waits for: it is missing, or stands behind a receive of its own rank.",
+    ),
+    "DTL-P2P-DTYPE": (
+        "The two ends of a message have different dtypes of the same size. Neither gloo nor NCCL compares them: the "
+        "bytes are read as the wrong type, silently.",
+        "Receive into a tensor of the sender's dtype, and convert afterwards.",
+    ),
+    "DTL-CANNOT-TELL": (
+        "The ranks do not go on, and what their logs hold is not enough to say why.",
+        "Compare the last calls of the ranks above: which of them lacks its counterpart?",
     ),
     "DTL-P2P-TAG": (
         "With gloo a send and a recv pair up only if both use the same tag. NCCL ignores tags and pairs them in order.",

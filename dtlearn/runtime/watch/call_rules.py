@@ -76,19 +76,41 @@ def find_deadlock(views: Mapping[int, RankView]) -> Diagnosis | None:
         return message_deadlock(blocked, absent, views)
     calls = {rank: event for rank, event in blocked.items() if event is not None and not event.is_p2p}
     messages = {rank: event for rank, event in blocked.items() if event is not None and event.is_p2p}
+    if fault := _apart(calls, views):
+        return fault
     lacking = [rank for rank in absent if any(rank in members(event.group_key, views) for event in calls.values())]
     if messages and not lacking:  # a half of a message alone is the cause of what waits in other calls
         states = dict.fromkeys(blocked, "waits")
         return Diagnosis("DTL-P2P-UNMATCHED", unmatched([*messages.values()]), tuple(messages), blocked, states)
     if lacking:
-        fault = skipped(calls, lacking, views)
+        theirs = {r: event for r, event in calls.items() if {*lacking} & {*members(event.group_key, views)}}
+        others = {r: event for r, event in blocked.items() if r not in theirs}
+        fault = skipped(theirs, lacking, views)
         headline = "; ".join([fault.headline, *(half(event) for event in messages.values())])
-        states = {**fault.states, **dict.fromkeys(messages, "waits")}
-        return replace(fault, headline=headline, calls={**fault.calls, **messages}, states=states)
+        states = {**fault.states, **dict.fromkeys(others, "waits")}
+        return replace(fault, headline=headline, calls={**fault.calls, **others}, states=states)
     groups = {event.group_key for event in calls.values()}
     code = "DTL-COLL-GROUPS" if len(groups) > 1 else "DTL-COLL-ORDER"
     headline = f"{ranks_text(list(blocked))} wait for each other in different calls"
     return Diagnosis(code, headline, tuple(blocked), blocked, dict.fromkeys(blocked, "waits"))
+
+
+def _apart(calls: Mapping[int, Event], views: Mapping[int, RankView]) -> Diagnosis | None:
+    """Two ranks that wait in the same line, each in a group that both are in, and not in the same one."""
+    for a, b in itertools.combinations(calls, 2):
+        mine, other = calls[a], calls[b]
+        alike = (mine.op, mine.file, mine.line) == (other.op, other.file, other.line)
+        in_both = b in members(mine.group_key, views) and a in members(other.group_key, views)
+        if alike and in_both and mine.group_key != other.group_key:
+            groups = {rank: f"{e.op} in {_group_name(e)}" for rank, e in calls.items()}
+            headline = parties_text(groups, "call ", "call ", f"{mine.op} in different groups")
+            states = dict.fromkeys(calls, "waits")
+            return Diagnosis("DTL-COLL-GROUPS", headline, tuple(sorted(calls)), dict(sorted(calls.items())), states)
+    return None
+
+
+def _group_name(event: Event) -> str:
+    return f"group {event.group}" if event.group != "world" else "the default group"
 
 
 def settled(views: Mapping[int, RankView], keep: int) -> dict[int, set[int]]:
@@ -185,7 +207,7 @@ def _in_another_group(call: Event, absent: list[int], views: Mapping[int, RankVi
     """Where one of these ranks made the call of the same line in another group; "" if none did."""
     for event in (e for rank in absent for e in views[rank].calls if e.group_key != call.group_key):
         if (event.op, event.line, event.code) == (call.op, call.line, call.code):
-            here, there = (f"group {e.group}" if e.group != "world" else "the default group" for e in (call, event))
+            here, there = _group_name(call), _group_name(event)
             if event.detail.get("group_id") == "":  # a member's group has a name
                 there = "a group that it is no member of, where the call does nothing"
             return f"In line {call.line} rank {event.rank} calls {event.op} in {there}; rank {call.rank} in {here}."

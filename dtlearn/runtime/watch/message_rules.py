@@ -97,7 +97,7 @@ def _is_stranger(event: Event) -> bool:
 
 
 def find_misfit(views: Mapping[int, RankView]) -> Diagnosis | None:
-    """A message that is longer or shorter than what its receiver has room for."""
+    """A message that is longer or shorter than what its receiver has room for, or of another dtype."""
     anyone = {rank for rank, view in views.items() for e in view.calls if e.is_p2p and e.peer is None}
     calls = [e for _, view in sorted(views.items()) for e in view.calls if "raised" not in e.detail]
     for sent, received in pairs(calls):
@@ -109,6 +109,10 @@ def find_misfit(views: Mapping[int, RankView]) -> Diagnosis | None:
                 headline += f": {sent.dtype} against {received.dtype}, of the same shape"
             ends = {sent.rank: sent, received.rank: received}
             return Diagnosis("DTL-P2P-SIZE", headline, (sent.rank, received.rank), ends, dict.fromkeys(ends, "called"))
+        if None not in (sent.dtype, received.dtype) and sent.dtype != received.dtype and received.rank not in anyone:
+            ends = {sent.rank: sent, received.rank: received}
+            headline = f"rank {sent.rank} sends {sent.dtype} to rank {received.rank}, which receives {received.dtype}"
+            return Diagnosis("DTL-P2P-DTYPE", headline, (sent.rank, received.rank), ends, dict.fromkeys(ends, "called"))
     return None
 
 
@@ -158,8 +162,12 @@ def message_deadlock(
     waiting = [e for e in blocked.values() if e is not None]
     pending = [event for event in lone_halves(views) if event not in waiting]
     if not absent and len(kinds) == 1 and kinds >= {event.sends for event in pending}:
-        verb = "send to each other and nobody receives" if kinds == {True} else "wait to receive and nobody sends"
-        return Diagnosis("DTL-P2P-CYCLE", f"{ranks_text(list(blocked))} {verb}", tuple(blocked), blocked, states)
+        who = ranks_text(list(blocked))
+        if kinds == {False}:
+            headline = f"{who} wait to receive and nobody sends"
+            return Diagnosis("DTL-P2P-NO-SEND", headline, tuple(blocked), blocked, states)
+        headline = f"{who} send to each other and nobody receives"
+        return Diagnosis("DTL-P2P-CYCLE", headline, tuple(blocked), blocked, states)
     if (circle := _circle(waiting)) and all(event.sends for event in pending):
         headline = f"{ranks_text(circle)} send to each other and nobody receives"
         return Diagnosis("DTL-P2P-CYCLE", headline, tuple(sorted(circle)), blocked, states)

@@ -9,6 +9,7 @@ from ..faults.diagnosis import Diagnosis
 from ..record.collectives import without_refused
 from ..record.event import Event
 from ..record.log_tail import LogTail, Wait
+from ..words import ranks_text
 from .call_rules import RankView, find_deadlock, find_mismatch, settled
 from .leftover_calls import dropped_work, find_leftover
 
@@ -34,8 +35,15 @@ class Watch:
     def look(self, ended: set[int]) -> Diagnosis | None:
         """Read what is new and judge it. `ended`: ranks that will make no further call.
 
-        Returns a fault, once it is certain; the same one from then on.
+        Returns a fault, once it is certain; the same one from then on. It raises nothing: whatever goes wrong in a
+        diagnosis must not keep the ranks.
         """
+        try:
+            return self._look(ended)
+        except Exception as error:
+            return self._cannot_tell(error)
+
+    def _look(self, ended: set[int]) -> Diagnosis | None:
         now = time.monotonic()
         well = self._suspicion is None and ended == self._ended and now < self._looked_at + self._calm
         if self.diagnosis is not None or well:
@@ -67,6 +75,12 @@ class Watch:
 
     def last_look(self, ended: set[int]) -> Diagnosis | None:
         """Judge once more, when the ranks have ended or the time is up: also calls that were left over."""
+        try:
+            return self._last_look(ended)
+        except Exception as error:
+            return self._cannot_tell(error)
+
+    def _last_look(self, ended: set[int]) -> Diagnosis | None:
         self._looked_at = -math.inf
         if self.look(ended) is None:
             views = self._views(ended)
@@ -75,6 +89,25 @@ class Watch:
                 self.diagnosis = find_leftover(views)
             elif self.diagnosis is None and all(view.ended or view.blocked for view in views.values()):
                 self.diagnosis = dropped_work(views)  # gloo gives up a message whose Work is thrown away
+        return self.diagnosis
+
+    def _cannot_tell(self, error: Exception) -> Diagnosis | None:
+        """A fault without a name, once all ranks have stood in their calls for a while; None as long as one goes on."""
+        calls = {rank: view.blocked for rank, view in self._latest.items() if view.blocked is not None}
+        if not calls or any(not view.ended and view.blocked is None for view in self._latest.values()):
+            self._suspicion = None
+            return None
+        headline = (
+            f"{ranks_text(list(calls))} wait, and the watch cannot tell for what ({type(error).__name__}: {error})"
+        )
+        fault, now = (
+            Diagnosis("DTL-CANNOT-TELL", headline, tuple(calls), calls, dict.fromkeys(calls, "waits")),
+            time.monotonic(),
+        )
+        if self._suspicion is None or self._key(self._suspicion[0]) != self._key(fault):
+            self._suspicion = (fault, now)
+        elif now - self._suspicion[1] >= _CERTAIN_AFTER:
+            self.diagnosis = fault
         return self.diagnosis
 
     def waiting(self) -> dict[int, Wait]:

@@ -109,11 +109,32 @@ def test_one_who_waits_for_one_who_waits_for_a_living_rank_is_not_stuck():
     assert find_deadlock(views(first, second, Rank(2), ended={2})).ranks == (0, 1)
 
 
-@pytest.mark.parametrize(("op", "says"), [("send", "send to each other"), ("recv", "wait to receive")])
-def test_a_ring_of_messages_is_a_cycle(op, says):
+@pytest.mark.parametrize(
+    ("op", "code", "says", "advice"),
+    [
+        ("send", "DTL-P2P-CYCLE", "send to each other", "is a receive missing?"),
+        ("recv", "DTL-P2P-NO-SEND", "wait to receive", "find the send that it waits for"),
+    ],
+)
+def test_a_ring_of_messages_waits_for_ever(op, code, says, advice):
     ring = [Rank(r).call(op, peer=(r + 1) % 3, done=False) for r in range(3)]
     found = find_deadlock(views(*ring))
-    assert found.code == "DTL-P2P-CYCLE" and found.ranks == (0, 1, 2) and says in found.headline
+    assert found.code == code and found.ranks == (0, 1, 2) and says in found.headline and advice in str(found)
+
+
+def test_a_rank_in_another_group_than_the_one_that_waits_for_it_is_named():
+    """Chapter 12's typical mistake: the other ranks have ended, and are members of the larger group only."""
+    one = Rank(0).call(group="0,1", done=False), Rank(1).call(group="world", done=False)
+    found = find_deadlock(views(*one, Rank(2).call(group="2,3"), Rank(3).call(group="2,3"), ended={2, 3}))
+    assert found.code == "DTL-COLL-GROUPS"
+    assert found.headline == "rank 0 calls all_reduce in group 0,1, rank 1 calls all_reduce in the default group"
+
+
+def test_of_two_groups_that_wait_the_one_that_lacks_a_rank_is_told():
+    one = Rank(0).call(group="0,1", line=1, done=False), Rank(1).call(group="1,2", line=2, done=False)
+    found = find_deadlock(views(*one, Rank(2), ended={2}))
+    assert found.code == "DTL-COLL-SKIP" and found.headline.startswith("rank 1 waits in all_reduce")
+    assert found.states == {1: "waits", 2: "ended", 0: "waits"}
 
 
 def test_a_message_under_way_is_no_cycle():
@@ -222,7 +243,7 @@ def test_all_that_receive_from_anyone_wait_for_ever_unless_something_is_under_wa
         return [Rank(r).call("recv", peer=None, done=False) for r in range(2)]
 
     found = find_deadlock(views(*receivers()))
-    assert (found.code, found.headline) == ("DTL-P2P-CYCLE", "ranks 0 and 1 wait to receive and nobody sends")
+    assert (found.code, found.headline) == ("DTL-P2P-NO-SEND", "ranks 0 and 1 wait to receive and nobody sends")
     assert find_deadlock(views(*receivers(), Rank(2))) is None  # it may still send
     assert find_deadlock(views(*receivers(), Rank(2), ended={2})).code.startswith("DTL-P2P")
     on_its_way = Rank(0).call("isend", peer=1).call("recv", peer=None, done=False)

@@ -25,6 +25,21 @@ def test_a_deadlock_must_last_before_it_is_named(logs):
     assert look_for(watch, {1}).code == "DTL-COLL-SKIP"
 
 
+@pytest.mark.parametrize("broken", ["find_mismatch", "find_deadlock"])
+def test_a_diagnosis_that_fails_frees_the_ranks_once_all_wait(logs, monkeypatch, broken):
+    def fails(*_):
+        raise LookupError("no such rank")
+
+    monkeypatch.setattr(f"dtlearn.runtime.watch.watch.{broken}", fails)
+    watch = Watch(logs)
+    write(logs[0], call(0))
+    assert look_for(watch, set(), seconds=0.6) is None  # rank 1 goes on
+    fault = look_for(watch, {1})
+    assert fault.code == "DTL-CANNOT-TELL" and "rank 0 waits" in fault.headline.replace("wait,", "waits,")
+    assert "LookupError: no such rank" in fault.headline and list(fault.calls) == [0]
+    assert watch.last_look({1}) is fault
+
+
 def test_a_suspicion_that_passes_is_forgotten(logs):
     watch = Watch(logs)
     write(logs[0], call(0))
