@@ -188,6 +188,11 @@ class Check:
         if self.expected is None and self.verify is None:
             raise ValueError("a check needs expected or verify: without both, every answer would pass")
 
+    @property
+    def is_ladder(self) -> bool:
+        """Whether its cases or edits name mistakes; see `judging/ladder.py`."""
+        return self.expected is not None and bool(self.edits or any("says" in p for p in self.cases.values()))
+
     def driver(self) -> str:
         """The text of `on_rank`, as it travels to the ranks."""
         return textwrap.dedent(inspect.getsource(self.on_rank))

@@ -73,13 +73,18 @@ def grade(
         together = []
     with CaseRanks(isolation) as ranks:
         for check, hidden, cases in together:
-            left_out = _skip(results, stop() or patience.over())
-            judged = {} if left_out else judge_all(exercise.id, check, cases, answer, ranks)
-            for case in cases:
-                if skip := _skip(results, stop() or patience.over()):
+            skip = _skip(results, stop() or patience.over())
+            together_judged = {} if skip else judge_all(exercise.id, check, cases, answer, ranks)
+            proven = False  # a case of these failed on ranks of its own, too
+            for number, case in enumerate(cases):
+                skip = _skip(results, stop() or patience.over()) if number else skip
+                one = together_judged.get(case.name)
+                if skip:
                     one = Judged(Result(case.name, case.world_size, "skipped", *skip))
-                else:
-                    one = judged.get(case.name) or judge_case(exercise.id, check, case, answer, ranks)
+                elif one is None or (one.result.state != "passed" and not proven):
+                    alone = judge_case(exercise.id, check, case, answer, ranks)
+                    proven = one is not None and alone.result.code == one.result.code
+                    one = alone
                 result = replace(one.result, hidden=hidden)
                 if one.evidence is not None:
                     seen(result, one.evidence.record)

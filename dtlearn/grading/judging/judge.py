@@ -130,6 +130,11 @@ def _peaks(evidence: Evidence) -> dict[int, int]:
 
 def of_the_answer(record: Record) -> Record:
     """Without the calls that the check's own `on_rank` made."""
+    return replace(record, events=tuple(e for e in drawn(record) if not e.detail.get("handed_over")))
+
+
+def drawn(record: Record) -> Record:
+    """What a picture shows: also the calls that functions made which the check had handed to the answer."""
     return replace(record, events=tuple(e for e in record if e.file != DRIVER_FILE))
 
 

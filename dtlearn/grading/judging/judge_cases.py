@@ -41,7 +41,11 @@ class Judged:
 def judge_all(
     exercise_id: str, check: Check, cases: Sequence[Case], answer: Answer, ranks: CaseRanks
 ) -> dict[str, Judged]:
-    """All cases in one run, by name; {} unless every one passed: each is then run by itself, on ranks of its own."""
+    """All cases in one run, by name; {} if that run raised, hung or was slow: each is then run by itself.
+
+    What an answer did to its process may tell on the next case. So one that fails here counts for nothing until one has
+    failed likewise on ranks of its own.
+    """
     if len(cases) < 2 or by_chance(check):
         return {}
     try:
@@ -50,14 +54,13 @@ def judge_all(
         evidence = ranks.run_all(check, runs, min(_TOGETHER, check.seconds))
         judged = {
             case.name: _judged(exercise_id, check, case, inputs, own, answer)
-            for case, inputs, own in zip(cases, given, evidence, strict=True)
+            for case, inputs, own in zip(cases, given, evidence)  # noqa: B905, there may be none
         }
-        if all(one.result.state == "passed" for one in judged.values()):
-            return judged
     except Exception:  # whatever it is, it comes again in a run of its own, and is said there
-        pass
-    ranks.drop()
-    return {}
+        judged = {}
+    if not judged or any(one.result.state != "passed" for one in judged.values()):
+        ranks.drop()
+    return judged
 
 
 def judge_case(exercise_id: str, check: Check, case: Case, answer: Answer, ranks: CaseRanks) -> Judged:
@@ -89,7 +92,7 @@ def _judged(exercise_id: str, check: Check, case: Case, given: Given, evidence: 
     wrong_values: list[Any] = []
     try:
         result = judge(check, case, given, evidence, answer, exercise_id)
-        if result.state == "failed" and evidence.error is None and check.expected:
+        if check.expected and check.is_ladder and result.state == "failed" and evidence.error is None:
             values = [plain_values.load(data or b"")["value"] for data in evidence.returned]
             wrong_values = values if compare(check, case, given, check.expected(case, given), values) else []
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:

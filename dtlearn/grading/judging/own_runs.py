@@ -7,7 +7,7 @@ from ...runtime.record.record import Record
 from ..check import Check
 from ..own_run import OwnRun, shortened
 from ..verdict import Result, Verdict
-from .judge import of_the_answer
+from .judge import drawn
 from .run_case import Answer, CaseRanks
 
 
@@ -18,7 +18,7 @@ class OwnRuns:
         self._kept: list[tuple[Result, Record]] = []
 
     def take(self, result: Result, record: Record) -> None:
-        self._kept.append((result, of_the_answer(record)))
+        self._kept.append((result, drawn(record)))
 
     def chosen(self, verdict: Verdict, check: Check, model: Answer | None) -> OwnRun | None:
         """The run of the first fault; after a pass the one with most ranks, beside the model answer's, if there is one.
@@ -37,6 +37,6 @@ class OwnRuns:
         case = next(case for case in cases if case.name == result.case)
         with contextlib.suppress(DtlearnError), CaseRanks() as ranks:  # no room now, say: then there is no comparison
             evidence = ranks.run(check, case, check.inputs(case), model)
-            compared = None if evidence.error else shortened(of_the_answer(evidence.record))
+            compared = None if evidence.error else shortened(drawn(evidence.record))
             return OwnRun(run.case, run.world_size, "", run.record, compared)
         return run

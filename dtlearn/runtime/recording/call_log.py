@@ -90,7 +90,9 @@ class CallLog:
         elif name != "world":
             # torch's own name of a sub-group, the same on all ranks; two groups of the same ranks differ in it.
             detail["group_id"] = str(getattr(group, "group_name", "") or "")
-        site, line_number = nearest_caller(self.torch_folder)
+        site, line_number, handed_over = nearest_caller(self.torch_folder)
+        if handed_over:
+            detail["handed_over"] = True
         first = inputs[0] if inputs else None
         dtype = f'"{str(first.dtype)[6:]}"' if first is not None else "null"  # without "torch."
         shape = list(first.shape) if first is not None else "null"

@@ -12,12 +12,14 @@ _RUNTIME = str(Path(__file__).parents[1])
 _PACKAGE = str(Path(__file__).parents[2]) + os.sep
 # Code of this package's runtime, of Python's start, and what torch's compiler made.
 _OTHERS = (_RUNTIME, "<frozen", "<eval_with_key>")
+HANDED_OVER = "<check>"  # functions of a graded run that are handed to the answer, such as an exercise's f and g
 _NOBODY = '"file":"","line":0,"code":""'
 _encode = json.JSONEncoder().encode
 
 
-def nearest_caller(torch_folder: str) -> tuple[str, int]:
-    """The nearest frame that belongs neither to torch nor to this package: as JSON for the log, and its line.
+def nearest_caller(torch_folder: str) -> tuple[str, int, bool]:
+    """The nearest frame that belongs neither to torch nor to this package: as JSON for the log, and its line; and
+    whether a function that was handed over made the call for it.
 
     Who calls the package's own strategies is shown the line of that call. Where there is no such caller, as when a
     function of the package itself is run on ranks, it is the nearest frame outside its runtime.
@@ -25,15 +27,22 @@ def nearest_caller(torch_folder: str) -> tuple[str, int]:
     others = (torch_folder, *_OTHERS)
     frame: FrameType | None = sys._getframe(1)
     own: tuple[str, int] | None = None
+    handed_over: tuple[str, int] | None = None
     while frame is not None:
         name = frame.f_code.co_filename
         if not name.startswith(others) and not name.endswith("/contextlib.py"):
-            if name.startswith(_PACKAGE):
+            if name == HANDED_OVER:
+                handed_over = handed_over or (name, frame.f_lineno)
+            elif name.startswith(_PACKAGE):
                 own = own or (name, frame.f_lineno)
+            elif handed_over is not None:
+                if name != "<string>":
+                    return line_as_json(name, frame.f_lineno), frame.f_lineno, True
             elif own is None or name != "<string>":  # below our own functions, that is how the agent was started
-                return line_as_json(name, frame.f_lineno), frame.f_lineno
+                return line_as_json(name, frame.f_lineno), frame.f_lineno, False
         frame = frame.f_back
-    return (line_as_json(*own), own[1]) if own else (_NOBODY, 0)
+    own = handed_over or own
+    return (line_as_json(*own), own[1], False) if own else (_NOBODY, 0, False)
 
 
 @functools.cache

@@ -13,15 +13,23 @@ HERE = __file__
 
 
 def test_the_nearest_caller_is_this_file():
-    site, line = nearest_caller("/no/torch")
+    site, line, _ = nearest_caller("/no/torch")
     found = json.loads("{" + site + "}")
     assert found["file"] == HERE and found["line"] == line
-    assert found["code"] == 'site, line = nearest_caller("/no/torch")'
+    assert found["code"] == 'site, line, _ = nearest_caller("/no/torch")'
+
+
+def test_a_function_that_a_check_hands_over_calls_for_the_answers_line():
+    names = {"nearest_caller": nearest_caller}
+    exec(compile("def g():\n    return nearest_caller('/no/torch')", "<check>", "exec"), names)
+    site, line, handed_over = names["g"]()
+    found = json.loads("{" + site + "}")
+    assert (found["file"], handed_over) == (HERE, True) and "names[" in found["code"] and found["line"] == line
 
 
 def test_code_without_a_file_is_a_caller():
     found = {}
-    exec("site, line = nearest_caller('/no/torch')", {"nearest_caller": nearest_caller}, found)
+    exec("site, line, _ = nearest_caller('/no/torch')", {"nearest_caller": nearest_caller}, found)
     assert json.loads("{" + found["site"] + "}")["file"] == "<string>"
 
 
