@@ -138,6 +138,7 @@ class Check:
             case is run at these world sizes only.
         edits: wrong answers to recognise by their values, as changes of the solution.
         solution: the file of the worked solution; the grader fills it in.
+        example: the inputs of the task's own Example, by rank; `dtlearn try` runs it. (): the first case.
         verify: judges the returned values, after they were compared with the expected ones; see `Verify`.
         rules: judge the recorded communication, at last.
         mistakes: `mistakes(case, given)`: wrong answers to recognise by their values.
@@ -166,6 +167,7 @@ class Check:
     cases: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: {"one case": {}})
     edits: Sequence[Edit] = ()
     solution: Path | None = None
+    example: Sequence[dict[str, Any]] = ()
     verify: Verify | None = None
     rules: Sequence[Rule] = ()
     mistakes: Callable[[Case, Given], Sequence[Mistake]] | None = None

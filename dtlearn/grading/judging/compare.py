@@ -42,7 +42,10 @@ def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got
     alike = [r for r, other in kinds.items() if other.code == plain.code]
     if alike != wrong:  # "is None (on every rank)" would be untrue
         where = f"on {ranks_text(alike)}; wrong in another way on {ranks_text([r for r in wrong if r not in alike])}"
-    nan, headline = plain.code == "DTL-VALUE-NAN", f"{plain.text} ({where})"
+    shown = where
+    if alike == wrong and {other.text for other in kinds.values()} != {plain.text}:  # others have other numbers
+        shown = f"on rank {rank}; wrong on {ranks_text(wrong[1:])} too"
+    nan, headline = plain.code == "DTL-VALUE-NAN", f"{plain.text} ({shown})"
     if nan and not check.stress.poison:
         return Finding(plain.code, headline, rank, None, _NO_VALUE)
     for mistake in check.mistakes(case, given) if check.mistakes else ():

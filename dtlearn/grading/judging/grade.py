@@ -169,10 +169,6 @@ def _name_lucky_sizes(results: list[Result]) -> list[Result]:
     if not bad or not [size for size in good if size > 1]:
         return results
     sizes = f"right with {listed(good)} ranks, wrong with {listed(bad)}"
-    if not [size for size in bad if size & (size - 1) == 0] and all(size & (size - 1) == 0 for size in good):
-        sizes += "; only powers of two work"
-    elif all(size % 2 for size in bad) and not any(size % 2 for size in good):
-        sizes += "; only even numbers work"
     vague = [r for r in results if r.state == "failed" and r.code in _GENERIC]
     return [replace(r, code="DTL-WS", headline=f"{sizes}: {r.headline}") if r in vague else r for r in results]
 

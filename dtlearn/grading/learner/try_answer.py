@@ -3,6 +3,8 @@
 No grade, and no attempt that counts: it is what one would print oneself before handing in.
 """
 
+import ast
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -41,15 +43,28 @@ def try_answer(course: Course, exercise: Exercise, source: str | None = None) ->
     if untouched(course, exercise, text):
         return Trial(f"{exercise.id}: nothing to try yet, this is the untouched stub", {})
     check = find_check(course, exercise)
-    world_size = 2 if 2 in exercise.world_sizes else exercise.world_sizes[0]
+    world_size = len(check.example) or (2 if 2 in exercise.world_sizes else exercise.world_sizes[0])
     case = check.all_cases(world_size, _SEED)[0]
-    given = check.inputs(case)
+    given = list(check.example) or check.inputs(case)
     with CaseRanks() as ranks:
         evidence = ranks.run(check, case, given, Answer(text, shown_name(course, path), exercise.name))
     where = f"{world_size} ranks" if world_size > 1 else "1 rank"
-    heading = f"{exercise.id} on {where}, in the case {case.name!r}. This is no grade."
-    lines = {rank: list(_of_a_rank(rank, given, evidence)) for rank in range(world_size)}
+    what = "with the task's example" if check.example else f"in the case {case.name!r}"
+    heading = f"{exercise.id} on {where}, {what}. This is no grade."
+    shown = [
+        {k: v for k, v in own.items() if not check.example or k in _arguments(text, exercise.name)} for own in given
+    ]
+    lines = {rank: list(_of_a_rank(rank, shown, evidence)) for rank in range(world_size)}
     return Trial(heading, lines, str(evidence.error) if evidence.error else "")
+
+
+def _arguments(source: str, name: str) -> set[str]:
+    """The names of the arguments of a function, or of a class and its methods."""
+    with contextlib.suppress(SyntaxError, ValueError, MemoryError, RecursionError):
+        for node in ast.parse(source).body:
+            if getattr(node, "name", "") == name:
+                return {argument.arg for argument in ast.walk(node) if isinstance(argument, ast.arg)}
+    return set()
 
 
 def _of_a_rank(rank: int, given: Given, evidence: Evidence) -> Iterator[str]:

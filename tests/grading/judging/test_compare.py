@@ -33,7 +33,7 @@ def test_the_ranks_that_are_wrong_are_named():
     found = compared(right, [right[0], right[1] + off, right[2], right[3] + 2 * off])
     assert (found.code, found.rank) == ("DTL-VALUE", 1)
     assert "1 of 5 elements of the result are wrong; the first, at (2,), should be" in found.text
-    assert "(on ranks 1 and 3)" in found.text and "other ranks are right" in found.advice
+    assert "(on rank 1; wrong on rank 3 too)" in found.text and "other ranks are right" in found.advice
 
 
 @pytest.mark.parametrize(
