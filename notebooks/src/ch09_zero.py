@@ -29,6 +29,7 @@ from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
 from dtlearn.models.gpt import Block
 from dtlearn.notebook.panels import Slider, slider_panel
 from dtlearn.runtime.record.training_steps import part
+from dtlearn.sharing import clipping
 from dtlearn.viz import (
     UnitRun,
     bytes_over_ranks,
@@ -1025,11 +1026,14 @@ rank_table(
 # %% exercise="ch09.global_norm"
 
 # %% [markdown]
-# The package adds up squares, with one all-reduce of a single number. Each element counts once: padding never, a tied
-# parameter once, a parameter that every rank has whole on the first rank only.
+# The package adds up powers, of the norm that is meant here squares, with one all-reduce of a single number. The caller
+# says what is `counted` on this rank, so that each element counts once: padding never, a tied parameter once, a parameter
+# that every rank has whole on the first rank only.
 
 # %%
-dtlearn.show_source(zero.global_norm, docstring=False, summary="dtlearn.zero.global_norm")
+dtlearn.show_source(
+    clipping.global_norm, docstring=False, summary="dtlearn.sharing.clipping.global_norm"
+)
 
 # %%
 # %%ranks -o norms
