@@ -7,13 +7,14 @@ ranks and other stages load it, with `pieces_of_stages` between the two; `offloa
 updates there.
 """
 
+from dtlearn.sharing.host_memory import Host
+
 from .arithmetic.published import ZERO_OFFLOAD_TABLE_1, ZERO_TABLE_1
 from .arithmetic.state_bytes import gathered_elements, state_bytes
 from .arithmetic.traffic import Calls, num_messages, sent_bytes, step_traffic
 from .clipping import clip_by_local_norm_, clip_grad_norm_, global_norm
 from .layerwise.lamb import ShardedLAMB, ShardwiseLAMB
 from .layerwise.muon import cost_of_ranks, newton_schulz, newton_schulz_flops, sharded_muon
-from .offload.host import Host
 from .offload.optimizer import OffloadedOptimizer, offloaded
 from .partition.flat import plan_flat
 from .partition.partition import Bucket, Partition, Row, Slice, validate_partition

@@ -11,8 +11,8 @@ from torch.distributed.fsdp import fully_shard
 
 from dtlearn.models import max_difference, snapshot_parameters
 from dtlearn.runtime.run import run_ranks
+from dtlearn.sharing.host_memory import Host
 from dtlearn.zero.clipping import clip_by_local_norm_, clip_grad_norm_, global_norm
-from dtlearn.zero.offload.host import Host
 from dtlearn.zero.offload.optimizer import offloaded
 from dtlearn.zero.pieces_of_stages import pieces_of_stage3
 from dtlearn.zero.stages.hybrid import HybridShardedDataParallel

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from .host import Host
+from dtlearn.sharing.host_memory import Host
 
 MASTER = "master"  # in the state of a 16-bit piece: its float32 value
 
@@ -100,7 +100,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             if master is not piece and master.grad is not None:
                 master.grad = None
                 leaving.append(self._in_dtype(master.detach(), piece.dtype))
-                self.host.upload(leaving[-1], into=piece)
+                self.host.upload_into(piece, leaving[-1])
         self.host.finish()  # before anyone changes what is still being copied
 
     def _in_dtype(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -171,7 +171,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             if MASTER in by_number.get(number, {}):
                 self.host.run(partial(master.copy_, by_number[number][MASTER].view_as(master)))
                 rounded = self._in_dtype(master.detach(), piece.dtype)
-                self.host.upload(rounded, into=piece)
+                self.host.upload_into(piece, rounded)
                 self.host.finish()
         self.state.clear()
         self._show_state()

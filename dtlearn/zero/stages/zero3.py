@@ -25,8 +25,8 @@ from dtlearn.models.wrapping.module_hooks import (
     refuse_optimizers_of,
     watch_inputs,
 )
+from dtlearn.sharing.host_memory import Host
 
-from ..offload.host import Host
 from ..partition.partition import Bucket
 from ..precision import MixedPrecisionPolicy
 from .division import shard_units

@@ -9,7 +9,7 @@ from dtlearn.memory.ledger.ledger import MemoryLedger
 from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.mixed_precision import MasterWeights
 from dtlearn.runtime.run import run_ranks
-from dtlearn.zero.offload.host import Host
+from dtlearn.sharing.host_memory import Host
 from dtlearn.zero.offload.optimizer import OffloadedOptimizer, offloaded
 from dtlearn.zero.partition.flat import plan_flat
 from dtlearn.zero.stages.zero3 import FullyShardedDataParallel
