@@ -3,9 +3,9 @@
 With a GPU, the host's tensors are in pinned memory, and copies run on a stream of their own, beside the computation;
 `finish` waits for them.
 
-On a CPU there is no second memory, so the host is emulated: its tensors lie in memory that NumPy owns, and its work
-runs in a thread of its own. A ledger of torch's tensors, the "device", counts neither, and `Host` counts the host's
-bytes. So bytes are right on any machine, and nothing is said about time.
+On a CPU there is no second memory, so the host is emulated: its tensors lie in memory that NumPy owns, and a ledger of
+torch's tensors, the "device", sees neither them nor the host's work. `Host` counts its bytes. So bytes are right on any
+machine, and nothing is said about time.
 
 Sources: ZeRO-Offload, 2101.06840, sections 3 and 5; ZeRO-Infinity, 2104.07857; PyTorch tutorial "A guide on good usage
 of non_blocking and pin_memory() in PyTorch" and `torch.Tensor.record_stream`, for what may go wrong with asynchronous
@@ -14,13 +14,13 @@ copies.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 Result = TypeVar("Result")
 
@@ -44,23 +44,9 @@ class Host:
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
 
     def run(self, work: Callable[[], Result]) -> Result:
-        """Have the host do this, and wait for it; an error in it is raised here. It builds no graph."""
-        results: list[Result] = []
-        errors: list[BaseException] = []
-
-        def task() -> None:
-            try:
-                with torch.no_grad():
-                    results.append(work())
-            except BaseException as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=task, name="host")
-        thread.start()
-        thread.join()
-        if errors:
-            raise errors[0]
-        return results[0]
+        """Have the host do this, and wait for it. It builds no graph."""
+        with torch.no_grad(), _disable_current_modes():  # a ledger is such a mode
+            return work()
 
     def keep(self, tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
         """What the host has computed, in memory that counts; in another format, if one is named."""
