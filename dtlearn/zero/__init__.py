@@ -8,6 +8,7 @@ updates there.
 """
 
 from dtlearn.sharing.host_memory import Host
+from dtlearn.sharing.resharding import Read, plan_reads
 
 from .arithmetic.published import ZERO_OFFLOAD_TABLE_1, ZERO_TABLE_1
 from .arithmetic.state_bytes import gathered_elements, state_bytes
@@ -31,7 +32,6 @@ from .stages.unit import UnitEvent
 from .stages.zero1 import ZeroRedundancyOptimizer
 from .stages.zero2 import ShardedGradients
 from .stages.zero3 import FullyShardedDataParallel
-from .state_dicts.reads import Read, plan_reads
 from .state_dicts.reshard import reshard
 from .state_dicts.sharded import ShardedParameters, ShardedState, load_sharded_state_dict, sharded_state_dict
 from .state_dicts.whole import consolidate, consolidated_state_dict, model_state_dict, optimizer_state_dict

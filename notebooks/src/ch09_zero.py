@@ -1222,7 +1222,8 @@ rank_table(
 
 # %% [markdown]
 # In the package a saved state knows its pieces by the name of the parameter and by the elements, not by a place in a
-# buffer. So `reshard` also serves another stage and other units:
+# buffer. So `reshard` also serves another stage and other units. The function below plans what is read. A piece there is
+# made of boxes of a tensor, with a `start` and a `stop` in each dim; ZeRO's pieces are one box of a vector:
 
 # %%
 dtlearn.show_source(zero.plan_reads, docstring=False, summary="dtlearn.zero.plan_reads")
