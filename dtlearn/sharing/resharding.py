@@ -52,9 +52,6 @@ class Piece(NamedTuple):
     boxes: tuple[Box, ...]
 
 
-Pieces = Mapping[str, Piece]  # of one rank, by the tensor's name
-
-
 class Read(NamedTuple):
     """Elements `start` to `stop` of a tensor, in each dim, which are read from one of the saved states.
 
@@ -73,13 +70,13 @@ class Read(NamedTuple):
     target: Box
 
 
-def plan_reads(saved: Sequence[Pieces], wanted: Pieces) -> dict[str, list[Read]]:
+def plan_reads(saved: Sequence[Mapping[str, Piece]], wanted: Mapping[str, Piece]) -> dict[str, list[Read]]:
     """For each wanted piece, what to read, in the order of its elements; nothing for an empty one.
 
     **Communication** and **Memory**: none.
 
     Args:
-        saved: the pieces of each saved state, also of those from which nothing will be read.
+        saved: by the tensor's name, the pieces of each saved state, also of those from which nothing will be read.
         wanted: the pieces of the rank that loads.
 
     Raises:

@@ -36,7 +36,7 @@ def hierarchical_all_reduce(x, ranks_per_node):
 """,
     "ch03.plan_buckets": """\
 def plan_buckets(nbytes, dtypes, *, bucket_cap, first_bucket_cap):
-    plan = data_parallel.buckets.plan_buckets(nbytes, cap=bucket_cap, first_cap=first_bucket_cap, kinds=dtypes)
+    plan = data_parallel.plan_buckets(nbytes, cap=bucket_cap, first_cap=first_bucket_cap, kinds=dtypes)
     return [list(bucket.parameters) for bucket in plan]
 """,
     "ch03.shard_indices": """\
@@ -494,7 +494,6 @@ NAIVE = {
 def judged(id, source):
     exercise = COURSE.exercise(id)
     head = "import torch\nimport torch.distributed as dist\nfrom dtlearn import collectives\n"
-    head += "import dtlearn.data_parallel.buckets\n"
     head += "import dtlearn.data_parallel.samples.sampler, dtlearn.data_parallel.samples.token_mean\n"
     head += "from dtlearn import data_parallel, memory, mixed_precision, pipeline_parallel, tensor_parallel, zero\n"
     head += "from dtlearn.memory.recomputation import every_k\n"
