@@ -70,7 +70,10 @@ class Read(NamedTuple):
     target: Box
 
 
-def plan_reads(saved: Sequence[Mapping[str, Piece]], wanted: Mapping[str, Piece]) -> dict[str, list[Read]]:
+def plan_reads(
+    saved: Sequence[Mapping[str, Piece]],
+    wanted: Mapping[str, Piece],
+) -> dict[str, list[Read]]:
     """For each wanted piece, what to read, in the order of its elements; nothing for an empty one.
 
     **Communication** and **Memory**: none.

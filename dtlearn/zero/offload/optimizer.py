@@ -65,11 +65,12 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         for group, on_host in zip(self.param_groups, self.inner.param_groups, strict=True):
             yield from zip(group["params"], on_host["params"], strict=True)
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
         """Move the gradients to the host, update there, and move the new values to the device.
 
         Args:
             closure: computes the loss and its gradients; called once, before anything is moved.
+            options: for the optimizer's own `step`, which need not take a closure.
 
         Returns:
             The closure's value; None without one.
@@ -80,7 +81,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
                 loss = closure()
         self._share_options()
         self._move_gradients()
-        self.host.run(self.inner.step)
+        self.host.run(partial(self.inner.step, **options))
         self._move_values()
         self._show_state()
         return loss
@@ -143,6 +144,13 @@ class OffloadedOptimizer(torch.optim.Optimizer):
                     state[key] = self.host.keep(value)
             is_rounded = master.dtype != piece.dtype
             self.state[piece] = {**state, MASTER: master.detach()} if is_rounded else dict(state)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Refused: a copy, or what is read from a file, would have its state in the device's memory."""
+        raise TypeError(
+            f"{type(self).__name__} has its state on a host and cannot be copied or pickled: build another one over "
+            "the copy's pieces, and give it this one's state_dict() by load_state_dict()"
+        )
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Train these pieces too."""
