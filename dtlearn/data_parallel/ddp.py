@@ -17,9 +17,9 @@ from torch import nn
 from dtlearn.data_parallel.join import Join
 from dtlearn.data_parallel.reducer import Reducer
 from dtlearn.data_parallel.unused_parameters import unused_parameters
-from dtlearn.models.wrapping.replicas import broadcast_module, broadcast_tensors, require_same_model
 from dtlearn.sharing.comm_hooks import Hook
 from dtlearn.sharing.gradient_buckets import MIB, Bucket, describe, plan_buckets
+from dtlearn.sharing.wrapping.replicas import broadcast_module, broadcast_tensors, require_same_model
 
 
 class DistributedDataParallel(nn.Module):

@@ -8,7 +8,6 @@ READS = [
     forbids(
         "dtlearn.zero",
         "dtlearn.sharing",
-        "dtlearn.models.wrapping",
         "dtlearn.data_parallel",
         "dtlearn.mixed_precision",
     ),

@@ -58,9 +58,10 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
 
     def _pack(self, tensor: torch.Tensor) -> torch.Tensor | Callable[[], torch.Tensor]:
         """The tensor, or the way to have it back."""
-        if not self._is_offloaded(tensor):
-            return tensor.detach()  # a node that keeps its own result, with its graph, would keep itself alive
-        return partial(self.host.upload, self.host.download(tensor), tensor.device)
+        if self._is_offloaded(tensor):
+            return partial(self.host.upload, self.host.download(tensor), tensor.device)
+        # Detached: a node that keeps its own result, with its graph, would keep itself alive.
+        return tensor.detach()
 
     def _unpack(self, packed: torch.Tensor | Callable[[], torch.Tensor]) -> torch.Tensor:
         return packed if isinstance(packed, torch.Tensor) else packed()
