@@ -34,7 +34,6 @@ from .clipping import clip_grad_norm_, gradient_norm, naive_gradient_norm
 from .gpt import ParallelGPT
 from .initial_weights import shared_generator
 from .layers.feed_forward import ParallelFeedForward
-from .layers.functional import column_parallel_linear, row_parallel_linear
 from .layers.gathered_products import gathered_products
 from .layers.linear import ColumnParallelLinear, RowParallelLinear
 from .layers.naive import OutputGatheredFeedForward, WeightGatheredFeedForward, WeightGatheredLinear
@@ -58,7 +57,6 @@ from .random_states import RandomStateTracker, checkpoint, tensor_parallel_manua
 from .sequence_parallel import mark_sequence_parallel, reduce_sequence_parallel_gradients, sequence_parallel_parameters
 from .vocabulary.cross_entropy import vocabulary_parallel_cross_entropy
 from .vocabulary.embedding import VocabularyParallelEmbedding
-from .vocabulary.naive import gathered_cross_entropy
 from .vocabulary.places import local_rows, padded_vocabulary
 
 __all__ = [
@@ -91,14 +89,12 @@ __all__ = [
     "checkpoint",
     "checkpoint_bytes",
     "clip_grad_norm_",
-    "column_parallel_linear",
     "copy_to_tensor_parallel_region",
     "divide_heads",
     "full_params",
     "fuse_qkv",
     "gather_from_sequence_parallel_region",
     "gather_from_tensor_parallel_region",
-    "gathered_cross_entropy",
     "gathered_products",
     "gpt_activations",
     "gpt_block",
@@ -126,7 +122,6 @@ __all__ = [
     "reduce_sequence_parallel_gradients",
     "reshard",
     "reshard_files",
-    "row_parallel_linear",
     "save_state",
     "scatter_to_sequence_parallel_region",
     "scatter_to_tensor_parallel_region",

@@ -1,5 +1,8 @@
 """A linear layer divided over ranks: by its output features (columns) or by its input features (rows).
 
+`page_linear` is the idea. These classes add what a model needs: initial weights that do not depend on t, whole weights
+taken and given back, sequence parallelism, the gradient sent while the next one is computed, and errors.
+
 Shapes in this file: B batch, T sequence length, in and out features, t ranks; x may have other dims before the last.
 
     Megatron's formula     Y = X A, A (in, out)       divided are A's columns      A's rows
@@ -28,13 +31,14 @@ from dtlearn.sharing.shards import divide, rank_and_size, shard
 
 from ..initial_weights import shared_generator
 from ..mappings import (
+    copy_to_tensor_parallel_region,
     gather_from_sequence_parallel_region,
     gather_from_tensor_parallel_region,
+    reduce_from_tensor_parallel_region,
     reduce_scatter_to_sequence_parallel_region,
     scatter_to_tensor_parallel_region,
 )
 from ..sequence_parallel import mark_sequence_parallel
-from .functional import column_parallel_linear, row_parallel_linear
 from .gathered_products import SEQUENCE_DIM, gathered_products
 from .overlap import overlapped_products
 from .parameters import full_params, in_notation
@@ -160,7 +164,9 @@ class _ParallelLinear(nn.Module):
 
 
 class ColumnParallelLinear(_ParallelLinear):
-    """A linear layer with 1/t of the output features on each rank: (B, T, in) -> (B, T, out/t).
+    """`page_linear.ColumnLinear` with initial weights, sequence parallelism, overlap and gathered outputs.
+
+    A linear layer with 1/t of the output features on each rank: (B, T, in) -> (B, T, out/t).
 
     **Communication**: forward none, backward one all-reduce of the input's gradient (f): of b s in
     elements, each rank sends 2 b s in (t-1)/t. With `sequence_parallel` one all-gather forward and
@@ -232,15 +238,15 @@ class ColumnParallelLinear(_ParallelLinear):
             whole = gather_from_sequence_parallel_region(x, SEQUENCE_DIM, group=group)  # (B, T, in)
             y = F.linear(whole, weight, bias)  # (B, T, out/t)
         else:
-            y = column_parallel_linear(x, weight, bias, group=group)  # (B, T, out/t)
+            y = F.linear(copy_to_tensor_parallel_region(x, group=group), weight, bias)  # f; (B, T, out/t)
         return gather_from_tensor_parallel_region(y, group=self.group) if self.gather_output else y
 
 
 class RowParallelLinear(_ParallelLinear):
-    """A linear layer with 1/t of the input features on each rank: (B, T, in/t) -> (B, T, out).
+    """`page_linear.RowLinear` with initial weights, sequence parallelism and inputs that are whole.
 
-    The bias is whole on every rank and added once, after the sum: added on every rank before it,
-    it would be in the sum t times.
+    A linear layer with 1/t of the input features on each rank: (B, T, in/t) -> (B, T, out). The bias
+    is whole on every rank and added once, after the sum: before it, it would be in the sum t times.
 
     **Communication**: forward one all-reduce of the partial sums (g): of b s out elements, each rank
     sends 2 b s out (t-1)/t; backward none. With `sequence_parallel` one reduce-scatter forward and
@@ -292,11 +298,12 @@ class RowParallelLinear(_ParallelLinear):
         if not self.input_is_parallel:
             x = scatter_to_tensor_parallel_region(x, group=self.group)  # (B, T, in/t)
         self._check_features(x)
-        if not self.sequence_parallel:
-            return row_parallel_linear(x, self.weight, self.bias, group=self.group)  # (B, T, out)
         partial = F.linear(x, self.weight)  # (B, T, out) {U_t}
-        y = reduce_scatter_to_sequence_parallel_region(partial, SEQUENCE_DIM, group=self.group)  # (B, T/t, out)
-        return y if self.bias is None else y + self.bias  # of its own tokens
+        if self.sequence_parallel:
+            y = reduce_scatter_to_sequence_parallel_region(partial, SEQUENCE_DIM, group=self.group)  # (B, T/t, out)
+        else:
+            y = reduce_from_tensor_parallel_region(partial, group=self.group)  # g: (B, T, out)
+        return y if self.bias is None else y + self.bias  # once: before the sum it would be added t times
 
     def _check_features(self, x: torch.Tensor) -> None:
         if x.shape[-1] != self.weight.shape[1]:
