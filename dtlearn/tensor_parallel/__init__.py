@@ -1,8 +1,9 @@
 """Layer 4: tensor parallelism. Each layer is divided over the ranks, and all of them compute it together.
 
 For any process: `notation/`, divided arrays and their products; `arithmetic/`, bytes sent and kept, and seconds, by
-formula. On the ranks: `mappings`, the conjugate operators where a divided region begins and ends; `random_states`, for
-dropout; `sequence_parallel`, what is divided by tokens between the divided regions; `initial_weights`, drawn alike on
+formula. On the ranks: `mappings`, the conjugate operators where a divided region begins and ends; `page_linear` and
+`page_cross_entropy`, the idea on a page each; `random_states`, for dropout; `sequence_parallel`, what is divided by
+tokens between the divided regions, and `gradient_states`, which gradients are summed; `initial_weights`, drawn alike on
 all ranks; `layers/`, linear layers and feed-forward networks; `attention/`, by heads; `vocabulary/`, the ends of a
 language model; `gpt`, a whole model of them; `checkpoints`, for any number of ranks; `clipping`, by the norm of the
 whole.
@@ -54,7 +55,12 @@ from .notation.product_steps import Frame, product_steps
 from .notation.sharded import Sharded, parse
 from .notation.sharded_product import sharded_product
 from .random_states import RandomStateTracker, checkpoint, tensor_parallel_manual_seed
-from .sequence_parallel import mark_sequence_parallel, reduce_sequence_parallel_gradients, sequence_parallel_parameters
+from .sequence_parallel import (
+    mark_sequence_parallel,
+    reduce_sequence_parallel_gradients,
+    require_reduced,
+    sequence_parallel_parameters,
+)
 from .vocabulary.cross_entropy import vocabulary_parallel_cross_entropy
 from .vocabulary.embedding import VocabularyParallelEmbedding
 from .vocabulary.places import local_rows, padded_vocabulary
@@ -120,6 +126,7 @@ __all__ = [
     "reduce_from_tensor_parallel_region",
     "reduce_scatter_to_sequence_parallel_region",
     "reduce_sequence_parallel_gradients",
+    "require_reduced",
     "reshard",
     "reshard_files",
     "save_state",

@@ -24,6 +24,8 @@ from torch import nn
 
 from dtlearn.sharing.shards import rank_and_size
 
+from .sequence_parallel import require_reduced
+
 _EPSILON = 1e-6  # torch's: a norm of 0 gives a factor of 1, not a division by 0
 
 
@@ -52,7 +54,7 @@ def clip_grad_norm_(
         The norm before clipping, (), the same on all ranks.
 
     Raises:
-        ValueError: `max_norm` is not positive.
+        ValueError: `max_norm` is not positive, or gradients of sequence-parallel parameters are still partial sums.
         RuntimeError: with `error_if_nonfinite`, on all ranks.
     """
     if not max_norm > 0:
@@ -73,6 +75,7 @@ def gradient_norm(module: nn.Module, *, group: dist.ProcessGroup | None = None) 
 
     **Communication**, **Memory** and arguments: as `clip_grad_norm_`.
     """
+    require_reduced(module)
     rank, num_ranks = rank_and_size(group)
     counted = [p for p, is_divided, copies in _held(module) if rank % (copies if is_divided else num_ranks) == 0]
     return _summed(counted, module, group)
