@@ -50,8 +50,8 @@ from .mappings import (
     scatter_to_sequence_parallel_region,
     scatter_to_tensor_parallel_region,
 )
-from .notation.product_case import Case, Step, Way, product_case
-from .notation.product_steps import Frame, product_steps
+from .notation.product_case import ProductCase, ProductStep, ProductWay, product_case
+from .notation.product_steps import ProductFrame, product_steps
 from .notation.sharded import Sharded, parse
 from .notation.sharded_product import sharded_product
 from .random_states import RandomStateTracker, checkpoint, tensor_parallel_manual_seed
@@ -63,15 +63,13 @@ from .sequence_parallel import (
 )
 from .vocabulary.cross_entropy import vocabulary_parallel_cross_entropy
 from .vocabulary.embedding import VocabularyParallelEmbedding
-from .vocabulary.places import local_rows, padded_vocabulary
+from .vocabulary.rows import local_rows, padded_vocabulary
 
 __all__ = [
     "QKV",
     "BlockSizes",
-    "Case",
     "Collective",
     "ColumnParallelLinear",
-    "Frame",
     "FusedColumnParallelLinear",
     "Heads",
     "LayerTime",
@@ -81,13 +79,15 @@ __all__ = [
     "ParallelFeedForward",
     "ParallelGPT",
     "ParallelSwiGLU",
+    "ProductCase",
+    "ProductFrame",
+    "ProductStep",
+    "ProductWay",
     "RandomStateTracker",
     "RowParallelLinear",
     "Sharded",
-    "Step",
     "SwiGLU",
     "VocabularyParallelEmbedding",
-    "Way",
     "WeightGatheredFeedForward",
     "WeightGatheredLinear",
     "best_num_ranks",

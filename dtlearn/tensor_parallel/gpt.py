@@ -34,7 +34,7 @@ from .random_states import RandomStateTracker
 from .sequence_parallel import mark_sequence_parallel
 from .vocabulary.cross_entropy import vocabulary_parallel_cross_entropy
 from .vocabulary.embedding import VocabularyParallelEmbedding, own_rows
-from .vocabulary.places import padded_vocabulary
+from .vocabulary.rows import padded_vocabulary
 
 BY_VOCABULARY = ("embedding.token.weight", "head.projection.weight")  # divided with padding
 

@@ -33,7 +33,7 @@ from ..layers.overlap import overlapped_products
 from ..layers.parameters import ParallelModule, require_names, require_own_parameters
 from ..mappings import copy_to_tensor_parallel_region, gather_from_sequence_parallel_region
 from ..random_states import RandomStateTracker
-from .fused import Layout, split_fused_qkv
+from .fused import FusedLayout, split_fused_qkv
 from .heads import divide_heads
 
 _Parameters = tuple[torch.Tensor, torch.Tensor | None]  # weight (rows, C), and bias (rows,) or None
@@ -248,7 +248,7 @@ class ParallelAttention(ParallelModule):
         num_heads: int,
         *,
         num_kv_heads: int | None = None,
-        layout: Layout = "blocks",
+        layout: FusedLayout = "blocks",
         group: dist.ProcessGroup | None = None,
         **options: Any,
     ) -> ParallelAttention:

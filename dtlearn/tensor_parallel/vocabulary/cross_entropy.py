@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from dtlearn.sharing.shards import rank_and_size
 
-from .places import local_rows, require_tokens
+from .rows import local_rows, require_tokens
 
 
 def vocabulary_parallel_cross_entropy(

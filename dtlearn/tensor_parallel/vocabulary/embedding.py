@@ -22,7 +22,7 @@ from ..initial_weights import shared_generator
 from ..layers.gathered_products import SEQUENCE_DIM
 from ..layers.parameters import ParallelModule, require_names, require_own_parameters, take
 from ..mappings import reduce_from_tensor_parallel_region, reduce_scatter_to_sequence_parallel_region
-from .places import local_rows, padded_vocabulary, require_tokens
+from .rows import local_rows, padded_vocabulary, require_tokens
 
 
 class VocabularyParallelEmbedding(ParallelModule):

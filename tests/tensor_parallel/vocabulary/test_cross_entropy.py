@@ -12,7 +12,7 @@ from dtlearn.memory import kept_tensors
 from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.vocabulary import cross_entropy as module
 from dtlearn.tensor_parallel.vocabulary.cross_entropy import vocabulary_parallel_cross_entropy
-from dtlearn.tensor_parallel.vocabulary.places import padded_vocabulary
+from dtlearn.tensor_parallel.vocabulary.rows import padded_vocabulary
 from tests.data_parallel.runs import message_of
 from tests.sharing.groups import calls_of, in_groups
 
