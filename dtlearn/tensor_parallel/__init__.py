@@ -12,10 +12,10 @@ whole.
 from dtlearn.sharing.along_dim import unshard
 from dtlearn.sharing.shards import shard
 
-from .arithmetic.activations import checkpoint_bytes, gpt_activations, gpt_block, paper_block, table_bytes
-from .arithmetic.cliff import LayerTime, best_num_ranks, layer_times
+from .arithmetic.activations import gpt_activations, gpt_block, paper_block, table_bytes
+from .arithmetic.cliff import LayerTime, layer_times
 from .arithmetic.sizes import BlockSizes
-from .arithmetic.traffic import Collective, block_traffic, model_traffic, norm_traffic, num_messages, sent_elements
+from .arithmetic.traffic import Collective, block_traffic, norm_traffic, sent_elements
 from .attention.attention import ParallelAttention
 from .attention.fused import QKV, fuse_qkv, split_fused_qkv
 from .attention.heads import Heads, divide_heads
@@ -90,10 +90,8 @@ __all__ = [
     "VocabularyParallelEmbedding",
     "WeightGatheredFeedForward",
     "WeightGatheredLinear",
-    "best_num_ranks",
     "block_traffic",
     "checkpoint",
-    "checkpoint_bytes",
     "clip_grad_norm_",
     "copy_to_tensor_parallel_region",
     "divide_heads",
@@ -113,10 +111,8 @@ __all__ = [
     "local_state",
     "mark_sequence_parallel",
     "merge_states",
-    "model_traffic",
     "naive_gradient_norm",
     "norm_traffic",
-    "num_messages",
     "overlapped_products",
     "padded_vocabulary",
     "paper_block",

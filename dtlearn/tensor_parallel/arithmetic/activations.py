@@ -118,11 +118,6 @@ def paper_block(sizes: BlockSizes) -> TermTable:
     )
 
 
-def checkpoint_bytes(sizes: BlockSizes, num_ranks: int, *, sequence_parallel: bool = False) -> int:
-    """What full recomputation keeps of a block: its input, in 16 bits."""
-    return 2 * sizes.bsh // (num_ranks if sequence_parallel else 1)
-
-
 def gpt_block(config: GPTConfig, batch: int, length: int) -> TermTable:
     """One block of `ParallelGPT`, fp32 on the CPU. Without dropout attention is one fused operation."""
     sizes = BlockSizes(batch, length, config.hidden_size, config.num_heads)
