@@ -91,8 +91,10 @@ def note_load(parameter: torch.Tensor) -> None:
 
 def is_summed(parameter: nn.Parameter) -> bool:
     """Whether its gradient has been summed, and is as it was then."""
-    summed = state_of(parameter).summed
-    return summed is not None and summed[0]() is parameter.grad and parameter.grad._version == summed[1]
+    summed, gradient = state_of(parameter).summed, parameter.grad
+    if summed is None or gradient is None:
+        return False
+    return summed[0]() is gradient and gradient._version == summed[1]
 
 
 def is_partial(parameter: nn.Parameter) -> bool:

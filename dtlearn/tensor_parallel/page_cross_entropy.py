@@ -61,7 +61,7 @@ class CrossEntropy(torch.autograd.Function):
         exponentials = z.exp()  # (B, T, V/t)
         terms = torch.stack([exponentials.sum(-1), target])  # (2, B, T) {U_t}
         dist.all_reduce(terms, group=group)
-        total, target = terms  # (B, T) each
+        total, target = terms.unbind()  # (B, T) each
         ctx.save_for_backward(exponentials / total[..., None], column, is_foreign)
         return total.log() - target
 

@@ -1443,6 +1443,10 @@ dtlearn.show_source(
 )
 
 # %% [markdown]
+# If the sum is left out, nothing fails by itself: from the next step on each rank has its own version of every norm. So
+# the package remembers which gradients are partial, and clipping, or the next forward pass after a step, raises an
+# error. (Megatron-LM's training loop sums them by itself, in `finalize_model_grads`.)
+#
 # The block without and with sequence parallelism, as recorded. (The shapes are those of rank 0: with sequence
 # parallelism it has 12 of the 48 tokens.)
 
