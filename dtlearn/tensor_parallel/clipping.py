@@ -22,6 +22,8 @@ from torch import nn
 from dtlearn.sharing import clipping
 from dtlearn.sharing.shards import rank_and_size
 
+from .sequence_parallel import require_reduced
+
 
 @torch.no_grad()
 def clip_grad_norm_(
@@ -50,9 +52,11 @@ def clip_grad_norm_(
         The norm before clipping, (), the same on all ranks.
 
     Raises:
-        ValueError: `max_norm` or `norm_type` is not positive.
+        ValueError: `max_norm` or `norm_type` is not positive, or gradients of sequence-parallel parameters are still
+            partial sums.
         RuntimeError: with `error_if_nonfinite`, on all ranks.
     """
+    require_reduced(module)
     return clipping.clip_grad_norm_(
         module.parameters(),
         max_norm,
@@ -69,6 +73,7 @@ def gradient_norm(module: nn.Module, norm_type: float = 2.0, *, group: dist.Proc
 
     **Communication**, **Memory** and arguments: as `clip_grad_norm_`.
     """
+    require_reduced(module)
     counted, groups = _counted_here(module, group), _groups(group)
     return clipping.global_norm(module.parameters(), norm_type, counted=counted, groups=groups)
 

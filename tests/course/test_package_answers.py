@@ -401,7 +401,7 @@ class row_parallel(tensor_parallel.RowParallelLinear):
         self.g = g
 
     def forward(self, x):
-        name = "dtlearn.tensor_parallel.layers.functional.reduce_from_tensor_parallel_region"
+        name = "dtlearn.tensor_parallel.layers.linear.reduce_from_tensor_parallel_region"
         with mock.patch(name, lambda x, group: self.g(x)):
             return super().forward(x)
 """,
@@ -432,7 +432,7 @@ class fused_qkv(torch.nn.Module):
         names = [f"{name}.weight" for name in ("query", "key", "value")]
         weights = dict(zip(names, self.qkv.split(self.sizes), strict=True))
         attention = f"{layers}.attention.attention.copy_to_tensor_parallel_region"
-        row = f"{layers}.layers.functional.reduce_from_tensor_parallel_region"
+        row = f"{layers}.layers.linear.reduce_from_tensor_parallel_region"
         with mock.patch(attention, lambda x, group: f(x)), mock.patch(row, lambda x, group: g(x)):
             return torch.func.functional_call(self.own[0], weights, (x,))
 """,
