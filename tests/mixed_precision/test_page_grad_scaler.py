@@ -1,5 +1,6 @@
 """The page of the loss scaler: the trajectory of the package's and of torch's, where single ranks overflow."""
 
+import itertools
 import math
 
 import pytest
@@ -75,7 +76,7 @@ def test_it_has_the_scales_and_weights_of_the_others(world_size):
         of_ranks = [[scale for scale, _ in rank[case]["page"]] for rank in result]
         assert of_ranks == of_ranks[:1] * world_size  # one decision
         scales = [2.0**16, *of_ranks[0]]
-        moves = [(after > before) - (after < before) for before, after in zip(scales, scales[1:], strict=False)]
+        moves = [(after > before) - (after < before) for before, after in itertools.pairwise(scales)]
         assert [step for step, move in enumerate(moves) if move < 0] == list(OVERFLOWS) and 1 in moves
     runs = len(result[0]) * 3 * STEPS  # of page, package, and torch's
     for rank in range(world_size):

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from dtlearn.memory.recomputation.checkpoint import checkpoint
-from dtlearn.memory.recomputation.surroundings import RandomStates, random_states, set_random_states
+from dtlearn.memory.recomputation.checkpoint import checkpoint, tensors_in
+from dtlearn.sharing.surroundings import RandomStates, random_states, set_random_states
 
 Operation = torch._ops.OpOverload
 Policy = Callable[[Operation], bool]  # whether the results of this operation are kept
@@ -164,8 +164,3 @@ def detached(tensor: torch.Tensor) -> torch.Tensor:
     # Below autograd, where a dispatch mode runs, detach() would give a version of its own.
     with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
         return tensor.detach()
-
-
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """All tensors in a value, in order."""
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
