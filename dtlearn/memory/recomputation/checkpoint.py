@@ -20,8 +20,8 @@ from dtlearn.sharing.surroundings import current_surroundings
 
 _TENSOR = object()  # stands for a tensor among the arguments
 _CHANGED = (
-    "the function changed one of its arguments in place. It is run again in backward, and would get the changed one: let "
-    "it change a copy (x = x + 1 in place of x += 1), or leave it out of the checkpoint"
+    "the function changed one of its arguments in place. It is run again in backward, and would get the changed one: "
+    "let it change a copy (x = x + 1 in place of x += 1), or leave it out of the checkpoint"
 )
 
 
@@ -39,9 +39,11 @@ def checkpoint(
     errors. A function may contain further checkpoints.
 
     What else the function changes, it changes twice: running statistics of a batch norm, counters. It must not change
-    its arguments in place. Its first pass runs under `no_grad`, which it can see (`torch.is_grad_enabled()`). As parameters get their gradients while backward runs, `torch.autograd.grad` is refused: use
-    `backward()`. Other differences to `torch.utils.checkpoint(..., use_reentrant=False)`: all floating-point results
-    require a gradient if an argument, or a parameter that the function uses, does; and there are no second derivatives.
+    its arguments in place. Its first pass runs under `no_grad`, which it can see (`torch.is_grad_enabled()`). As
+    parameters get their gradients while backward runs, `torch.autograd.grad` is refused: use `backward()`.
+
+    Other differences to `torch.utils.checkpoint(..., use_reentrant=False)`: all floating-point results require a
+    gradient if an argument, or a parameter that the function uses, does; and there are no second derivatives.
 
     **Communication**: none of its own; a collective in `function` runs twice, on all ranks in the same order.
 

@@ -34,8 +34,8 @@ DIFFERENCES = {
     "other dtypes": "a dtype that is neither bfloat16 nor float16 is an error; PyTorch warns and casts nothing",
     "any device": '`autocast("cuda")` means the table of a GPU, on tensors of any device; PyTorch\'s has no effect on '
     "CPU tensors",
-    "recurrent layers": "`nn.LSTM`, `nn.GRU` and `nn.RNN` are not cast, and refuse a 16-bit input (a ValueError that says "
-    "so: `input.to(torch.float32)`): they compare dtypes before any operation, unless PyTorch's own autocast is on",
+    "recurrent layers": "`nn.LSTM`, `nn.GRU` and `nn.RNN` are not cast, and refuse a 16-bit input (a ValueError that "
+    "says so: `input.to(torch.float32)`): they compare dtypes before any operation, if PyTorch's own autocast is off",
     "recomputation": "`torch.utils.checkpoint` knows PyTorch's autocast and enters it again; for ours it needs "
     "`reenter`",
 }

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+from dtlearn.mixed_precision.casting.autocast import autocast
 from dtlearn.mixed_precision.formats import FP8_E4M3, FP8_E5M2, Format
 from dtlearn.mixed_precision.fp8.scaling import CurrentScaling, DelayedScaling, Scaled
 
@@ -30,9 +31,10 @@ Cast = Callable[[torch.Tensor], Scaled]
 
 
 def multiply(a: Scaled, b: Scaled) -> torch.Tensor:
-    """a @ b in float32: (M, K) and (K, N) -> (M, N)."""
-    product: torch.Tensor = a.values.float() @ b.values.float()
-    return product / (a.scale * b.scale)
+    """a @ b in float32, also in an autocast block: (M, K) and (K, N) -> (M, N)."""
+    with torch.autocast(a.values.device.type, enabled=False), autocast("cpu", enabled=False):
+        product: torch.Tensor = a.values.float() @ b.values.float()
+        return product / (a.scale * b.scale)
 
 
 def transposed(a: Scaled) -> Scaled:

@@ -10,6 +10,7 @@ protocol and trajectory this class has.
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Iterable, Sequence
@@ -58,6 +59,12 @@ class GradScaler:
     Raises:
         ValueError: a growth factor not above 1, a backoff factor not between 0 and 1, or a scale not above 0.
     """
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> GradScaler:
+        memo[id(self._group)] = self._group  # groups of ranks cannot be copied
+        copied = GradScaler.__new__(type(self))
+        copied.__dict__ = copy.deepcopy(self.__dict__, memo)
+        return copied
 
     def __init__(
         self,
@@ -128,8 +135,7 @@ class GradScaler:
             )
         overflow = unscale_gradients(_gradients(optimizer), _float32(1 / self._scale))
         if self._group is not None:
-            device = optimizer.param_groups[0]["params"][0].device
-            overflow = _largest_of_all(overflow, device, group=self._group)
+            overflow = _largest_of_all(overflow, self._device_of(optimizer), group=self._group)
         self._overflow[optimizer] = overflow
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
@@ -228,26 +234,11 @@ class GradScaler:
     def get_scale(self) -> float:
         return self._scale if self._enabled else 1.0
 
-    def is_enabled(self) -> bool:
-        return self._enabled
-
-    def get_growth_factor(self) -> float:
-        return self._growth_factor
-
-    def set_growth_factor(self, new_factor: float) -> None:
-        self._growth_factor = new_factor
-
-    def get_backoff_factor(self) -> float:
-        return self._backoff_factor
-
-    def set_backoff_factor(self, new_factor: float) -> None:
-        self._backoff_factor = new_factor
-
-    def get_growth_interval(self) -> int:
-        return self._growth_interval
-
-    def set_growth_interval(self, new_interval: int) -> None:
-        self._growth_interval = new_interval
+    def _device_of(self, optimizer: torch.optim.Optimizer) -> torch.device:
+        """Of the parameters; of the losses, if this rank has no parameters."""
+        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        devices = (parameter.device for parameter in parameters)
+        return next(devices, self._finite_losses[-1].device if self._finite_losses else torch.device("cpu"))
 
     def _require_scale(self, call: str) -> None:
         if not self._was_used:

@@ -1,11 +1,16 @@
 """A linear layer in FP8: its products by hand and by torch, training, and ranks that give what one process gives."""
 
+import contextlib
+import copy
+import pickle
+
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from dtlearn.mixed_precision.casting.autocast import autocast
 from dtlearn.mixed_precision.formats import FP8_E4M3, FP8_E5M2
 from dtlearn.mixed_precision.fp8 import scaling
 from dtlearn.mixed_precision.fp8.linear import Fp8Linear, convert_to_fp8, multiply, transposed
@@ -45,6 +50,35 @@ def test_the_product_is_that_of_torchs_fp8_multiplication():
     a, b = CurrentScaling(FP8_E5M2)(torch.randn(32, 64)), CurrentScaling(FP8_E4M3)(torch.randn(48, 64))
     theirs = torch._scaled_mm(a.values, b.values.t(), scale_a=1 / a.scale, scale_b=1 / b.scale, out_dtype=torch.float32)
     torch.testing.assert_close(multiply(a, transposed(b)), theirs, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("block", [lambda: torch.autocast("cpu", torch.bfloat16), lambda: autocast("cpu")])
+def test_an_autocast_block_leaves_its_products_as_they_are(block, kind):
+    """They would be rounded to 16 bits."""
+    results = []
+    for around in (contextlib.nullcontext, block):
+        torch.manual_seed(0)
+        layer, x = Fp8Linear(64, 64, scaling=kind), torch.randn(8, 64, requires_grad=True)
+        with around():
+            y = layer(x)
+            y.square().sum().backward()
+        results.append([y, x.grad, layer.weight.grad])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+def test_a_copy_has_scales_of_its_own(copied, kind):
+    layer = Fp8Linear(4, 4, scaling=kind)
+    layer(torch.randn(2, 4)).sum().backward()
+    update_scales(layer)
+    other, state = copied(layer), {name: value.clone() for name, value in layer.state_dict().items()}
+    x = torch.randn(2, 4)
+    assert torch.equal(other(x), layer(x))
+    other(100 * x).sum().backward()
+    update_scales(other)
+    assert all(torch.equal(layer.state_dict()[name], value) for name, value in state.items() if "noted" not in name)
 
 
 @pytest.mark.parametrize("frozen", ["x", "weight"])
