@@ -363,7 +363,7 @@ longer = dtlearn.predict.choice(
 
 # %% jupyter={"source_hidden": true}
 short, long = (
-    activations.BlockSizes(batch=1, length=s, hidden=1024, heads=16) for s in (2048, 4096)
+    activations.ActivationSizes(batch=1, length=s, hidden=1024, heads=16) for s in (2048, 4096)
 )
 longer.reveal(
     short=table_bytes(activations.paper_block(short)) / short.sbh,
@@ -1121,7 +1121,7 @@ def checkpoint_first(n):
     )
 
 
-work = variants.Workload(config, batch=8)
+work = variants.GPTWorkload(config, batch=8)
 ways = variants.VARIANTS | {
     f"checkpoint {n} of 4 blocks": variants.Variant(checkpoint_first(n))
     for n in (1, 2, 3)
