@@ -38,10 +38,12 @@ def checkpoint(
     a function that needs no gradient runs once; the results of the second pass are freed before its backward; and
     errors. A function may contain further checkpoints.
 
-    What else the function changes, it changes twice: running statistics of a batch norm, counters. It must not change
-    its arguments in place. Its first pass runs under `no_grad`, which it can see (`torch.is_grad_enabled()`). As
-    parameters get their gradients while backward runs, `torch.autograd.grad` is refused: use `backward()`.
+    The function runs twice. Whatever it changes besides, it changes twice: running statistics of a batch norm, counters.
+    Its arguments it must not change. Of random numbers only those of torch's default generators come again. Tensors
+    with a graph have to be arguments: backward goes through the graph of one that it takes from outside each time. The
+    first pass is under `no_grad`, and `torch.is_grad_enabled()` says so.
 
+    As parameters get their gradients while backward runs, `torch.autograd.grad` is refused: use `backward()`.
     Other differences to `torch.utils.checkpoint(..., use_reentrant=False)`: all floating-point results require a
     gradient if an argument, or a parameter that the function uses, does; and there are no second derivatives.
 

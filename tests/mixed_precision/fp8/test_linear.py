@@ -232,3 +232,16 @@ def test_bad_input_is_refused():
         Fp8Linear(2, 2, scaling="dynamic")
     with pytest.raises(ValueError, match=r"skip names \['head'\], but the linear layers are layers.0, layers.2"):
         convert_to_fp8(MLP((2, 2, 2)), skip=("head",))
+
+
+def test_a_converted_layer_is_in_the_place_of_the_old_one_everywhere():
+    """In evaluation mode it notes no amax, and a shared layer is converted under all its names."""
+    layer = nn.Linear(4, 4)
+    model = nn.ModuleDict({"a": layer, "b": layer, "c": nn.Linear(4, 4)}).eval()
+    model["c"].register_forward_hook(lambda *_: None)
+    with pytest.raises(ValueError, match=r"register hooks after convert_to_fp8\(\)"):
+        convert_to_fp8(model, scaling="delayed")
+    convert_to_fp8(model, scaling="delayed", skip=("c",))
+    assert isinstance(model["a"], Fp8Linear) and model["a"] is model["b"] and model["a"].weight is layer.weight
+    model["a"](torch.ones(1, 4))
+    assert not any(module.training for module in model.modules()) and model["a"].cast_x.noted == 0
