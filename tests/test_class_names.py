@@ -13,33 +13,20 @@ SUBJECTS = "a strategy's or the platform's, and a word of another subject elsewh
 PICTURE = "a part of viz's own picture, or what it draws there; no file imports both"
 # Name: the packages that have such a class or alias, in order, and why that is well.
 SHARED = {
-    "BlockSizes": ("memory tensor_parallel", CHAPTERS),
     "Bucket": ("sharing zero", "gradients that are reduced in one call; parameters in one flat buffer"),
     "Call": ("runtime viz", PICTURE),
-    "Convention": ("memory zero", CHAPTERS),
-    "Curve": ("mixed_precision viz", PICTURE),
     "Exchange": ("pipeline_parallel viz", PICTURE),
     "Finding": ("grading pipeline_parallel", SUBJECTS),
-    "Fit": ("collectives memory", "times fitted by a line; a model that fits into memory"),
     "Formula": ("pipeline_parallel viz", PICTURE),
-    "Layer": ("memory tensor_parallel", CHAPTERS),
     "LossFn": ("models pipeline_parallel", "a pipeline's may also give the terms of its loss"),
-    "Mark": ("memory runtime", SUBJECTS),
-    "Operation": ("memory runtime viz", SUBJECTS),
-    "Policy": ("memory mixed_precision", CHAPTERS),
+    "Operation": ("runtime viz", SUBJECTS),
     "Progress": ("pipeline_parallel train", CHAPTERS),
-    "Recompute": ("memory tensor_parallel", CHAPTERS),
-    "Rule": ("grading mixed_precision", SUBJECTS),
     "Span": ("pipeline_parallel runtime", SUBJECTS),
-    "State": ("memory zero", SUBJECTS),
-    "Step": ("collectives memory pipeline_parallel", "of a training, a plan, a rank, a product"),
-    "Table": ("memory viz", SUBJECTS),
-    "Term": ("memory tensor_parallel", CHAPTERS),
+    "Step": ("collectives pipeline_parallel", "of a training, a plan, a rank, a product"),
     "Timeline": ("data_parallel pipeline_parallel", CHAPTERS),
     "Times": ("models viz", "seconds of rounds, by size too; of a pipeline's stages"),
     "UnitEvent": ("viz zero", PICTURE),
     "Work": ("bench pipeline_parallel", SUBJECTS),
-    "Workload": ("data_parallel memory mixed_precision", CHAPTERS),
 }
 
 

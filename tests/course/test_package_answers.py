@@ -137,7 +137,7 @@ def adam_state(named_parameters, groups, convention):
     "ch08.activation_bytes": """\
 def activation_bytes(batch, length, hidden, heads, *, kv_heads=None, dropout=True, keep_scores=True, dtype=None):
     dtype = dtype or torch.float16
-    sizes = memory.BlockSizes(batch, length, hidden, heads, kv_heads=kv_heads or 0)
+    sizes = memory.ActivationSizes(batch, length, hidden, heads, kv_heads=kv_heads or 0)
     scale = max(1, dtype.itemsize // 4)  # the package has no float64
     table = memory.block_activations(sizes, memory.BlockKind(dropout=dropout, element_bytes=min(4, dtype.itemsize)))
     made = {"norms": 0, "attention": 0, "feed_forward": 0}
