@@ -1,4 +1,4 @@
-"""The page is PipelineRunner, to the last bit, and one process; it sends what it says and keeps what a schedule says."""
+"""The page is PipelineRunner, to the last bit, and one process; it sends what it says, and keeps what schedules say."""
 
 import inspect
 import weakref

@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.pipeline_parallel import make_schedule, split_gpt, tied_embedding
+from dtlearn.pipeline_parallel import Compute, make_schedule, split_gpt, tied_embedding
 from dtlearn.pipeline_parallel.runner.gradients import TiedParameter
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
 from dtlearn.runtime.recording.phases import phase
@@ -106,12 +106,16 @@ M, ROWS = 4, 6
 class SyncsEachMicrobatch(PipelineRunner):
     """Sabotage: the gradients are averaged after each backward pass, those before once more."""
 
-    def _do(self, action, batch, losses):
-        super()._do(action, batch, losses)
-        if action.op == "B":
-            with phase("sabotage"):
-                for parameter in self.parameters():
-                    dist.all_reduce(parameter.grad, group=self._replicas)
+    def _play(self, steps, stages, transfers, batch):
+        return super()._play(self.watched(steps), stages, transfers, batch)
+
+    def watched(self, steps):
+        for step in steps:
+            yield step
+            if isinstance(step, Compute) and step.action.op == "B":
+                with phase("sabotage"):
+                    for parameter in self.parameters():
+                        dist.all_reduce(parameter.grad, group=self._replicas)
 
 
 def replicas():

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.pipeline_parallel import SCHEDULES, make_schedule
+from dtlearn.pipeline_parallel import SCHEDULES, Compute, make_schedule
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
 from dtlearn.runtime.errors import RankError
 from dtlearn.runtime.run import run_ranks
@@ -90,7 +90,7 @@ def evaluation():
     for x, y in ((inputs, targets), (inputs[:3], targets[:3]), other):
         found.append((runner.evaluate(x, y), runner.predict(x)))
         runner.step(inputs, targets)
-    return found, part.training, all(stage.num_live == 0 for stage in runner._stages.values())
+    return found, part.training, not any(stage.live for stage in runner._stages.values())
 
 
 # Sabotage: what the parity test is to find.
@@ -99,31 +99,33 @@ def evaluation():
 class NotDivided(PipelineRunner):
     """The loss of a micro-batch counts as if it were that of the batch."""
 
-    def _do(self, action, batch, losses):
-        super()._do(action, replace(batch, shares=(1.0,) * len(batch.shares)), losses)
+    def _play(self, steps, stages, transfers, batch):
+        return super()._play(steps, stages, transfers, replace(batch, shares=(1.0,) * len(batch.shares)))
 
 
 class EqualShares(PipelineRunner):
     """Each micro-batch counts 1/m, though one has more rows."""
 
-    def _do(self, action, batch, losses):
+    def _play(self, steps, stages, transfers, batch):
         m = self.schedule.num_microbatches
-        super()._do(action, replace(batch, shares=(1 / m,) * len(batch.shares)), losses)
+        return super()._play(steps, stages, transfers, replace(batch, shares=(1 / m,) * len(batch.shares)))
 
 
 class WrongTargets(PipelineRunner):
     """Each row has the target of the row before."""
 
-    def _targets(self, batch, action):
-        return tuple(targets.roll(1, 0) for targets in super()._targets(batch, action))
+    def _play(self, steps, stages, transfers, batch):
+        return super()._play(
+            steps, stages, transfers, replace(batch, targets=tuple(targets.roll(1, 0) for targets in batch.targets))
+        )
 
 
 class ForgetsWeights(PipelineRunner):
     """W is left out."""
 
-    def _do(self, action, batch, losses):
-        if action.op != "W":
-            super()._do(action, batch, losses)
+    def _play(self, steps, stages, transfers, batch):
+        steps = [step for step in steps if not (isinstance(step, Compute) and step.action.op == "W")]
+        return super()._play(steps, stages, transfers, batch)
 
 
 SABOTAGE = {"1f1b": (NotDivided, EqualShares, WrongTargets), "zb_h1": (ForgetsWeights,)}

@@ -2,7 +2,7 @@
 
 import torch
 
-from dtlearn.pipeline_parallel.runner.random_states import random_states, with_random_states
+from dtlearn.pipeline_parallel.runner.recomputation import random_states, with_random_states
 
 CPU = torch.device("cpu")
 
