@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -68,7 +70,7 @@ class PipelineRunner:
             `num_terms_of` knows of torch's losses, else rows.
 
     Attributes:
-        modules: this rank's stages, by number.
+        modules: this rank's stages, by number; what to copy or to save.
 
     Raises:
         ScheduleError: the schedule is wrong.
@@ -114,7 +116,11 @@ class PipelineRunner:
         self._steps = with_communication(schedule)[self.rank]
         self._transfers = Transfers(self.rank, group, device())
         self._evaluation_transfers = Transfers(self.rank, group, device())
-        self._world, self._failed = group or dist.group.WORLD, False
+        self._world: weakref.ref[Any] | None = None
+        self._failed = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_world": None}  # a reference that cannot travel
 
     def parameters(self) -> list[nn.Parameter]:
         """The parameters of this rank's stages, for its optimizer; one that two of them share is there once."""
@@ -187,8 +193,8 @@ class PipelineRunner:
         batch: Microbatches,
     ) -> dict[int, torch.Tensor]:
         """Play the steps. After an error nothing of them is kept, and there is no other step in the same group."""
-        world = self.group or dist.group.WORLD
-        if world is not self._world:  # a notebook has started its ranks again: none of them has told a shape there
+        world = weakref.ref(self.group or dist.group.WORLD)
+        if world != self._world:  # a first step, also after ranks began anew: nothing is on its way, no shape was told
             self._world, self._failed = world, False
             transfers.forget_shapes()
         if self._failed:

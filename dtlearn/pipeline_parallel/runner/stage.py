@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,15 +106,8 @@ class PipelineStage:
 
     def compute(self, inputs: torch.Tensor, *targets: torch.Tensor) -> tuple[torch.Tensor, LossTerms]:
         """The outputs, or the loss where there are targets, and its terms."""
-        try:
+        with hint_at_first_layer():
             outputs: Any = self.module(inputs)
-        except RuntimeError as error:
-            if "leaf" in str(error) and "in-place" in str(error):
-                error.add_note(
-                    "A stage that begins with a layer that works in place, such as ReLU(inplace=True), overwrites what "
-                    "the rank before has sent. Take inplace=False there, or cut the model before another layer"
-                )
-            raise
         if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point():
             what = f"{outputs.dtype} numbers" if isinstance(outputs, torch.Tensor) else type(outputs).__name__
             raise TypeError(f"a stage returns one tensor of floating-point numbers; this one returned {what}")
@@ -128,7 +122,8 @@ class PipelineStage:
         """A backward pass through the graph of a micro-batch; returns the gradient of its inputs."""
         edge = self.enter(saved)
         if edge is not None:
-            torch.autograd.backward((edge,), (gradient,))
+            with hint_at_first_layer():
+                torch.autograd.backward((edge,), (gradient,))
         del edge  # with the graph
         if self.is_first:
             return None
@@ -151,6 +146,20 @@ class ForwardOnlyStage:
     def forward(self, microbatch: int, inputs: torch.Tensor, *targets: torch.Tensor) -> torch.Tensor:
         """F: the outputs; of the last stage the loss, where there are targets."""
         return self.stage.compute(inputs, *targets)[0]
+
+
+@contextmanager
+def hint_at_first_layer() -> Iterator[None]:
+    """Autograd's errors about changes in place say what a stage may have to do with them."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "in-place" in str(error) or "inplace" in str(error):
+            error.add_note(
+                "The first layer of a stage must not work in place, as ReLU(inplace=True) does: it overwrites what the "
+                "stage before has sent, or a part of the batch. Take inplace=False there, or cut the model elsewhere"
+            )
+        raise
 
 
 def edge_of(outputs: torch.Tensor) -> GradientEdge | None:

@@ -132,3 +132,18 @@ def test_after_the_gradient_of_the_inputs_the_linear_layers_keep_two_tensors_eac
         assert ledger.now == 4 * KEPT
         stage.backward_weights(0)
         assert ledger.now == sum(p.nbytes for p in stage.module.parameters())
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_first_layer_that_works_in_place_is_named(is_first):
+    """In a later stage autograd refuses it in F, in the first one in B: its parts of the batch are one tensor."""
+    stage = PipelineStage(nn.Sequential(nn.ReLU(inplace=True), nn.Linear(3, 3)), is_first=is_first)
+
+    def both():
+        for number, x in enumerate(torch.ones(4, 3).tensor_split(2)):
+            stage.forward(number, x)
+        stage.backward(0, torch.ones(2, 3))
+
+    with pytest.raises(RuntimeError, match=r"in-?place") as error:
+        both()
+    assert "The first layer of a stage must not work in place, as ReLU(inplace=True) does" in error.value.__notes__[0]
