@@ -15,18 +15,9 @@ PICTURE = "a part of viz's own picture, or what it draws there; no file imports 
 SHARED = {
     "Bucket": ("sharing zero", "gradients that are reduced in one call; parameters in one flat buffer"),
     "Call": ("runtime viz", PICTURE),
-    "Exchange": ("pipeline_parallel viz", PICTURE),
-    "Finding": ("grading pipeline_parallel", SUBJECTS),
-    "Formula": ("pipeline_parallel viz", PICTURE),
-    "LossFn": ("models pipeline_parallel", "a pipeline's may also give the terms of its loss"),
     "Operation": ("runtime viz", SUBJECTS),
-    "Progress": ("pipeline_parallel train", CHAPTERS),
-    "Span": ("pipeline_parallel runtime", SUBJECTS),
-    "Step": ("collectives pipeline_parallel", "of a training, a plan, a rank, a product"),
-    "Timeline": ("data_parallel pipeline_parallel", CHAPTERS),
     "Times": ("models viz", "seconds of rounds, by size too; of a pipeline's stages"),
     "UnitEvent": ("viz zero", PICTURE),
-    "Work": ("bench pipeline_parallel", SUBJECTS),
 }
 
 
