@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.data_parallel.buckets import MIB, describe, plan_buckets
-from dtlearn.models.wrapping.backward_hooks import BackwardPass
-from dtlearn.models.wrapping.replicas import broadcast_module, require_same_model
+from dtlearn.sharing.gradient_buckets import MIB, describe, plan_buckets
+from dtlearn.sharing.wrapping.backward_hooks import BackwardPass
+from dtlearn.sharing.wrapping.replicas import broadcast_module, require_same_model
 
 
 class BucketedDataParallel(nn.Module):

@@ -14,12 +14,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.data_parallel.buckets import MIB, Bucket, describe, plan_buckets
-from dtlearn.data_parallel.comm_hooks import Hook
 from dtlearn.data_parallel.join import Join
 from dtlearn.data_parallel.reducer import Reducer
 from dtlearn.data_parallel.unused_parameters import unused_parameters
-from dtlearn.models.wrapping.replicas import broadcast_module, broadcast_tensors, require_same_model
+from dtlearn.sharing.comm_hooks import Hook
+from dtlearn.sharing.gradient_buckets import MIB, Bucket, describe, plan_buckets
+from dtlearn.sharing.wrapping.replicas import broadcast_module, broadcast_tensors, require_same_model
 
 
 class DistributedDataParallel(nn.Module):
@@ -135,7 +135,7 @@ class DistributedDataParallel(nn.Module):
             self.require_backward_grad_sync = before
 
     def register_comm_hook(self, state: Any, hook: Hook) -> None:
-        """Let `hook(state, bucket)` do the communication of each bucket; see `comm_hooks.py`.
+        """Let `hook(state, bucket)` do the communication of each bucket; see `dtlearn.sharing.comm_hooks`.
 
         Raises:
             TypeError: the hook cannot be called.

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.models.wrapping.backward_hooks import BackwardPass
-from dtlearn.models.wrapping.replicas import broadcast_module, require_same_model
+from dtlearn.sharing.wrapping.backward_hooks import BackwardPass
+from dtlearn.sharing.wrapping.replicas import broadcast_module, require_same_model
 
 
 def average_gradients(

@@ -31,7 +31,7 @@ def play_collective(
         record: of one collective on all its ranks.
         title: what is shown, such as "Ring all-reduce on 4 ranks".
         places: where the ranks stand, `circle(4)` say; None: in rows, one below the other.
-        phases: with `places`, how many steps each phase has, in order.
+        phases: with `rows`, how many steps each phase has, in order.
 
     Raises:
         ValueError: as `collective_steps` and `placed_figure`.

@@ -233,7 +233,7 @@ def test_bad_input(ranks):
                 assert f"1 heads cannot be divided among {size} ranks" in heads
                 assert "is (13, 24) in the whole model; got" in part and "put together first" in part
                 assert "11 tokens of a sequence cannot be divided among" in tokens
-            assert "the whole model has 21 parameters; missing: ['blocks.0" in names and "unknown: ['x']" in names
+            assert "the whole ParallelGPT has 21 parameters; missing: ['blocks.0" in names and "unknown: ['x']" in names
             assert "the sequence has 24 tokens, but context_length is 12" in length
             assert "target 13 is outside the vocabulary of 13" in target
             assert "token 13 is outside the vocabulary of 13" in token

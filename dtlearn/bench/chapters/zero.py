@@ -16,7 +16,7 @@ from .words import if_more_than_cores, load_since, met, noisy
 from .zero_ways import COUNTERPARTS, WAYS, SentBytes, Stored, bytes_on_rank, sent_in, time_on_rank
 
 if TYPE_CHECKING:
-    from ...memory.saving.variants import Workload
+    from ...memory.saving.variants import GPTWorkload
     from ...models.in_turns import Times
 
 LINK = "1 Gb/s"
@@ -69,15 +69,15 @@ class ZeroResult(BenchResult):
         return [way for way, sent, formula in pairs if formula is not None and not math.isclose(sent, formula)]
 
 
-def measure(ranks: int, rounds: int, work: Workload | None = None, cap: int = CAP) -> ZeroResult:
+def measure(ranks: int, rounds: int, work: GPTWorkload | None = None, cap: int = CAP) -> ZeroResult:
     """What is stored and sent in a step, then the seconds without and with a link; all on the CPU."""
-    from ...memory.saving.variants import Workload
+    from ...memory.saving.variants import GPTWorkload
     from ...models import GPTConfig
     from ...models.in_turns import slowest
     from ...runtime.link.link import Link
     from ...runtime.run import run_ranks
 
-    work = work or Workload(GPTConfig(num_layers=4, num_heads=8, hidden_size=256), batch=8)
+    work = work or GPTWorkload(GPTConfig(num_layers=4, num_heads=8, hidden_size=256), batch=8)
     options: dict[str, Any] = {"device": "cpu", "timeout": _TIMEOUT}
     before = load_line()
     say("bytes of a step of each kind")

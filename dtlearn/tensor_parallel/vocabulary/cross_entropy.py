@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from dtlearn.sharing.shards import rank_and_size
 
-from .places import local_rows, require_tokens
+from .rows import local_rows, require_tokens
 
 
 def vocabulary_parallel_cross_entropy(
@@ -33,7 +33,9 @@ def vocabulary_parallel_cross_entropy(
     num_classes: int | None = None,
     group: dist.ProcessGroup | None = None,
 ) -> torch.Tensor:
-    """`F.cross_entropy` of logits (B, T, V/t), the same loss on every rank, in nats.
+    """`page_cross_entropy` with a padded vocabulary, label smoothing, reductions, 16-bit logits and errors.
+
+    It is `F.cross_entropy` of logits (B, T, V/t), the same loss on every rank, in nats.
 
     **Communication**: forward: one all-reduce (max) of N elements and one (sum) of 2 N, of 3 N with
     label smoothing; backward: none. Gathering the logits would take N V.

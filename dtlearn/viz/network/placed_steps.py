@@ -70,7 +70,7 @@ def placed_figure(
         columns: pictures in a row.
 
     Raises:
-        ValueError: `places` or `phases` are for other ranks or steps.
+        ValueError: `rows` or `phases` are for other ranks or steps.
     """
     names = _phase_of(steps, phases)
     if len(places.at) != len(steps.ranks):

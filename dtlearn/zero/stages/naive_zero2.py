@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dtlearn.models.wrapping import BackwardPass, broadcast_module, require_same_model
+from dtlearn.sharing.wrapping import BackwardPass, broadcast_module, require_same_model
 
 from .zero1 import ZeroRedundancyOptimizer
 from .zero2 import add_gradients, check_optimizer_of

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from dtlearn.models.wrapping import BackwardPass, broadcast_module, require_same_model
-from dtlearn.models.wrapping.module_hooks import guard_forward, in_backward_pass
 from dtlearn.sharing.flat_collectives import reduce_scatter_single
+from dtlearn.sharing.wrapping import BackwardPass, broadcast_module, require_same_model
+from dtlearn.sharing.wrapping.module_hooks import guard_forward, in_backward_pass
 
 from .zero1 import ZeroRedundancyOptimizer
 

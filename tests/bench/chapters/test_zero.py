@@ -5,7 +5,7 @@ from dtlearn import cli
 from dtlearn.bench import benches
 from dtlearn.bench.chapters import words, zero
 from dtlearn.bench.chapters.zero import COUNTERPARTS, WAYS, SentBytes, Stored, ZeroResult
-from dtlearn.memory.saving.variants import Workload
+from dtlearn.memory.saving.variants import GPTWorkload
 from dtlearn.models import GPTConfig
 
 BARE = dict.fromkeys(WAYS, (0.1, 0.1, 0.1)) | {"stage 3": (0.11, 0.11, 0.12)}
@@ -49,7 +49,7 @@ def test_more_ranks_than_cores_is_said(monkeypatch):
 
 
 def test_a_real_small_bench(monkeypatch, capsys):
-    work = Workload(GPTConfig(16, 8, 2, 2, 16), batch=2)
+    work = GPTWorkload(GPTConfig(16, 8, 2, 2, 16), batch=2)
     bench = benches.BENCHES["zero"]
     small = replace(bench, measure=lambda ranks, rounds: zero.measure(ranks, rounds, work, cap=500))
     monkeypatch.setitem(benches.BENCHES, "zero", small)

@@ -288,4 +288,4 @@ def test_bad_input(ranks):
                 assert {2: "5 key-value", 3: "5 key-value", 4: "30 heads cannot"}[size] in kv_heads
             assert "leave out sequence_parallel" in options
             assert "key.weight is (24, 24) in the whole layer, with 12 query and 12 key-value heads" in shape
-            assert "query.weight is (24, 24) in the whole layer" in missing and "got nothing" in missing
+            assert "the whole ParallelAttention has 8 parameters; missing: ['key.bias', 'key.weight'" in missing

@@ -149,13 +149,15 @@ def parameters_and_errors():
         RowParallelLinear.from_linear(nn.Linear(10, 4))
     with pytest.raises(ValueError, match="each of 4 ranks takes 2 of 8 input features; got 8"):
         RowParallelLinear(8, 4)(torch.zeros(1, 8))
+    with pytest.raises(ValueError, match="each rank takes all 8 input features; got 2"):
+        ColumnParallelLinear(8, 4)(torch.zeros(1, 2))
     with pytest.raises(ValueError, match="leave out gather_output"):
         ColumnParallelLinear(4, 8, sequence_parallel=True, gather_output=True)
     with pytest.raises(ValueError, match="gather_again is for tokens that this layer gathers"):
         ColumnParallelLinear(4, 8, gather_again=True)
     with pytest.raises(ValueError, match="overlap is for the all-reduce of f"):
         ColumnParallelLinear(4, 8, sequence_parallel=True, overlap=True)
-    with pytest.raises(ValueError, match="bias is"):
+    with pytest.raises(ValueError, match=r"has 2 parameters; missing: \['bias'\]"):
         ColumnParallelLinear(IN, OUT).load_full({"weight": linear.weight})
     some = dist.new_group([0, 1])
     if rank > 1:

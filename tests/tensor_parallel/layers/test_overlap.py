@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+from dtlearn.mixed_precision import autocast
 from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import copy_to_tensor_parallel_region
 from dtlearn.tensor_parallel.layers import overlap
@@ -46,11 +47,15 @@ def both():
 
 
 def under_autocast():
-    """Dtypes of output and gradients, and the difference from autograd's own products."""
+    """Under torch's autocast and this course's: dtypes of output and gradients, and the difference from autograd's."""
+    return max(under(block) for block in (torch.autocast("cpu", torch.bfloat16), autocast("cpu", torch.bfloat16)))
+
+
+def under(block):
     found = []
     for products in (plain_products, overlapped_products, gathered_products):
         x, weight, bias = (tensor.float().requires_grad_() for tensor in tensors((2, 2, 4), (6, 4), (6,)))
-        with torch.autocast("cpu", torch.bfloat16):
+        with block:
             (y,) = products(x, (weight, bias), group=None)
         y.float().sum().backward()
         found.append(({tensor.dtype for tensor in (x.grad, weight.grad, bias.grad)}, y.dtype, x.grad, weight.grad))

@@ -127,3 +127,14 @@ def test_what_a_layer_shows_and_refuses(ranks):
 def test_rows_of_padding_are_zeros():
     full = torch.arange(1.0, 6.0)[:, None]
     assert [own_rows(full, 4, rank)[:, 0].tolist() for rank in range(4)] == [[1, 2], [3, 4], [5, 0], [0, 0]]
+
+
+def without_a_batch():
+    full, tokens = whole_embedding()[0], torch.arange(4)
+    rows = VocabularyParallelEmbedding.from_embedding(full, sequence_parallel=True)(tokens)
+    return torch.equal(rows, full(tokens).chunk(2)[dist.get_rank()])
+
+
+def test_tokens_without_a_batch_are_divided_by_tokens():
+    """(T,) -> (T/t, C), as the layers that follow take them, and not (T, C/t)."""
+    assert run_ranks(without_a_batch, 2, device="cpu").values == [True, True]

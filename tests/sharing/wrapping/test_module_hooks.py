@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from dtlearn.models.wrapping.module_hooks import in_backward_pass, outputs_to_watch, refuse_optimizers_of, watch_inputs
+from dtlearn.sharing.wrapping.module_hooks import in_backward_pass, outputs_to_watch, refuse_optimizers_of, watch_inputs
 
 
 def test_backward_has_left_when_every_input_has_its_gradient():
