@@ -86,6 +86,11 @@ def test_nothing_that_is_empty_counts_and_what_comes_twice_counts_once(norm_type
     assert torch.allclose(named["a"].grad / before, named["a"].grad[0, 0] / before[0, 0])
 
 
+def test_one_parameter_stands_for_a_list_of_one():
+    mine, theirs = parameters()["a"], parameters()["a"]
+    assert clip_grad_norm_(mine, 0.5) == nn.utils.clip_grad_norm_(theirs, 0.5) and torch.equal(mine.grad, theirs.grad)
+
+
 def test_what_does_not_count_is_scaled_too():
     named = parameters()
     norm = clip_grad_norm_(named.values(), 0.5, counted=[named["b"]])
