@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 import torch.distributed as dist
-from tests.tensor_parallel.groups import in_groups
+from tests.sharing.groups import in_groups
 from torch import nn
 
 from dtlearn.runtime.run import run_ranks
