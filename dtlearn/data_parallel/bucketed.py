@@ -17,7 +17,8 @@ from torch import nn
 
 from dtlearn.data_parallel.buckets import MIB, describe, plan_buckets
 from dtlearn.models.wrapping.backward_hooks import BackwardPass
-from dtlearn.models.wrapping.replicas import broadcast_module, require_same_model
+from dtlearn.models.wrapping.copies import copy_in_group
+from dtlearn.models.wrapping.replicas import broadcast_module, require_same_model, require_wrapped
 
 
 class BucketedDataParallel(nn.Module):
@@ -67,6 +68,7 @@ class BucketedDataParallel(nn.Module):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         outputs = self.module(*inputs, **kwargs)
         if torch.is_grad_enabled():
+            require_wrapped(self.module, set(map(id, self.trained)))
             self._backward.follow(outputs, self.sync)
         return outputs
 
@@ -106,4 +108,8 @@ class BucketedDataParallel(nn.Module):
             work.wait()
         self.works = []
         for number, parameter in enumerate(self.trained):
-            parameter.grad = self.views[number].clone()
+            if parameter.requires_grad:  # it may be frozen by now
+                parameter.grad = self.views[number].clone()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BucketedDataParallel:
+        return copy_in_group(self, memo, self.group)

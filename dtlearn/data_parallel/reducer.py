@@ -155,6 +155,7 @@ class Reducer:
     def backward_ends(self) -> None:
         """Wait for the buckets and hand the means out. What no gradient came for leaves now: others wait for it."""
         absent = [number for number in range(len(self.parameters)) if number not in self._ready]
+        frozen = {number for number in absent if not self.parameters[number].requires_grad}  # since they were wrapped
         for number in absent:
             self._put(number)
         self._launch_full()
@@ -163,9 +164,9 @@ class Reducer:
         for slot in self._slots:
             self._wait(slot)
             for place, number in enumerate(slot.bucket.parameters):
-                if used is None or used[number]:
+                if number not in frozen and (used is None or used[number]):
                     self._hand_out(self.parameters[number], slot.views[place])
-        if absent and not self._find_unused:
+        if (absent := [number for number in absent if number not in frozen]) and not self._find_unused:
             names = ", ".join(self.names[number] for number in absent[:3]) + ", ..." * (len(absent) > 3)
             raise RuntimeError(
                 f"{len(absent)} of {len(self.parameters)} parameters got no gradient in this backward pass: {names}. "

@@ -36,14 +36,14 @@ def test_parity_with_one_process(num_ranks):
 
 
 def no_gather(patch):
-    patch.setattr(flat_parameters, "all_gather", lambda *args, **options: None)
+    patch.setattr(flat_parameters, "all_gather_single", lambda *args, **options: None)
 
 
 def no_reduction(patch):
     def keeps_its_own(shard, full, group):
         shard.copy_(full[dist.get_rank() * len(shard) :][: len(shard)])
 
-    patch.setattr(flat_parameters, "reduce_scatter", keeps_its_own)
+    patch.setattr(flat_parameters, "reduce_scatter_single", keeps_its_own)
 
 
 def not_divided(patch):
@@ -57,7 +57,8 @@ def gradients_of_another_shard(patch):
 
 
 def nobody_averages(patch):
-    """ "averaged" without DDP: each shard is moved by the gradients of one rank's batch."""
+    """ "averaged" without DDP: each shard is moved by the gradients of one rank's batch. It would be refused."""
+    patch.setattr(ZeroRedundancyOptimizer, "_require_averaged", lambda self: True)
     patch.setitem(MODES, "local", (ZeroRedundancyOptimizer, {"gradients": "averaged"}, False))
 
 
@@ -310,7 +311,7 @@ def memory_and_calls(gradients, cap):
     before_zero_grad = record.phases[-1].start
     live = {name: record.live(name)[before_zero_grad] for name in ("parameters", "gradients", "optimizer state")}
     own = optimizer.flat.partition
-    return live, own.numel, own.owned(dist.get_rank()), sum(p.numel() > 0 for p in optimizer.pieces)
+    return live, own.numel, own.owned(dist.get_rank()), len(optimizer.pieces)
 
 
 @pytest.mark.parametrize(("gradients", "cap"), [("averaged", None), ("local", 100)])
@@ -320,12 +321,13 @@ def test_memory_is_the_formula_to_the_byte_and_so_are_the_calls(gradients, cap):
         assert live == {
             "parameters": 4 * elements,  # whole, and the padding
             "gradients": 4 * 283,  # whole
-            "optimizer state": 8 * owned + 4 * num_pieces,  # two moments, and a count of steps each
+            "optimizer state": 8 * owned + 4 * num_pieces,  # two moments, and a count of steps each, of empty ones too
         }
         shards = [4 * -(-n // 3) for n in ([283] if cap is None else [200, 83])]
         step = [("reduce_scatter_tensor", 3 * shard) for shard in shards] * (gradients == "local")
         step += [("all_gather_into_tensor", shard) for shard in shards]
-        assert [(event.op, event.nbytes) for event in result.record.select(rank=rank)] == step * 2  # two steps
+        once = [("all_reduce", 16)] * (gradients == "averaged")  # whether the ranks' gradients are alike
+        assert [(event.op, event.nbytes) for event in result.record.select(rank=rank)] == once + step * 2  # two steps
 
 
 def torchs_partition(sizes):

@@ -10,7 +10,6 @@ from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.models import snapshot_parameters
 from dtlearn.runtime.run import run_ranks
 from dtlearn.zero.stages import zero2
-from dtlearn.zero.stages.naive_zero2 import NaiveShardedGradients
 from dtlearn.zero.stages.zero1 import ZeroRedundancyOptimizer
 from dtlearn.zero.stages.zero2 import ShardedGradients
 from tests.data_parallel.runs import MODELS, Paths, distance, loss_of, message_of, mlp
@@ -86,10 +85,9 @@ def reduced_twice(wrapped, inputs, targets):
 def parity(cases):
     found = {}
     for name, optimizer, way in cases:
-        wrap = NaiveShardedGradients if "naive" in way else ShardedGradients
-        backwards = {"no_sync": without_sync, "reduced twice": reduced_twice, "naive, twice": reduced_twice}.get(way)
+        backwards = {"no_sync": without_sync, "reduced twice": reduced_twice}.get(way)
         options = {"layout": "whole tensors", "cap": None} if way == "whole tensors" else {}
-        wrapped = sharded(seeded_by_rank(name), optimizer, wrap, **options)
+        wrapped = sharded(seeded_by_rank(name), optimizer, **options)
         found[name, optimizer, way] = distance(steps_of(wrapped, name, backwards), reference(name, optimizer))
     return found
 
@@ -101,8 +99,6 @@ CASES = [
     ("gpt", "adamw", "whole tensors"),
     ("gpt", "adamw", "no_sync"),
     ("gpt", "adamw", "reduced twice"),
-    ("frozen", "adamw", "naive"),
-    ("gpt", "adamw", "naive, twice"),
 ]
 
 
@@ -148,11 +144,11 @@ class OwnGradients(ShardedGradients):
             shard.copy_(gradient.view(-1, len(shard))[dist.get_rank(group)] * dist.get_world_size(group))
             return dist.barrier(group=group, async_op=True)
 
-        before, zero2.reduce_scatter = zero2.reduce_scatter, nothing
+        before, zero2.reduce_scatter_single = zero2.reduce_scatter_single, nothing
         try:
             super()._launch(b)
         finally:
-            zero2.reduce_scatter = before
+            zero2.reduce_scatter_single = before
 
 
 class LastMicroBatch(ShardedGradients):
@@ -195,15 +191,15 @@ def test_sabotage_is_found(on_two):
 # What a step sends and holds.
 
 
-WAYS = [(ShardedGradients, 1), (ShardedGradients, 2), (NaiveShardedGradients, 1)]  # and micro-batches
+MICRO_BATCHES = (1, 2)
 
 
 def steps():
-    """A step in each way: the peak of gradients in its last backward pass, and what is left after it, in bytes."""
+    """Steps: the peak of gradients in the first backward pass, and what is left after it, in bytes."""
     found = []
-    for wrap, micro_batches in WAYS:
+    for micro_batches in MICRO_BATCHES:
         model = nn.Sequential(*(nn.Linear(16, 16, bias=False) for _ in range(4))).double()
-        wrapped = sharded(model, "sgd", wrap, cap=256)
+        wrapped = sharded(model, "sgd", cap=256)
         for micro in range(micro_batches):
             out = wrapped(torch.ones(1, 16, dtype=torch.float64)).sum()
             with StorageLedger() as ledger:
@@ -218,17 +214,17 @@ def test_bytes_and_memory_are_those_of_the_docstring():
     n, ranks, buckets = 4 * 256 * 8, 4, 4
     result = run_ranks(steps, ranks, device="cpu", record=True)
     for rank, memory in enumerate(result):
-        for (_, micro), events in zip(WAYS, split_at_barriers(result.record.select(rank=rank)), strict=True):
+        for micro, events in zip(MICRO_BATCHES, split_at_barriers(result.record.select(rank=rank)), strict=True):
             scattered = [event.nbytes for event in events if event.op == "reduce_scatter_tensor"]
             gathered = [event.nbytes for event in events if event.op == "all_gather_into_tensor"]
             assert (len(scattered), len(gathered)) == (micro * buckets, buckets)
             assert sum(scattered) == micro * n and sum(gathered) == n // ranks
             sent = sum(scattered) * (ranks - 1) // ranks + sum(gathered) * (ranks - 1)
             assert sent == (micro + 1) * n * (ranks - 1) // ranks
-        (hook, after), _, (naive, after_naive) = memory
-        assert after == after_naive == n // ranks  # shards
+        (peak, after), _ = memory
+        assert after == n // ranks  # shards
         # The gradient of one bucket, the buffer of one, shards, and gradients of activations: less than all gradients
-        assert hook <= 2 * n // 4 + n // ranks + 6 * 16 * 8 < n < naive
+        assert peak <= 2 * n // 4 + n // ranks + 6 * 16 * 8 < n
 
 
 # What it is to live with.
