@@ -24,7 +24,7 @@ from dtlearn.models.wrapping.backward_hooks import BackwardPass
 class _Slot:
     """One bucket's buffer and what is under way with it."""
 
-    def __init__(self, bucket: Bucket, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, bucket: Bucket, parameters: Sequence[nn.Parameter] | dict[int, nn.Parameter]) -> None:
         self.bucket = bucket
         self.members = [parameters[number] for number in bucket.parameters]
         sizes = [parameter.numel() for parameter in self.members]
@@ -32,6 +32,10 @@ class _Slot:
         self.views = [v.view_as(p) for v, p in zip(self.buffer.split(sizes), self.members, strict=True)]
         self.missing = len(sizes)  # gradients that are not here yet
         self.under_way: Any = None  # a Work, or a hook's future
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has a buffer of its own, and views of that."""
+        return _Slot, (self.bucket, dict(zip(self.bucket.parameters, self.members, strict=True)))
 
 
 class Reducer:
@@ -130,9 +134,19 @@ class Reducer:
             else:
                 torch.mul(parameter.grad, factor, out=view)
                 if self._as_views:
+                    self._require_same_kind(number, view)
                     parameter.grad = view
         self._ready.add(number)
         slot.missing -= 1
+
+    def _require_same_kind(self, number: int, view: torch.Tensor) -> None:
+        parameter = self.parameters[number]
+        if (parameter.dtype, parameter.device) != (view.dtype, view.device):
+            raise RuntimeError(
+                f"{self.names[number]} was {view.dtype} on {view.device} when the model was wrapped, and is "
+                f"{parameter.dtype} on {parameter.device} now: its gradient cannot be a view of its bucket. Wrap the "
+                "model after it was moved and cast"
+            )
 
     def _launch_full(self) -> None:
         while self._next < len(self._slots) and self._slots[self._next].missing == 0:

@@ -81,23 +81,28 @@ def guard_forward(module: nn.Module, check: Callable[[nn.Module], None]) -> None
 
 
 def call_before(module: nn.Module, name: str, action: Callable[[nn.Module], None]) -> None:
-    """Call `action(module)` before each call of one of this module's methods; copies are as with `guard_forward`."""
-    setattr(module, name, _Preceded(module, getattr(module, name), action))
+    """Call `action(module)` before each call of one of this module's methods, in place of an earlier action.
+
+    Copies are as with `guard_forward`.
+    """
+    method = getattr(module, name)
+    method = method.method if isinstance(method, _Preceded) else method  # a module that is wrapped once more
+    setattr(module, name, _Preceded(module, method, action))
 
 
 class _Preceded:
     """A bound method with an action before it. A copy of its module gets the method alone, bound to the copy."""
 
     def __init__(self, module: nn.Module, method: Callable[..., Any], action: Callable[[nn.Module], None]) -> None:
-        self._module, self._method, self._action = module, method, action
+        self.module, self.method, self.action = module, method, action
         functools.update_wrapper(self, method)
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
-        self._action(self._module)
-        return self._method(*inputs, **kwargs)
+        self.action(self.module)
+        return self.method(*inputs, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _itself, (self._method,)
+        return _itself, (self.method,)
 
 
 def _itself(method: Callable[..., Any]) -> Callable[..., Any]:

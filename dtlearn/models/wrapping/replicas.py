@@ -22,11 +22,16 @@ def require_same_model(module: nn.Module, *, group: dist.ProcessGroup | None = N
     Gradients are paired by their place: ranks that differ would add up what does not belong together, or hang.
 
     Raises:
-        ValueError: this rank is not in the group.
+        ValueError: this rank is not in the group; or a part of the model is a wrapper that reduces gradients itself.
         RuntimeError: the models differ. Every rank raises it.
     """
     if dist.get_rank(group) < 0:
         raise ValueError("this rank is not in the group: build the wrapper on the group's ranks only")
+    if wrapper := next((m for m in module.modules() if hasattr(m, "no_sync")), None):
+        raise ValueError(
+            f"expected a plain model, but got a {type(wrapper).__name__}, which reduces gradients itself, or a model "
+            "that holds one: wrap its .module, once"
+        )
     described = [(name, tuple(t.shape), str(t.dtype), t.requires_grad) for name, t in _state(module)]
     device = next((t.device for _, t in _state(module)), torch.device("cpu"))
     mine = torch.tensor([len(described), zlib.crc32(repr(described).encode())], device=device)  # (2,)

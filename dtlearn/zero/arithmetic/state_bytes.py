@@ -53,8 +53,8 @@ def state_bytes(
         convention: bytes of the weight, the gradient and the optimizer's state of one parameter.
         rank: whose bytes; ranks differ in what they own, by the padding.
         per_tensor: bytes of the optimizer's state beside the elements of each tensor: with torch's Adam 4, the number
-            of steps. (In stages 1 and 2 each rank has a piece of each trained parameter, also an empty one, and a piece is
-            a tensor; under `plan_whole_tensors` an empty one has no state, which this does not know.)
+            of steps. (A piece is a tensor. In stages 1 and 2 each rank has one of each trained parameter, also an empty
+            one; under `plan_whole_tensors` an empty one has no state, which this does not know.)
         trained: numbers of the parameters that have gradients; None: all. The others are weights and nothing else.
         gathered: elements that stage 3 has gathered, as of `gathered_elements`.
 
