@@ -15,7 +15,7 @@ PICTURE = "a part of viz's own picture, or what it draws there; no file imports 
 SHARED = {
     "Block": ("models tensor_parallel", "a layer of a transformer; a part of a matrix"),
     "BlockSizes": ("memory tensor_parallel", CHAPTERS),
-    "Bucket": ("data_parallel zero", CHAPTERS),
+    "Bucket": ("sharing zero", "gradients that are reduced in one call; parameters in one flat buffer"),
     "Call": ("runtime viz", PICTURE),
     "Case": ("grading tensor_parallel", SUBJECTS),
     "Convention": ("memory zero", CHAPTERS),
@@ -35,7 +35,6 @@ SHARED = {
     "Message": ("pipeline_parallel viz", PICTURE),
     "Op": ("pipeline_parallel tensor_parallel", CHAPTERS),
     "Operation": ("memory runtime viz", SUBJECTS),
-    "Pieces": ("collectives zero", SUBJECTS),
     "Plan": ("collectives grading", SUBJECTS),
     "Policy": ("memory mixed_precision", CHAPTERS),
     "Progress": ("pipeline_parallel train", CHAPTERS),

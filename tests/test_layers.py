@@ -174,7 +174,7 @@ def test_no_folders_of_a_package_import_each_other_in_a_circle(package_graph):
     assert not (found := circles(folder_graph(package_graph))), found
     planted_imports = {
         "dtlearn/zero/stages/zero1.py": "from ..state_dicts.plain_optimizer import consolidate",
-        "dtlearn/zero/state_dicts/reads.py": "from ..stages.zero3 import FullyShardedDataParallel",
+        "dtlearn/zero/state_dicts/sharded.py": "from ..stages.zero3 import FullyShardedDataParallel",
     }
     assert circles(folder_graph(planted(planted_imports))) == [["dtlearn/zero/stages", "dtlearn/zero/state_dicts"]]
     planted_imports = {

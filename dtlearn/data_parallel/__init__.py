@@ -1,17 +1,18 @@
 """Layer 4: data parallelism. Every rank has the whole model and a part of each batch; gradients are averaged.
 
-It runs on the ranks; only the plans and models (`buckets`, `overlap_model`, `samples.sampler`, `large_batch`) are pure
-functions, for any process. Chapter 3 reads these files in this order: `samples/sampler`, `naive`, `buckets`,
-`bucketed`, then `ddp` with `reducer`, `comm_hooks`, `unused_parameters` and `join`; then `samples/token_mean`,
-`sync_batch_norm`, `samples/evaluation`, `large_batch/` and `overlap_model`. Which backward pass is going on, and that
-copies begin as one, is in `dtlearn.models.wrapping`. `dtlearn.train` puts them together.
+It runs on the ranks; only the plans and models (`overlap_model`, `samples.sampler`, `large_batch`) are pure functions,
+for any process. Chapter 3 reads these files in this order: `samples/sampler`, `naive`, `gradient_buckets` of
+`dtlearn.sharing`, `bucketed`, then `ddp` with `reducer`, `comm_hooks` of `dtlearn.sharing`, `unused_parameters` and
+`join`; then `samples/token_mean`, `sync_batch_norm`, `samples/evaluation`, `large_batch/` and `overlap_model`. Which
+backward pass is going on, and that copies begin as one, is in `dtlearn.sharing.wrapping`. `dtlearn.train` puts them
+together.
 """
 
-from dtlearn.models.wrapping import broadcast_module, broadcast_tensors
+from dtlearn.sharing.comm_hooks import allreduce_hook, bf16_compress_hook, fp16_compress_hook
+from dtlearn.sharing.gradient_buckets import Bucket, plan_buckets, validate_buckets
+from dtlearn.sharing.wrapping import broadcast_module, broadcast_tensors
 
 from .bucketed import BucketedDataParallel
-from .buckets import Bucket, plan_buckets, validate_buckets
-from .comm_hooks import allreduce_hook, bf16_compress_hook, fp16_compress_hook
 from .ddp import DistributedDataParallel
 from .join import Join
 from .large_batch.lamb import LAMB

@@ -15,10 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.data_parallel.buckets import MIB, describe, plan_buckets
-from dtlearn.models.wrapping.backward_hooks import BackwardPass
-from dtlearn.models.wrapping.copies import copy_in_group
-from dtlearn.models.wrapping.replicas import broadcast_module, require_same_model, require_wrapped
+from dtlearn.sharing.gradient_buckets import MIB, describe, plan_buckets
+from dtlearn.sharing.wrapping.backward_hooks import BackwardPass
+from dtlearn.sharing.wrapping.copies import copy_in_group
+from dtlearn.sharing.wrapping.replicas import broadcast_module, require_same_model, require_wrapped
 
 
 class BucketedDataParallel(nn.Module):

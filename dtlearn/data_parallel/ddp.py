@@ -14,13 +14,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.data_parallel.buckets import MIB, Bucket, describe, plan_buckets
-from dtlearn.data_parallel.comm_hooks import Hook
 from dtlearn.data_parallel.join import Join
 from dtlearn.data_parallel.reducer import Reducer
 from dtlearn.data_parallel.unused_parameters import unused_parameters
-from dtlearn.models.wrapping.copies import copy_in_group
-from dtlearn.models.wrapping.replicas import broadcast_module, broadcast_tensors, require_same_model, require_wrapped
+from dtlearn.sharing.comm_hooks import Hook
+from dtlearn.sharing.gradient_buckets import MIB, Bucket, describe, plan_buckets
+from dtlearn.sharing.wrapping.copies import copy_in_group
+from dtlearn.sharing.wrapping.replicas import broadcast_module, broadcast_tensors, require_same_model, require_wrapped
 
 
 class DistributedDataParallel(nn.Module):

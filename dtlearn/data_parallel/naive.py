@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.models.wrapping.backward_hooks import BackwardPass
-from dtlearn.models.wrapping.copies import copy_in_group
-from dtlearn.models.wrapping.replicas import broadcast_module, require_same_model, require_wrapped
+from dtlearn.sharing.wrapping.backward_hooks import BackwardPass
+from dtlearn.sharing.wrapping.copies import copy_in_group
+from dtlearn.sharing.wrapping.replicas import broadcast_module, require_same_model, require_wrapped
 
 
 def average_gradients(

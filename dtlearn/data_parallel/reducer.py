@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.data_parallel.buckets import Bucket, describe, validate_buckets
-from dtlearn.data_parallel.comm_hooks import GradBucket, Hook
-from dtlearn.models.wrapping.backward_hooks import BackwardPass
+from dtlearn.sharing.comm_hooks import GradBucket, Hook
+from dtlearn.sharing.gradient_buckets import Bucket, describe, validate_buckets
+from dtlearn.sharing.wrapping.backward_hooks import BackwardPass
 
 
 class _Slot:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from dtlearn.models.wrapping.outputs import tensors_in
+from dtlearn.sharing.wrapping.outputs import tensors_in
 
 
 def parameters_used(outputs: Any) -> set[int]:

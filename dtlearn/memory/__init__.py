@@ -30,7 +30,6 @@ from .recomputation.operation_costs import OperationCost, operation_costs
 from .recomputation.planner import LayerCost, RecomputationPlan, plan_recomputation, run_plan
 from .recomputation.selective import FUSED_ATTENTION, LINEAR_LAYERS, keep_only, selective_checkpoint
 from .saving.accumulation import accumulate_gradients, accumulate_losses, microbatches
-from .saving.host_memory import HostCopy, HostMemory
 from .saving.leaks import LEAKS, MENDED, growth_by_line, growth_per_step, live_after_each, num_graph_nodes
 from .saving.offload import OffloadActivations
 from .saving.optimizer_in_backward import OptimizerInBackward
@@ -55,8 +54,6 @@ __all__ = [
     "BlockSizes",
     "Fit",
     "Gpu",
-    "HostCopy",
-    "HostMemory",
     "KeptTensor",
     "LayerCost",
     "MemoryLedger",

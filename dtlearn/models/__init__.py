@@ -2,8 +2,7 @@
 
 Models, data and references are for any process; times are taken, and scripts run, on the ranks. In this order: `mlp`
 and `gpt`, small models; `digits` and `corpus`, real small data; `reference`, the single-process step; `in_turns`, the
-one way to compare times; `default_group`; then, not imported here, `wrapping/`, what a wrapper of any model needs, and
-`train_digits`, the script of chapter 1, a program.
+one way to compare times; `default_group`; then, not imported here, `train_digits`, the script of chapter 1, a program.
 """
 
 from dtlearn.models.corpus import Corpus, load_corpus

@@ -5,12 +5,13 @@ model. Everything here but `local_state` and `load_local_state` needs no ranks.
 
     whole = merge_states(load_states("checkpoint"))       # GPT's parameters: gpt.load_state_dict(whole)
     states = split_state(whole, config, 4)                # for 4 ranks
-    reshard_files("checkpoint", "checkpoint_for_4", 4)    # both, from files to files
+    reshard_files("checkpoint", "checkpoint_for_4", 4)    # both, from files to files, a part at a time
 
 What has the shapes of the parameters is divided as they are: Adam's moments, say, as `{name: exp_avg}`.
 
-Sources: Megatron-LM's `tools/checkpoint/`, which does so for its models; `torch.distributed.checkpoint`, where each
-tensor says which slice of which global tensor it is.
+What is read from which part is `dtlearn.sharing.resharding`.
+
+Source: Megatron-LM's `tools/checkpoint/`, which does so for its models.
 """
 
 from __future__ import annotations
@@ -24,11 +25,10 @@ from typing import Any, TypedDict
 import torch
 
 from dtlearn.models import GPTConfig
+from dtlearn.sharing.resharding import Piece, even_part, plan_reads, read_into, whole_piece
 
 from .attention.heads import divide_heads
 from .gpt import BY_VOCABULARY, ParallelGPT, whole_shapes
-from .sharding import part_of
-from .vocabulary.embedding import own_rows
 
 _COLUMNS = r"attention\.(query|key|value)\.(weight|bias)|feed_forward\.up\.(weight|bias)"
 _ROWS = r"attention\.output\.weight|feed_forward\.down\.weight"
@@ -78,18 +78,8 @@ def split_state(whole: Mapping[str, torch.Tensor], config: GPTConfig, num_ranks:
     Raises:
         ValueError: t does not divide the heads, or these are not the parameters of such a model.
     """
-    divide_heads(config.num_heads, config.num_heads, num_ranks)  # 4C features, too, then
     _require_shapes({name: full.shape for name, full in whole.items()}, config)
-    dims = gpt_split_dims(config)
-    return [
-        LocalState(
-            num_ranks=num_ranks,
-            rank=rank,
-            config=asdict(config),
-            values={name: _part(name, full, dims[name], num_ranks, rank) for name, full in whole.items()},
-        )
-        for rank in range(num_ranks)
-    ]
+    return reshard([LocalState(num_ranks=1, rank=0, config=asdict(config), values=dict(whole))], num_ranks)
 
 
 def _require_shapes(shapes: Mapping[str, torch.Size], config: GPTConfig) -> None:
@@ -100,12 +90,41 @@ def _require_shapes(shapes: Mapping[str, torch.Size], config: GPTConfig) -> None
             raise ValueError(f"these are not the parameters of the whole model: {name} is {there}, not {here}")
 
 
-def _part(name: str, full: torch.Tensor, dim: int | None, num_ranks: int, rank: int) -> torch.Tensor:
-    if dim is None:
-        return full.detach().clone()
-    if name in BY_VOCABULARY:  # padded
-        return own_rows(full, num_ranks, rank)
-    return part_of(full, dim, num_ranks, rank)
+def _pieces(
+    shapes: Mapping[str, torch.Size], dims: Mapping[str, int | None], num_ranks: int, rank: int, *, with_copies: bool
+) -> dict[str, Piece]:
+    """What a rank has of each parameter; `with_copies`: of replicated ones too, on each rank and not on the first only.
+
+    A vocabulary that is not divided evenly is padded; padding is in no piece.
+    """
+    pieces = {}
+    for name, shape in shapes.items():
+        if (dim := dims[name]) is not None:
+            pieces[name] = even_part(shape, dim, num_ranks, rank)
+        else:
+            pieces[name] = whole_piece(shape) if with_copies or rank == 0 else Piece(tuple(shape), ())
+    return pieces
+
+
+def _cut(states: Sequence[LocalState], num_ranks: int, rank: int) -> LocalState:
+    """One rank's part, of parts of another split, all of them and in order."""
+    config = GPTConfig(**states[0]["config"])
+    shapes, dims = whole_shapes(config), gpt_split_dims(config)
+    saved = [_pieces(shapes, dims, state["num_ranks"], state["rank"], with_copies=False) for state in states]
+    wanted = _pieces(shapes, dims, num_ranks, rank, with_copies=True)
+    values = {}
+    for name, reads in plan_reads(saved, wanted).items():
+        parts, shape = [state["values"][name] for state in states], list(shapes[name])
+        if (dim := dims[name]) is not None:
+            shape[dim] = -(-shape[dim] // num_ranks)
+        values[name] = parts[0].new_zeros(shape)  # rows of padding stay zeros
+        read_into(values[name], reads, parts)
+    return LocalState(num_ranks=num_ranks, rank=rank, config=states[0]["config"], values=values)
+
+
+def _require_heads(states: Sequence[LocalState], num_ranks: int) -> None:
+    num_heads = states[0]["config"]["num_heads"]
+    divide_heads(num_heads, num_heads, num_ranks)  # 4C features, too, then
 
 
 @torch.no_grad()
@@ -122,19 +141,13 @@ def merge_states(states: Sequence[LocalState]) -> dict[str, torch.Tensor]:
     Raises:
         ValueError: a rank's part is missing, comes twice, or is of another split.
     """
-    states = _in_order(states)
-    config, whole = GPTConfig(**states[0]["config"]), {}
-    for name, dim in gpt_split_dims(config).items():
-        parts = [state["values"][name] for state in states]
-        full = parts[0].clone() if dim is None else torch.cat(parts, dim)
-        whole[name] = full[: config.vocab_size].clone() if name in BY_VOCABULARY else full  # without padding
-    return whole
+    return _cut(_in_order(states), 1, 0)["values"]
 
 
 def reshard(states: Sequence[LocalState], num_ranks: int) -> list[LocalState]:
     """The parts for another number of ranks.
 
-    **Communication**: none. **Memory**: the whole model, twice.
+    **Communication**: none. **Memory**: the parts: the whole model, and replicated parameters t times.
 
     Args:
         states: of all ranks that saved, in any order.
@@ -143,7 +156,9 @@ def reshard(states: Sequence[LocalState], num_ranks: int) -> list[LocalState]:
     Raises:
         ValueError: as `merge_states` and `split_state`.
     """
-    return split_state(merge_states(states), GPTConfig(**states[0]["config"]), num_ranks)
+    states = _in_order(states)
+    _require_heads(states, num_ranks)
+    return [_cut(states, num_ranks, rank) for rank in range(num_ranks)]
 
 
 def _in_order(states: Sequence[LocalState]) -> list[LocalState]:
@@ -242,7 +257,7 @@ def load_states(folder: str | Path) -> list[LocalState]:
 def reshard_files(source: str | Path, target: str | Path, num_ranks: int) -> list[Path]:
     """Cut the checkpoint in one folder for another number of ranks, into another folder.
 
-    **Communication**: none; one process does it. **Memory**: the whole model, twice.
+    **Communication**: none; one process does it. **Memory**: one part; of the files, what is read for it.
 
     Args:
         source: what `save_state` wrote.
@@ -259,4 +274,6 @@ def reshard_files(source: str | Path, target: str | Path, num_ranks: int) -> lis
         raise ValueError(
             f"{target} has the parts that are read: parts of two splits in one folder cannot be told apart"
         )
-    return [save_state(state, target) for state in reshard(load_states(source), num_ranks)]
+    states = load_states(source)
+    _require_heads(states, num_ranks)
+    return [save_state(_cut(states, num_ranks, rank), target) for rank in range(num_ranks)]

@@ -1,8 +1,6 @@
 """Gradients clipped by the norm of the whole model, where some parameters are divided and others are on every rank.
 
-Squares add up over ranks, norms do not. So each rank adds up the squares of what it has, one all-reduce of a single
-number makes the square of the whole norm, and all ranks scale by the same factor. Each element of the whole gradient
-counts once:
+`dtlearn.sharing.clipping` adds up over ranks. Each element of the whole gradient counts once:
 
 - a divided parameter: each rank counts its part;
 - a replicated one (norms, positions, row-parallel biases): the first rank counts it. Counted by all, its square is in
@@ -10,27 +8,27 @@ counts once:
 - copies of a key-value head: the first rank of those that have it;
 - a tied parameter: once. Rows of padding have no gradient.
 
-Source: Megatron-LM, `param_is_not_tensor_parallel_duplicate` in `core/tensor_parallel/layers.py`, and
-`core/optimizer/clip_grads.py`.
+Source: Megatron-LM, `param_is_not_tensor_parallel_duplicate` in `core/tensor_parallel/layers.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from .sharding import place_in
+from dtlearn.sharing import clipping
 
-_EPSILON = 1e-6  # torch's: a norm of 0 gives a factor of 1, not a division by 0
+from .sharding import place_in
 
 
 @torch.no_grad()
 def clip_grad_norm_(
     module: nn.Module,
     max_norm: float,
+    norm_type: float = 2.0,
     *,
     group: dist.ProcessGroup | None = None,
     error_if_nonfinite: bool = False,
@@ -45,6 +43,7 @@ def clip_grad_norm_(
     Args:
         module: the model, of which each rank has its part. All ranks of the group call it.
         max_norm: of the gradient of the whole model.
+        norm_type: p of the norm, as torch's; `math.inf`: the largest absolute value.
         group: the ranks among which it is divided; None: all ranks.
         error_if_nonfinite: a norm that is infinite or NaN is an error.
 
@@ -52,30 +51,27 @@ def clip_grad_norm_(
         The norm before clipping, (), the same on all ranks.
 
     Raises:
-        ValueError: `max_norm` is not positive.
+        ValueError: `max_norm` or `norm_type` is not positive.
         RuntimeError: with `error_if_nonfinite`, on all ranks.
     """
-    if not max_norm > 0:
-        raise ValueError(f"max_norm must be positive; got {max_norm}")
-    norm = gradient_norm(module, group=group)
-    if error_if_nonfinite and not norm.isfinite():
-        raise RuntimeError(f"the norm of the gradients of all ranks is {norm.item()}: the loss is not finite")
-    factor = (max_norm / (norm + _EPSILON)).clamp(max=1.0)
-    for parameter in module.parameters():
-        if parameter.grad is not None:
-            parameter.grad.mul_(factor)
-    return norm
+    return clipping.clip_grad_norm_(
+        module.parameters(),
+        max_norm,
+        norm_type,
+        counted=_counted_here(module, group),
+        groups=_groups(group),
+        error_if_nonfinite=error_if_nonfinite,
+    )
 
 
 @torch.no_grad()
-def gradient_norm(module: nn.Module, *, group: dist.ProcessGroup | None = None) -> torch.Tensor:
-    """The Euclidean norm of the whole model's gradient, (), the same on all ranks: each element once.
+def gradient_norm(module: nn.Module, norm_type: float = 2.0, *, group: dist.ProcessGroup | None = None) -> torch.Tensor:
+    """The norm of the whole model's gradient, (), the same on all ranks: each element once.
 
     **Communication**, **Memory** and arguments: as `clip_grad_norm_`.
     """
-    rank, num_ranks = place_in(group)
-    counted = [p for p, is_divided, copies in _held(module) if rank % (copies if is_divided else num_ranks) == 0]
-    return _summed(counted, module, group)
+    counted, groups = _counted_here(module, group), _groups(group)
+    return clipping.global_norm(module.parameters(), norm_type, counted=counted, groups=groups)
 
 
 @torch.no_grad()
@@ -84,7 +80,16 @@ def naive_gradient_norm(module: nn.Module, *, group: dist.ProcessGroup | None = 
 
     **Communication**, **Memory** and arguments: as `clip_grad_norm_`.
     """
-    return _summed(list(module.parameters()), module, group)
+    return clipping.global_norm(module.parameters(), groups=_groups(group))
+
+
+def _groups(group: dist.ProcessGroup | None) -> Sequence[dist.ProcessGroup | None]:
+    return [group] if place_in(group)[1] > 1 else []
+
+
+def _counted_here(module: nn.Module, group: dist.ProcessGroup | None) -> list[nn.Parameter]:
+    rank, num_ranks = place_in(group)
+    return [p for p, is_divided, copies in _held(module) if rank % (copies if is_divided else num_ranks) == 0]
 
 
 def _held(module: nn.Module) -> Iterator[tuple[nn.Parameter, bool, int]]:
@@ -96,16 +101,3 @@ def _held(module: nn.Module) -> Iterator[tuple[nn.Parameter, bool, int]]:
             if id(parameter) not in seen:
                 seen.add(id(parameter))
                 yield parameter, dims.get(name) is not None, getattr(part, "num_copies", 1)
-
-
-def _summed(counted: Iterable[nn.Parameter], module: nn.Module, group: dist.ProcessGroup | None) -> torch.Tensor:
-    # By the parameters, not by the gradients: a rank that counts none must send as many bytes as the others.
-    known = list(module.parameters())
-    dtype = torch.float64 if any(p.dtype == torch.float64 for p in known) else torch.float32
-    square = torch.zeros((), dtype=dtype, device=known[0].device)
-    for parameter in counted:
-        if parameter.grad is not None:
-            square += torch.linalg.vector_norm(parameter.grad, dtype=dtype).square()
-    if place_in(group)[1] > 1:
-        dist.all_reduce(square, group=group)
-    return square.sqrt()

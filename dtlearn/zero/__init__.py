@@ -7,13 +7,15 @@ ranks and other stages load it, with `pieces_of_stages` between the two; `offloa
 updates there.
 """
 
+from dtlearn.sharing.host_memory import Host
+from dtlearn.sharing.resharding import Read, plan_reads
+
 from .arithmetic.published import ZERO_OFFLOAD_TABLE_1, ZERO_TABLE_1
 from .arithmetic.state_bytes import gathered_elements, state_bytes
 from .arithmetic.traffic import Calls, num_messages, sent_bytes, step_traffic
 from .clipping import clip_by_local_norm_, clip_grad_norm_, global_norm
 from .layerwise.lamb import ShardedLAMB, ShardwiseLAMB
 from .layerwise.muon import cost_of_ranks, newton_schulz, newton_schulz_flops, sharded_muon
-from .offload.host import Host
 from .offload.optimizer import OffloadedOptimizer, offloaded
 from .partition.flat import plan_flat
 from .partition.partition import Bucket, Partition, Row, Slice, validate_partition
@@ -29,7 +31,6 @@ from .stages.unit import UnitEvent
 from .stages.zero1 import ZeroRedundancyOptimizer
 from .stages.zero2 import ShardedGradients
 from .stages.zero3 import FullyShardedDataParallel
-from .state_dicts.reads import Read, plan_reads
 from .state_dicts.reshard import reshard
 from .state_dicts.sharded import ShardedParameters, ShardedState, load_sharded_state_dict, sharded_state_dict
 from .state_dicts.whole import consolidate, consolidated_state_dict, model_state_dict, optimizer_state_dict

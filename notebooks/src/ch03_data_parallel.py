@@ -25,7 +25,6 @@ import torch
 import dtlearn
 from dtlearn.data_parallel import (
     BucketedDataParallel,
-    buckets,
     measure,
     naive,
     overlap_model,
@@ -33,6 +32,7 @@ from dtlearn.data_parallel import (
 from dtlearn.data_parallel.large_batch import learning_rate, noise_scale
 from dtlearn.data_parallel.samples import evaluation, sampler, token_mean
 from dtlearn.models import MLP, in_turns
+from dtlearn.sharing import gradient_buckets
 from dtlearn.viz import (
     bucket_timeline,
     ddp_picture,
@@ -639,14 +639,14 @@ show(
 
 # %%
 dtlearn.show_source(
-    buckets.plan_buckets, docstring=False, summary="The package's own: plan_buckets"
+    gradient_buckets.plan_buckets, docstring=False, summary="The package's own: plan_buckets"
 )
 
 # %%
 model = MLP((512,) * 7)
 names = [name for name, _ in model.named_parameters()]
 sizes = [4 * p.numel() for p in model.parameters()]
-plan = buckets.plan_buckets(sizes, cap=2 << 20, first_cap=None)
+plan = gradient_buckets.plan_buckets(sizes, cap=2 << 20, first_cap=None)
 for b in plan:
     print(f"bucket {b.index}, {b.nbytes:,} bytes:", *(names[p] for p in b.parameters))
 
@@ -1114,7 +1114,7 @@ show(
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 ten = [4 * p.numel() for p in MLP(layers).parameters()]
-ten_buckets = [b.nbytes for b in buckets.plan_buckets(ten, cap=1 << 20, first_cap=None)]
+ten_buckets = [b.nbytes for b in gradient_buckets.plan_buckets(ten, cap=1 << 20, first_cap=None)]
 median_of = {2: {way: sorted(took[way])[2] for way in ("local", "ours")}}
 for N in (1, 4):
     timed = dtlearn.run_ranks(

@@ -39,10 +39,11 @@ from dtlearn.mixed_precision import (
 )
 from dtlearn.mixed_precision.casting import autocast, policy
 from dtlearn.mixed_precision.fp8 import scaling
-from dtlearn.mixed_precision.loss_scaling import clipping, grad_scaler
+from dtlearn.mixed_precision.loss_scaling import grad_scaler
 from dtlearn.mixed_precision.measure import gradients, loss_curves, small_updates
 from dtlearn.mixed_precision.reduction import average, rounding_error
 from dtlearn.notebook.panels import Slider, slider_panel
+from dtlearn.sharing import clipping
 from dtlearn.viz import (
     gradient_histograms,
     loss_scale,
@@ -683,7 +684,8 @@ show(
 # %% exercise="ch07.clip_over_ranks"
 
 # %% [markdown]
-# The package's norm is below. `replicated` are parameters that every rank has: they are counted once.
+# The package's norm is below. The caller says which parameters count on this rank, those that every rank has on one of
+# them only, and over the ranks of which groups powers are added up. `norm_type` is 2 for the usual norm.
 
 # %%
 dtlearn.show_source(clipping.global_norm, docstring=False, summary="The package's own")

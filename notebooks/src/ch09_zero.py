@@ -29,6 +29,7 @@ from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
 from dtlearn.models.gpt import Block
 from dtlearn.notebook.panels import Slider, slider_panel
 from dtlearn.runtime.record.training_steps import part
+from dtlearn.sharing import clipping
 from dtlearn.viz import (
     UnitRun,
     bytes_over_ranks,
@@ -1025,11 +1026,14 @@ rank_table(
 # %% exercise="ch09.global_norm"
 
 # %% [markdown]
-# The package adds up squares, with one all-reduce of a single number. Each element counts once: padding never, a tied
-# parameter once, a parameter that every rank has whole on the first rank only.
+# The package adds up powers, of the norm that is meant here squares, with one all-reduce of a single number. The caller
+# says what is `counted` on this rank, so that each element counts once: padding never, a tied parameter once, a parameter
+# that every rank has whole on the first rank only.
 
 # %%
-dtlearn.show_source(zero.global_norm, docstring=False, summary="dtlearn.zero.global_norm")
+dtlearn.show_source(
+    clipping.global_norm, docstring=False, summary="dtlearn.sharing.clipping.global_norm"
+)
 
 # %%
 # %%ranks -o norms
@@ -1218,7 +1222,8 @@ rank_table(
 
 # %% [markdown]
 # In the package a saved state knows its pieces by the name of the parameter and by the elements, not by a place in a
-# buffer. So `reshard` also serves another stage and other units:
+# buffer. So `reshard` also serves another stage and other units. The function below plans what is read. A piece there is
+# made of boxes of a tensor, with a `start` and a `stop` in each dim; ZeRO's pieces are one box of a vector:
 
 # %%
 dtlearn.show_source(zero.plan_reads, docstring=False, summary="dtlearn.zero.plan_reads")

@@ -1,6 +1,13 @@
+import importlib
+import pkgutil
+from pathlib import Path
+
 import pytest
 
-from dtlearn.checks.own_work import find_forbidden, forbids, forbids_torchs
+import dtlearn.checks
+from dtlearn.checks.own_work import OwnWork, find_forbidden, forbids, forbids_torchs
+
+PACKAGE = Path(dtlearn.checks.__file__).parents[1]
 
 FORBIDDEN = {"dtlearn.collectives": "it is the answer", "torch.distributed.send_object_list": "it pickles"}
 FORBIDDEN["threading"] = "it is the answer"
@@ -108,6 +115,38 @@ def test_other_names_are_free(source):
 def test_a_worked_answer_that_is_imported_is_no_answer():
     found = forbids("dtlearn.zero")("from solutions.ch10_pipeline_parallel.gpipe import gpipe")
     assert found is not None and found.code == "DTL-RULE-NAME" and "the course's own answer" in found.text
+
+
+# What strategies share holds what these exercises are about.
+ON_THE_FLOOR = {
+    "ch03_data_parallel": "from dtlearn.sharing.gradient_buckets import plan_buckets",  # ch03.plan_buckets
+    "ch07_mixed_precision": "from dtlearn.sharing.clipping import clip_grad_norm_",  # ch07.clip_over_ranks
+    "ch08_memory": "import dtlearn.sharing.host_memory as m",  # ch08.offload
+    "ch09_zero": "from dtlearn.sharing import clipping, resharding",  # ch09.global_norm, ch09.reshard
+    "ch12_tensor_parallel": "from dtlearn.sharing import along_dim",  # ch12.f_and_g, ch12.split_and_reassemble
+}
+
+
+def refused(chapter):
+    """All packages of the course that a chapter's answers may not use."""
+    reads = importlib.import_module(f"dtlearn.checks.{chapter}").READS
+    return {package for rule in reads if isinstance(rule, OwnWork) for package in rule.packages}
+
+
+@pytest.mark.parametrize("chapter", ON_THE_FLOOR)
+def test_the_floor_below_a_strategy_is_no_answer_either(chapter):
+    findings = [rule(ON_THE_FLOOR[chapter]) for rule in importlib.import_module(f"dtlearn.checks.{chapter}").READS]
+    assert "it is the course's own answer" in next(finding.text for finding in findings if finding)
+
+
+def test_whoever_refuses_a_strategy_refuses_the_floor_that_it_stands_on():
+    chapters = [entry.name for entry in pkgutil.iter_modules(dtlearn.checks.__path__) if entry.name.startswith("ch")]
+    assert {"ch03_data_parallel", "ch12_tensor_parallel"} <= set(chapters)
+    for chapter in chapters:
+        packages = {package.partition(".")[2] for package in refused(chapter)} - {"viz", "bench"}
+        files = [file for package in packages for file in (PACKAGE / package.replace(".", "/")).rglob("*.py")]
+        stands_on_it = any("dtlearn.sharing" in file.read_text("utf-8") for file in files)
+        assert ("dtlearn.sharing" in refused(chapter)) == stands_on_it, chapter
 
 
 def test_what_torch_has_of_the_answer_is_refused():

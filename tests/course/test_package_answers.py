@@ -36,7 +36,7 @@ def hierarchical_all_reduce(x, ranks_per_node):
 """,
     "ch03.plan_buckets": """\
 def plan_buckets(nbytes, dtypes, *, bucket_cap, first_bucket_cap):
-    plan = data_parallel.buckets.plan_buckets(nbytes, cap=bucket_cap, first_cap=first_bucket_cap, kinds=dtypes)
+    plan = data_parallel.plan_buckets(nbytes, cap=bucket_cap, first_cap=first_bucket_cap, kinds=dtypes)
     return [list(bucket.parameters) for bucket in plan]
 """,
     "ch03.shard_indices": """\
@@ -210,6 +210,8 @@ def global_norm(shards, used, replicated, max_norm, group=None):
 """,
     "ch09.reshard": """\
 def reshard(saved, num_ranks, rank):
+    from dtlearn.sharing.resharding import flat_piece
+
     made, sizes = {}, list(saved.units.values())
     kinds = list(range(len(sizes)))
     old, new = (zero.plan_flat(sizes, n, kinds=kinds) for n in (saved.num_ranks, num_ranks))
@@ -217,14 +219,14 @@ def reshard(saved, num_ranks, rank):
     def pieces(partition, of_rank):
         spans = {piece.parameter: (piece.start, piece.stop) for piece in partition.slices(of_rank)}
         places = {name: spans.get(n, (0, 0)) for n, name in enumerate(saved.units)}
-        return {name: {"shape": [size], "start": places[name][0], "stop": places[name][1]}
-                for name, size in saved.units.items()}
+        return {name: flat_piece([size], *places[name]) for name, size in saved.units.items()}
 
     plan = zero.plan_reads([pieces(old, r) for r in range(saved.num_ranks)], pieces(new, rank))
     for bucket, (unit, reads) in zip(new.buckets, plan.items()):
         made[unit] = {"step": max(saved.step(r, unit) for r in range(saved.num_ranks))}
         for key in ("values", "exp_avg", "exp_avg_sq"):
-            parts = [saved.read(r.saved, unit, key, r.offset, r.offset + r.stop - r.start) for r in reads]
+            ends = [(r, r.start[0] - r.source.start[0], r.stop[0] - r.source.start[0]) for r in reads]
+            parts = [saved.read(r.saved, unit, key, start, stop) for r, start, stop in ends]
             length = sum(map(len, parts))
             made[unit][key] = torch.cat([*parts, torch.zeros(bucket.shard - length)])
     return made
@@ -492,7 +494,6 @@ NAIVE = {
 def judged(id, source):
     exercise = COURSE.exercise(id)
     head = "import torch\nimport torch.distributed as dist\nfrom dtlearn import collectives\n"
-    head += "import dtlearn.data_parallel.buckets\n"
     head += "import dtlearn.data_parallel.samples.sampler, dtlearn.data_parallel.samples.token_mean\n"
     head += "from dtlearn import data_parallel, memory, mixed_precision, pipeline_parallel, tensor_parallel, zero\n"
     head += "from dtlearn.memory.recomputation import every_k\n"

@@ -7,10 +7,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.data_parallel.comm_hooks import allreduce_hook
 from dtlearn.data_parallel.join import Join
 from dtlearn.runtime.errors import RanksTimeout
 from dtlearn.runtime.run import run_ranks
+from dtlearn.sharing.comm_hooks import allreduce_hook
 from tests.data_parallel.runs import (
     TOLERANCE,
     Normed,

@@ -10,11 +10,11 @@ from torch.utils.checkpoint import checkpoint
 
 from dtlearn.data_parallel import ddp as ddp_module
 from dtlearn.data_parallel.bucketed import BucketedDataParallel
-from dtlearn.data_parallel.buckets import Bucket
 from dtlearn.data_parallel.reducer import Reducer
 from dtlearn.memory import StorageLedger
 from dtlearn.runtime.errors import RanksDisagree
 from dtlearn.runtime.run import run_ranks
+from dtlearn.sharing.gradient_buckets import Bucket
 from tests.data_parallel.runs import (
     SMALL,
     TOLERANCE,

@@ -30,7 +30,7 @@ def whole_gradients():
     return whole, batch
 
 
-def clipped(group, max_norm, **options):
+def clipped(group, max_norm, norm_type=2.0, **options):
     """The differences of the norm and of the clipped gradients from torch's on the whole model."""
     whole, batch = whole_gradients()
     model = ParallelGPT.from_gpt(whole, group=group, **options)
@@ -38,8 +38,8 @@ def clipped(group, max_norm, **options):
     if options:
         reduce_sequence_parallel_gradients(model, group=group)
     naive = naive_gradient_norm(model, group=group).item()
-    expected = torch.nn.utils.clip_grad_norm_(whole.parameters(), max_norm).item()
-    norm = clip_grad_norm_(model, max_norm, group=group).item()
+    expected = torch.nn.utils.clip_grad_norm_(whole.parameters(), max_norm, norm_type).item()
+    norm = clip_grad_norm_(model, max_norm, norm_type, group=group).item()
     parts = {name: model.local_part(name, gradient) for name, gradient in snapshot_gradients(whole).items()}
     return abs(norm - expected), max_difference(snapshot_gradients(model), parts).value, naive / expected
 
@@ -61,6 +61,7 @@ def with_copies(group):
 def odd_values(group):
     layer = ParallelAttention(24, 12, group=group)
     found = [gradient_norm(layer, group=group).item()]  # no gradients
+    assert gradient_norm(torch.nn.ReLU(), group=group) == 0  # no parameters
     layer.query.weight.grad = torch.zeros_like(layer.query.weight)
     if dist.get_rank(group) == dist.get_world_size(group) - 1:
         layer.query.weight.grad[0, 0] = math.inf  # on one rank
@@ -74,6 +75,8 @@ def every_case():
         return {
             "clipped": clipped(group, 0.01),
             "left": clipped(group, 100.0),
+            "summed": clipped(group, 0.01, 1.0),
+            "largest": clipped(group, 0.01, math.inf),
             "sequence": clipped(group, 0.01, sequence_parallel=True),
             "copies": with_copies(group),
             "odd": odd_values(group),
@@ -90,7 +93,7 @@ def ranks():
 def test_norm_and_clipped_gradients_are_those_of_the_whole_model(ranks):
     for of_sizes in ranks:
         for found in of_sizes.values():
-            for name in ("clipped", "left", "sequence"):
+            for name in ("clipped", "left", "summed", "largest", "sequence"):
                 assert max(found[name][:2]) < TOLERANCE, (name, found[name])
             assert found["copies"][0] == pytest.approx(ranks[0][1]["copies"][0], rel=1e-12)
 
@@ -107,18 +110,19 @@ def test_replicated_parameters_and_copies_that_count_on_every_rank_make_it_too_l
 
 def test_one_number_is_sent(ranks):
     events = [(op, nbytes) for op, nbytes in calls_of(ranks.record, 4) if nbytes == 8 and op == "all_reduce"]
-    assert len(events) == 3 * 2 + 2  # a naive norm, and ours; those of copies
+    assert len(events) == 5 * 2 + 2  # a naive norm, and ours; those of copies
     assert [call for call in calls_of(ranks.record, 4) if call[1] == 4 and call[0] == "all_reduce"] == [
         ("all_reduce", 4)
-    ] * 3  # float32: odd values
+    ] * 4  # float32: odd values
 
 
 def test_no_gradients_and_values_that_are_not_finite(ranks):
     for of_sizes in ranks:
-        for found in of_sizes.values():
+        for size, found in of_sizes.items():
             (nothing, infinite), strict, negative = found["odd"]
             assert nothing == 0.0 and not math.isfinite(infinite)  # on all ranks, though one has it
-            assert strict.startswith("RuntimeError: the norm of the gradients of all ranks is")
+            whose = "of the gradients" if size == 1 else "of the gradients of all ranks"
+            assert strict.startswith(f"RuntimeError: the norm {whose} is ")
             assert negative == "ValueError: max_norm must be positive; got 0.0"
 
 

@@ -11,8 +11,8 @@ from torch.distributed.fsdp import fully_shard
 
 from dtlearn.models import max_difference, snapshot_parameters
 from dtlearn.runtime.run import run_ranks
+from dtlearn.sharing.host_memory import Host
 from dtlearn.zero.clipping import clip_by_local_norm_, clip_grad_norm_, global_norm
-from dtlearn.zero.offload.host import Host
 from dtlearn.zero.offload.optimizer import offloaded
 from dtlearn.zero.pieces_of_stages import pieces_of_stage3
 from dtlearn.zero.stages.hybrid import HybridShardedDataParallel
@@ -60,6 +60,8 @@ def every_case(group):
     for name, limit in LIMITS.items():
         own = own_pieces(group)
         found[name] = clip_grad_norm_((p for p in own.values()), limit, group=group), gradients(own)
+    own = own_pieces(group)
+    found["largest"] = clip_grad_norm_(own.values(), 1.5, math.inf, group=group), gradients(own)
     own, bias = own_pieces(group), replicated_bias()
     norm = clip_grad_norm_([bias, *own.values()], 2.0, replicated=[bias], group=group)
     found["replicated"] = norm, gradients(own) | {"bias": bias.grad}
@@ -93,14 +95,14 @@ def every_size():
     return {size: every_case(group) for size, group in groups.items() if dist.get_rank() < size}
 
 
-def reference(limit, more=()):
+def reference(limit, more=(), norm_type=2.0):
     parameters = whole()
-    norm = nn.utils.clip_grad_norm_([*parameters.values(), *more], limit)
+    norm = nn.utils.clip_grad_norm_([*(p for p in parameters.values() if p.numel()), *more], limit, norm_type)
     return norm, {name: p.grad for name, p in parameters.items() if p.grad is not None}
 
 
-def distance(per_rank, case, limit, more=()):
-    norm, exact = reference(limit, more)
+def distance(per_rank, case, limit, more=(), norm_type=2.0):
+    norm, exact = reference(limit, more, norm_type)
     apart = [abs(found[case][0] - norm).item() for found in per_rank]
     together = put_together([{n: g for n, g in found[case][1].items() if n != "bias"} for found in per_rank])
     apart += [(together[name] - grad).abs().max().item() for name, grad in exact.items() if grad.numel()]
@@ -120,6 +122,7 @@ def test_pieces_are_clipped_as_the_whole(results, size):
     assert distance(per_rank, "clipped", LIMITS["clipped"]) < 1e-12
     assert distance(per_rank, "left", LIMITS["left"]) < 1e-12
     assert distance(per_rank, "tied", 1.5) < 1e-12
+    assert distance(per_rank, "largest", 1.5, norm_type=math.inf) < 1e-12
     bias = replicated_bias()
     assert distance(per_rank, "replicated", 2.0, [bias]) < 1e-12
     for found in per_rank:
@@ -157,7 +160,7 @@ def test_one_number_is_sent(results, size):
     for rank in range(size):
         calls = [call.nbytes for call in record.select(rank=rank, op="all_reduce") if call.group == group]
         # float64, then of no pieces and of 16-bit ones: their squares are added in float32
-        assert calls == [8] * 8 + [4, 4]
+        assert calls == [8] * 9 + [4, 4]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

@@ -6,8 +6,8 @@ import torch.distributed as dist
 from torch import nn
 
 from dtlearn.memory import StorageLedger
-from dtlearn.models.wrapping import broadcast_module
 from dtlearn.runtime.run import run_ranks
+from dtlearn.sharing.wrapping import broadcast_module
 from dtlearn.zero import page_zero2
 from dtlearn.zero.page_zero2 import FlatBucket, Zero2
 from dtlearn.zero.stages.zero1 import ZeroRedundancyOptimizer

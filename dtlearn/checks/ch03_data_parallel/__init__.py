@@ -2,7 +2,7 @@
 
 from ..own_work import forbids
 
-READS = [forbids("dtlearn.data_parallel", "dtlearn.models.wrapping")]  # rules on the text of every answer
+READS = [forbids("dtlearn.data_parallel", "dtlearn.sharing")]  # rules on the text of every answer
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {
     "DTL-RULE-LATE-BINDING": "hooks that all read the last value of a loop's variable",

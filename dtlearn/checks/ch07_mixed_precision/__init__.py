@@ -2,7 +2,7 @@
 
 from ..own_work import forbids
 
-READS = [forbids("dtlearn.mixed_precision")]  # rules on the text of every answer
+READS = [forbids("dtlearn.mixed_precision", "dtlearn.sharing")]  # rules on the text of every answer
 # torch's own loss scalers, which answers may not use where they would be the answer.
 _WHY_OWN = "it decides by itself; write that decision here"
 TORCH_SCALERS = dict.fromkeys(

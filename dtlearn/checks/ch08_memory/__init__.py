@@ -2,7 +2,7 @@
 
 from ..own_work import forbids
 
-READS = [forbids("dtlearn.memory")]  # rules on the text of every answer
+READS = [forbids("dtlearn.memory", "dtlearn.sharing")]  # rules on the text of every answer
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.
 MEANINGS = {
     "DTL-RULE-COPIED-AGAIN": "memory that is copied although a copy is there",

@@ -5,7 +5,12 @@ from ..own_work import forbids, forbids_torchs
 
 # Rules on the text of every answer.
 READS = [
-    forbids("dtlearn.zero", "dtlearn.models.wrapping", "dtlearn.data_parallel", "dtlearn.mixed_precision"),
+    forbids(
+        "dtlearn.zero",
+        "dtlearn.sharing",
+        "dtlearn.data_parallel",
+        "dtlearn.mixed_precision",
+    ),
     forbids_torchs(  # its own sharded training
         "torch.distributed.optim.ZeroRedundancyOptimizer",
         "torch.distributed.optim.zero_redundancy_optimizer",

@@ -3,9 +3,9 @@
 from .. import MAY_HELP as MAY_HELP
 from ..own_work import forbids, forbids_torchs
 
-# Rules on the text of every answer.
+# Rules on the text of every answer. The last two packages hand the first one's names on.
 READS = [
-    forbids("dtlearn.pipeline_parallel", "dtlearn.viz", "dtlearn.bench"),  # the latter two hand its names on
+    forbids("dtlearn.pipeline_parallel", "dtlearn.sharing", "dtlearn.viz", "dtlearn.bench"),
     forbids_torchs("torch.distributed.pipelining"),
 ]
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.

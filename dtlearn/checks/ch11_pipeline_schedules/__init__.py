@@ -5,7 +5,7 @@ from ..own_work import forbids, forbids_torchs
 
 # Rules on the text of every answer. The last two import the package's schedules, validator and simulator.
 READS = [
-    forbids("dtlearn.pipeline_parallel", "dtlearn.viz", "dtlearn.bench"),
+    forbids("dtlearn.pipeline_parallel", "dtlearn.sharing", "dtlearn.viz", "dtlearn.bench"),
     forbids_torchs("torch.distributed.pipelining"),
 ]
 # Codes of mistakes that only these exercises know; see `dtlearn.checks.meanings`.

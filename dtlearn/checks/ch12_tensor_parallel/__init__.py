@@ -7,9 +7,9 @@ _SENDS_BACK = (
     "its functions send in backward as well, and that of all_reduce adds up the gradient over the ranks once more"
 )
 
-# Rules on the text of every answer. The last three packages hand the first one's names on, or do the same.
+# Rules on the text of every answer. The packages after the first hand its names on, or do the same.
 READS = [
-    forbids("dtlearn.tensor_parallel", "dtlearn.viz", "dtlearn.bench", "dtlearn.zero"),
+    forbids("dtlearn.tensor_parallel", "dtlearn.sharing", "dtlearn.viz", "dtlearn.bench", "dtlearn.zero"),
     forbids_torchs(  # its own tensor parallelism, and collectives with a backward pass
         "torch.distributed.tensor",
         "torch.distributed._tensor",

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ..comm_hooks import allreduce_hook
+from dtlearn.sharing.comm_hooks import allreduce_hook
 
 
 class NoiseEstimate(NamedTuple):

@@ -4,15 +4,18 @@ Autograd hands every tensor that it saves to a pair of hooks: `pack` when it is 
 Here `pack` copies to the host and keeps only that copy; `unpack` copies back.
 
 Reference: `torch.autograd.graph.save_on_cpu`, which does this with everything that is saved, parameters too, and waits
-for each copy. `HostMemory` says how the host is emulated on a CPU, where `save_on_cpu` moves nothing.
+for each copy. `Host` says how the host is emulated on a CPU, where `save_on_cpu` moves nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import nn
 
-from dtlearn.memory.saving.host_memory import HostCopy, HostMemory
+from dtlearn.sharing.host_memory import Host
 
 _PLAIN = (torch.Tensor, nn.Parameter)  # other classes may hold more than one storage
 
@@ -43,7 +46,7 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
 
     def __init__(self, model: nn.Module, *, min_bytes: int = 1024) -> None:
         super().__init__(self._pack, self._unpack)
-        self.host = HostMemory()
+        self.host = Host()
         self._min_bytes = min_bytes
         state = [*model.parameters(), *model.buffers()]
         self._stay = {tensor.untyped_storage().data_ptr() for tensor in state}
@@ -53,12 +56,15 @@ class OffloadActivations(torch.autograd.graph.saved_tensors_hooks):
         super().__enter__()
         return self
 
-    def _pack(self, tensor: torch.Tensor) -> torch.Tensor | HostCopy:
+    def _pack(self, tensor: torch.Tensor) -> torch.Tensor | Callable[[], torch.Tensor]:
+        """The tensor, or the way to have it back."""
+        if self._is_offloaded(tensor):
+            return partial(self.host.upload, self.host.download(tensor), tensor.device)
         # Detached: a node that keeps its own result, with its graph, would keep itself alive.
-        return self.host.copy_to_host(tensor) if self._is_offloaded(tensor) else tensor.detach()
+        return tensor.detach()
 
-    def _unpack(self, packed: torch.Tensor | HostCopy) -> torch.Tensor:
-        return packed if isinstance(packed, torch.Tensor) else self.host.copy_to_device(packed)
+    def _unpack(self, packed: torch.Tensor | Callable[[], torch.Tensor]) -> torch.Tensor:
+        return packed if isinstance(packed, torch.Tensor) else packed()
 
     def _is_offloaded(self, tensor: torch.Tensor) -> bool:
         return (

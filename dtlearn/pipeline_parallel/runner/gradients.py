@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.models.wrapping import by_dtype
+from dtlearn.sharing.wrapping import by_dtype
 
 from ..split_model import Tied
 

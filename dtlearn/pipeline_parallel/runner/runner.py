@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.models.wrapping import broadcast_module, require_same_model
 from dtlearn.runtime.device import device
 from dtlearn.runtime.recording.phases import phase
+from dtlearn.sharing.wrapping import broadcast_module, require_same_model
 
 from ..actions import Action, Op
 from ..checking.validate import check

@@ -17,7 +17,7 @@ from dtlearn.viz.units import format_bytes
 from dtlearn.viz.waits import data_starts
 
 if TYPE_CHECKING:
-    from dtlearn.data_parallel.buckets import Bucket
+    from dtlearn.sharing.gradient_buckets import Bucket
 
 # Left edge and width of each column; the picture is 10 wide.
 _LAYERS, _BUCKETS, _BACKWARD, _LINK = (0.0, 2.2), (3.2, 1.6), (6.3, 0.8), (8.3, 0.8)

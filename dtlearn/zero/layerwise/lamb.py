@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from dtlearn.models.wrapping import copy_in_group
+from dtlearn.sharing.wrapping import copy_in_group
 
 
 class Update(NamedTuple):

@@ -1,4 +1,1 @@
-"""Optimizer state and parameters in host memory.
-
-`host`: memory and thread of the host, and what is copied; `optimizer`: updates that are computed there.
-"""
+"""Optimizer state in host memory, and updates that are computed there; `dtlearn.sharing.host_memory` is the host."""

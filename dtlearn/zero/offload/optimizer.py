@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from .host import Host
+from dtlearn.sharing.host_memory import Host
 
 MASTER = "master"  # in the state of a 16-bit piece: its float32 value
 
@@ -65,11 +65,12 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         for group, on_host in zip(self.param_groups, self.inner.param_groups, strict=True):
             yield from zip(group["params"], on_host["params"], strict=True)
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
         """Move the gradients to the host, update there, and move the new values to the device.
 
         Args:
             closure: computes the loss and its gradients; called once, before anything is moved.
+            options: for the optimizer's own `step`, which need not take a closure.
 
         Returns:
             The closure's value; None without one.
@@ -80,7 +81,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
                 loss = closure()
         self._share_options()
         self._move_gradients()
-        self.host.run(self.inner.step)
+        self.host.run(partial(self.inner.step, **options))
         self._move_values()
         self._show_state()
         return loss
@@ -100,7 +101,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             if master is not piece and master.grad is not None:
                 master.grad = None
                 leaving.append(self._in_dtype(master.detach(), piece.dtype))
-                self.host.upload(leaving[-1], into=piece)
+                self.host.upload_into(piece, leaving[-1])
         self.host.finish()  # before anyone changes what is still being copied
 
     def _in_dtype(self, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -144,6 +145,13 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             is_rounded = master.dtype != piece.dtype
             self.state[piece] = {**state, MASTER: master.detach()} if is_rounded else dict(state)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Refused: a copy, or what is read from a file, would have its state in the device's memory."""
+        raise TypeError(
+            f"{type(self).__name__} has its state on a host and cannot be copied or pickled: build another one over "
+            "the copy's pieces, and give it this one's state_dict() by load_state_dict()"
+        )
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Train these pieces too."""
         super().add_param_group(param_group)
@@ -171,7 +179,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             if MASTER in by_number.get(number, {}):
                 self.host.run(partial(master.copy_, by_number[number][MASTER].view_as(master)))
                 rounded = self._in_dtype(master.detach(), piece.dtype)
-                self.host.upload(rounded, into=piece)
+                self.host.upload_into(piece, rounded)
                 self.host.finish()
         self.state.clear()
         self._show_state()

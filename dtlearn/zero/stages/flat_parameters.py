@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.models.wrapping import copy_in_group
 from dtlearn.sharing.flat_collectives import all_gather_single, reduce_scatter_single
+from dtlearn.sharing.wrapping import copy_in_group
 
 from ..partition.flat import plan_flat
 from ..partition.partition import Bucket, Partition

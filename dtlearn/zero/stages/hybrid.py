@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.models.wrapping import broadcast_tensors, require_same_model
+from dtlearn.sharing.wrapping import broadcast_tensors, require_same_model
 
 from ..partition.partition import Bucket
 from .sharded_bucket import Reduction, ShardedBucket

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from dtlearn.models.wrapping import copy_in_group
+from dtlearn.sharing.wrapping import copy_in_group
 
 
 class NaiveZeroRedundancyOptimizer(torch.optim.Optimizer):

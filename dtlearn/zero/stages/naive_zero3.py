@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.models.wrapping import BackwardPass, broadcast_tensors, require_same_model
+from dtlearn.sharing.wrapping import BackwardPass, broadcast_tensors, require_same_model
 
 from .division import shard_units
 from .sharded_bucket import ShardedBucket

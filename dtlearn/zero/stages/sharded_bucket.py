@@ -21,8 +21,8 @@ import torch.distributed as dist
 from torch import nn
 
 from dtlearn.sharing.flat_collectives import all_gather_single, reduce_scatter_single
+from dtlearn.sharing.host_memory import Host
 
-from ..offload.host import Host
 from ..partition.partition import Bucket
 from ..precision import MixedPrecisionPolicy
 
@@ -139,7 +139,7 @@ class ShardedBucket:
         """The shard, or a copy of it if it is on the host."""
         if self.offload is None:
             return self.shard
-        return self.offload.upload(self.shard, into=torch.empty_like(self.shard, device=self.full.device))
+        return self.offload.upload(self.shard, self.full.device)
 
     # All gradients
 

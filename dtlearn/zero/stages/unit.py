@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from dtlearn.models.wrapping.module_hooks import guard_forward
+from dtlearn.sharing.wrapping.module_hooks import guard_forward
 
 from .sharded_bucket import Reduction, ShardedBucket
 

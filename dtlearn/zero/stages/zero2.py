@@ -17,7 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from dtlearn.models.wrapping import (
+from dtlearn.sharing.flat_collectives import reduce_scatter_single
+from dtlearn.sharing.wrapping import (
     BackwardPass,
     broadcast_module,
     call_before,
@@ -26,7 +27,6 @@ from dtlearn.models.wrapping import (
     require_same_model,
     require_wrapped,
 )
-from dtlearn.sharing.flat_collectives import reduce_scatter_single
 
 from ..clipping import clip_grad_norm_
 from .zero1 import ZeroRedundancyOptimizer
@@ -139,9 +139,9 @@ class ShardedGradients(nn.Module):
         super().zero_grad(set_to_none)
         self.optimizer.clear_shards()
 
-    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """`dtlearn.zero.clip_grad_norm_` of the shards: by the norm over all ranks, which is returned."""
-        return clip_grad_norm_(self.optimizer.pieces, max_norm, group=self.optimizer.flat.group)
+        return clip_grad_norm_(self.optimizer.pieces, max_norm, norm_type, group=self.optimizer.flat.group)
 
     def full_params(self) -> dict[str, torch.Tensor]:
         """Copies of all parameters, whole, by name. In stage 2 every rank has them.

@@ -18,15 +18,15 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.models.wrapping import broadcast_tensors, require_same_model
-from dtlearn.models.wrapping.module_hooks import (
+from dtlearn.sharing.host_memory import Host
+from dtlearn.sharing.wrapping import broadcast_tensors, require_same_model
+from dtlearn.sharing.wrapping.module_hooks import (
     in_backward_pass,
     outputs_to_watch,
     refuse_optimizers_of,
     watch_inputs,
 )
 
-from ..offload.host import Host
 from ..partition.partition import Bucket
 from ..precision import MixedPrecisionPolicy
 from .division import shard_units

@@ -11,13 +11,15 @@ Source: `torch.distributed.checkpoint`, whose planner looks for the overlaps in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
-from .reads import Read, plan_reads
-from .sharded import ShardedParameters, ShardedState, require_same_parameters
+from dtlearn.sharing.resharding import Piece, Read, flat_piece, plan_reads, read_into
+
+from .sharded import SavedPiece, ShardedParameters, ShardedState, require_same_parameters
 
 
 @torch.no_grad()
@@ -42,21 +44,23 @@ def reshard(states: Sequence[ShardedState], sharded: ShardedParameters) -> Shard
     for state in states:
         require_same_parameters(state, sharded)
     wanted = sharded.saved_pieces()
-    reads = plan_reads([state["pieces"] for state in states], wanted)
+    reads = plan_reads([_as_vectors(state["pieces"]) for state in states], _as_vectors(wanted))
     result = ShardedState(
         stage=sharded.stage,
         num_ranks=sharded.partition.num_ranks,
         rank=sharded.rank,
         pieces=wanted,
-        values={name: _read([s["values"][name] for s in states], reads[name]) for name in wanted},
+        values={},
         sharded_state={},
         replicated_state={},
         groups=[dict(group) for group in states[0]["groups"]],
     )
-    for name in wanted:
+    for name, piece in wanted.items():
+        values = dict(enumerate(state["values"][name] for state in states))
+        result["values"][name] = _read(values, piece, reads[name])
         if any(name in state["replicated_state"] for state in states):
             result["replicated_state"][name] = _replicated(states, name)
-            result["sharded_state"][name] = _sharded(states, name, reads[name])
+            result["sharded_state"][name] = _sharded(states, name, piece, reads[name])
     return result
 
 
@@ -86,13 +90,20 @@ def _names_of_groups(state: ShardedState) -> list[list[str]]:
     return [group["params"] for group in state["groups"]]
 
 
-def _read(saved: Sequence[torch.Tensor], reads: Sequence[Read]) -> torch.Tensor:
+def _as_vectors(pieces: Mapping[str, SavedPiece]) -> dict[str, Piece]:
+    return {name: flat_piece([math.prod(p["shape"])], p["start"], p["stop"]) for name, p in pieces.items()}
+
+
+def _read(saved: Mapping[int, torch.Tensor], piece: SavedPiece, reads: Sequence[Read]) -> torch.Tensor:
     """The slices one after the other, (stop - start,), copied."""
-    parts = [saved[read.saved][read.offset :][: read.stop - read.start] for read in reads]
-    return torch.cat(parts) if parts else saved[0].new_empty(0)
+    values = next(iter(saved.values())).new_empty(piece["stop"] - piece["start"])
+    read_into(values, reads, saved)
+    return values
 
 
-def _sharded(states: Sequence[ShardedState], name: str, reads: Sequence[Read]) -> dict[str, torch.Tensor]:
+def _sharded(
+    states: Sequence[ShardedState], name: str, piece: SavedPiece, reads: Sequence[Read]
+) -> dict[str, torch.Tensor]:
     keys = dict.fromkeys(key for state in states for key in state["sharded_state"].get(name, {}))
     result = {}
     for key in keys:
@@ -102,8 +113,7 @@ def _sharded(states: Sequence[ShardedState], name: str, reads: Sequence[Read]) -
             raise ValueError(
                 f"rank {missing[0]} saved no {key!r} of {name}, and others did: the states are of different steps"
             )
-        any_saved = next(iter(saved.values()))
-        result[key] = _read([saved.get(n, any_saved) for n in range(len(states))], reads)
+        result[key] = _read(saved, piece, reads)
     return result
 
 

@@ -11,9 +11,9 @@ from dtlearn.mixed_precision import GradScaler, clip_grad_norm_, global_norm
 from dtlearn.runtime.run import run_ranks
 
 
-def parameters(factor=1.0, dtype=torch.float32):
+def parameters(factor=1.0, dtype=torch.float32, shapes=((3, 4), (5,), (), (0,), (2,))):
     g = torch.Generator().manual_seed(0)
-    made = [nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in [(3, 4), (5,), (), (0,), (2,)]]
+    made = [nn.Parameter(torch.zeros(shape, dtype=dtype)) for shape in shapes]
     for parameter in made[:-1]:  # the last one has no gradient
         parameter.grad = (torch.randn(parameter.shape, generator=g) * factor).to(dtype)
     return made
@@ -26,6 +26,13 @@ def test_on_one_rank_it_is_torchs(factor):
     assert torch.equal(*norms) and norms[0].dtype == torch.float32
     assert all(torch.equal(a.grad, b.grad) for a, b in zip(mine[:-1], theirs[:-1], strict=True))
     assert torch.equal(global_norm(mine), nn.utils.get_total_norm([p.grad for p in theirs[:-1]]))
+
+
+@pytest.mark.parametrize("norm_type", [1, 2.0, 3.0, math.inf])
+def test_any_norm_stands_where_torchs_does(norm_type):
+    mine, theirs = (parameters(shapes=[(3, 4), (5,), ()]) for _ in range(2))
+    assert torch.equal(clip_grad_norm_(mine, 0.5, norm_type), nn.utils.clip_grad_norm_(theirs, 0.5, norm_type))
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(mine[:-1], theirs[:-1], strict=True))
 
 
 def test_the_norm_of_16_bit_gradients_is_taken_in_float32():

@@ -1,8 +1,8 @@
 import pytest
 from matplotlib.patches import Rectangle
 
-from dtlearn.data_parallel.buckets import plan_buckets
 from dtlearn.runtime.record.record import merge
+from dtlearn.sharing.gradient_buckets import plan_buckets
 from dtlearn.viz.data_parallel.ddp_picture import ddp_picture
 from tests.viz.data_parallel.test_bucket_timeline import OURS, SPANS, ours
 

@@ -1,5 +1,8 @@
 """Updates on the host: the values of the plain optimizer, to the last bit; and where bytes lie and go."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -9,7 +12,7 @@ from dtlearn.memory.ledger.ledger import MemoryLedger
 from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.mixed_precision import MasterWeights
 from dtlearn.runtime.run import run_ranks
-from dtlearn.zero.offload.host import Host
+from dtlearn.sharing.host_memory import Host
 from dtlearn.zero.offload.optimizer import OffloadedOptimizer, offloaded
 from dtlearn.zero.partition.flat import plan_flat
 from dtlearn.zero.stages.zero3 import FullyShardedDataParallel
@@ -211,6 +214,34 @@ def test_what_cannot_be_trained_is_refused():
 
 
 # Stage 3, with shards on the host.
+
+
+class Doubled(torch.optim.SGD):
+    """An optimizer whose step takes no closure, but an option."""
+
+    def step(self, *, times=1):
+        for _ in range(times):
+            super().step()
+
+
+def test_a_step_takes_the_options_of_the_optimizers_own_and_need_not_take_a_closure():
+    plain, own = some_pieces(), some_pieces()
+    first, second = Doubled(plain, lr=0.1), offloaded(Doubled)(own, lr=0.1)
+    give_gradients(plain)
+    first.step(times=2)
+    give_gradients(own)
+    assert second.step(lambda: "the closure's", times=2) == "the closure's"
+    assert same(own, plain)
+
+
+def test_a_copy_is_refused_with_the_way_to_have_one():
+    optimizer = offloaded(torch.optim.Adam)(some_pieces(), lr=0.1)
+    for copied in (lambda: copy.deepcopy(optimizer), lambda: pickle.dumps(optimizer)):
+        with pytest.raises(
+            TypeError, match=r"OffloadedAdam has its state on a host and cannot be copied .* state_dict"
+        ):
+            copied()
+
 
 CASES = [("mlp", "freed"), ("tied", "kept"), ("frozen", "freed"), ("types", "freed")]
 WAYS = {"freed": {}, "kept": {"reshard_after_forward": False}}

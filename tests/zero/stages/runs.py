@@ -11,7 +11,7 @@ from torch import nn
 
 from dtlearn.data_parallel import DistributedDataParallel
 from dtlearn.models import max_difference, snapshot_parameters, train_reference
-from dtlearn.models.wrapping import broadcast_module
+from dtlearn.sharing.wrapping import broadcast_module
 from dtlearn.zero import NaiveZeroRedundancyOptimizer, ZeroRedundancyOptimizer
 from tests.data_parallel.runs import MODELS, data, loss_of, seeded_by_rank
 

@@ -1,4 +1,4 @@
-"""What a wrapper of a model needs, whatever it does with the gradients; data parallelism and ZeRO stand on it.
+"""What a wrapper of a model needs, whatever it does with the gradients.
 
 It runs on the ranks. `replicas` makes the copies begin as one, `backward_hooks` tells which backward pass is going on,
 `outputs` finds the tensors in what a model returned, where a backward pass enters it, and `module_hooks` tells when one

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from dtlearn.models.wrapping.backward_hooks import BackwardPass
+from dtlearn.sharing.wrapping.backward_hooks import BackwardPass
 
 
 class Diary:

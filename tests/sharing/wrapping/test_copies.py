@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from dtlearn.models.wrapping.copies import copy_in_group
 from dtlearn.runtime.run import run_ranks
+from dtlearn.sharing.wrapping.copies import copy_in_group
 from tests.data_parallel.runs import TOLERANCE, bucketed, data, mlp, naive, ours
 
 WRAPPERS = {

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from dtlearn.models.wrapping.outputs import tensors_in
+from dtlearn.sharing.wrapping.outputs import tensors_in
 
 
 @dataclass

@@ -8,8 +8,8 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.futures import Future
 
-from dtlearn.data_parallel import comm_hooks
 from dtlearn.runtime.run import run_ranks
+from dtlearn.sharing import comm_hooks
 from tests.data_parallel.runs import SMALL, TOLERANCE, distance, message_of, mlp, ours, seeded_by_rank, torch_ddp, views
 from tests.data_parallel.test_ddp import mine, run
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.data_parallel.buckets import MIB, Bucket, describe, plan_buckets, validate_buckets
+from dtlearn.sharing.gradient_buckets import MIB, Bucket, describe, plan_buckets, validate_buckets
 
 DTYPES = [torch.float32, torch.float64, torch.float16]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from dtlearn.models.wrapping.module_hooks import (
+from dtlearn.sharing.wrapping.module_hooks import (
     call_before,
     guard_forward,
     in_backward_pass,

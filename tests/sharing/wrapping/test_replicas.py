@@ -4,8 +4,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.models.wrapping.replicas import broadcast_module, broadcast_tensors, by_dtype, require_same_model
 from dtlearn.runtime.run import run_ranks
+from dtlearn.sharing.wrapping.replicas import broadcast_module, broadcast_tensors, by_dtype, require_same_model
 from tests.data_parallel.runs import message_of
 
 
