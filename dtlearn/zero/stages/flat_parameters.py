@@ -32,8 +32,8 @@ class FlatParameters:
     An optimizer is built over `pieces`: one `nn.Parameter` for each parameter, the part of it in this rank's shard, in
     the same memory. It is a vector, or, in the layout "whole tensors", has the parameter's shape. Where this rank owns
     nothing it is empty, so that groups, names and numbers are the same on all ranks. In the flat layout it then has an
-    empty gradient, as with `fully_shard`, and a state of the optimizer. A tensor that another rank has whole has none:
-    an optimizer that looks at whole tensors is not to see what is none.
+    empty gradient, as with `fully_shard`, and so a state of the optimizer. In the layout "whole tensors" it has no
+    gradient: an optimizer that needs whole tensors cannot update an empty one.
 
     **Communication**: with n bytes in all buffers, `all_gather` is a call for each bucket and sends n (N-1)/N in all;
     so does `reduce_scatter` of all buckets. Building sends nothing: ranks begin with the same parameters, as DDP or
@@ -127,7 +127,7 @@ class FlatParameters:
         return copy_in_group(self, memo, self.group)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Of a copy: its parameters have come one by one, and are put into its buffers again."""
+        """Put a copy's parameters, which were copied one by one, into its buffers again."""
         self.__dict__.update(state)
         own = (dist.get_rank(self.group), dist.get_world_size(self.group))
         if own != (self.rank, self.num_ranks):

@@ -25,15 +25,13 @@ ITS_OWN = ("gradients", "flat", "parameters", "pieces", "optim", "_reduced", "_i
 
 
 class ZeroRedundancyOptimizer(torch.optim.Optimizer):
-    """Any optimizer of torch that treats each element by itself, over this rank's pieces of the parameters.
+    """The optimizer of `page_zero2` with groups, closures, clipping, loss scaling, state dicts, whole tensors and errors.
 
-    What it adds to `page_zero2`: buckets by a cap, and whole tensors for optimizers that need them; groups with options
-    of their own, also later ones; closures; a loss scaler and clipping between `backward` and `step`; state dicts that
-    fit any number of ranks; errors for what a shard cannot have.
+    Any optimizer of torch that treats each element by itself, over this rank's pieces of the parameters: a shard has a
+    piece of each, so that each keeps the options of its group. State dicts fit any number of ranks.
 
-    The training loop stays as it is. `param_groups` hold the pieces, with the options of their parameters: a scheduler
-    sees what it expects. What reads gradients between `backward` and `step` has to have those of the pieces, so it
-    comes after `shard_gradients`:
+    The training loop stays as it is. `param_groups` hold the pieces, with the options of their parameters, so
+    schedulers work. Clipping and loss scalers must see the reduced shards: call `shard_gradients` first.
 
         loss.backward()
         optimizer.shard_gradients()
@@ -168,7 +166,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         return largest > 0
 
     def mark_reduced(self, b: int) -> None:
-        """The pieces in bucket `b` have the gradients of this step: `flat.set_gradients` was called, by stage 2 say."""
+        """Note that the pieces in bucket `b` have the gradients of this step: stage 2 reduces during backward."""
         self._reduced.add(b)
 
     def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
@@ -208,7 +206,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Reset the gradients of the model, and let go of those of the pieces."""
+        """Reset the gradients of the model, and drop those of the pieces."""
         self.clear_shards()
         for parameter in self.parameters:
             if set_to_none:
@@ -252,7 +250,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
         return self._consolidated
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over this rank's shard of a whole state, from `state_dict` or from the plain optimizer.
+        """Load this rank's shard of a whole state, from `state_dict` or from the plain optimizer.
 
         Args:
             state_dict: the same on all ranks. It is not changed, and nothing of it is kept.
@@ -285,7 +283,7 @@ class ZeroRedundancyOptimizer(torch.optim.Optimizer):
                 )
 
     def clear_shards(self) -> None:
-        """Let go of the gradients of the pieces."""
+        """Drop the gradients of the pieces."""
         self._reduced.clear()
         for piece in self.pieces:
             piece.grad = None

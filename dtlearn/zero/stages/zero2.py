@@ -33,10 +33,9 @@ from .zero1 import ZeroRedundancyOptimizer
 
 
 class ShardedGradients(nn.Module):
-    """A model whose gradients, after `backward()`, are in the pieces of its optimizer, averaged, and nowhere else.
+    """`page_zero2` with parameters that a pass may not reach, `no_sync()`, checkpointing, copies, changes and errors.
 
-    What it adds to `page_zero2`: parameters that some backward pass does not reach; `no_sync()`; checkpointing and
-    graphs that are kept; a pass that an error ended; copies of the model; errors where a gradient would be missing.
+    A model whose gradients, after `backward()`, are in the pieces of its optimizer, averaged, and nowhere else.
 
         optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, gradients="local", lr=1e-3)
         model = ShardedGradients(model, optimizer)
@@ -102,7 +101,7 @@ class ShardedGradients(nn.Module):
         self.optimizer.register_step_pre_hook(weakly(self._require_reduced))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Of a copy: what its parts were given of the original's."""
+        """Guard a copy's own module and optimizer."""
         super().__setstate__(state)
         self._guard_module()
 
@@ -173,7 +172,7 @@ class ShardedGradients(nn.Module):
 
     def _launch(self, b: int) -> None:
         """Begin to reduce a bucket, and free its gradients."""
-        self._finish()  # one at a time: its buffer is memory
+        self._finish()  # one at a time: its buffer takes memory
         flat = self.optimizer.flat
         members = [flat.parameters[number] for number in flat.partition.buckets[b].parameters]
         gradient = flat.flatten(b, [parameter.grad for parameter in members])  # divided by N
@@ -184,12 +183,12 @@ class ShardedGradients(nn.Module):
         self._under_way = (work, b, gradient, shard)
 
     def _finish(self, keep: bool = True) -> None:
-        """Wait for the bucket that is under way, and keep what it brings, or not."""
+        """Wait for the bucket that is under way, and add its shard to the gradients; keep=False: discard it."""
         if not self._under_way:
             return
         (work, b, gradient, shard), self._under_way = self._under_way, ()
         work.wait()
-        gradient.untyped_storage().resize_(0)  # now, not when the backend lets go of it
+        gradient.untyped_storage().resize_(0)  # now, not when the backend drops it
         if keep:
             add_gradients(self.optimizer, b, shard)
 
