@@ -64,10 +64,6 @@ TESTED_BY = {
         "runtime/lab/head/test_agent.py",
         "a node is a process on another host, which that test has",
     ),
-    "tensor_parallel/vocabulary/naive": (
-        "tensor_parallel/vocabulary/test_cross_entropy.py",
-        "the real loss is compared with it",
-    ),
     "version": ("test_front_door.py", "it is a name of the package's front"),
     "zero/stages/naive_zero3": ("zero/stages/test_zero3.py", "the real stage is compared with it"),
     "zero/stages/unit": ("zero/stages/test_zero3.py", "the stage gathers and frees by units"),

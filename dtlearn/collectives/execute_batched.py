@@ -17,14 +17,14 @@ import torch.distributed as dist
 
 from .algorithms.plan import Move
 
-Pieces = Callable[[Move], Sequence[torch.Tensor]]
+MoveBuffers = Callable[[Move], Sequence[torch.Tensor]]
 Combine = Callable[[torch.Tensor, torch.Tensor], object]  # (mine, theirs): changes mine in place
 
 
 def execute_batched(
     steps: Sequence[Sequence[Move]],
     me: int,
-    pieces: Pieces,
+    pieces: MoveBuffers,
     combine: Combine,
     peer: Callable[[int], int],
     group: dist.ProcessGroup | None,

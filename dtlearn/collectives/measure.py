@@ -20,7 +20,7 @@ from .cost import Fit, fit, plan_seconds
 from .primitives import plan_for
 from .topology import flat
 
-Times = dict[str, dict[int, tuple[float, ...]]]  # seconds[algorithm][bytes of the tensor]: of each round
+TimesBySize = dict[str, dict[int, tuple[float, ...]]]  # seconds[algorithm][bytes of the tensor]: of each round
 
 # "library": what torch's backend (gloo, NCCL) does.
 LIBRARY = "library"
@@ -34,7 +34,7 @@ ALGORITHMS = {
 
 def time_on_rank(
     op: str, sizes: Sequence[int], rounds: int, ranks_per_node: int = 2, only: Sequence[str] | None = None
-) -> Times:
+) -> TimesBySize:
     """On each rank, on its device: run every algorithm of a collective, in turns; see `models/in_turns.py`.
 
     Args:
@@ -47,7 +47,7 @@ def time_on_rank(
     Returns:
         Seconds of each, on this rank; see `slowest`.
     """
-    times: Times = {}
+    times: TimesBySize = {}
     for nbytes in sizes:
         calls = _calls(op, nbytes, ranks_per_node)
         chosen = {name: calls[name] for name in only or calls}
@@ -56,7 +56,7 @@ def time_on_rank(
     return times
 
 
-def slowest(per_rank: Sequence[Times]) -> Times:
+def slowest(per_rank: Sequence[TimesBySize]) -> TimesBySize:
     """Of each algorithm, size and round, the longest time of any rank; see `in_turns.slowest`."""
     return {name: in_turns.slowest([times[name] for times in per_rank]) for name in per_rank[0]}
 

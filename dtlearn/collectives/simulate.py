@@ -9,14 +9,14 @@ from __future__ import annotations
 from .algorithms.plan import Plan
 
 # state[rank][chunk]: the ranks whose data is summed in it; None: nothing that may be used
-State = list[list[frozenset[int] | None]]
+Summands = list[list[frozenset[int] | None]]
 
 
 class PlanError(AssertionError):
     """The plan does something that cannot be right; the text says in which step."""
 
 
-def simulate(plan: Plan) -> list[State]:
+def simulate(plan: Plan) -> list[Summands]:
     """The state before the first step and after every step. Raises PlanError."""
     states = [start(plan)]
     for number, step in enumerate(plan.steps):
@@ -48,7 +48,7 @@ def check(plan: Plan) -> None:
             raise PlanError(f"{plan.op}: rank {rank} ends with {end[rank][chunk]} in chunk {chunk}, not {set(wanted)}")
 
 
-def start(plan: Plan) -> State:
+def start(plan: Plan) -> Summands:
     """What the ranks hold before the first step."""
     N, K = plan.num_ranks, plan.num_chunks
 

@@ -17,10 +17,10 @@ from .ddp import DistributedDataParallel
 from .join import Join
 from .large_batch.lamb import LAMB
 from .large_batch.lars import LARS
-from .large_batch.learning_rate import WarmupThenCosine, WarmupThenSteps, linear_scaled_lr, sqrt_scaled_lr
-from .large_batch.noise_scale import LocalNorm, NoiseScale, estimate_across_ranks, noise_estimate
+from .large_batch.learning_rate import WarmupThenCosine, linear_scaled_lr, sqrt_scaled_lr
+from .large_batch.noise_scale import noise_estimate
 from .naive import NaiveDataParallel, average_gradients
-from .samples.evaluation import Means, evaluate, evaluate_locally, gather_predictions, mean_of_means, predict
+from .samples.evaluation import Means, evaluate, evaluate_locally, mean_of_means
 from .samples.metrics import Metrics
 from .samples.resumable import ResumableSampler
 from .samples.sampler import DistributedSampler, EvaluationSampler, epoch_order, shard_indices
@@ -36,15 +36,12 @@ __all__ = [
     "DistributedSampler",
     "EvaluationSampler",
     "Join",
-    "LocalNorm",
     "Means",
     "Metrics",
     "NaiveDataParallel",
-    "NoiseScale",
     "ResumableSampler",
     "SyncBatchNorm",
     "WarmupThenCosine",
-    "WarmupThenSteps",
     "allreduce_hook",
     "average_gradients",
     "bf16_compress_hook",
@@ -53,17 +50,14 @@ __all__ = [
     "convert_sync_batchnorm",
     "count_tokens",
     "epoch_order",
-    "estimate_across_ranks",
     "evaluate",
     "evaluate_locally",
     "fp16_compress_hook",
-    "gather_predictions",
     "global_mean",
     "linear_scaled_lr",
     "mean_of_means",
     "noise_estimate",
     "plan_buckets",
-    "predict",
     "reported_loss",
     "scale_for_averaging",
     "shard_indices",

@@ -15,7 +15,7 @@ _VALUES = ("DTL-VALUE", "DTL-VALUE-SHAPE", "DTL-VALUE-NOT-NEW", "DTL-VALUE-NOT-I
 _VAGUE = frozenset({*_VALUES, "DTL-WS", "DTL-RAISED"})
 
 # "error" is the grader's own: it is never a pass and never a fail; a person has to look.
-State = Literal["passed", "failed", "timeout", "crashed", "not-attempted", "skipped", "error"]
+Outcome = Literal["passed", "failed", "timeout", "crashed", "not-attempted", "skipped", "error"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Result:
 
     case: str  # its name
     world_size: int  # number of ranks
-    state: State
+    state: Outcome
     code: str = ""  # stable name of what is wrong, such as "DTL-VALUE-FACTOR"; "" if passed
     headline: str = ""  # one sentence
     details: tuple[str, ...] = ()  # further lines: a table of calls, a traceback, differences
@@ -54,7 +54,7 @@ class Verdict:
     title: str  # for people
     # state: passed if every case passed; error if the grader itself failed; skipped if some cases were not run and the
     # others passed; otherwise that of `first_fault`
-    state: State
+    state: Outcome
     # score, points: reached and possible
     score: float
     points: float
@@ -105,6 +105,6 @@ class Verdict:
             verdict = cls(**{**data, "notes": tuple(data["notes"])}, results=results)
         except (TypeError, KeyError, AttributeError) as error:
             raise ValueError(f"this is no verdict: {error}") from error
-        if not {verdict.state, *(r.state for r in results)} <= set(get_args(State)):
+        if not {verdict.state, *(r.state for r in results)} <= set(get_args(Outcome)):
             raise ValueError("this is no verdict: an unknown state")
         return verdict

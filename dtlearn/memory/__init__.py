@@ -6,8 +6,8 @@ of being kept. `saving/`: fewer bytes without computing twice, and leaks.
 """
 
 from .arithmetic.activations import (
-    BlockSizes,
-    Term,
+    Activation,
+    ActivationSizes,
     gpt_activations,
     gpt_block,
     mlp_activations,
@@ -15,7 +15,7 @@ from .arithmetic.activations import (
     table_bytes,
 )
 from .arithmetic.block_variants import GPT_BLOCK, LLAMA_BLOCK, BlockKind, block_activations, effects
-from .arithmetic.fits import Fit, largest_batch, what_fits
+from .arithmetic.fits import MemoryEstimate, largest_batch, what_fits
 from .arithmetic.kept_tensors import KeptTensor, kept_tensors
 from .arithmetic.published import GPUS, MODELS, Gpu, ModelSizes, published_figures, sizes_of
 from .arithmetic.training_state import CONVENTIONS, GB, GIB, optimizer_state_of, training_state, training_state_of
@@ -24,7 +24,7 @@ from .ledger.measure import record_on_ranks, record_step
 from .ledger.record import CATEGORIES, Allocation, MemoryRecord, Peak, Phase
 from .ledger.storage_ledger import StorageLedger
 from .recomputation.checkpoint import checkpoint
-from .recomputation.every_k import best_k, checkpoint_every, segment_peak
+from .recomputation.every_k import checkpoint_every, segment_peak
 from .recomputation.naive import naive_checkpoint
 from .recomputation.operation_costs import OperationCost, operation_costs
 from .recomputation.planner import LayerCost, RecomputationPlan, plan_recomputation, run_plan
@@ -33,7 +33,7 @@ from .saving.accumulation import accumulate_gradients, accumulate_losses, microb
 from .saving.leaks import LEAKS, MENDED, growth_by_line, growth_per_step, live_after_each, num_graph_nodes
 from .saving.offload import OffloadActivations
 from .saving.optimizer_in_backward import OptimizerInBackward
-from .saving.variants import VARIANTS, Variant, VariantResult, Workload, measure_variants, record_variant
+from .saving.variants import VARIANTS, GPTWorkload, Variant, VariantResult, measure_variants, record_variant
 
 __all__ = [
     "CATEGORIES",
@@ -49,13 +49,15 @@ __all__ = [
     "MENDED",
     "MODELS",
     "VARIANTS",
+    "Activation",
+    "ActivationSizes",
     "Allocation",
     "BlockKind",
-    "BlockSizes",
-    "Fit",
+    "GPTWorkload",
     "Gpu",
     "KeptTensor",
     "LayerCost",
+    "MemoryEstimate",
     "MemoryLedger",
     "MemoryRecord",
     "ModelSizes",
@@ -66,13 +68,10 @@ __all__ = [
     "Phase",
     "RecomputationPlan",
     "StorageLedger",
-    "Term",
     "Variant",
     "VariantResult",
-    "Workload",
     "accumulate_gradients",
     "accumulate_losses",
-    "best_k",
     "block_activations",
     "checkpoint",
     "checkpoint_every",

@@ -18,7 +18,6 @@ from .fp8.scaling import CurrentScaling, DelayedScaling, Scaled, quantize, scale
 from .loss_scaling.clipping import clip_grad_norm_, global_norm
 from .loss_scaling.grad_scaler import GradScaler, next_scale
 from .loss_scaling.skipped_steps import step_unless_skipped
-from .loss_scaling.static_scaling import StaticScaler, largest_static_scale
 from .reduction.average import average
 from .reduction.fp32_sum import average_with_fp32_sum
 from .reduction.per_rank_gradients import per_rank_gradients
@@ -50,7 +49,6 @@ __all__ = [
     "OpDtypes",
     "RoundedUpdate",
     "Scaled",
-    "StaticScaler",
     "StochasticUpdate",
     "autocast",
     "average",
@@ -60,7 +58,6 @@ __all__ = [
     "error_by_ranks",
     "find_format",
     "global_norm",
-    "largest_static_scale",
     "next_scale",
     "per_rank_gradients",
     "quantize",

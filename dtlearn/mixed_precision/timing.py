@@ -1,6 +1,7 @@
 """How long a step in mixed precision takes beside PyTorch's, and an average of gradients in 32 and in 16 bits.
 
-Both functions run on the ranks and take their times in turns: `run_ranks(time_steps_on_rank, 2, Workload(), 9)`.
+Both functions run on the ranks and take their times in turns:
+`run_ranks(time_steps_on_rank, 2, MixedPrecisionWorkload(), 9)`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _WARM = 2
 
 
 @dataclass(frozen=True)
-class Workload:
+class MixedPrecisionWorkload:
     """What is trained: a GPT of these sizes, on random tokens.
 
     Attributes:
@@ -46,7 +47,7 @@ class Workload:
     batch: int = 4
 
 
-def time_steps_on_rank(work: Workload, rounds: int) -> Times:
+def time_steps_on_rank(work: MixedPrecisionWorkload, rounds: int) -> Times:
     """On each rank, on its device: seconds of forward, backward and optimizer's step, for each of `STEPS`.
 
     The ranks do not average anything. Autocast has the dtype that is PyTorch's default for the device.
@@ -66,7 +67,7 @@ def time_reductions_on_rank(numel: int, rounds: int) -> Times:
     return time_in_turns({name: reduction(name) for name in REDUCTIONS}, rounds, _WARM)
 
 
-def _step(work: Workload, name: str) -> Callable[[], Any]:
+def _step(work: MixedPrecisionWorkload, name: str) -> Callable[[], Any]:
     whose, _, part = name.partition(" ")
     kind = device().type
     torch.manual_seed(0)

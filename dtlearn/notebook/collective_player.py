@@ -7,14 +7,14 @@ from matplotlib.axes import Axes
 
 from dtlearn.notebook.panels import stepper
 from dtlearn.runtime.record.record import Record
-from dtlearn.viz.collective_picture import (
+from dtlearn.viz.collectives.collective_picture import (
     collective_figure,
     collective_frames,
     collective_words,
     how_to_read,
     panel_size,
 )
-from dtlearn.viz.collective_steps import collective_steps
+from dtlearn.viz.collectives.collective_steps import collective_steps
 from dtlearn.viz.network.placed_steps import Places, how_to_read_places, placed_figure, placed_frames, rows_height
 from dtlearn.viz.picture import Picture
 from dtlearn.viz.style import MUTED
@@ -31,7 +31,7 @@ def play_collective(
         record: of one collective on all its ranks.
         title: what is shown, such as "Ring all-reduce on 4 ranks".
         places: where the ranks stand, `circle(4)` say; None: in rows, one below the other.
-        phases: with `places`, how many steps each phase has, in order.
+        phases: with `rows`, how many steps each phase has, in order.
 
     Raises:
         ValueError: as `collective_steps` and `placed_figure`.

@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from dtlearn.notebook.frontend import is_live
-from dtlearn.viz.picture import Frame, Picture, draw_frame, folded
+from dtlearn.viz.picture import DrawFrame, Picture, draw_frame, folded
 from dtlearn.viz.style import new_figure, style
 from dtlearn.viz.table import Table, rank_table
 
@@ -39,7 +39,7 @@ class Slider:
 
 
 def stepper(
-    frames: Sequence[Frame], captions: Sequence[str], alt: str, size: tuple[float, float], static: Picture
+    frames: Sequence[DrawFrame], captions: Sequence[str], alt: str, size: tuple[float, float], static: Picture
 ) -> None:
     """Show a sequence of states, counted from 0: live with a slider and a play button, always as one figure too.
 
@@ -99,7 +99,7 @@ def slider_table(sliders: dict[str, Slider]) -> Table:
     return rank_table(rows, "Values of the sliders; run the cell in JupyterLab to change them")
 
 
-def _step_widget(frames: Sequence[Frame], captions: Sequence[str], alt: str, size: tuple[float, float]) -> Any:
+def _step_widget(frames: Sequence[DrawFrame], captions: Sequence[str], alt: str, size: tuple[float, float]) -> Any:
     """A slider and a play button over pictures that are all drawn beforehand, so that playing never waits."""
     import ipywidgets as widgets
 

@@ -1,5 +1,7 @@
 """Layer 4: pipeline parallelism. A model is cut into stages, a batch into micro-batches, and every rank has a stage.
 
+`page_pipeline` is the idea on a page: a rank plays its actions of a schedule.
+
 For any process: `actions`, `schedule` and `text`, a schedule as data; `schedules/`, generators that make one;
 `checking/`, what is wrong with it, and when everything in it happens; `partition/`, which links make which stage;
 `split_model`, the stages as modules. On the ranks: `placement/`, one stage after the other, naively; `runner/`, which
@@ -11,10 +13,10 @@ from .asynchronous.delayed import pipedream_delays, train_delayed
 from .asynchronous.pipedream import AsynchronousRun, train_asynchronously
 from .asynchronous.stashing import StashingStage
 from .checking.deadlock import Deadlock, Post, find_deadlock
-from .checking.simulate import Live, Span, StageTimes, Timeline, simulate
+from .checking.simulate import Live, ScheduleTimeline, StageTimes, TimedAction, simulate
 from .checking.text_grid import format_timeline
-from .checking.theory import FORMULAS, Bubble, Formula, bubble, message_bytes, num_messages, peak_live
-from .checking.validate import Finding, ScheduleError, check, validate
+from .checking.theory import FORMULAS, Bubble, ScheduleFormula, bubble, peak_live
+from .checking.validate import ScheduleError, ScheduleFault, check, validate
 from .emulated import EmulatedStage, emulated_stages, run_emulated
 from .partition.boundaries import imbalance, stage_costs
 from .partition.costs import (
@@ -31,15 +33,15 @@ from .partition.optimum import by_cost, by_stage_cost
 from .partition.stage_times import stage_times
 from .placement.differentiable import receive, send
 from .placement.naive import NaiveModelParallel
-from .runner.communication import Compute, Exchange, Message, forward_only, with_communication
+from .runner.communication import Compute, MessageBatch, StageMessage, forward_only, with_communication
 from .runner.losses import StepResult
-from .runner.naive_split import NaiveSplitStage
+from .runner.recomputation import RecomputingStage
 from .runner.runner import PipelineRunner
 from .runner.split_backward import SplitLinear, add_gradient, defer_linear_weights, deferred_work, weight_work
 from .runner.stage import PipelineStage
 from .schedule import Schedule
 from .schedules.controllable_memory import repeat_block, v_half, v_min
-from .schedules.from_torch import TORCH_SCHEDULES, torch_csv, torch_schedule
+from .schedules.from_torch import TORCH_SCHEDULES, torch_schedule
 from .schedules.gpipe import gpipe
 from .schedules.interleaved import interleaved
 from .schedules.make import SCHEDULES, Kind, make_schedule
@@ -61,27 +63,27 @@ __all__ = [
     "Compute",
     "Deadlock",
     "EmulatedStage",
-    "Exchange",
-    "Finding",
-    "Formula",
     "Kind",
     "LinkSeconds",
     "Live",
-    "Message",
+    "MessageBatch",
     "NaiveModelParallel",
-    "NaiveSplitStage",
     "Op",
     "PipelineRunner",
     "PipelineStage",
     "Post",
+    "RecomputingStage",
     "Schedule",
     "ScheduleError",
-    "Span",
+    "ScheduleFault",
+    "ScheduleFormula",
+    "ScheduleTimeline",
     "SplitLinear",
+    "StageMessage",
     "StageTimes",
     "StashingStage",
     "StepResult",
-    "Timeline",
+    "TimedAction",
     "add_gradient",
     "bubble",
     "by_cost",
@@ -104,9 +106,7 @@ __all__ = [
     "late_weights",
     "make_schedule",
     "measure_seconds",
-    "message_bytes",
     "naive",
-    "num_messages",
     "one_f_one_b",
     "parameter_counts",
     "parse_schedule",
@@ -124,7 +124,6 @@ __all__ = [
     "stage_memory",
     "stage_times",
     "tied_embedding",
-    "torch_csv",
     "torch_schedule",
     "torch_stage",
     "train_asynchronously",

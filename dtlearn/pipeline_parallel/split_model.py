@@ -19,8 +19,8 @@ from torch import nn
 from dtlearn.models import GPT, GPTConfig
 
 from .partition.boundaries import check_boundaries
-
-Tied = tuple[tuple[int, str], ...]  # stages that have a copy of one parameter, with its name there
+from .runner.gradients import Tied
+from .runner.preconditions import require_tied
 
 
 class GPTStage(nn.Module):
@@ -81,19 +81,23 @@ def tied_embedding(config: GPTConfig, num_stages: int) -> Tied:
     return (0, "embedding.token.weight"), (num_stages - 1, "head.projection.weight")
 
 
-def split_sequential(model: nn.Sequential, boundaries: Sequence[int]) -> list[nn.Module]:
+def split_sequential(model: nn.Sequential, boundaries: Sequence[int], *, tied: Tied = ()) -> list[nn.Module]:
     """Cut an `nn.Sequential` into stages, each an `nn.Sequential` whose modules keep their names.
 
     Args:
         model: the stages have its modules, not copies of them.
         boundaries: for n modules from 0 to n, ascending; see above.
+        tied: two stages with the name of a parameter that they share, as the runner takes it.
 
     Returns:
         A module for each stage.
 
     Raises:
-        ValueError: boundaries that do not fit, as when there are more stages than modules.
+        ValueError: boundaries that do not fit, as when there are more stages than modules; a parameter in several
+            stages that is not `tied`.
     """
     check_boundaries(boundaries, len(model))
-    links = list(model.named_children())
-    return [nn.Sequential(OrderedDict(links[first:end])) for first, end in pairwise(boundaries)]
+    links = [(name, module) for name, module in model._modules.items() if module is not None]
+    stages: list[nn.Module] = [nn.Sequential(OrderedDict(links[first:end])) for first, end in pairwise(boundaries)]
+    require_tied(stages, tied)
+    return stages

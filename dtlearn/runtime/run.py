@@ -229,7 +229,7 @@ class Run:
         logs = [read_rank_log(path, rank, faults.get(rank, ""), marks[rank]) for rank, path in self._logs.items()]
         return replace(merge_logs(len(logs), logs, label), marks=tuple(mark for own in marks for mark in own))
 
-    # What the verdict asks; see `verdict.Ranks`.
+    # What the verdict asks; see `verdict.WatchedRanks`.
 
     def ended(self) -> set[int]:
         ranks = enumerate(self._collector.ranks)

@@ -1,4 +1,4 @@
-"""Collectives along any dim of a tensor. They return new tensors.
+"""Collectives along any dim of a tensor. They return new tensors, and autograd does not see them.
 
 A collective sees memory, not dims: it puts the ranks' blocks one behind the other. Along dim 0 that is the whole
 tensor; along another dim the blocks are moved once more, on the rank itself. Two of them can also be started and
@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from .flat_collectives import all_gather_single, reduce_scatter_single
+from .shards import divide, rank_and_size
 
 
 def all_reduce(tensor: torch.Tensor, *, group: dist.ProcessGroup | None = None) -> torch.Tensor:
@@ -56,6 +57,50 @@ def reduce_scatter(tensor: torch.Tensor, dim: int, *, group: dist.ProcessGroup |
         group: None: all ranks.
     """
     return start_reduce_scatter(tensor, dim, group=group)()
+
+
+def all_to_all(
+    tensor: torch.Tensor, split_dim: int, concat_dim: int, *, group: dist.ProcessGroup | None = None
+) -> torch.Tensor:
+    """Part j along `split_dim` goes to rank j; the parts that come are joined along `concat_dim`, in the ranks' order.
+
+    A tensor that was sharded along `concat_dim` is sharded along `split_dim` afterwards: `A[I_t, J]` -> `A[I, J_t]`.
+
+    **Communication**: one all-to-all; of n bytes in the tensor, each rank sends n (t-1)/t.
+    **Memory**: the result; twice that for a moment, and a copy of the tensor if `split_dim` is not 0.
+
+    Args:
+        tensor: of the same shape on all ranks; the number of ranks divides its `split_dim`.
+        split_dim: along which it is divided.
+        concat_dim: along which the parts are joined.
+        group: None: all ranks.
+
+    Raises:
+        ValueError: the ranks do not divide the dim.
+    """
+    num_ranks = dist.get_world_size(group)
+    divide(tensor.shape[split_dim], num_ranks, f"elements of dim {split_dim % tensor.ndim}")
+    blocks = torch.stack(tensor.chunk(num_ranks, split_dim))  # (t, ...): block j for rank j
+    received = torch.empty_like(blocks)  # (t, ...): block j from rank j
+    dist.all_to_all_single(received, blocks, group=group)
+    return torch.cat(received.unbind(), concat_dim)
+
+
+def unshard(shard: torch.Tensor, dim: int, *, group: dist.ProcessGroup | None = None) -> torch.Tensor:
+    """The whole tensor, on every rank, of the shards of all: `A[I_t, J]` -> `A[I, J]` for dim 0.
+
+    All ranks of the group call it. An `all_gather` that gives a group of one rank its copy without a collective.
+
+    **Communication**: one all-gather; of n bytes in the whole, each rank sends n (t-1)/t.
+    **Memory**: the whole tensor, twice for a moment if `dim` is not 0.
+
+    Args:
+        shard: this rank's; all have the same shape.
+        dim: along which it is divided.
+        group: None: all ranks.
+    """
+    _, num_ranks = rank_and_size(group)
+    return all_gather(shard.detach(), dim, group=group) if num_ranks > 1 else shard.detach().clone()
 
 
 def start_all_gather(

@@ -29,7 +29,7 @@ _EPSILON = 1e-6  # torch's: a norm of 0 gives a factor of 1, not a division by 0
 
 @torch.no_grad()
 def clip_grad_norm_(
-    parameters: Iterable[torch.Tensor],
+    parameters: torch.Tensor | Iterable[torch.Tensor],
     max_norm: float,
     norm_type: float = 2.0,
     *,
@@ -43,7 +43,7 @@ def clip_grad_norm_(
     **Memory**: 4 bytes per parameter, while the norm is computed.
 
     Args:
-        parameters: all that this rank has; those gradients are scaled, each once.
+        parameters: all that this rank has, or one; those gradients are scaled, each once.
         max_norm: of the whole gradient, as one vector.
         norm_type: 1, 2, or any other p > 0; `math.inf`: the largest absolute value.
         counted: those of `parameters` whose elements count on this rank; None: all of them.
@@ -60,7 +60,7 @@ def clip_grad_norm_(
     """
     if not max_norm > 0:
         raise ValueError(f"max_norm must be positive; got {max_norm}")
-    parameters = list(parameters)
+    parameters = as_list(parameters)
     norm = global_norm(parameters, norm_type, counted=counted, groups=groups)
     if error_if_nonfinite and not norm.isfinite():
         whose, where = ("of the gradients of all ranks", " on some rank") if groups else ("of the gradients", "")
@@ -77,7 +77,7 @@ def clip_grad_norm_(
 
 @torch.no_grad()
 def global_norm(
-    parameters: Iterable[torch.Tensor],
+    parameters: torch.Tensor | Iterable[torch.Tensor],
     norm_type: float = 2.0,
     *,
     counted: Iterable[torch.Tensor] | None = None,
@@ -87,7 +87,7 @@ def global_norm(
 
     **Communication**, **Memory** and arguments: as `clip_grad_norm_`.
     """
-    parameters = list(parameters)
+    parameters = as_list(parameters)
     counted = parameters if counted is None else counted
     norm = local_norm(counted, norm_type, like=parameters)  # of what counts on this rank
     if not groups:
@@ -99,6 +99,14 @@ def global_norm(
     for group in groups:
         dist.all_reduce(power, group=group)  # by ranks where nothing counts, too: the others wait
     return power ** (1 / norm_type)
+
+
+def as_list(parameters: torch.Tensor | Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    """One parameter is a list of one, as for torch's: its rows would have no gradient, and a norm of 0.
+
+    **Communication** and **Memory**: none.
+    """
+    return [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
 
 
 def count_once(

@@ -1,17 +1,21 @@
 """Layer 4: tensor parallelism. Each layer is divided over the ranks, and all of them compute it together.
 
-For any process: `sharding`, who has which part; `notation/`, divided arrays and their products; `arithmetic/`, bytes
-sent and kept, and seconds, by formula. On the ranks: `messages`, three collectives along any dim; `mappings`, the
-conjugate operators where a divided region begins and ends; `random_states`, for dropout; `sequence_parallel`, what is
-divided by tokens between the divided regions; `initial_weights`, drawn alike on all ranks; `layers/`, linear layers and
-feed-forward networks; `attention/`, by heads; `vocabulary/`, the ends of a language model;
-`gpt`, a whole model of them; `checkpoints`, for any number of ranks; `clipping`, by the norm of the whole.
+For any process: `notation/`, divided arrays and their products; `arithmetic/`, bytes sent and kept, and seconds, by
+formula. On the ranks: `mappings`, the conjugate operators where a divided region begins and ends; `page_linear` and
+`page_cross_entropy`, the idea on a page each; `random_states`, for dropout; `sequence_parallel`, what is divided by
+tokens between the divided regions, and `gradient_states`, which gradients are summed; `initial_weights`, drawn alike on
+all ranks; `layers/`, linear layers and feed-forward networks; `attention/`, by heads; `vocabulary/`, the ends of a
+language model; `gpt`, a whole model of them; `checkpoints`, for any number of ranks; `clipping`, by the norm of the
+whole.
 """
 
-from .arithmetic.activations import checkpoint_bytes, gpt_activations, gpt_block, paper_block, table_bytes
-from .arithmetic.cliff import LayerTime, best_num_ranks, layer_times
+from dtlearn.sharing.along_dim import unshard
+from dtlearn.sharing.shards import shard
+
+from .arithmetic.activations import gpt_activations, gpt_block, paper_block, table_bytes
+from .arithmetic.cliff import LayerTime, layer_times
 from .arithmetic.sizes import BlockSizes
-from .arithmetic.traffic import Collective, block_traffic, model_traffic, norm_traffic, num_messages, sent_elements
+from .arithmetic.traffic import Collective, block_traffic, norm_traffic, sent_elements
 from .attention.attention import ParallelAttention
 from .attention.fused import QKV, fuse_qkv, split_fused_qkv
 from .attention.heads import Heads, divide_heads
@@ -31,7 +35,6 @@ from .clipping import clip_grad_norm_, gradient_norm, naive_gradient_norm
 from .gpt import ParallelGPT
 from .initial_weights import shared_generator
 from .layers.feed_forward import ParallelFeedForward
-from .layers.functional import column_parallel_linear, row_parallel_linear
 from .layers.gathered_products import gathered_products
 from .layers.linear import ColumnParallelLinear, RowParallelLinear
 from .layers.naive import OutputGatheredFeedForward, WeightGatheredFeedForward, WeightGatheredLinear
@@ -47,25 +50,26 @@ from .mappings import (
     scatter_to_sequence_parallel_region,
     scatter_to_tensor_parallel_region,
 )
-from .notation.product_case import Case, Step, Way, product_case
-from .notation.product_steps import Frame, product_steps
+from .notation.product_case import ProductCase, ProductStep, ProductWay, product_case
+from .notation.product_steps import ProductFrame, product_steps
 from .notation.sharded import Sharded, parse
 from .notation.sharded_product import sharded_product
 from .random_states import RandomStateTracker, checkpoint, tensor_parallel_manual_seed
-from .sequence_parallel import mark_sequence_parallel, reduce_sequence_parallel_gradients, sequence_parallel_parameters
-from .sharding import divide, part_of, shard, shard_bounds, unshard
+from .sequence_parallel import (
+    mark_sequence_parallel,
+    reduce_sequence_parallel_gradients,
+    require_reduced,
+    sequence_parallel_parameters,
+)
 from .vocabulary.cross_entropy import vocabulary_parallel_cross_entropy
 from .vocabulary.embedding import VocabularyParallelEmbedding
-from .vocabulary.naive import gathered_cross_entropy
-from .vocabulary.places import local_rows, padded_vocabulary
+from .vocabulary.rows import local_rows, padded_vocabulary
 
 __all__ = [
     "QKV",
     "BlockSizes",
-    "Case",
     "Collective",
     "ColumnParallelLinear",
-    "Frame",
     "FusedColumnParallelLinear",
     "Heads",
     "LayerTime",
@@ -75,29 +79,26 @@ __all__ = [
     "ParallelFeedForward",
     "ParallelGPT",
     "ParallelSwiGLU",
+    "ProductCase",
+    "ProductFrame",
+    "ProductStep",
+    "ProductWay",
     "RandomStateTracker",
     "RowParallelLinear",
     "Sharded",
-    "Step",
     "SwiGLU",
     "VocabularyParallelEmbedding",
-    "Way",
     "WeightGatheredFeedForward",
     "WeightGatheredLinear",
-    "best_num_ranks",
     "block_traffic",
     "checkpoint",
-    "checkpoint_bytes",
     "clip_grad_norm_",
-    "column_parallel_linear",
     "copy_to_tensor_parallel_region",
-    "divide",
     "divide_heads",
     "full_params",
     "fuse_qkv",
     "gather_from_sequence_parallel_region",
     "gather_from_tensor_parallel_region",
-    "gathered_cross_entropy",
     "gathered_products",
     "gpt_activations",
     "gpt_block",
@@ -110,30 +111,26 @@ __all__ = [
     "local_state",
     "mark_sequence_parallel",
     "merge_states",
-    "model_traffic",
     "naive_gradient_norm",
     "norm_traffic",
-    "num_messages",
     "overlapped_products",
     "padded_vocabulary",
     "paper_block",
     "parse",
-    "part_of",
     "product_case",
     "product_steps",
     "reduce_from_tensor_parallel_region",
     "reduce_scatter_to_sequence_parallel_region",
     "reduce_sequence_parallel_gradients",
+    "require_reduced",
     "reshard",
     "reshard_files",
-    "row_parallel_linear",
     "save_state",
     "scatter_to_sequence_parallel_region",
     "scatter_to_tensor_parallel_region",
     "sent_elements",
     "sequence_parallel_parameters",
     "shard",
-    "shard_bounds",
     "sharded_product",
     "shared_generator",
     "split_dims",

@@ -20,8 +20,9 @@ import torch.distributed as dist
 from torch import nn
 
 from dtlearn.sharing import clipping
+from dtlearn.sharing.shards import rank_and_size
 
-from .sharding import place_in
+from .sequence_parallel import require_reduced
 
 
 @torch.no_grad()
@@ -51,9 +52,11 @@ def clip_grad_norm_(
         The norm before clipping, (), the same on all ranks.
 
     Raises:
-        ValueError: `max_norm` or `norm_type` is not positive.
+        ValueError: `max_norm` or `norm_type` is not positive, or gradients of sequence-parallel parameters are still
+            partial sums.
         RuntimeError: with `error_if_nonfinite`, on all ranks.
     """
+    require_reduced(module)
     return clipping.clip_grad_norm_(
         module.parameters(),
         max_norm,
@@ -70,6 +73,7 @@ def gradient_norm(module: nn.Module, norm_type: float = 2.0, *, group: dist.Proc
 
     **Communication**, **Memory** and arguments: as `clip_grad_norm_`.
     """
+    require_reduced(module)
     counted, groups = _counted_here(module, group), _groups(group)
     return clipping.global_norm(module.parameters(), norm_type, counted=counted, groups=groups)
 
@@ -84,11 +88,11 @@ def naive_gradient_norm(module: nn.Module, *, group: dist.ProcessGroup | None = 
 
 
 def _groups(group: dist.ProcessGroup | None) -> Sequence[dist.ProcessGroup | None]:
-    return [group] if place_in(group)[1] > 1 else []
+    return [group] if rank_and_size(group)[1] > 1 else []
 
 
 def _counted_here(module: nn.Module, group: dist.ProcessGroup | None) -> list[nn.Parameter]:
-    rank, num_ranks = place_in(group)
+    rank, num_ranks = rank_and_size(group)
     return [p for p, is_divided, copies in _held(module) if rank % (copies if is_divided else num_ranks) == 0]
 
 

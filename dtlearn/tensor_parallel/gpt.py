@@ -22,23 +22,24 @@ import torch.distributed as dist
 from torch import nn
 
 from dtlearn.models import GPT, GPTConfig
+from dtlearn.sharing.along_dim import unshard
+from dtlearn.sharing.shards import rank_and_size, shard_bounds, shard_of
 
 from .attention.attention import ParallelAttention
 from .initial_weights import gpt_parameters, shapes_only, shared_generator
 from .layers.feed_forward import ParallelFeedForward
 from .layers.linear import ColumnParallelLinear
-from .layers.parameters import split_dims
+from .layers.parameters import ParallelModule, require_names, split_dims, take
 from .random_states import RandomStateTracker
 from .sequence_parallel import mark_sequence_parallel
-from .sharding import part_of, place_in, shard_bounds, unshard
 from .vocabulary.cross_entropy import vocabulary_parallel_cross_entropy
 from .vocabulary.embedding import VocabularyParallelEmbedding, own_rows
-from .vocabulary.places import padded_vocabulary
+from .vocabulary.rows import padded_vocabulary
 
 BY_VOCABULARY = ("embedding.token.weight", "head.projection.weight")  # divided with padding
 
 
-class ParallelEmbedding(nn.Module):
+class ParallelEmbedding(ParallelModule):
     """Token plus position embedding: (B, T) -> (B, T, C), or this rank's tokens, (B, T/t, C)."""
 
     def __init__(
@@ -59,7 +60,7 @@ class ParallelEmbedding(nn.Module):
         self.sequence_parallel, self.group = sequence_parallel, group
         self.random_states = random_states if sequence_parallel else None
         if sequence_parallel:
-            mark_sequence_parallel(self.position)
+            mark_sequence_parallel(self.position, group=group)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """All ranks of the group call it, with the same tokens."""
@@ -68,7 +69,7 @@ class ParallelEmbedding(nn.Module):
             raise ValueError(f"the sequence has {length} tokens, but context_length is {self.position.num_embeddings}")
         start, stop = 0, length
         if self.sequence_parallel:
-            rank, num_ranks = place_in(self.group)
+            rank, num_ranks = rank_and_size(self.group)
             start, stop = shard_bounds(length, num_ranks, rank, "tokens of a sequence")
         positions = torch.arange(start, stop, device=tokens.device)  # (T,), or (T/t,)
         x = self.token(tokens) + self.position(positions)  # (B, T, C), or (B, T/t, C)
@@ -77,19 +78,20 @@ class ParallelEmbedding(nn.Module):
         return out
 
 
-class ParallelBlock(nn.Module):
+class ParallelBlock(ParallelModule):
     """Pre-norm transformer block: (B, T, C) -> (B, T, C), or (B, T/t, C) -> (B, T/t, C)."""
 
     def __init__(self, config: GPTConfig, *, sequence_parallel: bool, **options: Any) -> None:
         super().__init__()
         options |= {"sequence_parallel": sequence_parallel, "dropout": config.dropout, "device": "meta"}
+        self.group = options["group"]
         self.attention_norm = nn.LayerNorm(config.hidden_size, device="meta")
         self.attention = ParallelAttention(config.hidden_size, config.num_heads, **options)
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size, device="meta")
         self.feed_forward = ParallelFeedForward(config.hidden_size, **options)
         if sequence_parallel:
-            mark_sequence_parallel(self.attention_norm)
-            mark_sequence_parallel(self.feed_forward_norm)
+            mark_sequence_parallel(self.attention_norm, group=self.group)
+            mark_sequence_parallel(self.feed_forward_norm, group=self.group)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """All ranks of the group call it."""
@@ -98,26 +100,41 @@ class ParallelBlock(nn.Module):
         return x
 
 
-class ParallelHead(nn.Module):
+class ParallelHead(ParallelModule):
     """Final norm and LM head: (B, T, C) -> (B, T, V/t), or (B, T/t, C) -> (B, T, V/t)."""
 
     def __init__(self, config: GPTConfig, *, sequence_parallel: bool, **options: Any) -> None:
         super().__init__()
-        _, num_ranks = place_in(options["group"])
+        self.vocab_size, self.group = config.vocab_size, options["group"]
+        _, num_ranks = rank_and_size(self.group)
         sizes = (config.hidden_size, padded_vocabulary(config.vocab_size, num_ranks))
         options |= {"sequence_parallel": sequence_parallel, "device": "meta"}
         self.norm = nn.LayerNorm(config.hidden_size, device="meta")
         self.projection = ColumnParallelLinear(*sizes, bias=False, **options)
         if sequence_parallel:
-            mark_sequence_parallel(self.norm)
+            mark_sequence_parallel(self.norm, group=self.group)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """All ranks of the group call it."""
         logits: torch.Tensor = self.projection(self.norm(x))  # (B, T, V/t)
         return logits
 
+    def load_full(self, whole: Mapping[str, torch.Tensor]) -> None:
+        """See `ParallelModule`. `projection.weight` is (V, C), without padding."""
+        require_names(self, whole)
+        full = whole["projection.weight"]
+        padding = full.new_zeros(max(self.projection.out_features - self.vocab_size, 0), *full.shape[1:])
+        padded = nn.Parameter(torch.cat([full.detach(), padding]), getattr(full, "requires_grad", True))
+        super().load_full({**whole, "projection.weight": padded})
 
-class ParallelGPT(nn.Module):
+    def full_params(self) -> dict[str, torch.Tensor]:
+        """See `ParallelModule`. `projection.weight` is (V, C), without padding."""
+        whole = super().full_params()
+        whole["projection.weight"] = whole["projection.weight"][: self.vocab_size]
+        return whole
+
+
+class ParallelGPT(ParallelModule):
     """`GPT` with 1/t of every layer on each rank: tokens (B, T) -> logits (B, T, V/t).
 
     **Communication**: for L blocks, 2 L + 1 all-reduces of B T C elements forward, 2 L + 1 backward,
@@ -158,7 +175,7 @@ class ParallelGPT(nn.Module):
         super().__init__()
         self.config = config = config if config is not None else GPTConfig()
         self.group = group
-        self.rank, self.num_ranks = place_in(group)
+        self.rank, self.num_ranks = rank_and_size(group)
         if config.dropout and random_states is None and self.num_ranks > 1:
             raise ValueError(
                 f"dropout={config.dropout} needs random_states=tensor_parallel_manual_seed(seed, group=group): without "
@@ -171,7 +188,7 @@ class ParallelGPT(nn.Module):
             ParallelBlock(config, random_states=random_states, **options) for _ in range(config.num_layers)
         )
         self.head = ParallelHead(config, **options)
-        self._whole_shapes, self._split_dims = whole_shapes(config), split_dims(self)
+        self._whole_shapes = whole_shapes(config)
         if torch.device(device or "cpu").type != "meta":
             seed = seed if seed is not None else shared_generator(group=group).initial_seed()
             self._take((name, full.to(device or "cpu", dtype)) for name, full in gpt_parameters(config, seed))
@@ -212,39 +229,24 @@ class ParallelGPT(nn.Module):
         model.load_full(dict(gpt.named_parameters()))
         return model
 
-    def load_full(self, state_dict: Mapping[str, torch.Tensor]) -> None:
-        """Take this rank's part of each parameter of a whole model, as `GPT.state_dict()` has them.
-
-        **Communication**: none. **Memory**: one part more, for a moment.
-
-        Args:
-            state_dict: the same on all ranks; no reference to it is kept.
+    def load_full(self, whole: Mapping[str, torch.Tensor]) -> None:
+        """See `ParallelModule`. `whole`: as `GPT.state_dict()` has them, or `named_parameters()`, a tied one once.
 
         Raises:
-            ValueError: a parameter is missing, unknown, or of another shape, as those of a part are.
+            ValueError: as there; or the weights that are tied here are two there.
         """
-        tied = {BY_VOCABULARY[1]} if self.config.tie_embeddings else set()
-        wanted = self._whole_shapes.keys()
-        if wanted - state_dict.keys() or state_dict.keys() - wanted - tied:
-            raise ValueError(
-                f"the whole model has {len(wanted)} parameters; missing: {sorted(wanted - state_dict.keys())[:3]}, "
-                f"unknown: {sorted(state_dict.keys() - wanted - tied)[:3]}"
-            )
-        self._take((name, state_dict[name]) for name in wanted)
+        require_names(self, whole)
+        token, head = BY_VOCABULARY
+        if self.config.tie_embeddings and head in whole and not torch.equal(whole[token], whole[head]):
+            raise ValueError(f"{token} and {head} are one weight here, and differ in the whole model: untie the config")
+        self._take((name, whole[name]) for name in self._whole_shapes)
         self._tie()
 
-    @torch.no_grad()
     def _take(self, whole: Iterable[tuple[str, torch.Tensor]]) -> None:
         """One whole parameter at a time, of which this rank's part is kept."""
         for name, full in whole:
             prefix, _, leaf = name.rpartition(".")
-            module, part = self.get_submodule(prefix), self.local_part(name, full)
-            parameter = getattr(module, leaf)
-            if parameter.is_meta:
-                frozen = isinstance(full, nn.Parameter) and not full.requires_grad
-                setattr(module, leaf, nn.Parameter(part, requires_grad=not frozen))
-            else:
-                parameter.copy_(part)  # an optimizer may hold it
+            take(self.get_submodule(prefix), leaf, self.local_part(name, full), full)
 
     def _tie(self) -> None:
         """Both weights have the same rows on a rank, so that their gradients need no communication."""
@@ -270,19 +272,15 @@ class ParallelGPT(nn.Module):
             )
         if name in BY_VOCABULARY:
             return own_rows(full, self.num_ranks, self.rank)
-        dim = self._split_dims[name]
-        return full.detach().clone() if dim is None else part_of(full, dim, self.num_ranks, self.rank)
+        dim = split_dims(self)[name]
+        return full.detach().clone() if dim is None else shard_of(full, dim, self.num_ranks, self.rank)
 
     @torch.no_grad()
     def full_params(self) -> dict[str, torch.Tensor]:
-        """The parameters of the whole model, by their names in `GPT`, on every rank; a tied one once.
-
-        **Communication**: one all-gather for each divided parameter; all ranks of the group call it.
-        **Memory**: the whole model.
-        """
-        whole = {}
+        """See `ParallelModule`: by their names in `GPT`, a tied one once."""
+        whole, dims = {}, split_dims(self)
         for name, parameter in self.named_parameters():
-            dim = self._split_dims[name]
+            dim = dims[name]
             full = parameter.detach().clone() if dim is None else unshard(parameter, dim, group=self.group)
             whole[name] = full[: self.config.vocab_size] if name in BY_VOCABULARY else full  # without padding
         return whole

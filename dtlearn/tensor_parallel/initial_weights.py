@@ -20,8 +20,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from dtlearn.models.gpt import GPT, INIT_STD, GPTConfig
-
-from .sharding import place_in
+from dtlearn.sharing.shards import rank_and_size
 
 
 def shared_generator(seed: int | None = None, *, group: dist.ProcessGroup | None = None) -> torch.Generator:
@@ -35,7 +34,7 @@ def shared_generator(seed: int | None = None, *, group: dist.ProcessGroup | None
         group: None: all ranks.
     """
     if seed is None:
-        _, num_ranks = place_in(group)
+        _, num_ranks = rank_and_size(group)
         # On all ranks, so that their default states go on alike.
         drawn = torch.randint(2**62, ())
         if num_ranks > 1:

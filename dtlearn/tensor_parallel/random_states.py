@@ -77,6 +77,10 @@ class RandomStateTracker:
             self._state = default_state(self.device)
             set_default_state(before, self.device)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> RandomStateTracker:
+        """Itself: a copied model draws from the rank's one own state, as it does from the rank's default state."""
+        return self
+
     def get_state(self) -> torch.Tensor:
         """A copy of this rank's own state, uint8: for a checkpoint, beside the default one."""
         return self._state.clone()

@@ -25,7 +25,7 @@ from PIL import Image
 
 from dtlearn.viz.style import style
 
-Frame = Callable[[Axes], object]  # draws one state of a sequence
+DrawFrame = Callable[[Axes], object]  # draws one state of a sequence
 
 _SCREEN_DPI = 100  # a figure of 9 inches is 900 CSS pixels wide
 _PIXEL_RATIO = 2  # sharp on dense screens
@@ -145,7 +145,7 @@ def save_svg(figure: Figure, path: str | Path, title: str, desc: str) -> Path:
     return path
 
 
-def draw_frame(ax: Axes, frame: Frame, title: str) -> None:
+def draw_frame(ax: Axes, frame: DrawFrame, title: str) -> None:
     """Draw one of several states, with its number and caption above."""
     frame(ax)
     ax.set_title(title, loc="left", size=9, weight="normal", wrap=True)

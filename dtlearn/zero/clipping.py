@@ -21,7 +21,7 @@ from dtlearn.sharing import clipping
 
 @torch.no_grad()
 def clip_grad_norm_(
-    pieces: Iterable[torch.Tensor],
+    pieces: torch.Tensor | Iterable[torch.Tensor],
     max_norm: float,
     norm_type: float = 2.0,
     *,
@@ -39,8 +39,8 @@ def clip_grad_norm_(
     **Memory**: 4 bytes per piece, while the norm is computed.
 
     Args:
-        pieces: what this rank has of the parameters, each 1-D, empty ones too. All ranks of the
-            group call it.
+        pieces: what this rank has of the parameters, each 1-D, empty ones too; or one piece. All
+            ranks of the group call it.
         max_norm: of the gradients of all ranks, as one vector.
         norm_type: p of the norm, as torch's; `math.inf`: the largest absolute value.
         group: ranks whose pieces make up the model once; None: all ranks. Under hybrid sharding it
@@ -55,7 +55,7 @@ def clip_grad_norm_(
         ValueError: `max_norm` or `norm_type` is not positive.
         RuntimeError: with `error_if_nonfinite`, on all ranks.
     """
-    pieces = list(pieces)
+    pieces = clipping.as_list(pieces)
     counted = clipping.count_once(pieces, replicated, group=group)
     return clipping.clip_grad_norm_(
         pieces, max_norm, norm_type, counted=counted, groups=[group], error_if_nonfinite=error_if_nonfinite
@@ -64,7 +64,7 @@ def clip_grad_norm_(
 
 @torch.no_grad()
 def global_norm(
-    pieces: Iterable[torch.Tensor],
+    pieces: torch.Tensor | Iterable[torch.Tensor],
     norm_type: float = 2.0,
     *,
     group: dist.ProcessGroup | None = None,
@@ -74,13 +74,13 @@ def global_norm(
 
     **Communication**, **Memory** and arguments: as `clip_grad_norm_`.
     """
-    pieces = list(pieces)
+    pieces = clipping.as_list(pieces)
     counted = clipping.count_once(pieces, replicated, group=group)
     return clipping.global_norm(pieces, norm_type, counted=counted, groups=[group])
 
 
 @torch.no_grad()
-def clip_by_local_norm_(pieces: Iterable[torch.Tensor], max_norm: float) -> torch.Tensor:
+def clip_by_local_norm_(pieces: torch.Tensor | Iterable[torch.Tensor], max_norm: float) -> torch.Tensor:
     """The naive way: each rank clips by the norm of what it has, as torch's does on pieces.
 
     Each rank scales by a factor of its own, so the gradient changes its direction, not only its length; and

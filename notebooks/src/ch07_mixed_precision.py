@@ -31,6 +31,7 @@ from dtlearn.mixed_precision import (
     MasterWeights,
     error_by_ranks,
     formats,
+    page_grad_scaler,
     per_rank_gradients,
     quantize_blocks,
     rounding,
@@ -504,8 +505,9 @@ print("divided by S, in fp16:", (torch.tensor(g * S).half() / S).item())
 # %% [markdown]
 # The package's `GradScaler` has the protocol of `torch.amp.GradScaler`: `scale(loss).backward()`, `unscale_(optimizer)`
 # if you clip, `step(optimizer)`, `update()`. In hundreds of scripted runs, with overflows at random steps, its scale
-# and its skipped steps are the same as those of torch's. This is the rule. `_float32` rounds to fp32, the format of
-# torch's scale; where doubling would make $S$ infinite, $S$ stays as it is:
+# and its skipped steps are the same as those of torch's. This is its rule for $S$. `_float32` rounds to fp32, the format
+# of torch's scale; where doubling would make $S$ infinite, $S$ stays as it is. (The whole scaler follows in section 5,
+# on one page.)
 
 # %%
 dtlearn.show_source(grad_scaler.next_scale, docstring=False, summary="The package's own")
@@ -669,8 +671,54 @@ show(
 
 # %% [markdown]
 # The remedy costs 4 bytes: the ranks take the maximum of their overflow flags. Megatron-LM does so, and torch's scaler
-# does so for FSDP2, whose gradients are **DTensors** (tensors that know how they are spread over the ranks). The
-# package's scaler does it with `group=`; in the run above `agree=True` adds only that.
+# does so for FSDP2, whose gradients are **DTensors** (tensors that know how they are spread over the ranks).
+#
+# ### The whole scaler
+#
+# This page has everything of sections 4 and 5: scale, unscale, look for an overflow on all ranks, step or skip, update.
+# It answers exercises 4 and 5:
+
+# %%
+dtlearn.show_source(page_grad_scaler, summary="page_grad_scaler.py, the whole file")
+
+# %% [markdown]
+# `GradScaler(group=...)` computes the same, to the last bit (in the run above `agree=True` adds only `group=`). Here
+# both train on 4 ranks, each of which has a weight of its own. In step 3 only rank 2 overflows:
+
+# %%
+# %%ranks
+from dtlearn.mixed_precision import GradScaler
+from dtlearn.mixed_precision.page_grad_scaler import DynamicGradScaler
+
+histories = []
+for scaler in (
+    DynamicGradScaler(8.0, growth_interval=2),
+    GradScaler(8.0, growth_interval=2, group=dist.group.WORLD),
+):
+    weight = torch.nn.Parameter(torch.full((4,), 1.0 + rank))
+    optimizer, history = torch.optim.AdamW([weight], lr=0.1), []
+    for step in range(1, 7):
+        optimizer.zero_grad()
+        too_large = step == 3 and rank == 2
+        scaler.scale((weight * (2.5e37 if too_large else step)).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        history.append(weight.detach().clone())
+    histories.append(torch.stack(history))
+unchanged = [n + 1 for n in range(1, 6) if torch.equal(history[n], history[n - 1])]
+same = torch.equal(*histories)
+print(f"equal to the last bit: {same}; skipped: step {unchanged}; S at the end {scaler.get_scale():g}")
+
+# %% [markdown]
+# What `GradScaler` adds to the page:
+#
+# - several optimizers have one scale, and each has a decision of its own;
+# - without a group each rank decides for itself, as with torch's scaler and DDP;
+# - losses may be nested in lists and tuples, and gradients may be bfloat16, float64 or sparse; float16 gradients, which
+#   would lose what scaling saved, are refused;
+# - the gradients are checked by their norm: one pass, and no memory;
+# - `was_skipped(optimizer)` says what was decided, and `state_dict()` goes into a checkpoint;
+# - wrong calls, such as unscaling twice, are errors that say what to do, and so is a loss that no scale can help.
 #
 # ### Clipping
 #

@@ -35,14 +35,14 @@ from dtlearn.memory import (
     gpt_activations,
     live_after_each,
     operation_costs,
+    page_checkpoint,
     record_step,
     segment_peak,
     table_bytes,
     training_state,
 )
 from dtlearn.memory.arithmetic import activations, block_variants, fits, published
-from dtlearn.memory.recomputation import selective, surroundings
-from dtlearn.memory.recomputation.checkpoint import Recompute
+from dtlearn.memory.recomputation import selective
 from dtlearn.memory.saving import accumulation, leaks, offload, variants
 from dtlearn.models import GPT, GPTConfig, gpt, load_corpus, next_token_loss
 from dtlearn.notebook.panels import Slider, slider_panel
@@ -363,7 +363,7 @@ longer = dtlearn.predict.choice(
 
 # %% jupyter={"source_hidden": true}
 short, long = (
-    activations.BlockSizes(batch=1, length=s, hidden=1024, heads=16) for s in (2048, 4096)
+    activations.ActivationSizes(batch=1, length=s, hidden=1024, heads=16) for s in (2048, 4096)
 )
 longer.reveal(
     short=table_bytes(activations.paper_block(short)) / short.sbh,
@@ -705,33 +705,29 @@ x.grad
 # %% exercise="ch08.checkpoint"
 
 # %% [markdown]
-# The package's version is a `torch.autograd.Function`, too, named `Recompute`. `forward` runs the function, so nothing
-# is recorded. `current_surroundings` notes the state of the random number generators and of autocast; the second pass, in
-# `backward`, runs in the same. (`call` is the function with those of its arguments that are no tensors.)
+# This page is a checkpoint for functions of tensors:
 
 # %%
-dtlearn.show_source(
-    memory.checkpoint, docstring=False, summary="dtlearn.memory.checkpoint"
-)
-dtlearn.show_source(Recompute.forward, docstring=False, summary="forward: the first pass")
-dtlearn.show_source(
-    Recompute.backward, docstring=False, summary="backward: the second pass"
-)
-dtlearn.show_source(
-    surroundings.Surroundings.restored,
-    docstring=False,
-    summary="how random numbers and autocast are restored",
-)
+dtlearn.show_source(page_checkpoint, summary="page_checkpoint.py, the whole file")
 
 # %% [markdown]
-# Is it right? The same GPT on 4 ranks with DDP and dropout, once plain, once with a checkpoint around every block, once
-# with PyTorch's checkpoint around every block:
+# The package's `checkpoint` gives the same gradients, to the last bit. It adds:
+#
+# - arguments and results may be of any kind: numbers, tensors in lists and dictionaries, results that the loss does not
+#   need;
+# - autocast (chapter 7) is in the second pass what it was in the first, and so are the random numbers of a GPU;
+# - a function that needs no gradient runs only once;
+# - the results of the second pass are freed before its backward pass begins;
+# - a function that changes one of its inputs, and `torch.autograd.grad` through a checkpoint, are errors that say so.
+#
+# Are they right? The same GPT on 4 ranks with DDP and dropout: plain, and with a checkpoint around every block, that of the
+# page, the package's and PyTorch's:
 
 # %%
 # %%ranks -o checkpointed
 import torch.utils.checkpoint
 
-from dtlearn.memory import checkpoint
+from dtlearn.memory import checkpoint, page_checkpoint
 
 
 class CheckpointedGPT(GPT):
@@ -753,7 +749,8 @@ def pytorchs(block, x):
 results = {}
 for name, cls, run in (
     ("plain", GPT, None),
-    ("ours", CheckpointedGPT, checkpoint),
+    ("the page's", CheckpointedGPT, page_checkpoint.checkpoint),
+    ("the package's", CheckpointedGPT, checkpoint),
     ("PyTorch's", CheckpointedGPT, pytorchs),
 ):
     torch.manual_seed(0)
@@ -1121,7 +1118,7 @@ def checkpoint_first(n):
     )
 
 
-work = variants.Workload(config, batch=8)
+work = variants.GPTWorkload(config, batch=8)
 ways = variants.VARIANTS | {
     f"checkpoint {n} of 4 blocks": variants.Variant(checkpoint_first(n))
     for n in (1, 2, 3)
@@ -1441,8 +1438,8 @@ print(f"our ledger:        {steps['plain'].peak.bytes:,} bytes at the peak")
 #
 # ### A checkpoint that forgets the random numbers
 #
-# `naive_checkpoint` is the idea in ten lines: it keeps the input, and runs the function again in backward. On a model
-# with dropout:
+# `naive_checkpoint` is the page without the random state: it keeps the input, and runs the function again in backward.
+# On a model with dropout:
 
 # %%
 # %%ranks

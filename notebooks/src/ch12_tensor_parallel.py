@@ -33,11 +33,14 @@ from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
 from dtlearn.notebook.panels import stepper
 from dtlearn.runtime.link.link import Link
 from dtlearn.runtime.record.training_steps import part
+from dtlearn.sharing import differentiable
+from dtlearn.sharing.shards import shard_of
+from dtlearn.tensor_parallel import page_cross_entropy, page_linear
 from dtlearn.tensor_parallel.arithmetic.activations import gpt_block, table_bytes
 from dtlearn.tensor_parallel.arithmetic.cliff import all_reduce_seconds, layer_times
 from dtlearn.tensor_parallel.arithmetic.sizes import BlockSizes
 from dtlearn.tensor_parallel.arithmetic.traffic import block_traffic, sent_elements
-from dtlearn.tensor_parallel.layers import functional, overlap
+from dtlearn.tensor_parallel.layers import overlap
 from dtlearn.tensor_parallel.notation.product_case import product_case
 from dtlearn.tensor_parallel.notation.product_steps import product_steps
 from dtlearn.viz import (
@@ -190,6 +193,7 @@ from dtlearn import tensor_parallel as tp
 from dtlearn.memory import MemoryLedger, kept_tensors
 from dtlearn.models import GPT, GPTConfig, load_corpus, next_token_loss
 from dtlearn.models.gpt import FeedForward
+from dtlearn.sharing import differentiable
 
 CONFIG = GPTConfig()  # C = 64, H = 4 heads, F = 256, V = 128, 4 blocks
 EXACT = torch.float64  # so that a difference is rounding, or it is a bug
@@ -297,9 +301,7 @@ stepper(
 # tensor in memory:
 
 # %%
-dtlearn.show_source(
-    tp.part_of, docstring=False, summary="dtlearn.tensor_parallel.part_of"
-)
+dtlearn.show_source(shard_of, docstring=False, summary="dtlearn.sharing.shards.shard_of")
 
 # %% [markdown]
 # ## 3. The naive way
@@ -462,19 +464,20 @@ print(f"X has {8 * 64 * 64 * 8:,} bytes")
 # %% exercise="ch12.f_and_g"
 
 # %% [markdown]
-# In the package they have Megatron-LM's names, `copy_to_tensor_parallel_region` for f and
-# `reduce_from_tensor_parallel_region` for g. Each backward pass calls the conjugate operator:
+# In the package f is `copy_to` and g is `reduce_from`; Megatron-LM's names for them are
+# `copy_to_tensor_parallel_region` and `reduce_from_tensor_parallel_region`. Each backward pass calls the conjugate
+# operator:
 
 # %%
 dtlearn.show_source(
-    tp.mappings.Copy,
+    differentiable.Copy,
     docstring=False,
-    summary="f: the autograd function of copy_to_tensor_parallel_region",
+    summary="f: the autograd function of copy_to",
 )
 dtlearn.show_source(
-    tp.mappings.Reduce,
+    differentiable.Reduce,
     docstring=False,
-    summary="g: the autograd function of reduce_from_tensor_parallel_region",
+    summary="g: the autograd function of reduce_from",
 )
 
 # %% [markdown]
@@ -483,15 +486,11 @@ dtlearn.show_source(
 # A column-parallel layer begins with f:
 
 # %%
-dtlearn.show_source(
-    functional.column_parallel_linear,
-    docstring=False,
-    summary="dtlearn.tensor_parallel.layers.functional.column_parallel_linear",
-)
+dtlearn.show_source(page_linear.ColumnLinear, docstring=False)
 
 # %% [markdown]
-# A row-parallel layer ends with g (its code comes in section 6, since its bias needs care). The classes
-# `ColumnParallelLinear` and `RowParallelLinear` can be built from a full `nn.Linear`, and show their shard:
+# A row-parallel layer ends with g (its code comes in section 6, since its bias needs care). The package's own layers,
+# `ColumnParallelLinear` and `RowParallelLinear`, can be built from a full `nn.Linear`, and show their shard:
 
 # %%
 # %%ranks -o mlp
@@ -585,14 +584,23 @@ print(f"sum of the GELUs: {gelu(parts_of_z).sum().item():.3f}")
 
 # %% exercise="ch12.row_parallel"
 
+# %% [markdown]
+# This page has both layers, and it is all that one has to know of them:
+
 # %%
-dtlearn.show_source(
-    functional.row_parallel_linear,
-    docstring=False,
-    summary="dtlearn.tensor_parallel.layers.functional.row_parallel_linear",
-)
+dtlearn.show_source(page_linear, summary="page_linear.py, the whole file")
 
 # %% [markdown]
+# `ColumnParallelLinear` and `RowParallelLinear` compute the same, to the last bit. They add what a model needs:
+#
+# - the initial weights are drawn by the layer, and do not depend on t (below);
+# - `load_full` takes this rank's part of a full weight at any time, and `full_params` puts the full one together again;
+# - with `sequence_parallel` an all-gather and a reduce-scatter stand in the place of f and g (section 13);
+# - with `gather_again` a column-parallel layer keeps its own tokens only, and gathers all once more (section 13);
+# - with `overlap` the all-reduce of f runs while the weight's gradient is computed (section 14);
+# - with `gather_output` or `input_is_parallel=False` the output or the input is full, where such a layer stands alone;
+# - sizes that the ranks do not divide, and an input with too many features, are errors that say so.
+#
 # The bias of the row-parallel layer is replicated. Does its gradient have to be summed over the ranks? No: it is
 # computed from dY, which is whole and equal on all ranks, so all ranks compute the same gradient and the same update.
 # The same holds for layer norms and everything else that stands *between* the tensor-parallel regions. This is the
@@ -968,14 +976,21 @@ rank_table(
 
 # %% exercise="ch12.sharded_cross_entropy"
 
+# %% [markdown]
+# The maximum, the sum and the target, on one page:
+
 # %%
-dtlearn.show_source(
-    tp.vocabulary_parallel_cross_entropy,
-    docstring=False,
-    summary="dtlearn.tensor_parallel.vocabulary_parallel_cross_entropy",
-)
+dtlearn.show_source(page_cross_entropy, summary="page_cross_entropy.py, the whole file")
 
 # %% [markdown]
+# `tp.vocabulary_parallel_cross_entropy` computes the same, to the last bit. It adds:
+#
+# - a vocabulary that t does not divide (below);
+# - label smoothing, for which a third number of each token is summed, that of all logits;
+# - the sum, or the loss of each token, in place of the mean, and another `ignore_index`;
+# - logits in 16 bits, which are computed in float32;
+# - errors, on all ranks, for a target outside the vocabulary and for logits that are not divided.
+#
 # **Padding.** GPT-2 has 50,257 tokens, a number that neither 2 nor 4 divides. So the matrix gets rows that stand for no
 # token, up to a multiple of t (Megatron-LM's `--make-vocab-size-divisible-by` takes a multiple of 128 t). Nothing ever
 # looks these rows up. But the head computes their logits, and in the softmax they would take a share of the
@@ -1428,6 +1443,10 @@ dtlearn.show_source(
 )
 
 # %% [markdown]
+# If the sum is left out, nothing fails by itself: from the next step on each rank has its own version of every norm. So
+# the package remembers which gradients are partial, and clipping, or the next forward pass after a step, raises an
+# error. (Megatron-LM's training loop sums them by itself, in `finalize_model_grads`.)
+#
 # The block without and with sequence parallelism, as recorded. (The shapes are those of rank 0: with sequence
 # parallelism it has 12 of the 48 tokens.)
 
@@ -1821,7 +1840,7 @@ def train(gpt, steps):
 def curve(broken):
     """Losses, in fp32; a norm's weight; the loss of the last batch after training, and of the saved model."""
     gpt = tp.ParallelGPT.from_gpt(whole_gpt(GPTConfig(num_layers=2)).float())
-    without_f = patch.object(tp.mappings.Copy, "backward", staticmethod(forgets))
+    without_f = patch.object(differentiable.Copy, "backward", staticmethod(forgets))
     with without_f if broken else contextlib.nullcontext():
         losses, x, y = train(gpt, steps=15)
     saved = GPT(gpt.config).to(device)  # the whole model, as this rank would save it

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import dtlearn.checks
+from dtlearn.checks.ch12_tensor_parallel import READS
 from dtlearn.checks.own_work import OwnWork, find_forbidden, forbids, forbids_torchs
 
 PACKAGE = Path(dtlearn.checks.__file__).parents[1]
@@ -154,3 +155,18 @@ def test_what_torch_has_of_the_answer_is_refused():
     found = rule("import torch\nmodel = torch.nn.parallel.DistributedDataParallel(model)")
     assert (found.code, found.line) == ("DTL-RULE-NAME", 2) and "it is the answer itself" in found.text
     assert rule("import torch\ntorch.nn.Linear(1, 1)") is None
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from dtlearn.sharing.differentiable import Copy, Reduce",
+        "from dtlearn.sharing import differentiable\ndifferentiable.reduce_from(x)",
+        "import dtlearn\ndtlearn.sharing.shards.shard(x, 0)",
+        "from dtlearn.tensor_parallel import copy_to_tensor_parallel_region",
+    ],
+)
+def test_chapter_12_refuses_the_floor_as_it_does_its_package(source):
+    findings = [finding for rule in READS if (finding := rule(source))]
+    assert [finding.code for finding in findings] == ["DTL-RULE-NAME"]
+    assert "the course's own answer" in findings[0].text

@@ -8,7 +8,7 @@ from torch import nn
 
 from dtlearn.checks.ch08_memory import activation_bytes, adam_state, count_a_step
 from dtlearn.checks.ch08_memory._counts import find_mistakes
-from dtlearn.memory import BlockKind, BlockSizes, MemoryLedger, block_activations, paper_block, training_state
+from dtlearn.memory import ActivationSizes, BlockKind, MemoryLedger, block_activations, paper_block, training_state
 
 CHECKS = [activation_bytes, adam_state, count_a_step]
 
@@ -112,7 +112,7 @@ def test_a_block_has_the_bytes_of_the_packages_table(i):
     """Without the statistics of norms, which have 4sb bytes each."""
     (batch, length, hidden, heads), options = i["sizes"], i["options"]
     item = activation_bytes._BYTES[options.get("dtype", "float16")]
-    sizes = BlockSizes(batch, length, hidden, heads, kv_heads=options.get("kv_heads") or 0)
+    sizes = ActivationSizes(batch, length, hidden, heads, kv_heads=options.get("kv_heads") or 0)
     if item > 4:
         pytest.skip("the table has no float64")
     table = block_activations(sizes, BlockKind(dropout=options.get("dropout", True), element_bytes=item))
@@ -126,7 +126,7 @@ def test_a_block_has_the_bytes_of_the_packages_table(i):
 
 def test_with_16_bits_and_dropout_it_is_the_papers_formula():
     for i in all_inputs(activation_bytes):
-        sizes = BlockSizes(*i["sizes"])
+        sizes = ActivationSizes(*i["sizes"])
         b, s, h, a = i["sizes"]
         counted = sum(activation_bytes.count({**i, "options": {}}).values())
         assert counted == sum(term.bytes for term in paper_block(sizes)) == 34 * s * b * h + 5 * a * b * s * s

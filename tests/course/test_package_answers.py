@@ -137,7 +137,7 @@ def adam_state(named_parameters, groups, convention):
     "ch08.activation_bytes": """\
 def activation_bytes(batch, length, hidden, heads, *, kv_heads=None, dropout=True, keep_scores=True, dtype=None):
     dtype = dtype or torch.float16
-    sizes = memory.BlockSizes(batch, length, hidden, heads, kv_heads=kv_heads or 0)
+    sizes = memory.ActivationSizes(batch, length, hidden, heads, kv_heads=kv_heads or 0)
     scale = max(1, dtype.itemsize // 4)  # the package has no float64
     table = memory.block_activations(sizes, memory.BlockKind(dropout=dropout, element_bytes=min(4, dtype.itemsize)))
     made = {"norms": 0, "attention": 0, "feed_forward": 0}
@@ -381,14 +381,15 @@ def split_and_reassemble(full, dim, group):
     return tensor_parallel.shard(full, dim, group=group), lambda part: tensor_parallel.unshard(part, dim, group=group)
 """,
     "ch12.f_and_g": """\
-class Copy(tensor_parallel.mappings.Copy):
+from dtlearn.sharing import differentiable
+
+class Copy(differentiable.Copy):
     @staticmethod
     def backward(ctx, gradient):  # a call is noted with a line of the answer, not with one of the package
-        return tensor_parallel.mappings.Copy.backward(ctx, gradient)
+        return differentiable.Copy.backward(ctx, gradient)
 
 def f_and_g(group):
-    g = tensor_parallel.reduce_from_tensor_parallel_region
-    return lambda x: Copy.apply(x, group), lambda x: g(x, group=group)
+    return lambda x: Copy.apply(x, group), lambda x: differentiable.reduce_from(x, group=group)
 """,
     "ch12.row_parallel": """\
 from unittest import mock
@@ -400,7 +401,7 @@ class row_parallel(tensor_parallel.RowParallelLinear):
         self.g = g
 
     def forward(self, x):
-        name = "dtlearn.tensor_parallel.layers.functional.reduce_from_tensor_parallel_region"
+        name = "dtlearn.tensor_parallel.layers.linear.reduce_from_tensor_parallel_region"
         with mock.patch(name, lambda x, group: self.g(x)):
             return super().forward(x)
 """,
@@ -431,7 +432,7 @@ class fused_qkv(torch.nn.Module):
         names = [f"{name}.weight" for name in ("query", "key", "value")]
         weights = dict(zip(names, self.qkv.split(self.sizes), strict=True))
         attention = f"{layers}.attention.attention.copy_to_tensor_parallel_region"
-        row = f"{layers}.layers.functional.reduce_from_tensor_parallel_region"
+        row = f"{layers}.layers.linear.reduce_from_tensor_parallel_region"
         with mock.patch(attention, lambda x, group: f(x)), mock.patch(row, lambda x, group: g(x)):
             return torch.func.functional_call(self.own[0], weights, (x,))
 """,

@@ -1,8 +1,14 @@
-from dtlearn.mixed_precision.timing import REDUCTIONS, STEPS, Workload, time_reductions_on_rank, time_steps_on_rank
+from dtlearn.mixed_precision.timing import (
+    REDUCTIONS,
+    STEPS,
+    MixedPrecisionWorkload,
+    time_reductions_on_rank,
+    time_steps_on_rank,
+)
 from dtlearn.models import GPTConfig
 from dtlearn.runtime.run import run_ranks
 
-SMALL = Workload(GPTConfig(16, 8, 1, 2, 16), batch=2)
+SMALL = MixedPrecisionWorkload(GPTConfig(16, 8, 1, 2, 16), batch=2)
 
 
 def both():
@@ -19,4 +25,4 @@ def test_every_way_is_timed_in_every_round_and_sends_its_bytes():
 
 
 def test_the_models_size():
-    assert Workload().config.num_parameters == 3_241_472
+    assert MixedPrecisionWorkload().config.num_parameters == 3_241_472

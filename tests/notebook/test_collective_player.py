@@ -3,7 +3,7 @@ import pytest
 
 from dtlearn.notebook.collective_player import play_collective
 from dtlearn.viz.network.placed_steps import circle, in_nodes
-from tests.viz.test_collective_steps import chain
+from tests.viz.collectives.test_collective_steps import chain
 
 
 @pytest.fixture

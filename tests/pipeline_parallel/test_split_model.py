@@ -83,3 +83,25 @@ def test_boundaries_that_do_not_fit_are_refused(boundaries, message):
     ):
         with pytest.raises(ValueError, match=message):
             cut()
+
+
+def test_a_module_that_is_used_twice_stays_in_both_places():
+    layer, x = nn.Linear(3, 3), torch.randn(2, 3)
+    model = nn.Sequential(layer, nn.Tanh(), layer, nn.Linear(3, 3))
+    stages = split_sequential(model, (0, 3, 4))
+    assert len(stages[0]) == 3 and torch.equal(in_a_row(stages, x), model(x))
+
+
+def test_a_parameter_in_two_stages_that_nobody_ties_is_refused():
+    layer = nn.Linear(3, 3, bias=False)
+    model, tied = nn.Sequential(layer, nn.Tanh(), layer), ((0, "0.weight"), (1, "2.weight"))
+    message = (
+        r"'0.weight' of stage 0 and '2.weight' of stage 1 are one parameter.*give tied=\(\(0, '0.weight'\), \(1, '2"
+    )
+    with pytest.raises(ValueError, match=message):
+        split_sequential(model, (0, 2, 3))
+    assert len(split_sequential(model, (0, 2, 3), tied=tied)) == 2
+    three = nn.Sequential(layer, layer, layer)
+    with pytest.raises(ValueError, match="cut the model so that they lie in one stage"):
+        split_sequential(three, (0, 1, 2, 3), tied=tied)
+    assert len(split_sequential(three.requires_grad_(False), (0, 1, 2, 3))) == 3  # nobody trains it

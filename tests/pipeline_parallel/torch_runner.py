@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
-from dtlearn.pipeline_parallel.schedules.from_torch import torch_csv
+from dtlearn.pipeline_parallel import format_schedule
 
 
 def torch_step(schedule, modules, loss_fn, inputs, targets, *, group=None, scale_grads=True):
@@ -18,7 +18,7 @@ def torch_step(schedule, modules, loss_fn, inputs, targets, *, group=None, scale
     runner = _PipelineScheduleRuntime(stages, schedule.num_microbatches, loss_fn, scale_grads=scale_grads)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "orders.csv")
-        path.write_text(torch_csv(schedule))
+        path.write_text(format_schedule(schedule).replace(" ", ",") + "\n")
         runner._load_csv(str(path))
     losses = []
     is_first, is_last = schedule.placement[0] == rank, schedule.placement[-1] == rank

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 import torch.distributed as dist
+from tests.tensor_parallel.groups import in_groups
 from torch import nn
 
 from dtlearn.runtime.run import run_ranks
 from dtlearn.sharing.clipping import clip_grad_norm_, count_once, global_norm, local_norm
 from tests.data_parallel.runs import message_of
-from tests.tensor_parallel.groups import in_groups
 
 NORMS = (1.0, 2.0, 3.0, math.inf)
 MAX_NORM = 0.5  # shorter than the gradient in every norm
@@ -84,6 +84,11 @@ def test_nothing_that_is_empty_counts_and_what_comes_twice_counts_once(norm_type
     clip_grad_norm_([named["a"], named["a"]], 0.5, norm_type)
     assert local_norm([named["a"]], norm_type).item() == pytest.approx(0.5, rel=1e-5)
     assert torch.allclose(named["a"].grad / before, named["a"].grad[0, 0] / before[0, 0])
+
+
+def test_one_parameter_stands_for_a_list_of_one():
+    mine, theirs = parameters()["a"], parameters()["a"]
+    assert clip_grad_norm_(mine, 0.5) == nn.utils.clip_grad_norm_(theirs, 0.5) and torch.equal(mine.grad, theirs.grad)
 
 
 def test_what_does_not_count_is_scaled_too():

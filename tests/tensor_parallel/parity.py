@@ -2,9 +2,9 @@
 
 import torch
 
+from dtlearn.sharing.shards import rank_and_size, shard
 from dtlearn.tensor_parallel import reduce_sequence_parallel_gradients
 from dtlearn.tensor_parallel.layers.parameters import split_dims
-from dtlearn.tensor_parallel.sharding import place_in, shard
 
 
 def part(tensor, dim, group):
@@ -30,7 +30,7 @@ def errors(layer, x, gradient, expected, group, *, x_dim=None, out_dim=None, nam
     layer.zero_grad()
     y = layer(inside)
     y.backward(part(gradient, out_dim, group))
-    if reduce and place_in(group)[1] > 1:
+    if reduce and rank_and_size(group)[1] > 1:
         reduce_sequence_parallel_gradients(layer, group=group)
     dims = split_dims(layer)
     found = {"output": difference(y, part(out, out_dim, group))}

@@ -21,7 +21,7 @@ from dtlearn.tensor_parallel.checkpoints import (
 from dtlearn.tensor_parallel.gpt import ParallelGPT
 from dtlearn.tensor_parallel.layers.parameters import split_dims
 from tests.data_parallel.runs import message_of
-from tests.tensor_parallel.groups import in_groups
+from tests.sharing.groups import in_groups
 
 SIZES = {"vocab_size": 13, "context_length": 12, "num_layers": 1, "num_heads": 12, "hidden_size": 24}
 CONFIG, TIED = GPTConfig(**SIZES), GPTConfig(**SIZES, tie_embeddings=True)

@@ -14,7 +14,7 @@ from dtlearn.tensor_parallel.clipping import clip_grad_norm_, gradient_norm, nai
 from dtlearn.tensor_parallel.gpt import ParallelGPT
 from dtlearn.tensor_parallel.sequence_parallel import reduce_sequence_parallel_gradients
 from tests.data_parallel.runs import message_of
-from tests.tensor_parallel.groups import calls_of, in_groups
+from tests.sharing.groups import calls_of, in_groups
 
 CONFIG = GPTConfig(vocab_size=13, context_length=12, num_layers=1, num_heads=12, hidden_size=24, tie_embeddings=True)
 TOLERANCE = 1e-13

@@ -13,7 +13,7 @@ from dtlearn.tensor_parallel.gpt import ParallelGPT
 from dtlearn.tensor_parallel.random_states import tensor_parallel_manual_seed
 from dtlearn.tensor_parallel.sequence_parallel import reduce_sequence_parallel_gradients
 from tests.data_parallel.runs import message_of
-from tests.tensor_parallel.groups import in_groups
+from tests.sharing.groups import in_groups
 
 TOLERANCE = 1e-10  # measured: below 1e-14 for gradients, 1e-12 after Adam
 B, T, C, V = 2, 12, 24, 13  # 13 tokens: padded with 2, 3 and 4 ranks
@@ -233,7 +233,7 @@ def test_bad_input(ranks):
                 assert f"1 heads cannot be divided among {size} ranks" in heads
                 assert "is (13, 24) in the whole model; got" in part and "put together first" in part
                 assert "11 tokens of a sequence cannot be divided among" in tokens
-            assert "the whole model has 21 parameters; missing: ['blocks.0" in names and "unknown: ['x']" in names
+            assert "the whole ParallelGPT has 21 parameters; missing: ['blocks.0" in names and "unknown: ['x']" in names
             assert "the sequence has 24 tokens, but context_length is 12" in length
             assert "target 13 is outside the vocabulary of 13" in target
             assert "token 13 is outside the vocabulary of 13" in token

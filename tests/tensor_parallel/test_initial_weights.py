@@ -9,7 +9,7 @@ from dtlearn.models import GPT, GPTConfig
 from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.gpt import ParallelGPT
 from dtlearn.tensor_parallel.initial_weights import gpt_parameters, shapes_only, shared_generator
-from tests.tensor_parallel.groups import calls_of, in_groups
+from tests.sharing.groups import calls_of, in_groups
 
 
 def drawn():

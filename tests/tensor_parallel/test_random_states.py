@@ -1,5 +1,6 @@
 """Masks of replicated and of divided tensors, and both again when activations are computed a second time."""
 
+import copy
 import itertools
 
 import pytest
@@ -215,3 +216,9 @@ def test_a_rank_draws_the_same_whatever_the_size_of_its_group(masks):
         for rank, own in enumerate(per_rank):
             assert torch.equal(own["split"], masks[4][rank]["split"])
             assert torch.equal(own["replicated"], masks[1][0]["replicated"])
+
+
+def test_a_copied_model_draws_from_the_same_state():
+    """As it does from the default state: `checkpoint` with the tracker of the original serves the copy too."""
+    tracker = RandomStateTracker(5)
+    assert copy.deepcopy([tracker])[0] is tracker

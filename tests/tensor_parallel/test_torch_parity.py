@@ -25,7 +25,7 @@ from dtlearn.runtime.recording.phases import phase
 from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import reduce_sequence_parallel_gradients, vocabulary_parallel_cross_entropy
 from dtlearn.tensor_parallel.gpt import ParallelGPT
-from tests.tensor_parallel.groups import in_groups
+from tests.sharing.groups import in_groups
 from tests.tensor_parallel.parity import difference, tensors
 
 CONFIG = GPTConfig(num_layers=1, num_heads=12, hidden_size=24, context_length=12)

@@ -36,7 +36,7 @@ def test_seconds_stand_by_folder_and_by_chapter(tmp_path):
         ("tests.course.test_right_answers", "test_it[ch03_data_parallel-bug_hunt-other]", "ch03"),
         ("tests.course.test_ch03_checks", "test_it", "ch03"),
         ("tests.data_parallel.samples.test_sampler", "test_it", "ch03"),
-        ("tests.viz.test_collective_steps", "test_it", ""),
+        ("tests.viz.collectives.test_collective_steps", "test_it", ""),
         ("tests.runtime.test_run", "test_it[watch03.x]", ""),
         ("tests.test_course", "test_a_slug[ch07_mixed]", ""),  # there is no such chapter
     ],

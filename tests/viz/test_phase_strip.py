@@ -6,7 +6,7 @@ from matplotlib.patches import Rectangle
 from dtlearn.runtime.record.event import Span
 from dtlearn.runtime.record.record import Record
 from dtlearn.viz.phase_strip import PHASES_TOP, phase_colors, time_range
-from dtlearn.viz.timeline import timeline
+from dtlearn.viz.ranks.timeline import timeline
 from tests.viz.records import MS, all_reduce_run
 
 SPANS = (

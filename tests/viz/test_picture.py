@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from dtlearn.viz.picture import Picture, folded, save_svg, show
-from dtlearn.viz.timeline import timeline
+from dtlearn.viz.ranks.timeline import timeline
 from tests.viz.records import all_reduce_run
 
 SVG = "{http://www.w3.org/2000/svg}"

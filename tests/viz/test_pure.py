@@ -5,7 +5,7 @@ import sys
 
 CODE = """
 import sys
-import dtlearn.viz
+from dtlearn.viz import *
 print([m for m in ("matplotlib.pyplot", "torch.distributed", "ipywidgets", "IPython") if m in sys.modules])
 """
 

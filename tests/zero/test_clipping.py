@@ -84,6 +84,7 @@ def every_case(group):
         clip_grad_norm_(broken.values(), 1.0, group=group, error_if_nonfinite=True)
     except RuntimeError as error:
         found["error"] = str(error), {}
+    found["one"] = global_norm(own_pieces(group)["a"], group=group), {}
     found["nothing"] = global_norm([], group=group), {}
     found["in float32"] = global_norm(own_pieces(group, torch.bfloat16).values(), group=group), {}
     return found
@@ -129,6 +130,7 @@ def test_pieces_are_clipped_as_the_whole(results, size):
         assert torch.equal(found["clipped"][0], per_rank[0]["clipped"][0])  # to the last bit: one decision
         assert (found["replicated"][1]["bias"] - bias.grad).abs().max() < 1e-12
         assert found["nothing"][0].item() == 0.0
+        assert found["one"][0].item() == pytest.approx(whole()["a"].grad.norm().item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
@@ -160,7 +162,7 @@ def test_one_number_is_sent(results, size):
     for rank in range(size):
         calls = [call.nbytes for call in record.select(rank=rank, op="all_reduce") if call.group == group]
         # float64, then of no pieces and of 16-bit ones: their squares are added in float32
-        assert calls == [8] * 9 + [4, 4]
+        assert calls == [8] * 10 + [4, 4]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])

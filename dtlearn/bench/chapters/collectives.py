@@ -17,7 +17,7 @@ from .words import noisy
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ...collectives.measure import Times
+    from ...collectives.measure import TimesBySize
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = tuple(KIB * 4**k for k in range(9))  # 1 KiB to 64 MiB
@@ -36,7 +36,7 @@ class CollectivesResult(BenchResult):
     """
 
     sizes: tuple[int, ...]
-    times: dict[tuple[str, int], Times]
+    times: dict[tuple[str, int], TimesBySize]
     machine: str
 
     @property
@@ -62,7 +62,7 @@ def measure(ranks: int, rounds: int, sizes: tuple[int, ...] = SIZES) -> Collecti
     from ...runtime.run import run_ranks
 
     machine = load_line()
-    times: dict[tuple[str, int], Times] = {}
+    times: dict[tuple[str, int], TimesBySize] = {}
     for number in sorted({2, ranks}):
         say(f"{number} ranks, {rounds} rounds of each size")
         told = run_ranks(rank_work, number, sizes, rounds, device="cpu", timeout=_TIMEOUT).values
@@ -70,7 +70,7 @@ def measure(ranks: int, rounds: int, sizes: tuple[int, ...] = SIZES) -> Collecti
     return CollectivesResult(sizes, times, machine)
 
 
-def rank_work(sizes: tuple[int, ...], rounds: int) -> dict[str, Times]:
+def rank_work(sizes: tuple[int, ...], rounds: int) -> dict[str, TimesBySize]:
     """On each rank: every collective, every algorithm, every size."""
     from ...collectives.measure import time_on_rank
 
@@ -116,7 +116,7 @@ def plot(result: CollectivesResult) -> tuple[Figure, str]:
     from ...collectives.cost import plan_seconds
     from ...collectives.measure import fit_plan, plan_of
     from ...collectives.topology import flat
-    from ...viz.cost_curves import Curve, cost_curves, fit_words
+    from ...viz.collectives.cost_curves import Curve, cost_curves, fit_words
 
     ranks = max(number for _, number in result.times)
     times = result.times["all_reduce", ranks]
@@ -141,7 +141,7 @@ def plot(result: CollectivesResult) -> tuple[Figure, str]:
     return cost_curves(curves, f"All-reduce on {ranks} ranks", label), f"Seconds over bytes, both logarithmic: {words}."
 
 
-def _figures(op: str, ranks: int, times: Times, name: str, n: int) -> dict[str, float]:
+def _figures(op: str, ranks: int, times: TimesBySize, name: str, n: int) -> dict[str, float]:
     from ...collectives.cost import algorithm_bandwidth, bus_bandwidth
     from ...models.in_turns import ratio
 
@@ -155,7 +155,7 @@ def _figures(op: str, ranks: int, times: Times, name: str, n: int) -> dict[str, 
     }
 
 
-def _rows(op: str, ranks: int, times: Times, sizes: tuple[int, ...]) -> list[list[str]]:
+def _rows(op: str, ranks: int, times: TimesBySize, sizes: tuple[int, ...]) -> list[list[str]]:
     rows = [[f"{op}, {ranks} ranks", *map(size_text, sizes), "time", "algbw", "busbw"]]
     for name in times:
         largest = _figures(op, ranks, times, name, sizes[-1])

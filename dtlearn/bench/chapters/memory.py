@@ -19,7 +19,7 @@ from .words import load_since, met, noisy
 if TYPE_CHECKING:
     import torch
 
-    from ...memory.saving.variants import Workload
+    from ...memory.saving.variants import GPTWorkload
     from ...models.in_turns import Times
 
 PLAIN, OURS, TORCHS, BYTES, FULL = "plain", "our checkpoint", "torch's checkpoint", "ledger of bytes", "full ledger"
@@ -73,14 +73,14 @@ class MemoryResult(BenchResult):
         return max(self.errors.values()) <= TO_FORMULA and self.ratios["our/torch's checkpoint, peak"] <= 1.0
 
 
-def measure(ranks: int, rounds: int, work: Workload | None = None) -> MemoryResult:
+def measure(ranks: int, rounds: int, work: GPTWorkload | None = None) -> MemoryResult:
     """Peaks in this process, on the CPU; then the steps, on ranks."""
-    from ...memory.saving.variants import Workload
+    from ...memory.saving.variants import GPTWorkload
     from ...models import GPTConfig
     from ...models.in_turns import slowest
     from ...runtime.run import run_ranks
 
-    work = work or Workload(GPTConfig(num_layers=4, num_heads=8, hidden_size=256), batch=8)
+    work = work or GPTWorkload(GPTConfig(num_layers=4, num_heads=8, hidden_size=256), batch=8)
     before = load_line()
     say("peaks of four models")
     peaks = {name: peak_and_formula(name) for name in MODELS}
@@ -92,7 +92,7 @@ def measure(ranks: int, rounds: int, work: Workload | None = None) -> MemoryResu
     return MemoryResult(ranks, run.placement.where, parameters, peaks, checkpoint_peaks, slowest(times), machine)
 
 
-def time_on_rank(work: Workload, rounds: int) -> tuple[Times, dict[str, int]]:
+def time_on_rank(work: GPTWorkload, rounds: int) -> tuple[Times, dict[str, int]]:
     """On each rank: seconds of a step in each of `WAYS`, and the peaks of those with a checkpoint."""
     from ...memory.ledger.storage_ledger import StorageLedger
     from ...models.in_turns import time_in_turns
@@ -107,7 +107,7 @@ def time_on_rank(work: Workload, rounds: int) -> tuple[Times, dict[str, int]]:
     return time_in_turns(steps, rounds), peaks
 
 
-def _step(work: Workload, name: str) -> Callable[[], None]:
+def _step(work: GPTWorkload, name: str) -> Callable[[], None]:
     from contextlib import nullcontext
 
     import torch

@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from ...memory.arithmetic.activations import Table
+    from ...memory.arithmetic.activations import ActivationTable
 
 
-def _mlp() -> tuple[nn.Module, Table, torch.Tensor, torch.Tensor]:
+def _mlp() -> tuple[nn.Module, ActivationTable, torch.Tensor, torch.Tensor]:
     import torch
 
     from ...memory.arithmetic.activations import mlp_activations
@@ -23,7 +23,7 @@ def _mlp() -> tuple[nn.Module, Table, torch.Tensor, torch.Tensor]:
     return MLP(sizes), mlp_activations(sizes, batch), torch.ones(batch, 64), torch.zeros(batch, dtype=torch.long)
 
 
-def _gpt(**sizes: Any) -> tuple[nn.Module, Table, torch.Tensor, torch.Tensor]:
+def _gpt(**sizes: Any) -> tuple[nn.Module, ActivationTable, torch.Tensor, torch.Tensor]:
     import torch
 
     from ...memory.arithmetic.activations import gpt_activations
@@ -35,7 +35,7 @@ def _gpt(**sizes: Any) -> tuple[nn.Module, Table, torch.Tensor, torch.Tensor]:
 
 
 # Each as model, table of activations, inputs and targets; a batch at which activations are most of the memory.
-MODELS: dict[str, Callable[[], tuple[nn.Module, Table, torch.Tensor, torch.Tensor]]] = {
+MODELS: dict[str, Callable[[], tuple[nn.Module, ActivationTable, torch.Tensor, torch.Tensor]]] = {
     "MLP": _mlp,
     "GPT": _gpt,
     "GPT, tied embeddings": functools.partial(_gpt, tie_embeddings=True, vocab_size=512),

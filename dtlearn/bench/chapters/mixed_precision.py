@@ -14,7 +14,7 @@ from ..status_line import say
 from .words import if_more_than_cores, load_since, noisy
 
 if TYPE_CHECKING:
-    from ...mixed_precision.timing import Workload
+    from ...mixed_precision.timing import MixedPrecisionWorkload
     from ...models.in_turns import Times
 
 LINK = "1 Gb/s"
@@ -66,14 +66,21 @@ def nbytes(numel: int, name: str) -> int:
     return numel * REDUCTIONS[name].itemsize
 
 
-def measure(ranks: int, rounds: int, work: Workload | None = None, numel: int = NUMEL) -> MixedPrecisionResult:
+def measure(
+    ranks: int, rounds: int, work: MixedPrecisionWorkload | None = None, numel: int = NUMEL
+) -> MixedPrecisionResult:
     """The steps, on GPUs if each rank has one; then the averages, on the CPU with a link."""
-    from ...mixed_precision.timing import REDUCTIONS, Workload, time_reductions_on_rank, time_steps_on_rank
+    from ...mixed_precision.timing import (
+        REDUCTIONS,
+        MixedPrecisionWorkload,
+        time_reductions_on_rank,
+        time_steps_on_rank,
+    )
     from ...models.in_turns import slowest
     from ...runtime.link.link import Link
     from ...runtime.run import run_ranks
 
-    before, link, work = load_line(), Link.named(LINK), work or Workload()
+    before, link, work = load_line(), Link.named(LINK), work or MixedPrecisionWorkload()
     say(f"{rounds} rounds of steps")
     run = run_ranks(time_steps_on_rank, ranks, work, rounds, timeout=_TIMEOUT)
     say(f"{rounds} rounds of averages on the link")

@@ -81,10 +81,10 @@ def torch_block(block: Block, mesh: Any, *, sequence_parallel: bool = False) -> 
     return parallel
 
 
-Step = Callable[[], "tuple[torch.Tensor, torch.Tensor]"]
+BlockStep = Callable[[], "tuple[torch.Tensor, torch.Tensor]"]
 
 
-def steps(work: Work, names: tuple[str, ...]) -> dict[str, Step]:
+def steps(work: Work, names: tuple[str, ...]) -> dict[str, BlockStep]:
     """On a rank: forward and backward of the same block in these ways; each returns its output and input's gradient."""
     import torch
     import torch.distributed as dist
@@ -96,7 +96,7 @@ def steps(work: Work, names: tuple[str, ...]) -> dict[str, Step]:
     mesh = init_device_mesh("cpu", (t,))
     shape = (work.batch, work.config.context_length, work.config.hidden_size)
     tensors = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))  # x, and the output's gradient
-    found: dict[str, Step] = {}
+    found: dict[str, BlockStep] = {}
     for name in names:
         torch.manual_seed(0)
         block, by_tokens = Block(work.config), name in ("sequence parallel", "gathered again", "SequenceParallel")

@@ -13,10 +13,10 @@ from ..bench import Bench, BenchResult
 from ..figures import aligned
 from ..status_line import say
 from .words import if_more_than_cores, load_since, met, noisy
-from .zero_ways import COUNTERPARTS, WAYS, Sent, Stored, bytes_on_rank, sent_in, time_on_rank
+from .zero_ways import COUNTERPARTS, WAYS, SentBytes, Stored, bytes_on_rank, sent_in, time_on_rank
 
 if TYPE_CHECKING:
-    from ...memory.saving.variants import Workload
+    from ...memory.saving.variants import GPTWorkload
     from ...models.in_turns import Times
 
 LINK = "1 Gb/s"
@@ -41,7 +41,7 @@ class ZeroResult(BenchResult):
     where: str
     parameters: int
     stored: dict[str, Stored]
-    sent: dict[str, Sent]
+    sent: dict[str, SentBytes]
     bare: Times
     linked: Times
     machine: str
@@ -69,22 +69,22 @@ class ZeroResult(BenchResult):
         return [way for way, sent, formula in pairs if formula is not None and not math.isclose(sent, formula)]
 
 
-def measure(ranks: int, rounds: int, work: Workload | None = None, cap: int = CAP) -> ZeroResult:
+def measure(ranks: int, rounds: int, work: GPTWorkload | None = None, cap: int = CAP) -> ZeroResult:
     """What is stored and sent in a step, then the seconds without and with a link; all on the CPU."""
-    from ...memory.saving.variants import Workload
+    from ...memory.saving.variants import GPTWorkload
     from ...models import GPTConfig
     from ...models.in_turns import slowest
     from ...runtime.link.link import Link
     from ...runtime.run import run_ranks
 
-    work = work or Workload(GPTConfig(num_layers=4, num_heads=8, hidden_size=256), batch=8)
+    work = work or GPTWorkload(GPTConfig(num_layers=4, num_heads=8, hidden_size=256), batch=8)
     options: dict[str, Any] = {"device": "cpu", "timeout": _TIMEOUT}
     before = load_line()
     say("bytes of a step of each kind")
     run = run_ranks(bytes_on_rank, ranks, work, cap, record=True, **options)
     stored = {way: max((of_rank[0][way] for of_rank in run.values), key=lambda s: s.state) for way in WAYS}
     formulas = run.values[0][1]
-    sent = {way: Sent(sent_in(run.record, way), formulas.get(way)) for way in WAYS}
+    sent = {way: SentBytes(sent_in(run.record, way), formulas.get(way)) for way in WAYS}
     say(f"{rounds} rounds without a link")
     bare = slowest(run_ranks(time_on_rank, ranks, work, cap, rounds, **options).values)
     say(f"{rounds} rounds on the link")

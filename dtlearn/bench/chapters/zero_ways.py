@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from ...memory.saving.variants import Workload
+    from ...memory.saving.variants import GPTWorkload
     from ...models.in_turns import Times
     from ...runtime.record.record import Record
     from ...zero.partition.partition import Partition
@@ -40,7 +40,7 @@ class Stored(NamedTuple):
     peak: int
 
 
-class Sent(NamedTuple):
+class SentBytes(NamedTuple):
     """Bytes that a rank sends in a step, in a ring.
 
     Attributes:
@@ -66,7 +66,7 @@ class Way(NamedTuple):
     kept: frozenset[int] = frozenset()
 
 
-def build(way: str, work: Workload, cap: int) -> Way:
+def build(way: str, work: GPTWorkload, cap: int) -> Way:
     """The same model on every rank, to be trained in this way by Adam."""
     import torch
     import torch.distributed as dist
@@ -110,7 +110,7 @@ def _fully_sharded(model: Any, reshard_after_forward: bool | None) -> Way:
     return Way(model, torch.optim.Adam(model.parameters()))
 
 
-def bytes_on_rank(work: Workload, cap: int) -> tuple[dict[str, Stored], dict[str, float]]:
+def bytes_on_rank(work: GPTWorkload, cap: int) -> tuple[dict[str, Stored], dict[str, float]]:
     """On each rank of a recorded run: what it stores in each way; and of each stage, the bytes that it is to send."""
     from ...memory.ledger.ledger import MemoryLedger
     from ...models import next_token_loss
@@ -161,14 +161,14 @@ def sent_in(record: Record, way: str) -> float:
     return sum(sent_by_operation(part(record, way)).values())
 
 
-def time_on_rank(work: Workload, cap: int, rounds: int) -> Times:
+def time_on_rank(work: GPTWorkload, cap: int, rounds: int) -> Times:
     """On each rank: seconds of a step in each of `WAYS`, in turns."""
     from ...models.in_turns import time_in_turns
 
     return time_in_turns({name: _step(build(name, work, cap), work) for name in WAYS}, rounds, _WARM)
 
 
-def _step(way: Way, work: Workload) -> Callable[[], None]:
+def _step(way: Way, work: GPTWorkload) -> Callable[[], None]:
     from ...models import next_token_loss
 
     inputs, targets = _batch(work)
@@ -181,7 +181,7 @@ def _step(way: Way, work: Workload) -> Callable[[], None]:
     return step
 
 
-def _batch(work: Workload) -> tuple[torch.Tensor, torch.Tensor]:
+def _batch(work: GPTWorkload) -> tuple[torch.Tensor, torch.Tensor]:
     import torch
 
     tokens = torch.randint(work.config.vocab_size, (work.batch, work.config.context_length + 1))  # (B, T + 1)

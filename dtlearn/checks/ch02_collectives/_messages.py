@@ -95,7 +95,7 @@ def travel(
 ) -> Held:
     """A journey around the ring of `ranks`: in step k the i-th rank sends its chunk i + first - k to the next one.
 
-    Returns what they hold then; `held` stays as it is. With `adds` the receiver adds, otherwise it replaces. `places`:
+    Returns what they hold then; `held` stays as it is. With `adds` the receiver adds, otherwise it replaces. `rows`:
     what the ranks take for i, by mistake.
     """
     size, now, places = len(ranks), [list(chunks) for chunks in held], places or range(len(ranks))

@@ -7,7 +7,7 @@ _SENDS_BACK = (
     "its functions send in backward as well, and that of all_reduce adds up the gradient over the ranks once more"
 )
 
-# Rules on the text of every answer. The packages after the first hand its names on, or do the same.
+# Rules on the text of every answer. The floor has f and g; the last three packages hand names on, or do the same.
 READS = [
     forbids("dtlearn.tensor_parallel", "dtlearn.sharing", "dtlearn.viz", "dtlearn.bench", "dtlearn.zero"),
     forbids_torchs(  # its own tensor parallelism, and collectives with a backward pass

@@ -51,7 +51,7 @@ def add_command(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     from ...checks import meanings
     from ...course import Exercise, load_course
-    from ...grading.classroom.batch import Plan, grade_class, shut_in
+    from ...grading.classroom.batch import ClassPlan, grade_class, shut_in
     from ...grading.classroom.class_rules import Rules, read_rules, settle
     from ...grading.classroom.export import export
     from ...grading.classroom.gradebook import csv_text
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> int:
     secret = options.secret or options.out.with_name(options.out.name + ".secret")
     store = ResultStore(options.out)
     level = 1 if options.trust_submissions else 2
-    plan = Plan(
+    plan = ClassPlan(
         course,
         exercises,
         read_secret(secret),

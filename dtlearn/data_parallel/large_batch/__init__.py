@@ -1,6 +1,6 @@
 """What a large batch asks of the optimizer: many ranks make one, whether it is wanted or not.
 
-Formulae and optimizers, for any process; only the estimates of `noise_scale` talk to other ranks. In this order:
+Formulae and optimizers, for any process; no file here communicates. In this order:
 `learning_rate` scales it with the batch and warms it up; `lars` and `lamb` give each layer a rate of its own;
 `noise_scale` says up to what size a larger batch pays.
 """

@@ -25,7 +25,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
@@ -105,36 +104,6 @@ class WarmupThenCosine:
             return warmup_factor(step, self.warmup_steps, self.start)
         factor = half_cosine(step - self.warmup_steps, self.total_steps - self.warmup_steps)
         return self.final + (1 - self.final) * factor
-
-
-@dataclass(frozen=True)
-class WarmupThenSteps:
-    """Warm-up, then `gamma` times less at each milestone: Goyal et al., who divide by 10 after 30, 60 and 80 epochs.
-
-    Attributes:
-        warmup_steps, start: see `warmup_factor`.
-        milestones: the updates from which the rate is lower.
-        gamma: the factor of each milestone.
-
-    Raises:
-        ValueError: the milestones do not rise from the end of the warm-up.
-    """
-
-    warmup_steps: int
-    milestones: tuple[int, ...]
-    start: float = 0.0
-    gamma: float = 0.1
-
-    def __post_init__(self) -> None:
-        _check_warmup(self.warmup_steps, self.start)
-        stops = (self.warmup_steps, *self.milestones)
-        if any(b <= a for a, b in pairwise(stops)):
-            raise ValueError(f"milestones must rise, from after the {self.warmup_steps} warm-up steps; got {stops[1:]}")
-
-    def __call__(self, step: int) -> float:
-        """The factor of the learning rate for update number `step`, from 0."""
-        passed = sum(step >= milestone for milestone in self.milestones)
-        return warmup_factor(step, self.warmup_steps, self.start) * self.gamma**passed
 
 
 def lr_factor(step: int, *, warmup: int, total: int) -> float:

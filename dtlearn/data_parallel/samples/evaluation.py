@@ -3,10 +3,8 @@
 Two things go wrong if one evaluates as one trains. A padded sampler repeats samples, so some count twice. And a mean
 over ranks of means over batches gives a sample in a small batch more weight than one in a large one, and is no F1.
 
-    evaluate             each rank adds up its own samples, unpadded; one all-reduce adds the sums
-    gather_predictions   every rank gets all predictions, in the data set's order, padding cut off; for any metric at
-                         all (ranking, AUC, BLEU, ...), or to look at them
-    mean_of_means        what goes wrong
+    evaluate        each rank adds up its own samples, unpadded; one all-reduce adds the sums
+    mean_of_means   what goes wrong
 
 Pass the bare model, not a data-parallel wrapper around it: PyTorch's broadcasts the model's buffers
 (of BatchNorm, say) before each forward, in eval mode too, and ranks with different numbers of batches then hang.
@@ -108,54 +106,6 @@ def evaluate(
             "EvaluationSampler, which repeats and drops nothing, and no drop_last in the DataLoader"
         )
     return metrics
-
-
-def predict(model: nn.Module, batches: Iterable[Batch]) -> torch.Tensor:
-    """This process's outputs, (samples, ...) on the model's device, in the order of its batches; in eval mode.
-
-    Raises:
-        ValueError: the model is a wrapper, or there is no batch.
-    """
-    with evaluating(model) as device:
-        outputs = [model(inputs.to(device)) for inputs, _ in batches]
-    if not outputs:
-        raise ValueError("there is no batch to predict")
-    return torch.cat(outputs)
-
-
-def gather_predictions(
-    predictions: torch.Tensor, num_samples: int, *, group: dist.ProcessGroup | None = None
-) -> torch.Tensor:
-    """All ranks' predictions in the data set's order, each sample once; on every rank.
-
-    Rank r hands in those of `DistributedSampler(dataset, shuffle=False)`: of samples r, r + N, ..., all ranks as many.
-    Row i of the result is row i // N of rank i % N; what lies beyond the last sample is padding and is cut off.
-    accelerate's `gather_for_metrics` does the same after each batch, and cuts the last one.
-
-    Communication: one all-gather, to which each rank gives P = ceil(n / N) rows.
-    Memory: N P rows as they come, and again in order: twice the whole prediction, on every rank.
-
-    Args:
-        predictions: (P, ...), also targets or losses: whatever has a row per sample.
-        num_samples: n, of the whole data set.
-        group: default the world.
-
-    Returns:
-        (n, ...), on the device of `predictions`.
-
-    Raises:
-        ValueError: this rank does not hand in P rows, as with an `EvaluationSampler` it may not.
-    """
-    size = dist.get_world_size(group)
-    rows = -(-num_samples // size)
-    if len(predictions) != rows:
-        raise ValueError(
-            f"{len(predictions)} predictions on rank {dist.get_rank(group)}; {num_samples} samples on {size} ranks "
-            f"make {rows} on each: use DistributedSampler(dataset, shuffle=False), which pads"
-        )
-    parts = [torch.empty_like(predictions, memory_format=torch.contiguous_format) for _ in range(size)]
-    dist.all_gather(parts, predictions.contiguous(), group=group)
-    return torch.stack(parts, dim=1).flatten(0, 1)[:num_samples]  # (P, N, ...) -> (P N, ...) -> (n, ...)
 
 
 def mean_of_means(

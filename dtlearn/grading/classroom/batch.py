@@ -31,7 +31,7 @@ OnVerdict = Callable[[str, Verdict, int, int], None]  # a student, a verdict, ho
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClassPlan:
     """How a class is graded."""
 
     course: Course
@@ -82,7 +82,7 @@ def shut_in(course: Course, level: int, *more: Path | None) -> Isolation:
 
 
 def grade_class(
-    plan: Plan, submissions: Sequence[Submission], store: ResultStore, report: OnVerdict = lambda *_: None
+    plan: ClassPlan, submissions: Sequence[Submission], store: ResultStore, report: OnVerdict = lambda *_: None
 ) -> dict[str, list[Verdict]]:
     """Grade all; returns `{student: verdicts, in the order of the exercises}`.
 
@@ -117,7 +117,12 @@ def grade_class(
 
 
 def _one(
-    plan: Plan, submission: Submission, exercise: Exercise, store: ResultStore, stop: threading.Event, graders: Graders
+    plan: ClassPlan,
+    submission: Submission,
+    exercise: Exercise,
+    store: ResultStore,
+    stop: threading.Event,
+    graders: Graders,
 ) -> Verdict:
     source = submission.answers.get(exercise.id)
     if source is None:
@@ -135,7 +140,7 @@ def _one(
     return verdict
 
 
-def _grade(plan: Plan, exercise: Exercise, answer: Answer, graders: Graders) -> Verdict:
+def _grade(plan: ClassPlan, exercise: Exercise, answer: Answer, graders: Graders) -> Verdict:
     """The verdict of a process of its own. What that cannot say is said here."""
     verdict, memory = graders.grade(
         plan.seconds + TO_READ_AN_ANSWER,

@@ -21,7 +21,7 @@ from ...runtime.words import listed
 from ...version import VERSION
 from ..check import Case, Check, Finding, Given
 from ..formula import evaluate
-from ..verdict import Result, State, Verdict
+from ..verdict import Outcome, Result, Verdict
 from .judge import judge
 from .run_case import Answer, CaseRanks, Evidence
 
@@ -161,7 +161,7 @@ def _verdict(
     results = _name_lucky_sizes(results)
     faults = [r for r in results if r.state not in ("passed", "skipped")]
     named = [r for r in faults if r.is_specific]
-    state: State = (named or faults)[0].state if faults else ("passed" if results else "error")
+    state: Outcome = (named or faults)[0].state if faults else ("passed" if results else "error")
     if state == "passed" and any(r.state == "skipped" for r in results):
         state = "skipped"  # what was not run did not pass
     if any(r.state == "error" for r in results):

@@ -20,7 +20,7 @@ from .. import plain_values, rules
 from ..check import Case, Check, Finding, Given
 from ..on_rank.run_answer import DRIVER_FILE
 from ..on_rank.stress import ChangedWhileSent
-from ..verdict import Result, State
+from ..verdict import Outcome, Result
 from .compare import compare, difference
 from .run_case import Answer, Evidence
 
@@ -65,7 +65,7 @@ def judge(check: Check, case: Case, given: Given, evidence: Evidence, answer: An
 
 def _find(
     check: Check, case: Case, given: Given, evidence: Evidence, answer: Answer, exercise_id: str
-) -> tuple[State, Finding | None, list[str]]:
+) -> tuple[Outcome, Finding | None, list[str]]:
     error = evidence.error
     if error is not None:
         state, finding, lines = _explain(error, answer, exercise_id)
@@ -133,7 +133,7 @@ def of_the_answer(record: Record) -> Record:
     return replace(record, events=tuple(e for e in record if e.file != DRIVER_FILE))
 
 
-def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) -> tuple[State, Finding, list[str]]:
+def _explain(error: RankError | RanksTimeout, answer: Answer, exercise_id: str) -> tuple[Outcome, Finding, list[str]]:
     lines = str(error).splitlines()
     if isinstance(error, RanksDisagree):
         diagnosis = error.diagnosis

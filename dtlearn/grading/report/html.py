@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from ...runtime.words import counted
-from ..verdict import Result, State, Verdict
+from ..verdict import Outcome, Result, Verdict
 from . import console, words
 from .learner_view import FeedbackLevel, learner_view
 from .safe import one_line
@@ -136,7 +136,7 @@ def _grid(results: Sequence[Result]) -> str:
     return table(heads, cells, row_heads=True) if rows else ""
 
 
-def _mark(state: State | None) -> str:
+def _mark(state: Outcome | None) -> str:
     mark = words.MARKS[state or "skipped"]
     if state not in _COLOURS:
         return f'<span style="opacity: 0.7">{mark}</span>'

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Literal
 
-from ..verdict import Result, State, Verdict
+from ..verdict import Outcome, Result, Verdict
 from .codes import category
 from .safe import safe_verdict
 
@@ -39,7 +39,7 @@ def _told(result: Result, number: int) -> Result:
 def _withhold(verdict: Verdict, count: int) -> Verdict:
     """Without the hidden cases, and without what would tell how they went."""
     shown = tuple(r for r in verdict.results if not r.hidden)
-    state: State = verdict.state
+    state: Outcome = verdict.state
     if state not in ("error", "not-attempted"):
         faults = [r.state for r in shown if r.state not in ("passed", "skipped")]
         state = faults[0] if faults else ("passed" if shown and all(r.state == "passed" for r in shown) else "skipped")

@@ -9,11 +9,11 @@ from ...runtime.record.operations import peer_word
 from ...runtime.record.record import Record
 from ...runtime.watch.side_by_side import side_by_side
 from ...runtime.words import columns
-from ...viz.collective_picture import collective_figure, collective_words
-from ...viz.collective_steps import collective_steps
+from ...viz.collectives.collective_picture import collective_figure, collective_words
+from ...viz.collectives.collective_steps import collective_steps
 from ...viz.picture import Picture, folded
+from ...viz.ranks.timeline import timeline
 from ...viz.table import Table
-from ...viz.timeline import timeline
 from ...viz.waits import CallKey, data_starts, partners
 from .. import rules
 from ..message_chain import longest_chain

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...runtime.words import counted
-from ..verdict import LEFT_OUT, Result, State, Verdict
+from ..verdict import LEFT_OUT, Outcome, Result, Verdict
 
 STATES = {
     "passed": "passed",
@@ -118,11 +118,11 @@ def not_attempted(verdict: Verdict) -> str:
     return f"{why[:1].upper()}{why[1:]}. To begin: {hint_command(verdict)}"
 
 
-def grid(results: Sequence[Result]) -> tuple[list[int], list[tuple[str, list[State | None]]]]:
+def grid(results: Sequence[Result]) -> tuple[list[int], list[tuple[str, list[Outcome | None]]]]:
     """World sizes, and for each case its states in that order; None where a case was not tried."""
     placed = [r for r in results if r.case and r.world_size]
     sizes = sorted({r.world_size for r in placed})
-    states: dict[str, dict[int, State]] = {}
+    states: dict[str, dict[int, Outcome]] = {}
     for result in placed:
         states.setdefault(result.case, {})[result.world_size] = result.state
     return sizes, [(case, [of.get(size) for size in sizes]) for case, of in states.items()]

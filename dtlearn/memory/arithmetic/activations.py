@@ -18,7 +18,7 @@ from typing import NamedTuple
 from dtlearn.models import GPTConfig
 
 
-class Term(NamedTuple):
+class Activation(NamedTuple):
     """A row of a table: a tensor that is kept from the forward pass to the backward pass.
 
     Attributes:
@@ -45,16 +45,16 @@ class Term(NamedTuple):
         return self.elements * self.element_bytes
 
 
-Table = tuple[Term, ...]
+ActivationTable = tuple[Activation, ...]
 
 
-def table_bytes(table: Table) -> int:
+def table_bytes(table: ActivationTable) -> int:
     """Bytes of all rows."""
     return sum(term.bytes for term in table)
 
 
 @dataclass(frozen=True)
-class BlockSizes:
+class ActivationSizes:
     """Sizes of a transformer block and of the batch in it.
 
     Attributes:
@@ -96,50 +96,39 @@ class BlockSizes:
         return self.batch * self.heads * self.length**2
 
 
-def paper_block(sizes: BlockSizes) -> Table:
+def paper_block(sizes: ActivationSizes) -> ActivationTable:
     """The paper's table: 16-bit tensors, masks of one byte; 11sbh + 5abs^2 in attention, 19sbh, and 4sbh in norms.
 
     Left out, as in the paper: mean and variance of the norms, and biases. `block_variants` has other blocks.
     """
     sbh, scores = sizes.sbh, sizes.scores
     return (
-        Term("attention_norm", "input", "gradient of the input and the weight", "2sbh", sbh, "fp16", 2),
-        Term("attention", "input of query, key, value", "gradients of the three weights", "2sbh", sbh, "fp16", 2),
-        Term("attention", "query", "gradient of the key", "2sbh", sbh, "fp16", 2),
-        Term("attention", "key", "gradient of the query", "2sbh", sbh, "fp16", 2),
-        Term("attention", "softmax of the scores", "gradient of the scores", "2abs²", scores, "fp16", 2),
-        Term("attention", "mask of the dropout of it", "gradient of the dropout", "abs²", scores, "mask", 1),
-        Term("attention", "softmax after dropout", "gradient of the value", "2abs²", scores, "fp16", 2),
-        Term("attention", "value", "gradient of the softmax after dropout", "2sbh", sbh, "fp16", 2),
-        Term("attention.output", "input", "gradient of the weight", "2sbh", sbh, "fp16", 2),
-        Term("attention.dropout", "mask", "gradient of the dropout", "sbh", sbh, "mask", 1),
-        Term("feed_forward_norm", "input", "gradient of the input and the weight", "2sbh", sbh, "fp16", 2),
-        Term("feed_forward.up", "input", "gradient of the weight", "2sbh", sbh, "fp16", 2),
-        Term("feed_forward", "input of GELU", "gradient of GELU", "8sbh", 4 * sbh, "fp16", 2),
-        Term("feed_forward.down", "input", "gradient of the weight", "8sbh", 4 * sbh, "fp16", 2),
-        Term("feed_forward.dropout", "mask", "gradient of the dropout", "sbh", sbh, "mask", 1),
+        Activation("attention_norm", "input", "gradient of the input and the weight", "2sbh", sbh, "fp16", 2),
+        Activation("attention", "input of query, key, value", "gradients of the three weights", "2sbh", sbh, "fp16", 2),
+        Activation("attention", "query", "gradient of the key", "2sbh", sbh, "fp16", 2),
+        Activation("attention", "key", "gradient of the query", "2sbh", sbh, "fp16", 2),
+        Activation("attention", "softmax of the scores", "gradient of the scores", "2abs²", scores, "fp16", 2),
+        Activation("attention", "mask of the dropout of it", "gradient of the dropout", "abs²", scores, "mask", 1),
+        Activation("attention", "softmax after dropout", "gradient of the value", "2abs²", scores, "fp16", 2),
+        Activation("attention", "value", "gradient of the softmax after dropout", "2sbh", sbh, "fp16", 2),
+        Activation("attention.output", "input", "gradient of the weight", "2sbh", sbh, "fp16", 2),
+        Activation("attention.dropout", "mask", "gradient of the dropout", "sbh", sbh, "mask", 1),
+        Activation("feed_forward_norm", "input", "gradient of the input and the weight", "2sbh", sbh, "fp16", 2),
+        Activation("feed_forward.up", "input", "gradient of the weight", "2sbh", sbh, "fp16", 2),
+        Activation("feed_forward", "input of GELU", "gradient of GELU", "8sbh", 4 * sbh, "fp16", 2),
+        Activation("feed_forward.down", "input", "gradient of the weight", "8sbh", 4 * sbh, "fp16", 2),
+        Activation("feed_forward.dropout", "mask", "gradient of the dropout", "sbh", sbh, "mask", 1),
     )
 
 
-def paper_ends(sizes: BlockSizes, vocab_size: int) -> Table:
-    """What the paper counts before the first and after the last block, on one GPU: sbh + 4sbh (1 + v/h)."""
-    sbh, logits = sizes.sbh, sizes.batch * sizes.length * vocab_size
-    return (
-        Term("embedding.dropout", "mask", "gradient of the dropout", "sbh", sbh, "mask", 1),
-        Term("head.norm", "input", "gradient of the input and the weight", "2sbh", sbh, "fp16", 2),
-        Term("head.projection", "input", "gradient of the weight", "2sbh", sbh, "fp16", 2),
-        Term("loss", "logits", "gradient of the logits", "4sbv", logits, "fp32", 4),
-    )
-
-
-def gpt_block(config: GPTConfig, batch: int, length: int) -> Table:
+def gpt_block(config: GPTConfig, batch: int, length: int) -> ActivationTable:
     """The table of one block of `dtlearn.models.GPT`, fp32, on the CPU.
 
     Without dropout attention is one fused operation, as FlashAttention, and keeps its output and a number per row of
     scores. Its output is the input of the next layer: one storage, one row. With dropout the CPU has no fused operation
     and keeps the scores three times; a mask of dropout is a tensor of fp32 there, not of bytes.
     """
-    sizes = BlockSizes(batch, length, config.hidden_size, config.num_heads)
+    sizes = ActivationSizes(batch, length, config.hidden_size, config.num_heads)
     return (
         *_norm("attention_norm", sizes),
         _fp32("attention", "input of query, key, value", "gradients of the three weights", "4sbh", sizes.sbh),
@@ -157,15 +146,15 @@ def gpt_block(config: GPTConfig, batch: int, length: int) -> Table:
     )
 
 
-def gpt_ends(config: GPTConfig, batch: int, length: int) -> tuple[Table, Table]:
+def gpt_ends(config: GPTConfig, batch: int, length: int) -> tuple[ActivationTable, ActivationTable]:
     """The tables of the embedding, and of the head with `next_token_loss`.
 
     The tokens themselves are inputs: they were there before. Tied embeddings change nothing here.
     """
-    sizes = BlockSizes(batch, length, config.hidden_size, config.num_heads)
+    sizes = ActivationSizes(batch, length, config.hidden_size, config.num_heads)
     logits = batch * length * config.vocab_size
     embedding = (
-        Term("embedding.position", "positions", "rows of the weight's gradient", "8s", length, "int64", 8),
+        Activation("embedding.position", "positions", "rows of the weight's gradient", "8s", length, "int64", 8),
         *_mask("embedding.dropout", sizes, config.dropout),
     )
     head = (
@@ -177,7 +166,7 @@ def gpt_ends(config: GPTConfig, batch: int, length: int) -> tuple[Table, Table]:
     return embedding, head
 
 
-def gpt_activations(config: GPTConfig, batch: int, length: int) -> Table:
+def gpt_activations(config: GPTConfig, batch: int, length: int) -> ActivationTable:
     """All that autograd keeps of a forward pass of our GPT and its loss: bytes after forward, to the byte.
 
     Rows of block i have "blocks.i." before their module.
@@ -198,7 +187,7 @@ def gpt_activations(config: GPTConfig, batch: int, length: int) -> Table:
     return (*embedding, *blocks, *head)
 
 
-def mlp_activations(sizes: tuple[int, ...], batch: int) -> Table:
+def mlp_activations(sizes: tuple[int, ...], batch: int) -> ActivationTable:
     """What autograd keeps of `dtlearn.models.MLP(sizes)` and its cross entropy; the inputs were there before.
 
     ReLU keeps its output, which is the input of the next layer: one storage, one row.
@@ -216,11 +205,11 @@ def mlp_activations(sizes: tuple[int, ...], batch: int) -> Table:
     )
 
 
-def _fp32(module: str, kept: str, needed_for: str, formula: str, elements: int) -> Term:
-    return Term(module, kept, needed_for, formula, elements, "fp32", 4)
+def _fp32(module: str, kept: str, needed_for: str, formula: str, elements: int) -> Activation:
+    return Activation(module, kept, needed_for, formula, elements, "fp32", 4)
 
 
-def _norm(module: str, sizes: BlockSizes) -> Table:
+def _norm(module: str, sizes: ActivationSizes) -> ActivationTable:
     """Layer norm: its input, and mean and 1 / standard deviation of each token."""
     tokens = sizes.batch * sizes.length
     return (
@@ -230,18 +219,18 @@ def _norm(module: str, sizes: BlockSizes) -> Table:
     )
 
 
-def _mask(module: str, sizes: BlockSizes, dropout: float) -> Table:
+def _mask(module: str, sizes: ActivationSizes, dropout: float) -> ActivationTable:
     """On the CPU a mask of dropout has the dtype of what it is multiplied with."""
     return (_fp32(module, "mask", "gradient of the dropout", "4sbh", sizes.sbh),) if dropout else ()
 
 
-def _fused_scores(sizes: BlockSizes) -> Table:
+def _fused_scores(sizes: ActivationSizes) -> ActivationTable:
     """Scores are computed again from query and key; this is what it takes to normalise them."""
     rows = sizes.batch * sizes.heads * sizes.length
     return (_fp32("attention", "log of the sum of exp(scores)", "softmax, computed again", "4abs", rows),)
 
 
-def _scores_with_dropout(sizes: BlockSizes) -> Table:
+def _scores_with_dropout(sizes: ActivationSizes) -> ActivationTable:
     """Scores after softmax, and their dropout; the output is then copied, as its heads have to be put side by side."""
     return (
         _fp32("attention", "softmax of the scores", "gradient of the scores", "4abs²", sizes.scores),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
-from dtlearn.memory.arithmetic.activations import BlockSizes, Table, Term, table_bytes
+from dtlearn.memory.arithmetic.activations import Activation, ActivationSizes, ActivationTable, table_bytes
 
 Norm = Literal["layer norm", "RMSNorm", "RMSNorm, unfused"]
 DTYPES = {2: "bf16", 4: "fp32"}  # by bytes of an element
@@ -51,7 +51,7 @@ GPT_BLOCK = BlockKind()
 LLAMA_BLOCK = BlockKind(fused_attention=True, swiglu=True, norm="RMSNorm", dropout=False)
 
 
-def block_activations(sizes: BlockSizes, kind: BlockKind) -> Table:
+def block_activations(sizes: ActivationSizes, kind: BlockKind) -> ActivationTable:
     """What autograd keeps of a block, one row for each storage.
 
     As PyTorch's operations do it, one by one. A fused SwiGLU keeps two tensors of four and computes the others again.
@@ -88,7 +88,7 @@ class Effect(NamedTuple):
     why: str
 
 
-def effects(sizes: BlockSizes, kind: BlockKind = GPT_BLOCK, kv_heads: int = 8) -> list[Effect]:
+def effects(sizes: ActivationSizes, kind: BlockKind = GPT_BLOCK, kv_heads: int = 8) -> list[Effect]:
     """Each change alone, of a block of these sizes; SwiGLU with 8h/3 features, which has as many weights as 4h of GELU.
 
     Args:
@@ -112,33 +112,35 @@ def effects(sizes: BlockSizes, kind: BlockKind = GPT_BLOCK, kv_heads: int = 8) -
     ]
 
 
-def _row(module: str, kept: str, needed_for: str, letters: str, elements: int, kind: BlockKind) -> Term:
+def _row(module: str, kept: str, needed_for: str, letters: str, elements: int, kind: BlockKind) -> Activation:
     size = kind.element_bytes
-    return Term(module, kept, needed_for, f"{size}{letters}", elements, DTYPES[size], size)
+    return Activation(module, kept, needed_for, f"{size}{letters}", elements, DTYPES[size], size)
 
 
-def _mask(module: str, elements: int, letters: str, kind: BlockKind) -> Table:
-    return (Term(module, "mask", "gradient of the dropout", letters, elements, "mask", 1),) if kind.dropout else ()
+def _mask(module: str, elements: int, letters: str, kind: BlockKind) -> ActivationTable:
+    return (
+        (Activation(module, "mask", "gradient of the dropout", letters, elements, "mask", 1),) if kind.dropout else ()
+    )
 
 
-def _norm(module: str, sizes: BlockSizes, kind: BlockKind) -> Table:
+def _norm(module: str, sizes: ActivationSizes, kind: BlockKind) -> ActivationTable:
     tokens = sizes.batch * sizes.length
     rows = [
         _row(module, "input", "gradients of the input and the weight", "sbh", sizes.sbh, kind),
-        Term(module, "1 / standard deviation", "gradient of the input", "4sb", tokens, "fp32", 4),
+        Activation(module, "1 / standard deviation", "gradient of the input", "4sb", tokens, "fp32", 4),
     ]
     if kind.norm == "layer norm":
-        rows.append(Term(module, "mean", "gradient of the input", "4sb", tokens, "fp32", 4))
+        rows.append(Activation(module, "mean", "gradient of the input", "4sb", tokens, "fp32", 4))
     if kind.norm == "RMSNorm, unfused":
         rows.append(_row(module, "normalised input", "gradient of the weight", "sbh", sizes.sbh, kind))
     return tuple(rows)
 
 
-def _scores(sizes: BlockSizes, kind: BlockKind) -> Table:
+def _scores(sizes: ActivationSizes, kind: BlockKind) -> ActivationTable:
     if kind.fused_attention:
         rows = sizes.batch * sizes.heads * sizes.length
         sums = "log of the sum of exp(scores)"
-        return (Term("attention", sums, "softmax, computed again", "4abs", rows, "fp32", 4),)
+        return (Activation("attention", sums, "softmax, computed again", "4abs", rows, "fp32", 4),)
     softmax = _row("attention", "softmax of the scores", "gradient of the scores", "abs²", sizes.scores, kind)
     if not kind.dropout:
         return (softmax,)  # for the gradient of the value, too
@@ -146,7 +148,7 @@ def _scores(sizes: BlockSizes, kind: BlockKind) -> Table:
     return (softmax, *_mask("attention", sizes.scores, "abs²", kind), dropped)
 
 
-def _feed_forward(sizes: BlockSizes, kind: BlockKind) -> Table:
+def _feed_forward(sizes: ActivationSizes, kind: BlockKind) -> ActivationTable:
     width = sizes.batch * sizes.length * (sizes.feed_forward or 4 * sizes.hidden)
     down = _row("feed_forward.down", "input", "gradient of the weight", "sbf", width, kind)
     if not kind.swiglu:

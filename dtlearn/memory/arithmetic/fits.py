@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
-from dtlearn.memory.arithmetic.activations import Table, table_bytes
+from dtlearn.memory.arithmetic.activations import ActivationTable, table_bytes
 from dtlearn.memory.arithmetic.block_variants import block_activations
 from dtlearn.memory.arithmetic.published import Gpu, ModelSizes, zero_bytes
-from dtlearn.memory.arithmetic.training_state import Convention, find_convention, training_state
+from dtlearn.memory.arithmetic.training_state import BytesPerParameter, find_convention, training_state
 
 Recomputation = Literal["none", "selective", "full"]
 
 
-class Fit(NamedTuple):
+class MemoryEstimate(NamedTuple):
     """A model on a GPU.
 
     Attributes:
@@ -44,12 +44,12 @@ def what_fits(
     model: ModelSizes,
     gpu: Gpu,
     batch: int,
-    precision: str | Convention = "mixed 16",
+    precision: str | BytesPerParameter = "mixed 16",
     recomputation: Recomputation = "none",
     zero_stage: int = 0,
     num_gpus: int = 1,
     length: int = 0,
-) -> Fit:
+) -> MemoryEstimate:
     """The bytes that a training step of this model needs on one GPU, by category.
 
     "temporaries" are the gradients of log-softmax and of the logits, in fp32, where the head is the worst moment of a
@@ -76,7 +76,7 @@ def what_fits(
     activations, temporaries = worst_moment(model, batch, length, rule.weight, recomputation)
     if zero_stage == 3:
         temporaries += 2 * model.block_parameters * rule.weight
-    return Fit({**state, "activations": activations, "temporaries": temporaries}, gpu.bytes)
+    return MemoryEstimate({**state, "activations": activations, "temporaries": temporaries}, gpu.bytes)
 
 
 def worst_moment(
@@ -95,7 +95,7 @@ def worst_moment(
     return max(at_the_head, in_a_block, key=sum)
 
 
-def scores_bytes(table: Table) -> int:
+def scores_bytes(table: ActivationTable) -> int:
     """Of a block's rows those of attention scores, which selective recomputation does without; fused ones have none."""
     return sum(term.bytes for term in table if "abs²" in term.formula)
 
@@ -103,7 +103,7 @@ def scores_bytes(table: Table) -> int:
 def largest_batch(
     model: ModelSizes,
     gpu: Gpu,
-    precision: str | Convention = "mixed 16",
+    precision: str | BytesPerParameter = "mixed 16",
     recomputation: Recomputation = "none",
     zero_stage: int = 0,
     num_gpus: int = 1,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dtlearn.memory.arithmetic.activations import BlockSizes, paper_block, table_bytes
+from dtlearn.memory.arithmetic.activations import ActivationSizes, paper_block, table_bytes
 from dtlearn.memory.arithmetic.block_variants import GPT_BLOCK, LLAMA_BLOCK, BlockKind
 from dtlearn.memory.arithmetic.training_state import GB, training_state
 from dtlearn.models import GPTConfig
@@ -64,9 +64,9 @@ class ModelSizes:
         ends = self.hidden if self.kind.swiglu else (self.context + 2) * self.hidden
         return self.layers * self.block_parameters + embeddings + ends
 
-    def block_sizes(self, batch: int, length: int = 0) -> BlockSizes:
+    def block_sizes(self, batch: int, length: int = 0) -> ActivationSizes:
         """Of a block with a batch in it; a length of 0 is the whole context."""
-        return BlockSizes(batch, length or self.context, self.hidden, self.heads, self.kv_heads, self.feed_forward)
+        return ActivationSizes(batch, length or self.context, self.hidden, self.heads, self.kv_heads, self.feed_forward)
 
 
 def sizes_of(config: GPTConfig, name: str = "our GPT") -> ModelSizes:
@@ -157,7 +157,7 @@ def published_figures() -> list[Figure]:
     activations = 12 * gpt_2.hidden * 32 * 1024 * gpt_2.layers * 2
     zero = "1910.02054"
     korthikanti = "2205.05198, section 5: without the term 5as/h"
-    mt_nlg = BlockSizes(1, 2048, 20480, 128)
+    mt_nlg = ActivationSizes(1, 2048, 20480, 128)
     rows = [
         Figure("GPT-3, fp32 weights", 700, 175 * 4, "GB", "175 billion parameters of 4 bytes"),
         Figure("GPT-3, training state", 2.8, 175 * 16 / 1000, "TB", "175 billion parameters of 16 bytes"),
@@ -174,7 +174,7 @@ def published_figures() -> list[Figure]:
     return rows
 
 
-def share(sizes: BlockSizes) -> float:
+def share(sizes: ActivationSizes) -> float:
     """Of a block's activations the part that belongs to attention scores."""
     return 5 * sizes.scores / table_bytes(paper_block(sizes))
 

@@ -19,12 +19,12 @@ from torch import nn
 GB = 10**9
 GIB = 2**30
 
-State = dict[str, int]  # bytes by category, with the ledger's names
+StateBytes = dict[str, int]  # bytes by category, with the ledger's names
 Optimizer = Literal["SGD", "SGD with momentum", "Adam"]
 
 
 @dataclass(frozen=True)
-class Convention:
+class BytesPerParameter:
     """A way to count the bytes of one parameter in training.
 
     Attributes:
@@ -57,19 +57,23 @@ class Convention:
 CONVENTIONS = {
     convention.name: convention
     for convention in (
-        Convention("fp32 SGD", 4, 4, 0, 0, "torch.optim.SGD"),
-        Convention("fp32 SGD with momentum", 4, 4, 0, 4, "torch.optim.SGD"),
-        Convention(
+        BytesPerParameter("fp32 SGD", 4, 4, 0, 0, "torch.optim.SGD"),
+        BytesPerParameter("fp32 SGD with momentum", 4, 4, 0, 4, "torch.optim.SGD"),
+        BytesPerParameter(
             "fp32 Adam", 4, 4, 0, 8, "torch.optim.Adam, AdamW; torch.autocast adds its 16-bit weights, until backward"
         ),
-        Convention("mixed 16", 2, 2, 4, 8, "ZeRO, 1910.02054, section 3.1: gradients in 16 bits"),
-        Convention("mixed 18", 2, 4, 4, 8, "Megatron-LM, bf16, and Hugging Face's documentation: fp32 gradients only"),
-        Convention("mixed 20", 2, 2 + 4, 4, 8, "Megatron-LM, fp16: gradients in 16 bits, and an fp32 copy of them"),
+        BytesPerParameter("mixed 16", 2, 2, 4, 8, "ZeRO, 1910.02054, section 3.1: gradients in 16 bits"),
+        BytesPerParameter(
+            "mixed 18", 2, 4, 4, 8, "Megatron-LM, bf16, and Hugging Face's documentation: fp32 gradients only"
+        ),
+        BytesPerParameter(
+            "mixed 20", 2, 2 + 4, 4, 8, "Megatron-LM, fp16: gradients in 16 bits, and an fp32 copy of them"
+        ),
     )
 }
 
 
-def training_state(num_parameters: int, convention: str | Convention) -> State:
+def training_state(num_parameters: int, convention: str | BytesPerParameter) -> StateBytes:
     """Bytes of the training state of so many parameters, by category; activations come on top.
 
     175 * 10^9 parameters, GPT-3's, are 700 GB of fp32 weights, and 2.8 TB of training state at 16 bytes each.
@@ -87,7 +91,7 @@ def training_state(num_parameters: int, convention: str | Convention) -> State:
     }
 
 
-def training_state_of(parameters: Iterable[nn.Parameter], convention: str | Convention) -> State:
+def training_state_of(parameters: Iterable[nn.Parameter], convention: str | BytesPerParameter) -> StateBytes:
     """Bytes of the training state of these parameters: of all groups of an optimizer, say, one after the other.
 
     A tied parameter counts once, however often it comes. A frozen one is a weight and nothing else: it has no gradient,
@@ -128,13 +132,13 @@ def tensor_bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def find_convention(convention: str | Convention) -> Convention:
+def find_convention(convention: str | BytesPerParameter) -> BytesPerParameter:
     """The convention of a name.
 
     Raises:
         ValueError: there is none of that name.
     """
-    if isinstance(convention, Convention):
+    if isinstance(convention, BytesPerParameter):
         return convention
     if convention not in CONVENTIONS:
         raise ValueError(f"{convention!r} is none of the conventions; take one of: {', '.join(CONVENTIONS)}")

@@ -63,7 +63,7 @@ class Marked(Protocol):
     uses: int
 
 
-Mark = Callable[[torch.Tensor, int, str | None], Marked]
+Marker = Callable[[torch.Tensor, int, str | None], Marked]
 
 
 class Roles:
@@ -80,7 +80,7 @@ class Roles:
         ValueError: a parameter or buffer is on the meta device.
     """
 
-    def __init__(self, model: nn.Module | None, optimizer: torch.optim.Optimizer | None, mark: Mark) -> None:
+    def __init__(self, model: nn.Module | None, optimizer: torch.optim.Optimizer | None, mark: Marker) -> None:
         self._model = weakref.ref(unwrap(model)) if model is not None else nothing
         self._optimizer = weakref.ref(optimizer) if optimizer is not None else nothing
         self._mark = mark

@@ -11,15 +11,12 @@ blocks, and k = 2 at 96.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from dtlearn.memory.recomputation.checkpoint import checkpoint
-
-Layer = Callable[[torch.Tensor], torch.Tensor]
 
 
 def segments(num_layers: int, k: int) -> list[range]:
@@ -34,7 +31,10 @@ def segments(num_layers: int, k: int) -> list[range]:
 
 
 def checkpoint_every(
-    layers: Sequence[Layer], x: torch.Tensor, k: int, checkpoint: Callable[..., Any] = checkpoint
+    layers: Sequence[Callable[[torch.Tensor], torch.Tensor]],
+    x: torch.Tensor,
+    k: int,
+    checkpoint: Callable[..., Any] = checkpoint,
 ) -> torch.Tensor:
     """The layers one after the other, k of them in a checkpoint: (...) -> (...).
 
@@ -82,17 +82,3 @@ def segment_peak(num_layers: int, k: int, layer_bytes: int, input_bytes: int) ->
         raise ValueError(f"a layer keeps its input too: input_bytes is {input_bytes}, layer_bytes is {layer_bytes}")
     sizes = [len(segment) for segment in segments(num_layers, k)]
     return max(before * input_bytes + size * layer_bytes for before, size in enumerate(sizes))
-
-
-def best_k(num_layers: int, layer_bytes: int, input_bytes: int) -> int:
-    """The k with the lowest peak, by trying all; the smallest of several. It is near `ideal_k`.
-
-    Raises:
-        ValueError: see `segment_peak`.
-    """
-    return min(range(1, num_layers + 1), key=lambda k: segment_peak(num_layers, k, layer_bytes, input_bytes))
-
-
-def ideal_k(num_layers: int, layer_bytes: int, input_bytes: int) -> float:
-    """Where L c / k + k A is lowest: sqrt(L c / A)."""
-    return math.sqrt(num_layers * input_bytes / layer_bytes)

@@ -1,5 +1,7 @@
-"""A checkpoint in ten lines. It saves the memory, and it is wrong as soon as the function does not depend on its inputs
-alone; `checkpoint` is the one to use."""
+"""`page_checkpoint` without the random state: what goes wrong then, for the chapter that finds it out.
+
+It saves the memory, and is wrong as soon as the function does not depend on its inputs alone.
+"""
 
 from __future__ import annotations
 

@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import torch
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from dtlearn.memory.recomputation.checkpoint import checkpoint
-from dtlearn.memory.recomputation.surroundings import RandomStates, random_states, set_random_states
+from dtlearn.memory.recomputation.checkpoint import checkpoint, tensors_in
+from dtlearn.sharing.surroundings import RandomStates, random_states, set_random_states
 
-Operation = torch._ops.OpOverload
-Policy = Callable[[Operation], bool]  # whether the results of this operation are kept
+KeepPolicy = Callable[[OpOverload], bool]  # whether the results of this operation are kept
 
 # Names in torch.ops.aten.
 LINEAR_LAYERS = frozenset({"addmm", "mm"})  # with and without bias
@@ -37,7 +37,7 @@ FUSED_ATTENTION = frozenset(
 TENSOR = object()  # stands for a tensor among results
 
 
-def selective_checkpoint(function: Callable[..., Any], *args: Any, keep: Policy, **kwargs: Any) -> Any:
+def selective_checkpoint(function: Callable[..., Any], *args: Any, keep: KeepPolicy, **kwargs: Any) -> Any:
     """`function(*args, **kwargs)`: of its activations those are kept that the policy says, the others computed again.
 
     `keep=lambda operation: False` is `checkpoint`. Always computed again: views, and what changes a tensor in place.
@@ -59,13 +59,13 @@ def selective_checkpoint(function: Callable[..., Any], *args: Any, keep: Policy,
     return checkpoint(_TwoPasses(function, keep), *args, **kwargs)
 
 
-def keep_only(names: Iterable[str]) -> Policy:
+def keep_only(names: Iterable[str]) -> KeepPolicy:
     """The policy that keeps the results of these operations, such as `LINEAR_LAYERS | FUSED_ATTENTION`."""
     kept = frozenset(names)
     return lambda operation: operation_name(operation) in kept
 
 
-def operation_name(operation: Operation) -> str:
+def operation_name(operation: OpOverload) -> str:
     """`addmm` of `torch.ops.aten.addmm.default`."""
     return str(operation.overloadpacket.__name__)
 
@@ -91,9 +91,9 @@ class _Saved(torch.autograd.Function):
 class _TwoPasses:
     """The function: called first, it keeps results; called again, it uses them."""
 
-    def __init__(self, function: Callable[..., Any], keep: Policy) -> None:
+    def __init__(self, function: Callable[..., Any], keep: KeepPolicy) -> None:
         self.function, self.keep = function, keep
-        self.kept: dict[tuple[Operation, int], _Kept] = {}  # by operation, and how many of it came before
+        self.kept: dict[tuple[OpOverload, int], _Kept] = {}  # by operation, and how many of it came before
         self.passes = 0
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -114,10 +114,10 @@ class _TwoPasses:
 class _Keep(TorchDispatchMode):
     """Keeps the results of the operations of a block that the policy names."""
 
-    def __init__(self, keep: Policy, kept: dict[tuple[Operation, int], _Kept]) -> None:
+    def __init__(self, keep: KeepPolicy, kept: dict[tuple[OpOverload, int], _Kept]) -> None:
         super().__init__()
         self.keep, self.kept = keep, kept
-        self.calls: dict[Operation, int] = defaultdict(int)
+        self.calls: dict[OpOverload, int] = defaultdict(int)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         results = func(*args, **(kwargs or {}))
@@ -138,10 +138,10 @@ class _Keep(TorchDispatchMode):
 class _Use(TorchDispatchMode):
     """Runs a block with the results that were kept: those operations are left out."""
 
-    def __init__(self, kept: dict[tuple[Operation, int], _Kept]) -> None:
+    def __init__(self, kept: dict[tuple[OpOverload, int], _Kept]) -> None:
         super().__init__()
         self.kept = kept
-        self.calls: dict[Operation, int] = defaultdict(int)
+        self.calls: dict[OpOverload, int] = defaultdict(int)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         place = (func, self.calls[func])
@@ -154,7 +154,7 @@ class _Use(TorchDispatchMode):
         return tree_unflatten([next(tensors) if leaf is TENSOR else leaf for leaf in kept.results], kept.spec)
 
 
-def makes_new_tensors(operation: Operation) -> bool:
+def makes_new_tensors(operation: OpOverload) -> bool:
     """Whether the results are new: not views of an argument, and not an argument changed in place."""
     return not any(result.alias_info for result in operation._schema.returns)
 
@@ -164,8 +164,3 @@ def detached(tensor: torch.Tensor) -> torch.Tensor:
     # Below autograd, where a dispatch mode runs, detach() would give a version of its own.
     with torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False):
         return tensor.detach()
-
-
-def tensors_in(value: Any) -> list[torch.Tensor]:
-    """All tensors in a value, in order."""
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]

@@ -23,7 +23,7 @@ from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.models.reference import Batch, LossFn
 
 # A step of a training loop; the list outlives it.
-Step = Callable[[nn.Module, torch.optim.Optimizer, Batch, LossFn, list[Any]], None]
+TrainingStep = Callable[[nn.Module, torch.optim.Optimizer, Batch, LossFn, list[Any]], None]
 
 
 def live_after_each(step: Callable[[], object], num_steps: int) -> list[int]:
@@ -156,13 +156,13 @@ def keep_validation_number(
     kept.append(loss_fn(model(inputs), targets).item())
 
 
-LEAKS: dict[str, Step] = {
+LEAKS: dict[str, TrainingStep] = {
     "the loss": keep_loss,
     "the loss of a retained graph": keep_retained_loss,
     "the outputs": keep_outputs,
     "a validation loss": keep_validation_loss,
 }
-MENDED: dict[str, Step] = {
+MENDED: dict[str, TrainingStep] = {
     "the loss": keep_number,
     "the loss of a retained graph": keep_number,
     "the outputs": keep_predictions,

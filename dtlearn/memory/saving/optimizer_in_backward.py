@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 _SECOND_GRADIENT = (
     "a parameter got a second gradient in this step, after it was updated with the first: call optimizer.step() "
@@ -41,7 +42,9 @@ class OptimizerInBackward:
         optimizer.step()  # ends the step: there is nothing left to update
         optimizer.zero_grad()
 
-    Learning-rate schedulers and checkpoints take `optimizer.inner`, the optimizer that was given.
+    Learning-rate schedulers and checkpoints take `optimizer.inner`, the optimizer that was given. A parameter that is
+    frozen is updated in backward once it is not. One that is added later, with `inner.add_param_group`, is updated by
+    the first `step()` after that, and in backward from then on.
 
     **Communication**: none, and none may be left to do. DDP averages a gradient after this hook has
     applied it, each rank its own: the replicas would part, without an error.
@@ -66,12 +69,18 @@ class OptimizerInBackward:
         _require_usable(inner)
         self.inner = inner
         self._updated = set[torch.Tensor]()
-        self._handles = [
-            parameter.register_post_accumulate_grad_hook(self._hook(index))
-            for index, group in enumerate(inner.param_groups)
-            for parameter in group["params"]
-            if parameter.requires_grad
-        ]
+        self._handles: dict[torch.Tensor, RemovableHandle] = {}
+        for parameter, index in self._new_parameters():
+            self._handles[parameter] = register_hook(parameter, self._hook(index))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.inner,)  # a copy has hooks of its own, on the parameters of its own optimizer
+
+    def _new_parameters(self) -> list[tuple[torch.Tensor, int]]:
+        """Parameters without a hook, and the indices of their groups."""
+        groups = enumerate(self.inner.param_groups)
+        parameters = [(parameter, index) for index, group in groups for parameter in group["params"]]
+        return [(parameter, index) for parameter, index in parameters if parameter not in self._handles]
 
     def _hook(self, index: int) -> Callable[[torch.Tensor], None]:
         def update(parameter: torch.Tensor) -> None:
@@ -84,13 +93,20 @@ class OptimizerInBackward:
         return update
 
     def step(self) -> None:
-        """End the step: every parameter may be updated again.
+        """End the step: every parameter may be updated again. Those that are new in the optimizer are updated now.
 
         Raises:
+            ValueError: a new parameter has a hook, see above.
             RuntimeError: torch's `GradScaler` calls it (this course's refuses, too: it finds no gradient).
         """
         if hasattr(self, "found_inf"):
             raise RuntimeError(_NO_SCALER)
+        for parameter, index in self._new_parameters():
+            _require_no_hook(parameter)
+            self._handles[parameter] = register_hook(parameter, self._hook(index))
+            if parameter.grad is not None:
+                step_one(self.inner, index, parameter)
+                parameter.grad = None
         self._updated.clear()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -107,7 +123,7 @@ class OptimizerInBackward:
 
     def remove(self) -> None:
         """From now on `backward()` only makes gradients, and `inner` is an ordinary optimizer."""
-        for handle in self._handles:
+        for handle in self._handles.values():
             handle.remove()
 
     @property
@@ -119,6 +135,15 @@ class OptimizerInBackward:
     def param_groups(self) -> list[dict[str, Any]]:
         """Of the inner optimizer."""
         return self.inner.param_groups
+
+
+def register_hook(parameter: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> RemovableHandle:
+    """Run the hook when the gradient is there; also of a parameter that is frozen now, which torch refuses."""
+    requires_grad = parameter.requires_grad
+    parameter.requires_grad_(True)
+    handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(hook)
+    parameter.requires_grad_(requires_grad)
+    return handle
 
 
 def step_one(optimizer: torch.optim.Optimizer, index: int, parameter: torch.Tensor) -> None:
@@ -139,7 +164,12 @@ def _require_usable(optimizer: torch.optim.Optimizer) -> None:
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if any(parameter.grad is not None for parameter in parameters):
         raise ValueError("a parameter has a gradient that would be added to the next one: call zero_grad() first")
-    if any(getattr(parameter, "_post_accumulate_grad_hooks", None) for parameter in parameters):
+    for parameter in parameters:
+        _require_no_hook(parameter)
+
+
+def _require_no_hook(parameter: torch.Tensor) -> None:
+    if getattr(parameter, "_post_accumulate_grad_hooks", None):
         raise ValueError(
             "a parameter has a hook that runs when its gradient is there: two updates would not know of each other, "
             "and a gradient that DDP still has to average would be applied before that"

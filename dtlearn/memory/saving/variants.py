@@ -120,7 +120,7 @@ def variant_step(
 
 
 @dataclass(frozen=True)
-class Workload:
+class GPTWorkload:
     """What is trained: a GPT of these sizes, on random tokens, so many sequences as long as the context.
 
     The default has 0.4 million parameters, and activations of ten times its training state.
@@ -161,12 +161,12 @@ class VariantResult:
         return self.record.peak.by_category["activations"]
 
 
-def measure_variants(work: Workload | None = None, rounds: int = 5) -> list[VariantResult]:
+def measure_variants(work: GPTWorkload | None = None, rounds: int = 5) -> list[VariantResult]:
     """All variants on one rank, in this order; what is fast and what is small can be compared."""
-    return list(run_ranks(_measure_on_rank, 1, work or Workload(), rounds, timeout=600.0).values[0])
+    return list(run_ranks(_measure_on_rank, 1, work or GPTWorkload(), rounds, timeout=600.0).values[0])
 
 
-def record_variant(variant: Variant, work: Workload) -> MemoryRecord:
+def record_variant(variant: Variant, work: GPTWorkload) -> MemoryRecord:
     """The memory of the variant's second step, in this process; the first makes the optimizer's state."""
     model, optimizer, batch = _training(variant, work)
     variant_step(variant, model, optimizer, batch)
@@ -194,7 +194,7 @@ class MatrixProducts(TorchDispatchMode):
         return results
 
 
-def count_operations(variant: Variant, work: Workload) -> int:
+def count_operations(variant: Variant, work: GPTWorkload) -> int:
     """Floating-point operations of the matrix products of a step."""
     model, optimizer, batch = _training(variant, work)
     with MatrixProducts() as products:
@@ -202,7 +202,7 @@ def count_operations(variant: Variant, work: Workload) -> int:
     return int(products.operations)
 
 
-def count_forward_operations(work: Workload) -> int:
+def count_forward_operations(work: GPTWorkload) -> int:
     """The same of a plain forward pass alone."""
     model, _, (inputs, _) = _training(VARIANTS[PLAIN], work)
     with MatrixProducts() as products, torch.no_grad():
@@ -210,7 +210,7 @@ def count_forward_operations(work: Workload) -> int:
     return int(products.operations)
 
 
-def time_variants_on_rank(work: Workload, rounds: int) -> Times:
+def time_variants_on_rank(work: GPTWorkload, rounds: int) -> Times:
     """On each rank: seconds of a step, for each of `VARIANTS`."""
 
     def step(variant: Variant) -> Callable[[], int]:
@@ -220,7 +220,7 @@ def time_variants_on_rank(work: Workload, rounds: int) -> Times:
     return time_in_turns({name: step(variant) for name, variant in VARIANTS.items()}, rounds)
 
 
-def _measure_on_rank(work: Workload, rounds: int) -> list[VariantResult]:
+def _measure_on_rank(work: GPTWorkload, rounds: int) -> list[VariantResult]:
     seconds = time_variants_on_rank(work, rounds)
     operations = {name: count_operations(variant, work) for name, variant in VARIANTS.items()}
     forward = count_forward_operations(work)
@@ -237,7 +237,7 @@ def _measure_on_rank(work: Workload, rounds: int) -> list[VariantResult]:
     ]
 
 
-def _training(variant: Variant, work: Workload) -> tuple[GPT, torch.optim.Optimizer | OptimizerInBackward, Batch]:
+def _training(variant: Variant, work: GPTWorkload) -> tuple[GPT, torch.optim.Optimizer | OptimizerInBackward, Batch]:
     """The same weights and tokens every time."""
     torch.manual_seed(0)
     model = GPT(work.config).to(device())

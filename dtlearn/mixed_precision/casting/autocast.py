@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from contextlib import ContextDecorator
+from contextlib import AbstractContextManager, ContextDecorator, nullcontext
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from dtlearn.mixed_precision.casting.policy import POLICIES
+from dtlearn.sharing.surroundings import Reentry, restored_by_surroundings
 
 DEFAULT_DTYPE = {"cpu": torch.bfloat16, "cuda": torch.float16}  # as PyTorch's
 
@@ -33,6 +34,8 @@ DIFFERENCES = {
     "other dtypes": "a dtype that is neither bfloat16 nor float16 is an error; PyTorch warns and casts nothing",
     "any device": '`autocast("cuda")` means the table of a GPU, on tensors of any device; PyTorch\'s has no effect on '
     "CPU tensors",
+    "recurrent layers": "`nn.LSTM`, `nn.GRU` and `nn.RNN` are not cast, and refuse a 16-bit input (a ValueError that "
+    "says so: `input.to(torch.float32)`): they compare dtypes before any operation, if PyTorch's own autocast is off",
     "recomputation": "`torch.utils.checkpoint` knows PyTorch's autocast and enters it again; for ours it needs "
     "`reenter`",
 }
@@ -122,7 +125,9 @@ class autocast(TorchFunctionMode, ContextDecorator):
             return tensor
         to_16_bits = tensor.dtype is torch.float32 and dtype == self.dtype
         is_weight = tensor.is_leaf and tensor.requires_grad and not tensor._is_view()
-        if not (is_weight and to_16_bits and self.cache_enabled):
+        # A cast made in inference mode has no graph, and a later use in this block may need one.
+        is_kept = self.cache_enabled and not torch.is_inference_mode_enabled()
+        if not (is_weight and to_16_bits and is_kept):
             return tensor.to(dtype)
         casts = _state.casts.setdefault(tensor, {})
         if dtype not in casts:
@@ -138,20 +143,32 @@ def widest(inputs: Any, dtype: torch.dtype) -> torch.dtype:
     return functools.reduce(torch.promote_types, (each for each in formats if each.is_floating_point), dtype)
 
 
+@restored_by_surroundings
+def reentry() -> Reentry:
+    """Enters the block of now again, whenever it is called; made outside of all blocks, it turns casting off."""
+    active = _state.blocks[-1] if _state.blocks else None  # only the innermost block decides
+
+    def enter() -> AbstractContextManager[object]:
+        return active or (autocast("cpu", enabled=False) if _state.blocks else nullcontext())
+
+    return enter
+
+
 def reenter(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, run under the autocast that is active now, whenever and wherever it is called.
 
     For `torch.utils.checkpoint.checkpoint(reenter(block), x, use_reentrant=False)`: the block is computed a second time
     in backward, when the autocast of the forward pass is over. Without it the second pass would run in other formats
     than the first: float32 weights meet 16-bit inputs, or checkpoint finds tensors of another dtype. Both are errors.
+    (`dtlearn.memory.checkpoint` does it by itself.)
     """
     if not _state.blocks:
         return function
-    active = _state.blocks[-1]
+    enter = reentry()
 
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
-        with active:
+        with enter():
             return function(*args, **kwargs)
 
     return run

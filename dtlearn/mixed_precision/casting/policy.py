@@ -22,8 +22,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-Rule = Literal["16 bits", "fp32", "widest"]
-Policy = Mapping[str, Rule]
+CastRule = Literal["16 bits", "fp32", "widest"]
+Policy = Mapping[str, CastRule]
 
 _PRODUCTS = """
     linear matmul mm bmm addmm addbmm baddbmm einsum linalg_vecdot scaled_dot_product_attention
@@ -43,8 +43,8 @@ _CUDA_FP32 = f"""
 """
 
 
-def _table(in_16_bits: str, in_fp32: str, in_widest: str) -> dict[str, Rule]:
-    rules: tuple[tuple[str, Rule], ...] = ((in_16_bits, "16 bits"), (in_fp32, "fp32"), (in_widest, "widest"))
+def _table(in_16_bits: str, in_fp32: str, in_widest: str) -> dict[str, CastRule]:
+    rules: tuple[tuple[str, CastRule], ...] = ((in_16_bits, "16 bits"), (in_fp32, "fp32"), (in_widest, "widest"))
     return {name: rule for names, rule in rules for name in names.split()}
 
 

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+from dtlearn.mixed_precision.casting.autocast import autocast
 from dtlearn.mixed_precision.formats import FP8_E4M3, FP8_E5M2, Format
 from dtlearn.mixed_precision.fp8.scaling import CurrentScaling, DelayedScaling, Scaled
 
@@ -30,9 +31,10 @@ Cast = Callable[[torch.Tensor], Scaled]
 
 
 def multiply(a: Scaled, b: Scaled) -> torch.Tensor:
-    """a @ b in float32: (M, K) and (K, N) -> (M, N)."""
-    product: torch.Tensor = a.values.float() @ b.values.float()
-    return product / (a.scale * b.scale)
+    """a @ b in float32, also in an autocast block: (M, K) and (K, N) -> (M, N)."""
+    with torch.autocast(a.values.device.type, enabled=False), autocast("cpu", enabled=False):
+        product: torch.Tensor = a.values.float() @ b.values.float()
+        return product / (a.scale * b.scale)
 
 
 def transposed(a: Scaled) -> Scaled:
@@ -136,15 +138,30 @@ def convert_to_fp8(
         `module`.
 
     Raises:
-        ValueError: a name in `skip` is no linear layer of this model.
+        ValueError: a name in `skip` is no linear layer of this model, or a layer has a hook.
     """
-    linear = {name: layer for name, layer in module.named_modules() if type(layer) is nn.Linear}
+    layers = module.named_modules(remove_duplicate=False)  # a layer that is there twice has two names
+    linear = {name: layer for name, layer in layers if type(layer) is nn.Linear}
     if unknown := set(skip) - set(linear):
         raise ValueError(f"skip names {sorted(unknown)}, but the linear layers are {', '.join(linear)}")
+    converted: dict[nn.Linear, Fp8Linear] = {}
     for name, layer in linear.items():
         if name in skip:
             continue
-        new = Fp8Linear(layer.in_features, layer.out_features, False, scaling=scaling, group=group)
-        new.weight, new.bias = layer.weight, layer.bias
-        module.set_submodule(name, new)
+        if layer not in converted:
+            converted[layer] = _in_place_of(layer, scaling, group)
+        module.set_submodule(name, converted[layer])
     return module
+
+
+def _in_place_of(
+    layer: nn.Linear, scaling: Literal["current", "delayed"], group: dist.ProcessGroup | None
+) -> Fp8Linear:
+    if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
+        raise ValueError(
+            "a linear layer has a hook, which its Fp8Linear would not have: register hooks after convert_to_fp8()"
+        )
+    new = Fp8Linear(layer.in_features, layer.out_features, False, scaling=scaling, group=group)
+    new.to(layer.weight.device).train(layer.training)
+    new.weight, new.bias = layer.weight, layer.bias
+    return new

@@ -16,7 +16,7 @@ Sources: Micikevicius et al. 2209.05433, section 3; NVIDIA Transformer Engine, "
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -104,6 +104,10 @@ class CurrentScaling(nn.Module):
         super().__init__()
         self.fmt, self.group = fmt, group
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> CurrentScaling:
+        """A copy in the same group: groups of ranks cannot be copied."""
+        return CurrentScaling(self.fmt, group=self.group).train(self.training)
+
     def forward(self, x: torch.Tensor) -> Scaled:
         """Any shape -> the same shape in 8 bits."""
         amax = agree_on_amax(local_amax(x), group=self.group)
@@ -114,10 +118,11 @@ class DelayedScaling(nn.Module):
     """Quantizes a tensor with a scale from earlier steps: the largest amax of the last `history_length` steps.
 
     In training it notes the largest amax since the last `update_scales`, which has to be called once a step. In the
-    first step, with no history, the scale is 1. (Transformer Engine remembers 1024 steps by default.)
+    first step, with no history, the scale is 1. If all remembered steps were zeros, it stays what it was, as in
+    Transformer Engine. (That one remembers 1024 steps by default.)
 
     **Communication**: none here; `update_scales` agrees on the noted values.
-    **Memory**: `history_length` + 1 numbers. They are buffers: a checkpoint without them begins with the scale 1 again.
+    **Memory**: `history_length` + 2 numbers. They are buffers: a checkpoint without them begins with the scale 1 again.
 
     Args:
         fmt: the 8-bit format.
@@ -130,6 +135,7 @@ class DelayedScaling(nn.Module):
 
     history: torch.Tensor
     noted: torch.Tensor
+    scale: torch.Tensor
 
     def __init__(self, fmt: Format, history_length: int = 16, margin: int = 0) -> None:
         super().__init__()
@@ -138,14 +144,21 @@ class DelayedScaling(nn.Module):
         self.fmt, self.margin = fmt, margin
         self.register_buffer("history", torch.zeros(history_length))  # the newest first
         self.register_buffer("noted", torch.zeros(()))
+        self.register_buffer("scale", torch.ones(()))  # of this step
 
     def forward(self, x: torch.Tensor) -> Scaled:
         """Any shape -> the same shape in 8 bits."""
         if self.training:
             self.noted.copy_(torch.maximum(self.noted, local_amax(x)))
-        amax = self.history.max()
-        scale = torch.where(amax > 0, scale_for(amax, self.fmt, self.margin), torch.ones_like(amax))
-        return quantize(x, scale, self.fmt)
+        return quantize(x, self.scale.clone(), self.fmt)  # backward needs it after the next update, too
+
+    def update(self, amax: torch.Tensor) -> None:
+        """Put the amax of a step, () and finite, into the history, and compute the scale of the next step."""
+        self.history.copy_(self.history.roll(1))
+        self.history[0] = amax
+        self.noted.zero_()
+        largest = self.history.max()
+        self.scale.copy_(torch.where(largest > 0, scale_for(largest, self.fmt, self.margin), self.scale))
 
 
 def update_scales(module: nn.Module, *, group: dist.ProcessGroup | None = None) -> None:
@@ -165,6 +178,4 @@ def update_scales(module: nn.Module, *, group: dist.ProcessGroup | None = None) 
         return
     amaxes = agree_on_amax(torch.stack([part.noted for part in delayed]), group=group)
     for part, amax in zip(delayed, amaxes.where(amaxes.isfinite(), 0.0), strict=True):
-        part.history.copy_(part.history.roll(1))
-        part.history[0] = amax
-        part.noted.zero_()
+        part.update(amax)

@@ -17,7 +17,7 @@ from dtlearn.sharing import clipping
 
 @torch.no_grad()
 def clip_grad_norm_(
-    parameters: Iterable[torch.Tensor],
+    parameters: torch.Tensor | Iterable[torch.Tensor],
     max_norm: float,
     norm_type: float = 2.0,
     *,
@@ -34,7 +34,7 @@ def clip_grad_norm_(
     **Memory**: 4 bytes per gradient.
 
     Args:
-        parameters: those that this rank has, all or a shard. All ranks call it.
+        parameters: those that this rank has, all or a shard, or one. All ranks call it.
         max_norm: of all gradients of all ranks, as one vector.
         norm_type: p of the norm, as torch's; `math.inf`: the largest absolute value.
         group: ranks whose parameters belong to one model, such as its shards; None: this rank has
@@ -50,7 +50,7 @@ def clip_grad_norm_(
         ValueError: `max_norm` or `norm_type` is not positive.
         RuntimeError: with `error_if_nonfinite`, on all ranks.
     """
-    parameters = list(parameters)
+    parameters = clipping.as_list(parameters)
     counted = parameters if group is None else clipping.count_once(parameters, replicated, group=group)
     groups = [] if group is None else [group]
     return clipping.clip_grad_norm_(
@@ -60,7 +60,7 @@ def clip_grad_norm_(
 
 @torch.no_grad()
 def global_norm(
-    parameters: Iterable[torch.Tensor],
+    parameters: torch.Tensor | Iterable[torch.Tensor],
     norm_type: float = 2.0,
     *,
     group: dist.ProcessGroup | None = None,
@@ -70,7 +70,7 @@ def global_norm(
 
     **Communication** and arguments: as `clip_grad_norm_`.
     """
-    parameters = list(parameters)
+    parameters = clipping.as_list(parameters)
     if group is None:
         return clipping.global_norm(parameters, norm_type)
     counted = clipping.count_once(parameters, replicated, group=group)

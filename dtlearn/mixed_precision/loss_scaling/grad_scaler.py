@@ -1,4 +1,4 @@
-"""Dynamic loss scaling: small gradients are lifted into the range of float16, and a step with an overflow is skipped.
+"""Dynamic loss scaling as torch's: `page_grad_scaler` for any gradients and loops, with errors where they go wrong.
 
 A gradient up to 2^-25 is 0 in float16. The loss is multiplied by a scale S before `backward()`, and so is every
 gradient; the optimizer's gradients are divided by S again, in float32. S is as large as it can be: it grows after
@@ -10,6 +10,7 @@ protocol and trajectory this class has.
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Iterable, Sequence
@@ -25,7 +26,11 @@ _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growt
 
 
 class GradScaler:
-    """`scale(loss).backward()`, `unscale_(optimizer)` if gradients are clipped, `step(optimizer)`, `update()`.
+    """`page_grad_scaler` with: several optimizers, ranks that decide alone, any gradients, checkpoints, and errors.
+
+    The loop is `scale(loss).backward()`, `unscale_(optimizer)` if gradients are clipped, `step(optimizer)`, `update()`.
+    Several optimizers have one scale. Losses may be nested in lists and tuples; gradients may be bfloat16, float64 or
+    sparse. They are checked by their norm, in one pass.
 
     With the same losses it has the scale, the growth tracker and the skipped steps of `torch.amp.GradScaler`. What
     that one does not have is `group`: where every rank has gradients of its own (ZeRO, tensor and pipeline
@@ -42,6 +47,7 @@ class GradScaler:
         `state_dict` of another kind is refused as a whole; torch's takes over the first values and then fails;
         `update(new_scale)` takes a whole number too, and refuses one outside 2^-126 to the largest of float32;
         it works on the device of the gradients and needs no `device`;
+        of the getters and setters it has `get_scale` only;
         fused optimizers get unscaled gradients, as all others do, and are not called in a skipped step.
 
     Args:
@@ -128,8 +134,7 @@ class GradScaler:
             )
         overflow = unscale_gradients(_gradients(optimizer), _float32(1 / self._scale))
         if self._group is not None:
-            device = optimizer.param_groups[0]["params"][0].device
-            overflow = _largest_of_all(overflow, device, group=self._group)
+            overflow = _largest_of_all(overflow, self._device_of(optimizer), group=self._group)
         self._overflow[optimizer] = overflow
 
     def step(self, optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
@@ -228,26 +233,17 @@ class GradScaler:
     def get_scale(self) -> float:
         return self._scale if self._enabled else 1.0
 
-    def is_enabled(self) -> bool:
-        return self._enabled
+    def __deepcopy__(self, memo: dict[int, Any]) -> GradScaler:
+        memo[id(self._group)] = self._group  # groups of ranks cannot be copied
+        copied = GradScaler.__new__(type(self))
+        copied.__dict__ = copy.deepcopy(self.__dict__, memo)
+        return copied
 
-    def get_growth_factor(self) -> float:
-        return self._growth_factor
-
-    def set_growth_factor(self, new_factor: float) -> None:
-        self._growth_factor = new_factor
-
-    def get_backoff_factor(self) -> float:
-        return self._backoff_factor
-
-    def set_backoff_factor(self, new_factor: float) -> None:
-        self._backoff_factor = new_factor
-
-    def get_growth_interval(self) -> int:
-        return self._growth_interval
-
-    def set_growth_interval(self, new_interval: int) -> None:
-        self._growth_interval = new_interval
+    def _device_of(self, optimizer: torch.optim.Optimizer) -> torch.device:
+        """Of the parameters; of the losses, if this rank has no parameters."""
+        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        devices = (parameter.device for parameter in parameters)
+        return next(devices, self._finite_losses[-1].device if self._finite_losses else torch.device("cpu"))
 
     def _require_scale(self, call: str) -> None:
         if not self._was_used:

@@ -29,7 +29,7 @@ BATCH_SIZE = 16  # sequences of a microbatch: 512 tokens
 
 
 @dataclass(frozen=True)
-class Curve:
+class LossCurve:
     """A training run.
 
     Attributes:
@@ -53,7 +53,7 @@ def train_curve(
     init_scale: float = 65536.0,
     growth_interval: int = 2000,
     seed: int = 0,
-) -> Curve:
+) -> LossCurve:
     """Train a GPT with AdamW.
 
     Args:
@@ -86,7 +86,7 @@ def train_curve(
         scales.append(scale)
         if scaler.get_scale() < scale:  # the scaler backs off from an overflow
             skipped.append(step)
-    return Curve(kind, tuple(losses), tuple(scales), tuple(skipped))
+    return LossCurve(kind, tuple(losses), tuple(scales), tuple(skipped))
 
 
 def _model(kind: str, seed: int) -> nn.Module:

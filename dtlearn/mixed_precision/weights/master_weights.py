@@ -52,11 +52,17 @@ class MasterWeights(torch.optim.Optimizer):
         self._model: list[nn.Parameter] = [parameter for group in groups for parameter in group["params"]]
         self.inner = optimizer_class([with_masters(group) for group in groups], **options)
         self._share()
+        self._note_versions()
 
     @property
     def pairs(self) -> Iterator[tuple[nn.Parameter, nn.Parameter]]:
         """Each parameter of the model, and its master."""
         masters = [master for group in self.inner.param_groups for master in group["params"]]
+        if len(masters) != len(self._model):
+            raise ValueError(
+                f"expected a master for each of {len(self._model)} parameters, but got {len(masters)}: add parameters "
+                "with add_param_group() of MasterWeights, not with that of its inner optimizer"
+            )
         return zip(self._model, masters, strict=True)
 
     @torch.no_grad()
@@ -71,21 +77,27 @@ class MasterWeights(torch.optim.Optimizer):
         """Round each master to its parameter's format, to nearest."""
         for parameter, master in self.pairs:
             parameter.copy_(master)
+        self._note_versions()
 
     @torch.no_grad()
     def copy_model_to_masters(self) -> None:
         """After `model.load_state_dict`: otherwise the next step would bring the old weights back."""
         for parameter, master in self.pairs:
             master.copy_(parameter)
+        self._note_versions()
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def step(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
         """Update the masters, round them into the model, and let go of the masters' gradients.
 
         Args:
             closure: computes the loss and its gradients anew; called as often as the optimizer wants it.
+            options: handed on to the inner optimizer's `step`.
 
         Returns:
             The closure's first value; None without one.
+
+        Raises:
+            RuntimeError: a weight of the model was changed since the last step, and its master was not.
         """
 
         def from_masters() -> Any:
@@ -95,9 +107,10 @@ class MasterWeights(torch.optim.Optimizer):
             self.copy_gradients_to_masters()
             return loss
 
+        self._require_unchanged()
         if closure is None and all(master.grad is None for _, master in self.pairs):
             self.copy_gradients_to_masters()  # nobody did so before unscaling or clipping
-        loss = self.inner.step(from_masters if closure else None)
+        loss = self.inner.step(**options) if closure is None else self.inner.step(from_masters, **options)
         self.copy_masters_to_model()
         for _, master in self.pairs:
             master.grad = None
@@ -119,6 +132,7 @@ class MasterWeights(torch.optim.Optimizer):
             raise ValueError("some of these parameters are in a group of this optimizer already")
         self.inner.add_param_group(with_masters(group))
         self._model += group["params"]
+        self._note_versions()
 
     def state_dict(self) -> dict[str, Any]:
         """The inner optimizer's state, and "masters", one float32 tensor per parameter.
@@ -154,7 +168,31 @@ class MasterWeights(torch.optim.Optimizer):
     def _share(self) -> None:
         """Show the inner optimizer's groups and state as this one's; it has new ones when a state is loaded."""
         inner = self.inner
-        self.__setstate__({"defaults": inner.defaults, "state": inner.state, "param_groups": inner.param_groups})
+        super().__setstate__({"defaults": inner.defaults, "state": inner.state, "param_groups": inner.param_groups})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"inner": self.inner, "_model": self._model}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy, or what was saved with torch.save: of the masters and of the model's parameters, too."""
+        self.__dict__.update(state)
+        self._share()
+        for parameter, master in self.pairs:
+            if parameter.dtype == master.dtype:
+                master.data = parameter.data  # its own master: one memory, as before
+        self._note_versions()
+
+    def _note_versions(self) -> None:
+        self._versions = [parameter._version for parameter in self._model]
+
+    def _require_unchanged(self) -> None:
+        for (parameter, master), version in zip(self.pairs, self._versions, strict=True):
+            if parameter._version != version and not torch.equal(parameter, master.to(parameter.dtype)):
+                raise RuntimeError(
+                    "a weight of the model was changed since the last step, and its master was not, so this step would "
+                    "bring the old weight back: call copy_model_to_masters() after model.load_state_dict(), after DDP "
+                    "has wrapped the model, and after any other change"
+                )
 
 
 def with_masters(group: dict[str, Any]) -> dict[str, Any]:

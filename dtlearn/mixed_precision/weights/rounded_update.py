@@ -50,8 +50,12 @@ class RoundedUpdate(torch.optim.Optimizer):
         parameter.copy_(updated)  # rounds to nearest
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None, **options: Any) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient.
+
+        Args:
+            closure: none.
+            options: handed on to the inner optimizer's `step`.
 
         Raises:
             RuntimeError: there is a closure.
@@ -64,7 +68,7 @@ class RoundedUpdate(torch.optim.Optimizer):
                 if parameter.grad is not None:
                     stand_in.data = self.read(parameter)
                     stand_in.grad = parameter.grad.to(stand_in.dtype)
-                    self.inner.step()  # the others have no gradient now, and are left alone
+                    self.inner.step(**options)  # the others have no gradient now, and are left alone
                     self.write(parameter, stand_in.data)
                     stand_in.data, stand_in.grad = _no_memory(parameter), None
 
@@ -85,11 +89,26 @@ class RoundedUpdate(torch.optim.Optimizer):
         self.state = self.inner.state
         self._copy_options(self.inner.param_groups, self.param_groups)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy, or what was saved with torch.save: of the model's parameters, too."""
+        super().__setstate__(state)
+        for group, inner in zip(self.param_groups, self.inner.param_groups, strict=True):
+            for parameter, stand_in in zip(group["params"], inner["params"], strict=True):
+                stand_in.data = _no_memory(parameter)  # the copy of one has the memory of all its elements
+
     @staticmethod
     def _copy_options(source: list[dict[str, Any]], target: list[dict[str, Any]]) -> None:
         """Give groups the learning rates, and all else but the parameters, of others."""
-        for one, other in zip(source, target, strict=True):
-            other.update({name: value for name, value in one.items() if name != "params"})
+        if len(source) != len(target):
+            raise ValueError(
+                f"expected as many parameter groups as the inner optimizer has, but got {len(source)} and "
+                f"{len(target)}: add parameters with add_param_group() of this optimizer, not of its inner one"
+            )
+        for group, other in zip(source, target, strict=True):
+            other.update({name: value for name, value in group.items() if name != "params"})
 
 
 def _no_memory(parameter: nn.Parameter) -> torch.Tensor:

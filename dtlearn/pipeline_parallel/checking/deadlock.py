@@ -33,7 +33,7 @@ class Post(NamedTuple):
         return f"{self.op}s {self.what} {'to' if self.op == 'send' else 'from'} rank {self.peer}"
 
 
-Steps = Sequence[Sequence[Post]]  # of one rank: in each step, what it posts together
+PostOrder = Sequence[Sequence[Post]]  # of one rank: in each step, what it posts together
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Deadlock:
         return self.message
 
 
-def find_deadlock(orders: Sequence[Steps], *, buffered: bool = False) -> Deadlock | None:
+def find_deadlock(orders: Sequence[PostOrder], *, buffered: bool = False) -> Deadlock | None:
     """Let all ranks post their calls in order.
 
     Args:
@@ -96,18 +96,18 @@ def find_deadlock(orders: Sequence[Steps], *, buffered: bool = False) -> Deadloc
     return _who_waits(orders, at, waiting)
 
 
-def _check_peers(orders: Sequence[Steps]) -> None:
+def _check_peers(orders: Sequence[PostOrder]) -> None:
     for rank, steps in enumerate(orders):
         for post in (post for step in steps for post in step):
             if not 0 <= post.peer < len(orders) or post.peer == rank:
                 raise ValueError(f"rank {rank} {post}: expected another one of {len(orders)} ranks")
 
 
-def _where(rank: int, at: list[int], orders: Sequence[Steps]) -> str:
+def _where(rank: int, at: list[int], orders: Sequence[PostOrder]) -> str:
     return f"rank {rank} (step {at[rank]} of {len(orders[rank])})"
 
 
-def _who_waits(orders: Sequence[Steps], at: list[int], waiting: list[list[Post]]) -> Deadlock | None:
+def _who_waits(orders: Sequence[PostOrder], at: list[int], waiting: list[list[Post]]) -> Deadlock | None:
     """Of ranks that do not go on: a circle of them, or one whose partner is done."""
     waits = {rank: posts[0] for rank, posts in enumerate(waiting) if posts}
     if not waits:

@@ -31,7 +31,7 @@ def needs(action: Action, num_stages: int) -> tuple[Action, ...]:
     return (Action(stage, Op.F, microbatch), *after)
 
 
-class Progress(NamedTuple):
+class OrderProgress(NamedTuple):
     """How far the ranks get.
 
     Attributes:
@@ -43,7 +43,7 @@ class Progress(NamedTuple):
     reached: list[int]
 
 
-def follow_orders(schedule: Schedule) -> Progress:
+def follow_orders(schedule: Schedule) -> OrderProgress:
     """Let every rank follow its order as far as it can. Where a schedule is right, that is to the end."""
     done, reached, results = list[tuple[int, Action]](), [0] * schedule.num_ranks, set[Action]()
     waiting = defaultdict[Action, list[int]](list)  # ranks that wait for a result
@@ -61,4 +61,4 @@ def follow_orders(schedule: Schedule) -> Progress:
             reached[rank] += 1
             results.add(result(action))
             ready += waiting.pop(result(action), [])
-    return Progress(done, reached)
+    return OrderProgress(done, reached)

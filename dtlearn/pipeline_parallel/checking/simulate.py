@@ -44,7 +44,7 @@ class StageTimes:
 EQUAL = StageTimes()
 
 
-class Span(NamedTuple):
+class TimedAction(NamedTuple):
     """An action and when it ran, from `start` to `end`."""
 
     action: Action
@@ -60,7 +60,7 @@ class Live(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Timeline:
+class ScheduleTimeline:
     """What happens when. Times are in the unit of the stages' times.
 
     Attributes:
@@ -70,7 +70,7 @@ class Timeline:
     """
 
     schedule: Schedule
-    spans: tuple[tuple[Span, ...], ...]
+    spans: tuple[tuple[TimedAction, ...], ...]
     live: tuple[tuple[Live, ...], ...]
 
     @property
@@ -144,7 +144,7 @@ def simulate(
     transfer: float = 0.0,
     kept_for_weights: float = 1.0,
     partial: bool = False,
-) -> Timeline:
+) -> ScheduleTimeline:
     """Run a schedule in virtual time: each rank begins an action when it is free and what the action needs is there.
 
     Args:
@@ -162,19 +162,19 @@ def simulate(
     _check_times(times, schedule.num_stages, transfer)
     if not partial:
         check(schedule)
-    spans = [list[Span]() for _ in schedule.orders]
+    spans = [list[TimedAction]() for _ in schedule.orders]
     ends = dict[Action, tuple[float, int]]()  # of a result: when it is there, and on which rank
     for rank, action in follow_orders(schedule).done:
         start = spans[rank][-1].end if spans[rank] else 0.0
         for end, holder in (ends[need] for need in needs(action, schedule.num_stages)):
             start = max(start, end if holder == rank else end + transfer)
-        spans[rank].append(Span(action, start, start + times.of(action)))
+        spans[rank].append(TimedAction(action, start, start + times.of(action)))
         ends.setdefault(result(action), (spans[rank][-1].end, rank))
     live = tuple(tuple(_live(rank_spans, kept_for_weights)) for rank_spans in spans)
-    return Timeline(schedule, tuple(map(tuple, spans)), live)
+    return ScheduleTimeline(schedule, tuple(map(tuple, spans)), live)
 
 
-def _live(spans: list[Span], kept_for_weights: float) -> Iterator[Live]:
+def _live(spans: list[TimedAction], kept_for_weights: float) -> Iterator[Live]:
     """The activations that a rank keeps: after each action that takes or frees one."""
     change = {Op.F: 1.0, Op.B: -1.0, Op.I: kept_for_weights - 1.0, Op.W: -kept_for_weights}
     count = 0.0

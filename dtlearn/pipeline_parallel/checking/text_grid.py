@@ -9,10 +9,10 @@
 from __future__ import annotations
 
 from ..text import GOES_ON, IDLE
-from .simulate import Timeline
+from .simulate import ScheduleTimeline
 
 
-def format_timeline(timeline: Timeline, *, unit: float = 1.0) -> str:
+def format_timeline(timeline: ScheduleTimeline, *, unit: float = 1.0) -> str:
     """The timeline's grid.
 
     Args:

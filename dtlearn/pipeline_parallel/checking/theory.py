@@ -1,4 +1,4 @@
-"""Formulae of the papers: idle time, live activations and messages of each schedule, to put beside what is simulated.
+"""Formulae of the papers: idle time and live activations of each schedule, to put beside what is simulated.
 
 p ranks, m micro-batches, v stages on each rank; F, I, W and B = I + W are times of a rank's whole part of the model, so
 a stage takes F / v. All stages are equal and messages take no time. Each formula says when it holds, and the tests
@@ -17,10 +17,8 @@ compare it with the simulator there. Where they differ:
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import NamedTuple
 
-from ..schedule import Schedule
 from ..schedules.make import SCHEDULES, make_schedule
 
 
@@ -45,7 +43,7 @@ class Sizes(NamedTuple):
         return self.I + self.W
 
 
-class Formula(NamedTuple):
+class ScheduleFormula(NamedTuple):
     """What the papers say about a schedule.
 
     Attributes:
@@ -100,33 +98,33 @@ ZERO_BUBBLE, CONTROLLABLE = "Zero Bubble, 2401.10241", "Controllable Memory, 240
 
 # fmt: off
 FORMULAS = {
-    "naive": Formula(
+    "naive": ScheduleFormula(
         "m(p-1)(F+B)", "", "1", GPIPE,
         lambda s: s.m * _plain(s), lambda s: s.m * _plain(s), lambda s, r: 1,
     ),
-    "gpipe": Formula("(p-1)(F+B)", "", "m", GPIPE, _plain, _plain, lambda s, r: s.m),
-    "1f1b": Formula("(p-1)(F+B)", "", "min(m, p-r)", MEGATRON, _plain, _plain, lambda s, r: min(s.m, s.p - r)),
-    "interleaved": Formula(
+    "gpipe": ScheduleFormula("(p-1)(F+B)", "", "m", GPIPE, _plain, _plain, lambda s, r: s.m),
+    "1f1b": ScheduleFormula("(p-1)(F+B)", "", "min(m, p-r)", MEGATRON, _plain, _plain, lambda s, r: min(s.m, s.p - r)),
+    "interleaved": ScheduleFormula(
         "(p-1)(F+B)/v", "", "min(mv, 2(p-1-r) + (v-1)p + 1)", MEGATRON, _interleaved, _interleaved,
         lambda s, r: min(s.m * s.v, 2 * (s.p - 1 - r) + (s.v - 1) * s.p + 1),
     ),
-    "zb_h1": Formula(
+    "zb_h1": ScheduleFormula(
         "(p-1)(F+I-W)", "m >= p, W <= F and W <= I", "min(m, p)", ZERO_BUBBLE, _zb_h1, _zb_h1,
         lambda s, r: min(s.m, s.p),
     ),
-    "zb_h2": Formula(
+    "zb_h2": ScheduleFormula(
         "(p-1) max(F, F+I-2W)", "m >= 2p-1, W <= F and W <= I", "min(m, 2p-1)", ZERO_BUBBLE, _zb_h2, _zb_h2_between,
         lambda s, r: min(s.m, 2 * s.p - 1),
     ),
-    "zbv": Formula(
+    "zbv": ScheduleFormula(
         "(p-1)F/2", "m >= 2p-1, F = I = W", "min(2m, m+1+r, 2p)", ZERO_BUBBLE, _zbv,
         lambda s: None if _zbv(s) is None else 0.0, lambda s, r: min(2 * s.m, s.m + 1 + r, 2 * s.p),
     ),
-    "v_half": Formula(
+    "v_half": ScheduleFormula(
         "about p(F+B)/2", "F = I = W", "at most 2 * ((p+2) // 2)", CONTROLLABLE, _none, _none,
         lambda s, r: min(2 * s.m, 2 * ((s.p + 2) // 2)),
     ),
-    "v_min": Formula(
+    "v_min": ScheduleFormula(
         "about 2p(F+B)/3", "F = I = W", "at most 2 * ((p+4) // 3)", CONTROLLABLE, _none, _none,
         lambda s, r: min(2 * s.m, 2 * ((s.p + 4) // 3)),
     ),
@@ -188,33 +186,6 @@ def peak_live(name: str, num_ranks: int, num_microbatches: int, chunks: int | No
     """
     sizes = _sizes(name, num_ranks, num_microbatches, chunks, (1.0, 1.0, 1.0))
     return tuple(FORMULAS[name].peak_live(sizes, rank) for rank in range(num_ranks))
-
-
-def num_messages(schedule: Schedule) -> tuple[int, ...]:
-    """For each rank, the messages that it sends in a step: outputs to the next stage, gradients to the one before.
-
-    Over a boundary between two ranks each micro-batch goes once each way. A boundary inside a rank costs nothing.
-    There are p - 1 boundaries in a line, pv - 1 in a loop (Megatron says "v times"), 2p - 2 in a V.
-    """
-    sent = [0] * schedule.num_ranks
-    for before, after in pairwise(schedule.placement):
-        if before != after:
-            sent[before] += schedule.num_microbatches
-            sent[after] += schedule.num_microbatches
-    return tuple(sent)
-
-
-def message_bytes(batch: int, sequence: int, hidden: int, *, element_bytes: int = 2, tensor_parallel: int = 1) -> int:
-    """Bytes of the activations of one micro-batch between two stages of a transformer: b * s * h elements.
-
-    Args:
-        batch: b, sequences of a micro-batch.
-        sequence: s, tokens of each.
-        hidden: h, the width of the model.
-        element_bytes: of an element.
-        tensor_parallel: t; each rank of such a group sends its t-th part (Megatron-LM, 2104.04473, 4.1).
-    """
-    return batch * sequence * hidden * element_bytes // tensor_parallel
 
 
 def _sizes(name: str, p: int, m: int, chunks: int | None, times: tuple[float, float, float]) -> Sizes:

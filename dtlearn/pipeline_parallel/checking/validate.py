@@ -21,7 +21,7 @@ WORK = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class ScheduleFault:
     """One thing that is wrong.
 
     Attributes:
@@ -48,12 +48,12 @@ class ScheduleError(ValueError):
         findings: all that is wrong with it.
     """
 
-    def __init__(self, name: str, findings: Iterable[Finding]):
+    def __init__(self, name: str, findings: Iterable[ScheduleFault]):
         self.findings = list(findings)
         super().__init__("\n".join([f"the schedule {name!r} cannot be executed:", *map(str, self.findings)]))
 
 
-def validate(schedule: Schedule) -> list[Finding]:
+def validate(schedule: Schedule) -> list[ScheduleFault]:
     """All that is wrong; an empty list where nothing is. It raises nothing.
 
     A right schedule has each stage's forward and backward pass of each micro-batch once, on the rank that holds the
@@ -77,7 +77,7 @@ def _describe(action: Action) -> str:
     return f"{action} ({WORK[action.op]} of micro-batch {action.microbatch} through stage {action.stage})"
 
 
-def _wrong_actions(schedule: Schedule) -> Iterator[Finding]:
+def _wrong_actions(schedule: Schedule) -> Iterator[ScheduleFault]:
     """Actions that should not be where they are."""
     seen = dict[Action, tuple[int, int]]()
     for rank, position, action in schedule.actions():
@@ -85,22 +85,22 @@ def _wrong_actions(schedule: Schedule) -> Iterator[Finding]:
         where = f"rank {rank}, position {position}: {_describe(action)}"
         if not (0 <= stage < schedule.num_stages and 0 <= microbatch < schedule.num_microbatches):
             has = f"{schedule.num_stages} stages and {schedule.num_microbatches} micro-batches, numbered from 0"
-            yield Finding("unknown", f"{where} does not exist: there are {has}", rank, position, action)
+            yield ScheduleFault("unknown", f"{where} does not exist: there are {has}", rank, position, action)
             continue
         if schedule.placement[stage] != rank:
             holder = schedule.placement[stage]
-            yield Finding("wrong-rank", f"{where}, but rank {holder} holds stage {stage}", rank, position, action)
+            yield ScheduleFault("wrong-rank", f"{where}, but rank {holder} holds stage {stage}", rank, position, action)
         if action in seen:
             first = "rank {}, position {}".format(*seen[action])
-            yield Finding("twice", f"{where} has been done before: {first}", rank, position, action)
+            yield ScheduleFault("twice", f"{where} has been done before: {first}", rank, position, action)
         parts = (Op.I, Op.W) if op == Op.B else (Op.B,) if op in (Op.I, Op.W) else ()
         if others := [str(other) for part in parts if (other := Action(stage, part, microbatch)) in seen]:
             words = f"{where}, and {' and '.join(others)} too: B is I and W together"
-            yield Finding("both", words, rank, position, action)
+            yield ScheduleFault("both", words, rank, position, action)
         seen.setdefault(action, (rank, position))
 
 
-def _missing(schedule: Schedule) -> Iterator[Finding]:
+def _missing(schedule: Schedule) -> Iterator[ScheduleFault]:
     """Actions that no rank has."""
     present = {action for _, _, action in schedule.actions()}
 
@@ -120,10 +120,10 @@ def _missing(schedule: Schedule) -> Iterator[Finding]:
             partner = Action(stage, Op.W if action.op == Op.I else Op.I, action.microbatch)
             if action.op in (Op.I, Op.W) and partner in present:
                 words += f", though it does {partner}: the two make one backward pass"
-            yield Finding("missing", words, rank, None, action)
+            yield ScheduleFault("missing", words, rank, None, action)
 
 
-def _too_early(schedule: Schedule) -> Iterator[Finding]:
+def _too_early(schedule: Schedule) -> Iterator[ScheduleFault]:
     """Actions that stand before something that they need in the same rank's order."""
     for rank, order in enumerate(schedule.orders):
         places = dict[Action, int]()
@@ -134,7 +134,7 @@ def _too_early(schedule: Schedule) -> Iterator[Finding]:
                 if places.get(need, -1) > position:
                     words = f"rank {rank}, position {position}: {_describe(action)} comes before {order[places[need]]}"
                     words += f" (position {places[need]}), which it needs"
-                    yield Finding("too-early", words, rank, position, action)
+                    yield ScheduleFault("too-early", words, rank, position, action)
 
 
 class _Wait(NamedTuple):
@@ -163,7 +163,7 @@ def _waits(schedule: Schedule) -> dict[int, _Wait]:
     return waits
 
 
-def _circular_wait(schedule: Schedule) -> Iterator[Finding]:
+def _circular_wait(schedule: Schedule) -> Iterator[ScheduleFault]:
     """Ranks of which each waits for the next one, and the last for the first: at most one such circle."""
     waits = _waits(schedule)
     for start in waits:
@@ -179,5 +179,5 @@ def _circular_wait(schedule: Schedule) -> Iterator[Finding]:
             ]
             first = waits[circle[0]].action
             where = schedule.orders[circle[0]].index(first)
-            yield Finding("circular-wait", "; ".join(words) + ": nobody can go on", circle[0], where, first)
+            yield ScheduleFault("circular-wait", "; ".join(words) + ": nobody can go on", circle[0], where, first)
             return

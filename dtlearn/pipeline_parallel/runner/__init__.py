@@ -1,7 +1,8 @@
-"""One runner for all schedules: it does the actions of this rank, and sends and receives what they make and need.
+"""One runner for all schedules: it plays the actions of this rank, and sends and receives what they make and need.
 
-`communication` is for any process: it adds to a schedule who sends what to whom, and when. On the ranks: `stage`, the
-forward and backward passes of one stage; `split_backward`, the backward pass in two parts, and `naive_split` beside it;
-`losses`, what a loss function returns; `transfers`, the tensors that travel; `gradients`, what is summed over ranks
-when the schedule is done; and `runner`.
+`runner` is what one builds, and `play` its core, which is `page_pipeline` for any schedule. `communication` adds to a
+schedule who sends what to whom, and when; `microbatches` cuts a batch; `losses`, what a loss function returns, and how
+much a micro-batch counts. What `play` moves: `stage`, the forward and backward passes of one stage, `recomputation`, a
+stage that runs its forward pass again, `split_backward`, the backward pass in two parts, and `transfers`, the tensors
+that travel. Before and after it: `preconditions`, and `gradients`, what is summed over ranks.
 """

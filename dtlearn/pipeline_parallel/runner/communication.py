@@ -18,7 +18,7 @@ from ..checking.simulate import simulate
 from ..schedule import Schedule
 
 
-class Message(NamedTuple):
+class StageMessage(NamedTuple):
     """A tensor that goes from one rank to another.
 
     Attributes:
@@ -32,19 +32,19 @@ class Message(NamedTuple):
     dst: int
 
 
-class Exchange(NamedTuple):
+class MessageBatch(NamedTuple):
     """Messages that a rank posts together, between two actions; in their order."""
 
     rank: int
-    messages: tuple[Message, ...]
+    messages: tuple[StageMessage, ...]
 
     @property
-    def sends(self) -> tuple[Message, ...]:
+    def sends(self) -> tuple[StageMessage, ...]:
         """Those that this rank sends."""
         return tuple(message for message in self.messages if message.src == self.rank)
 
     @property
-    def receives(self) -> tuple[Message, ...]:
+    def receives(self) -> tuple[StageMessage, ...]:
         """Those that this rank receives."""
         return tuple(message for message in self.messages if message.dst == self.rank)
 
@@ -55,10 +55,10 @@ class Compute(NamedTuple):
     action: Action
 
 
-Step = Compute | Exchange
+RankStep = Compute | MessageBatch
 
 
-def with_communication(schedule: Schedule) -> tuple[tuple[Step, ...], ...]:
+def with_communication(schedule: Schedule) -> tuple[tuple[RankStep, ...], ...]:
     """For each rank, its actions with the exchanges between them.
 
     A result is sent as soon as it is there. A receive is posted when the message is sent, or, if the rank computes just
@@ -70,7 +70,7 @@ def with_communication(schedule: Schedule) -> tuple[tuple[Step, ...], ...]:
     Args:
         schedule: valid, or the forward passes of a valid one.
     """
-    order = list[tuple[float, int, Action, Message | None]]()
+    order = list[tuple[float, int, Action, StageMessage | None]]()
     for spans in simulate(schedule, partial=True).spans:
         for action, start, end in spans:
             order.append((start, 1, action, None))
@@ -81,7 +81,7 @@ def with_communication(schedule: Schedule) -> tuple[tuple[Step, ...], ...]:
     return tuple(tuple(_steps_of(rank, schedule.placement, order)) for rank in ranks)
 
 
-def message_of(action: Action, placement: tuple[int, ...]) -> Message | None:
+def message_of(action: Action, placement: tuple[int, ...]) -> StageMessage | None:
     """What an action sends: outputs to the next stage, or the gradient of its inputs to the one before.
 
     None if that stage is on the same rank, or there is none, or the action makes gradients of weights only.
@@ -91,12 +91,12 @@ def message_of(action: Action, placement: tuple[int, ...]) -> Message | None:
     if op is Op.W or not 0 <= other < len(placement) or placement[other] == placement[stage]:
         return None
     needed_by = Action(other, Op.F if op is Op.F else Op.B, microbatch)
-    return Message(needed_by, placement[stage], placement[other])
+    return StageMessage(needed_by, placement[stage], placement[other])
 
 
 def _steps_of(
-    rank: int, placement: tuple[int, ...], order: list[tuple[float, int, Action, Message | None]]
-) -> Iterator[Step]:
+    rank: int, placement: tuple[int, ...], order: list[tuple[float, int, Action, StageMessage | None]]
+) -> Iterator[RankStep]:
     """A rank's part of the order; messages with no action between them are one exchange."""
     mine = [
         (action, message)
@@ -105,7 +105,7 @@ def _steps_of(
     ]
     for is_message, entries in groupby(mine, key=lambda entry: entry[1] is not None):
         if is_message:
-            yield Exchange(rank, tuple(message for _, message in entries if message))
+            yield MessageBatch(rank, tuple(message for _, message in entries if message))
         else:
             yield from (Compute(action) for action, _ in entries)
 
@@ -116,7 +116,7 @@ def forward_only(schedule: Schedule) -> Schedule:
     return replace(schedule, name=f"{schedule.name}, forward", orders=orders)
 
 
-def describe(step: Step, rank: int) -> str:
+def describe(step: RankStep, rank: int) -> str:
     """Where a rank stands in a step, for a person."""
     if isinstance(step, Compute):
         stage, _, microbatch = step.action

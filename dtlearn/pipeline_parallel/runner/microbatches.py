@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from ..schedule import Schedule
+from .losses import NumTerms, shares_of
 
 
 @dataclass(frozen=True)
@@ -16,8 +17,7 @@ class Microbatches:
     Attributes:
         inputs: of each micro-batch, on the rank of the first stage; else ().
         targets: of each, on the rank of the last stage; else ().
-        shares: on that rank, the part of the batch's rows that each has: 1/m, if they have equally many. The mean loss
-            of the batch is the sum of the micro-batches' mean losses, each times its share.
+        shares: on that rank, how much the mean loss of each counts in that of the batch, see `shares_of`.
     """
 
     inputs: tuple[torch.Tensor, ...] = ()
@@ -30,6 +30,8 @@ def cut(
     rank: int,
     inputs: torch.Tensor | None,
     targets: torch.Tensor | None,
+    *,
+    num_terms: NumTerms | None = None,
     needs_targets: bool = True,
 ) -> Microbatches:
     """Cut a batch along its first dimension; with N rows in m parts, the first N mod m have a row more.
@@ -38,9 +40,11 @@ def cut(
         schedule: says m, and who needs what.
         rank: this one.
         inputs, targets: of the whole batch; what this rank does not need is not looked at.
+        num_terms: as in `shares_of`.
 
     Raises:
-        ValueError: something is missing on this rank, or there are fewer rows than micro-batches.
+        ValueError: something is missing on this rank, there are fewer rows than micro-batches, or on one rank inputs
+            and targets with different numbers of rows; see also `shares_of`.
     """
     mine, m = schedule.stages_of(rank), schedule.num_microbatches
     parts = dict[str, tuple[torch.Tensor, ...]]()
@@ -53,5 +57,8 @@ def cut(
         if len(batch) < m:
             raise ValueError(f"a batch of {len(batch)} rows cannot be cut into {m} micro-batches (rank {rank}, {name})")
         parts[name] = batch.tensor_split(m)
-    shares = tuple(len(part) / len(targets) for part in parts["targets"]) if targets is not None else ()
+    rows = {name: sum(map(len, of_microbatches)) for name, of_microbatches in parts.items() if of_microbatches}
+    if len(set(rows.values())) > 1:
+        raise ValueError(f"inputs have {rows['inputs']} rows, targets {rows['targets']} (rank {rank})")
+    shares = shares_of(parts["targets"], num_terms) if parts["targets"] else ()
     return Microbatches(parts["inputs"], parts["targets"], shares)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
 import torch
@@ -13,6 +14,7 @@ from dtlearn.runtime.device import device
 
 from ..schedule import Schedule
 from ..text import format_schedule
+from .gradients import Tied
 
 
 def module_of(stages: Sequence[nn.Module] | Mapping[int, nn.Module], stage: int, rank: int) -> nn.Module:
@@ -30,6 +32,34 @@ def recomputed_stages(recompute: bool | Collection[int], num_stages: int) -> fro
     if unknown := sorted(set(recompute) - set(range(num_stages))):
         raise ValueError(f"recompute names stages {unknown}; the schedule has the {num_stages} stages from 0 on")
     return frozenset(recompute)
+
+
+def require_tied(
+    stages: Sequence[nn.Module] | Mapping[int, nn.Module], tied: Tied, placement: Sequence[int] | None = None
+) -> None:
+    """Refuse a parameter of several stages of which nobody says that it is one: each rank would train its own copy.
+
+    Args:
+        stages: those that are at hand.
+        tied: two stages with the name of a parameter that they share; () for none.
+        placement: for each stage its rank, where that is known: a rank's stages may share what they like.
+
+    Raises:
+        ValueError: a trained parameter lies in stages of several ranks, and is not `tied`.
+    """
+    places = defaultdict[int, dict[int, str]](dict)
+    for stage, module in stages.items() if isinstance(stages, Mapping) else enumerate(stages):
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                places[id(parameter)][stage] = name
+    for names in places.values():
+        ranks = {placement[stage] for stage in names} if placement else set(names)
+        if len(ranks) > 1 and set(names.items()) != set(tied):
+            where = " and ".join(f"{name!r} of stage {stage}" for stage, name in names.items())
+            todo = f"give tied={tuple(names.items())}, here and to PipelineRunner, which adds up the two gradients"
+            if len(names) > 2 or tied:
+                todo = "cut the model so that they lie in one stage: `tied` takes one parameter of two stages"
+            raise ValueError(f"{where} are one parameter, and each rank would train a copy of its own: {todo}")
 
 
 def require_same_schedule(schedule: Schedule, group: dist.ProcessGroup | None) -> None:

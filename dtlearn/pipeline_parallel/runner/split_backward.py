@@ -20,14 +20,14 @@ import torch.nn.functional as F
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-Work = Callable[[], None]
+WeightWork = Callable[[], None]
 
 # Not local to a thread: for a GPU autograd computes in a thread of its own.
-_deferred: list[Work] | None = None
+_deferred: list[WeightWork] | None = None
 
 
 @contextmanager
-def deferred_work(work: list[Work]) -> Iterator[None]:
+def deferred_work(work: list[WeightWork]) -> Iterator[None]:
     """In this block, which is an I, what layers leave for W is added to `work`."""
     global _deferred
     before, _deferred = _deferred, work
@@ -37,7 +37,7 @@ def deferred_work(work: list[Work]) -> Iterator[None]:
         _deferred = before
 
 
-def weight_work(work: Work) -> bool:
+def weight_work(work: WeightWork) -> bool:
     """Leave something for W; for the backward of an autograd function.
 
     Args:
@@ -56,10 +56,11 @@ def weight_work(work: Work) -> bool:
 def defer_linear_weights(module: nn.Module) -> None:
     """From now on the linear layers of a module leave the gradients of their weights for W, where there is one.
 
-    Without an I they are as before. Hooks that wait for a gradient are not called in W.
+    Without an I they are as before. Layers with a `forward` of their own are left alone; and `can_wait` says which
+    weights get their gradients with I all the same.
     """
     for layer in module.modules():
-        if isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward:
+        if isinstance(layer, nn.Linear) and type(layer).forward is nn.Linear.forward and "forward" not in vars(layer):
             layer.forward = partial(_forward, layer)  # type: ignore[method-assign]
 
 
@@ -84,13 +85,27 @@ class SplitLinear(torch.autograd.Function):
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight, bias = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
-        dx = dy @ weight if needs_x else None  # (..., K)
+        dx = dy @ weight.to(dy.dtype) if needs_x else None  # (..., K)
         if not needs_weight:
             return dx, None, _sum(dy) if needs_bias else None
         trained_bias = bias if needs_bias else None
-        if weight_work(lambda: add_weight_gradients(x, dy, weight, trained_bias)):
+        later = partial(add_weight_gradients, x, dy, weight, trained_bias)
+        if can_wait(weight, trained_bias) and weight_work(later):
             return dx, None, None
         return dx, _product(dy, x), _sum(dy) if needs_bias else None
+
+
+def can_wait(*parameters: torch.Tensor | None) -> bool:
+    """Whether the gradients of these parameters may be added to `.grad` in W, past autograd.
+
+    False for a weight that is computed, as by weight norm: its gradient goes on to what it is computed from. False for
+    a parameter with a hook: autograd calls it with the gradient.
+    """
+    return all(p is None or (p.is_leaf and not p._backward_hooks and not _after_hooks(p)) for p in parameters)
+
+
+def _after_hooks(parameter: torch.Tensor) -> Any:
+    return getattr(parameter, "_post_accumulate_grad_hooks", None)
 
 
 def add_weight_gradients(x: torch.Tensor, dy: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
@@ -103,7 +118,7 @@ def add_weight_gradients(x: torch.Tensor, dy: torch.Tensor, weight: torch.Tensor
 def add_gradient(parameter: torch.Tensor, gradient: torch.Tensor) -> None:
     """Add to a parameter's `.grad`, as autograd does."""
     if parameter.grad is None:
-        parameter.grad = gradient
+        parameter.grad = gradient.to(parameter.dtype)  # another one under autocast
     else:
         parameter.grad += gradient
 
@@ -113,7 +128,7 @@ def _rows(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _product(dy: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return _rows(dy).t() @ _rows(x)  # (N, rows) @ (rows, K)
+    return _rows(dy).t() @ _rows(x).to(dy.dtype)  # (N, rows) @ (rows, K)
 
 
 def _sum(dy: torch.Tensor) -> torch.Tensor:

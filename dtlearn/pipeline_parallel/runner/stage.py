@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,30 +11,25 @@ import torch
 from torch import nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from .losses import Terms, sum_of_terms
-from .random_states import random_states, with_random_states
-from .split_backward import Work, defer_linear_weights, deferred_work
-
-Function = Callable[..., torch.Tensor | Terms]
+from .losses import LossTerms, sum_of_terms
+from .split_backward import WeightWork, defer_linear_weights, deferred_work
 
 
 @dataclass
-class Saved:
+class SavedMicrobatch:
     """What a stage keeps of a micro-batch from its forward pass on.
 
     Attributes:
         inputs: of the stage; whole numbers for the first stage of a language model.
         targets: () but in the last stage.
-        edge: where the backward pass enters; None before a recomputation, or if nothing requires a gradient.
-        random_states: of the generators before the forward pass, for a recomputation.
+        edge: where the backward pass enters; None if nothing requires a gradient.
         work: after I, what is left for W.
     """
 
     inputs: torch.Tensor
     targets: tuple[torch.Tensor, ...]
     edge: GradientEdge | None = None
-    random_states: list[torch.Tensor] = field(default_factory=list)
-    work: list[Work] = field(default_factory=list)
+    work: list[WeightWork] = field(default_factory=list)
 
 
 class PipelineStage:
@@ -43,42 +39,34 @@ class PipelineStage:
     the last layer itself needs them in its backward pass. Megatron reaches the same by `deallocate_pipeline_outputs`.
 
     **Communication**: none.
-    **Memory**: for each micro-batch between F and B, or F and W, the inputs and what autograd saves; with `recompute`
-        the inputs only, and the rest while B, or I and W, run.
+    **Memory**: for each micro-batch between F and B, or F and W, the inputs and what autograd saves.
 
     Args:
         module: one tensor in, one tensor out.
         loss_fn: of the last stage: mean loss of (outputs, targets); then the stage's output is the loss. Of several
             losses by name it is their sum.
         is_first: its inputs need no gradient.
-        recompute: compute the activations again in the backward pass, with the same random numbers.
         splits_backward: B may come as I and W: the gradients of the weights of linear layers wait for W.
 
     Attributes:
+        live: by micro-batch, what is kept of it.
         terms: of each micro-batch's latest forward pass, the several losses by name, each (), without a graph; {} of
-            one loss. A recomputation leaves them as they are.
+            one loss.
     """
 
     def __init__(
         self,
         module: nn.Module,
         *,
-        loss_fn: Function | None = None,
+        loss_fn: Callable[..., torch.Tensor | LossTerms] | None = None,
         is_first: bool = False,
-        recompute: bool = False,
         splits_backward: bool = False,
     ) -> None:
-        self.module = module
-        self._loss_fn, self._is_first, self._recompute = loss_fn, is_first, recompute
-        self._saved = dict[int, Saved]()
-        self.terms = dict[int, Terms]()
+        self.module, self.loss_fn, self.is_first = module, loss_fn, is_first
+        self.live = dict[int, SavedMicrobatch]()
+        self.terms = dict[int, LossTerms]()
         if splits_backward:
             defer_linear_weights(module)
-
-    @property
-    def num_live(self) -> int:
-        """Micro-batches that something is kept of."""
-        return len(self._saved)
 
     def forward(self, microbatch: int, inputs: torch.Tensor, *targets: torch.Tensor) -> torch.Tensor:
         """F: the outputs, without a graph; of the last stage the loss, ().
@@ -86,17 +74,12 @@ class PipelineStage:
         Raises:
             TypeError: the module returned something other than a tensor of floating-point numbers.
         """
-        if not self._is_first:
+        if not self.is_first:
             inputs.requires_grad_()
-        saved = self._saved[microbatch] = Saved(inputs, targets)
-        if not self._recompute:
-            outputs, self.terms[microbatch] = self._compute(inputs, *targets)
-            saved.edge = get_gradient_edge(outputs) if outputs.requires_grad else None
-            return outputs.detach()
-        saved.random_states = random_states(inputs.device)
-        with torch.no_grad():
-            outputs, self.terms[microbatch] = self._compute(inputs, *targets)
-        return outputs
+        saved = self.live[microbatch] = SavedMicrobatch(inputs, targets)
+        outputs, self.terms[microbatch] = self.compute(inputs, *targets)
+        saved.edge = edge_of(outputs)
+        return outputs.detach()
 
     def backward(self, microbatch: int, gradient: torch.Tensor) -> torch.Tensor | None:
         """B: add to the gradients of the parameters, and return that of the inputs; None in the first stage.
@@ -104,55 +87,81 @@ class PipelineStage:
         Args:
             gradient: of the outputs; of a loss, ().
         """
-        saved = self._saved.pop(microbatch)
-        self._enter_backward(saved, gradient)
-        return self._input_gradient(saved)
+        return self.backpropagate(self.live.pop(microbatch), gradient)
 
     def backward_inputs(self, microbatch: int, gradient: torch.Tensor) -> torch.Tensor | None:
         """I: the gradient of the inputs; None in the first stage. That of linear layers' weights waits for W."""
-        saved = self._saved[microbatch]
+        saved = self.live[microbatch]
         with deferred_work(saved.work):
-            self._enter_backward(saved, gradient)
-        input_gradient = self._input_gradient(saved)
-        self._saved[microbatch] = Saved(torch.empty(0), (), work=saved.work)  # the rest is free
+            input_gradient = self.backpropagate(saved, gradient)
+        self.live[microbatch] = SavedMicrobatch(torch.empty(0), (), work=saved.work)  # the rest is free
         return input_gradient
 
     def backward_weights(self, microbatch: int) -> None:
         """W: add to the gradients of the weights that waited."""
-        work = self._saved.pop(microbatch).work
+        work = self.live.pop(microbatch).work
         with torch.no_grad():  # as in a backward pass: a gradient with a graph would keep all that it was made of
             while work:
                 work.pop()()  # what each of them holds is free after it
 
-    def evaluate(self, inputs: torch.Tensor, *targets: torch.Tensor) -> torch.Tensor:
-        """The outputs, or the loss where there are targets; nothing is kept."""
-        with torch.no_grad():
-            return self._compute(inputs, *targets)[0]
-
-    def drop(self) -> None:
-        """Forget all micro-batches: an error has ended the step."""
-        self._saved.clear()
-        self.terms.clear()
-
-    def _compute(self, inputs: torch.Tensor, *targets: torch.Tensor) -> tuple[torch.Tensor, Terms]:
-        outputs: Any = self.module(inputs)
+    def compute(self, inputs: torch.Tensor, *targets: torch.Tensor) -> tuple[torch.Tensor, LossTerms]:
+        """The outputs, or the loss where there are targets, and its terms."""
+        with hint_at_first_layer():
+            outputs: Any = self.module(inputs)
         if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point():
             what = f"{outputs.dtype} numbers" if isinstance(outputs, torch.Tensor) else type(outputs).__name__
             raise TypeError(f"a stage returns one tensor of floating-point numbers; this one returned {what}")
-        return sum_of_terms(self._loss_fn(outputs, *targets)) if self._loss_fn and targets else (outputs, {})
+        return sum_of_terms(self.loss_fn(outputs, *targets)) if self.loss_fn and targets else (outputs, {})
 
-    def _enter_backward(self, saved: Saved, gradient: torch.Tensor) -> None:
-        if self._recompute:
-            with torch.enable_grad(), with_random_states(saved.random_states, saved.inputs.device):
-                outputs, _ = self._compute(saved.inputs, *saved.targets)
-            saved.edge = get_gradient_edge(outputs) if outputs.requires_grad else None
-            del outputs
+    def enter(self, saved: SavedMicrobatch) -> GradientEdge | None:
+        """Where the backward pass enters; None if nothing requires a gradient."""
         edge, saved.edge = saved.edge, None
-        if edge is not None:
-            torch.autograd.backward((edge,), (gradient,))
+        return edge
 
-    def _input_gradient(self, saved: Saved) -> torch.Tensor | None:
-        if self._is_first:
+    def backpropagate(self, saved: SavedMicrobatch, gradient: torch.Tensor) -> torch.Tensor | None:
+        """A backward pass through the graph of a micro-batch; returns the gradient of its inputs."""
+        edge = self.enter(saved)
+        if edge is not None:
+            with hint_at_first_layer():
+                torch.autograd.backward((edge,), (gradient,))
+        del edge  # with the graph
+        if self.is_first:
             return None
-        gradient, saved.inputs.grad = saved.inputs.grad, None  # W may keep the inputs, and need not keep this
-        return torch.zeros_like(saved.inputs) if gradient is None else gradient
+        input_gradient, saved.inputs.grad = saved.inputs.grad, None  # W may keep the inputs, and need not keep this
+        return torch.zeros_like(saved.inputs) if input_gradient is None else input_gradient
+
+    def drop(self) -> None:
+        """Forget all micro-batches: an error has ended the step."""
+        self.live.clear()
+        self.terms.clear()
+
+
+class ForwardOnlyStage:
+    """The forward passes of a stage, for evaluation: nothing is kept of a micro-batch."""
+
+    def __init__(self, stage: PipelineStage) -> None:
+        self.stage = stage
+
+    @torch.no_grad()
+    def forward(self, microbatch: int, inputs: torch.Tensor, *targets: torch.Tensor) -> torch.Tensor:
+        """F: the outputs; of the last stage the loss, where there are targets."""
+        return self.stage.compute(inputs, *targets)[0]
+
+
+@contextmanager
+def hint_at_first_layer() -> Iterator[None]:
+    """Autograd's errors about changes in place say what a stage may have to do with them."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "in-place" in str(error) or "inplace" in str(error):
+            error.add_note(
+                "The first layer of a stage must not work in place, as ReLU(inplace=True) does: it overwrites what the "
+                "stage before has sent, or a part of the batch. Take inplace=False there, or cut the model elsewhere"
+            )
+        raise
+
+
+def edge_of(outputs: torch.Tensor) -> GradientEdge | None:
+    """The place of outputs in their graph, which does not keep their memory; None if they have no graph."""
+    return get_gradient_edge(outputs) if outputs.requires_grad else None

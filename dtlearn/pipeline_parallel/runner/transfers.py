@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from ..actions import Action, Op
 from ..tensor_header import empty_header, pack_header, room_for
-from .communication import Exchange, Message
+from .communication import MessageBatch, StageMessage
 
 
 class Transfers:
@@ -28,7 +28,7 @@ class Transfers:
     """
 
     def __init__(self, rank: int, group: dist.ProcessGroup | None, device: torch.device) -> None:
-        self._rank, self._group, self._device = rank, group, device
+        self.rank, self._group, self._device = rank, group, device
         self._tensors = dict[Action, torch.Tensor]()
         self._arriving = dict[Action, dist.Work]()
         self._leaving = list[tuple[dist.Work, torch.Tensor]]()  # with what is sent: it must stay as it is
@@ -44,13 +44,13 @@ class Transfers:
             self._arriving.pop(needed_by).wait()
         return self._tensors.pop(needed_by)
 
-    def post(self, exchange: Exchange) -> None:
+    def post(self, exchange: MessageBatch) -> None:
         """Post the sends and receives of an exchange.
 
         Raises:
             ValueError: a stage's output has another shape or dtype than in the first step.
         """
-        if any(message.src == self._rank for message in exchange.messages):
+        if any(message.src == self.rank for message in exchange.messages):
             self.wait_for_sends()
         if any(_tells_shape(message) and message.needed_by not in self._shapes for message in exchange.messages):
             for message in exchange.messages:
@@ -75,10 +75,10 @@ class Transfers:
         self._arriving.clear()
         self._leaving.clear()
 
-    def _post_batch(self, messages: tuple[Message, ...]) -> None:
+    def _post_batch(self, messages: tuple[StageMessage, ...]) -> None:
         operations = []
         for needed_by, src, dst in messages:
-            if src == self._rank:
+            if src == self.rank:
                 tensor = self._leaves(needed_by)
                 operations.append(dist.P2POp(dist.isend, tensor, group=self._group, group_peer=dst))
             else:
@@ -89,7 +89,7 @@ class Transfers:
         if len(works) < len(operations):  # NCCL makes one call of them; gloo one of each, and each is to be waited for
             works = works * len(operations)
         for message, operation, work in zip(messages, operations, works, strict=True):
-            if message.src == self._rank:
+            if message.src == self.rank:
                 self._leaving.append((work, operation.tensor))
             else:
                 self._arriving[message.needed_by] = work
@@ -108,12 +108,12 @@ class Transfers:
                 )
         return tensor
 
-    def _tell_shape(self, message: Message) -> None:
+    def _tell_shape(self, message: StageMessage) -> None:
         """Send or receive the header of an output, and remember its shape, also for the gradient that comes back."""
         needed_by, src, dst = message
         if not _tells_shape(message) or needed_by in self._shapes:
             return
-        if src == self._rank:
+        if src == self.rank:
             tensor = self._tensors[needed_by]
             dist.send(pack_header(tensor), group_dst=dst, group=self._group)
         else:
@@ -125,5 +125,5 @@ class Transfers:
         self._shapes[returns] = tensor.shape, tensor.dtype
 
 
-def _tells_shape(message: Message) -> bool:
+def _tells_shape(message: StageMessage) -> bool:
     return message.needed_by.op is Op.F

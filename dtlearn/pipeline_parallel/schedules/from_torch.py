@@ -1,4 +1,4 @@
-"""The orders that torch.distributed.pipelining computes, read into our type, and ours written as torch loads them.
+"""The orders that torch.distributed.pipelining computes, read into our type.
 
 torch's schedules get stages that have a number and nothing else: no process group, no model. Those with several stages
 on a rank keep their order in an attribute. Those with one run a loop, which is run here with a stage that writes down
@@ -15,7 +15,6 @@ import torch
 
 from ..actions import Action, Op
 from ..schedule import Schedule
-from ..text import format_schedule
 
 
 class TorchKind(NamedTuple):
@@ -79,11 +78,6 @@ def torch_schedule(name: str, num_ranks: int, num_microbatches: int, chunks: int
         raise RuntimeError(f"torch {torch.__version__} does not keep {name}'s order where 2.13 does") from error
     holders = {action.stage: rank for rank, order in enumerate(orders) for action in order}
     return Schedule(f"torch {name}", num_microbatches, tuple(holders[stage] for stage in sorted(holders)), orders)
-
-
-def torch_csv(schedule: Schedule) -> str:
-    """A schedule as text that torch's runner reads: `_load_csv(file, "compute_only")` of `_PipelineScheduleRuntime`."""
-    return format_schedule(schedule).replace(" ", ",") + "\n"
 
 
 class RecordingStage:

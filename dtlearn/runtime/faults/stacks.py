@@ -5,7 +5,6 @@ import contextlib
 import functools
 import linecache
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from ..record.rank_file import Tampered, read_rank_file
+from .libraries import is_library
 
 _FRAME = re.compile(r'File "(.*)", line (\d+) in (.*)')
 # Functions of torch that wait for other ranks and are not in the call log (`recording/` logs the communication).
@@ -56,14 +56,10 @@ def read_stack(path: Path, source: SourceReader = no_source) -> tuple[Frame, ...
 
 def own_frames(stack: Sequence[tuple[str, int, str]], source: SourceReader = no_source) -> tuple[Frame, ...]:
     """The learner's frames of a stack of (file, line, function), outermost first."""
-    # faulthandler writes names in ASCII, with escapes: a folder "ü" is "\\xfc" there.
-    roots = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]))
-    escaped = (path.encode("ascii", "backslashreplace").decode() for path in roots)
-    foreign = (*roots, *escaped, "<frozen", "<string>")
     frames = []
     inside = ""  # the outermost function that waits, of torch's below the next frame of the learner's
     for file, line, name in reversed(stack):
-        if file.startswith(foreign):
+        if is_library(file):
             inside = name if name in _WAITING else inside
             continue
         text = source(file) or "".join(linecache.getlines(file))

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Level:
+class Connection:
     """One kind of connection: `latency` in seconds, `bandwidth` in bytes/s; `width` ranks (or nodes) talk over it."""
 
     width: int
@@ -50,18 +50,18 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Layout:
+class LinkedGroup:
     """A group on its links: `between.width` nodes with `inside.width` ranks each."""
 
-    between: Level
-    inside: Level
+    between: Connection
+    inside: Connection
 
     @property
     def size(self) -> int:
         return self.between.width * self.inside.width
 
 
-def seconds(op: str, nbytes: float, layout: Layout) -> float:
+def seconds(op: str, nbytes: float, layout: LinkedGroup) -> float:
     """Time of a collective.
 
     Args:
@@ -77,42 +77,42 @@ def seconds(op: str, nbytes: float, layout: Layout) -> float:
     return _FORMULAS[op](nbytes, layout)
 
 
-def all_gather(shard: float, on: Layout) -> float:
+def all_gather(shard: float, on: LinkedGroup) -> float:
     return on.between.ring(shard) + on.inside.ring(on.between.width * shard)
 
 
-def reduce_scatter(nbytes: float, on: Layout) -> float:
+def reduce_scatter(nbytes: float, on: LinkedGroup) -> float:
     return on.inside.ring(nbytes / on.inside.width) + on.between.ring(nbytes / on.size)
 
 
-def all_reduce(nbytes: float, on: Layout) -> float:
+def all_reduce(nbytes: float, on: LinkedGroup) -> float:
     return reduce_scatter(nbytes, on) + all_gather(nbytes / on.size, on)
 
 
-def tree(nbytes: float, on: Layout) -> float:
+def tree(nbytes: float, on: LinkedGroup) -> float:
     """Broadcast or reduce: the whole payload on every step."""
     return sum(level.doublings * level.message(nbytes) for level in (on.between, on.inside))
 
 
-def gather(shard: float, on: Layout) -> float:
+def gather(shard: float, on: LinkedGroup) -> float:
     """Into one rank; what passes its port counts. First inside the nodes, then the nodes' parts between them."""
     inside = on.inside.doublings * on.inside.latency + (on.inside.width - 1) * shard / on.inside.bandwidth
     part = on.inside.width * shard
     return inside + on.between.doublings * on.between.latency + (on.between.width - 1) * part / on.between.bandwidth
 
 
-def scatter(nbytes: float, on: Layout) -> float:
+def scatter(nbytes: float, on: LinkedGroup) -> float:
     return gather(nbytes / on.size, on)
 
 
-def all_to_all(nbytes: float, on: Layout) -> float:
+def all_to_all(nbytes: float, on: LinkedGroup) -> float:
     """Each rank exchanges a shard with every other: the ranks of its node, then those of other nodes."""
     shard = nbytes / on.size
     far = on.size - on.inside.width
     return on.inside.ring(shard) + far * on.between.message(shard)
 
 
-def barrier(_: float, on: Layout) -> float:
+def barrier(_: float, on: LinkedGroup) -> float:
     """Between nodes once; inside them, where there are several, before and after."""
     rounds = 1 if on.between.width == 1 else 2
     return rounds * on.inside.doublings * on.inside.latency + on.between.doublings * on.between.latency

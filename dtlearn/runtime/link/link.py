@@ -31,7 +31,7 @@ from typing import Any, Self
 
 from ..device import Placement
 from ..record.operations import P2P_OPS
-from .cost import Layout, Level, seconds
+from .cost import Connection, LinkedGroup, seconds
 
 # (latency in seconds, bandwidth in bytes a second). Bandwidths are nominal. Latencies between machines are round
 # figures: half of what `ping` shows there. Those of NVLink and InfiniBand are the ring's, protocol Simple, in NCCL's
@@ -103,15 +103,15 @@ class Link:
         """What every figure that was made with it says."""
         return f"emulated link: {self}"
 
-    def layout(self, ranks: Sequence[int]) -> Layout:
+    def layout(self, ranks: Sequence[int]) -> LinkedGroup:
         """The nodes that a group's ranks (global) are in, and their links."""
         nodes = Counter(rank // self.ranks_per_node for rank in ranks) if self.ranks_per_node else None
         inner = self.inside or self
         if nodes is None or len(set(nodes.values())) > 1:
-            return Layout(self._level(len(ranks)), inner._level(1))
-        return Layout(self._level(len(nodes)), inner._level(len(ranks) // len(nodes)))
+            return LinkedGroup(self._level(len(ranks)), inner._level(1))
+        return LinkedGroup(self._level(len(nodes)), inner._level(len(ranks) // len(nodes)))
 
-    def between(self, rank: int, other: int) -> Level:
+    def between(self, rank: int, other: int) -> Connection:
         """The connection of two ranks."""
         return self._level(2) if self.crosses(rank, other) else (self.inside or self)._level(2)
 
@@ -137,8 +137,8 @@ class Link:
             return self.between(*which).message(nbytes)
         return seconds(op, nbytes, self.layout(which))
 
-    def _level(self, width: int) -> Level:
-        return Level(width, self.latency, self.bandwidth)
+    def _level(self, width: int) -> Connection:
+        return Connection(width, self.latency, self.bandwidth)
 
     @classmethod
     def from_plain(cls, data: dict[str, Any]) -> Self:

@@ -23,7 +23,7 @@ def explain_failures(
 ) -> RankError:
     """The error for ranks that failed, first cause first: that in full, the others in a line each.
 
-    `waiting`, `printed`, `what`: as for `verdict.Ranks` and `find_error`; a notebook, which has shown what ranks
+    `waiting`, `printed`, `what`: as for `verdict.WatchedRanks` and `find_error`; a notebook, which has shown what ranks
     printed, will show the first traceback, too.
     """
     first = failures[0]

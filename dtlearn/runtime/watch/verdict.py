@@ -15,7 +15,7 @@ from .stalls import judge
 from .watch import Watch
 
 
-class Ranks(Protocol):
+class WatchedRanks(Protocol):
     """Ranks that do something, as the verdict sees them.
 
     Attributes:
@@ -48,7 +48,7 @@ class Ranks(Protocol):
         """{rank: what it printed}; None if that has been shown already, as in a notebook."""
 
 
-def find_error(ranks: Ranks, timeout: float | None, what: str = "") -> RankError | RanksTimeout | None:
+def find_error(ranks: WatchedRanks, timeout: float | None, what: str = "") -> RankError | RanksTimeout | None:
     """The error of ranks that do not go on now; None if all did what they were asked and their calls fit.
 
     `timeout`: the time limit in seconds, if it has passed; None otherwise. `what` leads the message.
@@ -69,7 +69,7 @@ def find_error(ranks: Ranks, timeout: float | None, what: str = "") -> RankError
     return error
 
 
-def fault_finder(ranks: Ranks) -> Callable[[], bool]:
+def fault_finder(ranks: WatchedRanks) -> Callable[[], bool]:
     """A function that tells, whenever it is called while the ranks run, whether they have to be stopped.
 
     The watch reads the call logs. Ranks that make the default group themselves can wait for each other in there, of
@@ -112,7 +112,7 @@ def with_calls(stuck: Sequence[Stuck], watch: Watch) -> list[Stuck]:
     return standing
 
 
-def _explain_timeout(ranks: Ranks, timeout: float, what: str) -> RanksTimeout:
+def _explain_timeout(ranks: WatchedRanks, timeout: float, what: str) -> RanksTimeout:
     """Two looks at ranks that did not end in time: where every one stands, and what that says."""
     before = ranks.watch.waiting()
     first = with_calls(ranks.look(), ranks.watch)

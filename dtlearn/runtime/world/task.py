@@ -20,7 +20,7 @@ from .standing import Standing, ask_standing
 
 
 class Task:
-    """What some ranks of a world have been asked to do, and what is known of it so far: `verdict.Ranks` of it.
+    """What some ranks of a world have been asked to do, and what is known of it so far: `verdict.WatchedRanks` of it.
 
     `logged`: their calls are logged anew and watched; False: what they do hardly communicates.
     """

@@ -26,9 +26,9 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from dtlearn.models import GPTConfig
+from dtlearn.sharing.shards import divide
 
-from ..sharding import divide
-from ..vocabulary.places import padded_vocabulary
+from ..vocabulary.rows import padded_vocabulary
 from .sizes import BlockSizes
 
 # Who divides a tensor by t: tensor parallelism, by features or heads; only sequence parallelism, by tokens; that, if
@@ -67,7 +67,7 @@ class Term(NamedTuple):
         return divide(self.elements, parts, f"elements of {self.kept}") * self.element_bytes
 
 
-Table = tuple[Term, ...]
+TermTable = tuple[Term, ...]
 
 
 def table_bytes(
@@ -96,7 +96,7 @@ def table_bytes(
     )
 
 
-def paper_block(sizes: BlockSizes) -> Table:
+def paper_block(sizes: BlockSizes) -> TermTable:
     """The paper's block: 16-bit tensors, masks of one byte; statistics of norms and biases are left out."""
     bsh, scores = sizes.bsh, sizes.batch * sizes.heads * sizes.length**2
     return (
@@ -118,12 +118,7 @@ def paper_block(sizes: BlockSizes) -> Table:
     )
 
 
-def checkpoint_bytes(sizes: BlockSizes, num_ranks: int, *, sequence_parallel: bool = False) -> int:
-    """What full recomputation keeps of a block: its input, in 16 bits."""
-    return 2 * sizes.bsh // (num_ranks if sequence_parallel else 1)
-
-
-def gpt_block(config: GPTConfig, batch: int, length: int) -> Table:
+def gpt_block(config: GPTConfig, batch: int, length: int) -> TermTable:
     """One block of `ParallelGPT`, fp32 on the CPU. Without dropout attention is one fused operation."""
     sizes = BlockSizes(batch, length, config.hidden_size, config.num_heads)
     bsh, rows = sizes.bsh, batch * config.num_heads * length
@@ -147,7 +142,7 @@ def gpt_block(config: GPTConfig, batch: int, length: int) -> Table:
     )
 
 
-def gpt_activations(config: GPTConfig, batch: int, length: int, num_ranks: int) -> Table:
+def gpt_activations(config: GPTConfig, batch: int, length: int, num_ranks: int) -> TermTable:
     """All that autograd keeps of `ParallelGPT.loss` on the CPU in fp32; rows of block i have "blocks.i." before them.
 
     The vocabulary is padded to a multiple of t, so this table, other than that of a block, is one for its t.
@@ -180,7 +175,7 @@ def gpt_activations(config: GPTConfig, batch: int, length: int, num_ranks: int) 
     )
 
 
-def _norm(module: str, sizes: BlockSizes) -> Table:
+def _norm(module: str, sizes: BlockSizes) -> TermTable:
     """Layer norm: its input, and mean and 1 / standard deviation of each token."""
     tokens = sizes.batch * sizes.length
     return (
@@ -190,6 +185,6 @@ def _norm(module: str, sizes: BlockSizes) -> Table:
     )
 
 
-def _mask(module: str, sizes: BlockSizes, config: GPTConfig) -> Table:
+def _mask(module: str, sizes: BlockSizes, config: GPTConfig) -> TermTable:
     """On the CPU a mask of dropout has the dtype of what it is multiplied with."""
     return (Term(module, "mask", "by tokens", sizes.bsh, 4),) if config.dropout else ()

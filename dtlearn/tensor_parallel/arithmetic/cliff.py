@@ -99,8 +99,3 @@ def all_reduce_seconds(num_ranks: int, nbytes: float, topology: Topology) -> tup
         if num_ranks > level.unit and num_ranks % level.unit == 0:
             plans.append(hierarchical.all_reduce(num_ranks, level.unit))
     return min((plan_seconds(plan, nbytes, topology), plan.algorithm) for plan in plans)
-
-
-def best_num_ranks(times: Iterable[LayerTime]) -> int:
-    """The t with the shortest time; of equal ones the smallest."""
-    return min(times, key=lambda time: (time.seconds, time.num_ranks)).num_ranks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..sharding import divide
+from dtlearn.sharing.shards import divide
 
 
 @dataclass(frozen=True)

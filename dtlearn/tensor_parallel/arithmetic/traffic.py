@@ -22,14 +22,14 @@ from typing import Literal, NamedTuple
 from .sizes import BlockSizes
 
 Recompute = Literal["none", "full", "up to the last need"]
-SENT = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}  # times (t-1)/t of the whole tensor; messages: t-1
+SENT = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}  # times (t-1)/t of the whole tensor
 
 
 class Collective(NamedTuple):
     """One call, in the order in which a step makes them.
 
     Attributes:
-        where: "attention", "feed_forward", "embedding", "head", "loss" or "norms".
+        where: "attention", "feed_forward" or "norms".
         phase: "forward", "backward" or "recomputation".
         op: "all_reduce", "all_gather" or "reduce_scatter".
         elements: of the whole tensor: what is reduced, or what there is after a gather.
@@ -46,11 +46,6 @@ class Collective(NamedTuple):
     def sent(self) -> float:
         """Elements that each rank sends, in a ring."""
         return SENT[self.op] * self.elements * (self.num_ranks - 1) / self.num_ranks
-
-    @property
-    def messages(self) -> int:
-        """Messages that each rank sends, in a ring."""
-        return SENT[self.op] * (self.num_ranks - 1)
 
 
 def block_traffic(
@@ -98,48 +93,6 @@ def block_traffic(
     return (*forward, *first, *again, *backward)
 
 
-def model_traffic(
-    sizes: BlockSizes,
-    num_ranks: int,
-    num_layers: int,
-    *,
-    sequence_parallel: bool = False,
-    gather_again: bool = False,
-) -> tuple[Collective, ...]:
-    """The collectives of one micro-batch through the whole GPT, with vocabulary-parallel embedding, head and loss.
-
-    The embedding's sum over ranks and the head's f cost as much as half a block; the loss sends three numbers a token:
-    the maximum, then the target's logit and the sum of exponents in one message. It has no backward communication.
-
-    Args:
-        sizes: of a block and the micro-batch.
-        num_ranks: t.
-        num_layers: blocks.
-        sequence_parallel, gather_again: as in `block_traffic`; the head's input is one that is gathered again.
-
-    Raises:
-        ValueError: as `block_traffic`.
-    """
-    block = block_traffic(sizes, num_ranks, sequence_parallel=sequence_parallel, gather_again=gather_again)
-    tokens = sizes.batch * sizes.length
-
-    def call(where: str, phase: str, op: str, elements: int = sizes.bsh) -> Collective:
-        return Collective(where, phase, op, elements, num_ranks)
-
-    forward = [c for c in block if c.phase == "forward"]
-    backward = [c for c in block if c.phase == "backward"]
-    loss = [call("loss", "forward", "all_reduce", n * tokens) for n in (1, 2)]
-    if not sequence_parallel:
-        first, gather, last = [call("embedding", "forward", "all_reduce")], [], [call("head", "backward", "all_reduce")]
-        end: list[Collective] = []
-    else:
-        first, end = [call("embedding", "forward", "reduce_scatter")], [call("embedding", "backward", "all_gather")]
-        gather = [call("head", "forward", "all_gather")]
-        again = [call("head", "backward", "all_gather")] if gather_again else []
-        last = [*again, call("head", "backward", "reduce_scatter")]
-    return (*first, *forward * num_layers, *gather, *loss, *last, *backward * num_layers, *end)
-
-
 def norm_traffic(hidden: int, num_ranks: int, num_layers: int) -> Collective:
     """Sequence parallelism's one all-reduce of a step: marked gradients, of all blocks and of the final norm.
 
@@ -152,8 +105,3 @@ def norm_traffic(hidden: int, num_ranks: int, num_layers: int) -> Collective:
 def sent_elements(collectives: Iterable[Collective]) -> float:
     """Elements that each rank sends in all these calls, in a ring; times bytes of an element."""
     return sum(collective.sent for collective in collectives)
-
-
-def num_messages(collectives: Iterable[Collective]) -> int:
-    """Messages that each rank sends in all these calls, in a ring."""
-    return sum(collective.messages for collective in collectives)

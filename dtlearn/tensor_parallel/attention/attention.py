@@ -24,22 +24,22 @@ import torch.nn.functional as F
 from torch import nn
 
 from dtlearn.models.gpt import Attention
+from dtlearn.sharing.shards import rank_and_size
 
 from ..initial_weights import shared_generator
 from ..layers.gathered_products import gathered_products
 from ..layers.linear import SEQUENCE_DIM, ColumnParallelLinear, RowParallelLinear
 from ..layers.overlap import overlapped_products
-from ..layers.parameters import full_params
+from ..layers.parameters import ParallelModule, require_names, require_own_parameters
 from ..mappings import copy_to_tensor_parallel_region, gather_from_sequence_parallel_region
 from ..random_states import RandomStateTracker
-from ..sharding import place_in
-from .fused import Layout, split_fused_qkv
+from .fused import FusedLayout, split_fused_qkv
 from .heads import divide_heads
 
 _Parameters = tuple[torch.Tensor, torch.Tensor | None]  # weight (rows, C), and bias (rows,) or None
 
 
-class ParallelAttention(nn.Module):
+class ParallelAttention(ParallelModule):
     """Attention with H/t heads on each rank: (B, T, C) -> (B, T, C).
 
     **Communication**: one all-reduce of b s C elements forward (g) and one backward (f), for each
@@ -93,7 +93,7 @@ class ParallelAttention(nn.Module):
             raise ValueError("overlap is for the all-reduce of f: leave out sequence_parallel")
         self.hidden_size, self.num_heads, self.head_size = hidden_size, num_heads, hidden_size // num_heads
         self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        self.rank, self.num_ranks = place_in(group)
+        self.rank, self.num_ranks = rank_and_size(group)
         self.heads = divide_heads(num_heads, self.num_kv_heads, self.num_ranks)
         if gather_again and not sequence_parallel:
             raise ValueError("gather_again is for tokens that this layer gathers: it needs sequence_parallel")
@@ -129,6 +129,8 @@ class ParallelAttention(nn.Module):
     def _project(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """(B, T, C) -> q (B, T, C/t), k and v (B, T, H_kv D/t): f (or the gathered tokens) once for all three."""
         layers = (self.query, self.key, self.value)
+        for layer in layers:
+            require_own_parameters(layer)
         if self.overlap or self.gather_again:
             products = overlapped_products if self.overlap else gathered_products
             return products(x, (self.query.weight, self.query.bias), *self._key_value(), group=self.group)
@@ -174,26 +176,17 @@ class ParallelAttention(nn.Module):
             self._load(layer, {name: full.to(device or "cpu") for name, full in whole.items()})
 
     def load_full(self, whole: Mapping[str, torch.Tensor]) -> None:
-        """Take this rank's part of whole parameters, named "query.weight" and so on; keeps no reference to them.
-
-        **Communication**: none. **Memory**: with copies, the whole key or value weight t / H_kv times, for a moment.
-
-        Args:
-            whole: all parameters of the undivided layer, the same on all ranks.
-
-        Raises:
-            ValueError: a parameter is missing, or has another shape.
-        """
+        """See `ParallelModule`. With copies: the whole key or value weight t / H_kv times, for a moment."""
+        require_names(self, whole)
         for layer, shapes in self._whole_shapes().items():
-            self._load(layer, {name: whole[f"{layer}.{name}"] for name in shapes if f"{layer}.{name}" in whole})
+            self._load(layer, {name: whole[f"{layer}.{name}"] for name in shapes})
 
     def _load(self, layer: str, whole: dict[str, torch.Tensor]) -> None:
         for name, shape in self._whole_shapes()[layer].items():
-            if name not in whole or whole[name].shape != shape:
-                came = tuple(whole[name].shape) if name in whole else "nothing"
+            if whole[name].shape != shape:
                 raise ValueError(
                     f"{layer}.{name} is {shape} in the whole layer, with {self.num_heads} query and "
-                    f"{self.num_kv_heads} key-value heads of size {self.head_size}; got {came}"
+                    f"{self.num_kv_heads} key-value heads of size {self.head_size}; got {tuple(whole[name].shape)}"
                 )
         if layer in ("key", "value"):
             whole = {name: self._with_copies(full) for name, full in whole.items()}
@@ -205,7 +198,8 @@ class ParallelAttention(nn.Module):
         if copies == 1:
             return full
         by_head: torch.Tensor = full.detach().unflatten(0, (self.num_kv_heads, -1))
-        return by_head.repeat_interleave(copies, 0).flatten(0, 1)
+        copied = by_head.repeat_interleave(copies, 0).flatten(0, 1)
+        return nn.Parameter(copied, full.requires_grad) if isinstance(full, nn.Parameter) else copied
 
     def _whole_shapes(self) -> dict[str, dict[str, tuple[int, ...]]]:
         """Of the undivided layer, by layer and parameter."""
@@ -218,11 +212,8 @@ class ParallelAttention(nn.Module):
         }
 
     def full_params(self) -> dict[str, torch.Tensor]:
-        """The parameters of the undivided layer, on every rank. All ranks of the group call it.
-
-        **Communication**: one all-gather for each divided parameter. **Memory**: the whole layer.
-        """
-        whole = full_params(self, group=self.group)
+        """See `ParallelModule`; of the copies of a key-value head the first."""
+        whole = super().full_params()
         if self.heads.copies > 1:
             for name in whole:
                 if name.startswith(("key.", "value.")):  # the first of the copies of each head
@@ -257,7 +248,7 @@ class ParallelAttention(nn.Module):
         num_heads: int,
         *,
         num_kv_heads: int | None = None,
-        layout: Layout = "blocks",
+        layout: FusedLayout = "blocks",
         group: dist.ProcessGroup | None = None,
         **options: Any,
     ) -> ParallelAttention:

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
-Layout = Literal["blocks", "groups"]
+FusedLayout = Literal["blocks", "groups"]
 
 
 class QKV(NamedTuple):
@@ -35,7 +35,7 @@ def split_fused_qkv(
     num_heads: int,
     *,
     num_kv_heads: int | None = None,
-    layout: Layout = "blocks",
+    layout: FusedLayout = "blocks",
 ) -> QKV:
     """The three weights (or biases) of a whole fused one, rows in the order of the heads.
 
@@ -68,7 +68,9 @@ def split_fused_qkv(
     return QKV(q.flatten(0, 2), k.flatten(0, 2), v.flatten(0, 2))
 
 
-def fuse_qkv(whole: QKV, num_heads: int, *, num_kv_heads: int | None = None, layout: Layout = "blocks") -> torch.Tensor:
+def fuse_qkv(
+    whole: QKV, num_heads: int, *, num_kv_heads: int | None = None, layout: FusedLayout = "blocks"
+) -> torch.Tensor:
     """The fused weight (or bias) of three: what `split_fused_qkv` takes apart.
 
     **Communication**: none. **Memory**: the fused weight.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..sharding import divide
+from dtlearn.sharing.shards import divide
 
 
 class Heads(NamedTuple):

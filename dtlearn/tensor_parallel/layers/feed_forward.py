@@ -25,10 +25,10 @@ from dtlearn.models.gpt import FeedForward
 
 from ..random_states import RandomStateTracker
 from .linear import ColumnParallelLinear, RowParallelLinear
-from .parameters import full_params
+from .parameters import ParallelModule
 
 
-class ParallelFeedForward(nn.Module):
+class ParallelFeedForward(ParallelModule):
     """The MLP of a block, with 1/t of its features on each rank: (B, T, C) -> (B, T, C).
 
     **Communication**: one all-reduce of b s C elements forward (g) and one backward (f), for each
@@ -102,13 +102,5 @@ class ParallelFeedForward(nn.Module):
         width, hidden_size = feed_forward.up.weight.shape
         dropout = feed_forward.dropout.p
         parallel = cls(hidden_size, width, dropout=dropout, device="meta", group=group, **options)
-        parallel.up.load_full(dict(feed_forward.up.named_parameters()))
-        parallel.down.load_full(dict(feed_forward.down.named_parameters()))
+        parallel.load_full(dict(feed_forward.named_parameters()))
         return parallel
-
-    def full_params(self) -> dict[str, torch.Tensor]:
-        """The parameters of the undivided MLP, on every rank. All ranks of the group call it.
-
-        **Communication**: one all-gather for each divided parameter. **Memory**: the whole MLP.
-        """
-        return full_params(self, group=self.group)

@@ -1,5 +1,8 @@
 """A linear layer divided over ranks: by its output features (columns) or by its input features (rows).
 
+`page_linear` is the idea. These classes add what a model needs: initial weights that do not depend on t, whole weights
+taken and given back, sequence parallelism, the gradient sent while the next one is computed, and errors.
+
 Shapes in this file: B batch, T sequence length, in and out features, t ranks; x may have other dims before the last.
 
     Megatron's formula     Y = X A, A (in, out)       divided are A's columns      A's rows
@@ -24,22 +27,24 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from dtlearn.sharing.shards import divide, rank_and_size, shard
+
 from ..initial_weights import shared_generator
 from ..mappings import (
+    copy_to_tensor_parallel_region,
     gather_from_sequence_parallel_region,
     gather_from_tensor_parallel_region,
+    reduce_from_tensor_parallel_region,
     reduce_scatter_to_sequence_parallel_region,
     scatter_to_tensor_parallel_region,
 )
 from ..sequence_parallel import mark_sequence_parallel
-from ..sharding import divide, place_in, shard
-from .functional import column_parallel_linear, row_parallel_linear
 from .gathered_products import SEQUENCE_DIM, gathered_products
 from .overlap import overlapped_products
-from .parameters import full_params, in_notation
+from .parameters import ParallelModule, in_notation, require_names, require_own_parameters, take
 
 
-class _ParallelLinear(nn.Module):
+class _ParallelLinear(ParallelModule):
     """What both layers have: their part of the weight, and how it begins."""
 
     split_dims: ClassVar[dict[str, int | None]]
@@ -58,7 +63,7 @@ class _ParallelLinear(nn.Module):
     ) -> None:
         super().__init__()
         self.in_features, self.out_features, self.group = in_features, out_features, group
-        self.rank, self.num_ranks = place_in(group)
+        self.rank, self.num_ranks = rank_and_size(group)
         shape = [out_features, in_features]
         split_dim = self.split_dims["weight"]
         assert split_dim is not None
@@ -106,40 +111,17 @@ class _ParallelLinear(nn.Module):
         layer.load_full(dict(linear.named_parameters()))
         return layer
 
-    @torch.no_grad()
     def load_full(self, whole: Mapping[str, torch.Tensor]) -> None:
-        """Take this rank's part of whole parameters, as `nn.Linear` has them; keeps no reference to them.
-
-        **Communication**: none.
-        **Memory**: nothing more than the layer has.
-
-        Args:
-            whole: "weight" (out, in), and "bias" (out,) if the layer has one; the same on all ranks.
-
-        Raises:
-            ValueError: a parameter is missing, or has another shape, as a part of it would.
-        """
-        for name, parameter in self.named_parameters():
-            full, shape = whole.get(name), self._whole_shape(name)
-            if full is None or full.shape != shape:
-                came = "nothing" if full is None else tuple(full.shape)
+        """See `ParallelModule`. `whole`: "weight" (out, in), and "bias" (out,) if there is one, as `nn.Linear` has."""
+        require_names(self, whole)
+        for name in dict(self.named_parameters()):
+            full, shape = whole[name], self._whole_shape(name)
+            if full.shape != shape:
                 raise ValueError(
-                    f"{name} is {shape} in the whole layer; got {came}. Parts of another split are put together first"
+                    f"{name} is {shape} in the whole layer; got {tuple(full.shape)}. Parts of another split are put "
+                    "together first"
                 )
-            part = self._part(name, full)
-            if parameter.is_meta:
-                frozen = isinstance(full, nn.Parameter) and not full.requires_grad
-                setattr(self, name, nn.Parameter(part, requires_grad=not frozen))
-            else:
-                parameter.copy_(part)  # an optimizer may hold it
-
-    def full_params(self) -> dict[str, torch.Tensor]:
-        """The whole weight and bias, on every rank, as `nn.Linear` has them. All ranks of the group call it.
-
-        **Communication**: one all-gather for each divided parameter.
-        **Memory**: the whole layer.
-        """
-        return full_params(self, group=self.group)
+            take(self, name, self._part(name, full), full)
 
     def extra_repr(self) -> str:
         """This rank's part, in notation: `weight[out_t, in]: (8, 4) of (16, 4), bias[out_t]: ..., rank 1 of t = 2`."""
@@ -159,7 +141,9 @@ class _ParallelLinear(nn.Module):
 
 
 class ColumnParallelLinear(_ParallelLinear):
-    """A linear layer with 1/t of the output features on each rank: (B, T, in) -> (B, T, out/t).
+    """`page_linear.ColumnLinear` with initial weights, sequence parallelism, overlap and gathered outputs.
+
+    A linear layer with 1/t of the output features on each rank: (B, T, in) -> (B, T, out/t).
 
     **Communication**: forward none, backward one all-reduce of the input's gradient (f): of b s in
     elements, each rank sends 2 b s in (t-1)/t. With `sequence_parallel` one all-gather forward and
@@ -176,7 +160,8 @@ class ColumnParallelLinear(_ParallelLinear):
         sequence_parallel: the input has this rank's tokens only, (B, T/t, in).
         input_is_copied: f has been applied already, or the tokens gathered, for several layers with
             the same input; the layer communicates nothing then.
-        overlap: compute the weight's gradient while the input's is being reduced.
+        overlap: compute the weight's gradient while the input's is being reduced; there is no gradient of the
+            gradient then.
         gather_again: with `sequence_parallel`: keep this rank's tokens of the input, and gather all
             again in backward; see `gathered_products`.
         generator: for the initial weights, in the same state on all ranks; None: seeded by the
@@ -220,6 +205,12 @@ class ColumnParallelLinear(_ParallelLinear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, in) -> (B, T, out/t), or (B, T, out) with `gather_output`; all ranks of the group call it."""
+        require_own_parameters(self)
+        if x.shape[-1] != self.in_features:
+            raise ValueError(
+                f"each rank takes all {self.in_features} input features; got {x.shape[-1]}. A column-parallel layer "
+                "follows one with whole outputs: for an input in parts there is RowParallelLinear"
+            )
         weight, bias, group = self.weight, self.bias, self.group
         if self.overlap:
             (y,) = overlapped_products(x, (weight, bias), group=group)  # (B, T, out/t)
@@ -231,15 +222,15 @@ class ColumnParallelLinear(_ParallelLinear):
             whole = gather_from_sequence_parallel_region(x, SEQUENCE_DIM, group=group)  # (B, T, in)
             y = F.linear(whole, weight, bias)  # (B, T, out/t)
         else:
-            y = column_parallel_linear(x, weight, bias, group=group)  # (B, T, out/t)
+            y = F.linear(copy_to_tensor_parallel_region(x, group=group), weight, bias)  # f; (B, T, out/t)
         return gather_from_tensor_parallel_region(y, group=self.group) if self.gather_output else y
 
 
 class RowParallelLinear(_ParallelLinear):
-    """A linear layer with 1/t of the input features on each rank: (B, T, in/t) -> (B, T, out).
+    """`page_linear.RowLinear` with initial weights, sequence parallelism and inputs that are whole.
 
-    The bias is whole on every rank and added once, after the sum: added on every rank before it,
-    it would be in the sum t times.
+    A linear layer with 1/t of the input features on each rank: (B, T, in/t) -> (B, T, out). The bias
+    is whole on every rank and added once, after the sum: before it, it would be in the sum t times.
 
     **Communication**: forward one all-reduce of the partial sums (g): of b s out elements, each rank
     sends 2 b s out (t-1)/t; backward none. With `sequence_parallel` one reduce-scatter forward and
@@ -284,22 +275,21 @@ class RowParallelLinear(_ParallelLinear):
         super().__init__(in_features, out_features, bias, generator=generator, device=device, dtype=dtype, group=group)
         self.input_is_parallel, self.sequence_parallel = input_is_parallel, sequence_parallel
         if sequence_parallel and bias:
-            mark_sequence_parallel(self, "bias")
+            mark_sequence_parallel(self, "bias", group=group)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, in/t) -> (B, T, out); all ranks of the group call it."""
         if not self.input_is_parallel:
             x = scatter_to_tensor_parallel_region(x, group=self.group)  # (B, T, in/t)
-        self._check_features(x)
-        if not self.sequence_parallel:
-            return row_parallel_linear(x, self.weight, self.bias, group=self.group)  # (B, T, out)
-        partial = F.linear(x, self.weight)  # (B, T, out) {U_t}
-        y = reduce_scatter_to_sequence_parallel_region(partial, SEQUENCE_DIM, group=self.group)  # (B, T/t, out)
-        return y if self.bias is None else y + self.bias  # of its own tokens
-
-    def _check_features(self, x: torch.Tensor) -> None:
+        require_own_parameters(self)
         if x.shape[-1] != self.weight.shape[1]:
             raise ValueError(
                 f"each of {self.num_ranks} ranks takes {self.weight.shape[1]} of {self.in_features} input features; "
                 f"got {x.shape[-1]}. For an input that is whole pass input_is_parallel=False"
             )
+        partial = F.linear(x, self.weight)  # (B, T, out) {U_t}
+        if self.sequence_parallel:
+            y = reduce_scatter_to_sequence_parallel_region(partial, SEQUENCE_DIM, group=self.group)  # (B, T/t, out)
+        else:
+            y = reduce_from_tensor_parallel_region(partial, group=self.group)  # g: (B, T, out)
+        return y if self.bias is None else y + self.bias  # once: before the sum it would be added t times

@@ -24,6 +24,7 @@ from dtlearn.models.gpt import FeedForward
 
 from ..mappings import gather_from_tensor_parallel_region
 from .linear import ColumnParallelLinear
+from .parameters import ParallelModule
 
 
 class WeightGatheredLinear(ColumnParallelLinear):
@@ -43,10 +44,10 @@ class WeightGatheredLinear(ColumnParallelLinear):
         return F.linear(x, weight, bias)
 
 
-class _NaiveFeedForward(nn.Module):
+class _NaiveFeedForward(ParallelModule):
     def __init__(self, up: ColumnParallelLinear, down: ColumnParallelLinear, dropout: float) -> None:
         super().__init__()
-        self.up, self.down, self.dropout = up, down, nn.Dropout(dropout)
+        self.up, self.down, self.dropout, self.group = up, down, nn.Dropout(dropout), up.group
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, T, C) -> (B, T, C); all ranks of the group call it."""

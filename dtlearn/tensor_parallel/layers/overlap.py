@@ -21,7 +21,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from ..sharding import place_in
+from dtlearn.sharing.shards import rank_and_size
 
 Layer = tuple[torch.Tensor, torch.Tensor | None]  # weight (out/t, in), and bias (out/t,) or None
 
@@ -49,7 +49,8 @@ def overlapped_products(
 def in_autocast_dtype(x: torch.Tensor, layers: tuple[Layer, ...]) -> tuple[torch.Tensor, tuple[Layer, ...]]:
     """Input, weights and biases as autocast would make them for a product; without autocast as they are.
 
-    Inside an autograd function nothing is cast in backward, where the products need one dtype.
+    Inside an autograd function nothing is cast in backward, where the products need one dtype. Which dtype, a product
+    of nothing says: so any autocast counts, PyTorch's and that of chapter 7.
 
     **Communication**: none. **Memory**: under autocast a copy in its dtype.
 
@@ -57,9 +58,10 @@ def in_autocast_dtype(x: torch.Tensor, layers: tuple[Layer, ...]) -> tuple[torch
         x: the input.
         layers: weight and bias (or None) of each.
     """
-    if not torch.is_autocast_enabled(x.device.type):
+    nothing = x.new_empty((0, 0), dtype=torch.float32)
+    dtype = torch.mm(nothing, nothing).dtype
+    if dtype is torch.float32:
         return x, layers
-    dtype = torch.get_autocast_dtype(x.device.type)
     cast = tuple((weight.to(dtype), bias if bias is None else bias.to(dtype)) for weight, bias in layers)
     return x.to(dtype), cast
 
@@ -84,7 +86,7 @@ class OverlappedProducts(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             products = (g @ weight for g, weight in zip(gradients, weights, strict=True))
             of_x = reduce(torch.add, products)  # (B, T, in) {U_t}
-            if place_in(ctx.group)[1] > 1:
+            if rank_and_size(ctx.group)[1] > 1:
                 work = dist.all_reduce(of_x, group=ctx.group, async_op=True)
         rows, wanted = x.flatten(0, -2), ctx.needs_input_grad[2:]  # rows: (B T, in)
         flat = [g.flatten(0, -2) for g in gradients]  # (B T, out/t)

@@ -22,13 +22,14 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from dtlearn.sharing.shards import divide, rank_and_size, shard
+
 from ..initial_weights import shared_generator
 from ..mappings import copy_to_tensor_parallel_region, gather_from_sequence_parallel_region
-from ..sharding import divide, place_in, shard
 from .gathered_products import SEQUENCE_DIM
 from .linear import RowParallelLinear
 from .overlap import overlapped_products
-from .parameters import full_params, in_notation
+from .parameters import ParallelModule, in_notation, require_names, require_own_parameters, take
 
 
 class SwiGLU(nn.Module):
@@ -51,7 +52,7 @@ class SwiGLU(nn.Module):
         return out
 
 
-class FusedColumnParallelLinear(nn.Module):
+class FusedColumnParallelLinear(ParallelModule):
     """`gate` and `up` as one weight: (B, T, C) -> two of (B, T, F/t). f is applied once, for both.
 
     **Communication**: forward none, backward one all-reduce of b s C elements (f); with
@@ -89,7 +90,7 @@ class FusedColumnParallelLinear(nn.Module):
         if overlap and sequence_parallel:
             raise ValueError("overlap is for the all-reduce of f: leave out sequence_parallel")
         self.sequence_parallel, self.overlap, self.group = sequence_parallel, overlap, group
-        self.rank, self.num_ranks = place_in(group)
+        self.rank, self.num_ranks = rank_and_size(group)
         part = divide(feed_forward_size, self.num_ranks, "feed-forward features")
         self.weight = nn.Parameter(torch.empty(2, part, hidden_size, device=device, dtype=dtype))
         self.reset_parameters(generator)
@@ -111,18 +112,9 @@ class FusedColumnParallelLinear(nn.Module):
         bound = 1 / math.sqrt(hidden_size)
         self.weight.copy_(shard(full.uniform_(-bound, bound, generator=generator), 1, group=self.group))
 
-    @torch.no_grad()
     def load_full(self, whole: Mapping[str, torch.Tensor]) -> None:
-        """Take this rank's part of both halves of a fused weight, gate above up; keeps no reference to it.
-
-        **Communication**: none. **Memory**: nothing more than the layer has.
-
-        Args:
-            whole: "weight", (2F, C) or (2, F, C); the same on all ranks.
-
-        Raises:
-            ValueError: another shape.
-        """
+        """See `ParallelModule`. `whole`: "weight", gate above up, (2F, C) or (2, F, C); each half is divided."""
+        require_names(self, whole)
         _, part, hidden_size = self.weight.shape
         features = part * self.num_ranks
         full = whole["weight"]
@@ -131,14 +123,11 @@ class FusedColumnParallelLinear(nn.Module):
                 f"gate above up is ({2 * features}, {hidden_size}) in the whole layer; got {tuple(full.shape)}"
             )
         halves = full.view(2, features, hidden_size)
-        local = shard(halves, 1, group=self.group)  # of each half this rank's features: (2, F/t, C)
-        if self.weight.is_meta:
-            self.weight = nn.Parameter(local)
-        else:
-            self.weight.copy_(local)
+        take(self, "weight", shard(halves, 1, group=self.group), full)  # of each half its features: (2, F/t, C)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(B, T, C) -> gate and up, (B, T, F/t) each; all ranks of the group call it."""
+        require_own_parameters(self)
         weight = self.weight.flatten(0, 1)  # (2F/t, C): this rank's gate above this rank's up
         if self.overlap:
             (both,) = overlapped_products(x, (weight, None), group=self.group)
@@ -157,7 +146,7 @@ class FusedColumnParallelLinear(nn.Module):
         return f"{name}: {tuple(self.weight.shape)} of {whole}, rank {self.rank} of t = {self.num_ranks}"
 
 
-class ParallelSwiGLU(nn.Module):
+class ParallelSwiGLU(ParallelModule):
     """SwiGLU with 1/t of its features on each rank: (B, T, C) -> (B, T, C).
 
     **Communication**: one all-reduce of b s C elements forward (g) and one backward (f), for each
@@ -235,18 +224,17 @@ class ParallelSwiGLU(nn.Module):
         Args:
             swiglu: the undivided network.
             sequence_parallel, overlap, group: as for the class.
+
+        Raises:
+            ValueError: one of `gate` and `up` is frozen, and the other is not.
         """
         width, hidden_size = swiglu.up.weight.shape
         parallel = cls(
             hidden_size, width, sequence_parallel=sequence_parallel, overlap=overlap, device="meta", group=group
         )
-        parallel.gate_up.load_full({"weight": torch.stack([swiglu.gate.weight, swiglu.up.weight])})  # (2, F, C)
-        parallel.down.load_full({"weight": swiglu.down.weight})
+        gate, up = swiglu.gate.weight, swiglu.up.weight
+        if gate.requires_grad != up.requires_grad:
+            raise ValueError("gate and up are one weight here: freeze both, or none of them")
+        both = nn.Parameter(torch.stack([gate.detach(), up.detach()]), gate.requires_grad)  # (2, F, C)
+        parallel.load_full({"gate_up.weight": both, "down.weight": swiglu.down.weight})
         return parallel
-
-    def full_params(self) -> dict[str, torch.Tensor]:
-        """`gate_up.weight` (2, F, C) and `down.weight` (C, F), on every rank. All ranks of the group call it.
-
-        **Communication**: two all-gathers. **Memory**: the whole network.
-        """
-        return full_params(self, group=self.group)

@@ -23,12 +23,12 @@ from typing import Literal
 
 from .sharded import Sharded, parse
 
-Op = Literal["slice", "all_gather", "product", "all_reduce", "reduce_scatter"]
+ProductOp = Literal["slice", "all_gather", "product", "all_reduce", "reduce_scatter"]
 SENT = {"all_gather": 1, "reduce_scatter": 1, "all_reduce": 2}  # times (t-1)/t of the whole array
 
 
 @dataclass(frozen=True)
-class Step:
+class ProductStep:
     """One thing that all ranks do.
 
     Attributes:
@@ -38,7 +38,7 @@ class Step:
         dim: along which it is gathered, sliced or scattered; "" for the others.
     """
 
-    op: Op
+    op: ProductOp
     before: Sharded | None
     after: Sharded
     dim: str = ""
@@ -58,7 +58,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Way:
+class ProductWay:
     """One way to the product.
 
     Attributes:
@@ -67,7 +67,7 @@ class Way:
     """
 
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[ProductStep, ...]
 
     @property
     def result(self) -> Sharded:
@@ -80,7 +80,7 @@ class Way:
 
 
 @dataclass(frozen=True)
-class Case:
+class ProductCase:
     """What a product is.
 
     Attributes:
@@ -96,9 +96,9 @@ class Case:
     b: Sharded
     contracted: str
     axis: str
-    ways: tuple[Way, ...]
+    ways: tuple[ProductWay, ...]
 
-    def way(self, name: str | None = None) -> Way:
+    def way(self, name: str | None = None) -> ProductWay:
         """A way by its name; None: the usual one. Raises ValueError for a name that the case does not have."""
         names = [way.name for way in self.ways]
         if name is not None and name not in names:
@@ -106,7 +106,7 @@ class Case:
         return self.ways[0 if name is None else names.index(name)]
 
 
-def product_case(a: Sharded | str, b: Sharded | str, name: str = "C") -> Case:
+def product_case(a: Sharded | str, b: Sharded | str, name: str = "C") -> ProductCase:
     """Which of the four cases a product is, and what can be done about it.
 
     Args:
@@ -128,7 +128,7 @@ def product_case(a: Sharded | str, b: Sharded | str, name: str = "C") -> Case:
         raise ValueError(f"{a} and {b} are divided over the axes {', '.join(sorted(axes))}: take one after the other")
     axis, dim = next(iter(axes), ""), shared[0]
     number = _number(a.axis_of(dim), b.axis_of(dim), a, b)
-    return Case(number, a, b, dim, axis, tuple(_ways(number, a, b, dim, axis, name)))
+    return ProductCase(number, a, b, dim, axis, tuple(_ways(number, a, b, dim, axis, name)))
 
 
 def _number(of_a: str | None, of_b: str | None, a: Sharded, b: Sharded) -> int:
@@ -139,42 +139,42 @@ def _number(of_a: str | None, of_b: str | None, a: Sharded, b: Sharded) -> int:
     return 4 if a.axes.count(None) < len(a.axes) and b.axes.count(None) < len(b.axes) else 1
 
 
-def _ways(number: int, a: Sharded, b: Sharded, dim: str, axis: str, name: str) -> list[Way]:
+def _ways(number: int, a: Sharded, b: Sharded, dim: str, axis: str, name: str) -> list[ProductWay]:
     if number == 1:
-        return [Way("no communication", (_product(a, b, dim, name),))]
+        return [ProductWay("no communication", (_product(a, b, dim, name),))]
     if number == 2:
         one, other = (a, b) if a.axis_of(dim) else (b, a)  # one has the contracted dim divided
         ways = [_gather_first(one, dim, a, b, dim, name)]
         if axis not in other.axes:  # otherwise its parts along this axis are other ones
-            sliced = Step("slice", other, other.divided(dim, axis), dim)
+            sliced = ProductStep("slice", other, other.divided(dim, axis), dim)
             product = _product(*((one, sliced.after) if one is a else (sliced.after, one)), dim, name)
-            reduce = Step("all_reduce", product.after, product.after.reduced(axis))
-            ways.append(Way(f"slice {other.name}", (sliced, product, reduce)))
+            reduce = ProductStep("all_reduce", product.after, product.after.reduced(axis))
+            ways.append(ProductWay(f"slice {other.name}", (sliced, product, reduce)))
         return ways
     if number == 3:
         product = _product(a, b, dim, name)
         partial = product.after
-        scattered = [Step("reduce_scatter", partial, partial.divided(rest, axis), rest) for rest in partial.dims]
+        scattered = [ProductStep("reduce_scatter", partial, partial.divided(rest, axis), rest) for rest in partial.dims]
         return [
-            Way("all-reduce", (product, Step("all_reduce", partial, partial.reduced(axis)))),
-            *(Way(f"reduce-scatter along {step.dim}", (product, step)) for step in scattered),
-            Way("no reduction yet", (product,)),
+            ProductWay("all-reduce", (product, ProductStep("all_reduce", partial, partial.reduced(axis)))),
+            *(ProductWay(f"reduce-scatter along {step.dim}", (product, step)) for step in scattered),
+            ProductWay("no reduction yet", (product,)),
         ]
     divided = [(array, array.divided_dim(axis)) for array in (b, a)]
     return [_gather_first(array, along, a, b, dim, name) for array, along in divided if along]
 
 
-def _gather_first(array: Sharded, along: str, a: Sharded, b: Sharded, dim: str, name: str) -> Way:
-    gather = Step("all_gather", array, array.gathered(along), along)
+def _gather_first(array: Sharded, along: str, a: Sharded, b: Sharded, dim: str, name: str) -> ProductWay:
+    gather = ProductStep("all_gather", array, array.gathered(along), along)
     product = _product(*((gather.after, b) if array is a else (a, gather.after)), dim, name)
-    return Way(f"gather {array.name}", (gather, product))
+    return ProductWay(f"gather {array.name}", (gather, product))
 
 
-def _product(a: Sharded, b: Sharded, dim: str, name: str) -> Step:
+def _product(a: Sharded, b: Sharded, dim: str, name: str) -> ProductStep:
     """The local products: of what each rank has, without communication."""
     rest = [
         (other, axis) for array in (a, b) for other, axis in zip(array.dims, array.axes, strict=True) if other != dim
     ]
     dims, axes = zip(*rest, strict=True)
     partial = a.axis_of(dim)
-    return Step("product", None, Sharded(name, dims, axes, (partial,) if partial else ()))
+    return ProductStep("product", None, Sharded(name, dims, axes, (partial,) if partial else ()))

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product as pairs
 
-from .product_case import Case, Step
+from .product_case import ProductCase, ProductStep
 from .sharded import Sharded
 
-Block = tuple[int, int]  # row and column of blocks
+BlockIndex = tuple[int, int]  # row and column of blocks
 # Of each array the blocks that a rank holds, and of each the terms in it: of the product the numbers j, of others none.
-Held = Mapping[str, Mapping[Block, frozenset[int]]]
+HeldBlocks = Mapping[str, Mapping[BlockIndex, frozenset[int]]]
 
 
 @dataclass(frozen=True)
-class Frame:
+class ProductFrame:
     """One picture.
 
     Attributes:
@@ -33,12 +33,12 @@ class Frame:
 
     op: str
     arrays: Mapping[str, Sharded]
-    held: tuple[Held, ...]
+    held: tuple[HeldBlocks, ...]
     multiplied: tuple[tuple[int, int, int] | None, ...]
-    arrived: tuple[frozenset[tuple[str, Block]], ...]
+    arrived: tuple[frozenset[tuple[str, BlockIndex]], ...]
 
 
-def product_steps(case: Case, num_ranks: int, *, way: str | None = None) -> tuple[Frame, ...]:
+def product_steps(case: ProductCase, num_ranks: int, *, way: str | None = None) -> tuple[ProductFrame, ...]:
     """All pictures of a product: the arrays as they are given, then each collective, and each local block product.
 
     Args:
@@ -57,7 +57,7 @@ def product_steps(case: Case, num_ranks: int, *, way: str | None = None) -> tupl
     return tuple(_frames(case, num_ranks, way))
 
 
-def _frames(case: Case, t: int, way: str | None) -> Iterator[Frame]:
+def _frames(case: ProductCase, t: int, way: str | None) -> Iterator[ProductFrame]:
     arrays = {case.a.name: case.a, case.b.name: case.b}
     held = [{array.name: _blocks(array, rank, t) for array in (case.a, case.b)} for rank in range(t)]
     yield _frame("start", arrays, [], held)
@@ -73,8 +73,11 @@ def _frames(case: Case, t: int, way: str | None) -> Iterator[Frame]:
 
 
 def _local_products(
-    step: Step, case: Case, arrays: dict[str, Sharded], held: list[dict[str, dict[Block, frozenset[int]]]]
-) -> Iterator[Frame]:
+    step: ProductStep,
+    case: ProductCase,
+    arrays: dict[str, Sharded],
+    held: list[dict[str, dict[BlockIndex, frozenset[int]]]],
+) -> Iterator[ProductFrame]:
     """Each rank makes one block product a frame; all have as many."""
     orders = [
         [
@@ -102,8 +105,8 @@ def _by_block(multiplied: tuple[int, int, int]) -> tuple[int, int, int]:
 
 
 def _after(
-    step: Step, rank: int, t: int, before: list[dict[str, dict[Block, frozenset[int]]]]
-) -> dict[Block, frozenset[int]]:
+    step: ProductStep, rank: int, t: int, before: list[dict[str, dict[BlockIndex, frozenset[int]]]]
+) -> dict[BlockIndex, frozenset[int]]:
     """What a rank holds of an array after it was gathered, sliced or summed: the blocks, with all that ranks had."""
     name = step.after.name
     blocks = _blocks(step.after, rank, t)
@@ -112,24 +115,24 @@ def _after(
     }
 
 
-def _blocks(array: Sharded, rank: int, t: int) -> dict[Block, frozenset[int]]:
+def _blocks(array: Sharded, rank: int, t: int) -> dict[BlockIndex, frozenset[int]]:
     rows, columns = ([rank] if axis else range(t) for axis in array.axes)
     return {block: frozenset() for block in pairs(rows, columns)}
 
 
 def _copy(
-    held: list[dict[str, dict[Block, frozenset[int]]]],
-) -> list[dict[str, dict[Block, frozenset[int]]]]:
+    held: list[dict[str, dict[BlockIndex, frozenset[int]]]],
+) -> list[dict[str, dict[BlockIndex, frozenset[int]]]]:
     return [{name: dict(blocks) for name, blocks in of_rank.items()} for of_rank in held]
 
 
 def _frame(
     op: str,
     arrays: Mapping[str, Sharded],
-    before: list[dict[str, dict[Block, frozenset[int]]]],
-    held: list[dict[str, dict[Block, frozenset[int]]]],
+    before: list[dict[str, dict[BlockIndex, frozenset[int]]]],
+    held: list[dict[str, dict[BlockIndex, frozenset[int]]]],
     multiplied: tuple[tuple[int, int, int], ...] = (),
-) -> Frame:
+) -> ProductFrame:
     arrived = [
         frozenset(
             (name, block)
@@ -139,4 +142,4 @@ def _frame(
         )
         for rank, of_rank in enumerate(held)
     ]
-    return Frame(op, dict(arrays), tuple(_copy(held)), multiplied or (None,) * len(held), tuple(arrived))
+    return ProductFrame(op, dict(arrays), tuple(_copy(held)), multiplied or (None,) * len(held), tuple(arrived))

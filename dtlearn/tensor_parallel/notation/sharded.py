@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ..sharding import divide
+from dtlearn.sharing.shards import divide
 
 _ARRAY = re.compile(r"\s*([A-Za-z]\w*)\s*\[([^\]]*)\]\s*(?:\{([^}]*)\})?\s*")
 _DIM = re.compile(r"([A-Za-z0-9]+)(?:_([A-Za-z]+))?")

@@ -6,18 +6,23 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.sharing.along_dim import all_gather, all_reduce, reduce_scatter
+from dtlearn.sharing.shards import divide, rank_and_size, shard
 
-from ..sharding import divide, place_in, shard
-from .product_case import Case, Step
+from .product_case import ProductCase, ProductStep
 from .sharded import Sharded
 
 
 def sharded_product(
-    case: Case, a: torch.Tensor, b: torch.Tensor, *, way: str | None = None, group: dist.ProcessGroup | None = None
+    case: ProductCase,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    way: str | None = None,
+    group: dist.ProcessGroup | None = None,
 ) -> tuple[torch.Tensor, Sharded]:
     """This rank's part of the product, and what it is a part of. Autograd does not see it.
 
-    **Communication**: the collectives of the way's steps, `Way.sent_elements`; all ranks of the group
+    **Communication**: the collectives of the way's steps, `ProductWay.sent_elements`; all ranks of the group
     call it.
     **Memory**: what is gathered, and the product.
 
@@ -41,7 +46,7 @@ def sharded_product(
     return held[step.after.name], step.after
 
 
-def _product(case: Case, held: dict[str, torch.Tensor]) -> torch.Tensor:
+def _product(case: ProductCase, held: dict[str, torch.Tensor]) -> torch.Tensor:
     a, b = held[case.a.name], held[case.b.name]
     of_a, of_b = case.a.dims.index(case.contracted), case.b.dims.index(case.contracted)
     if a.shape[of_a] != b.shape[of_b]:
@@ -53,8 +58,8 @@ def _product(case: Case, held: dict[str, torch.Tensor]) -> torch.Tensor:
     return product
 
 
-def _moved(step: Step, before: Sharded, tensor: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
-    if place_in(group)[1] == 1:
+def _moved(step: ProductStep, before: Sharded, tensor: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
+    if rank_and_size(group)[1] == 1:
         return tensor
     if step.op == "all_reduce":
         return all_reduce(tensor, group=group)
@@ -62,6 +67,6 @@ def _moved(step: Step, before: Sharded, tensor: torch.Tensor, group: dist.Proces
     if step.op == "all_gather":
         return all_gather(tensor, dim, group=group)
     if step.op == "reduce_scatter":
-        divide(tensor.shape[dim], place_in(group)[1], f"elements of dim {step.dim}")
+        divide(tensor.shape[dim], rank_and_size(group)[1], f"elements of dim {step.dim}")
         return reduce_scatter(tensor, dim, group=group)
     return shard(tensor, dim, group=group, what=f"elements of dim {step.dim}")

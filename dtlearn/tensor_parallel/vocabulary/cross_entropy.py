@@ -18,8 +18,9 @@ from typing import Any, Literal, NamedTuple
 import torch
 import torch.distributed as dist
 
-from ..sharding import place_in
-from .places import local_rows, require_tokens
+from dtlearn.sharing.shards import rank_and_size
+
+from .rows import local_rows, require_tokens
 
 
 def vocabulary_parallel_cross_entropy(
@@ -32,7 +33,9 @@ def vocabulary_parallel_cross_entropy(
     num_classes: int | None = None,
     group: dist.ProcessGroup | None = None,
 ) -> torch.Tensor:
-    """`F.cross_entropy` of logits (B, T, V/t), the same loss on every rank, in nats.
+    """`page_cross_entropy` with a padded vocabulary, label smoothing, reductions, 16-bit logits and errors.
+
+    It is `F.cross_entropy` of logits (B, T, V/t), the same loss on every rank, in nats.
 
     **Communication**: forward: one all-reduce (max) of N elements and one (sum) of 2 N, of 3 N with
     label smoothing; backward: none. Gathering the logits would take N V.
@@ -126,7 +129,7 @@ class _CrossEntropy(torch.autograd.Function):
 def _describe(
     logits: torch.Tensor, targets: torch.Tensor, num_classes: int | None, group: dist.ProcessGroup | None
 ) -> _Vocabulary:
-    rank, num_ranks = place_in(group)
+    rank, num_ranks = rank_and_size(group)
     if logits.shape[:-1] != targets.shape or logits.ndim == 0:
         raise ValueError(
             f"logits of shape {tuple(logits.shape)} need one target for each row of V/t columns, "

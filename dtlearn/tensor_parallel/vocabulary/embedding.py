@@ -16,13 +16,16 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from dtlearn.sharing.shards import rank_and_size
+
 from ..initial_weights import shared_generator
+from ..layers.gathered_products import SEQUENCE_DIM
+from ..layers.parameters import ParallelModule, require_names, require_own_parameters, take
 from ..mappings import reduce_from_tensor_parallel_region, reduce_scatter_to_sequence_parallel_region
-from ..sharding import place_in, unshard
-from .places import local_rows, padded_vocabulary, require_tokens
+from .rows import local_rows, padded_vocabulary, require_tokens
 
 
-class VocabularyParallelEmbedding(nn.Module):
+class VocabularyParallelEmbedding(ParallelModule):
     """`nn.Embedding` with `weight[V_t, C]`: tokens (B, T), on every rank, -> (B, T, C), on every rank.
 
     A rank has no row for another rank's token: there its output is 0. The sum over the ranks is one
@@ -62,7 +65,7 @@ class VocabularyParallelEmbedding(nn.Module):
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.sequence_parallel, self.group = sequence_parallel, group
-        self.rank, self.num_ranks = place_in(group)
+        self.rank, self.num_ranks = rank_and_size(group)
         rows = padded_vocabulary(num_embeddings, self.num_ranks) // self.num_ranks
         self.weight = nn.Parameter(torch.empty(rows, embedding_dim, device=device, dtype=dtype))
         if not self.weight.is_meta:
@@ -96,45 +99,28 @@ class VocabularyParallelEmbedding(nn.Module):
         layer.load_full({"weight": embedding.weight})
         return layer
 
-    @torch.no_grad()
     def load_full(self, whole: Mapping[str, torch.Tensor]) -> None:
-        """Take this rank's rows of a whole weight, the same on all ranks; keeps no reference to it.
-
-        **Communication**: none. **Memory**: V/t rows more, for a moment.
-
-        Args:
-            whole: "weight", (V, C), without padding.
-
-        Raises:
-            ValueError: another shape.
-        """
+        """See `ParallelModule`. `whole`: "weight", (V, C), without padding."""
+        require_names(self, whole)
         full, shape = whole["weight"], (self.num_embeddings, self.embedding_dim)
         if full.shape != shape:
             raise ValueError(f"weight is {shape} in the whole embedding; got {tuple(full.shape)}")
-        own = own_rows(full, self.num_ranks, self.rank)
-        if self.weight.is_meta:
-            frozen = isinstance(full, nn.Parameter) and not full.requires_grad
-            self.weight = nn.Parameter(own, requires_grad=not frozen)
-        else:
-            self.weight.copy_(own)  # an optimizer may hold it
+        take(self, "weight", own_rows(full, self.num_ranks, self.rank), full)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Raises ValueError for a token outside the vocabulary, on all ranks."""
+        require_own_parameters(self)
         require_tokens(tokens, self.num_embeddings, "token")
         rows, own = local_rows(tokens, len(self.weight), self.rank)  # (B, T), (B, T)
         x = F.embedding(rows, self.weight)  # (B, T, C)
         x = x.masked_fill(~own[..., None], 0.0)  # (B, T, C) {U_t}
         if self.sequence_parallel:
-            return reduce_scatter_to_sequence_parallel_region(x, group=self.group)  # (B, T/t, C)
+            return reduce_scatter_to_sequence_parallel_region(x, SEQUENCE_DIM, group=self.group)  # (B, T/t, C)
         return reduce_from_tensor_parallel_region(x, group=self.group)  # (B, T, C)
 
     def full_params(self) -> dict[str, torch.Tensor]:
-        """The whole weight by name, (V, C), without padding.
-
-        **Communication**: one all-gather of the weight; all ranks of the group call it.
-        **Memory**: the whole weight.
-        """
-        return {"weight": unshard(self.weight, 0, group=self.group)[: self.num_embeddings]}
+        """See `ParallelModule`: "weight", (V, C), without padding."""
+        return {name: full[: self.num_embeddings] for name, full in super().full_params().items()}
 
     def extra_repr(self) -> str:
         rows = len(self.weight)

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from dtlearn.viz.memory.stacked_bars import stacked_bars
 
 if TYPE_CHECKING:
-    from dtlearn.memory.arithmetic.fits import Fit
+    from dtlearn.memory.arithmetic.fits import MemoryEstimate
 
 
-def fit_bars(fits: Mapping[str, Fit], model: str, gpu: str, label: str = "") -> Figure:
+def fit_bars(fits: Mapping[str, MemoryEstimate], model: str, gpu: str, label: str = "") -> Figure:
     """Draw a bar for each variant of one model on one GPU; a line is what the GPU has.
 
     Args:

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from dtlearn.viz.collective_steps import Held, Message, Steps
+from dtlearn.viz.collectives.collective_steps import CollectiveSteps, Contributors, StepMessage
 from dtlearn.viz.style import INK, LANE, MUTED, RANK_COLORS, new_figure, style
 from dtlearn.viz.units import format_bytes
 
@@ -58,7 +58,7 @@ def in_nodes(num_ranks: int, ranks_per_node: int) -> Places:
 
 
 def placed_figure(
-    steps: Steps, places: Places, title: str, phases: Mapping[str, int] | None = None, columns: int = 3
+    steps: CollectiveSteps, places: Places, title: str, phases: Mapping[str, int] | None = None, columns: int = 3
 ) -> Figure:
     """All steps, each phase under its name.
 
@@ -70,7 +70,7 @@ def placed_figure(
         columns: pictures in a row.
 
     Raises:
-        ValueError: `places` or `phases` are for other ranks or steps.
+        ValueError: `rows` or `phases` are for other ranks or steps.
     """
     names = _phase_of(steps, phases)
     if len(places.at) != len(steps.ranks):
@@ -101,7 +101,7 @@ def placed_figure(
 
 
 def placed_frames(
-    steps: Steps, places: Places, phases: Mapping[str, int] | None = None
+    steps: CollectiveSteps, places: Places, phases: Mapping[str, int] | None = None
 ) -> tuple[list[Callable[[Axes], None]], list[str]]:
     """What draws each state, and a line about each; the first is the state before the first step."""
     names = _phase_of(steps, phases)
@@ -128,7 +128,7 @@ def rows_height(places: Places) -> float:
     return 2.5 if not places.nodes else 1.0 + 0.62 * len(places.nodes[0])
 
 
-def _phase_of(steps: Steps, phases: Mapping[str, int] | None) -> list[str]:
+def _phase_of(steps: CollectiveSteps, phases: Mapping[str, int] | None) -> list[str]:
     """The phase of each step."""
     names = [name for name, count in (phases or {"": len(steps.messages)}).items() for _ in range(count)]
     if len(names) != len(steps.messages):
@@ -151,7 +151,7 @@ def _lines(row: Mapping[str, int], columns: int) -> int:
     return max(-(-count // columns) for count in row.values())
 
 
-def _draw(ax: Axes, steps: Steps, number: int, places: Places) -> None:
+def _draw(ax: Axes, steps: CollectiveSteps, number: int, places: Places) -> None:
     """The state after a step, with the messages of this step."""
     ax.set(xlim=(0, 1), ylim=(0, 1))
     ax.axis("off")
@@ -177,7 +177,7 @@ def _draw(ax: Axes, steps: Steps, number: int, places: Places) -> None:
 
 
 def _draw_rank(
-    ax: Axes, at: tuple[float, float], rank: int, cells: Sequence[Held], taken: set[int], ranks: Sequence[int]
+    ax: Axes, at: tuple[float, float], rank: int, cells: Sequence[Contributors], taken: set[int], ranks: Sequence[int]
 ) -> None:
     left, low = at[0] - _CELL * len(cells) / 2, at[1] - _HEIGHT / 2
     ax.text(left, low + _HEIGHT + 0.012, f"rank {rank}", size=8, va="bottom", weight="bold")
@@ -244,13 +244,13 @@ def _edge(at: tuple[float, float], toward: tuple[float, float], half: float) -> 
     return x + (half + 0.015) * (1 if toward[0] > x else -1), y
 
 
-def _chunks_words(m: Message) -> str:
+def _chunks_words(m: StepMessage) -> str:
     if m.first is None or m.last is None:
         return ""
     return str(m.first) if m.last == m.first + 1 else f"{m.first}\u2013{m.last - 1}"
 
 
-def _messages_words(messages: Sequence[Message]) -> str:
+def _messages_words(messages: Sequence[StepMessage]) -> str:
     sizes = {m.nbytes for m in messages}
     words = f"{len(messages)} message{'s' * (len(messages) != 1)}"
     each = format_bytes(sizes.pop()) if len(sizes) == 1 else ""

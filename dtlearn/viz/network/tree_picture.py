@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from dtlearn.viz.collective_steps import Steps
+from dtlearn.viz.collectives.collective_steps import CollectiveSteps
 from dtlearn.viz.style import GRID, INK, MUTED, new_figure, style
 from dtlearn.viz.units import format_bytes
 
 Parents = dict[int, tuple[int, int]]  # rank: (from whom, in which step); the root has no entry
 
 
-def parents_of(steps: Steps) -> Parents:
+def parents_of(steps: CollectiveSteps) -> Parents:
     """From whom each rank got the data, and in which step.
 
     Raises:
@@ -31,7 +31,7 @@ def parents_of(steps: Steps) -> Parents:
     return parents
 
 
-def tree_picture(steps: Steps, title: str) -> Figure:
+def tree_picture(steps: CollectiveSteps, title: str) -> Figure:
     """Draw the tree: the root on top, each other rank in the row of the step in which it received.
 
     Args:
@@ -76,7 +76,7 @@ def tree_picture(steps: Steps, title: str) -> Figure:
     return fig
 
 
-def tree_words(steps: Steps) -> str:
+def tree_words(steps: CollectiveSteps) -> str:
     """The tree in words."""
     sentences = []
     for number, messages in enumerate(steps.messages, start=1):
@@ -84,7 +84,7 @@ def tree_words(steps: Steps) -> str:
     return " ".join(sentences)
 
 
-def _columns(steps: Steps, parents: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+def _columns(steps: CollectiveSteps, parents: Mapping[int, tuple[int, int]]) -> dict[int, int]:
     """A column for each rank: a rank's children stand to its right, those told last first, so that no arrows cross."""
     children: dict[int, list[int]] = {rank: [] for rank in steps.ranks}
     for rank, (src, _) in sorted(parents.items(), key=lambda item: -item[1][1]):

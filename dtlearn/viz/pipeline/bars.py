@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from dtlearn.runtime.record.record import Record
 
 if TYPE_CHECKING:
-    from dtlearn.pipeline_parallel.checking.simulate import Timeline
+    from dtlearn.pipeline_parallel.checking.simulate import ScheduleTimeline
     from dtlearn.pipeline_parallel.schedule import Schedule
 
 _ACTION = re.compile(r"(\d+)([FBIW])(\d+)")  # as an Action prints
@@ -120,7 +120,7 @@ def stages_by_rank(bars: Sequence[Bar]) -> dict[int, list[int]]:
     return {rank: sorted(stages[rank]) for rank in sorted(stages)}
 
 
-def computed_bars(what: Schedule | Timeline) -> list[Bar]:
+def computed_bars(what: Schedule | ScheduleTimeline) -> list[Bar]:
     """When everything in a schedule happens, as its timeline says.
 
     Args:

@@ -12,11 +12,11 @@ from dtlearn.viz.pipeline.bars import Bar, computed_bars, recorded_bars
 from dtlearn.viz.pipeline.lanes import lanes_figure
 
 if TYPE_CHECKING:
-    from dtlearn.pipeline_parallel.checking.simulate import Timeline
+    from dtlearn.pipeline_parallel.checking.simulate import ScheduleTimeline
 
 
 def draw_gantt(
-    runs: Record | Timeline | Mapping[str, Record | Timeline],
+    runs: Record | ScheduleTimeline | Mapping[str, Record | ScheduleTimeline],
     title: str = "Who did what, and when",
     label: str = "",
     step: int | None = None,
@@ -41,7 +41,7 @@ def draw_gantt(
     return lanes_figure(panels, title, "; ".join(filter(None, said)), "time since the step began (ms)", "{:.0f} ms")
 
 
-def _bars(run: Record | Timeline, step: int | None) -> list[Bar]:
+def _bars(run: Record | ScheduleTimeline, step: int | None) -> list[Bar]:
     if isinstance(run, Record):
         return recorded_bars(run, step)
     return [bar._replace(start=1e3 * bar.start, end=1e3 * bar.end) for bar in computed_bars(run)]

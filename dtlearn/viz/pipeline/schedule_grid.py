@@ -11,12 +11,12 @@ from dtlearn.viz.pipeline.bars import computed_bars, stages_by_rank
 from dtlearn.viz.pipeline.lanes import lanes_figure
 
 if TYPE_CHECKING:
-    from dtlearn.pipeline_parallel.checking.simulate import Timeline
+    from dtlearn.pipeline_parallel.checking.simulate import ScheduleTimeline
     from dtlearn.pipeline_parallel.schedule import Schedule
 
 
 def draw_schedule(
-    schedule: Schedule | Timeline | Mapping[str, Schedule | Timeline],
+    schedule: Schedule | ScheduleTimeline | Mapping[str, Schedule | ScheduleTimeline],
     title: str = "Who does what, and when",
     label: str = "",
     unit: str | None = None,
@@ -41,5 +41,7 @@ def draw_schedule(
     return lanes_figure(panels, title, label, f"time ({unit})", "{:.4g} long")
 
 
-def _named(schedule: Schedule | Timeline | Mapping[str, Schedule | Timeline]) -> Mapping[str, Schedule | Timeline]:
+def _named(
+    schedule: Schedule | ScheduleTimeline | Mapping[str, Schedule | ScheduleTimeline],
+) -> Mapping[str, Schedule | ScheduleTimeline]:
     return schedule if isinstance(schedule, Mapping) else {"": schedule}

@@ -29,7 +29,7 @@ from dtlearn.viz.style import (
 )
 
 if TYPE_CHECKING:
-    from dtlearn.tensor_parallel.notation.product_steps import Frame
+    from dtlearn.tensor_parallel.notation.product_steps import ProductFrame
 
 _BETWEEN, _RANKS, _NAME, _RIGHT = 0.75, 0.55, 1.75, 1.6  # in blocks: of matrices, of ranks; for names, and at the right
 _KEY = (
@@ -40,7 +40,7 @@ _OPS = {"all_gather": "all-gather", "all_reduce": "all-reduce", "reduce_scatter"
 _DIMS = {"A": (0, 1), "B": (1, 2), "C": (0, 2)}  # which of (i, j, k) number a block
 
 
-def product_frames(steps: Sequence[Frame]) -> tuple[list[Callable[[Axes], None]], list[str]]:
+def product_frames(steps: Sequence[ProductFrame]) -> tuple[list[Callable[[Axes], None]], list[str]]:
     """What draws each step, and a line about each: for `stepper`. The first is the state before.
 
     Args:
@@ -49,7 +49,7 @@ def product_frames(steps: Sequence[Frame]) -> tuple[list[Callable[[Axes], None]]
     return [partial(_draw, frame=frame, key=True) for frame in steps], _captions(steps)
 
 
-def product_figure(steps: Sequence[Frame], title: str, label: str = "", columns: int = 3) -> Figure:
+def product_figure(steps: Sequence[ProductFrame], title: str, label: str = "", columns: int = 3) -> Figure:
     """All steps beside each other.
 
     Args:
@@ -76,13 +76,13 @@ def product_figure(steps: Sequence[Frame], title: str, label: str = "", columns:
     return fig
 
 
-def frame_size(steps: Sequence[Frame], width: float = 4.4) -> tuple[float, float]:
+def frame_size(steps: Sequence[ProductFrame], width: float = 4.4) -> tuple[float, float]:
     """Width and height of one step in inches, for `stepper`."""
     t = len(steps[0].held)
     return width, width * (t * (t + _RANKS) + 1.2) / (_NAME + 3 * t + 2 * _BETWEEN + _RIGHT)
 
 
-def product_words(steps: Sequence[Frame]) -> str:
+def product_words(steps: Sequence[ProductFrame]) -> str:
     """The steps in words, for alt texts."""
     t = len(steps[0].held)
     arrays = " and ".join(str(array) for array in steps[0].arrays.values())
@@ -101,7 +101,7 @@ def product_words(steps: Sequence[Frame]) -> str:
     return " ".join(parts)
 
 
-def _captions(steps: Sequence[Frame]) -> list[str]:
+def _captions(steps: Sequence[ProductFrame]) -> list[str]:
     products = sum(frame.op == "product" for frame in steps)
     number, captions = 0, []
     for frame in steps:
@@ -117,7 +117,7 @@ def _captions(steps: Sequence[Frame]) -> list[str]:
     return captions
 
 
-def _draw(ax: Axes, frame: Frame, key: bool) -> None:
+def _draw(ax: Axes, frame: ProductFrame, key: bool) -> None:
     t = len(frame.held)
     lefts = {name: place * (t + _BETWEEN) for place, name in enumerate("ABC")}
     bottom = t * (t + _RANKS) - _RANKS
@@ -150,7 +150,7 @@ def _draw(ax: Axes, frame: Frame, key: bool) -> None:
         ax.set_xlabel(_KEY, size=8, color=MUTED)
 
 
-def _draw_matrix(ax: Axes, frame: Frame, rank: int, name: str, corner: tuple[float, float]) -> None:
+def _draw_matrix(ax: Axes, frame: ProductFrame, rank: int, name: str, corner: tuple[float, float]) -> None:
     t = len(frame.held)
     blocks = frame.held[rank].get(name, {})
     color = rank_color(rank)
@@ -180,7 +180,7 @@ def _terms(terms: frozenset[int], t: int) -> str:
     return f"j={'+'.join(map(str, sorted(terms)))}" if len(terms) == 1 else f"{len(terms)} of {t}"
 
 
-def _framed(frame: Frame, rank: int, name: str) -> set[tuple[int, int]]:
+def _framed(frame: ProductFrame, rank: int, name: str) -> set[tuple[int, int]]:
     """The blocks that this step uses or changes."""
     blocks = {block for array, block in frame.arrived[rank] if array == name}
     if multiplied := frame.multiplied[rank]:

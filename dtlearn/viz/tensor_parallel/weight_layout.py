@@ -24,7 +24,7 @@ WeightRow = list[Stack]
 
 
 @dataclass(frozen=True)
-class Layout:
+class WeightLayout:
     """The rows of a picture.
 
     Attributes:
@@ -90,7 +90,7 @@ def titles(module: Module) -> tuple[str, str]:
     return spoken(first.module.rpartition(".")[2]), size
 
 
-def weight_layout(weights: Sequence[CutWeight]) -> Layout:
+def weight_layout(weights: Sequence[CutWeight]) -> WeightLayout:
     """Put modules of one parent beside each other, as a group; those that have vectors only are a group of norms.
 
     Args:
@@ -98,7 +98,7 @@ def weight_layout(weights: Sequence[CutWeight]) -> Layout:
     """
     matrices = [drawn(weight) for weight in weights if len(weight.shape) > 1]
     widest, tallest = max((m[1] for m in matrices), default=1), max((m[0] for m in matrices), default=1)
-    layout = Layout(min(0.45 * ACROSS / widest, _TALLEST / tallest))
+    layout = WeightLayout(min(0.45 * ACROSS / widest, _TALLEST / tallest))
     modules: dict[str, Module] = {}
     for weight in weights:
         modules.setdefault(weight.module, []).append(weight)
@@ -116,10 +116,10 @@ def weight_layout(weights: Sequence[CutWeight]) -> Layout:
         rows[-1].append([(name, columns)])
     if norms:
         _put_norms(layout, rows, norms)
-    return Layout(layout.inches, tuple(rows))
+    return WeightLayout(layout.inches, tuple(rows))
 
 
-def _put_norms(layout: Layout, rows: list[WeightRow], norms: list[Module]) -> None:
+def _put_norms(layout: WeightLayout, rows: list[WeightRow], norms: list[Module]) -> None:
     """At the end of the last row, or under a low group of it, or in a row of their own."""
     last = rows[-1]
     below, beside = [[norm] for norm in norms], [norms]

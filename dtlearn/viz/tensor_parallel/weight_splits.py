@@ -23,7 +23,7 @@ from dtlearn.viz.tensor_parallel.weight_layout import (
     STRIP,
     TITLES,
     Column,
-    Layout,
+    WeightLayout,
     WeightRow,
     drawn,
     titles,
@@ -98,7 +98,7 @@ def _cut_words(weight: CutWeight) -> str:
     return f"Cut by {'outputs' if weight.dim == 0 else 'inputs'}{' in whole heads' if weight.head_size else ''}{copied}"
 
 
-def _draw_row(ax: Axes, layout: Layout, row: WeightRow, top: float, names: Mapping[str, str]) -> None:
+def _draw_row(ax: Axes, layout: WeightLayout, row: WeightRow, top: float, names: Mapping[str, str]) -> None:
     x = 0.0
     for cell in row:
         y = top
@@ -110,7 +110,7 @@ def _draw_row(ax: Axes, layout: Layout, row: WeightRow, top: float, names: Mappi
         x += layout.cell_width(cell) + GROUP_GAP
 
 
-def _draw_columns(ax: Axes, layout: Layout, columns: Sequence[Column], x: float, top: float) -> None:
+def _draw_columns(ax: Axes, layout: WeightLayout, columns: Sequence[Column], x: float, top: float) -> None:
     for column in columns:
         y = top
         for module in column:

@@ -5,7 +5,7 @@ from dtlearn import cli
 from dtlearn.bench import benches
 from dtlearn.bench.chapters import memory
 from dtlearn.bench.chapters.memory import FULL, MODELS, OURS, TORCHS, WAYS, MemoryResult
-from dtlearn.memory.saving.variants import Workload
+from dtlearn.memory.saving.variants import GPTWorkload
 from dtlearn.models import GPTConfig
 
 STEPS = {name: (0.1, 0.1, 0.1) for name in WAYS} | {OURS: (0.13, 0.13, 0.14), TORCHS: (0.13, 0.13, 0.14)}
@@ -43,7 +43,7 @@ def test_bytes_decide_and_time_does_not():
 
 
 def test_a_real_small_bench(monkeypatch, capsys):
-    work = Workload(GPTConfig(16, 8, 2, 2, 16), batch=2)
+    work = GPTWorkload(GPTConfig(16, 8, 2, 2, 16), batch=2)
     bench = benches.BENCHES["memory"]
     small = replace(bench, measure=lambda ranks, rounds: memory.measure(ranks, rounds, work))
     monkeypatch.setitem(benches.BENCHES, "memory", small)

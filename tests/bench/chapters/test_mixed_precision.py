@@ -5,7 +5,7 @@ from dtlearn import cli
 from dtlearn.bench import benches
 from dtlearn.bench.chapters import mixed_precision, words
 from dtlearn.bench.chapters.mixed_precision import MixedPrecisionResult
-from dtlearn.mixed_precision.timing import REDUCTIONS, STEPS, Workload
+from dtlearn.mixed_precision.timing import REDUCTIONS, STEPS, MixedPrecisionWorkload
 from dtlearn.models import GPTConfig
 
 STEP_TIMES = {name: (0.1, 0.1, 0.2) if "torch" in name else (0.105, 0.105, 0.21) for name in STEPS}
@@ -44,7 +44,7 @@ def test_more_ranks_than_cores_is_said(monkeypatch):
 
 
 def test_a_real_small_bench(monkeypatch, capsys):
-    work = Workload(GPTConfig(16, 8, 1, 2, 16), batch=2)
+    work = MixedPrecisionWorkload(GPTConfig(16, 8, 1, 2, 16), batch=2)
     bench = benches.BENCHES["mixed_precision"]
     small = replace(bench, measure=lambda ranks, rounds: mixed_precision.measure(ranks, rounds, work, 1000))
     monkeypatch.setitem(benches.BENCHES, "mixed_precision", small)

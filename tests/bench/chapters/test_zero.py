@@ -4,14 +4,14 @@ from dataclasses import replace
 from dtlearn import cli
 from dtlearn.bench import benches
 from dtlearn.bench.chapters import words, zero
-from dtlearn.bench.chapters.zero import COUNTERPARTS, WAYS, Sent, Stored, ZeroResult
-from dtlearn.memory.saving.variants import Workload
+from dtlearn.bench.chapters.zero import COUNTERPARTS, WAYS, SentBytes, Stored, ZeroResult
+from dtlearn.memory.saving.variants import GPTWorkload
 from dtlearn.models import GPTConfig
 
 BARE = dict.fromkeys(WAYS, (0.1, 0.1, 0.1)) | {"stage 3": (0.11, 0.11, 0.12)}
 LINKED = dict.fromkeys(WAYS, (0.2, 0.2, 0.2)) | {"stage 2": (0.15, 0.15, 0.15)}
 STORED = {way: Stored(1_000, 1_000 if way in COUNTERPARTS else None, 2_000) for way in WAYS}
-SENT = {way: Sent(500.0, 500.0 if way in COUNTERPARTS else None) for way in WAYS}
+SENT = {way: SentBytes(500.0, 500.0 if way in COUNTERPARTS else None) for way in WAYS}
 RESULT = ZeroResult(2, "gloo on CPU", 3_241_472, STORED, SENT, BARE, LINKED, "2 cores, load 1.0, afterwards load 2.0")
 
 
@@ -39,7 +39,7 @@ def test_bytes_decide_and_time_does_not():
     assert slow.ok and "stage 2 2.00x, stage 3 1.10x; target at most 1.15x: missed" in zero.table(slow)
     large = replace(RESULT, stored={**STORED, "stage 1": Stored(1_030, 1_000, 2_000)})
     assert not large.ok and "at most 3.000% apart, target 2%: missed" in zero.table(large)
-    often = replace(RESULT, sent={**SENT, "stage 3": Sent(750.0, 500.0)})
+    often = replace(RESULT, sent={**SENT, "stage 3": SentBytes(750.0, 500.0)})
     assert not often.ok and "Bytes sent: not those of the formula: stage 3." in zero.table(often)
 
 
@@ -49,7 +49,7 @@ def test_more_ranks_than_cores_is_said(monkeypatch):
 
 
 def test_a_real_small_bench(monkeypatch, capsys):
-    work = Workload(GPTConfig(16, 8, 2, 2, 16), batch=2)
+    work = GPTWorkload(GPTConfig(16, 8, 2, 2, 16), batch=2)
     bench = benches.BENCHES["zero"]
     small = replace(bench, measure=lambda ranks, rounds: zero.measure(ranks, rounds, work, cap=500))
     monkeypatch.setitem(benches.BENCHES, "zero", small)

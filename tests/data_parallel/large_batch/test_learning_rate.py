@@ -7,7 +7,6 @@ import torch
 
 from dtlearn.data_parallel.large_batch.learning_rate import (
     WarmupThenCosine,
-    WarmupThenSteps,
     go_on_at,
     half_cosine,
     linear_scaled_lr,
@@ -88,17 +87,6 @@ def test_cosine_in_torchs_scheduler_is_torchs_own():
     assert seen[25:] == pytest.approx([0.32] * 5)
 
 
-def test_steps_in_torchs_scheduler_are_torchs_own():
-    seen = rates(WarmupThenSteps(0, (3, 6), gamma=0.1), 9)
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=3.2)
-    theirs = torch.optim.lr_scheduler.MultiStepLR(optimizer, [3, 6])
-    for ours in seen:
-        assert ours == pytest.approx(theirs.get_last_lr()[0])
-        optimizer.step()
-        theirs.step()
-    assert rates(WarmupThenSteps(2, (3,), start=0.5), 4, lr=1.0) == pytest.approx([0.5, 0.75, 1, 0.1])
-
-
 def test_a_schedule_survives_a_checkpoint():
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
     first = torch.optim.lr_scheduler.LambdaLR(optimizer, WarmupThenCosine(2, 10))
@@ -114,8 +102,6 @@ def test_a_schedule_survives_a_checkpoint():
         (lambda: WarmupThenCosine(-1, 10), "0 steps or more"),
         (lambda: WarmupThenCosine(1, 10, start=2.0), "0 to 1"),
         (lambda: WarmupThenCosine(1, 10, final=-0.1), "0 to 1"),
-        (lambda: WarmupThenSteps(5, (5, 9)), "after the 5 warm-up"),
-        (lambda: WarmupThenSteps(5, (9, 8)), "rise"),
     ],
 )
 def test_impossible_schedules_are_refused(make, words):
@@ -151,13 +137,9 @@ def test_schedules_at_the_limit_are_allowed():
     assert WarmupThenCosine(9, 10, start=1.0, final=1.0)(3) == 1.0
     assert [WarmupThenCosine(0, 2)(step) for step in range(3)] == pytest.approx([1.0, 0.5, 0.0])
     assert WarmupThenCosine(4, 8)(0) == 0.0 and WarmupThenCosine(4, 8)(1) == 0.25
-    assert [WarmupThenSteps(0, (1, 2))(step) for step in range(3)] == pytest.approx([1.0, 0.1, 0.01])
-    assert WarmupThenSteps(2, (3,))(0) == 0.0
     for wrong in (1.1, -0.1):
         with pytest.raises(ValueError, match="0 to 1"):
             WarmupThenCosine(1, 10, final=wrong)
-        with pytest.raises(ValueError, match="0 to 1"):
-            WarmupThenSteps(1, (10,), start=wrong)
 
 
 def test_a_resume_goes_on_at_its_step_with_the_rate_of_the_new_run():

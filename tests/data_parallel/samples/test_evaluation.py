@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dtlearn.data_parallel import Metrics, evaluate, evaluate_locally, gather_predictions, mean_of_means, predict
+from dtlearn.data_parallel import evaluate, evaluate_locally, mean_of_means
 from dtlearn.data_parallel.samples.evaluation import evaluating
 from dtlearn.models import MLP, load_digits
 from dtlearn.runtime.run import run_ranks
@@ -161,75 +161,6 @@ def test_means_of_means_with_a_rank_without_samples(trained):
     assert all(map(math.isnan, run_ranks(means_on_rank, 3, trained[0], 2, device="cpu")[0]))
 
 
-def gather_on_rank(state, n, cut=True):
-    import torch.distributed as dist
-
-    from dtlearn.data_parallel import DistributedSampler
-
-    dataset = test_set(n)
-    loader = DataLoader(dataset, batch_size=16, sampler=DistributedSampler(dataset, shuffle=False))
-    outputs = predict(rebuilt(state), loader)
-    if not cut:  # sabotage: as many as there are, rank after rank
-        parts = [torch.empty_like(outputs) for _ in range(dist.get_world_size())]
-        dist.all_gather(parts, outputs)
-        return torch.cat(parts)
-    return gather_predictions(outputs, len(dataset))
-
-
-@pytest.mark.parametrize(("world_size", "n"), [(1, None), (2, 359), (3, 17), (4, 2), (4, 357)])
-def test_gathered_predictions_are_those_of_one_process(world_size, n, trained):
-    from sklearn.metrics import f1_score  # here, as the ranks import this file
-
-    state, single = trained
-    result = run_ranks(gather_on_rank, world_size, state, n, device="cpu", record=True)
-    dataset = test_set(n)
-    expected = predict(rebuilt(state), DataLoader(dataset, batch_size=64))
-    targets = dataset.tensors[1]
-    for found in result:
-        torch.testing.assert_close(found, expected)
-        assert Metrics.of(found, targets, F.cross_entropy).macro_f1 == single(n).macro_f1
-    assert f1_score(targets, result[0].argmax(1), average="macro") == pytest.approx(single(n).macro_f1)
-    assert result.record.counts() == Counter({(r, "all_gather"): 1 for r in range(world_size)})
-    rows = math.ceil(len(dataset) / world_size)
-    assert {event.nbytes for event in result.record} == {rows * CLASSES * 4}
-
-
-def test_sabotage_predictions_that_are_neither_cut_nor_put_in_order(trained):
-    state, _ = trained
-    found = run_ranks(gather_on_rank, 3, state, 17, False, device="cpu")[0]
-    expected = predict(rebuilt(state), DataLoader(test_set(17), batch_size=64))
-    assert len(found) == 18 and not torch.allclose(found[:17], expected)
-
-
-def gather_other_things():
-    import torch.distributed as dist
-
-    from dtlearn.data_parallel import shard_indices
-
-    found = []
-    pair = dist.new_group([2, 0])  # torch sorts the ranks of a group
-    for group, n in ((None, 7), (pair, 5)):
-        if dist.get_rank(group) < 0:
-            continue
-        mine = shard_indices(n, dist.get_world_size(group), dist.get_rank(group))
-        for dtype in (torch.int64, torch.bool, torch.bfloat16):
-            whole = torch.arange(2 * n).reshape(2, n).to(dtype).t()  # (n, 2), not contiguous
-            assert torch.equal(gather_predictions(whole[mine], n, group=group), whole)
-        flat = torch.arange(n)
-        found.append(gather_predictions(flat[mine], n, group=group).tolist())
-    try:
-        gather_predictions(torch.zeros(9), 7)
-    except ValueError as error:
-        found.append(str(error))
-    return found
-
-
-def test_gather_takes_any_dtype_shape_and_group():
-    values = run_ranks(gather_other_things, 3).values
-    assert values[0][:2] == values[2][:2] == [list(range(7)), list(range(5))] and values[1][0] == list(range(7))
-    assert "9 predictions on rank 1; 7 samples on 3 ranks make 3 on each" in values[1][-1]
-
-
 def wrapped(n):
     """Torch's own wrapper communicates in an eval forward, if the model has buffers; ours says so and refuses."""
     import torch.distributed as dist
@@ -273,8 +204,3 @@ def test_the_modes_of_the_parts_come_back():
     with pytest.raises(ValueError, match="num_classes is 3"):
         evaluate_locally(model, [(torch.zeros(5, 4), torch.zeros(5, dtype=torch.int64))], num_classes=3)
     assert [m.training for m in model] == [True, False, True] and torch.is_grad_enabled()
-
-
-def test_no_batch_to_predict():
-    with pytest.raises(ValueError, match="no batch"):
-        predict(nn.Linear(2, 2), [])

@@ -11,7 +11,7 @@ import pytest
 
 import dtlearn
 from dtlearn.grading.check import Finding
-from dtlearn.grading.classroom.batch import Plan, grade_class, shut_in
+from dtlearn.grading.classroom.batch import ClassPlan, grade_class, shut_in
 from dtlearn.grading.classroom.store import ResultStore
 from dtlearn.grading.classroom.submissions import Submission
 from dtlearn.runtime.machine.isolation import Isolation
@@ -131,7 +131,7 @@ def test_level_2_keeps_files_from_being_changed_and_level_1_does_not(tmp_path):
 def test_a_verdict_that_an_answer_writes_is_not_taken(course, exercise, tmp_path, level):
     store = ResultStore(tmp_path / "out")
     honest = Submission("ann", {"ch01.mean": "def mean(x):\n    return x\n"}, {"ch01.mean": "mean.py"})
-    plan = Plan(course, [exercise], b"secret", isolation=shut_in(course, level, store.folder))
+    plan = ClassPlan(course, [exercise], b"secret", isolation=shut_in(course, level, store.folder))
     (failed,) = grade_class(plan, [honest], store)["ann"]
     (path,) = (store.folder / "ann").glob("*.json")
     forged = json.dumps({**json.loads(path.read_text()), "state": "passed", "score": 4.0})

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dtlearn.grading.classroom.batch import Plan, grade_class
+from dtlearn.grading.classroom.batch import ClassPlan, grade_class
 from dtlearn.grading.classroom.class_rules import Rules, settle
 from dtlearn.grading.classroom.export import export
 from dtlearn.grading.classroom.store import ResultStore
@@ -185,11 +185,11 @@ def test_a_seed_in_memory_would_be_found():
 
 @tries("reads the check, the expected values or the seed in memory")
 def test_the_seed_is_in_no_file_that_a_student_gets(course, exercise, tmp_path, monkeypatch):
-    monkeypatch.setattr(Plan, "seed", lambda plan, exercise: SEED)
+    monkeypatch.setattr(ClassPlan, "seed", lambda plan, exercise: SEED)
     answers = {"ann": "def mean(x):\n    return x\n", "bob": "def mean(x):\n    raise ValueError\n"}
     submissions = [Submission(who, {"ch01.mean": text}, {"ch01.mean": "mean.py"}) for who, text in answers.items()]
     store = ResultStore(tmp_path / "out")
-    verdicts = grade_class(Plan(course, [exercise], b"secret"), submissions, store)
+    verdicts = grade_class(ClassPlan(course, [exercise], b"secret"), submissions, store)
     counts, penalties, times = settle(Rules(), submissions, verdicts)
     export(store.folder, counts, {}, "full", datetime.now(UTC), {}, Rules(), penalties, times, [])
     files = [path for path in store.folder.rglob("*") if path.is_file()]

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from dtlearn.grading.classroom import batch
-from dtlearn.grading.classroom.batch import Plan, grade_class
+from dtlearn.grading.classroom.batch import ClassPlan, grade_class
 from dtlearn.grading.classroom.store import ResultStore
 from dtlearn.grading.classroom.submissions import Submission
 from dtlearn.grading.grader_process.client import Graders
@@ -14,7 +14,7 @@ from dtlearn.grading.verdict import Result
 
 @pytest.fixture
 def plan(course, exercise):
-    return Plan(course, [exercise], b"secret", workers=3)
+    return ClassPlan(course, [exercise], b"secret", workers=3)
 
 
 def handed_in(answers):
@@ -87,7 +87,7 @@ def test_an_interrupt_keeps_what_is_done(plan, tmp_path, answers):
 
 
 def test_seeds_are_secret_and_the_same_for_all(plan, course, exercise):
-    other = Plan(course, [exercise], b"another secret")
+    other = ClassPlan(course, [exercise], b"another secret")
     assert plan.seed(exercise) == plan.seed(exercise)
     assert plan.seed(exercise) != other.seed(exercise)
 
@@ -104,7 +104,7 @@ def test_hidden_checks_count_and_are_marked(plan, course, tmp_path, answers):
         "    return [sum(i['x'] for i in given) / case.world_size] * case.world_size\n"
         "CHECK = Check(on_rank, inputs, expected, cases={'secret': {}})\n"
     )
-    hidden = Plan(course, plan.exercises, b"s", hidden=tmp_path / "hidden")
+    hidden = ClassPlan(course, plan.exercises, b"s", hidden=tmp_path / "hidden")
     found = grade_class(hidden, handed_in({"ann": answers["right"]}), ResultStore(tmp_path / "out"))
     results = found["ann"][0].results
     assert [(r.case, r.world_size, r.hidden) for r in results] == [

@@ -5,19 +5,18 @@ import torch
 import torch.nn.functional as F
 
 from dtlearn.memory.arithmetic.activations import (
-    BlockSizes,
+    ActivationSizes,
     gpt_activations,
     gpt_block,
     mlp_activations,
     paper_block,
-    paper_ends,
     table_bytes,
 )
 from dtlearn.memory.arithmetic.kept_tensors import kept_tensors
 from dtlearn.memory.ledger.ledger import MemoryLedger
 from dtlearn.models import GPT, MLP, GPTConfig, next_token_loss
 
-SIZES = [BlockSizes(1, 2048, 12288, 96), BlockSizes(3, 5, 12, 4), BlockSizes(2, 7, 20, 1)]
+SIZES = [ActivationSizes(1, 2048, 12288, 96), ActivationSizes(3, 5, 12, 4), ActivationSizes(2, 7, 20, 1)]
 
 
 @pytest.mark.parametrize("sizes", SIZES)
@@ -34,15 +33,10 @@ def test_the_papers_terms_add_up_to_its_equations(sizes):
 PARTS = ["attention", "feed_forward", "attention_norm", "feed_forward_norm"]
 
 
-def test_the_papers_ends():
-    sizes = SIZES[0]
-    assert table_bytes(paper_ends(sizes, 51200)) == sizes.sbh + 4 * sizes.sbh + 4 * 2048 * 51200
-
-
 @pytest.mark.parametrize(("hidden", "heads", "percent"), [(12288, 96, 70), (20480, 128, 65)])
 def test_the_share_of_the_scores_is_the_papers(hidden, heads, percent):
     """Section 5: without them GPT-3 keeps 70 % less, MT-NLG 65 %."""
-    sizes = BlockSizes(1, 2048, hidden, heads)
+    sizes = ActivationSizes(1, 2048, hidden, heads)
     assert round(100 * 5 * sizes.scores / table_bytes(paper_block(sizes))) == percent
 
 
@@ -117,12 +111,11 @@ def test_the_mlps_table_is_what_the_ledger_counts():
 def test_formulae_in_words_have_the_rows_bytes():
     """The text of each row, computed with its letters."""
     config = CONFIGS["dropout"]
-    sizes = BlockSizes(3, 10, 32, 4)
+    sizes = ActivationSizes(3, 10, 32, 4)
     letters = {"s": 10, "b": 3, "h": 32, "a": 4, "v": 48}
     rows = (
         *gpt_activations(config, 3, 10),
         *paper_block(sizes),
-        *paper_ends(sizes, 48),
         *gpt_block(CONFIGS["plain"], 3, 10),
     )
     for term in rows:
@@ -140,10 +133,10 @@ def value(formula, letters):
 
 def test_bad_input():
     with pytest.raises(ValueError, match=r"heads .3. must divide hidden .8."):
-        BlockSizes(1, 1, 8, 3)
+        ActivationSizes(1, 1, 8, 3)
     with pytest.raises(ValueError, match="batch must be 1 or more, got 0"):
         gpt_activations(CONFIGS["plain"], 0, 4)
     with pytest.raises(ValueError, match=r"kv_heads .3. must divide heads .4."):
-        BlockSizes(1, 1, 8, 4, kv_heads=3)
+        ActivationSizes(1, 1, 8, 4, kv_heads=3)
     with pytest.raises(ValueError, match="length is 17, but context_length is 16"):
         gpt_activations(CONFIGS["plain"], 1, 17)

@@ -7,11 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dtlearn.memory.arithmetic.activations import BlockSizes, paper_block, table_bytes
+from dtlearn.memory.arithmetic.activations import ActivationSizes, paper_block, table_bytes
 from dtlearn.memory.arithmetic.block_variants import GPT_BLOCK, LLAMA_BLOCK, BlockKind, block_activations, effects
 from dtlearn.memory.arithmetic.kept_tensors import kept_tensors
 
-GPT_3 = BlockSizes(1, 2048, 12288, 96)
+GPT_3 = ActivationSizes(1, 2048, 12288, 96)
 
 
 class SmallBlock(nn.Module):
@@ -53,7 +53,7 @@ class SmallBlock(nn.Module):
 @pytest.mark.parametrize("norm", ["layer norm", "RMSNorm, unfused"])
 @pytest.mark.parametrize("fused_attention", [False, True])
 def test_it_is_what_autograd_keeps(fused_attention, norm, swiglu):
-    sizes = BlockSizes(3, 10, 24, 4, feed_forward=40)
+    sizes = ActivationSizes(3, 10, 24, 4, feed_forward=40)
     kind = BlockKind(fused_attention, swiglu, norm, dropout=False, element_bytes=4)
     block, x = SmallBlock(sizes, kind), torch.randn(3, 10, 24, requires_grad=True)
     kept = kept_tensors(lambda: block(x * 1), block, x)
@@ -62,21 +62,21 @@ def test_it_is_what_autograd_keeps(fused_attention, norm, swiglu):
 
 def test_key_and_value_of_fewer_heads_are_smaller():
     """Their projections give fewer features; what attention makes of them is the kernel's."""
-    sizes = BlockSizes(2, 5, 32, 8, kv_heads=2)
+    sizes = ActivationSizes(2, 5, 32, 8, kv_heads=2)
     block = SmallBlock(sizes, LLAMA_BLOCK)
     rows = {term.kept: term for term in block_activations(sizes, replace(LLAMA_BLOCK, element_bytes=4))}
     for name in ("key", "value"):
         assert rows[name].elements == getattr(block, name)(torch.randn(2, 5, 32)).numel() == 2 * 5 * 32 // 4
 
 
-@pytest.mark.parametrize("sizes", [GPT_3, BlockSizes(3, 5, 12, 4)])
+@pytest.mark.parametrize("sizes", [GPT_3, ActivationSizes(3, 5, 12, 4)])
 def test_with_gpt_3s_parts_it_is_the_papers_and_the_statistics_of_norms(sizes):
     statistics = 2 * (4 + 4) * sizes.batch * sizes.length  # of two norms: mean and scale
     assert table_bytes(block_activations(sizes, GPT_BLOCK)) == table_bytes(paper_block(sizes)) + statistics
 
 
 def test_llama_3_8b_keeps_41_bytes_for_each_element_of_its_input():
-    sizes = BlockSizes(1, 8192, 4096, 32, kv_heads=8, feed_forward=14336)
+    sizes = ActivationSizes(1, 8192, 4096, 32, kv_heads=8, feed_forward=14336)
     assert table_bytes(block_activations(sizes, LLAMA_BLOCK)) / sizes.sbh == pytest.approx(41.03, abs=0.01)
 
 
@@ -98,7 +98,7 @@ def test_bad_input():
 
 @pytest.mark.gpu
 def test_on_a_gpu_rms_norm_is_one_operation():
-    sizes, kind = BlockSizes(3, 10, 24, 4), BlockKind(False, True, "RMSNorm", dropout=False, element_bytes=4)
+    sizes, kind = ActivationSizes(3, 10, 24, 4), BlockKind(False, True, "RMSNorm", dropout=False, element_bytes=4)
     block, x = SmallBlock(sizes, kind).cuda(), torch.randn(3, 10, 24, device="cuda", requires_grad=True)
     kept = kept_tensors(lambda: block(x * 1), block, x)
     assert sum(tensor.bytes for tensor in kept) == table_bytes(block_activations(sizes, kind))

@@ -8,7 +8,7 @@ from dtlearn.memory.arithmetic.training_state import (
     CONVENTIONS,
     GB,
     GIB,
-    Convention,
+    BytesPerParameter,
     find_convention,
     optimizer_state_of,
     tensor_bytes,
@@ -97,7 +97,7 @@ def test_a_tied_parameter_counts_once_and_a_frozen_one_is_a_weight_only():
 
 
 def test_a_convention_of_ones_own():
-    half = Convention("16 bits only", 2, 2, 0, 4, "no masters")
+    half = BytesPerParameter("16 bits only", 2, 2, 0, 4, "no masters")
     assert find_convention(half) is half and half.total == 8
     assert sum(training_state(3, half).values()) == 24
 

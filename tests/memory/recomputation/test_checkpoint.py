@@ -11,7 +11,7 @@ from dtlearn.data_parallel.ddp import DistributedDataParallel
 from dtlearn.data_parallel.naive import NaiveDataParallel
 from dtlearn.memory.arithmetic.activations import gpt_block, table_bytes
 from dtlearn.memory.ledger.storage_ledger import StorageLedger
-from dtlearn.memory.recomputation.checkpoint import Recompute, checkpoint
+from dtlearn.memory.recomputation.checkpoint import CheckpointFunction, checkpoint
 from dtlearn.memory.recomputation.naive import naive_checkpoint
 from dtlearn.models import GPT, GPTConfig, next_token_loss
 from dtlearn.runtime.run import run_ranks
@@ -84,7 +84,7 @@ def test_a_checkpoint_that_forgets_the_random_state_is_noticed():
 
 def test_a_checkpoint_that_keeps_the_activations_is_noticed(monkeypatch):
     """Sabotage: its first pass runs with a graph, which it holds on to."""
-    forward = Recompute.forward
+    forward = CheckpointFunction.forward
 
     def keeps(ctx, call, *rest):
         with torch.enable_grad():
@@ -92,7 +92,7 @@ def test_a_checkpoint_that_keeps_the_activations_is_noticed(monkeypatch):
         return forward(ctx, call, *rest)
 
     good = train(checkpoint)
-    monkeypatch.setattr(Recompute, "forward", staticmethod(keeps))
+    monkeypatch.setattr(CheckpointFunction, "forward", staticmethod(keeps))
     bad = train(checkpoint)
     assert same(good[1], bad[1])  # the gradients do not show it
     assert bad[2] > 3 * good[2] and bad[3] > 1.1 * good[3]
@@ -193,6 +193,62 @@ def test_an_argument_changed_in_place_is_an_error():
     x += 1
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_function_that_changes_an_argument_is_an_error(requires_grad):
+    """It would be run a second time on what it has changed: gradient 8 for 4."""
+    weight, x = nn.Parameter(torch.ones(2)), torch.ones(2, requires_grad=requires_grad) * 1
+    for change in (
+        lambda x: x.mul_(2) * weight,
+        lambda x: x.view(-1).mul_(2) * weight,
+        lambda x: x[0].add_(1) * weight,
+    ):
+        with pytest.raises(RuntimeError, match="changed one of its arguments in place"):
+            checkpoint(change, x)
+    with pytest.raises(RuntimeError, match="changed one of its arguments in place"):
+        checkpoint(lambda table: table["x"].mul_(2) * weight, {"x": x})
+    checkpoint(lambda x: x.clone().mul_(2) * weight, x).sum().backward()
+    assert weight.grad.tolist() == (2 * x).tolist()
+
+
+def test_a_function_that_needs_no_gradient_runs_once():
+    passes, frozen = [], nn.Linear(2, 2).requires_grad_(False)
+
+    def function(x):
+        passes.append(x)
+        return frozen(x), x.argmax(), 3
+
+    y, position, number = checkpoint(function, torch.ones(1, 2))
+    assert not y.requires_grad and y.grad_fn is None and not position.requires_grad and number == 3
+    layer = nn.Linear(2, 2)
+    for use in (layer, lambda x: layer.weight, lambda x: Recorded.apply(layer.weight), lambda x: checkpoint(layer, x)):
+        assert checkpoint(use, frozen(torch.ones(1, 2))).requires_grad  # a parameter that nobody gave
+    assert len(passes) == 1
+
+
+class Recorded(torch.autograd.Function):
+    """An operation that torch's functions do not know."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+def test_a_result_can_be_changed_in_place():
+    gradients = []
+    for run in (kept, checkpoint):
+        torch.manual_seed(0)
+        layer, x = nn.Linear(2, 2), torch.randn(3, 2, requires_grad=True)
+        y = run(layer, x)
+        y.mul_(2)
+        y.square().sum().backward()
+        gradients.append([x.grad, layer.weight.grad])
+    assert same(*gradients)
 
 
 def test_gradients_of_some_inputs_only_are_refused():

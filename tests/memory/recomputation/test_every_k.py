@@ -5,7 +5,7 @@ import torch
 
 from dtlearn.memory import StorageLedger
 from dtlearn.memory.arithmetic.activations import gpt_block, table_bytes
-from dtlearn.memory.recomputation.every_k import best_k, checkpoint_every, ideal_k, segment_peak, segments
+from dtlearn.memory.recomputation.every_k import checkpoint_every, segment_peak, segments
 from dtlearn.models import GPT, GPTConfig
 
 BATCH, LENGTH = 3, 10
@@ -58,9 +58,13 @@ def test_a_shorter_last_segment(blocks):
     assert abs(more - formula) <= input_bytes  # the gradient between the segments, too
 
 
+def best_k(num_layers, layer_bytes, input_bytes):
+    """The k with the lowest peak; the smallest of several."""
+    return min(range(1, num_layers + 1), key=lambda k: segment_peak(num_layers, k, layer_bytes, input_bytes))
+
+
 @pytest.mark.parametrize("num_layers", [4, 9, 16, 25, 64, 100, 144])
 def test_the_optimum_is_near_the_root_where_layers_keep_their_input_only(num_layers):
-    assert ideal_k(num_layers, 1, 1) == pytest.approx(num_layers**0.5)
     k = best_k(num_layers, 1, 1)
     assert abs(k - num_layers**0.5) <= 2
     assert segment_peak(num_layers, k, 1, 1) <= 2 * num_layers**0.5
@@ -70,7 +74,6 @@ def test_the_optimum_for_our_gpt():
     layer_bytes, input_bytes = table_bytes(gpt_block(GPTConfig(), 4, 64)), 4 * 4 * 64 * 64
     best = {num_layers: best_k(num_layers, layer_bytes, input_bytes) for num_layers in (4, 12, 32, 33, 96, 128)}
     assert best == {4: 1, 12: 1, 32: 1, 33: 2, 96: 2, 128: 3}
-    assert ideal_k(96, layer_bytes, input_bytes) == pytest.approx(2.44, abs=0.01)
 
 
 @pytest.mark.parametrize("k", [0, 5])

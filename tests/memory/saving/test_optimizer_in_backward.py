@@ -1,5 +1,7 @@
 """Stepping in backward: the ordinary step to the last bit, without the gradients; and what it refuses."""
 
+import copy
+import pickle
 import warnings
 
 import pytest
@@ -177,6 +179,50 @@ def test_clipping_is_refused_with_the_reason():
         optimizer.clip_grad_norm_(1.0)
     backward(model, tokens())
     assert nn.utils.clip_grad_norm_(model.parameters(), 1.0) == 0  # what the docstring says
+
+
+@pytest.mark.parametrize("name", ["momentum", "adamw"])
+def test_a_layer_that_is_unfrozen_later_and_one_that_is_added(name):
+    runs = []
+    for wrap in (lambda optimizer: optimizer, OptimizerInBackward):
+        model = gpt()
+        model.blocks[0].requires_grad_(False)
+        inner = OPTIMIZERS[name](model.blocks.parameters())
+        optimizer = wrap(inner)
+        train(model, optimizer, 2)
+        model.blocks[0].requires_grad_(True)
+        train(model, optimizer, 2)
+        inner.add_param_group({"params": list(model.head.parameters()), "lr": 0.05})
+        train(model, optimizer, 3)
+        model.blocks[1].requires_grad_(False)
+        runs.append(train(model, optimizer, 2))
+    assert same(*runs)
+    backward(model, tokens())
+    assert all(p.grad is None for p in model.head.parameters())  # from its second step on it is updated in backward
+
+
+def test_what_is_added_must_have_no_hook():
+    first, second = (nn.Parameter(torch.ones(1)) for _ in range(2))
+    optimizer = OptimizerInBackward(torch.optim.SGD([first], lr=1.0))
+    second.register_post_accumulate_grad_hook(lambda parameter: None)
+    optimizer.inner.add_param_group({"params": [second]})
+    with pytest.raises(ValueError, match="two updates would not know of each other"):
+        optimizer.step()
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
+def test_a_copy_has_hooks_of_its_own(copied):
+    model = gpt()
+    optimizer = OptimizerInBackward(OPTIMIZERS["adamw"](model.parameters()))
+    train(model, optimizer, 2)
+    other, other_optimizer = copied((model, optimizer))
+    before = snapshot_parameters(model)
+    after = train(other, other_optimizer, 2, skip=2)
+    assert same(snapshot_parameters(model), before) and not same(after, before)
+    assert same(train(model, optimizer, 2, skip=2), after)
+    alone = copy.deepcopy(model)  # best weights, an average: nobody trains it
+    backward(alone, tokens())
+    assert same(snapshot_parameters(alone), after) and all(p.grad is not None for p in alone.parameters())
 
 
 def test_a_gradient_that_a_hook_clips():

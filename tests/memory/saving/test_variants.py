@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from dtlearn.memory.saving.variants import (
     PLAIN,
     VARIANTS,
-    Workload,
+    GPTWorkload,
     count_forward_operations,
     count_operations,
     measure_variants,
@@ -16,7 +16,7 @@ from dtlearn.memory.saving.variants import (
 )
 from dtlearn.models import GPT, GPTConfig, max_difference, snapshot_parameters
 
-SMALL = Workload(GPTConfig(vocab_size=32, context_length=16, num_layers=4, num_heads=2, hidden_size=32), batch=8)
+SMALL = GPTWorkload(GPTConfig(vocab_size=32, context_length=16, num_layers=4, num_heads=2, hidden_size=32), batch=8)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from dtlearn.memory import StorageLedger
+from dtlearn.memory import checkpoint as our_checkpoint
 from dtlearn.mixed_precision import DtypeLog, autocast, reenter
 from dtlearn.mixed_precision.casting.autocast import DIFFERENCES, _state
 from dtlearn.mixed_precision.casting.policy import POLICIES
@@ -209,6 +210,24 @@ def test_one_cast_has_the_gradients_of_all_uses():
     assert torch.equal(*gradients) and gradients[0].dtype is torch.float32
 
 
+def test_a_pass_in_inference_mode_leaves_no_cast_behind():
+    """It has no graph, and the weight would get no gradient from a later pass of the block."""
+    gradients = []
+    for block in (torchs, ours):
+        torch.manual_seed(0)
+        layer, x = nn.Linear(4, 4), torch.randn(2, 4)
+        with block(torch.bfloat16):
+            with torch.inference_mode():
+                layer(x)
+            loss = layer(x).float().square().sum()
+            with torch.inference_mode():
+                layer(x)  # takes the cast with a graph, and leaves it there
+            loss = loss + layer(x).float().sum()
+        loss.backward()
+        gradients.append(layer.weight.grad)
+    assert torch.equal(*gradients)
+
+
 def test_a_weight_changed_in_the_block_keeps_its_old_cast_as_in_torch():
     for block in (torchs, ours):
         layer, x = nn.Linear(4, 4), torch.ones(2, 4)
@@ -261,6 +280,40 @@ def test_recomputation_enters_the_same_autocast_again(use_reentrant):
     assert not _state.blocks and not len(_state.casts)
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_checkpoint_of_this_course_enters_it_by_itself(nested):
+    """The middle runs in a block of its own: in float16, or not cast at all. Bits are those under torch's."""
+    gradients, formats = [], []
+    for block, backward_inside in ((torchs, False), (ours, False), (ours, True)):
+        torch.manual_seed(0)
+        layers, x = nn.ModuleList(nn.Linear(4, 4) for _ in range(3)), torch.randn(2, 4)
+        inner = (torch.autocast if block is torchs else autocast)("cpu", torch.float16, enabled=not nested)
+        layers[1].register_forward_hook(lambda module, inputs, output: formats.append(output.dtype))
+        with block(torch.bfloat16):
+            hidden = layers[0](x)
+            with inner:
+                hidden = our_checkpoint(layers[1], hidden.float())
+            loss = layers[2](hidden).float().square().sum()
+            if backward_inside:
+                loss.backward()
+        if not backward_inside:
+            loss.backward()
+        gradients.append([p.grad for p in layers.parameters()])
+    assert formats == [torch.float32 if nested else torch.float16] * 6
+    for each in gradients[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(gradients[0], each, strict=True))
+    assert not _state.blocks and not len(_state.casts)
+
+
+def test_a_checkpoint_outside_of_the_block_stays_outside_of_it():
+    layer, seen = nn.Linear(4, 4), []
+    layer.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    loss = our_checkpoint(layer, torch.ones(2, 4)).sum()
+    with ours(torch.bfloat16):
+        loss.backward()
+    assert seen == [torch.float32] * 2
+
+
 def test_reenter_outside_of_autocast_changes_nothing():
     layer = nn.Linear(2, 2)
     assert reenter(layer) is layer
@@ -269,6 +322,18 @@ def test_reenter_outside_of_autocast_changes_nothing():
 def difference_recomputation():
     with pytest.raises(RuntimeError, match="same dtype"):
         recomputed(False, lambda block: block)
+
+
+def difference_recurrent_layers():
+    x = torch.ones(2, 1, 4)
+    for kind in (nn.LSTM, nn.GRU, nn.RNN):
+        layer = kind(4, 4)
+        with torchs(torch.bfloat16):
+            assert layer(x.bfloat16())[0].dtype is torch.bfloat16
+        with ours(torch.bfloat16):
+            assert layer(x)[0].dtype is layer(x.bfloat16().to(torch.float32))[0].dtype is torch.float32
+            with pytest.raises(ValueError, match=r"Convert input: input.to\(torch.float32\)"):
+                layer(x.bfloat16())
 
 
 def difference_one_operation():

@@ -1,11 +1,16 @@
 """A linear layer in FP8: its products by hand and by torch, training, and ranks that give what one process gives."""
 
+import contextlib
+import copy
+import pickle
+
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from dtlearn.mixed_precision.casting.autocast import autocast
 from dtlearn.mixed_precision.formats import FP8_E4M3, FP8_E5M2
 from dtlearn.mixed_precision.fp8 import scaling
 from dtlearn.mixed_precision.fp8.linear import Fp8Linear, convert_to_fp8, multiply, transposed
@@ -45,6 +50,35 @@ def test_the_product_is_that_of_torchs_fp8_multiplication():
     a, b = CurrentScaling(FP8_E5M2)(torch.randn(32, 64)), CurrentScaling(FP8_E4M3)(torch.randn(48, 64))
     theirs = torch._scaled_mm(a.values, b.values.t(), scale_a=1 / a.scale, scale_b=1 / b.scale, out_dtype=torch.float32)
     torch.testing.assert_close(multiply(a, transposed(b)), theirs, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("block", [lambda: torch.autocast("cpu", torch.bfloat16), lambda: autocast("cpu")])
+def test_an_autocast_block_leaves_its_products_as_they_are(block, kind):
+    """They would be rounded to 16 bits."""
+    results = []
+    for around in (contextlib.nullcontext, block):
+        torch.manual_seed(0)
+        layer, x = Fp8Linear(64, 64, scaling=kind), torch.randn(8, 64, requires_grad=True)
+        with around():
+            y = layer(x)
+            y.square().sum().backward()
+        results.append([y, x.grad, layer.weight.grad])
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+def test_a_copy_has_scales_of_its_own(copied, kind):
+    layer = Fp8Linear(4, 4, scaling=kind)
+    layer(torch.randn(2, 4)).sum().backward()
+    update_scales(layer)
+    other, state = copied(layer), {name: value.clone() for name, value in layer.state_dict().items()}
+    x = torch.randn(2, 4)
+    assert torch.equal(other(x), layer(x))
+    other(100 * x).sum().backward()
+    update_scales(other)
+    assert all(torch.equal(layer.state_dict()[name], value) for name, value in state.items() if "noted" not in name)
 
 
 @pytest.mark.parametrize("frozen", ["x", "weight"])
@@ -198,3 +232,16 @@ def test_bad_input_is_refused():
         Fp8Linear(2, 2, scaling="dynamic")
     with pytest.raises(ValueError, match=r"skip names \['head'\], but the linear layers are layers.0, layers.2"):
         convert_to_fp8(MLP((2, 2, 2)), skip=("head",))
+
+
+def test_a_converted_layer_is_in_the_place_of_the_old_one_everywhere():
+    """In evaluation mode it notes no amax, and a shared layer is converted under all its names."""
+    layer = nn.Linear(4, 4)
+    model = nn.ModuleDict({"a": layer, "b": layer, "c": nn.Linear(4, 4)}).eval()
+    model["c"].register_forward_hook(lambda *_: None)
+    with pytest.raises(ValueError, match=r"register hooks after convert_to_fp8\(\)"):
+        convert_to_fp8(model, scaling="delayed")
+    convert_to_fp8(model, scaling="delayed", skip=("c",))
+    assert isinstance(model["a"], Fp8Linear) and model["a"] is model["b"] and model["a"].weight is layer.weight
+    model["a"](torch.ones(1, 4))
+    assert not any(module.training for module in model.modules()) and model["a"].cast_x.noted == 0

@@ -1,5 +1,7 @@
 """One scale for a tensor: from the tensor itself, or from steps before; the same on all ranks."""
 
+import copy
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -66,6 +68,24 @@ def test_a_delayed_scale_comes_from_the_steps_before():
         scales.append(delayed(torch.tensor([-amax, 0.5])).scale.item())
         update_scales(delayed)
     assert scales == [1, 448 / 2, 448 / 8, 448 / 8, 448 / 8, 448 / 1]
+
+
+def test_steps_of_zeros_leave_the_scale_as_it_is():
+    """As Transformer Engine's, also if all of the history is zeros: a layer that is not used for a while."""
+    delayed = DelayedScaling(FP8_E4M3, history_length=2)
+    scales = []
+    for amax in (0.0, 8.0, 0.0, 0.0, 0.0, torch.inf, 4.0):
+        delayed(torch.tensor([amax]))
+        update_scales(delayed)
+        scales.append(delayed.scale.item())
+    assert scales == [1.0, 56.0, 56.0, 56.0, 56.0, 56.0, 112.0]
+
+
+def test_an_update_before_backward_leaves_what_was_saved():
+    delayed = DelayedScaling(FP8_E4M3)
+    quantized = delayed(torch.ones(2))
+    update_scales(delayed)
+    assert quantized.scale == 1 and delayed.scale == 448
 
 
 def test_what_has_grown_since_is_clipped_and_a_margin_leaves_room():
@@ -156,8 +176,9 @@ def test_histories_are_the_same_on_all_ranks_with_one_call_a_step():
 def in_groups():
     groups = [dist.new_group([0, 2]), dist.new_group([1])]
     rank = dist.get_rank()
-    return CurrentScaling(FP8_E4M3, group=groups[rank % 2])(torch.tensor([1.0 + rank])).scale.item()
+    cast = CurrentScaling(FP8_E4M3, group=groups[rank % 2])
+    return copy.deepcopy(nn.ModuleList([cast]))[0](torch.tensor([1.0 + rank])).scale.item()
 
 
-def test_only_the_group_agrees():
+def test_only_the_group_agrees_also_of_a_copy():
     assert run_ranks(in_groups, 3, device="cpu").values == pytest.approx([448 / 3, 448 / 2, 448 / 3])

@@ -45,6 +45,7 @@ def test_the_norm_of_16_bit_gradients_is_taken_in_float32():
 def test_no_gradients():
     assert clip_grad_norm_(parameters()[-1:], 1.0).item() == 0.0
     assert clip_grad_norm_([], 1.0).item() == 0.0
+    assert clip_grad_norm_(parameters()[1], 1.0) == global_norm(parameters()[1:2]) > 0  # one, not its rows
 
 
 def test_a_norm_that_is_not_finite():

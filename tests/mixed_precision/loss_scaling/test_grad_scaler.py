@@ -1,5 +1,6 @@
 """`GradScaler`: step for step what torch's does, in random scripts; agreement of ranks; what users do wrong."""
 
+import copy
 import itertools
 import math
 import random
@@ -78,8 +79,6 @@ class Run:
                 case "resume":
                     state, self.scaler = self.scaler.state_dict(), self.make()
                     self.scaler.load_state_dict(state)
-                case "interval":
-                    self.scaler.set_growth_interval(int(value))
         except (AssertionError, RuntimeError, ValueError):
             return "refused"
         return ""
@@ -112,8 +111,6 @@ def random_script(rng):
             script.append((rng.choice(["set", "set to tensor"]), 0, rng.choice([1.0, 512.0, 2.9])))
         if rng.random() < 0.15:
             script.append(("resume", 0, 0.0))
-        if rng.random() < 0.1:
-            script.append(("interval", 0, float(rng.randint(1, 3))))
     return options, count, script
 
 
@@ -193,7 +190,7 @@ def test_disabled_it_does_nothing():
     scaler.step(optimizer)
     scaler.update()
     scaler.load_state_dict({"anything": 1})
-    assert (weight.item(), scaler.get_scale(), scaler.state_dict(), scaler.is_enabled()) == (0.0, 1.0, {}, False)
+    assert (weight.item(), scaler.get_scale(), scaler.state_dict()) == (0.0, 1.0, {})
 
 
 def trained(scaler, losses=(1.0,), parameter=None):
@@ -340,6 +337,30 @@ def test_a_rank_without_gradients_takes_part():
     assert list(run_ranks(gradients_on_some, 2, [1], device="cpu")) == [1.0, 0.0]
     for message in run_ranks(gradients_on_some, 2, [], device="cpu"):
         assert "none of this optimizer's parameters has a gradient" in message
+
+
+def on_a_rank_without_parameters():
+    """Rank 1 has none in the first group, rank 2 none at all; and a copy decides in the same group."""
+    rank, weight = dist.get_rank(), nn.Parameter(torch.ones(1))
+    groups = [{"params": [] if rank else [weight]}, {"params": [weight] if rank == 1 else []}]
+    optimizer, scaler = torch.optim.SGD(groups, lr=1.0), copy.deepcopy(GradScaler(8.0, group=dist.group.WORLD))
+    for factor in (3e38 if rank == 0 else 1.0, 1.0):
+        optimizer.zero_grad()
+        scaler.scale((weight * factor).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return scaler.get_scale(), weight.item()
+
+
+def test_an_empty_parameter_group_takes_part():
+    assert list(run_ranks(on_a_rank_without_parameters, 3, device="cpu")) == [(4.0, 0.0), (4.0, 0.0), (4.0, 1.0)]
+
+
+def test_a_copy_goes_on_by_itself():
+    trained(scaler := GradScaler(8.0, growth_interval=2))
+    other = copy.deepcopy(scaler)
+    trained(other)
+    assert (scaler.get_scale(), other.get_scale()) == (8.0, 16.0)
 
 
 # What users do wrong.

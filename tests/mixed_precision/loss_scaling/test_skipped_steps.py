@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from dtlearn.mixed_precision import GradScaler, MasterWeights, StaticScaler, step_unless_skipped
+from dtlearn.mixed_precision import GradScaler, MasterWeights, step_unless_skipped
 
 SCALERS = {"ours": GradScaler, "torch's": lambda scale, **options: torch.amp.GradScaler("cpu", scale, **options)}
 OVERFLOWS = [True, True, False, False, True, False]  # in these steps
@@ -60,7 +60,6 @@ def test_no_scheduler_and_a_scaler_that_never_skips():
     weight = nn.Parameter(torch.ones(1))
     optimizer = torch.optim.SGD([weight], lr=1.0)
     weight.sum().backward()
-    assert step_unless_skipped(StaticScaler(1), optimizer)
     assert step_unless_skipped(GradScaler(enabled=False), optimizer)
     assert not optimizer._optimizer_step_post_hooks  # it leaves nothing behind
 

@@ -55,9 +55,9 @@ class NotWrittenBack(MasterWeights):
 class MastersFromTheModel(MasterWeights):
     """What a wrapper without masters would do: begin each step at the rounded weights."""
 
-    def step(self, closure=None):
+    def step(self, closure=None, **options):
         self.copy_model_to_masters()
-        return super().step(closure)
+        return super().step(closure, **options)
 
 
 @pytest.mark.parametrize("broken", [NotWrittenBack, MastersFromTheModel])
@@ -156,6 +156,25 @@ def test_a_closure_sees_the_masters_values():
     _, weight, evaluated = minimum(MasterWeights, torch.bfloat16)
     assert len({tuple(point) for point in evaluated}) > 2  # the model moved between the calls
     assert torch.allclose(weight, theirs[1], atol=0.05)
+
+
+def test_a_weight_that_was_changed_without_its_master_is_an_error():
+    """The step would bring the old weight back."""
+    module = model()
+    optimizer = MasterWeights(module.parameters(), torch.optim.AdamW, lr=0.1)
+    train(module, optimizer, 1)
+    new = model(seed=1)
+    module.load_state_dict(new.state_dict())
+    with pytest.raises(RuntimeError, match=r"call copy_model_to_masters\(\) after model.load_state_dict\(\)"):
+        train(module, optimizer, 1)
+    optimizer.copy_model_to_masters()
+    module.load_state_dict(module.state_dict())  # written, and not changed
+    assert not same(train(module, optimizer, 1), values(new))
+    with torch.no_grad():
+        module[0].weight.zero_()
+    optimizer.copy_masters_to_model()
+    assert module[0].weight.count_nonzero() > 0
+    train(module, optimizer, 1)
 
 
 def test_states_resume_a_run_bit_for_bit():

@@ -1,11 +1,14 @@
 """Updates in float32, stored in 16 bits to nearest: the rule written out, torch's protocol, and 12 bytes."""
 
+import copy
+import io
+
 import pytest
 import torch
 from torch import nn
 
 from dtlearn.memory import StorageLedger
-from dtlearn.mixed_precision import RoundedUpdate
+from dtlearn.mixed_precision import CompensatedUpdate, MasterWeights, RoundedUpdate, StochasticUpdate
 from tests.mixed_precision.weights.runs import OPTIMIZERS, batches, loss_of, model, same, train, values, weight_after
 
 
@@ -94,3 +97,88 @@ def test_bytes_per_parameter():
         adam = RoundedUpdate(weights, torch.optim.Adam, lr=0.1, foreach=False)
         adam.step()
         assert ledger.now // (count * len(weights)) == 8
+
+
+WRAPPERS = {
+    "MasterWeights": MasterWeights,
+    "RoundedUpdate": RoundedUpdate,
+    "CompensatedUpdate": CompensatedUpdate,
+    "StochasticUpdate": lambda params, kind, **options: StochasticUpdate(
+        params, kind, generator=torch.Generator().manual_seed(0), **options
+    ),
+}
+
+
+def saved_and_loaded(value):
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, saved_and_loaded])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_a_copy_goes_on_as_the_original_and_apart_from_it(name, dtype, copied):
+    """As torch's own optimizers, together with the model or by itself."""
+    module = model(dtype)
+    optimizer = WRAPPERS[name](module.parameters(), torch.optim.AdamW, lr=0.1)
+    train(module, optimizer, 2)
+    other, other_optimizer = copied((module, optimizer))
+    with StorageLedger() as ledger:
+        copied(optimizer)
+    before = values(module)
+    after = train(other, other_optimizer, 2, skip=2)
+    assert same(values(module), before) and not same(after, before)
+    assert same(train(module, optimizer, 2, skip=2), after)
+    bytes_each = {torch.bfloat16: {"MasterWeights": 14, "RoundedUpdate": 10, "StochasticUpdate": 10}}
+    limit = bytes_each.get(dtype, {}).get(name, 12) * sum(p.numel() for p in module.parameters()) + 6000
+    assert ledger.now <= limit  # also no stand-in has become a whole tensor
+
+
+class WithoutClosure(torch.optim.Optimizer):
+    """SGD whose `step` takes no closure, but a factor."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, *, factor=1.0):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter -= factor * group["lr"] * parameter.grad
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_a_step_without_closure_and_with_options_of_its_own(name):
+    results = []
+    for factor in (0.5, 1.0):
+        weight = nn.Parameter(torch.ones(4, dtype=torch.bfloat16))
+        optimizer = WRAPPERS[name]([weight], WithoutClosure, lr=0.5)
+        for options in ({}, {"factor": factor}):
+            weight.grad = torch.ones_like(weight)
+            optimizer.step(**options)
+        results.append(weight.tolist())
+    assert results == [[0.25] * 4, [0.0] * 4]
+
+
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_parameters_that_are_frozen_unfrozen_and_added_later(name):
+    module = model()
+    module[0].requires_grad_(False)
+    optimizer = WRAPPERS[name](module[0].parameters(), torch.optim.AdamW, lr=0.1)
+    moved = []
+    for change in (
+        lambda: optimizer.add_param_group({"params": list(module[2].parameters()), "lr": 0.2}),
+        lambda: module[0].requires_grad_(True),
+        lambda: module[2].requires_grad_(False),
+    ):
+        change()
+        before = values(module)
+        train(module, optimizer, 1)
+        moved.append([not torch.equal(a, b) for a, b in zip(before, values(module), strict=True)])
+    assert moved == [[False, False, True, True], [True] * 4, [True, True, False, False]]
+    optimizer.inner.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
+    with pytest.raises(ValueError, match=r"not (with that )?of its inner"):
+        optimizer.step()

@@ -6,8 +6,8 @@ from dtlearn.pipeline_parallel import (
     Op,
     Schedule,
     ScheduleError,
-    Span,
     StageTimes,
+    TimedAction,
     make_schedule,
     parse_schedule,
     simulate,
@@ -44,7 +44,7 @@ def test_every_span_and_every_activation():
         "1F0:1.25-2.25 1B0:2.25-4.75 1F1:4.75-5.75 1B1:5.75-8.25",
     ]
     assert timeline.live[0] == ((0, 1), (1, 2), (7.5, 1), (11, 0))
-    assert timeline.spans[0][0] == Span(Action(0, Op.F, 0), 0, 1) and timeline.live[0][0] == Live(0, 1)
+    assert timeline.spans[0][0] == TimedAction(Action(0, Op.F, 0), 0, 1) and timeline.live[0][0] == Live(0, 1)
 
 
 def test_between_i_and_w_a_part_of_the_activations_may_be_free():

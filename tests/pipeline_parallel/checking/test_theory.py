@@ -10,8 +10,6 @@ from dtlearn.pipeline_parallel import (
     StageTimes,
     bubble,
     make_schedule,
-    message_bytes,
-    num_messages,
     peak_live,
     simulate,
 )
@@ -92,23 +90,6 @@ def test_rank_0_s_memory_of_interleaving_is_megatron_s_factor():
     """Of a whole rank's activations 1F1B keeps p; interleaving p (1 + (p-1)/(pv))."""
     for p, v in ((4, 2), (4, 4), (8, 3)):
         assert peak_live("interleaved", p, 4 * p, v)[0] / v == pytest.approx(p * (1 + (p - 1) / (p * v)))
-
-
-@pytest.mark.parametrize(
-    ("name", "chunks", "sent"),
-    [
-        ("1f1b", None, (8, 16, 16, 8)),  # 3 boundaries, each way
-        ("interleaved", 2, (24, 32, 32, 24)),  # 7
-        ("zbv", None, (16, 32, 32, 16)),  # 6: twice 1F1B's
-    ],
-)
-def test_messages(name, chunks, sent):
-    assert num_messages(make_schedule(name, 4, 8, chunks)) == sent
-
-
-def test_bytes_of_a_message():
-    assert message_bytes(2, 1024, 4096) == 2 * 1024 * 4096 * 2
-    assert message_bytes(2, 1024, 4096, element_bytes=4, tensor_parallel=8) == 2 * 1024 * 4096 * 4 // 8
 
 
 def test_sizes_that_no_schedule_takes_are_refused():

@@ -8,7 +8,7 @@ from dtlearn.pipeline_parallel import SCHEDULES, Action, Op, make_schedule, pars
 from dtlearn.pipeline_parallel.checking.deadlock import Post, find_deadlock
 from dtlearn.pipeline_parallel.runner.communication import (
     Compute,
-    Exchange,
+    MessageBatch,
     describe,
     forward_only,
     message_of,
@@ -67,7 +67,7 @@ def test_nobody_waits_for_ever_even_if_every_send_waits_for_its_receive(only_for
         of_ranks = with_communication(schedule)
         lines = [one_by_one(steps) for steps in of_ranks]
         batches = [
-            [posts(rank, step.messages) for step in steps if isinstance(step, Exchange)]
+            [posts(rank, step.messages) for step in steps if isinstance(step, MessageBatch)]
             for rank, steps in enumerate(of_ranks)
         ]
         one_at_a_time = [[[post] for batch in rank for post in batch] for rank in batches]
@@ -103,8 +103,8 @@ def test_both_ends_of_a_pair_have_their_messages_in_the_same_order():
 def test_the_number_of_messages_is_the_formula():
     for schedule in GRID:
         steps = with_communication(schedule)
-        sends = sum(len(step.sends) for line in steps for step in line if isinstance(step, Exchange))
-        receives = sum(len(step.receives) for line in steps for step in line if isinstance(step, Exchange))
+        sends = sum(len(step.sends) for line in steps for step in line if isinstance(step, MessageBatch))
+        receives = sum(len(step.receives) for line in steps for step in line if isinstance(step, MessageBatch))
         boundaries = sum(a != b for a, b in itertools.pairwise(schedule.placement))
         assert sends == receives == 2 * boundaries * schedule.num_microbatches
         if schedule.num_ranks > 1:

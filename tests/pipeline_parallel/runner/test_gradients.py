@@ -3,9 +3,10 @@
 import pytest
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
 
-from dtlearn.pipeline_parallel import make_schedule, split_gpt, tied_embedding
+from dtlearn.pipeline_parallel import Compute, make_schedule, split_gpt, tied_embedding
 from dtlearn.pipeline_parallel.runner.gradients import TiedParameter
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
 from dtlearn.runtime.recording.phases import phase
@@ -20,11 +21,13 @@ from tests.pipeline_parallel.runs import (
     distance,
     even,
     loss_of,
+    message_of,
     reference,
     snapshot,
     stages_of,
 )
 
+SCHEDULE = make_schedule("1f1b", 2, 2)
 TIED_CASES = ("1f1b", "zb_h1", "zbv", "interleaved")
 
 
@@ -84,6 +87,78 @@ def test_tied_copies_begin_equal(on_two):
     assert torch.equal(first, second)
 
 
+def on_one_rank(first=None, second=None):
+    """Two stages of one process, with the weights tied."""
+    modules = {0: first or nn.Linear(3, 3, bias=False), 1: second or nn.Linear(3, 3, bias=False)}
+    return modules, TiedParameter(((0, "weight"), (1, "weight")), (0, 0), modules, 0, None)
+
+
+def test_tied_copies_on_one_rank_begin_equal_and_get_the_sum():
+    first = nn.Linear(3, 3, bias=False)
+    before = first.weight.detach().clone()
+    modules, tied = on_one_rank(first)
+    assert modules[0].weight is not modules[1].weight
+    assert torch.equal(modules[0].weight, before) and torch.equal(modules[1].weight, before)
+    for count in (1, 2):
+        with tied.summed():
+            for factor, module in enumerate(modules.values(), 1):
+                (factor * module.weight.sum()).backward()
+        assert all(torch.equal(module.weight.grad, torch.full((3, 3), 3.0 * count)) for module in modules.values())
+
+
+def test_a_parameter_that_is_in_both_stages_is_counted_once():
+    layer = nn.Linear(3, 3, bias=False)
+    _, tied = on_one_rank(layer, layer)
+    with tied.summed():
+        (layer.weight.sum() + layer.weight.sum()).backward()
+    assert torch.equal(layer.weight.grad, torch.full((3, 3), 2.0))
+
+
+def test_a_tied_parameter_may_be_replaced_and_frozen():
+    modules, tied = on_one_rank()
+    modules[1].weight = nn.Parameter(torch.ones(3, 3))
+    with tied.summed():
+        sum(module.weight.sum() for module in modules.values()).backward()
+    assert torch.equal(modules[1].weight.grad, torch.full((3, 3), 2.0))
+    for module in modules.values():
+        module.weight.grad = None
+        module.requires_grad_(False)
+    with tied.summed():
+        pass
+    assert all(module.weight.grad is None for module in modules.values())
+
+
+def test_after_an_error_the_tied_gradients_are_those_before():
+    modules, tied = on_one_rank()
+    modules[0].weight.grad = modules[1].weight.grad = torch.ones(3, 3)
+    with pytest.raises(ValueError, match="half way"), tied.summed():
+        modules[0].weight.sum().backward()
+        raise ValueError("half way")
+    assert all(torch.equal(module.weight.grad, torch.ones(3, 3)) for module in modules.values())
+
+
+def unlike():
+    """What ranks say whose copies differ in shape, and of which one is frozen."""
+    rank = dist.get_rank()
+    told = []
+    for size, frozen in ((3 + rank, False), (3, rank == 1)):
+        layer = nn.Linear(3, size, bias=False).requires_grad_(not frozen)
+        options = {"tied": ((0, "weight"), (1, "weight"))}
+        told.append(
+            message_of(
+                lambda layer=layer, options=options: PipelineRunner(SCHEDULE, {rank: layer}, F.mse_loss, **options)
+            )
+        )
+    return told
+
+
+def test_copies_that_cannot_be_one_parameter_are_refused_on_both_ranks():
+    for shapes, frozen in run_ranks(unlike, 2, device="cpu").values:
+        assert "a tied parameter is one in the whole model; its two copies are (" in shapes
+        assert "(3, 3), torch.float32" in shapes and "(4, 3), torch.float32" in shapes
+        assert "requires_grad=True" in frozen and "requires_grad=False" in frozen
+
+
 @pytest.mark.parametrize(
     ("tied", "message"),
     [
@@ -106,12 +181,16 @@ M, ROWS = 4, 6
 class SyncsEachMicrobatch(PipelineRunner):
     """Sabotage: the gradients are averaged after each backward pass, those before once more."""
 
-    def _do(self, action, batch, losses):
-        super()._do(action, batch, losses)
-        if action.op == "B":
-            with phase("sabotage"):
-                for parameter in self.parameters():
-                    dist.all_reduce(parameter.grad, group=self._replicas)
+    def _play(self, steps, stages, transfers, batch):
+        return super()._play(self.watched(steps), stages, transfers, batch)
+
+    def watched(self, steps):
+        for step in steps:
+            yield step
+            if isinstance(step, Compute) and step.action.op == "B":
+                with phase("sabotage"):
+                    for parameter in self.parameters():
+                        dist.all_reduce(parameter.grad, group=self._replicas)
 
 
 def replicas():

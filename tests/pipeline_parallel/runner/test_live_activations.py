@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from dtlearn.memory.ledger.storage_ledger import StorageLedger
-from dtlearn.pipeline_parallel import SCHEDULES, make_schedule, simulate
+from dtlearn.pipeline_parallel import SCHEDULES, Compute, make_schedule, simulate
 from dtlearn.pipeline_parallel.checking.theory import peak_live
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
 from dtlearn.pipeline_parallel.runner.stage import PipelineStage
@@ -59,18 +59,24 @@ class Measured(PipelineRunner):
             parameter.grad = before
         return found
 
-    def _do(self, action, batch, losses):
-        super()._do(action, batch, losses)
-        if hasattr(self, "ledger"):
-            self.look(action, losses)
+    def _play(self, steps, stages, transfers, batch):
+        return super()._play(self.watched(steps), stages, transfers, batch)
+
+    def watched(self, steps):
+        losses = 0  # of 8 bytes each: what the last stage has made so far
+        for step in steps:
+            yield step
+            if isinstance(step, Compute) and hasattr(self, "ledger"):
+                losses += step.action.stage == self._last and step.action.op == "F"
+                self.look(step.action, losses)
 
     def look(self, action, losses):
         travelling = {t.data_ptr(): t.nbytes for t in self._transfers._tensors.values()}
         travelling |= {t.data_ptr(): t.nbytes for _, t in self._transfers._leaving}
-        expected = sum(travelling.values()) + sum(loss.nbytes for loss in losses.values())
+        expected = sum(travelling.values()) + 8 * losses
         live = 0
         for number, stage in self._stages.items():
-            for saved in stage._saved.values():
+            for saved in stage.live.values():
                 live += 1
                 expected += self.of_one[number][bool(saved.work)]
         self.most = max(self.most, live)
@@ -87,11 +93,12 @@ def measured(schedule, runner=Measured):
 class NeverFreed(Measured):
     """Sabotage: a graph is kept after its backward pass."""
 
-    def _do(self, action, batch, losses):
-        stage = self._stages[action.stage]
-        kept = self.__dict__.setdefault("kept", [])
-        kept.append(stage._saved[action.microbatch].inputs if action.op == "B" else None)
-        super()._do(action, batch, losses)
+    def watched(self, steps):
+        kept = []
+        for step in super().watched(steps):
+            if isinstance(step, Compute) and step.action.op == "B":
+                kept.append(self._stages[step.action.stage].live[step.action.microbatch].inputs)
+            yield step
 
 
 def one_more_warm_up(m):

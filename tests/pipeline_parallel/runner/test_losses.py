@@ -1,11 +1,14 @@
 """Several losses by name: their sum is what is trained, and each is reported once."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+from dtlearn.models import next_token_loss
 from dtlearn.pipeline_parallel import make_schedule
-from dtlearn.pipeline_parallel.runner.losses import stack_terms, sum_of_terms
+from dtlearn.pipeline_parallel.runner.losses import num_terms_of, shares_of, stack_terms, sum_of_terms
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
 from dtlearn.runtime.run import run_ranks
 from tests.pipeline_parallel.runs import MODELS, TOLERANCE, batches, distance, snapshot, stages_of
@@ -82,3 +85,57 @@ def test_no_term_and_other_terms_are_refused():
     one = torch.ones(())
     with pytest.raises(ValueError, match=r"terms \['a'\] for micro-batch 0 and \['a', 'b'\] for 1"):
         stack_terms([{"a": one}, {"a": one, "b": one}])
+
+
+def test_a_loss_that_is_no_mean_is_refused():
+    with pytest.raises(ValueError, match=r"loss_fn returned a loss of \(3,\); expected the mean over the micro-batch"):
+        sum_of_terms(torch.ones(3))
+    with pytest.raises(ValueError, match=r"returned a z_loss of \(1,\)"):
+        sum_of_terms({"a": torch.ones(()), "z_loss": torch.ones(1)})
+    for loss_fn in (torch.nn.MSELoss(reduction="sum"), partial(F.cross_entropy, reduction="none")):
+        with pytest.raises(
+            ValueError, match=r"loss_fn has reduction='(sum|none)'; expected the mean over a micro-batch"
+        ):
+            num_terms_of(loss_fn)
+
+
+WEIGHT = torch.tensor([1.0, 2.0, 0.5, 4.0])
+TARGETS = torch.tensor([0, 1, -100, 3])
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "targets", "count"),
+    [
+        (F.cross_entropy, TARGETS, 3),
+        (F.nll_loss, TARGETS, 3),
+        (next_token_loss, TARGETS.view(2, 2), 3),
+        (torch.nn.CrossEntropyLoss(), TARGETS, 3),
+        (torch.nn.CrossEntropyLoss(ignore_index=1), TARGETS.clamp(0), 3),
+        (torch.nn.NLLLoss(weight=WEIGHT), TARGETS, 7),
+        (partial(F.cross_entropy, ignore_index=0), TARGETS.clamp(0), 2),
+        (partial(partial(F.cross_entropy, ignore_index=0), ignore_index=3), TARGETS.clamp(0), 3),
+        (F.cross_entropy, torch.ones(5, 4), 5),  # probabilities
+        (torch.nn.MSELoss(), torch.ones(5, 2), 5),
+        (F.mse_loss, torch.ones(5, 2), 5),
+    ],
+)
+def test_of_torch_s_losses_the_terms_are_known(loss_fn, targets, count):
+    assert num_terms_of(loss_fn)(targets) == count
+
+
+def test_of_other_losses_nothing_is_known():
+    assert num_terms_of(lambda outputs, targets: F.cross_entropy(outputs, targets)) is None
+
+
+def test_micro_batches_count_by_their_terms():
+    parts = TARGETS.tensor_split(2)
+    assert shares_of(parts, num_terms_of(F.cross_entropy)) == (2 / 3, 1 / 3)
+    assert shares_of(parts, len) == (1 / 2, 1 / 2)
+    assert shares_of([torch.tensor([0, -100]), torch.tensor([-100, 1])], None) == (1 / 2, 1 / 2)
+    assert shares_of([torch.tensor([-100.0]), torch.tensor([1.0])], None) == (1 / 2, 1 / 2)
+    with pytest.raises(ValueError, match=r"targets are -100 in 0%, 50% of the places.*give num_terms=lambda targets"):
+        shares_of(parts, None)
+    with pytest.raises(
+        ValueError, match=r"micro-batch 1 has no terms: its mean loss is 0 / 0\. Use fewer micro-batches"
+    ):
+        shares_of([TARGETS[:2], TARGETS[2:3]], num_terms_of(F.cross_entropy))

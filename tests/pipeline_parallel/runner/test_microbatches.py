@@ -27,6 +27,7 @@ def test_shares_make_the_mean_of_the_batch(rows, sizes):
         (lambda: cut(LINE, 0, None, None), "rank 0 holds stage 0 and needs the inputs"),
         (lambda: cut(LINE, 1, None, None), "rank 1 holds stage 1 and needs the targets"),
         (lambda: cut(LINE, 0, torch.ones(3), None), "3 rows cannot be cut into 4 micro-batches"),
+        (lambda: cut(V, 0, torch.ones(5), torch.ones(4)), "inputs have 5 rows, targets 4"),
         (lambda: cut(V, 0, torch.ones(4), None), "rank 0 holds stage 3 and needs the targets"),
     ],
 )

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from dtlearn.pipeline_parallel import make_schedule, parse_schedule
-from dtlearn.pipeline_parallel.runner.preconditions import module_of, recomputed_stages
+from dtlearn.pipeline_parallel.runner.preconditions import module_of, recomputed_stages, require_tied
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
 from dtlearn.runtime.run import run_ranks
 from tests.pipeline_parallel.runs import message_of
@@ -49,3 +49,12 @@ def test_stages_to_recompute():
     assert recomputed_stages([2, 0], 3) == {0, 2}
     with pytest.raises(ValueError, match=r"recompute names stages \[3\]; the schedule has the 3 stages from 0 on"):
         recomputed_stages({1, 3}, 3)
+
+
+def test_a_parameter_of_two_ranks_is_refused_and_one_of_a_rank_is_not():
+    layer = nn.Linear(2, 2, bias=False)
+    require_tied([layer, nn.Linear(2, 2), layer], (), (0, 1, 0))
+    require_tied({0: layer}, (), (0, 1))
+    require_tied([layer, layer], ((1, "weight"), (0, "weight")), (0, 1))
+    with pytest.raises(ValueError, match="'weight' of stage 0 and 'weight' of stage 1 are one parameter"):
+        require_tied({0: layer, 1: layer}, (), (0, 1))

@@ -1,20 +1,34 @@
 """Every schedule is the run of one process, with all options; what would break it is found."""
 
+import copy
 import os
+import pickle
 import signal
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
 
-from dtlearn.pipeline_parallel import SCHEDULES, make_schedule
+from dtlearn.pipeline_parallel import SCHEDULES, Compute, make_schedule
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
 from dtlearn.runtime.errors import RankError
 from dtlearn.runtime.run import run_ranks
 from tests.pipeline_parallel.runner.pipelines import away_from_reference, groups_of_first, pipeline
-from tests.pipeline_parallel.runs import CLASSES, MODELS, TOLERANCE, batches, loss_of, stages_of
+from tests.pipeline_parallel.runs import (
+    CLASSES,
+    MODELS,
+    TOLERANCE,
+    batches,
+    distance,
+    loss_of,
+    message_of,
+    snapshot,
+    stages_of,
+)
 
 
 def exists(kind, p, m):
@@ -82,6 +96,83 @@ def dropout_is_drawn_once():
     return torch.equal(*found) and bool(found[0].abs().sum() > 0)
 
 
+def ignores():
+    """Cross entropy with padding, by torch's function and by one of our own; then with weights of classes."""
+    ((inputs, targets),) = batches("sequential", 8, 1)
+    targets[[0, 1, 4, 6]] = -100
+    weight = torch.rand(CLASSES, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    cases = {
+        "torch's": (F.cross_entropy, {}),
+        "own": (own_loss, {"num_terms": lambda targets: int((targets != -100).sum())}),
+        "weighted": (nn.CrossEntropyLoss(weight, label_smoothing=0.1), {"recompute": True}),
+    }
+    found = {}
+    for name, (loss_fn, options) in cases.items():
+        stages, _ = stages_of("sequential", 2)
+        runner = PipelineRunner(make_schedule("zb_h1", 2, 3), stages, loss_fn, **options)
+        loss = runner.step(inputs, targets).loss
+        torch.manual_seed(0)
+        whole = MODELS["sequential"]()
+        expected = loss_fn(whole(inputs), targets)
+        expected.backward()
+        evaluated = runner.evaluate(inputs, targets)
+        losses = [] if loss is None else [abs(loss - expected).item(), abs(evaluated - expected).item()]
+        found[name] = max(distance(snapshot(runner.modules.values()), snapshot([whole])), *losses, 0.0)
+    return found
+
+
+def own_loss(outputs, targets):
+    return F.cross_entropy(outputs, targets)
+
+
+class FailsOnce(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 1:
+            raise ValueError("a bad batch")
+        return x
+
+
+def after_an_error():
+    """What a runner says after an error, and what one says that is alone and so has no messages on their way."""
+    ((inputs, targets),) = batches("sequential", 4, 1)
+    stages = [nn.Sequential(FailsOnce(), stage) for stage in stages_of("sequential", 2)[0]]
+    attempts = []
+    if dist.get_rank() == 0:
+        alone = dist.new_group([0], use_local_synchronization=True)
+        schedule = make_schedule("1f1b", 1, 2)
+        only = PipelineRunner(
+            schedule, [nn.Sequential(FailsOnce(), *stages_of("sequential", 1)[0])], own_loss, group=alone
+        )
+        attempts += [message_of(lambda: only.step(inputs, targets)) for _ in range(2)]
+    runner = PipelineRunner(make_schedule("1f1b", 2, 2), stages, own_loss)
+    if dist.get_rank() == 0:
+        attempts += [message_of(partial(act, inputs, targets)) for act in (runner.step, runner.step, runner.evaluate)]
+    return attempts
+
+
+def copies():
+    """Two runners over one model, a copy of its stages, and a copy of a runner."""
+    ((inputs, targets),) = batches("sequential", 8, 1)
+    stages, _ = stages_of("sequential", 2)
+    one = PipelineRunner(make_schedule("zb_h1", 2, 4), stages, own_loss)
+    one.step(inputs, targets)
+    gradients = [parameter.grad.clone() for parameter in one.parameters()]
+    best, twin = copy.deepcopy(one.modules), pickle.loads(pickle.dumps(one))
+    apart = []
+    for runner in (PipelineRunner(make_schedule("1f1b", 2, 2), best, own_loss), twin):
+        for parameter in runner.parameters():
+            parameter.grad = None
+        runner.step(inputs, targets)
+        apart += [(p.grad - g).abs().max().item() for p, g in zip(runner.parameters(), gradients, strict=True)]
+    untouched = all(torch.equal(p.grad, g) for p, g in zip(one.parameters(), gradients, strict=True))
+    return max(apart), untouched
+
+
 def evaluation():
     """Losses and outputs of batches of several sizes, between steps, and the modes of the modules."""
     runner, found = pipeline("gpt", "1f1b", 2, 3), []
@@ -90,7 +181,7 @@ def evaluation():
     for x, y in ((inputs, targets), (inputs[:3], targets[:3]), other):
         found.append((runner.evaluate(x, y), runner.predict(x)))
         runner.step(inputs, targets)
-    return found, part.training, all(stage.num_live == 0 for stage in runner._stages.values())
+    return found, part.training, not any(stage.live for stage in runner._stages.values())
 
 
 # Sabotage: what the parity test is to find.
@@ -99,31 +190,33 @@ def evaluation():
 class NotDivided(PipelineRunner):
     """The loss of a micro-batch counts as if it were that of the batch."""
 
-    def _do(self, action, batch, losses):
-        super()._do(action, replace(batch, shares=(1.0,) * len(batch.shares)), losses)
+    def _play(self, steps, stages, transfers, batch):
+        return super()._play(steps, stages, transfers, replace(batch, shares=(1.0,) * len(batch.shares)))
 
 
 class EqualShares(PipelineRunner):
     """Each micro-batch counts 1/m, though one has more rows."""
 
-    def _do(self, action, batch, losses):
+    def _play(self, steps, stages, transfers, batch):
         m = self.schedule.num_microbatches
-        super()._do(action, replace(batch, shares=(1 / m,) * len(batch.shares)), losses)
+        return super()._play(steps, stages, transfers, replace(batch, shares=(1 / m,) * len(batch.shares)))
 
 
 class WrongTargets(PipelineRunner):
     """Each row has the target of the row before."""
 
-    def _targets(self, batch, action):
-        return tuple(targets.roll(1, 0) for targets in super()._targets(batch, action))
+    def _play(self, steps, stages, transfers, batch):
+        return super()._play(
+            steps, stages, transfers, replace(batch, targets=tuple(targets.roll(1, 0) for targets in batch.targets))
+        )
 
 
 class ForgetsWeights(PipelineRunner):
     """W is left out."""
 
-    def _do(self, action, batch, losses):
-        if action.op != "W":
-            super()._do(action, batch, losses)
+    def _play(self, steps, stages, transfers, batch):
+        steps = [step for step in steps if not (isinstance(step, Compute) and step.action.op == "W")]
+        return super()._play(steps, stages, transfers, batch)
 
 
 SABOTAGE = {"1f1b": (NotDivided, EqualShares, WrongTargets), "zb_h1": (ForgetsWeights,)}
@@ -144,7 +237,11 @@ def on_four():
 
 @pytest.fixture(scope="module")
 def on_two():
-    return run_ranks(lambda: (cases(), dropout_is_drawn_once(), evaluation(), sabotaged()), 2, device="cpu").values
+    return run_ranks(
+        lambda: (cases(), dropout_is_drawn_once(), evaluation(), sabotaged(), ignores(), copies(), after_an_error()),
+        2,
+        device="cpu",
+    ).values
 
 
 def too_far(found):
@@ -164,17 +261,17 @@ def test_every_schedule_over_all_ranks_and_micro_batches_is_the_run_of_one_proce
 
 
 def test_so_it_is_with_other_models_and_options(on_two):
-    for found, is_equal, _, _ in on_two:
+    for found, is_equal, *_ in on_two:
         assert len(found) == len(CASES) and not too_far(found) and is_equal
 
 
 def test_what_would_break_it_is_found(on_two):
-    for *_, found in on_two:
+    for *_, found, _, _, _ in on_two:
         assert len(found) == 4 and min(found.values()) > 1e-4, found
 
 
 def test_evaluation_is_that_of_the_model(on_two):
-    (_, _, (on_first, *_), _), (_, _, (on_last, training, nothing_kept), _) = on_two
+    (_, _, (on_first, *_), *_), (_, _, (on_last, training, nothing_kept), *_) = on_two
     assert training and nothing_kept and on_first == [(None, None)] * 3
     torch.manual_seed(0)
     model = MODELS["gpt"]()
@@ -183,6 +280,24 @@ def test_evaluation_is_that_of_the_model(on_two):
         for (x, y), (loss, outputs) in zip(((inputs, targets), (inputs[:3], targets[:3]), other), on_last, strict=True):
             assert torch.allclose(outputs, model(x), rtol=0, atol=TOLERANCE)
             assert abs(loss - loss_of("gpt")(model(x), y)) < TOLERANCE
+
+
+def test_micro_batches_count_by_the_terms_of_their_loss(on_two):
+    for *_, found, _, _ in on_two:
+        assert len(found) == 3 and not too_far(found)
+
+
+def test_runners_may_share_stages_and_be_copied(on_two):
+    for *_, (apart, untouched), _ in on_two:
+        assert apart < TOLERANCE and untouched
+
+
+def test_after_an_error_there_is_no_step_that_could_take_old_messages(on_two):
+    (*_, (alone, again, failed, *later)), (*_, nothing) = on_two
+    assert "a bad batch" in alone and again == "" and "a bad batch" in failed and nothing == []
+    assert len(later) == 2 and all(
+        "an earlier step ended in an error, and messages of it may" in text for text in later
+    )
 
 
 class Killed(nn.Module):

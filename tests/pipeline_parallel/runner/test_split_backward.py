@@ -1,6 +1,7 @@
 """I and W together are B; of a linear layer each is one matrix product, and W waits."""
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -125,3 +126,75 @@ def test_layers_with_a_forward_of_their_own_are_left_alone():
     module = nn.Sequential(Own(2, 2), nn.ReLU())
     defer_linear_weights(module)
     assert "forward" not in module[0].__dict__
+
+
+def computed(layer):
+    """Its weight is no leaf: it is computed from two parameters."""
+    return nn.utils.parametrizations.weight_norm(layer)
+
+
+def hooked(layer):
+    """Its weight's gradient is halved."""
+    layer.weight.register_hook(lambda gradient: gradient / 2)
+    return layer
+
+
+def accumulated(layer):
+    """Its bias's gradient is doubled when it has been added."""
+
+    def double(bias):
+        bias.grad *= 2
+
+    layer.bias.register_post_accumulate_grad_hook(double)
+    return layer
+
+
+@pytest.mark.parametrize("change", [computed, hooked, accumulated])
+def test_what_somebody_else_reads_gets_its_gradient_in_the_backward_pass(change):
+    torch.manual_seed(0)
+    whole = nn.Sequential(change(nn.Linear(6, 6)), nn.Tanh(), nn.Linear(6, 4)).double()
+    torch.manual_seed(0)
+    split = nn.Sequential(change(nn.Linear(6, 6)), nn.Tanh(), nn.Linear(6, 4)).double()
+    defer_linear_weights(split)
+    x, work = torch.randn(5, 6, dtype=torch.float64), []
+    whole(x).square().sum().backward()
+    with deferred_work(work):
+        split(x).square().sum().backward()
+    assert len(work) == 1  # of the last layer
+    do_all(work)
+    assert equal(gradients(split), gradients(whole))
+
+
+def test_a_layer_whose_forward_was_replaced_is_left_alone():
+    layer = nn.Linear(2, 2)
+    layer.forward = lambda x: x
+    defer_linear_weights(layer)
+    assert torch.equal(layer(torch.ones(2)), torch.ones(2))
+
+
+def test_a_copy_has_weights_of_its_own():
+    layer = nn.Linear(2, 2)
+    defer_linear_weights(layer)
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        with torch.no_grad():
+            twin.weight.zero_()
+        assert torch.equal(twin(torch.ones(1, 2)), twin.bias[None]) and layer.weight.any()
+
+
+def test_under_autocast_the_gradients_have_the_dtype_of_the_weights():
+    torch.manual_seed(0)
+    layer, x, work = nn.Linear(8, 8), torch.randn(4, 8, requires_grad=True), []
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        layer(x).sum().backward()
+    expected, from_x = gradients(layer), x.grad
+    layer.zero_grad()
+    x.grad = None
+    defer_linear_weights(layer)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with deferred_work(work):
+            layer(x).sum().backward()
+        do_all(work)
+    assert layer.weight.grad.dtype == x.grad.dtype == torch.float32
+    assert torch.allclose(x.grad, from_x, atol=1e-2)
+    for name, gradient in gradients(layer).items():
+        assert torch.allclose(gradient, expected[name], atol=0.05), name

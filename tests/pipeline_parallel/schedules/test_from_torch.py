@@ -3,7 +3,7 @@
 import pytest
 import torch.distributed.pipelining as pipelining
 
-from dtlearn.pipeline_parallel import make_schedule, parse_schedule, torch_csv, torch_schedule, validate
+from dtlearn.pipeline_parallel import make_schedule, torch_schedule, validate
 from dtlearn.pipeline_parallel.schedules.from_torch import TORCH_SCHEDULES
 
 # torch's, ours, stages on each rank, fewest micro-batches (torch refuses 1F1B with fewer than ranks; ours has them).
@@ -46,12 +46,6 @@ def test_all_of_torch_s_schedules_are_right(name):
     for num_ranks, num_microbatches in ((1, 2), (2, 4), (4, 8)):
         schedule = torch_schedule(name, num_ranks, num_microbatches)
         assert validate(schedule) == [] and schedule.name == f"torch {name}"
-
-
-def test_a_schedule_is_written_as_torch_loads_it():
-    schedule = make_schedule("zbv", 2, 1)
-    assert torch_csv(schedule) == "0F0,3F0,3I0,3W0,0I0,0W0\n1F0,2F0,2I0,2W0,1I0,1W0\n"
-    assert parse_schedule(torch_csv(schedule), name="zbv") == schedule
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,13 @@ import pytest
 from dtlearn.collectives import hierarchical, ring, tree
 from dtlearn.collectives.cost import plan_seconds
 from dtlearn.collectives.topology import flat, nodes
-from dtlearn.runtime.link.cost import Layout, Level, seconds
+from dtlearn.runtime.link.cost import Connection, LinkedGroup, seconds
 from dtlearn.runtime.link.link import Link
 
 # Ten thousand bytes a second and a latency of 1 s make sums that can be done in the head.
-FLAT = Layout(Level(4, 1.0, 1e4), Level(1, 1.0, 1e4))
-NODE = Layout(Level(1, 1.0, 1e4), Level(4, 0.1, 1e5))  # all in one node
-TWO_LEVELS = Layout(Level(2, 1.0, 1e4), Level(4, 0.1, 1e5))
+FLAT = LinkedGroup(Connection(4, 1.0, 1e4), Connection(1, 1.0, 1e4))
+NODE = LinkedGroup(Connection(1, 1.0, 1e4), Connection(4, 0.1, 1e5))  # all in one node
+TWO_LEVELS = LinkedGroup(Connection(2, 1.0, 1e4), Connection(4, 0.1, 1e5))
 
 
 @pytest.mark.parametrize(
@@ -57,21 +57,23 @@ def test_two_levels(op, nbytes, expected):
 
 @pytest.mark.parametrize(("ranks", "steps"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (9, 4)])
 def test_a_tree_takes_the_logarithm_rounded_up(ranks, steps):
-    assert seconds("broadcast", 0, Layout(Level(ranks, 1.0, 1.0), Level(1, 1.0, 1.0))) == steps
+    assert seconds("broadcast", 0, LinkedGroup(Connection(ranks, 1.0, 1.0), Connection(1, 1.0, 1.0))) == steps
 
 
 def test_one_rank_pays_nothing():
-    alone = Layout(Level(1, 1.0, 1.0), Level(1, 1.0, 1.0))
+    alone = LinkedGroup(Connection(1, 1.0, 1.0), Connection(1, 1.0, 1.0))
     assert all(seconds(op, 1000, alone) == 0 for op in ("all_reduce", "all_gather", "gather", "all_to_all", "barrier"))
 
 
 def test_the_ring_is_independent_of_the_number_of_ranks_for_large_messages():
-    times = [seconds("all_reduce", 1e9, Layout(Level(n, 0.0, 1e9), Level(1, 0.0, 1e9))) for n in (2, 64, 1024)]
+    times = [
+        seconds("all_reduce", 1e9, LinkedGroup(Connection(n, 0.0, 1e9), Connection(1, 0.0, 1e9))) for n in (2, 64, 1024)
+    ]
     assert times == pytest.approx([1.0, 2 * 63 / 64, 2 * 1023 / 1024])
 
 
 def test_a_message():
-    assert Level(2, 1.0, 1e4).message(20_000) == pytest.approx(3.0)
+    assert Connection(2, 1.0, 1e4).message(20_000) == pytest.approx(3.0)
 
 
 def test_an_unknown_operation():

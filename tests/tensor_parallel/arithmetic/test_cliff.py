@@ -3,7 +3,7 @@
 import pytest
 
 from dtlearn.collectives.topology import DGX_H100, flat, nodes
-from dtlearn.tensor_parallel.arithmetic.cliff import all_reduce_seconds, best_num_ranks, block_flops, layer_times
+from dtlearn.tensor_parallel.arithmetic.cliff import all_reduce_seconds, block_flops, layer_times
 from dtlearn.tensor_parallel.arithmetic.sizes import BlockSizes
 
 GPT_3 = BlockSizes(batch=1, length=2048, hidden=12288, heads=96)
@@ -32,7 +32,6 @@ def test_inside_a_node_faster_and_beyond_it_slower():
     times = layer_times(GPT_3, [1, 2, 4, 8, 16, 32], ONE_CARD, flops=FLOPS)
     seconds = {time.num_ranks: time.seconds for time in times}
     assert seconds[1] > seconds[2] > seconds[4] > seconds[8] < seconds[16] < seconds[32]
-    assert best_num_ranks(times) == 8
     communication = {time.num_ranks: time.communication for time in times}
     assert communication[8] < 1.3 * communication[4]  # hardly grows with t
     assert communication[16] > 5 * communication[8]  # one card for 8 ranks

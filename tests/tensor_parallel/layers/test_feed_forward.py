@@ -12,7 +12,7 @@ from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import tensor_parallel_manual_seed
 from dtlearn.tensor_parallel.layers.feed_forward import ParallelFeedForward
 from dtlearn.tensor_parallel.layers.naive import OutputGatheredFeedForward, WeightGatheredFeedForward
-from tests.tensor_parallel.groups import calls_of, in_groups
+from tests.sharing.groups import calls_of, in_groups
 from tests.tensor_parallel.parity import errors, reference, tensors
 
 B, T, C, F = 2, 12, 12, 48

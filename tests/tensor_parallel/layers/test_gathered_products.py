@@ -10,7 +10,7 @@ from dtlearn.memory import kept_tensors
 from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import gather_from_sequence_parallel_region
 from dtlearn.tensor_parallel.layers.gathered_products import SEQUENCE_DIM, gathered_products
-from tests.tensor_parallel.groups import SIZES, calls_of, in_groups
+from tests.sharing.groups import SIZES, calls_of, in_groups
 
 B, T, IN, OUT = 2, 12, 6, 24
 

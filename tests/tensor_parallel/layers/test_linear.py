@@ -11,7 +11,7 @@ from torch import nn
 from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.layers.linear import ColumnParallelLinear, RowParallelLinear
 from dtlearn.tensor_parallel.mappings import reduce_from_tensor_parallel_region
-from tests.tensor_parallel.groups import calls_of, in_groups
+from tests.sharing.groups import calls_of, in_groups
 from tests.tensor_parallel.parity import errors, reference, tensors
 
 B, T, IN, OUT = 2, 12, 24, 12
@@ -149,17 +149,19 @@ def parameters_and_errors():
         RowParallelLinear.from_linear(nn.Linear(10, 4))
     with pytest.raises(ValueError, match="each of 4 ranks takes 2 of 8 input features; got 8"):
         RowParallelLinear(8, 4)(torch.zeros(1, 8))
+    with pytest.raises(ValueError, match="each rank takes all 8 input features; got 2"):
+        ColumnParallelLinear(8, 4)(torch.zeros(1, 2))
     with pytest.raises(ValueError, match="leave out gather_output"):
         ColumnParallelLinear(4, 8, sequence_parallel=True, gather_output=True)
     with pytest.raises(ValueError, match="gather_again is for tokens that this layer gathers"):
         ColumnParallelLinear(4, 8, gather_again=True)
     with pytest.raises(ValueError, match="overlap is for the all-reduce of f"):
         ColumnParallelLinear(4, 8, sequence_parallel=True, overlap=True)
-    with pytest.raises(ValueError, match="bias is"):
+    with pytest.raises(ValueError, match=r"has 2 parameters; missing: \['bias'\]"):
         ColumnParallelLinear(IN, OUT).load_full({"weight": linear.weight})
     some = dist.new_group([0, 1])
     if rank > 1:
-        with pytest.raises(ValueError, match=f"rank {rank} is not in the tensor-parallel group"):
+        with pytest.raises(ValueError, match=f"rank {rank} is not in the group that it was given"):
             ColumnParallelLinear(4, 8, group=some)
     copied = copy.deepcopy(ColumnParallelLinear(4, 8, bias=False))
     return results, copied(torch.ones(3, 4)).shape

@@ -5,7 +5,7 @@ from torch import nn
 
 from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.layers.naive import WeightGatheredLinear
-from tests.tensor_parallel.groups import in_groups
+from tests.sharing.groups import in_groups
 from tests.tensor_parallel.parity import errors, reference, tensors
 
 

@@ -6,12 +6,13 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+from dtlearn.mixed_precision import autocast
 from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import copy_to_tensor_parallel_region
 from dtlearn.tensor_parallel.layers import overlap
 from dtlearn.tensor_parallel.layers.gathered_products import gathered_products
 from dtlearn.tensor_parallel.layers.overlap import overlapped_products
-from tests.tensor_parallel.groups import calls_of, in_groups
+from tests.sharing.groups import calls_of, in_groups
 from tests.tensor_parallel.parity import difference, tensors
 
 
@@ -46,11 +47,15 @@ def both():
 
 
 def under_autocast():
-    """Dtypes of output and gradients, and the difference from autograd's own products."""
+    """Under torch's autocast and this course's: dtypes of output and gradients, and the difference from autograd's."""
+    return max(under(block) for block in (torch.autocast("cpu", torch.bfloat16), autocast("cpu", torch.bfloat16)))
+
+
+def under(block):
     found = []
     for products in (plain_products, overlapped_products, gathered_products):
         x, weight, bias = (tensor.float().requires_grad_() for tensor in tensors((2, 2, 4), (6, 4), (6,)))
-        with torch.autocast("cpu", torch.bfloat16):
+        with block:
             (y,) = products(x, (weight, bias), group=None)
         y.float().sum().backward()
         found.append(({tensor.dtype for tensor in (x.grad, weight.grad, bias.grad)}, y.dtype, x.grad, weight.grad))
@@ -101,7 +106,7 @@ def test_the_other_product_is_made_before_the_wait(monkeypatch):
         order.append("all_reduce")
         return Work(order)
 
-    monkeypatch.setattr(overlap, "place_in", lambda group: (0, 2))
+    monkeypatch.setattr(overlap, "rank_and_size", lambda group: (0, 2))
     monkeypatch.setattr(overlap.dist, "all_reduce", all_reduce)
     backward = overlap.OverlappedProducts.backward.__wrapped__
     x, weight, gradient = (torch.ones(*shape).as_subclass(Noted) for shape in ((2, 3), (4, 3), (2, 4)))

@@ -5,7 +5,7 @@ import torch
 
 from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.layers.swiglu import FusedColumnParallelLinear, ParallelSwiGLU, SwiGLU
-from tests.tensor_parallel.groups import calls_of, in_groups
+from tests.sharing.groups import calls_of, in_groups
 from tests.tensor_parallel.parity import errors, part, reference, tensors
 
 B, T, C, F = 2, 12, 12, 24

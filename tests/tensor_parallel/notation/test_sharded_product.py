@@ -8,7 +8,7 @@ from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.notation.product_case import product_case
 from dtlearn.tensor_parallel.notation.sharded import parse
 from dtlearn.tensor_parallel.notation.sharded_product import sharded_product
-from tests.tensor_parallel.groups import calls_of, in_groups
+from tests.sharing.groups import calls_of, in_groups
 from tests.tensor_parallel.notation.test_product_case import PRODUCTS
 from tests.tensor_parallel.parity import part, tensors
 

@@ -1,4 +1,4 @@
-"""Cross entropy of divided logits beside `F.cross_entropy` of whole ones, and beside the naive one, which gathers."""
+"""Cross entropy of divided logits beside `F.cross_entropy` of whole ones."""
 
 import math
 
@@ -12,10 +12,9 @@ from dtlearn.memory import kept_tensors
 from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.vocabulary import cross_entropy as module
 from dtlearn.tensor_parallel.vocabulary.cross_entropy import vocabulary_parallel_cross_entropy
-from dtlearn.tensor_parallel.vocabulary.naive import gathered_cross_entropy
-from dtlearn.tensor_parallel.vocabulary.places import padded_vocabulary
+from dtlearn.tensor_parallel.vocabulary.rows import padded_vocabulary
 from tests.data_parallel.runs import message_of
-from tests.tensor_parallel.groups import calls_of, in_groups
+from tests.sharing.groups import calls_of, in_groups
 
 B, T = 2, 6
 # V, the scale of the logits, and options. 10 and 5 are padded with 3 and 4 ranks; with 4 ranks and V = 5 one rank has
@@ -180,20 +179,14 @@ def messages(group):
 
 def parity():
     def case(group):
-        return {
-            (name, function.__name__): difference(function, *row, group)
-            for function in (vocabulary_parallel_cross_entropy, gathered_cross_entropy)
-            for name, row in CASES.items()
-        }
+        return {name: difference(vocabulary_parallel_cross_entropy, *row, group) for name, row in CASES.items()}
 
     return in_groups(case)
 
 
 def others():
-    functions = (vocabulary_parallel_cross_entropy, gathered_cross_entropy)
-
     def case(group):
-        return sabotages(group), odd_values(group), messages(group), [kept(function, group) for function in functions]
+        return sabotages(group), odd_values(group), messages(group), kept(vocabulary_parallel_cross_entropy, group)
 
     return in_groups(case)
 
@@ -211,7 +204,7 @@ def ranks():
 def test_losses_and_gradients(recorded):
     for of_sizes in recorded:
         for size, found in of_sizes.items():
-            assert len(found) == 2 * len(CASES)
+            assert len(found) == len(CASES)
             assert max(found.values()) < TOLERANCE, (size, found)
 
 
@@ -222,8 +215,6 @@ def test_three_numbers_a_token_and_never_the_logits(recorded):
         for _, _, options in CASES.values():
             sums = 3 if options.get("label_smoothing") else 2
             formula += [("all_reduce", B * T * 8), ("all_reduce", sums * B * T * 8)]
-        for vocab_size, _, _ in CASES.values():
-            formula += [("all_gather_into_tensor", B * T * padded_vocabulary(vocab_size, size) // size * 8)]
         assert calls_of(recorded.record, size) == formula
 
 
@@ -250,13 +241,9 @@ def test_what_is_not_finite_and_other_formats(ranks):
 
 def test_what_is_kept_for_backward_is_divided_too(ranks):
     for of_sizes in ranks:
-        for size, (*_, (ours, naive)) in of_sizes.items():
-            softmax, of_tokens = (
-                B * T * 12 * 8,
-                B * T * (8 + 1 + 1),
-            )  # each target's row, whose it is, whether it counts
+        for size, (*_, ours) in of_sizes.items():
+            softmax, of_tokens = B * T * 12 * 8, B * T * (8 + 1 + 1)  # each target's row, whose it is, if it counts
             assert ours == softmax // size + of_tokens + 8  # and how many count
-            assert naive >= softmax
 
 
 def test_bad_input(ranks):

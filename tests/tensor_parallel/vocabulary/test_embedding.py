@@ -9,7 +9,7 @@ from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.vocabulary import embedding as module
 from dtlearn.tensor_parallel.vocabulary.embedding import VocabularyParallelEmbedding, own_rows
 from tests.data_parallel.runs import message_of
-from tests.tensor_parallel.groups import calls_of, in_groups
+from tests.sharing.groups import calls_of, in_groups
 
 V, C, B, T = 10, 3, 2, 12  # 10 tokens: padded with 3 and with 4 ranks
 NBYTES = B * T * C * 8
@@ -127,3 +127,14 @@ def test_what_a_layer_shows_and_refuses(ranks):
 def test_rows_of_padding_are_zeros():
     full = torch.arange(1.0, 6.0)[:, None]
     assert [own_rows(full, 4, rank)[:, 0].tolist() for rank in range(4)] == [[1, 2], [3, 4], [5, 0], [0, 0]]
+
+
+def without_a_batch():
+    full, tokens = whole_embedding()[0], torch.arange(4)
+    rows = VocabularyParallelEmbedding.from_embedding(full, sequence_parallel=True)(tokens)
+    return torch.equal(rows, full(tokens).chunk(2)[dist.get_rank()])
+
+
+def test_tokens_without_a_batch_are_divided_by_tokens():
+    """(T,) -> (T/t, C), as the layers that follow take them, and not (T, C/t)."""
+    assert run_ranks(without_a_batch, 2, device="cpu").values == [True, True]

@@ -1,9 +1,12 @@
 import pytest
 
-from dtlearn.memory.arithmetic.fits import Fit
+from dtlearn.memory.arithmetic.fits import MemoryEstimate
 from dtlearn.viz.memory.fit_bars import fit_bars
 
-LARGE, SMALL = Fit({"parameters": 90 * 10**9}, 80 * 10**9), Fit({"parameters": 70 * 10**9}, 80 * 10**9)
+LARGE, SMALL = (
+    MemoryEstimate({"parameters": 90 * 10**9}, 80 * 10**9),
+    MemoryEstimate({"parameters": 70 * 10**9}, 80 * 10**9),
+)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +29,7 @@ def test_each_bar_says_whether_it_fits_and_the_line_is_the_gpus():
     assert "H100: 80.0 GB" in [text.get_text() for text in fig.legends[0].get_texts()]
 
 
-@pytest.mark.parametrize("fits", [{}, {"a": SMALL, "b": Fit({"parameters": 1}, 2)}])
+@pytest.mark.parametrize("fits", [{}, {"a": SMALL, "b": MemoryEstimate({"parameters": 1}, 2)}])
 def test_variants_of_several_gpus_are_refused(fits):
     with pytest.raises(ValueError, match="variants on one GPU"):
         fit_bars(fits, "Llama", "H100")

@@ -10,7 +10,7 @@ from dtlearn.viz.network.placed_steps import (
     placed_frames,
 )
 from dtlearn.viz.style import new_figure
-from tests.viz.test_collective_picture import ring_of
+from tests.viz.collectives.test_collective_picture import ring_of
 
 
 def drawn(steps, number, places):

@@ -1,12 +1,12 @@
 import pytest
 
-from dtlearn.viz.collective_steps import Message, Steps
+from dtlearn.viz.collectives.collective_steps import CollectiveSteps, StepMessage
 from dtlearn.viz.network.tree_picture import parents_of, tree_picture, tree_words
 
 
 def steps_of(*steps):
-    messages = tuple(tuple(Message(src, dst, 8, 0, 1) for src, dst in step) for step in steps)
-    return Steps(tuple(range(4)), (0, 8), messages, (), "gloo on CPU", 0)
+    messages = tuple(tuple(StepMessage(src, dst, 8, 0, 1) for src, dst in step) for step in steps)
+    return CollectiveSteps(tuple(range(4)), (0, 8), messages, (), "gloo on CPU", 0)
 
 
 TREE = steps_of([(0, 1)], [(0, 2), (1, 3)])

@@ -1,7 +1,7 @@
 import pytest
 
 from dtlearn.viz.tensor_parallel.local_weights import LocalWeight, cut_weights
-from dtlearn.viz.tensor_parallel.weight_layout import ACROSS, Layout, drawn, titles, weight_layout
+from dtlearn.viz.tensor_parallel.weight_layout import ACROSS, WeightLayout, drawn, titles, weight_layout
 from tests.viz.tensor_parallel.layers import WEIGHTS
 
 NAMES = ("query", "key", "value", "output")
@@ -55,4 +55,4 @@ def test_everything_fits_its_row():
     for row in layout.rows:
         assert layout.row_height(row) == max(layout.cell_height(cell) for cell in row)
     assert layout.height([WEIGHTS[1]]) == pytest.approx(0.5 + 8 * layout.inches)
-    assert Layout(0.1).weight_height(cut(NORMS[0])[0]) == pytest.approx(0.19)
+    assert WeightLayout(0.1).weight_height(cut(NORMS[0])[0]) == pytest.approx(0.19)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dtlearn.pipeline_parallel import Schedule, StageTimes, Timeline, parse_schedule, simulate, validate
+from dtlearn.pipeline_parallel import Schedule, ScheduleTimeline, StageTimes, parse_schedule, simulate, validate
 
 from .draft import Draft, Times
 
@@ -30,7 +30,7 @@ class Assessment:
     schedule: Schedule | None = None
     times: StageTimes | None = None
     transfer: float = 0.0
-    timeline: Timeline | None = None
+    timeline: ScheduleTimeline | None = None
 
     @property
     def is_valid(self) -> bool:

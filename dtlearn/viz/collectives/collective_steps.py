@@ -18,13 +18,13 @@ from dtlearn.runtime.record.event import Event
 from dtlearn.runtime.record.record import Record
 
 # Of one chunk of one rank: the ranks whose data has reached it; None: nothing that counts.
-Held = frozenset[int] | None
-State = tuple[tuple[Held, ...], ...]  # state[row][chunk]
+Contributors = frozenset[int] | None
+Holdings = tuple[tuple[Contributors, ...], ...]  # state[row][chunk]
 _Pair = tuple[Event, Event]  # a send and its recv
 
 
 @dataclass(frozen=True)
-class Message:
+class StepMessage:
     """What one rank sent another in one step.
 
     Attributes:
@@ -41,7 +41,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Steps:
+class CollectiveSteps:
     """A recorded collective, step by step.
 
     Attributes:
@@ -55,8 +55,8 @@ class Steps:
 
     ranks: tuple[int, ...]
     bounds: tuple[int, ...]
-    messages: tuple[tuple[Message, ...], ...]
-    states: tuple[State, ...]
+    messages: tuple[tuple[StepMessage, ...], ...]
+    states: tuple[Holdings, ...]
     label: str
     lost: int
 
@@ -65,7 +65,9 @@ class Steps:
         return len(self.bounds) - 1
 
 
-def collective_steps(record: Record, start: Sequence[Sequence[Held]] | None = None, nbytes: int | None = None) -> Steps:
+def collective_steps(
+    record: Record, start: Sequence[Sequence[Contributors]] | None = None, nbytes: int | None = None
+) -> CollectiveSteps:
     """Read a recorded collective.
 
     Messages that did not wait for each other share a step; one that began, at either end, after another had ended there
@@ -94,19 +96,19 @@ def collective_steps(record: Record, start: Sequence[Sequence[Held]] | None = No
     bounds = _bounds(pairs, steps, spans, size)
     ranks = tuple(sorted({r for e in calls for r in members(e.group, range(record.world_size))}))
     messages = [
-        Message(sent.rank, taken.rank, sent.nbytes)
+        StepMessage(sent.rank, taken.rank, sent.nbytes)
         if span is None
-        else Message(
+        else StepMessage(
             sent.rank, taken.rank, sent.nbytes, bisect_right(bounds, span[0]) - 1, bisect_left(bounds, span[1])
         )
         for (sent, taken), span in zip(pairs, spans, strict=True)
     ]
     states = _states(messages, steps, known, ranks, _before(ranks, len(bounds) - 1, start))
-    by_step: list[list[Message]] = [[] for _ in range(max(steps))]
+    by_step: list[list[StepMessage]] = [[] for _ in range(max(steps))]
     for message, step in zip(messages, steps, strict=True):
         by_step[step - 1].append(message)
     joined = tuple(tuple(_joined(each)) for each in by_step)
-    return Steps(ranks, tuple(bounds), joined, tuple(states), record.label, len(calls) - 2 * len(pairs))
+    return CollectiveSteps(ranks, tuple(bounds), joined, tuple(states), record.label, len(calls) - 2 * len(pairs))
 
 
 def _replay(pairs: Sequence[_Pair]) -> tuple[list[int], list[int]]:
@@ -159,7 +161,7 @@ def _bounds(
     return [0, *(b for a, b in pairwise(cuts[:-1]) if travels[a] != travels[b]), cuts[-1]]
 
 
-def _before(ranks: tuple[int, ...], num_chunks: int, start: Sequence[Sequence[Held]] | None) -> State:
+def _before(ranks: tuple[int, ...], num_chunks: int, start: Sequence[Sequence[Contributors]] | None) -> Holdings:
     """The state before the first step, in global ranks."""
     if start is None:
         return tuple((frozenset({rank}),) * num_chunks for rank in ranks)
@@ -172,8 +174,12 @@ def _before(ranks: tuple[int, ...], num_chunks: int, start: Sequence[Sequence[He
 
 
 def _states(
-    messages: Sequence[Message], steps: Sequence[int], known: Sequence[int], ranks: tuple[int, ...], before: State
-) -> list[State]:
+    messages: Sequence[StepMessage],
+    steps: Sequence[int],
+    known: Sequence[int],
+    ranks: tuple[int, ...],
+    before: Holdings,
+) -> list[Holdings]:
     """Whose data is where, before the first step and after each. `messages` are in the order of their arrival."""
     row = {rank: i for i, rank in enumerate(ranks)}
     history = {rank: [list(before[row[rank]])] for rank in ranks}  # of each rank, after each message that it received
@@ -190,13 +196,13 @@ def _states(
     return [tuple(tuple(cells) for cells in state) for state in after]
 
 
-def _union(mine: Held, theirs: Held) -> Held:
+def _union(mine: Contributors, theirs: Contributors) -> Contributors:
     return mine if theirs is None else theirs if mine is None else mine | theirs
 
 
-def _joined(messages: Sequence[Message]) -> list[Message]:
+def _joined(messages: Sequence[StepMessage]) -> list[StepMessage]:
     """The parts of one step that went the same way as one message, where their chunks are neighbours."""
-    joined: list[Message] = []
+    joined: list[StepMessage] = []
     for m in sorted(messages, key=lambda m: (m.src, m.dst, m.first is None, m.first or 0)):
         before = joined[-1] if joined else None
         if before is not None and (before.src, before.dst) == (m.src, m.dst) and _touch(before, m):
@@ -207,7 +213,7 @@ def _joined(messages: Sequence[Message]) -> list[Message]:
     return joined
 
 
-def _touch(a: Message, b: Message) -> bool:
+def _touch(a: StepMessage, b: StepMessage) -> bool:
     """Whether `b`, which does not begin before `a`, begins inside `a` or at its end; without places: always."""
     if a.last is None or b.first is None:
         return a.last is None and b.first is None

@@ -5,8 +5,9 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.runtime.run import run_ranks
-from dtlearn.tensor_parallel import divide, part_of, shard, shard_bounds, unshard
-from tests.tensor_parallel.groups import calls_of, in_groups
+from dtlearn.sharing.along_dim import unshard
+from dtlearn.sharing.shards import divide, shard, shard_bounds, shard_of
+from tests.sharing.groups import calls_of, in_groups
 
 WHOLE = torch.arange(288.0).view(12, 2, 12)
 
@@ -23,7 +24,7 @@ def test_what_divides_what():
     with pytest.raises(ValueError, match="10 output features cannot be divided among 4 ranks"):
         shard_bounds(10, 4, 0, "output features")
     with pytest.raises(ValueError, match="10 elements of dim 1 cannot be divided among 4 ranks"):
-        part_of(torch.zeros(4, 10), -1, 4, 0)
+        shard_of(torch.zeros(4, 10), -1, 4, 0)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_no_such_part(parts, part, message):
 @pytest.mark.parametrize("parts", [1, 2, 3, 4])
 def test_parts_make_the_whole_and_keep_nothing_of_it(dim, parts):
     weight = torch.nn.Parameter(WHOLE.clone())
-    pieces = [part_of(weight, dim, parts, part) for part in range(parts)]
+    pieces = [shard_of(weight, dim, parts, part) for part in range(parts)]
     assert torch.equal(torch.cat(pieces, dim), WHOLE)
     for piece in pieces:
         assert piece.untyped_storage().nbytes() * parts == weight.untyped_storage().nbytes()

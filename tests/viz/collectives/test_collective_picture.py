@@ -5,8 +5,13 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from dtlearn.viz.collective_picture import collective_figure, collective_frames, collective_words, how_to_read
-from dtlearn.viz.collective_steps import Message, Steps
+from dtlearn.viz.collectives.collective_picture import (
+    collective_figure,
+    collective_frames,
+    collective_words,
+    how_to_read,
+)
+from dtlearn.viz.collectives.collective_steps import CollectiveSteps, StepMessage
 from dtlearn.viz.style import INK, LANE, new_figure
 
 
@@ -15,7 +20,7 @@ def ring_of(num_ranks, step_count):
     N = num_ranks
     everyone = tuple(range(N))
     messages = tuple(
-        tuple(Message(r, (r + 1) % N, 8, (r - k) % N, (r - k) % N + 1) for r in everyone) for k in range(step_count)
+        tuple(StepMessage(r, (r + 1) % N, 8, (r - k) % N, (r - k) % N + 1) for r in everyone) for k in range(step_count)
     )
     states = [tuple((frozenset({r}),) * N for r in everyone)]
     for step in messages:
@@ -23,7 +28,7 @@ def ring_of(num_ranks, step_count):
         for m in step:
             new[m.dst][m.first] |= states[-1][m.src][m.first]
         states.append(tuple(map(tuple, new)))
-    return Steps(everyone, tuple(range(0, 8 * N + 1, 8)), messages, tuple(states), "gloo on CPU", 0)
+    return CollectiveSteps(everyone, tuple(range(0, 8 * N + 1, 8)), messages, tuple(states), "gloo on CPU", 0)
 
 
 def drawn(steps, number):
@@ -65,7 +70,9 @@ def test_many_ranks_are_counted():
 
 
 def test_arrows_of_the_same_chunks_stand_side_by_side():
-    tree = Steps((0, 1, 2, 3), (0, 8), ((Message(0, 2, 8, 0, 1), Message(1, 3, 8, 0, 1)),), ((), ()), "", 0)
+    tree = CollectiveSteps(
+        (0, 1, 2, 3), (0, 8), ((StepMessage(0, 2, 8, 0, 1), StepMessage(1, 3, 8, 0, 1)),), ((), ()), "", 0
+    )
     states = tuple(tuple((frozenset({r}),) for r in range(4)) for _ in range(2))
     ax = drawn(replace(tree, states=states), 1)
     tails = sorted(line.get_xdata()[0] for line in ax.lines if line.get_color() == INK)
@@ -75,7 +82,7 @@ def test_arrows_of_the_same_chunks_stand_side_by_side():
 
 def test_a_whole_tensor_has_its_sum_as_text():
     states = (((frozenset({0}),), (frozenset({1}),)), ((frozenset({0, 1}),), (frozenset({1}),)))
-    steps = Steps((0, 1), (0, 8), ((Message(1, 0, 8, 0, 1),),), states, "", 0)
+    steps = CollectiveSteps((0, 1), (0, 8), ((StepMessage(1, 0, 8, 0, 1),),), states, "", 0)
     assert [t.get_text() for t in drawn(steps, 0).texts] == ["0", "1"]
     assert [t.get_text() for t in drawn(steps, 1).texts] == ["0+1", "1"]
     assert "the ranks whose tensors are summed in it (black: all)" in how_to_read(steps)
@@ -99,7 +106,7 @@ def test_words_tell_every_message_and_the_end():
 @pytest.mark.parametrize("num_chunks", [0, 2])
 def test_messages_without_a_place_have_a_column_and_are_said(num_chunks):
     states = tuple(tuple((frozenset({r}),) * num_chunks for r in range(2)) for _ in range(2))
-    steps = Steps((0, 1), tuple(range(num_chunks + 1)), ((Message(0, 1, 12),),), states, "", 0)
+    steps = CollectiveSteps((0, 1), tuple(range(num_chunks + 1)), ((StepMessage(0, 1, 12),),), states, "", 0)
     ax = drawn(steps, 1)
     assert [t.get_text() for t in ax.get_xticklabels()][-1] == "?"
     assert framed(ax) == {(num_chunks, 1)}

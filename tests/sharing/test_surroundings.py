@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dtlearn.memory.recomputation.surroundings import current_surroundings
+from dtlearn.sharing.surroundings import current_surroundings
 
 
 def test_random_numbers_come_again_and_the_rest_of_the_program_does_not_notice():

@@ -1,6 +1,6 @@
 import pytest
 
-from dtlearn.viz.speedup import speedup
+from dtlearn.viz.ranks.speedup import speedup
 
 
 def test_times_and_gains_follow_the_model():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dtlearn.tensor_parallel.vocabulary.places import local_rows, padded_vocabulary, require_tokens
+from dtlearn.tensor_parallel.vocabulary.rows import local_rows, padded_vocabulary, require_tokens
 
 
 @pytest.mark.parametrize(

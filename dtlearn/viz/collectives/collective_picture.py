@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.patheffects import Stroke
 
-from dtlearn.viz.collective_steps import Held, Message, Steps
+from dtlearn.viz.collectives.collective_steps import CollectiveSteps, Contributors, StepMessage
 from dtlearn.viz.style import GRID, INK, LANE, MUTED, RANK_COLORS, WIDTH, new_figure, style
 from dtlearn.viz.units import format_bytes
 
@@ -23,7 +23,7 @@ _PAD = 0.09  # between cells
 _MAX_WORDS = 40  # messages; an alt text that tells of more is not listened to
 
 
-def collective_figure(steps: Steps, title: str, columns: int = 4) -> Figure:
+def collective_figure(steps: CollectiveSteps, title: str, columns: int = 4) -> Figure:
     """All steps beside each other: the state before, then after each step with the messages that led there.
 
     Args:
@@ -46,7 +46,7 @@ def collective_figure(steps: Steps, title: str, columns: int = 4) -> Figure:
     return fig
 
 
-def collective_frames(steps: Steps) -> tuple[list[Callable[[Axes], None]], list[str]]:
+def collective_frames(steps: CollectiveSteps) -> tuple[list[Callable[[Axes], None]], list[str]]:
     """What draws each state, and a line about each; the first is the state before the first step."""
     frames: list[Callable[[Axes], None]] = [
         partial(draw_state, steps=steps, number=k) for k in range(len(steps.states))
@@ -54,12 +54,12 @@ def collective_frames(steps: Steps) -> tuple[list[Callable[[Axes], None]], list[
     return frames, ["before", *map(_caption, steps.messages)]
 
 
-def panel_size(steps: Steps, columns: int = 4) -> tuple[float, float]:
+def panel_size(steps: CollectiveSteps, columns: int = 4) -> tuple[float, float]:
     """Width and height of one picture, in inches."""
     return WIDTH / columns, 0.75 + max(1.1, 0.24 * len(steps.ranks))
 
 
-def how_to_read(steps: Steps) -> str:
+def how_to_read(steps: CollectiveSteps) -> str:
     """One sentence under the figure."""
     if not steps.num_chunks:
         return "Arrows: messages of this step; where in a tensor they lay is not known."
@@ -75,7 +75,7 @@ def how_to_read(steps: Steps) -> str:
     return f"{cell}. Arrows: messages of the step; framed: what they reached.{more}"
 
 
-def collective_words(steps: Steps) -> str:
+def collective_words(steps: CollectiveSteps) -> str:
     """The steps in words, as alt text."""
     everyone = frozenset(steps.ranks)
     count = sum(map(len, steps.messages))
@@ -102,7 +102,7 @@ def collective_words(steps: Steps) -> str:
     return " ".join(parts)
 
 
-def draw_state(ax: Axes, steps: Steps, number: int) -> None:
+def draw_state(ax: Axes, steps: CollectiveSteps, number: int) -> None:
     """Draw `steps.states[number]`, with the messages of the step that ended in it."""
     messages = steps.messages[number - 1] if number else ()
     beside = _has_strays(steps)  # a column for messages without a place
@@ -146,12 +146,12 @@ def draw_state(ax: Axes, steps: Steps, number: int) -> None:
             ax.annotate("\u25a0", at, (-3, 0), textcoords="offset points", ha="right", va="center", color=color, size=9)
 
 
-def _has_strays(steps: Steps) -> bool:
+def _has_strays(steps: CollectiveSteps) -> bool:
     """Whether some message lay outside the tensor: a copy of a part of it, say."""
     return any(m.first is None for step in steps.messages for m in step)
 
 
-def _draw_cell(ax: Axes, chunk: int, row: int, held: Held, ranks: Sequence[int], whole: bool) -> None:
+def _draw_cell(ax: Axes, chunk: int, row: int, held: Contributors, ranks: Sequence[int], whole: bool) -> None:
     x, y, width, height = chunk + _PAD, row + _PAD, 1 - 2 * _PAD, 1 - 2 * _PAD
     if held is None:
         ax.add_patch(Rectangle((x, y), width, height, fc="white", ec=GRID, lw=0.8, ls=(0, (2, 2))))
@@ -183,9 +183,9 @@ def _draw_arrow(ax: Axes, x: float, src: int, dst: int) -> None:
     ax.plot([x], [src + 0.5], "o", color=INK, mec="white", mew=0.8, ms=4.5, zorder=5)
 
 
-def _places(messages: Sequence[Message], num_chunks: int) -> list[tuple[Message, float]]:
+def _places(messages: Sequence[StepMessage], num_chunks: int) -> list[tuple[StepMessage, float]]:
     """Each message with the x of its arrow: those of the same chunks stand side by side."""
-    columns: dict[tuple[int, int], list[Message]] = defaultdict(list)
+    columns: dict[tuple[int, int], list[StepMessage]] = defaultdict(list)
     for m in messages:
         columns[(num_chunks, num_chunks + 1) if m.first is None or m.last is None else (m.first, m.last)].append(m)
     return [
@@ -195,7 +195,7 @@ def _places(messages: Sequence[Message], num_chunks: int) -> list[tuple[Message,
     ]
 
 
-def _caption(messages: Sequence[Message]) -> str:
+def _caption(messages: Sequence[StepMessage]) -> str:
     sizes = {m.nbytes for m in messages}
     words = f"{len(messages)} message{'s' * (len(messages) != 1)}"
     if len(sizes) == 1:
@@ -203,15 +203,15 @@ def _caption(messages: Sequence[Message]) -> str:
     return f"{words}, {format_bytes(sum(m.nbytes for m in messages))}"
 
 
-def _message_words(m: Message) -> str:
+def _message_words(m: StepMessage) -> str:
     if m.first is None or m.last is None:
         return f"{m.src} to {m.dst}, {format_bytes(m.nbytes)}"
     chunks = f"chunk {m.first}" if m.last == m.first + 1 else f"chunks {m.first}-{m.last - 1}"
     return f"{m.src} to {m.dst}, {chunks}"
 
 
-def _row_words(row: Sequence[Held], everyone: frozenset[int]) -> str:
-    def words(held: Held) -> str:
+def _row_words(row: Sequence[Contributors], everyone: frozenset[int]) -> str:
+    def words(held: Contributors) -> str:
         if held is None:
             return "nothing"
         return "all" if held == everyone else "+".join(map(str, sorted(held)))

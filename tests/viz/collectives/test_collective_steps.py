@@ -10,7 +10,7 @@ from dtlearn.collectives import all_gather, halving_doubling, hierarchical, redu
 from dtlearn.collectives.execute import Chunks, execute
 from dtlearn.runtime.record.record import merge
 from dtlearn.runtime.run import run_ranks
-from dtlearn.viz.collective_steps import Message, collective_steps
+from dtlearn.viz.collectives.collective_steps import StepMessage, collective_steps
 from tests.collectives.plans import all_plans
 from tests.viz.records import event, record
 
@@ -33,7 +33,7 @@ def one_chunk_of_two():
 def test_a_chunk_is_where_its_sender_had_it():
     steps = collective_steps(one_chunk_of_two())
     assert steps.bounds == (0, 4, 8)
-    assert steps.messages == ((Message(0, 1, 4, 1, 2),),)
+    assert steps.messages == ((StepMessage(0, 1, 4, 1, 2),),)
     assert steps.states == (held("0,0", "1,1"), held("0,0", "1,01"))
     assert (steps.ranks, steps.label, steps.lost) == ((0, 1), "gloo on CPU", 0)
 
@@ -98,7 +98,7 @@ def test_segments_of_a_chunk_are_one_message():
     )
     steps = collective_steps(cut)
     assert steps.bounds == (0, 12)
-    assert steps.messages == ((Message(0, 1, 12, 0, 1),),)
+    assert steps.messages == ((StepMessage(0, 1, 12, 0, 1),),)
 
 
 def test_a_message_outside_the_tensor_has_no_chunk():
@@ -107,7 +107,7 @@ def test_a_message_outside_the_tensor_has_no_chunk():
         [at(event(1, 0, "recv", 0, 1.5, peer=0), 0, of=4), at(event(1, 1, "recv", 2, 3.5, peer=0), 0, of=4)],
     )
     steps = collective_steps(calls)
-    assert steps.messages == ((Message(0, 1, 4, 1, 2),), (Message(0, 1, 4),))
+    assert steps.messages == ((StepMessage(0, 1, 4, 1, 2),), (StepMessage(0, 1, 4),))
     assert collective_steps(calls, nbytes=4).bounds == (0, 4)  # told so, a buffer of 4 bytes is the tensor
 
 
@@ -115,7 +115,7 @@ def test_without_places_all_messages_are_still_there():
     steps = collective_steps(record([event(0, 0, "send", 0, 1, peer=1)], [event(1, 0, "recv", 0, 2, peer=0)]))
     assert steps.bounds == (0,)
     assert steps.num_chunks == 0
-    assert steps.messages == ((Message(0, 1, 1000),),)
+    assert steps.messages == ((StepMessage(0, 1, 1000),),)
     assert steps.states == (((), ()), ((), ()))
 
 

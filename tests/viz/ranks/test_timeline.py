@@ -1,7 +1,7 @@
 import pytest
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from dtlearn.viz.timeline import timeline
+from dtlearn.viz.ranks.timeline import timeline
 from tests.viz.records import all_reduce_run, chain_run, event, record
 
 

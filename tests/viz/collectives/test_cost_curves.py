@@ -1,6 +1,6 @@
 import pytest
 
-from dtlearn.viz.cost_curves import Curve, cost_bars, cost_curves, fit_words
+from dtlearn.viz.collectives.cost_curves import Curve, cost_bars, cost_curves, fit_words
 
 
 def legend(fig):
