@@ -25,7 +25,7 @@ ITS_OWN = ("gradients", "flat", "parameters", "pieces", "optim", "_reduced", "_i
 
 
 class ZeroRedundancyOptimizer(torch.optim.Optimizer):
-    """The optimizer of `page_zero2` with groups, closures, clipping, loss scaling, state dicts, whole tensors and errors.
+    """The optimizer of `page_zero2` with groups, closures, clipping, loss scaling, state dicts, whole tensors, errors.
 
     Any optimizer of torch that treats each element by itself, over this rank's pieces of the parameters: a shard has a
     piece of each, so that each keeps the options of its group. State dicts fit any number of ranks.
