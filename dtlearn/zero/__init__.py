@@ -26,7 +26,6 @@ from .precision import MixedPrecisionPolicy
 from .stages.flat_parameters import FlatParameters
 from .stages.hybrid import HybridShardedDataParallel
 from .stages.naive import NaiveZeroRedundancyOptimizer
-from .stages.naive_zero2 import NaiveShardedGradients
 from .stages.naive_zero3 import NaiveFullyShardedDataParallel
 from .stages.unit import UnitEvent
 from .stages.zero1 import ZeroRedundancyOptimizer
@@ -47,7 +46,6 @@ __all__ = [
     "HybridShardedDataParallel",
     "MixedPrecisionPolicy",
     "NaiveFullyShardedDataParallel",
-    "NaiveShardedGradients",
     "NaiveZeroRedundancyOptimizer",
     "OffloadedOptimizer",
     "Partition",
