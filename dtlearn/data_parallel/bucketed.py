@@ -17,7 +17,8 @@ from torch import nn
 
 from dtlearn.sharing.gradient_buckets import MIB, describe, plan_buckets
 from dtlearn.sharing.wrapping.backward_hooks import BackwardPass
-from dtlearn.sharing.wrapping.replicas import broadcast_module, require_same_model
+from dtlearn.sharing.wrapping.copies import copy_in_group
+from dtlearn.sharing.wrapping.replicas import broadcast_module, require_same_model, require_wrapped
 
 
 class BucketedDataParallel(nn.Module):
@@ -49,24 +50,29 @@ class BucketedDataParallel(nn.Module):
         nbytes, kinds = describe(self.trained)
         cap = int(bucket_cap_mb * MIB)
         self.plan = plan_buckets(nbytes, cap=cap, first_cap=min(cap, MIB), kinds=kinds)
-        self.flat: list[torch.Tensor] = []  # one for each bucket
-        self.views: dict[int, torch.Tensor] = {}  # each parameter's part of it
         self.bucket_of = {number: bucket.index for bucket in self.plan for number in bucket.parameters}
-        for bucket in self.plan:
-            members = [self.trained[number] for number in bucket.parameters]
-            sizes = [p.numel() for p in members]
-            self.flat.append(members[0].new_zeros(sum(sizes)))
-            for number, part in zip(bucket.parameters, self.flat[-1].split(sizes), strict=True):
-                self.views[number] = part.view_as(self.trained[number])
+        self.make_buffers()
         self.missing: list[set[int]] = []  # by bucket: parameters whose gradients are not there yet
         self.works: list[Any] = []  # all-reduces that are under way
         self._backward = BackwardPass(
             self.trained, begins=self.backward_begins, ready=self.gradient_is_ready, ends=self.backward_ends
         )
 
+    def make_buffers(self) -> None:
+        """The buckets' memory; a copy of this object has its own."""
+        self.flat: list[torch.Tensor] = []  # one for each bucket
+        self.views: dict[int, torch.Tensor] = {}  # each parameter's part of it
+        for bucket in self.plan:
+            members = [self.trained[number] for number in bucket.parameters]
+            sizes = [p.numel() for p in members]
+            self.flat.append(members[0].new_zeros(sum(sizes)))
+            for number, part in zip(bucket.parameters, self.flat[-1].split(sizes), strict=True):
+                self.views[number] = part.view_as(self.trained[number])
+
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         outputs = self.module(*inputs, **kwargs)
         if torch.is_grad_enabled():
+            require_wrapped(self.module, set(map(id, self.trained)))
             self._backward.follow(outputs, self.sync)
         return outputs
 
@@ -89,10 +95,11 @@ class BucketedDataParallel(nn.Module):
     def gradient_is_ready(self, number: int) -> None:
         """Called for each gradient, as soon as it is complete: copy it, and launch the buckets that are full."""
         parameter, num_ranks = self.trained[number], dist.get_world_size(self.group)
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
         with torch.no_grad():
-            torch.div(parameter.grad, num_ranks, out=self.views[number])
+            if parameter.grad is None:
+                self.views[number].zero_()
+            else:
+                torch.div(parameter.grad, num_ranks, out=self.views[number])
         self.missing[self.bucket_of[number]].remove(number)
         while len(self.works) < len(self.plan) and not self.missing[len(self.works)]:
             bucket = self.flat[len(self.works)]  # the next one in the order of the plan, on every rank
@@ -106,4 +113,12 @@ class BucketedDataParallel(nn.Module):
             work.wait()
         self.works = []
         for number, parameter in enumerate(self.trained):
-            parameter.grad = self.views[number].clone()
+            if parameter.requires_grad:  # it may be frozen by now
+                parameter.grad = self.views[number].clone()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.make_buffers()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BucketedDataParallel:
+        return copy_in_group(self, memo, self.group)

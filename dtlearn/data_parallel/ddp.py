@@ -19,7 +19,8 @@ from dtlearn.data_parallel.reducer import Reducer
 from dtlearn.data_parallel.unused_parameters import unused_parameters
 from dtlearn.sharing.comm_hooks import Hook
 from dtlearn.sharing.gradient_buckets import MIB, Bucket, describe, plan_buckets
-from dtlearn.sharing.wrapping.replicas import broadcast_module, broadcast_tensors, require_same_model
+from dtlearn.sharing.wrapping.copies import copy_in_group
+from dtlearn.sharing.wrapping.replicas import broadcast_module, broadcast_tensors, require_same_model, require_wrapped
 
 
 class DistributedDataParallel(nn.Module):
@@ -117,6 +118,7 @@ class DistributedDataParallel(nn.Module):
             self._send_buffers(source)
         outputs = self.module(*inputs, **kwargs)
         if backward_follows:
+            require_wrapped(self.module, set(map(id, self._reducer.parameters)))
             find = sync and self._find_unused
             unused = unused_parameters(outputs, self._reducer.parameters) if find else ()
             self._reducer.follow(outputs, sync, unused)
@@ -135,7 +137,7 @@ class DistributedDataParallel(nn.Module):
             self.require_backward_grad_sync = before
 
     def register_comm_hook(self, state: Any, hook: Hook) -> None:
-        """Let `hook(state, bucket)` do the communication of each bucket; see `dtlearn.sharing.comm_hooks`.
+        """Let `hook(state, bucket)` do the communication of each bucket; see `comm_hooks.py`.
 
         Raises:
             TypeError: the hook cannot be called.
@@ -168,6 +170,9 @@ class DistributedDataParallel(nn.Module):
     def copy_from(self, rank: int) -> None:
         """Give every rank of the group the parameters of one, and its buffers if they are sent at all."""
         broadcast_module(self.module, rank, buffers=self._broadcast_buffers, group=self._group)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
+        return copy_in_group(self, memo, self._group)
 
     def _send_buffers(self, source: int) -> None:
         if self._broadcast_buffers:

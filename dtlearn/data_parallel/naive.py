@@ -11,7 +11,8 @@ import torch.distributed as dist
 from torch import nn
 
 from dtlearn.sharing.wrapping.backward_hooks import BackwardPass
-from dtlearn.sharing.wrapping.replicas import broadcast_module, require_same_model
+from dtlearn.sharing.wrapping.copies import copy_in_group
+from dtlearn.sharing.wrapping.replicas import broadcast_module, require_same_model, require_wrapped
 
 
 def average_gradients(
@@ -66,6 +67,7 @@ class NaiveDataParallel(nn.Module):
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         outputs = self.module(*inputs, **kwargs)
         if torch.is_grad_enabled():
+            require_wrapped(self.module, set(map(id, self._trained)))
             self._backward.follow(outputs, self._sync)
         return outputs
 
@@ -80,6 +82,9 @@ class NaiveDataParallel(nn.Module):
             yield
         finally:
             self._sync = before
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NaiveDataParallel:
+        return copy_in_group(self, memo, self._group)
 
     def backward_ends(self) -> None:
         average_gradients(self._trained, group=self._group)

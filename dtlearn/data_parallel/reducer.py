@@ -24,7 +24,7 @@ from dtlearn.sharing.wrapping.backward_hooks import BackwardPass
 class _Slot:
     """One bucket's buffer and what is under way with it."""
 
-    def __init__(self, bucket: Bucket, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, bucket: Bucket, parameters: Sequence[nn.Parameter] | dict[int, nn.Parameter]) -> None:
         self.bucket = bucket
         self.members = [parameters[number] for number in bucket.parameters]
         sizes = [parameter.numel() for parameter in self.members]
@@ -32,6 +32,10 @@ class _Slot:
         self.views = [v.view_as(p) for v, p in zip(self.buffer.split(sizes), self.members, strict=True)]
         self.missing = len(sizes)  # gradients that are not here yet
         self.under_way: Any = None  # a Work, or a hook's future
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has a buffer of its own, and views of that."""
+        return _Slot, (self.bucket, dict(zip(self.bucket.parameters, self.members, strict=True)))
 
 
 class Reducer:
@@ -130,9 +134,19 @@ class Reducer:
             else:
                 torch.mul(parameter.grad, factor, out=view)
                 if self._as_views:
+                    self._require_same_kind(number, view)
                     parameter.grad = view
         self._ready.add(number)
         slot.missing -= 1
+
+    def _require_same_kind(self, number: int, view: torch.Tensor) -> None:
+        parameter = self.parameters[number]
+        if (parameter.dtype, parameter.device) != (view.dtype, view.device):
+            raise RuntimeError(
+                f"{self.names[number]} was {view.dtype} on {view.device} when the model was wrapped, and is "
+                f"{parameter.dtype} on {parameter.device} now: its gradient cannot be a view of its bucket. Wrap the "
+                "model after it was moved and cast"
+            )
 
     def _launch_full(self) -> None:
         while self._next < len(self._slots) and self._slots[self._next].missing == 0:
@@ -155,6 +169,7 @@ class Reducer:
     def backward_ends(self) -> None:
         """Wait for the buckets and hand the means out. What no gradient came for leaves now: others wait for it."""
         absent = [number for number in range(len(self.parameters)) if number not in self._ready]
+        frozen = {number for number in absent if not self.parameters[number].requires_grad}  # since they were wrapped
         for number in absent:
             self._put(number)
         self._launch_full()
@@ -163,9 +178,9 @@ class Reducer:
         for slot in self._slots:
             self._wait(slot)
             for place, number in enumerate(slot.bucket.parameters):
-                if used is None or used[number]:
+                if number not in frozen and (used is None or used[number]):
                     self._hand_out(self.parameters[number], slot.views[place])
-        if absent and not self._find_unused:
+        if (absent := [number for number in absent if number not in frozen]) and not self._find_unused:
             names = ", ".join(self.names[number] for number in absent[:3]) + ", ..." * (len(absent) > 3)
             raise RuntimeError(
                 f"{len(absent)} of {len(self.parameters)} parameters got no gradient in this backward pass: {names}. "

@@ -40,9 +40,9 @@ def state_of(parameter: torch.Tensor) -> GradientState:
     Args:
         parameter: any.
     """
-    if parameter not in _STATES:
-        _STATES[parameter] = GradientState()
-    state: GradientState = _STATES[parameter]
+    state: GradientState | None = _STATES.get(parameter)
+    if state is None:
+        state = _STATES[parameter] = GradientState()
     return state
 
 

@@ -70,6 +70,6 @@ class CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         """The softmax, minus 1 at the target on the rank that has it."""
         softmax, column, is_foreign = ctx.saved_tensors
-        one = (~is_foreign)[..., None].to(softmax)  # (B, T, 1)
-        d_logits = softmax.scatter_add(-1, column, -one)  # (B, T, V/t)
+        has_target = (~is_foreign)[..., None].to(softmax)  # (B, T, 1), 1 or 0
+        d_logits = softmax.scatter_add(-1, column, -has_target)  # (B, T, V/t)
         return d_logits * gradient[..., None], None, None

@@ -1,6 +1,7 @@
 """Layer 4: ZeRO. Optimizer state, gradients and parameters are divided over the ranks, and each is kept once.
 
-For any process: `partition/`, who owns what, as data; `arithmetic/`, bytes stored and sent, by formula. On the ranks:
+Begin with `page_zero2`, stage 2 in one file. For any process: `partition/`, who owns what, as data; `arithmetic/`,
+bytes stored and sent, by formula. On the ranks:
 `stages/`, stage 1, 2 and 3, with naive versions beside them; `layerwise/`, optimizers that look at whole layers. For
 all stages: `clipping`, by the norm over all ranks; `precision`; `state_dicts/`, what each rank saves, and how other
 ranks and other stages load it, with `pieces_of_stages` between the two; `offload/`: optimizer state in host memory, and
@@ -26,7 +27,6 @@ from .precision import MixedPrecisionPolicy
 from .stages.flat_parameters import FlatParameters
 from .stages.hybrid import HybridShardedDataParallel
 from .stages.naive import NaiveZeroRedundancyOptimizer
-from .stages.naive_zero2 import NaiveShardedGradients
 from .stages.naive_zero3 import NaiveFullyShardedDataParallel
 from .stages.unit import UnitEvent
 from .stages.zero1 import ZeroRedundancyOptimizer
@@ -47,7 +47,6 @@ __all__ = [
     "HybridShardedDataParallel",
     "MixedPrecisionPolicy",
     "NaiveFullyShardedDataParallel",
-    "NaiveShardedGradients",
     "NaiveZeroRedundancyOptimizer",
     "OffloadedOptimizer",
     "Partition",

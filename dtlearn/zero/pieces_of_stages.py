@@ -6,7 +6,7 @@ state = sharded_state_dict(sharded, inner)
 sharded = pieces_of_stage3(model)  # a FullyShardedDataParallel
 state = sharded_state_dict(sharded, optimizer)
 
-It stands above both sides: `stages` know nothing of these states, and `state_dicts` nothing of stages.
+It imports both sides: `stages` know nothing of these states, and `state_dicts` nothing of stages.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def pieces_of_stage1(
     in_optimizer = {id(p): piece for p, piece in zip(optimizer.parameters, optimizer.pieces, strict=True)}
 
     def loaded() -> None:
-        optimizer.show_inner()
-        flat.gather()
+        optimizer.share_state()
+        flat.all_gather()
         for bucket in partition.buckets[len(flat.partition.buckets) :]:
             _gather(bucket, parameters, pieces, flat.rank, flat.group)
 

@@ -639,7 +639,9 @@ show(
 
 # %%
 dtlearn.show_source(
-    gradient_buckets.plan_buckets, docstring=False, summary="The package's own: plan_buckets"
+    gradient_buckets.plan_buckets,
+    docstring=False,
+    summary="The package's own: plan_buckets",
 )
 
 # %%
@@ -1114,7 +1116,9 @@ show(
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 ten = [4 * p.numel() for p in MLP(layers).parameters()]
-ten_buckets = [b.nbytes for b in gradient_buckets.plan_buckets(ten, cap=1 << 20, first_cap=None)]
+ten_buckets = [
+    b.nbytes for b in gradient_buckets.plan_buckets(ten, cap=1 << 20, first_cap=None)
+]
 median_of = {2: {way: sorted(took[way])[2] for way in ("local", "ours")}}
 for N in (1, 4):
     timed = dtlearn.run_ranks(

@@ -43,6 +43,7 @@ from dtlearn.viz import (
     unit_timeline,
 )
 from dtlearn.viz.units import parse_quantity
+from dtlearn.zero import page_zero2
 from dtlearn.zero.stages.prefetch import Prefetcher
 from dtlearn.zero.stages.sharded_bucket import ShardedBucket
 from dtlearn.zero.stages.unit import Unit
@@ -301,20 +302,25 @@ stage1_sends.reveal()
 
 # %% [markdown]
 # The package's `ZeroRedundancyOptimizer` has the interface of PyTorch's. It takes any optimizer class and builds it
-# over the pieces. Its `step()` calls `reduce` for each bucket, then the optimizer's own `step()`, then `gather`.
-# (`flatten` puts gradients where their parameters lie in the buffer, divided by N.)
+# over the pieces. Its `step()` calls `reduce_scatter` for each bucket, then the optimizer's own `step()`, then
+# `all_gather`. (`flatten` puts gradients where their parameters lie in the buffer, divided by N.)
 
 # %%
 dtlearn.show_source(
-    zero.FlatParameters.reduce, docstring=False, summary="FlatParameters.reduce"
+    zero.FlatParameters.reduce_scatter,
+    docstring=False,
+    summary="FlatParameters.reduce_scatter",
 )
 dtlearn.show_source(
-    zero.FlatParameters.gather, docstring=False, summary="FlatParameters.gather"
+    zero.FlatParameters.all_gather,
+    docstring=False,
+    summary="FlatParameters.all_gather",
 )
 
 # %% [markdown]
-# Measured on the ranks. The gradients are local when `step()` is called, since there is no DDP around the model, and
-# the optimizer is told so:
+# Measured on the ranks. There is no DDP around the model, so each rank has the gradients of its own samples when
+# `step()` is called: `gradients="local"`. (The default, `gradients="averaged"`, expects DDP. Without it the first step
+# is an error, since the ranks' gradients differ.)
 
 
 # %%
@@ -531,15 +537,37 @@ rank_table(
 # %% exercise="ch09.reduce_scatter_hook"
 
 # %% [markdown]
-# The package's version is `ShardedGradients`: stage 1's optimizer, and a wrapper of the model with hooks. Buckets are
-# launched in one order on all ranks: a bucket that is complete waits for those before it.
+# **Stage 2 on a page.** This file is all of stage 2, and the three exercises are parts of it:
 
 # %%
-dtlearn.show_source(
-    zero.ShardedGradients.gradient_is_ready,
-    docstring=False,
-    summary="ShardedGradients.gradient_is_ready",
-)
+dtlearn.show_source(page_zero2, summary="page_zero2.py, the whole file")
+
+# %% [markdown]
+# Follow one bucket through a training step:
+#
+# | when | what | memory of the bucket, n bytes |
+# |---|---|---|
+# | a gradient is complete | `gradient_is_ready`: is it the last one of its bucket, and were all buckets before it launched? | its gradients, up to n |
+# | then | `launch`: gradients are copied into a vector and freed; the reduce-scatter begins, and backward goes on | the vector, n, and the shard of the mean, n/N |
+# | before the next bucket is launched | `wait`: the mean is the gradient of the shard, or is added to it | n/N |
+# | after backward | `step`: the optimizer updates the shard; the all-gather fetches the other shards | the optimizer's state of n/N |
+#
+# Buckets are launched in one order on all ranks, because a collective pairs the first call of each rank with the first
+# of the others, the second with the second. So a bucket that is complete waits for those before it.
+#
+# The package's classes compute the same, to the last bit. `ZeroRedundancyOptimizer` has the buffers and the step, and
+# adds:
+#
+# - a piece for each parameter in place of one shard for each bucket, so that each parameter has its own options;
+# - places between backward and step where gradients are clipped (section 10) and unscaled (chapter 7);
+# - state dicts that fit any number of ranks (section 12).
+#
+# `ShardedGradients` has the hooks, and adds:
+#
+# - parameters that get no gradient in some pass, on one rank or on all: they are sent as zeros when backward has ended;
+# - `no_sync()`, for the next section, and checkpointing;
+# - copies of the model (a best model, a moving average), and layers that are frozen or unfrozen later;
+# - errors in place of numbers that would be wrong.
 
 # %%
 # %%ranks -o stage_2
@@ -577,7 +605,8 @@ rank_table(
 
 # %% [markdown]
 # The update is the same; only the gradients are in shards when `step()` is called. Anything between backward and the
-# step that reads `parameter.grad` finds None now, such as a line that logs gradient norms or clips them (section 10).
+# step that reads `parameter.grad` finds None now, such as a line that logs gradient norms or clips them. So
+# `ShardedGradients` refuses PyTorch's `clip_grad_norm_`, whose norm would be 0, and has its own (section 10).
 #
 # ## 7. Accumulation
 #

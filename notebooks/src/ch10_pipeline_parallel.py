@@ -32,7 +32,12 @@ from dtlearn import pipeline_parallel as pp
 from dtlearn.memory.arithmetic import published
 from dtlearn.models import GPT, GPTConfig, load_digits
 from dtlearn.notebook.panels import Slider, slider_panel
-from dtlearn.pipeline_parallel import StageTimes, make_schedule, simulate
+from dtlearn.pipeline_parallel import (
+    StageTimes,
+    make_schedule,
+    page_pipeline,
+    simulate,
+)
 from dtlearn.pipeline_parallel.asynchronous.delayed import pipedream_delays, train_delayed
 from dtlearn.pipeline_parallel.checking.deadlock import Post, find_deadlock
 from dtlearn.pipeline_parallel.checking.theory import peak_live
@@ -432,13 +437,9 @@ print(
 )
 
 # %% [markdown]
-# Nothing in the runner is about GPipe. It goes through this rank's list of steps, each of which is an action or an
-# exchange of messages (section 8 says how they come into the list). What comes after that is for sections 10 and 12:
-
-# %%
-dtlearn.show_source(pp.PipelineRunner.step, docstring=False)
-
-# %% [markdown]
+# Nothing in the runner is about GPipe. It goes through this rank's actions, one after the other. In section 8, when you
+# have written all of its pieces, the run of a schedule stands on one page.
+#
 # ## 5. The loss of a micro-batch
 #
 # The loss of a batch is a *mean* over its samples. Each micro-batch computes a mean too, over its own. What is the
@@ -504,8 +505,9 @@ rank_table(
 # cancels, but for the small $\varepsilon$ in the denominator. Clipping by a norm, weight decay in the gradient and a
 # comparison with another run would go wrong. Compare gradients, not losses.
 #
-# `PipelineRunner` weighs each micro-batch by its samples, so they need not all have the same number. (If the loss is a
-# mean over *tokens* and sequences are padded, the weights are numbers of tokens, as in chapter 3.)
+# `PipelineRunner` weighs each micro-batch by its samples, so they need not all have the same number. If the loss is a
+# mean over *tokens* and sequences are padded, the weights are numbers of tokens, as in chapter 3. The runner knows
+# this of PyTorch's losses; of a loss function of your own `num_terms=` says it.
 
 # %% [markdown]
 # ## 6. Live activations
@@ -771,21 +773,96 @@ print("sends go into a buffer:          ", find_deadlock(orders, buffered=True))
 # %% exercise="ch10.safe_order"
 
 # %% [markdown]
-# The package makes the messages from the schedule, with a pure function that can be tested without ranks. It puts all
+# ### The page
+#
+# Now all pieces are there: stages that hand on activations and gradients (exercise 1), the actions of a schedule
+# (exercises 2 and 4), the scale of the loss (exercise 3), and sends that nobody waits for. Together they are a pipeline
+# that trains. The whole file:
+
+# %%
+dtlearn.show_source(page_pipeline)
+
+# %% [markdown]
+# A rank has two functions, one for each letter, and plays its actions in order. The rest is in the schedule: with the
+# actions of GPipe it is GPipe, and with those of 1F1B it is 1F1B. One step of each, beside one process, and beside
+# `PipelineRunner`:
+
+# %%
+# %%ranks -o on_the_page
+from dtlearn.pipeline_parallel.page_pipeline import run_schedule
+
+x, y = the_batch()
+expected, gradients = one_process()
+on_the_page = {}
+for name, actions in (("gpipe", pp.gpipe), ("1f1b", pp.one_f_one_b)):
+    stage, other = my_stage(), my_stage()
+    losses = run_schedule(
+        actions(rank, 4, 8),
+        stage,
+        x.chunk(8),
+        y.chunk(8),
+        next_token_loss,
+        shape=(1, 64, 64),  # of one sequence: tokens, hidden size
+    )
+    runner = pp.PipelineRunner(make_schedule(name, 4, 8), {rank: other}, next_token_loss)
+    runner.step(x, y)
+    equal = all(
+        torch.equal(mine.grad, theirs.grad)
+        for mine, theirs in zip(stage.parameters(), other.parameters(), strict=True)
+    )
+    on_the_page[name] = float(sum(losses)), largest_difference(stage, gradients), equal
+on_the_page
+
+# %% jupyter={"source_hidden": true}
+rank_table(
+    [
+        {
+            "actions of": title,
+            "loss": f"{on_the_page[3][name][0]:.4f}",
+            "largest difference of a gradient from one process": rounded(
+                max(of_rank[name][1] for of_rank in on_the_page)
+            ),
+            "gradients equal PipelineRunner's to the last bit": "yes"
+            if all(of_rank[name][2] for of_rank in on_the_page)
+            else "no",
+        }
+        for name, title in (("gpipe", "GPipe"), ("1f1b", "1F1B"))
+    ],
+    caption="The page: one step, 4 ranks, 8 micro-batches",
+)
+
+# %% [markdown]
+# `PipelineRunner` plays the same actions, and adds what the page leaves out:
+#
+# - A rank may have several stages, and a backward pass may be in two parts (chapter 11).
+# - Messages are posted in an order in which no rank waits for ever, on every backend. The page relies on gloo, where
+#   an `isend` blocks nobody. On NCCL the calls between two ranks run one after the other, so both must post theirs
+#   together.
+# - The ranks tell each other the shapes of what they send, in the first step.
+# - The output of a stage is freed as soon as it is sent. The page keeps it until the backward pass, and what was sent
+#   until the end.
+# - Micro-batches count by their samples or tokens (section 5).
+# - A weight may lie in two stages (section 10).
+# - Stages can recompute their activations (section 11).
+# - Several pipelines can train side by side (section 12).
+# - `evaluate` and `predict` play the forward passes only.
+# - The schedule is checked first, and an error says in which action it came (section 13).
+#
+# The order of the messages is made from the schedule, by a pure function that can be tested without ranks. It puts all
 # actions and all messages of all ranks into one order, by the times of the simulator. Each rank takes its part of this
 # order. Then the first thing in the order that is not done yet can always be done, so nobody waits for ever:
 
 # %%
 dtlearn.show_source(
-    pp.runner.communication.with_communication,
+    pp.with_communication,
     docstring=False,
     summary="dtlearn.pipeline_parallel.runner: with_communication",
 )
 
 # %%
-steps = pp.runner.communication.with_communication(make_schedule("1f1b", 4, 8))
+steps = pp.with_communication(make_schedule("1f1b", 4, 8))
 for step in steps[1][4:12]:  # some of rank 1
-    if isinstance(step, pp.runner.communication.Exchange):
+    if isinstance(step, pp.MessageBatch):
         for message in step.messages:
             way = (
                 f"to rank {message.dst}"
@@ -1023,8 +1100,10 @@ rank_table(
 
 # %% [markdown]
 # If the sum is forgotten, nothing fails. The two copies become two different matrices, and the model is no longer the
-# one that was asked for. The sum costs $V \cdot h$ numbers in each direction and step, for a vocabulary of $V$ tokens.
-# Megatron-LM keeps a group of the first and the last stage for it; in PyTorch's `pipelining` it is yours to do.
+# one that was asked for. (No rank sees both copies. Where the whole model is at hand, it can be noticed:
+# `split_sequential` refuses a weight in two stages that is not named as tied.) The sum costs $V \cdot h$ numbers in each
+# direction and step, for a vocabulary of $V$ tokens. Megatron-LM keeps a group of the first and the last stage for it;
+# in PyTorch's `pipelining` it is yours to do.
 #
 # ## 11. Recomputation in a stage
 #

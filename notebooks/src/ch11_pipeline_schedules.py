@@ -545,7 +545,8 @@ products.reveal(twice, again=twice - whole)
 # %% [markdown]
 # The package's linear layer asks in its backward pass whether this is an I. If so, `weight_work` stores the product as a
 # function to be called in W. (PyTorch's own runner finds the $dy$ that it has to keep in the autograd graph, so it can
-# split any module. The package splits linear layers only; the parameters of other layers get their gradients with I.)
+# split any module. The package splits linear layers only; the parameters of other layers get their gradients with I. So
+# do weights that cannot wait: those that are computed, as by weight norm, and those with a hook.)
 
 # %%
 dtlearn.show_source(SplitLinear.backward, docstring=False, summary="SplitLinear.backward")

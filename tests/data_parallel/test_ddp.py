@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -14,15 +15,19 @@ from dtlearn.data_parallel.ddp import DistributedDataParallel
 from dtlearn.runtime.run import run_ranks
 from tests.data_parallel.runs import (
     MODELS,
+    SIZE,
     SMALL,
     TOLERANCE,
     Normed,
     Paths,
     bucketed,
+    data,
     distance,
     distance_to_reference,
+    frozen_mlp,
     message_of,
     mlp,
+    naive,
     ours,
     seeded_by_rank,
     snapshot,
@@ -372,6 +377,52 @@ def test_a_model_can_be_wrapped_again():
         assert is_gone and away == 0
     buckets = 3  # of `mlp`; as in `first`, `second` and `second`: nothing is sent by the wrapper that did not run
     assert result.record.counts()[0, "all_reduce"] == 3 * buckets
+
+
+def changed_later():
+    """Models that change after they were wrapped; by wrapper, beside one process or in words."""
+    found = {}
+    for wrap in (naive, bucketed, ours, views):
+        torch.manual_seed(0)
+        wrapped, plain = wrap(mlp()), mlp()
+        plain.load_state_dict(wrapped.module.state_dict())
+        optimizers = [torch.optim.AdamW(m.parameters(), lr=0.01) for m in (wrapped, plain)]
+        for step, (inputs, targets) in enumerate(data("mlp", 4, SIZE)):
+            if step == 2:  # AdamW has moments, and moves what has a gradient of zeros
+                for model in (wrapped.module, plain):
+                    model.layers[2].requires_grad_(False)
+            shares = slice(dist.get_rank(), None, 2), slice(None)
+            for model, optimizer, share in zip((wrapped, plain), optimizers, shares, strict=True):
+                optimizer.zero_grad()
+                F.cross_entropy(model(inputs[share]), targets[share]).backward()
+                optimizer.step()
+        pairs = zip(wrapped.parameters(), plain.parameters(), strict=True)
+        found[wrap.__name__, "frozen"] = max((a - b).abs().max().item() for a, b in pairs)
+        thawed = wrap(frozen_mlp())
+        thawed.module.requires_grad_(True)
+        found[wrap.__name__, "unfrozen"] = message_of(lambda m=thawed: m(mine(0)))
+        with torch.no_grad():
+            thawed(mine(0))  # nothing is trained
+        replaced = wrap(mlp())
+        replaced.module.layers[0].weight = nn.Parameter(torch.zeros(16, 6, dtype=torch.float64))
+        found[wrap.__name__, "replaced"] = message_of(lambda m=replaced: m(mine(0)))
+        found[wrap.__name__, "twice"] = message_of(lambda w=wrap, m=wrapped: w(nn.Sequential(m)))
+    cast = views(mlp()).float()
+    found["cast"] = message_of(lambda: cast(mine(0).float()).sum().backward())
+    return found
+
+
+def test_a_model_that_changes_later_is_right_or_refused():
+    for found in run_ranks(changed_later, 2, device="cpu"):
+        assert "was torch.float64 on cpu when the model was wrapped, and is torch.float32" in found.pop("cast")
+        for (_, case), seen in found.items():
+            if case == "frozen":
+                assert seen < TOLERANCE
+            elif case == "twice":
+                assert "which reduces gradients itself, or a model that holds one: wrap its .module, once" in seen
+            else:
+                layer = 2 if case == "unfrozen" else 0
+                assert f"layers.{layer}.weight was frozen, or not there, when the model was wrapped" in seen
 
 
 def described():

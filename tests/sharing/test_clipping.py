@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 import torch.distributed as dist
-from tests.tensor_parallel.groups import in_groups
 from torch import nn
 
 from dtlearn.runtime.run import run_ranks
 from dtlearn.sharing.clipping import clip_grad_norm_, count_once, global_norm, local_norm
 from tests.data_parallel.runs import message_of
+from tests.sharing.groups import in_groups
 
 NORMS = (1.0, 2.0, 3.0, math.inf)
 MAX_NORM = 0.5  # shorter than the gradient in every norm

@@ -22,7 +22,8 @@ from .outputs import tensors_in
 class BackwardPass:
     """Tells of those backward passes that are to be averaged: each beginning, each gradient, each end.
 
-    The hooks on the parameters go when this object goes, so that a model can be wrapped once more.
+    The hooks on the parameters go when this object goes, so that a model can be wrapped once more. A copy of the
+    wrapper, by `copy.deepcopy` or pickled, has hooks of its own on its own parameters.
 
     Args:
         parameters: whose gradients count.
@@ -40,6 +41,7 @@ class BackwardPass:
         begins: Callable[[Sequence[int]], None] | None = None,
         ready: Callable[[int], None] | None = None,
     ) -> None:
+        self._parameters = parameters
         self._ends = weakref.WeakMethod(ends)
         self._begins = weakref.WeakMethod(begins) if begins else None
         self._ready = weakref.WeakMethod(ready) if ready else None
@@ -50,6 +52,10 @@ class BackwardPass:
         for number, parameter in enumerate(parameters):
             hook = parameter.register_post_accumulate_grad_hook(partial(_pass_on, me, number))
             weakref.finalize(self, hook.remove)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        methods = (self._ends, self._begins, self._ready)
+        return _rebuild, (self._parameters, *(method and method() for method in methods))
 
     def follow(self, outputs: Any, wanted: bool, unused: Sequence[int] = ()) -> None:
         """Say, after each forward pass that keeps its graph, whether backward from its outputs is to be averaged.
@@ -91,6 +97,10 @@ class BackwardPass:
         if begun:
             self._wanted = False  # the next one says so at its outputs; one of the bare module says nothing
             _call(self._ends)
+
+
+def _rebuild(parameters: Sequence[nn.Parameter], ends: Any, begins: Any, ready: Any) -> BackwardPass:
+    return BackwardPass(parameters, ends=ends, begins=begins, ready=ready)
 
 
 def _pass_on(watcher: weakref.ref[BackwardPass], number: int, _: torch.Tensor) -> None:

@@ -73,15 +73,40 @@ def outputs_to_watch(outputs: Any, name: str) -> list[torch.Tensor]:
 
 
 def guard_forward(module: nn.Module, check: Callable[[nn.Module], None]) -> None:
-    """Call `check(module)` before each run of the module's `forward`, however it is called; hooks miss `forward()`."""
-    forward = module.forward
+    """Call `check(module)` before each run of the module's `forward`, however it is called; hooks miss `forward()`.
 
-    @functools.wraps(forward)
-    def guarded(*inputs: Any, **kwargs: Any) -> Any:
-        check(module)
-        return forward(*inputs, **kwargs)
+    A copy of the module, by `copy.deepcopy` or pickled, runs its own `forward`, unguarded: it is not what was wrapped.
+    """
+    call_before(module, "forward", check)
 
-    module.forward = guarded
+
+def call_before(module: nn.Module, name: str, action: Callable[[nn.Module], None]) -> None:
+    """Call `action(module)` before each call of one of this module's methods, in place of an earlier action.
+
+    Copies are as with `guard_forward`.
+    """
+    method = getattr(module, name)
+    method = method.method if isinstance(method, _Preceded) else method  # a module that is wrapped once more
+    setattr(module, name, _Preceded(module, method, action))
+
+
+class _Preceded:
+    """A bound method with an action before it. A copy of its module gets the method alone, bound to the copy."""
+
+    def __init__(self, module: nn.Module, method: Callable[..., Any], action: Callable[[nn.Module], None]) -> None:
+        self.module, self.method, self.action = module, method, action
+        functools.update_wrapper(self, method)
+
+    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        self.action(self.module)
+        return self.method(*inputs, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _itself, (self.method,)
+
+
+def _itself(method: Callable[..., Any]) -> Callable[..., Any]:
+    return method
 
 
 def refuse_optimizers_of(parameters: Iterable[nn.Parameter]) -> RemovableHandle:

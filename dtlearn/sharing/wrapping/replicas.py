@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import torch
 import torch.distributed as dist
@@ -22,11 +22,16 @@ def require_same_model(module: nn.Module, *, group: dist.ProcessGroup | None = N
     Gradients are paired by their place: ranks that differ would add up what does not belong together, or hang.
 
     Raises:
-        ValueError: this rank is not in the group.
+        ValueError: this rank is not in the group; or a part of the model is a wrapper that reduces gradients itself.
         RuntimeError: the models differ. Every rank raises it.
     """
     if dist.get_rank(group) < 0:
         raise ValueError("this rank is not in the group: build the wrapper on the group's ranks only")
+    if wrapper := next((m for m in module.modules() if hasattr(m, "no_sync")), None):
+        raise ValueError(
+            f"expected a plain model, but got a {type(wrapper).__name__}, which reduces gradients itself, or a model "
+            "that holds one: wrap its .module, once"
+        )
     described = [(name, tuple(t.shape), str(t.dtype), t.requires_grad) for name, t in _state(module)]
     device = next((t.device for _, t in _state(module)), torch.device("cpu"))
     mine = torch.tensor([len(described), zlib.crc32(repr(described).encode())], device=device)  # (2,)
@@ -44,6 +49,24 @@ def require_same_model(module: nn.Module, *, group: dist.ProcessGroup | None = N
             f"the model of rank {different[0]} is not that of rank 0 ({what}): build the same model, in the same "
             "order, on every rank"
         )
+
+
+def require_wrapped(module: nn.Module, wrapped: Collection[int]) -> None:
+    """Check that a wrapper knows each parameter that is trained; it is called in each forward pass that is.
+
+    Args:
+        module: the model.
+        wrapped: `id` of each parameter that the wrapper knows.
+
+    Raises:
+        RuntimeError: the wrapper does not know one: its gradients would stay those of this rank.
+    """
+    for name, parameter in module.named_parameters():
+        if parameter.requires_grad and id(parameter) not in wrapped:
+            raise RuntimeError(
+                f"{name} was frozen, or not there, when the model was wrapped, and is trained now: its gradient would "
+                "not be averaged, and the ranks' copies would part. Wrap the model again after such a change"
+            )
 
 
 def broadcast_tensors(tensors: Sequence[torch.Tensor], src: int = 0, *, group: dist.ProcessGroup | None = None) -> None:

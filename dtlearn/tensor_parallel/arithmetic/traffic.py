@@ -84,13 +84,13 @@ def block_traffic(
         g = ("all_gather", "reduce_scatter")
         f = ("all_gather", "all_gather", "reduce_scatter") if gather_again else g
     forward, backward = calls("forward", halves, g), calls("backward", halves[::-1], f)
-    again = [] if recompute == "none" else calls("recomputation", halves, g)
+    recomputed = [] if recompute == "none" else calls("recomputation", halves, g)
     first = []
     if recompute == "up to the last need":
-        again.pop()
+        recomputed.pop()
         if sequence_parallel:  # the gather of the output's gradient needs nothing that was kept
             first = [backward.pop(0)]
-    return (*forward, *first, *again, *backward)
+    return (*forward, *first, *recomputed, *backward)
 
 
 def norm_traffic(hidden: int, num_ranks: int, num_layers: int) -> Collective:

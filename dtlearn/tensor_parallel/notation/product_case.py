@@ -143,11 +143,11 @@ def _ways(number: int, a: Sharded, b: Sharded, dim: str, axis: str, name: str) -
     if number == 1:
         return [ProductWay("no communication", (_product(a, b, dim, name),))]
     if number == 2:
-        one, other = (a, b) if a.axis_of(dim) else (b, a)  # one has the contracted dim divided
-        ways = [_gather_first(one, dim, a, b, dim, name)]
+        sharded, other = (a, b) if a.axis_of(dim) else (b, a)
+        ways = [_gather_first(sharded, dim, a, b, dim, name)]
         if axis not in other.axes:  # otherwise its parts along this axis are other ones
             sliced = ProductStep("slice", other, other.divided(dim, axis), dim)
-            product = _product(*((one, sliced.after) if one is a else (sliced.after, one)), dim, name)
+            product = _product(*((sharded, sliced.after) if sharded is a else (sliced.after, sharded)), dim, name)
             reduce = ProductStep("all_reduce", product.after, product.after.reduced(axis))
             ways.append(ProductWay(f"slice {other.name}", (sliced, product, reduce)))
         return ways

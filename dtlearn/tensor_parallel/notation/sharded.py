@@ -53,9 +53,9 @@ class Sharded:
         if twice := [dim for dim, times in Counter(self.dims).items() if times > 1]:
             raise ValueError(f"{self} has two dims of the name {twice[0]}")
         used = [axis for axis in (*self.axes, *self.partial) if axis is not None]
-        if again := [axis for axis, times in Counter(used).items() if times > 1]:
+        if repeated := [axis for axis, times in Counter(used).items() if times > 1]:
             raise ValueError(
-                f"{self} uses axis {again[0]} twice: along one axis an array is divided by one dim, or is partial"
+                f"{self} uses axis {repeated[0]} twice: along one axis an array is divided by one dim, or is partial"
             )
 
     def __str__(self) -> str:

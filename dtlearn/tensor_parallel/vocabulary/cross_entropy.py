@@ -97,9 +97,9 @@ class _CrossEntropy(torch.autograd.Function):
             dist.all_reduce(m, dist.ReduceOp.MAX, group=group)
         z -= m[..., None]
 
-        rows, own = local_rows(targets, vocabulary.columns, vocabulary.rank)  # (B, T), (B, T)
+        rows, is_own = local_rows(targets, vocabulary.columns, vocabulary.rank)  # (B, T), (B, T)
         rows = rows[..., None]
-        terms = [z.gather(-1, rows)[..., 0].masked_fill(~own, 0.0)]  # z_y - m on one rank, 0 on others
+        terms = [z.gather(-1, rows)[..., 0].masked_fill(~is_own, 0.0)]  # z_y - m on one rank, 0 on others
         if smoothing:
             terms.append(z[..., : vocabulary.tokens].sum(-1))
         softmax = z.exp_()
@@ -112,15 +112,15 @@ class _CrossEntropy(torch.autograd.Function):
         if smoothing:
             loss = (1 - smoothing) * loss + smoothing * (log_sum - sums[2] / vocabulary.size)
         softmax /= sums[0, ..., None]
-        ctx.save_for_backward(softmax, rows, own)
+        ctx.save_for_backward(softmax, rows, is_own)
         ctx.smoothing, ctx.vocabulary, ctx.dtype = smoothing, vocabulary, logits.dtype
         return loss
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None, None]:
-        softmax, rows, own = ctx.saved_tensors
-        target = (1 - ctx.smoothing) * own[..., None].to(softmax)  # (B, T, 1)
+        softmax, rows, is_own = ctx.saved_tensors
+        target = (1 - ctx.smoothing) * is_own[..., None].to(softmax)  # (B, T, 1)
         d_logits = softmax.scatter_add(-1, rows, -target)  # (B, T, V/t)
         d_logits[..., : ctx.vocabulary.tokens] -= ctx.smoothing / ctx.vocabulary.size
         return d_logits.mul_(gradient[..., None]).to(ctx.dtype), None, None, None, None

@@ -111,9 +111,9 @@ class VocabularyParallelEmbedding(ParallelModule):
         """Raises ValueError for a token outside the vocabulary, on all ranks."""
         require_own_parameters(self)
         require_tokens(tokens, self.num_embeddings, "token")
-        rows, own = local_rows(tokens, len(self.weight), self.rank)  # (B, T), (B, T)
+        rows, is_own = local_rows(tokens, len(self.weight), self.rank)  # (B, T), (B, T)
         x = F.embedding(rows, self.weight)  # (B, T, C)
-        x = x.masked_fill(~own[..., None], 0.0)  # (B, T, C) {U_t}
+        x = x.masked_fill(~is_own[..., None], 0.0)  # (B, T, C) {U_t}
         if self.sequence_parallel:
             return reduce_scatter_to_sequence_parallel_region(x, SEQUENCE_DIM, group=self.group)  # (B, T/t, C)
         return reduce_from_tensor_parallel_region(x, group=self.group)  # (B, T, C)

@@ -44,9 +44,9 @@ def local_rows(tokens: torch.Tensor, rows: int, rank: int) -> tuple[torch.Tensor
     Returns:
         Two tensors of that shape: rows from 0 to V/t - 1, which are 0 for tokens of other ranks; and bool.
     """
-    own = (tokens >= rank * rows) & (tokens < (rank + 1) * rows)
+    is_own = (tokens >= rank * rows) & (tokens < (rank + 1) * rows)
     # Row 0 stands for a foreign token: some row of this rank must be read, and the mask takes the value out again.
-    return (tokens - rank * rows).masked_fill(~own, 0), own
+    return (tokens - rank * rows).masked_fill(~is_own, 0), is_own
 
 
 def require_tokens(tokens: torch.Tensor, vocab_size: int, what: str, ignore_index: int | None = None) -> None:

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
+from dtlearn.sharing.wrapping import copy_in_group
+
 
 class Update(NamedTuple):
     """What a piece is to be moved by: its direction, and the options of its parameter."""
@@ -71,6 +73,12 @@ class ShardedLAMB(torch.optim.Optimizer):
         self._group = group
         options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "trust_ratio": trust_ratio}
         super().__init__(params, options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_group": self._group}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ShardedLAMB:
+        return copy_in_group(self, memo, self._group)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""A model's parameters as views of flat buffers, of which this rank owns a shard: what stages 1 and 2 stand on.
+"""A model's parameters as views of flat buffers, of which this rank owns a shard: the storage of stages 1 and 2.
 
 Sources: ZeRO, 1910.02054, sections 5.1 and 5.2; the flat buffers of DeepSpeed's stages 1 and 2.
 """
@@ -6,13 +6,14 @@ Sources: ZeRO, 1910.02054, sections 5.1 and 5.2; the flat buffers of DeepSpeed's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from dtlearn.sharing.flat_collectives import all_gather_single, reduce_scatter_single
+from dtlearn.sharing.wrapping import copy_in_group
 
 from ..partition.flat import plan_flat
 from ..partition.partition import Bucket, Partition
@@ -26,17 +27,19 @@ class FlatParameters:
     """Parameters that lie in buckets (see `partition`), and this rank's shard of each.
 
     The parameters stay the objects they were, with the values they had; their memory moves into the buffers. Move the
-    model to its device and dtype before: later they would leave the buffers, which is an error at the next `gather`.
+    model to its device and dtype before: later they would leave the buffers, an error at the next `all_gather`.
 
     An optimizer is built over `pieces`: one `nn.Parameter` for each parameter, the part of it in this rank's shard, in
     the same memory. It is a vector, or, in the layout "whole tensors", has the parameter's shape. Where this rank owns
-    nothing it is empty, so that groups, names and numbers are the same on all ranks.
+    nothing it is empty, so that groups, names and numbers are the same on all ranks. In the flat layout it then has an
+    empty gradient, as with `fully_shard`, and so a state of the optimizer. In the layout "whole tensors" it has no
+    gradient: an optimizer that needs whole tensors cannot update an empty one.
 
-    **Communication**: with n bytes in all buffers, `gather` is one all-gather for each bucket and sends n (N-1)/N in
-    all; `reduce` of all buckets is one reduce-scatter for each, and sends n (N-1)/N too. Building sends nothing: ranks
-    begin with the same parameters, as DDP or `broadcast_module` leaves them.
-    **Memory**: none but the parameters and the padding. While it is built, one bucket more; in `reduce`, one bucket of
-    gradients, and a shard that is its result.
+    **Communication**: with n bytes in all buffers, `all_gather` is a call for each bucket and sends n (N-1)/N in all;
+    so does `reduce_scatter` of all buckets. Building sends nothing: ranks begin with the same parameters, as DDP or
+    `broadcast_module` leaves them.
+    **Memory**: none but the parameters and the padding. While it is built, one bucket more; in `reduce_scatter`, one
+    bucket of gradients, and a shard that is its result.
 
     Args:
         params: parameters that are trained; each once, on all ranks in the same order.
@@ -88,7 +91,7 @@ class FlatParameters:
         self.parameters += params
         self._additions += [addition] * len(params)
         self.partition = self._plan()
-        self.pieces += [nn.Parameter(self.nothing_of(p)) for p in params]
+        self.pieces += [nn.Parameter(self.empty_piece(p)) for p in params]
         for bucket in self.partition.buckets[len(self.buffers) :]:
             self._rebase(bucket)
 
@@ -103,20 +106,42 @@ class FlatParameters:
 
     @torch.no_grad()
     def _rebase(self, bucket: Bucket) -> None:
-        """Move a bucket's parameters into one new buffer, and make the pieces of this rank."""
+        """Move a bucket's parameters into one new buffer."""
         buffer = self.parameters[bucket.parameters[0]].new_zeros(bucket.numel)
         for parameter, view in self._views(bucket, buffer):
             parameter.data = view.copy_(parameter)  # the old memory is free
+        self.buffers.append(buffer)
+        self._cut(bucket, buffer)
+
+    def _cut(self, bucket: Bucket, buffer: torch.Tensor) -> None:
+        """Make this rank's shard of a buffer, and its pieces, views of it."""
         shard = buffer[self.rank * bucket.shard :][: bucket.shard]
         for piece in bucket.slices(self.rank):
             values = shard[piece.offset :][: piece.numel]
             if self.layout == "whole tensors":
                 values = values.view_as(self.parameters[piece.parameter])
-            self.pieces[piece.parameter] = nn.Parameter(values)
-        self.buffers.append(buffer)
+            self.pieces[piece.parameter].data = values
         self.shards.append(shard)
 
-    def nothing_of(self, parameter: torch.Tensor) -> torch.Tensor:
+    def __deepcopy__(self, memo: dict[int, Any]) -> FlatParameters:
+        return copy_in_group(self, memo, self.group)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Put a copy's parameters, which were copied one by one, into its buffers again."""
+        self.__dict__.update(state)
+        own = (dist.get_rank(self.group), dist.get_world_size(self.group))
+        if own != (self.rank, self.num_ranks):
+            raise ValueError(
+                f"expected the shards of rank {own[0]} of {own[1]}, but got those of rank {self.rank} of "
+                f"{self.num_ranks}: each rank loads its own. State dicts fit any number of ranks"
+            )
+        self.shards = []
+        for bucket, buffer in zip(self.partition.buckets, self.buffers, strict=True):
+            for parameter, view in self._views(bucket, buffer):
+                parameter.data = view
+            self._cut(bucket, buffer)
+
+    def empty_piece(self, parameter: torch.Tensor) -> torch.Tensor:
         """A piece without elements: a vector, or, of whole tensors, with as many dimensions as they have."""
         rows = parameter.shape[1:] if self.layout == "whole tensors" else ()
         return parameter.new_empty(0, *rows)
@@ -127,7 +152,7 @@ class FlatParameters:
             yield parameter, buffer[offset:][:size].view(parameter.shape)
 
     @torch.no_grad()
-    def gather(self) -> None:
+    def all_gather(self) -> None:
         """Fetch the other ranks' shards: all parameters have their values afterwards.
 
         Raises:
@@ -140,7 +165,7 @@ class FlatParameters:
             torch.autograd.graph.increment_version(parameter)
 
     @torch.no_grad()
-    def reduce(self, b: int, grads: Sequence[torch.Tensor | None]) -> torch.Tensor:
+    def reduce_scatter(self, b: int, grads: Sequence[torch.Tensor | None]) -> torch.Tensor:
         """Average the gradients of bucket `b` over the ranks, and keep this rank's shard of the result.
 
         Args:
@@ -157,19 +182,29 @@ class FlatParameters:
 
     @torch.no_grad()
     def flatten(self, b: int, grads: Sequence[torch.Tensor | None]) -> torch.Tensor:
-        """This rank's gradients of bucket `b`, divided by N, in a buffer like it, (N * shard,)."""
+        """This rank's gradients of bucket `b`, divided by N, in a buffer like it, (N * shard,).
+
+        Raises:
+            RuntimeError: one is sparse.
+        """
         flat = torch.zeros_like(self.buffers[b])
         views = self._views(self.partition.buckets[b], flat)
-        for (_, view), grad in zip(views, grads, strict=True):
+        for number, (_, view), grad in zip(self.partition.buckets[b].parameters, views, grads, strict=True):
             if grad is not None:
+                require_dense(number, grad)
                 torch.div(grad, self.num_ranks, out=view)  # before the sum, which could overflow in float16
         return flat
 
     def set_gradients(self, b: int, shard: torch.Tensor) -> None:
-        """Give the pieces in bucket `b` their gradients: views of a shard of gradients, (shard,)."""
-        for piece in self.partition.buckets[b].slices(self.rank):
-            own = self.pieces[piece.parameter]
-            own.grad = shard[piece.offset :][: piece.numel].view_as(own)
+        """Give the pieces in bucket `b` their gradients: views of a shard of gradients, (shard,).
+
+        A piece whose parameter has been frozen since keeps the gradient that it has, or none: nothing moves it.
+        """
+        offsets = {piece.parameter: piece.offset for piece in self.partition.buckets[b].slices(self.rank)}
+        for number in self.partition.buckets[b].parameters:
+            piece = self.pieces[number]
+            if self.parameters[number].requires_grad and (number in offsets or self.layout == "flat"):
+                piece.grad = shard[offsets.get(number, 0) :][: piece.numel()].view_as(piece)
 
     def require_in_buffers(self) -> None:
         """Check that the parameters are still views of the buffers.
@@ -187,6 +222,19 @@ class FlatParameters:
                         "into: the model was moved or cast afterwards, or another optimizer took it over. Build "
                         "the optimizer last, and only one"
                     )
+
+
+def require_dense(number: int, gradient: torch.Tensor) -> None:
+    """Check that a gradient can lie in a flat buffer.
+
+    Raises:
+        RuntimeError: it is sparse.
+    """
+    if gradient.is_sparse:
+        raise RuntimeError(
+            f"parameter {number}, {tuple(gradient.shape)}, has a sparse gradient: it has no place in a shard. Build "
+            "the layer with sparse=False"
+        )
 
 
 def check_parameters(params: Sequence[nn.Parameter], known: Sequence[nn.Parameter] = ()) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from dtlearn.sharing.wrapping import copy_in_group
+
 
 class NaiveZeroRedundancyOptimizer(torch.optim.Optimizer):
     """`ZeroRedundancyOptimizer` for a training loop, in the fewest lines: parameter i belongs to rank i mod N.
@@ -26,7 +28,7 @@ class NaiveZeroRedundancyOptimizer(torch.optim.Optimizer):
         defaults: options of the optimizer, such as `lr`.
 
     Raises:
-        ValueError: as the optimizer does.
+        ValueError: as the optimizer does. Gradients that nobody averaged are not noticed.
     """
 
     def __init__(
@@ -58,12 +60,18 @@ class NaiveZeroRedundancyOptimizer(torch.optim.Optimizer):
         if self.optim is not None:
             self.optim.add_param_group(self._own(self.param_groups[-1]))
 
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+    def __deepcopy__(self, memo: dict[int, Any]) -> NaiveZeroRedundancyOptimizer:
+        return copy_in_group(self, memo, self.group)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"group": self.group, "owners": self.owners, "optim": self.optim}
+
+    def step(self, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
         """Update what this rank owns; then every parameter is sent by its owner."""
         assert self.optim is not None
         for group, own in zip(self.param_groups, self.optim.param_groups, strict=True):
             own.update({**group, "params": own["params"]})  # a scheduler may have changed rates
-        loss = self.optim.step(closure)
+        loss = self.optim.step(**kwargs) if closure is None else self.optim.step(closure, **kwargs)
         for parameter, owner in self.owners.items():
             root = owner if self.group is None else dist.get_global_rank(self.group, owner)
             dist.broadcast(parameter.data, root, group=self.group)

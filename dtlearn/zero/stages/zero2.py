@@ -8,7 +8,9 @@ Source: ZeRO, 1910.02054, section 5.2; the reduce-scatter in hooks of DeepSpeed'
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,14 +18,24 @@ import torch
 from torch import nn
 
 from dtlearn.sharing.flat_collectives import reduce_scatter_single
-from dtlearn.sharing.wrapping import BackwardPass, broadcast_module, require_same_model
-from dtlearn.sharing.wrapping.module_hooks import guard_forward, in_backward_pass
+from dtlearn.sharing.wrapping import (
+    BackwardPass,
+    broadcast_module,
+    call_before,
+    guard_forward,
+    in_backward_pass,
+    require_same_model,
+    require_wrapped,
+)
 
+from ..clipping import clip_grad_norm_
 from .zero1 import ZeroRedundancyOptimizer
 
 
 class ShardedGradients(nn.Module):
-    """A model whose gradients, after `backward()`, are in the pieces of its optimizer, averaged, and nowhere else.
+    """`page_zero2` with parameters that a pass may not reach, `no_sync()`, checkpointing, copies, changes and errors.
+
+    A model whose gradients, after `backward()`, are in the pieces of its optimizer, averaged, and nowhere else.
 
         optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, gradients="local", lr=1e-3)
         model = ShardedGradients(model, optimizer)
@@ -39,7 +51,10 @@ class ShardedGradients(nn.Module):
     one that is sent, and shards. Between micro-batches in `no_sync()` all gradients, n: what stage 2 saves is lost
     until the next reduction. Micro-batches that are each reduced add up in the shards, n/N, and cost the messages.
 
-    A parameter without a gradient on some rank takes part with zeros, also if no rank has one.
+    A parameter without a gradient on some rank takes part with zeros, also if no rank has one. One that is frozen by
+    now is not moved. One that `optimizer.add_param_group` has brought later is reduced with the others from then on.
+    A copy, by `copy.deepcopy` or pickled, is a model of its own, with an own `optimizer`; of `module` alone, a plain
+    one. To clip, take `clip_grad_norm_` of this class: torch's finds no gradient.
 
     Args:
         module: the model, on its device.
@@ -60,31 +75,79 @@ class ShardedGradients(nn.Module):
         require_same_model(module, group=optimizer.flat.group)
         broadcast_module(module, group=optimizer.flat.group)
         self.module, self.optimizer = module, optimizer
-        self._sync, self._is_called, self._stays = True, False, False
-        self._order = list(reversed(optimizer.flat.partition.buckets))
-        self._bucket_of = {number: bucket.index for bucket in self._order for number in bucket.parameters}
+        self._sync, self._is_called, self._is_local = True, False, False
         self._missing: list[set[int]] = []  # by bucket: parameters whose gradients are not there yet
         self._next = 0  # place in the order of the bucket that is sent next, the same on every rank
         self._under_way: tuple[Any, ...] = ()
+        self._follow_parameters()
+        self._guard_module()
+
+    def _follow_parameters(self) -> None:
+        """Have autograd tell of the optimizer's parameters, of which there may be more than before."""
+        flat = self.optimizer.flat
+        self._order = list(reversed(flat.partition.buckets))
+        self._bucket_of = {number: bucket.index for bucket in self._order for number in bucket.parameters}
         self._backward = BackwardPass(
-            optimizer.flat.parameters,
+            list(flat.parameters),
             begins=self.backward_begins,
             ready=self.gradient_is_ready,
             ends=self.backward_ends,
         )
-        guard_forward(module, self._require_wrapper)
-        optimizer.register_step_pre_hook(self._require_reduced)
+
+    def _guard_module(self) -> None:
+        """Have the module and the optimizer tell of calls that miss this wrapper, for as long as it is there."""
+        guard_forward(self.module, weakly(self._require_wrapper))
+        call_before(self.module, "zero_grad", weakly(self.optimizer.clear_shards))
+        self.optimizer.register_step_pre_hook(weakly(self._require_reduced))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Guard a copy's own module and optimizer."""
+        super().__setstate__(state)
+        self._guard_module()
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        if len(self._bucket_of) < len(self.optimizer.flat.parameters):
+            self._follow_parameters()
         self._is_called = True
         try:
             outputs = self.module(*inputs, **kwargs)
         finally:
             self._is_called = False
         if torch.is_grad_enabled():
+            require_wrapped(self.module, set(map(id, self.optimizer.flat.parameters)))
             self._backward.follow(outputs, self._sync)
-            self._stays = not self._sync
+            self._is_local = not self._sync
         return outputs
+
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]:
+        """As of any module; but torch's clipping is refused.
+
+        Raises:
+            RuntimeError: `torch.nn.utils.clip_grad_norm_(model.parameters(), ...)`.
+        """
+        for parameter in super().parameters(recurse):
+            if sys._getframe(1).f_globals.get("__name__") == torch.nn.utils.clip_grad.__name__:
+                raise RuntimeError(
+                    "after backward() the gradients are in the shards of all ranks, and none is in .grad: torch's "
+                    "clipping would find a norm of 0. Call model.clip_grad_norm_(max_norm)"
+                )
+            yield parameter
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Reset all gradients, also those in the shards: as `optimizer.zero_grad`."""
+        super().zero_grad(set_to_none)
+        self.optimizer.clear_shards()
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """`dtlearn.zero.clip_grad_norm_` of the shards: by the norm over all ranks, which is returned."""
+        return clip_grad_norm_(self.optimizer.pieces, max_norm, norm_type, group=self.optimizer.flat.group)
+
+    def full_params(self) -> dict[str, torch.Tensor]:
+        """Copies of all parameters, whole, by name. In stage 2 every rank has them.
+
+        **Communication**: none. **Memory**: the parameters once more.
+        """
+        return {name: parameter.detach().clone() for name, parameter in self.module.named_parameters()}
 
     def backward_begins(self, unused: Sequence[int]) -> None:
         """Called before the first gradient."""
@@ -96,6 +159,7 @@ class ShardedGradients(nn.Module):
         """Called for each gradient, as soon as it is complete: send the buckets that are."""
         missing = self._missing[self._bucket_of[number]]
         if number not in missing:
+            self._finish(keep=False)
             raise RuntimeError(
                 f"parameter {number} got a second gradient in one backward pass, and its bucket may "
                 "have been sent: checkpointing with use_reentrant=True does that to a layer that is "
@@ -108,7 +172,7 @@ class ShardedGradients(nn.Module):
 
     def _launch(self, b: int) -> None:
         """Begin to reduce a bucket, and free its gradients."""
-        self._finish()  # one at a time: its buffer is memory
+        self._finish()  # one at a time: its buffer takes memory
         flat = self.optimizer.flat
         members = [flat.parameters[number] for number in flat.partition.buckets[b].parameters]
         gradient = flat.flatten(b, [parameter.grad for parameter in members])  # divided by N
@@ -119,12 +183,12 @@ class ShardedGradients(nn.Module):
         self._under_way = (work, b, gradient, shard)
 
     def _finish(self, keep: bool = True) -> None:
-        """Wait for the bucket that is under way, and keep what it brings, or not."""
+        """Wait for the bucket that is under way, and add its shard to the gradients; keep=False: discard it."""
         if not self._under_way:
             return
         (work, b, gradient, shard), self._under_way = self._under_way, ()
         work.wait()
-        gradient.untyped_storage().resize_(0)  # now, not when the backend lets go of it
+        gradient.untyped_storage().resize_(0)  # now, not when the backend drops it
         if keep:
             add_gradients(self.optimizer, b, shard)
 
@@ -143,19 +207,30 @@ class ShardedGradients(nn.Module):
         finally:
             self._sync = before
 
-    def _require_wrapper(self, _: nn.Module) -> None:
+    def _require_wrapper(self) -> None:
         if torch.is_grad_enabled() and not (self._is_called or in_backward_pass()):
             raise RuntimeError(
                 "the module was called itself: its gradients would not be reduced. Call the ShardedGradients that it "
                 "is in; or use torch.no_grad(), if no gradients are wanted"
             )
 
-    def _require_reduced(self, *_: Any) -> None:
-        if self._stays and any(parameter.grad is not None for parameter in self.optimizer.flat.parameters):
+    def _require_reduced(self) -> None:
+        if self._is_local and any(parameter.grad is not None for parameter in self.optimizer.flat.parameters):
             raise RuntimeError(
                 "the last backward pass was in no_sync(), and its gradients were not reduced: forward and backward of "
                 "the last micro-batch belong outside of it"
             )
+
+
+def weakly(method: Callable[[], None]) -> Callable[..., None]:
+    """A function that calls a bound method as long as its object is there, and does not keep it alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*_: Any) -> None:
+        if (alive := reference()) is not None:
+            alive()
+
+    return call
 
 
 def add_gradients(optimizer: ZeroRedundancyOptimizer, b: int, shard: torch.Tensor) -> None:

@@ -1,12 +1,21 @@
 """Where a backward pass enters and leaves a module, in one process."""
 
+import copy
+import pickle
 from dataclasses import dataclass
 
 import pytest
 import torch
 from torch import nn
 
-from dtlearn.sharing.wrapping.module_hooks import in_backward_pass, outputs_to_watch, refuse_optimizers_of, watch_inputs
+from dtlearn.sharing.wrapping.module_hooks import (
+    call_before,
+    guard_forward,
+    in_backward_pass,
+    outputs_to_watch,
+    refuse_optimizers_of,
+    watch_inputs,
+)
 
 
 def test_backward_has_left_when_every_input_has_its_gradient():
@@ -70,3 +79,24 @@ def test_an_optimizer_of_old_parameters_is_refused():
     torch.optim.SGD([new], lr=1.0).step()
     handle.remove()
     optimizer.step()
+
+
+@pytest.mark.parametrize("make_copy", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_a_copy_of_a_guarded_module_computes_with_its_own_weights(make_copy):
+    checked, layer, x = [], nn.Linear(2, 2), torch.ones(1, 2)
+    guard_forward(layer, checked.append)
+    guard_forward(layer, checked.append)  # in place of the first
+    assert layer.forward(x).equal(layer(x)) and checked == [layer, layer]
+    twin = make_copy(layer)
+    before = twin(x)
+    with torch.no_grad():
+        layer.weight.zero_()
+    assert twin(x).equal(before) and not twin(x).equal(layer(x)) and checked == [layer] * 3
+
+
+def test_another_method_can_be_preceded():
+    layer = nn.Linear(2, 2)
+    layer(torch.ones(1, 2)).sum().backward()
+    call_before(layer, "zero_grad", lambda module: module.weight.grad.fill_(5.0))
+    layer.zero_grad(set_to_none=False)
+    assert layer.weight.grad.eq(0).all()

@@ -49,10 +49,10 @@ def test_padding_and_what_each_rank_owns():
     partition = plan_flat([3, 4], 4)  # 2 each, and a number of padding on rank 3
     assert [state_bytes(partition, 1, ADAM, rank=r)["optimizer state"] for r in range(4)] == [16, 16, 16, 8]
     assert [state_bytes(partition, 1, ADAM, rank=r, per_tensor=4)["optimizer state"] for r in range(4)] == [
-        20,
         24,
-        20,
-        12,
+        24,
+        24,
+        16,
     ]
     for stage, (weights, gradients) in enumerate([(7, 7), (8, 7), (8, 2), (2, 2)]):
         ours = state_bytes(partition, stage, ADAM, rank=3)

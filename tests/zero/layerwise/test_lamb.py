@@ -1,5 +1,7 @@
 """LAMB on shards: the steps of LAMB on whole parameters; and what norms of shards do."""
 
+import copy
+
 import pytest
 import torch
 
@@ -95,3 +97,21 @@ def test_closures_and_bad_options():
     assert loss == 7.0 and moved == pytest.approx([0.9, 0.9], abs=1e-5)
     for message in messages:
         assert "lr, eps and weight_decay must not be negative, and betas be in [0, 1)" in message
+
+
+def copied():
+    """A copy has the moments, and the group of the original."""
+    group = torch.distributed.new_group([0, 1])
+    piece = torch.nn.Parameter(torch.ones(2) * (torch.distributed.get_rank() + 1))
+    optimizer = ShardedLAMB([piece], group=group, **OPTIONS)
+    piece.grad = torch.ones(2)
+    optimizer.step()
+    (twin,), twins = copy.deepcopy(([piece], optimizer))
+    for p, stepping in ((piece, optimizer), (twin, twins)):
+        p.grad = torch.full((2,), 0.5)
+        stepping.step()
+    return torch.equal(piece, twin) and twin is not piece
+
+
+def test_a_copy_goes_on():
+    assert run_ranks(copied, 2, device="cpu").values == [True] * 2

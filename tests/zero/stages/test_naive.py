@@ -1,5 +1,7 @@
 """The naive stage 1: parity stands in `test_zero1.py`; here are its protocol, its messages and what it keeps."""
 
+import copy
+
 import torch
 import torch.distributed as dist
 
@@ -56,3 +58,33 @@ def test_one_message_for_each_parameter_and_what_the_first_rank_keeps():
     assert result.values == [8 * 260 + 8, 8 * 23 + 8]
     calls = [(event.op, event.nbytes, event.peer) for event in result.record.select(rank=1)]
     assert calls == [("broadcast", 4 * size, owner) for size, owner in ((200, 0), (20, 1), (60, 0), (3, 1))] * 2
+
+
+class OwnSGD(torch.optim.SGD):
+    """Without a closure, and with an option of its own."""
+
+    def step(self, *, times):
+        for _ in range(times):
+            super().step()
+
+
+def own_optimizer():
+    """A step, and one of a copy, beside the plain optimizer."""
+    model, plain, group = wrapped("mlp"), wrapped("mlp"), dist.new_group([0, 1])
+    runs = []
+    for ddp, make, options in ((model, NaiveZeroRedundancyOptimizer, {"process_group": group}), (plain, None, {})):
+        parameters = ddp.module.parameters()
+        optimizer = make(parameters, OwnSGD, lr=0.1, **options) if make else OwnSGD(parameters, lr=0.1)
+        (inputs, targets) = data("mlp", 1, 12)[0]
+        loss_of("mlp")(ddp(inputs[dist.get_rank() :: 2]), targets[dist.get_rank() :: 2]).backward()
+        optimizer.step(times=2)
+        twin, twins = copy.deepcopy((ddp.module, optimizer))
+        for p in twin.parameters():
+            p.grad = torch.ones_like(p)
+        twins.step(times=1)
+        runs.append([p.detach() for p in (*ddp.module.parameters(), *twin.parameters())])
+    return all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
+
+
+def test_an_own_optimizer_and_a_copy():
+    assert run_ranks(own_optimizer, 2, device="cpu").values == [True] * 2

@@ -1,6 +1,8 @@
 """Stage 1: the run of one process and of torch's, with torch's protocol, bytes and memory by formula."""
 
 import copy
+import io
+import pickle
 
 import pytest
 import torch
@@ -36,14 +38,14 @@ def test_parity_with_one_process(num_ranks):
 
 
 def no_gather(patch):
-    patch.setattr(flat_parameters, "all_gather", lambda *args, **options: None)
+    patch.setattr(flat_parameters, "all_gather_single", lambda *args, **options: None)
 
 
 def no_reduction(patch):
     def keeps_its_own(shard, full, group):
         shard.copy_(full[dist.get_rank() * len(shard) :][: len(shard)])
 
-    patch.setattr(flat_parameters, "reduce_scatter", keeps_its_own)
+    patch.setattr(flat_parameters, "reduce_scatter_single", keeps_its_own)
 
 
 def not_divided(patch):
@@ -57,7 +59,8 @@ def gradients_of_another_shard(patch):
 
 
 def nobody_averages(patch):
-    """ "averaged" without DDP: each shard is moved by the gradients of one rank's batch."""
+    """ "averaged" without DDP: each shard is moved by the gradients of one rank's batch. It would be refused."""
+    patch.setattr(ZeroRedundancyOptimizer, "_require_averaged", lambda self: True)
     patch.setitem(MODES, "local", (ZeroRedundancyOptimizer, {"gradients": "averaged"}, False))
 
 
@@ -310,7 +313,7 @@ def memory_and_calls(gradients, cap):
     before_zero_grad = record.phases[-1].start
     live = {name: record.live(name)[before_zero_grad] for name in ("parameters", "gradients", "optimizer state")}
     own = optimizer.flat.partition
-    return live, own.numel, own.owned(dist.get_rank()), sum(p.numel() > 0 for p in optimizer.pieces)
+    return live, own.numel, own.owned(dist.get_rank()), len(optimizer.pieces)
 
 
 @pytest.mark.parametrize(("gradients", "cap"), [("averaged", None), ("local", 100)])
@@ -320,12 +323,13 @@ def test_memory_is_the_formula_to_the_byte_and_so_are_the_calls(gradients, cap):
         assert live == {
             "parameters": 4 * elements,  # whole, and the padding
             "gradients": 4 * 283,  # whole
-            "optimizer state": 8 * owned + 4 * num_pieces,  # two moments, and a count of steps each
+            "optimizer state": 8 * owned + 4 * num_pieces,  # two moments, and a count of steps each, of empty ones too
         }
         shards = [4 * -(-n // 3) for n in ([283] if cap is None else [200, 83])]
         step = [("reduce_scatter_tensor", 3 * shard) for shard in shards] * (gradients == "local")
         step += [("all_gather_into_tensor", shard) for shard in shards]
-        assert [(event.op, event.nbytes) for event in result.record.select(rank=rank)] == step * 2  # two steps
+        once = [("all_reduce", 16)] * (gradients == "averaged")  # whether the ranks' gradients are alike
+        assert [(event.op, event.nbytes) for event in result.record.select(rank=rank)] == once + step * 2  # two steps
 
 
 def torchs_partition(sizes):
@@ -451,3 +455,193 @@ def test_what_is_refused():
     for messages in run_ranks(refused, 2, device="cpu"):
         for message, part in zip(messages, expected, strict=True):
             assert part in message
+
+
+# Optimizers of one's own, copies, and models that change later: beside the same in one process.
+
+
+class OwnSGD(torch.optim.Optimizer):
+    """As one writes it first: no closure, and a gradient is taken for granted."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p -= group["lr"] * p.grad
+
+
+class WithOptions(torch.optim.SGD):
+    def step(self, closure=None, *, scale):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.grad.mul_(scale)
+        return super().step(closure)
+
+
+def pair(mode, optimizer_class, **options):
+    """A model with a sharded optimizer, and a plain one."""
+    make, own_options, averages = MODES[mode]
+    model, plain = wrapped("mlp", averages=averages), wrapped("mlp", averages=False)
+    return (
+        (model, make(model.module.parameters(), optimizer_class, **own_options, **options)),
+        (plain, optimizer_class(plain.module.parameters(), **options)),
+    )
+
+
+def one_step(model, optimizer, step, share=slice(None), **kwargs):
+    inputs, targets = data("mlp", 6, 12)[step]
+    optimizer.zero_grad()
+    loss_of("mlp")(model(inputs[share]), targets[share]).backward()
+    optimizer.step(**kwargs)
+
+
+def apart(model, plain):
+    pairs = zip(model.module.parameters(), plain.module.parameters(), strict=True)
+    return max((a - b).abs().max().item() for a, b in pairs)
+
+
+def own_optimizers():
+    share, found = slice(dist.get_rank(), None, dist.get_world_size()), {}
+    for mode in ("averaged", "local, buckets"):
+        for optimizer_class, kwargs in ((OwnSGD, {}), (WithOptions, {"scale": 0.5})):
+            (model, optimizer), (plain, alone) = pair(mode, optimizer_class, lr=0.1)
+            for step in range(2):
+                one_step(model, optimizer, step, share, **kwargs)
+                one_step(plain, alone, step, **kwargs)
+            found[mode, optimizer_class.__name__] = apart(model, plain)
+    return found
+
+
+def frozen_later():
+    """Frozen and thawed, with an optimizer that moves what has a gradient of zeros."""
+    share, found = slice(dist.get_rank(), None, dist.get_world_size()), {}
+    for mode in ("averaged, buckets", "local, buckets", "local, whole tensors"):
+        (model, optimizer), (plain, alone) = pair(mode, torch.optim.AdamW, lr=0.01, weight_decay=0.1)
+        for step in range(6):
+            for changing in (model.module, plain.module):
+                changing.layers[0].requires_grad_(step not in (2, 3))
+            one_step(model, optimizer, step, share)
+            one_step(plain, alone, step)
+        found[mode] = apart(model, plain)
+    return found
+
+
+def saved_and_loaded(value):
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+COPIES = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda value: pickle.loads(pickle.dumps(value)),
+    "torch.save": saved_and_loaded,
+}
+
+
+def copied():
+    """Model, optimizer and scheduler in a copy that goes on by itself, and so does the original."""
+    share, group, found = slice(dist.get_rank(), None, dist.get_world_size()), dist.new_group([0, 1, 2]), {}
+    for way, make_copy in COPIES.items():
+        model, plain = wrapped("mlp", averages=False), wrapped("mlp", averages=False)
+        options = {"process_group": group} if way == "deepcopy" else {}  # a group cannot be pickled
+        adamw = {"lr": 0.01, "weight_decay": 0.1}
+        optimizer = ZeroRedundancyOptimizer(
+            model.module.parameters(), torch.optim.AdamW, gradients="local", cap=100, **options, **adamw
+        )
+        alone = torch.optim.AdamW(plain.module.parameters(), **adamw)
+        torch.optim.lr_scheduler.StepLR(optimizer, 1)  # puts a function around `step`
+        one_step(model, optimizer, 0, share)
+        one_step(plain, alone, 0)
+        twin, twins = make_copy((model, optimizer))
+        other, others = copy.deepcopy((plain, alone))
+        one_step(twin, twins, 1, share)
+        one_step(other, others, 1)
+        one_step(model, optimizer, 2, share)
+        one_step(plain, alone, 2)
+        found[way] = max(apart(twin, other), apart(model, plain))
+        found[way, "groups"] = twins.param_groups is twins.optim.param_groups and twins.state is twins.optim.state
+    saved = pickle.dumps(optimizer)
+    everyone = [None] * dist.get_world_size()
+    dist.all_gather_object(everyone, saved)
+    found["of rank 0"] = message_of(lambda: pickle.loads(everyone[0]))
+    return found
+
+
+def not_averaged():
+    """In the first step; one rank has other gradients, or one has none."""
+    found = {}
+    for case in ("different", "missing", "NaN"):
+        layer = nn.Linear(3, 3)
+        optimizer = ZeroRedundancyOptimizer(layer.parameters(), torch.optim.SGD, lr=0.1)
+        optimizer.step()  # nobody has a gradient yet
+        for parameter in layer.parameters():
+            parameter.grad = torch.full_like(parameter, torch.nan if case == "NaN" else 1.0)
+            if dist.get_rank() == 1:
+                parameter.grad = {"different": parameter.grad * 2, "missing": None, "NaN": parameter.grad}[case]
+        found[case] = message_of(optimizer.step)
+    return found
+
+
+def foreign_states():
+    def load(state):
+        ZeroRedundancyOptimizer(nn.Linear(2, 2).parameters(), torch.optim.Adam, lr=0.1).load_state_dict(state)
+
+    of_sgd = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1).state_dict()
+    of_adamw = torch.optim.AdamW(nn.Linear(2, 2).parameters(), lr=0.1).state_dict()
+    of_adamw["param_groups"][0].pop("decoupled_weight_decay")  # as older versions of torch
+    return [message_of(lambda state=state: load(state)) for state in ({}, None, of_sgd, of_adamw)]
+
+
+def lives():
+    return own_optimizers(), frozen_later(), copied(), not_averaged(), foreign_states()
+
+
+@pytest.fixture(scope="module")
+def of_three():
+    return run_ranks(lives, 3, device="cpu", timeout=110)
+
+
+def test_an_own_optimizer_needs_no_closure_and_its_options_are_handed_on(of_three):
+    for found, *_ in of_three:
+        assert len(found) == 4 and max(found.values()) < TOLERANCE, found
+
+
+def test_a_layer_that_is_frozen_later_is_not_moved(of_three):
+    for _, found, *_ in of_three:
+        assert len(found) == 3 and max(found.values()) < TOLERANCE, found
+
+
+def test_a_copy_and_its_original_are_two_optimizers(of_three):
+    for rank, (_, _, found, _, _) in enumerate(of_three):
+        message = found.pop("of rank 0")
+        assert bool(message) == (rank > 0)
+        assert (
+            not rank or f"ValueError: expected the shards of rank {rank} of 3, but got those of rank 0 of 3" in message
+        )
+        for way in COPIES:
+            assert found[way] < TOLERANCE and found[way, "groups"], found
+
+
+def test_gradients_that_nobody_averaged_are_noticed(of_three):
+    for *_, found, _ in of_three:
+        assert found["NaN"] == ""
+        for case in ("different", "missing"):
+            assert "RuntimeError: expected gradients that are averaged over the ranks" in found[case]
+            assert "or build the optimizer with gradients='local'" in found[case]
+
+
+def test_what_is_no_state_of_this_optimizer_is_refused(of_three):
+    for *_, messages in of_three:
+        empty, none, of_sgd, of_adamw = messages
+        assert (
+            empty
+            == "ValueError: expected the state_dict() of an optimizer, with 'state' and 'param_groups', but got []"
+        )
+        assert none.endswith("but got NoneType") and of_adamw == ""
+        assert "expected the state of Adam, whose groups have ['amsgrad', 'betas'," in of_sgd
+        assert "but got groups with ['dampening', 'momentum', 'nesterov']" in of_sgd

@@ -1,5 +1,9 @@
 """Stage 2: the single-process run, step by step; what backward sends and holds; what is refused."""
 
+import copy
+import io
+import pickle
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -10,7 +14,6 @@ from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.models import snapshot_parameters
 from dtlearn.runtime.run import run_ranks
 from dtlearn.zero.stages import zero2
-from dtlearn.zero.stages.naive_zero2 import NaiveShardedGradients
 from dtlearn.zero.stages.zero1 import ZeroRedundancyOptimizer
 from dtlearn.zero.stages.zero2 import ShardedGradients
 from tests.data_parallel.runs import MODELS, Paths, distance, loss_of, message_of, mlp
@@ -86,10 +89,9 @@ def reduced_twice(wrapped, inputs, targets):
 def parity(cases):
     found = {}
     for name, optimizer, way in cases:
-        wrap = NaiveShardedGradients if "naive" in way else ShardedGradients
-        backwards = {"no_sync": without_sync, "reduced twice": reduced_twice, "naive, twice": reduced_twice}.get(way)
+        backwards = {"no_sync": without_sync, "reduced twice": reduced_twice}.get(way)
         options = {"layout": "whole tensors", "cap": None} if way == "whole tensors" else {}
-        wrapped = sharded(seeded_by_rank(name), optimizer, wrap, **options)
+        wrapped = sharded(seeded_by_rank(name), optimizer, **options)
         found[name, optimizer, way] = distance(steps_of(wrapped, name, backwards), reference(name, optimizer))
     return found
 
@@ -101,8 +103,6 @@ CASES = [
     ("gpt", "adamw", "whole tensors"),
     ("gpt", "adamw", "no_sync"),
     ("gpt", "adamw", "reduced twice"),
-    ("frozen", "adamw", "naive"),
-    ("gpt", "adamw", "naive, twice"),
 ]
 
 
@@ -112,12 +112,12 @@ def too_far(found):
 
 @pytest.fixture(scope="module")
 def on_two():
-    """Of each rank: `parity`, `sabotaged` and `around_it`."""
-    return run_ranks(lambda: (parity(CASES), sabotaged(), around_it()), 2, device="cpu", timeout=110).values
+    """Of each rank: `parity`, `sabotaged`, `around_it` and `later`."""
+    return run_ranks(lambda: (parity(CASES), sabotaged(), around_it(), later()), 2, device="cpu", timeout=110).values
 
 
 def test_it_is_the_single_process_run(on_two):
-    for found, _, _ in on_two:
+    for found, *_ in on_two:
         assert len(found) == len(CASES) and not too_far(found)
 
 
@@ -148,11 +148,11 @@ class OwnGradients(ShardedGradients):
             shard.copy_(gradient.view(-1, len(shard))[dist.get_rank(group)] * dist.get_world_size(group))
             return dist.barrier(group=group, async_op=True)
 
-        before, zero2.reduce_scatter = zero2.reduce_scatter, nothing
+        before, zero2.reduce_scatter_single = zero2.reduce_scatter_single, nothing
         try:
             super()._launch(b)
         finally:
-            zero2.reduce_scatter = before
+            zero2.reduce_scatter_single = before
 
 
 class LastMicroBatch(ShardedGradients):
@@ -185,7 +185,7 @@ def sabotaged():
 
 
 def test_sabotage_is_found(on_two):
-    for _, found, _ in on_two:
+    for _, found, *_ in on_two:
         lost = found.pop("LostBucket")
         assert found.pop("ShardedGradients") < TOLERANCE
         assert not [name for name, away in found.items() if away < 1e-3], found
@@ -195,15 +195,15 @@ def test_sabotage_is_found(on_two):
 # What a step sends and holds.
 
 
-WAYS = [(ShardedGradients, 1), (ShardedGradients, 2), (NaiveShardedGradients, 1)]  # and micro-batches
+MICRO_BATCHES = (1, 2)
 
 
 def steps():
-    """A step in each way: the peak of gradients in its last backward pass, and what is left after it, in bytes."""
+    """Steps: the peak of gradients in the first backward pass, and what is left after it, in bytes."""
     found = []
-    for wrap, micro_batches in WAYS:
+    for micro_batches in MICRO_BATCHES:
         model = nn.Sequential(*(nn.Linear(16, 16, bias=False) for _ in range(4))).double()
-        wrapped = sharded(model, "sgd", wrap, cap=256)
+        wrapped = sharded(model, "sgd", cap=256)
         for micro in range(micro_batches):
             out = wrapped(torch.ones(1, 16, dtype=torch.float64)).sum()
             with StorageLedger() as ledger:
@@ -218,17 +218,17 @@ def test_bytes_and_memory_are_those_of_the_docstring():
     n, ranks, buckets = 4 * 256 * 8, 4, 4
     result = run_ranks(steps, ranks, device="cpu", record=True)
     for rank, memory in enumerate(result):
-        for (_, micro), events in zip(WAYS, split_at_barriers(result.record.select(rank=rank)), strict=True):
+        for micro, events in zip(MICRO_BATCHES, split_at_barriers(result.record.select(rank=rank)), strict=True):
             scattered = [event.nbytes for event in events if event.op == "reduce_scatter_tensor"]
             gathered = [event.nbytes for event in events if event.op == "all_gather_into_tensor"]
             assert (len(scattered), len(gathered)) == (micro * buckets, buckets)
             assert sum(scattered) == micro * n and sum(gathered) == n // ranks
             sent = sum(scattered) * (ranks - 1) // ranks + sum(gathered) * (ranks - 1)
             assert sent == (micro + 1) * n * (ranks - 1) // ranks
-        (hook, after), _, (naive, after_naive) = memory
-        assert after == after_naive == n // ranks  # shards
+        (peak, after), _ = memory
+        assert after == n // ranks  # shards
         # The gradient of one bucket, the buffer of one, shards, and gradients of activations: less than all gradients
-        assert hook <= 2 * n // 4 + n // ranks + 6 * 16 * 8 < n < naive
+        assert peak <= 2 * n // 4 + n // ranks + 6 * 16 * 8 < n
 
 
 # What it is to live with.
@@ -302,7 +302,7 @@ def around_it():
 
 
 def test_it_is_used_as_a_model_is(on_two):
-    for _, _, found in on_two:
+    for _, _, found, _ in on_two:
         assert found["checkpoint", False] < TOLERANCE > found["checkpoint", True]
         assert "got a second gradient in one backward pass" in found["twice"]
         assert "planted" in found["fails"] and found["nothing left"]
@@ -312,3 +312,127 @@ def test_it_is_used_as_a_model_is(on_two):
         assert "1 parameters of the model are not in the optimizer, layers.0.weight for one" in found["fewer"]
         assert "the module was called itself" in found["bare"] and found["bare"] == found["bare forward"]
         assert "the last backward pass was in no_sync()" in found["not reduced"]
+
+
+# What happens to a model later: beside the same in one process, or in words.
+
+
+def one_step(model, optimizer, step, share=slice(None)):
+    inputs, targets = batches_of("mlp", 6)[step]
+    optimizer.zero_grad()
+    loss_of("mlp")(model(inputs[share]), targets[share]).backward()
+    optimizer.step()
+
+
+def pair(model=mlp):
+    """A model in stage 2, and a plain one with its optimizer."""
+    net, plain = sharded(model()), model()
+    plain.load_state_dict(net.module.state_dict())
+    optimizer_class, options = OPTIONS["adamw"]
+    return net, plain, optimizer_class((p for p in plain.parameters() if p.requires_grad), **options)
+
+
+def apart(model, plain):
+    return max((a - b).abs().max().item() for a, b in zip(model.parameters(), plain.parameters(), strict=True))
+
+
+def saved_and_loaded(value):
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+def later():
+    found, share, x = {}, slice(dist.get_rank(), None, 2), torch.ones(2, 6, dtype=torch.float64)
+    for way in ("wrapper", "module"):  # a batch that is skipped
+        net, plain, alone = pair()
+        net(x * 100).sum().backward()
+        (net if way == "wrapper" else net.module).zero_grad()
+        inputs, targets = batches_of("mlp", 6)[0]
+        loss_of("mlp")(net(inputs[share]), targets[share]).backward()
+        net.optimizer.step()
+        one_step(plain, alone, 0)
+        found["zero_grad", way] = apart(net, plain)
+    copies = {"pickle": lambda v: pickle.loads(pickle.dumps(v)), "torch.save": saved_and_loaded}
+    for way, make_copy in {"deepcopy": copy.deepcopy, **copies}.items():
+        net, plain, alone = pair()
+        one_step(net, net.optimizer, 0, share)
+        one_step(plain, alone, 0)
+        twin, (other, others) = make_copy(net), copy.deepcopy((plain, alone))
+        one_step(net, net.optimizer, 1, share)
+        one_step(plain, alone, 1)
+        one_step(twin, twin.optimizer, 2, share)
+        one_step(other, others, 2)
+        found["copy", way] = max(apart(net, plain), apart(twin, other))
+        found["guarded", way] = message_of(lambda t=twin: t.module(x))
+    best = copy.deepcopy(net.module)
+    with torch.no_grad():
+        before = net(x)
+    one_step(net, net.optimizer, 3, share)
+    found["best model"] = torch.equal(best(x), before) and not torch.equal(net(x), before)
+    net, plain, alone = pair()
+    average = torch.optim.swa_utils.AveragedModel(net)
+    one_step(net, net.optimizer, 0, share)
+    average.update_parameters(net)
+    found["average"] = apart(average.module, net)
+    net, plain, alone = pair()
+    for step in range(6):  # frozen, and thawed
+        for changing in (net.module, plain):
+            changing.layers[2].requires_grad_(step not in (2, 3))
+        one_step(net, net.optimizer, step, share)
+        one_step(plain, alone, step)
+    found["frozen"] = apart(net, plain)
+    net, plain, alone = pair(MODELS["frozen"])
+    for step in range(4):  # thawed, and given to the optimizer
+        if step == 2:
+            for changing, optimizer in ((net.module, net.optimizer), (plain, alone)):
+                optimizer.add_param_group({"params": list(changing.layers[2].requires_grad_(True).parameters())})
+        one_step(net, net.optimizer, step, share)
+        one_step(plain, alone, step)
+    found["added"] = apart(net, plain)
+    net(x).sum().backward()
+    found["added, freed"] = all(p.grad is None for p in net.parameters())
+    found["clip"] = message_of(lambda: nn.utils.clip_grad_norm_(net.parameters(), 0.1))
+    norm = net.clip_grad_norm_(0.1)
+    shards = torch.cat([piece.grad for piece in net.optimizer.flat.pieces])
+    square = shards.square().sum()
+    dist.all_reduce(square)
+    found["own clip"] = norm.item() > 1 and abs(square.sqrt().item() - 0.1) < 1e-6
+    whole = net.full_params()
+    found["full_params"] = list(whole) == [name for name, _ in net.module.named_parameters()]
+    net.optimizer.step()
+    found["full_params, copied"] = not any(torch.equal(p, whole[name]) for name, p in net.module.named_parameters())
+    second = ShardedGradients(net.module, net.optimizer)  # takes the first one's place
+    found["first"] = message_of(lambda: net(x))
+    one_step(second, net.optimizer, 4, share)
+    thawed = sharded(MODELS["frozen"]())
+    thawed.module.requires_grad_(True)
+    found["thawed"] = message_of(lambda: thawed(x))
+    found["nested"] = message_of(lambda: sharded(nn.Sequential(second)))
+    table = sharded(nn.Sequential(nn.Embedding(4, 4, sparse=True)), "sgd")
+    found["sparse"] = message_of(lambda: table(torch.tensor([1])).sum().backward())
+    moved = sharded(mlp()).float()
+    moved(x.float()).sum().backward()
+    found["cast"] = message_of(moved.optimizer.step)
+    return found
+
+
+def test_it_changes_later_as_one_process_does(on_two):
+    for *_, found in on_two:
+        numbers = [case for case, value in found.items() if isinstance(value, float)]
+        assert len(numbers) == 8 and not [case for case in numbers if not found[case] < TOLERANCE], found
+        for case in ("best model", "added, freed", "own clip", "full_params", "full_params, copied"):
+            assert found[case], case
+
+
+def test_what_would_be_wrong_later_is_refused(on_two):
+    for *_, found in on_two:
+        for way in ("deepcopy", "pickle", "torch.save"):
+            assert "the module was called itself" in found["guarded", way]
+        assert "the module was called itself" in found["first"]
+        assert "Call model.clip_grad_norm_(max_norm)" in found["clip"]
+        assert "layers.2.weight was frozen, or not there, when the model was wrapped" in found["thawed"]
+        assert "expected a plain model, but got a ShardedGradients" in found["nested"]
+        assert "RuntimeError: parameter 0, (4, 4), has a sparse gradient" in found["sparse"]
+        assert "has left the flat buffer that it was put into" in found["cast"]
