@@ -363,7 +363,8 @@ longer = dtlearn.predict.choice(
 
 # %% jupyter={"source_hidden": true}
 short, long = (
-    activations.ActivationSizes(batch=1, length=s, hidden=1024, heads=16) for s in (2048, 4096)
+    activations.ActivationSizes(batch=1, length=s, hidden=1024, heads=16)
+    for s in (2048, 4096)
 )
 longer.reveal(
     short=table_bytes(activations.paper_block(short)) / short.sbh,
