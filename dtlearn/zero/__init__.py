@@ -25,8 +25,6 @@ from .stages.flat_parameters import FlatParameters
 from .stages.hybrid import HybridShardedDataParallel
 from .stages.naive import NaiveZeroRedundancyOptimizer
 from .stages.naive_zero2 import NaiveShardedGradients
-from .stages.naive_zero3 import NaiveFullyShardedDataParallel
-from .stages.unit import UnitEvent
 from .stages.zero1 import ZeroRedundancyOptimizer
 from .stages.zero2 import ShardedGradients
 from .stages.zero3 import FullyShardedDataParallel
@@ -34,6 +32,7 @@ from .state_dicts.reads import Read, plan_reads
 from .state_dicts.reshard import reshard
 from .state_dicts.sharded import ShardedParameters, ShardedState, load_sharded_state_dict, sharded_state_dict
 from .state_dicts.whole import consolidate, consolidated_state_dict, model_state_dict, optimizer_state_dict
+from .unit_events import UnitEvent
 
 __all__ = [
     "ZERO_OFFLOAD_TABLE_1",
@@ -45,7 +44,6 @@ __all__ = [
     "Host",
     "HybridShardedDataParallel",
     "MixedPrecisionPolicy",
-    "NaiveFullyShardedDataParallel",
     "NaiveShardedGradients",
     "NaiveZeroRedundancyOptimizer",
     "OffloadedOptimizer",
