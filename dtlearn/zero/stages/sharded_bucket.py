@@ -24,8 +24,8 @@ from torch import nn
 
 from dtlearn.sharing.flat_collectives import all_gather_single, reduce_scatter_single
 
-from ..partition.partition import Bucket
 from ..gradient_hooks import accumulate, has_hooks
+from ..partition.partition import Bucket
 from ..shard_store import ShardStore
 
 
@@ -110,7 +110,7 @@ class ShardedBucket:
     # All parameters
 
     def unshard(self) -> None:
-        """Give `unsharded` its memory, and begin to fill it with the shards of all ranks. Not again before `reshard`."""
+        """Give `unsharded` its memory, and begin to fill it from all ranks' shards. Not again before `reshard`."""
         self.unsharded.untyped_storage().resize_(self._nbytes)
         self._sent = self.store.to_gather(self.shard, self.unsharded.device)
         self._work = all_gather_single(self.unsharded, self._sent, group=self.group, async_op=True)
@@ -156,7 +156,7 @@ class ShardedBucket:
         self.store.write(self.shard, self._own(values))
 
     def twin(self, sharded_params: list[nn.Parameter]) -> ShardedBucket:
-        """A bucket with the same values and memory of its own, for a copy of the model with these sharded parameters."""
+        """A bucket with the same values and its own memory, for a copy of the model with these sharded parameters."""
         twin = copy.copy(self)
         twin.shard, twin.sharded_params = self.store.copy(self.shard), sharded_params
         for param, part in zip(sharded_params, twin._parts(twin.shard), strict=True):

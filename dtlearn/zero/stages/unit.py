@@ -249,7 +249,7 @@ class Unit:
             self.passes.backward_reaches()
 
     def _watch_gradients_of(self, inputs: Any, kwargs: Any) -> None:
-        """With `create_graph=True` the graph of these gradients reads the parameters; a backward pass enters it here."""
+        """With `create_graph=True` these gradients have a graph that reads the parameters: entered here."""
         for tensor in (*inputs, *kwargs.values()):
             if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
                 tensor.register_hook(partial(self._gradient_comes, self.passes.sync))
@@ -263,7 +263,7 @@ class Unit:
         self.pre_backward(sync, gradient)
 
 
-def _unguard(module: nn.Module, guarded: object, own: object) -> None:
+def _unguard(module: nn.Module, guarded: object, own: Callable[..., Any] | None) -> None:
     """Undo `guard_forward`, unless somebody has replaced the guarded function since."""
     if module.__dict__.get("forward") is guarded:
         del module.forward

@@ -32,7 +32,7 @@ from ..unit_events import UnitEvent, record_units
 from .division import shard_units
 from .passes import Passes
 from .sharded_bucket import ShardedBucket
-from .unit import NOT_ALONE, Unit
+from .unit import NOT_ALONE
 
 
 class FullyShardedDataParallel(nn.Module):
