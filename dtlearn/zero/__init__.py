@@ -27,14 +27,13 @@ from .precision import MixedPrecisionPolicy
 from .stages.flat_parameters import FlatParameters
 from .stages.hybrid import HybridShardedDataParallel
 from .stages.naive import NaiveZeroRedundancyOptimizer
-from .stages.naive_zero3 import NaiveFullyShardedDataParallel
-from .stages.unit import UnitEvent
 from .stages.zero1 import ZeroRedundancyOptimizer
 from .stages.zero2 import ShardedGradients
 from .stages.zero3 import FullyShardedDataParallel
 from .state_dicts.reshard import reshard
 from .state_dicts.sharded import ShardedParameters, ShardedState, load_sharded_state_dict, sharded_state_dict
 from .state_dicts.whole import consolidate, consolidated_state_dict, model_state_dict, optimizer_state_dict
+from .unit_events import UnitEvent
 
 __all__ = [
     "ZERO_OFFLOAD_TABLE_1",
@@ -46,7 +45,6 @@ __all__ = [
     "Host",
     "HybridShardedDataParallel",
     "MixedPrecisionPolicy",
-    "NaiveFullyShardedDataParallel",
     "NaiveZeroRedundancyOptimizer",
     "OffloadedOptimizer",
     "Partition",
