@@ -35,7 +35,7 @@ _AXES_INCHES = WIDTH * 0.86
 _PLATE = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.85}
 
 
-class UnitEvent(Protocol):
+class DrawnEvent(Protocol):
     """What happened to a unit: "unshard" (its gather begins), "wait_for_unshard", "computed", "reshard", "reduce"."""
 
     ns: int
@@ -56,7 +56,7 @@ class UnitRun:
     """
 
     record: Record
-    events: Sequence[UnitEvent]
+    events: Sequence[DrawnEvent]
     sizes: Mapping[str, int]
     rank: int = 0
     names: Mapping[str, str] = field(default_factory=dict)
