@@ -53,7 +53,7 @@ def state_bytes(
         convention: bytes of the weight, the gradient and the optimizer's state of one parameter.
         rank: whose bytes; ranks differ in what they own, by the padding.
         per_tensor: bytes of the optimizer's state beside the elements of each tensor: with torch's Adam 4, the number
-            of steps. (A piece is a tensor.)
+            of steps. (A piece is a tensor, in stage 3 an empty one too: it has an empty gradient.)
         trained: numbers of the parameters that have gradients; None: all. The others are weights and nothing else.
         gathered: elements that stage 3 has gathered, as of `gathered_elements`.
 
@@ -73,10 +73,11 @@ def state_bytes(
     shards = sum(bucket.shard for bucket in trained_buckets(partition, trained))
     gradients = sum(whole) if stage < 2 else shards
     updated = whole if stage == 0 else pieces
+    tensors = len(trained) if stage == 3 else len(updated)
     return {
         "parameters": convention.weight * weights,
         "gradients": convention.gradient * gradients,
-        "optimizer state": convention.optimizer_state * sum(updated) + per_tensor * len(updated),
+        "optimizer state": convention.optimizer_state * sum(updated) + per_tensor * tensors,
         "communication": convention.weight * gathered,
     }
 
