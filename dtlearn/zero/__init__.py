@@ -3,9 +3,10 @@
 Begin with `page_zero2`, stage 2 in one file. For any process: `partition/`, who owns what, as data; `arithmetic/`,
 bytes stored and sent, by formula. On the ranks:
 `stages/`, stage 1, 2 and 3, with naive versions beside them; `layerwise/`, optimizers that look at whole layers. For
-all stages: `clipping`, by the norm over all ranks; `precision`; `state_dicts/`, what each rank saves, and how other
-ranks and other stages load it, with `pieces_of_stages` between the two; `offload/`: optimizer state in host memory, and
-updates there.
+all stages: `clipping`, by the norm over all ranks; `precision`, with `shard_store` between it and the shards;
+`refusals` and `gradient_hooks`, what shards cannot do or do in another way; `unit_events`; `state_dicts/`, what each
+rank saves, and how other ranks and other stages load it, with `pieces_of_stages` between the two; `offload/`: optimizer
+state in host memory, and updates there.
 """
 
 from dtlearn.sharing.host_memory import Host

@@ -1,7 +1,7 @@
 """ZeRO stage 3: each rank keeps 1/N of the parameters, of the gradients and of the optimizer's state.
 
-Before a unit of the model computes, its parameters are gathered from all ranks; after it they are freed. In the
-backward pass they are gathered once more, and the gradients are reduced to shards as soon as the unit is done.
+`page_zero3` is the idea. Here it is in four files: the hooks and the verbs in `unit`, the memory and the two
+collectives in `sharded_bucket`, what units share in `passes`, and the model that a user has, in this one.
 
 Sources: ZeRO, 1910.02054, section 5.3; FSDP, 2304.11277; and the interface of PyTorch's `fully_shard` (FSDP2).
 """
@@ -36,10 +36,11 @@ from .unit import NOT_ALONE
 
 
 class FullyShardedDataParallel(nn.Module):
-    """A model whose parameters every rank has in shards; after `backward()` the shards have the mean gradients.
+    """`page_zero3` with overlap, several dtypes, frozen and tied parameters, accumulation, mixed precision, offload.
 
-    Wrap the model when it is on its device, and build the optimizer afterwards, over `parameters()`: those are the
-    pieces, vectors under the parameters' names. All ranks begin with rank 0's values.
+    A model whose parameters every rank has in shards; after `backward()` the shards have the mean gradients. Wrap the
+    model when it is on its device, and build the optimizer afterwards, over `parameters()`: those are the sharded
+    parameters, vectors under the parameters' names. All ranks begin with rank 0's values.
 
     **Communication** (n bytes of parameters, padded bucket by bucket; each rank sends (N-1)/N of what is named):
         once: all-gather of 16 bytes; broadcast of n bytes, a call for each bucket, and of the buffers
@@ -49,7 +50,15 @@ class FullyShardedDataParallel(nn.Module):
     **Memory**: n/N of parameters, n/N of gradients. Beside them, while a pass runs: the parameters of the unit in use,
         of `prefetch` more, and of the root; in the backward pass the gradients of the root and of two units, one that
         is computed and one that is sent. With reshard_after_forward=False all parameters, n, from the forward pass to
-        the backward pass; after `no_sync()` all gradients, n, until the next reduction.
+        the backward pass; after `no_sync()` all gradients, n, until the next reduction; in a backward pass through
+        gradients, made with create_graph=True, all parameters and all gradients, to its end.
+
+    `copy.deepcopy` makes a model with its own shards and hooks; the groups and the host are the same. Hooks of the
+    sharded parameters are called with this rank's part of the mean gradient.
+
+    What nobody can follow: a view of a weight that is kept when its unit is done, and a backward pass that begins at a
+    tensor from inside a unit whose weights are freed. torch then says that data are not allocated, or that a variable
+    "has been modified by an inplace operation".
 
     Where it differs from `fully_shard`:
         a bucket is cut into N equal shards, wherever the cuts fall; FSDP2 cuts each parameter along dimension 0;
@@ -71,12 +80,12 @@ class FullyShardedDataParallel(nn.Module):
     Attributes:
         module: the model.
         units: the root first.
-        partition, names, shapes, pieces: who owns what; and of each parameter, by its number there, its name in
-            `module`, its shape, and what this rank has of it.
+        partition, names, shapes, sharded_params: who owns what; and of each parameter, by its number there, its name
+            in `module`, its shape, and what this rank has of it.
 
     Raises:
         ValueError: this rank is not in the group; a class in `units` of which there is no module; a tied parameter in
-            two units; a negative `prefetch`.
+            two units; a negative `prefetch`; a parameter with a gradient hook, which would be lost.
         RuntimeError: the models of the ranks differ.
     """
 
