@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from dtlearn.runtime.record.event import Event
 from dtlearn.runtime.record.record import Record
-from dtlearn.viz.tensor_parallel.module_runs import BACKWARD, FORWARD, ModuleRun
-from dtlearn.viz.zero.traffic_by_stage import sent_by_operation
+
+from ..zero.traffic_by_stage import sent_by_operation
+from .module_runs import BACKWARD, FORWARD, ModuleRun
 
 
 @dataclass(frozen=True)

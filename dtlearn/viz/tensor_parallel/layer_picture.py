@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from dtlearn.viz.style import (
+from ..style import (
     INK,
     LANE,
     MUTED,
@@ -25,10 +25,10 @@ from dtlearn.viz.style import (
     op_style,
     style,
 )
-from dtlearn.viz.tensor_parallel.layer_chain import LayerCall, LayerChain, LayerOperation, LayerRun, layer_chain
-from dtlearn.viz.tensor_parallel.local_weights import spoken
-from dtlearn.viz.tensor_parallel.module_runs import BACKWARD, FORWARD
-from dtlearn.viz.units import format_bytes
+from ..units import format_bytes
+from .layer_chain import LayerCall, LayerChain, LayerOperation, LayerRun, layer_chain
+from .local_weights import spoken
+from .module_runs import BACKWARD, FORWARD
 
 _OPERATION, _CALL, _SILENT, _NOTE = 0.40, 0.36, 0.17, 0.24  # heights in inches
 _ALONE = 6.2  # inches: width of a chain that stands alone

@@ -21,10 +21,11 @@ from matplotlib.patches import Patch, Rectangle
 from dtlearn.runtime.record.intervals import union
 from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.record.training_steps import RecordedStep, arrival, recorded_steps
-from dtlearn.viz.memory.categories import LOOKS, MB
-from dtlearn.viz.style import ALARM, INK, LANE, WIDTH, headline, legend_below, new_figure, op_patch, op_style, style
-from dtlearn.viz.units import format_seconds
-from dtlearn.viz.waits import data_starts
+
+from ..memory.categories import LOOKS, MB
+from ..style import ALARM, INK, LANE, WIDTH, headline, legend_below, new_figure, op_patch, op_style, style
+from ..units import format_seconds
+from ..waits import data_starts
 
 _GREYS = {"forward": "#c5cad1", "backward": "#8b929c", "step": "#3f444b"}
 _COMPUTE, _LINK, _HELD = (0.0, 0.62), (0.78, 0.84), (1.84, 0.9)  # top and height of each strip; down is positive

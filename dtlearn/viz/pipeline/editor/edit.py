@@ -5,8 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from dtlearn.viz.picture import folded
-
+from ...picture import folded
 from .assess import assess
 from .draft import Draft, Recipe, TypedTimes
 from .form import Form, RunSchedule
