@@ -65,14 +65,16 @@ class ShardedBucket:
         self.bucket, self.group, self.divisor = bucket, group, bucket.num_ranks
         self.store = (store or ShardStore()).of_dtype(parameters[0].dtype)
         self._shapes = [parameter.shape for parameter in parameters]
+        own = {part.parameter: (part.offset, part.numel) for part in bucket.slices(dist.get_rank(group))}
+        self._places = [own.get(number, (0, 0)) for number in bucket.parameters]  # in the shard: offset and size
         with torch.no_grad():
             flat = parameters[0].new_zeros(bucket.numel)
             for parameter, view in zip(parameters, self._views(flat), strict=True):
                 view.copy_(parameter)
             self._make_equal(flat)
             self.shard = self.store.keep(self._own(flat))
-        own = zip(self._parts(self.shard), parameters, strict=True)
-        self.sharded_params = [nn.Parameter(part, parameter.requires_grad) for part, parameter in own]
+        parts = zip(self._parts(self.shard), parameters, strict=True)
+        self.sharded_params = [nn.Parameter(part, parameter.requires_grad) for part, parameter in parts]
         self._make_unsharded(flat.device)
 
     def _make_equal(self, flat: torch.Tensor) -> None:
@@ -93,9 +95,7 @@ class ShardedBucket:
 
     def _parts(self, shard: torch.Tensor) -> list[torch.Tensor]:
         """Of each parameter what lies in a shard, (bucket.shard,)."""
-        rank = dist.get_rank(self.group)
-        parts = {own.parameter: shard[own.offset :][: own.numel] for own in self.bucket.slices(rank)}
-        return [parts.get(number, shard[:0]) for number in self.bucket.parameters]
+        return [shard[offset:][:size] for offset, size in self._places]
 
     def _views(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """Of each parameter its view of all values, (bucket.numel,)."""

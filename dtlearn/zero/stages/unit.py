@@ -132,7 +132,8 @@ class Unit:
 
     def reshard(self) -> None:
         """Give the memory back; the model has the sharded parameters."""
-        self.to_sharded()
+        if not self.shows_shards:
+            self.to_sharded()
         if self.is_unsharded:
             self.is_unsharded = False
             for bucket in self.buckets:
