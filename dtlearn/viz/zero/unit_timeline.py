@@ -1,4 +1,4 @@
-"""A step of ZeRO 3 on one rank: when each unit's weights are unsharded, used and resharded, and what the rank waits for.
+"""A step of ZeRO 3 on one rank: when each unit is unsharded, used and resharded, and what the rank waits for.
 
 Three strips, on one time axis: what the rank computes, what is under way on its link, and how many bytes of unsharded
 weights it holds. The calls come from the recorder; which unit they belong to, and when its weights are resharded, from
@@ -36,7 +36,7 @@ _PLATE = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.8
 
 
 class UnitEvent(Protocol):
-    """What happened to a unit: "unshard" (its gather is launched), "wait_for_unshard", "computed", "reshard", "reduce"."""
+    """What happened to a unit: "unshard" (its gather begins), "wait_for_unshard", "computed", "reshard", "reduce"."""
 
     ns: int
     unit: str
