@@ -880,7 +880,7 @@ dtlearn.show_source(page_zero3)
 # - **weights without a gradient**: they count as zeros, so that all ranks reduce the same units;
 # - **accumulation**: in `no_sync()` gradients are added up whole, and reduced with the last micro-batch;
 # - **`reshard_after_forward`**: whether weights are kept from forward to backward;
-# - **precision and host memory**: what is sent is rounded, and the shard may lie on the host (sections 12 and 14);
+# - **precision and host memory**: what is sent is rounded, and the shard may lie on the host (sections 11 and 14);
 # - **whole weights**: `full_params()` returns copies, and inside `unsharded()` the model is a plain one;
 # - **copies**: `copy.deepcopy` makes a model with shards of its own;
 # - **a second backward pass**: through gradients, as a gradient penalty needs it;

@@ -1,4 +1,4 @@
-"""A step of ZeRO 3 on one rank: when each unit's weights are unsharded, used and resharded, and for what it waits.
+"""A step of ZeRO 3 on one rank: when each unit is unsharded, used and resharded, and what the rank waits for.
 
 Three strips, on one time axis: what the rank computes, what is under way on its link, and how many bytes of unsharded
 weights it holds. The calls come from the recorder; which unit they belong to, and when its weights are resharded, from

@@ -233,7 +233,8 @@ class FullyShardedDataParallel(nn.Module):
             if self._addresses.get(param) != param.data_ptr():
                 raise RuntimeError(
                     f"{name} has come or was moved since the model was sharded, and no rank would gather it: change "
-                    "the model, its dtype and its device before it is sharded"
+                    "the model, its dtype and its device before it is sharded; call it with other parameters inside "
+                    "`with model.unsharded():`, where it is a plain model"
                 )
 
 

@@ -112,6 +112,8 @@ def refused():
         found["view"].append(message_of(lambda: table(torch.randn(3, 6))))
     others = {f"module.{name}": parameter for name, parameter in model.full_params().items()}
     found["replaced"] = [message_of(lambda: torch.func.functional_call(model, others, (batch(),)))]
+    block = {name: torch.ones_like(parameter) for name, parameter in model.module.blocks[0].named_parameters()}
+    found["in a unit"] = message_of(lambda: torch.func.functional_call(model.module.blocks[0], block, (batch(),)))
     model(batch()).mean().backward()  # it works again
     model.module.first.weight = nn.Parameter(torch.randn(6, 6, dtype=torch.float64))
     found["replaced"].append(message_of(lambda: model(batch())))
@@ -145,4 +147,5 @@ def test_who_would_read_freed_memory_is_told(on_two):
         for message in found["view"]:
             assert "table returned a parameter, or a view of one, whose memory is freed now: return a copy" in message
         for message in found["replaced"]:
-            assert "weight of Linear was replaced since the model was sharded" in message
+            assert "first.weight has come or was moved since the model was sharded" in message
+        assert "weight of Linear was replaced since the model was sharded" in found["in a unit"]
