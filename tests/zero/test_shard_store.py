@@ -1,7 +1,7 @@
 """The steps between a shard and what is sent: nothing is copied without need."""
 
 import torch
-from dtlearn.zero.offload.host import Host
+from dtlearn.sharing.host_memory import Host
 
 from dtlearn.zero.precision import MixedPrecisionPolicy
 from dtlearn.zero.shard_store import ShardStore

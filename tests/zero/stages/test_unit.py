@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from dtlearn.zero.offload.host import Host
+from dtlearn.sharing.host_memory import Host
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
