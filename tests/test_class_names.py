@@ -14,10 +14,6 @@ PICTURE = "a part of viz's own picture, or what it draws there; no file imports 
 # Name: the packages that have such a class or alias, in order, and why that is well.
 SHARED = {
     "Bucket": ("sharing zero", "gradients that are reduced in one call; parameters in one flat buffer"),
-    "Call": ("runtime viz", PICTURE),
-    "Operation": ("runtime viz", SUBJECTS),
-    "Times": ("models viz", "seconds of rounds, by size too; of a pipeline's stages"),
-    "UnitEvent": ("viz zero", PICTURE),
 }
 
 

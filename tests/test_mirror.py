@@ -65,8 +65,6 @@ TESTED_BY = {
         "a node is a process on another host, which that test has",
     ),
     "version": ("test_front_door.py", "it is a name of the package's front"),
-    "zero/stages/naive_zero3": ("zero/stages/test_zero3.py", "the real stage is compared with it"),
-    "zero/stages/unit": ("zero/stages/test_zero3.py", "the stage gathers and frees by units"),
     "tools/bootstrap_python": ("tools/test_bootstrap.py", "the installer's second half"),
     "tools/make_corpus": ("models/test_corpus.py", "the text that it makes is the module's"),
 }

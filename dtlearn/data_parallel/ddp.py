@@ -14,13 +14,14 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.data_parallel.join import Join
-from dtlearn.data_parallel.reducer import Reducer
-from dtlearn.data_parallel.unused_parameters import unused_parameters
 from dtlearn.sharing.comm_hooks import Hook
 from dtlearn.sharing.gradient_buckets import MIB, Bucket, describe, plan_buckets
 from dtlearn.sharing.wrapping.copies import copy_in_group
 from dtlearn.sharing.wrapping.replicas import broadcast_module, broadcast_tensors, require_same_model, require_wrapped
+
+from .join import Join
+from .reducer import Reducer
+from .unused_parameters import unused_parameters
 
 
 class DistributedDataParallel(nn.Module):

@@ -17,14 +17,15 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as TorchDistributedDataParallel
 
-from dtlearn.data_parallel.ddp import DistributedDataParallel
-from dtlearn.data_parallel.naive import NaiveDataParallel
 from dtlearn.models.in_turns import Times, difference, time_in_turns
 from dtlearn.models.mlp import MLP
 from dtlearn.runtime.device import device, finish
 from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.record.training_steps import part, recorded_steps
 from dtlearn.runtime.recording.phases import phase
+
+from .ddp import DistributedDataParallel
+from .naive import NaiveDataParallel
 
 LOCAL = "local"
 TORCH = "torch's"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import torch
 
-from dtlearn.mixed_precision.formats import Format
+from .formats import Format
 
 
 def round_to_nearest_even(x: torch.Tensor, fmt: Format, *, saturate: bool = False) -> torch.Tensor:

@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 
-from dtlearn.mixed_precision.casting.autocast import autocast
-from dtlearn.mixed_precision.loss_scaling.grad_scaler import GradScaler
-from dtlearn.mixed_precision.reduction.average import average
-from dtlearn.mixed_precision.reduction.fp32_sum import average_with_fp32_sum
 from dtlearn.models import GPT, GPTConfig, next_token_loss
 from dtlearn.models.in_turns import Times, time_in_turns
 from dtlearn.runtime.device import device
+
+from .casting.autocast import autocast
+from .loss_scaling.grad_scaler import GradScaler
+from .reduction.average import average
+from .reduction.fp32_sum import average_with_fp32_sum
 
 PLAIN = "fp32"
 PARTS = ("autocast", "scaler", "both")  # of mixed precision

@@ -5,11 +5,11 @@ and `gpt`, small models; `digits` and `corpus`, real small data; `reference`, th
 one way to compare times; `default_group`; then, not imported here, `train_digits`, the script of chapter 1, a program.
 """
 
-from dtlearn.models.corpus import Corpus, load_corpus
-from dtlearn.models.digits import Digits, load_digits
-from dtlearn.models.gpt import GPT, GPTConfig, next_token_loss
-from dtlearn.models.mlp import MLP
-from dtlearn.models.reference import (
+from .corpus import Corpus, load_corpus
+from .digits import Digits, load_digits
+from .gpt import GPT, GPTConfig, next_token_loss
+from .mlp import MLP
+from .reference import (
     Difference,
     ReferenceRun,
     ReferenceStep,

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from dtlearn.models.reference import Batch
+from .reference import Batch
 
 FILE_NAME = "python_reference.txt"
 SHA256 = "37aff741c959085d7091df0f7f512b6ae99a4897b72bd231d8fa463b71270a49"

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dtlearn.models.reference import Batch
+from .reference import Batch
 
 NUM_TEST = 360  # one fifth
 SPLIT_SEED = 0

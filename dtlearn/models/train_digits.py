@@ -18,9 +18,9 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from dtlearn.models.default_group import default_group
-from dtlearn.models.digits import load_digits
-from dtlearn.models.mlp import MLP
+from .default_group import default_group
+from .digits import load_digits
+from .mlp import MLP
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from functools import partial
 
 from matplotlib.axes import Axes
 
-from dtlearn.notebook.panels import stepper
 from dtlearn.runtime.record.record import Record
 from dtlearn.viz.collectives.collective_picture import (
     collective_figure,
@@ -18,6 +17,8 @@ from dtlearn.viz.collectives.collective_steps import collective_steps
 from dtlearn.viz.network.placed_steps import Places, how_to_read_places, placed_figure, placed_frames, rows_height
 from dtlearn.viz.picture import Picture
 from dtlearn.viz.style import MUTED
+
+from .panels import stepper
 
 
 def play_collective(

@@ -11,10 +11,11 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dtlearn.notebook.frontend import is_live
 from dtlearn.viz.picture import DrawFrame, Picture, draw_frame, folded
 from dtlearn.viz.style import new_figure, style
 from dtlearn.viz.table import Table, rank_table
+
+from .frontend import is_live
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ in one process alone. Files, in the order in which they are best read:
     report.py       what a run says, metrics, progress; `options.py`: the command line
 """
 
-from dtlearn.train.loop import train
-from dtlearn.train.options import Options
-from dtlearn.train.ranks.rank_0 import TrainError
-from dtlearn.train.state import TrainResult
+from .loop import train
+from .options import Options
+from .ranks.rank_0 import TrainError
+from .state import TrainResult
 
 __all__ = ["Options", "TrainError", "TrainResult", "train"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import sys
 
-from dtlearn.train.loop import train
-from dtlearn.train.options import parse
-from dtlearn.train.ranks.rank_0 import TrainError, is_rank_0
+from .loop import train
+from .options import parse
+from .ranks.rank_0 import TrainError, is_rank_0
 
 
 def main(argv: list[str] | None = None) -> int:

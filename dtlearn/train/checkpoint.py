@@ -19,9 +19,10 @@ from typing import Any
 import torch
 
 from dtlearn.runtime.machine.whole_file import UNFINISHED, write_whole
-from dtlearn.train.options import Settings
-from dtlearn.train.ranks.rank_0 import TrainError, from_rank_0
-from dtlearn.train.state import require_same_run
+
+from .options import Settings
+from .ranks.rank_0 import TrainError, from_rank_0
+from .state import require_same_run
 
 _NAME = re.compile(r"step-(\d{8,})\.pt")
 

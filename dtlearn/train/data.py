@@ -18,11 +18,12 @@ from torch.utils.data import DataLoader
 from dtlearn.data_parallel.samples.resumable import ResumableSampler
 from dtlearn.data_parallel.samples.sampler import EvaluationSampler
 from dtlearn.models.reference import Batch
-from dtlearn.train.options import Settings
-from dtlearn.train.ranks.group import RankOnDevice
-from dtlearn.train.ranks.rank_0 import TrainError
-from dtlearn.train.ranks.stop_signals import held_back, ignore_stop_signals
-from dtlearn.train.task import TrainingTask
+
+from .options import Settings
+from .ranks.group import RankOnDevice
+from .ranks.rank_0 import TrainError
+from .ranks.stop_signals import held_back, ignore_stop_signals
+from .task import TrainingTask
 
 EVALUATION_BATCH = 256  # samples; nothing depends on it but memory
 

@@ -11,17 +11,18 @@ from torch import nn
 from dtlearn.data_parallel.large_batch.learning_rate import make_scheduler, scaled_lr
 from dtlearn.data_parallel.samples.evaluation import evaluate
 from dtlearn.data_parallel.samples.metrics import Metrics
-from dtlearn.train.checkpoint import checkpoint_file, find_state, write_checkpoint
-from dtlearn.train.data import TrainingData, evaluation_batches
-from dtlearn.train.options import Options, Settings, settle
-from dtlearn.train.ranks.group import RankOnDevice, training_group
-from dtlearn.train.ranks.rank_0 import TrainError, from_rank_0
-from dtlearn.train.ranks.stop_signals import StopSignals
-from dtlearn.train.report import Report, announce, tell_the_end
-from dtlearn.train.state import Training, TrainResult, digest, seed_rank
-from dtlearn.train.step import check_amp, train_step, wrap
-from dtlearn.train.task import TrainingTask
-from dtlearn.train.tasks import load_task
+
+from .checkpoint import checkpoint_file, find_state, write_checkpoint
+from .data import TrainingData, evaluation_batches
+from .options import Options, Settings, settle
+from .ranks.group import RankOnDevice, training_group
+from .ranks.rank_0 import TrainError, from_rank_0
+from .ranks.stop_signals import StopSignals
+from .report import Report, announce, tell_the_end
+from .state import Training, TrainResult, digest, seed_rank
+from .step import check_amp, train_step, wrap
+from .task import TrainingTask
+from .tasks import load_task
 
 
 def train(options: Options | None = None) -> TrainResult:

@@ -6,8 +6,8 @@ import argparse
 from dataclasses import dataclass, fields
 from typing import Any, NoReturn
 
-from dtlearn.train.ranks.rank_0 import TrainError, is_rank_0
-from dtlearn.train.task import Defaults
+from .ranks.rank_0 import TrainError, is_rank_0
+from .task import Defaults
 
 CHOICES = {
     "task": ("digits", "text"),

@@ -16,11 +16,12 @@ from typing import Any, Protocol
 import torch.distributed as dist
 
 from dtlearn.runtime.machine.whole_file import write_whole
-from dtlearn.train.checkpoint import prepare_folder
-from dtlearn.train.ranks.group import RankOnDevice
-from dtlearn.train.ranks.rank_0 import from_rank_0
-from dtlearn.train.state import Training
-from dtlearn.train.task import TrainingTask
+
+from .checkpoint import prepare_folder
+from .ranks.group import RankOnDevice
+from .ranks.rank_0 import from_rank_0
+from .state import Training
+from .task import TrainingTask
 
 METRICS_FILE = "metrics.jsonl"
 

@@ -16,10 +16,11 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from dtlearn.data_parallel.large_batch.learning_rate import go_on_at
-from dtlearn.train.data import TrainingData
-from dtlearn.train.options import Settings, flag
-from dtlearn.train.ranks.group import RankOnDevice
-from dtlearn.train.ranks.rank_0 import TrainError
+
+from .data import TrainingData
+from .options import Settings, flag
+from .ranks.group import RankOnDevice
+from .ranks.rank_0 import TrainError
 
 FORMAT = 1
 MUST_AGREE = ("task", "batch_size", "seed")  # another value would make the saved place in the data meaningless

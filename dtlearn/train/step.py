@@ -12,11 +12,12 @@ from torch import nn
 
 from dtlearn.data_parallel.ddp import DistributedDataParallel
 from dtlearn.models.reference import Batch
-from dtlearn.train.options import Settings
-from dtlearn.train.ranks.group import RankOnDevice
-from dtlearn.train.ranks.rank_0 import TrainError
-from dtlearn.train.ranks.stop_signals import StopSignals, signal_of
-from dtlearn.train.state import Training
+
+from .options import Settings
+from .ranks.group import RankOnDevice
+from .ranks.rank_0 import TrainError
+from .ranks.stop_signals import StopSignals, signal_of
+from .state import Training
 
 WRAPPERS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "ours": DistributedDataParallel,

@@ -11,9 +11,10 @@ from torch.utils.data import default_collate
 
 from dtlearn.models.digits import load_digits
 from dtlearn.models.mlp import MLP
-from dtlearn.train.ranks.rank_0 import TrainError
-from dtlearn.train.task import Defaults, TrainingTask
-from dtlearn.train.text import text_task
+
+from .ranks.rank_0 import TrainError
+from .task import Defaults, TrainingTask
+from .text import text_task
 
 
 def make_digits_model(dropout: float) -> nn.Module:

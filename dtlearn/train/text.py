@@ -26,7 +26,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from dtlearn.models.corpus import load_corpus
 from dtlearn.models.reference import Batch
-from dtlearn.train.task import Defaults, TrainingTask
+
+from .task import Defaults, TrainingTask
 
 NUM_CLASSES = 8
 SHORTEST, TARGET, LONGEST = 100, 200, 400  # characters of a passage: least, enough, most

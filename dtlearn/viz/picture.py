@@ -23,7 +23,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from PIL import Image
 
-from dtlearn.viz.style import style
+from .style import style
 
 DrawFrame = Callable[[Axes], object]  # draws one state of a sequence
 

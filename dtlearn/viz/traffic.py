@@ -10,8 +10,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter
 
 from dtlearn.runtime.record.record import Record
-from dtlearn.viz.style import INK, headline, legend_below, new_figure, op_patch, op_style, style
-from dtlearn.viz.units import format_bytes
+
+from .style import INK, headline, legend_below, new_figure, op_patch, op_style, style
+from .units import format_bytes
 
 _MAX_LABELLED = 16  # ranks; beyond that the numbers would overlap
 

@@ -3,9 +3,10 @@
 Begin with `page_zero2`, stage 2 in one file. For any process: `partition/`, who owns what, as data; `arithmetic/`,
 bytes stored and sent, by formula. On the ranks:
 `stages/`, stage 1, 2 and 3, with naive versions beside them; `layerwise/`, optimizers that look at whole layers. For
-all stages: `clipping`, by the norm over all ranks; `precision`; `state_dicts/`, what each rank saves, and how other
-ranks and other stages load it, with `pieces_of_stages` between the two; `offload/`: optimizer state in host memory, and
-updates there.
+all stages: `clipping`, by the norm over all ranks; `precision`, with `shard_store` between it and the shards;
+`refusals` and `gradient_hooks`, what shards cannot do or do in another way; `unit_events`; `state_dicts/`, what each
+rank saves, and how other ranks and other stages load it, with `pieces_of_stages` between the two; `offload/`: optimizer
+state in host memory, and updates there.
 """
 
 from dtlearn.sharing.host_memory import Host
@@ -27,14 +28,13 @@ from .precision import MixedPrecisionPolicy
 from .stages.flat_parameters import FlatParameters
 from .stages.hybrid import HybridShardedDataParallel
 from .stages.naive import NaiveZeroRedundancyOptimizer
-from .stages.naive_zero3 import NaiveFullyShardedDataParallel
-from .stages.unit import UnitEvent
 from .stages.zero1 import ZeroRedundancyOptimizer
 from .stages.zero2 import ShardedGradients
 from .stages.zero3 import FullyShardedDataParallel
 from .state_dicts.reshard import reshard
 from .state_dicts.sharded import ShardedParameters, ShardedState, load_sharded_state_dict, sharded_state_dict
 from .state_dicts.whole import consolidate, consolidated_state_dict, model_state_dict, optimizer_state_dict
+from .unit_events import UnitEvent
 
 __all__ = [
     "ZERO_OFFLOAD_TABLE_1",
@@ -46,7 +46,6 @@ __all__ = [
     "Host",
     "HybridShardedDataParallel",
     "MixedPrecisionPolicy",
-    "NaiveFullyShardedDataParallel",
     "NaiveZeroRedundancyOptimizer",
     "OffloadedOptimizer",
     "Partition",

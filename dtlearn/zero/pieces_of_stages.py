@@ -125,7 +125,7 @@ def pieces_of_stage3(wrapped: FullyShardedDataParallel, *, group: dist.ProcessGr
     return ShardedParameters(
         names=wrapped.names,
         shapes=wrapped.shapes,
-        pieces=wrapped.pieces,
+        pieces=wrapped.sharded_params,
         partition=wrapped.partition,
         rank=dist.get_rank(group),
         stage=3,

@@ -16,11 +16,15 @@ Sources: Micikevicius et al., "Mixed Precision Training", 1710.03740; Zhao et al
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils._pytree import tree_map_only
+from torch.utils.hooks import RemovableHandle
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,20 @@ class MixedPrecisionPolicy:
         """What `forward` returned, floating-point tensors in any nest of it in `output_dtype`."""
         return outputs if self.output_dtype is None else _cast(outputs, self.output_dtype)
 
+    def attach(self, units: Sequence[nn.Module]) -> list[RemovableHandle]:
+        """Have hooks cast the inputs of these modules, and the outputs of the first one, the root.
+
+        Called after the hooks that unshard are registered: those see what is cast.
+        """
+        handles = []
+        if self.param_dtype is not None and self.cast_forward_inputs:
+            for unit in units:
+                cast = partial(_before_forward, self)
+                handles.append(unit.register_forward_pre_hook(cast, prepend=True, with_kwargs=True))
+        if self.output_dtype is not None:
+            handles.append(units[0].register_forward_hook(partial(_after_forward, self)))
+        return handles
+
 
 def divisors(num_ranks: int, dtype: torch.dtype) -> tuple[float, float]:
     """By what a gradient is divided before and after the sum over N ranks; together N. As PyTorch.
@@ -105,6 +123,14 @@ def divisors(num_ranks: int, dtype: torch.dtype) -> tuple[float, float]:
     while num_ranks % before == 0 and num_ranks / before > before:
         before *= 2.0  # a power of two: nothing is rounded by it
     return before, num_ranks / before
+
+
+def _before_forward(policy: MixedPrecisionPolicy, _: nn.Module, inputs: Any, kwargs: Any) -> Any:
+    return policy.cast_inputs(inputs, kwargs)
+
+
+def _after_forward(policy: MixedPrecisionPolicy, _: nn.Module, inputs: Any, outputs: Any) -> Any:
+    return policy.cast_outputs(outputs)
 
 
 def _cast(values: Any, dtype: torch.dtype) -> Any:

@@ -707,9 +707,7 @@ for scaler in (
     histories.append(torch.stack(history))
 unchanged = [n + 1 for n in range(1, 6) if torch.equal(history[n], history[n - 1])]
 same = torch.equal(*histories)
-print(
-    f"equal to the last bit: {same}; skipped: step {unchanged}; S at the end {scaler.get_scale():g}"
-)
+print(f"equal to the last bit: {same}; skipped: step {unchanged}")
 
 # %% [markdown]
 # What `GradScaler` adds to the page:

@@ -43,10 +43,8 @@ from dtlearn.viz import (
     unit_timeline,
 )
 from dtlearn.viz.units import parse_quantity
-from dtlearn.zero import page_zero2
+from dtlearn.zero import page_zero2, page_zero3
 from dtlearn.zero.stages.prefetch import Prefetcher
-from dtlearn.zero.stages.sharded_bucket import ShardedBucket
-from dtlearn.zero.stages.unit import Unit
 
 torch.set_num_threads(1)  # small tensors: more threads would only wait for each other
 world = dtlearn.world(4, device="cpu")  # so that the figures are the same everywhere
@@ -697,19 +695,19 @@ rank_table(
 #
 # Forward and backward read the weights: that is why stages 1 and 2 leave them whole. But a layer's weights are read
 # only while that layer computes. **Stage 3** keeps shards of them. A **unit** of the model, usually a transformer
-# block, is **gathered** just before it computes: all ranks send their shards, and each has the whole weights for a
-# moment. Right after it the gathered weights are **freed**. In backward they are gathered a second time, because the
-# gradient of a layer's input is computed from its weights. (PyTorch's implementation, FSDP, is described by Zhao et al.
-# 2023, arXiv 2304.11277.)
+# block, is **unsharded** just before it computes: its weights are gathered, so that each rank has the whole of them for
+# a moment. Right after it the unit is **resharded**: the gathered weights are freed. In backward it is unsharded a
+# second time, because the gradient of a layer's input is computed from its weights. (The two verbs are PyTorch's. Its
+# implementation, FSDP, is described by Zhao et al. 2023, arXiv 2304.11277.)
 #
 # By hand, for two units:
 #
-# | | gathered | what happens |
+# | | whole | what happens |
 # |---|---|---|
-# | forward | unit 1 | all-gather 1, compute, free 1 |
-# | | unit 2 | all-gather 2, compute, free 2 |
-# | backward | unit 2 | all-gather 2, compute, reduce-scatter the gradients of 2, free 2 |
-# | | unit 1 | all-gather 1, compute, reduce-scatter the gradients of 1, free 1 |
+# | forward | unit 1 | unshard 1 (all-gather), compute, reshard 1 |
+# | | unit 2 | unshard 2, compute, reshard 2 |
+# | backward | unit 2 | unshard 2, compute, reshard 2, reduce-scatter the gradients of 2 |
+# | | unit 1 | unshard 1, compute, reshard 1, reduce-scatter the gradients of 1 |
 # | step | none | each rank updates its shards; nothing is sent |
 
 # %%
@@ -747,8 +745,7 @@ def whole_parameters(model):
     """All parameters of a model, which stage 3 has to gather for that."""
     if not isinstance(model, zero.FullyShardedDataParallel):
         return list(model.parameters())
-    with model.full_params():
-        return [p.detach().clone() for p in model.module.parameters()]
+    return list(model.full_params().values())
 
 
 # %%
@@ -864,27 +861,30 @@ rank_table(
 # %% exercise="ch09.gather_and_free"
 
 # %% [markdown]
-# Now the package's code. A **bucket** holds the weights of a unit. `full` is a tensor for the whole bucket, of which
-# the weights are views. It exists all the time, but its *storage* has memory only while the unit is gathered:
+# Now stage 3 on a page. The weights of a unit are views of one vector, `full`, which exists all the time. But its
+# *storage* has memory only from `unshard` to `reshard`. Four hooks call the verbs: before and after the forward pass of
+# the module, before its backward pass, and when a weight has its gradient.
 
 # %%
-dtlearn.show_source(
-    ShardedBucket.launch_gather,
-    docstring=False,
-    summary="ShardedBucket.launch_gather",
-)
-dtlearn.show_source(ShardedBucket.free, docstring=False, summary="ShardedBucket.free")
+dtlearn.show_source(page_zero3)
 
 # %% [markdown]
 # When backward comes to the unit and the storage is filled again, what autograd saved has its values back. Between the
 # two moments nobody may read it.
 #
-# What calls these methods are hooks of `FullyShardedDataParallel`: before and after the forward pass of each unit, and
-# where its backward pass begins and ends.
-
-# %%
-dtlearn.show_source(Unit.use, docstring=False, summary="Unit.use")
-dtlearn.show_source(Unit.free, docstring=False, summary="Unit.free")
+# `FullyShardedDataParallel` computes the same, to the last bit, and the optimizer has the same shards. It adds:
+#
+# - **overlap**: a gather and a reduce-scatter run while other units compute; the next section prefetches;
+# - **several buckets in a unit**: one for each dtype, and one for what is frozen;
+# - **tied weights, and a unit in a unit**: a weight belongs to the innermost unit, and two units may not share one;
+# - **weights without a gradient**: they count as zeros, so that all ranks reduce the same units;
+# - **accumulation**: in `no_sync()` gradients are added up whole, and reduced with the last micro-batch;
+# - **`reshard_after_forward`**: whether weights are kept from forward to backward;
+# - **precision and host memory**: what is sent is rounded, and the shard may lie on the host (sections 11 and 14);
+# - **whole weights**: `full_params()` returns copies, and inside `unsharded()` the model is a plain one;
+# - **copies**: `copy.deepcopy` makes a model with shards of its own;
+# - **a second backward pass**: through gradients, as a gradient penalty needs it;
+# - **errors**: whoever would read freed weights, or train something else than the shards, is told.
 
 # %% [markdown]
 # ## 9. Prefetch
@@ -935,13 +935,13 @@ units = {prefetch: run_with(prefetch) for prefetch in (0, 1)}
 show(
     unit_timeline({"no prefetch": units[0]}, "Every unit waits for its weights"),
     alt="A step on rank 0 with three strips: what it computes, what the link carries, and how many "
-    "bytes of weights are gathered. In forward, all-gather and computation of units 1 to 4 take turns. "
+    "bytes of weights are unsharded. In forward, all-gather and computation of units 1 to 4 take turns. "
     "In backward, from unit 4 to 1, an all-gather, the computation, and a reduce-scatter of the "
-    "gradients. The rank only waits during each all-gather. One unit is gathered at a time, 1.05 MB.",
+    "gradients. The rank only waits during each all-gather. One unit is unsharded at a time, 1.05 MB.",
 )
 
 # %% [markdown]
-# The link is idle while the unit computes, and the rank is idle while the link works. So gather the *next* unit while
+# The link is idle while the unit computes, and the rank is idle while the link works. So unshard the *next* unit while
 # this one computes: **prefetch**.
 
 # %%
@@ -965,7 +965,7 @@ show(
         "Prefetch hides gathers behind computation, for the memory of one more unit",
     ),
     alt="The same step twice on one time axis, without and with prefetch. With prefetch the all-gather "
-    "of the next unit runs while a unit computes, less time is exposed, and two units are gathered at "
+    "of the next unit runs while a unit computes, less time is exposed, and two units are unsharded at "
     "once, 2.10 MB in place of 1.05.",
 )
 
@@ -1282,8 +1282,7 @@ def resume(ranks, states=None, steps=2):
     if states is not None:
         zero.load_sharded_state_dict(zero.reshard(states, sharded), sharded, optimizer)
     train(model, optimizer, steps, rank, ranks)
-    with model.full_params():
-        whole = torch.cat([p.detach().flatten() for p in model.module.parameters()])
+    whole = torch.cat([p.flatten() for p in model.full_params().values()])
     return whole, zero.sharded_state_dict(sharded, optimizer)
 
 
@@ -1484,16 +1483,18 @@ rank_table(
 # %% [markdown]
 # ## 15. What breaks
 #
-# ### A gathered weight that is never freed
+# ### A unit that is never resharded
 #
 # The simplest mistake in stage 3 changes no number. Here the buckets are told to keep their memory:
 
 # %%
-# %%ranks -o never_freed
+# %%ranks -o never_resharded
 model, optimizer = make(3)
 for unit in model.units:
     for bucket in unit.buckets:
-        bucket.free = bucket.wait  # the sabotage: the storage is not resized
+        bucket.reshard = (
+            bucket.wait_for_unshard
+        )  # the sabotage: the storage keeps its memory
 record = record_step(model, optimizer, my_batch(), next_token_loss)
 record, difference(whole_parameters(model))
 
@@ -1508,7 +1509,7 @@ rank_table(
         }
         for name, ranks in (
             ("as it should be", [(of_rank[3][0], of_rank[3][2]) for of_rank in stages]),
-            ("never freed", never_freed),
+            ("never resharded", never_resharded),
         )
     ],
     caption="Rank 0 of 4. Peak: the lowest of the ranks",
@@ -1517,8 +1518,8 @@ rank_table(
 # %% [markdown]
 # The update is right, and the peak is above that of stage 2. How to find it: look at the bytes *between* steps. They
 # are at most $16Ψ/N$ in stage 3, and nothing that was gathered is among them. In practice the cause is a
-# `full_params()`, `unshard()` or `summon_full_params` that was not closed, `reshard_after_forward=False`, or a model
-# that is a single unit, so that everything is gathered at once.
+# `unsharded()`, `unshard()` or `summon_full_params` that was not closed, `reshard_after_forward=False`, or a model that
+# is a single unit, so that everything is gathered at once.
 #
 # ### A rank that skips a layer
 #
@@ -1738,7 +1739,7 @@ rank_table(
 # | `policy=MixedPrecisionPolicy(...)` | `mp_policy=MixedPrecisionPolicy(...)` | `"bf16"`, `"fp16"` |
 # | `offload=Host()`, `offloaded(...)` | `offload_policy=CPUOffloadPolicy()` | `offload_param`, `offload_optimizer` |
 # | `clip_grad_norm_` | `torch.nn.utils.clip_grad_norm_`: right for DTensors, wrong for shards that are plain tensors | `"gradient_clipping"` |
-# | `full_params()` | `full_tensor()` of each parameter (`unshard()` gathers one unit, not those inside it) | `deepspeed.zero.GatheredParameters` |
+# | `full_params()`, `unsharded()` | `full_tensor()` of each parameter (`unshard()` gathers one unit, not those inside it) | `deepspeed.zero.GatheredParameters` |
 # | `consolidated_state_dict` | `get_model_state_dict` with `full_state_dict=True` | `zero_to_fp32.py` |
 # | a model too large to build whole | `torch.device("meta")`, then `to_empty` | `deepspeed.zero.Init` |
 #
@@ -1893,8 +1894,8 @@ rank_table(
 # | shard, piece | 分片、片段 | a rank's part of a bucket; of one parameter |
 # | partition | 划分 | who owns which elements |
 # | flat buffer, padding | 扁平缓冲区、填充 | parameters one after the other; zeros that make shards equal |
-# | unit | 分片单元 | a module that is gathered, used and freed as one |
-# | gather, free; unshard, reshard | 收集、释放 | assemble the whole weights for use; give their memory back |
+# | unit | 分片单元 | a module that is unsharded, used and resharded as one |
+# | unshard, reshard | 收集、释放 | gather the whole weights for use; free their memory |
 # | reduce-scatter | 归约分发 | each rank gets the sum of its shard |
 # | prefetch | 预取 | gather the next unit while this one computes |
 # | exposed communication | 暴露的通信 | what computation does not hide |

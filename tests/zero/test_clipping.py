@@ -230,7 +230,7 @@ def stage_3(name, clip):
     model = FullyShardedDataParallel(model_of(name), units=UNITS[name])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     norms = steps(name, model, optimizer, lambda: clip(model.parameters(), SHORT))
-    with model.full_params():
+    with model.unsharded():
         return norms, snapshot_parameters(model.module)
 
 
@@ -239,7 +239,7 @@ def stage_3_on_the_host(name, clip):
     model = FullyShardedDataParallel(model_of(name), units=UNITS[name], offload=host)
     optimizer = offloaded(torch.optim.SGD)(model.parameters(), host=host, lr=0.5)
     norms = steps(name, model, optimizer, lambda: clip(model.parameters(), SHORT))
-    with model.full_params():
+    with model.unsharded():
         return norms, snapshot_parameters(model.module)
 
 

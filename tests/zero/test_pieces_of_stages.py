@@ -44,7 +44,7 @@ class Stage3:
         self.sharded = pieces_of_stage3(self.model, group=group)
 
     def whole(self):
-        with self.model.full_params():
+        with self.model.unsharded():
             return snapshot_parameters(self.model.module)
 
 

@@ -218,7 +218,7 @@ def torchs(policy):
 
 def whole_parameters(model):
     if isinstance(model, FullyShardedDataParallel):
-        with model.full_params():
+        with model.unsharded():
             return snapshot_parameters(model.module)
     return {name: parameter.detach().full_tensor() for name, parameter in model.named_parameters()}
 
@@ -256,7 +256,7 @@ def overflow_in_stage_3(agree):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     scaler = GradScaler(8.0, growth_interval=100, group=dist.group.WORLD if agree else None)
     train(model, optimizer, scaler, overflow_in=2)
-    steps = {int(optimizer.state[p]["step"]) for p in model.pieces if p.numel()}
+    steps = {int(optimizer.state[p]["step"]) for p in model.sharded_params if p.numel()}
     return scaler.get_scale(), steps, all(p.isfinite().all() for p in model.parameters())
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from dtlearn.checks.ch08_memory._counts import Counts, verified
 from dtlearn.grading import Case, Check, Given, rules
+
+from ._counts import Counts, verified
 
 # One entry per rank: the options that are given; "grouped" is a number of kv_heads.
 _CASES: dict[str, dict[str, Any]] = {

@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
-from dtlearn.checks.ch08_memory._counts import Counts, verified
 from dtlearn.grading import Case, Check, Given, rules
+
+from ._counts import Counts, verified
 
 # Of each parameter: 16 bits ("b": bfloat16, "h": float16) or float32 ("f"), then any of "frozen", "tied" (a second name
 # for the same object), "no group", "twice" (in the groups), "alike" (of the shape

@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from dtlearn.checks.ch08_memory._counts import Counts, verified
 from dtlearn.grading import Case, Check, Given, rules
+
+from ._counts import Counts, verified
 
 # One entry per rank: optimizer, activation, bias, dtype; of the last three, None: it is left out.
 _MODELS: dict[str, list[tuple[str, Any, Any, Any]]] = {

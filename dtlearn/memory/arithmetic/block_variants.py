@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, get_args
 
-from dtlearn.memory.arithmetic.activations import Activation, ActivationSizes, ActivationTable, table_bytes
+from .activations import Activation, ActivationSizes, ActivationTable, table_bytes
 
 Norm = Literal["layer norm", "RMSNorm", "RMSNorm, unfused"]
 DTYPES = {2: "bf16", 4: "fp32"}  # by bytes of an element

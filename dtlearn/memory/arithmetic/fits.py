@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
 
-from dtlearn.memory.arithmetic.activations import ActivationTable, table_bytes
-from dtlearn.memory.arithmetic.block_variants import block_activations
-from dtlearn.memory.arithmetic.published import Gpu, ModelSizes, zero_bytes
-from dtlearn.memory.arithmetic.training_state import BytesPerParameter, find_convention, training_state
+from .activations import ActivationTable, table_bytes
+from .block_variants import block_activations
+from .published import Gpu, ModelSizes, zero_bytes
+from .training_state import BytesPerParameter, find_convention, training_state
 
 Recomputation = Literal["none", "selective", "full"]
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dtlearn.memory.arithmetic.activations import ActivationSizes, paper_block, table_bytes
-from dtlearn.memory.arithmetic.block_variants import GPT_BLOCK, LLAMA_BLOCK, BlockKind
-from dtlearn.memory.arithmetic.training_state import GB, training_state
 from dtlearn.models import GPTConfig
+
+from .activations import ActivationSizes, paper_block, table_bytes
+from .block_variants import GPT_BLOCK, LLAMA_BLOCK, BlockKind
+from .training_state import GB, training_state
 
 MIB = 2**20
 

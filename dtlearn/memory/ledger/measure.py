@@ -9,11 +9,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.memory.ledger.ledger import MemoryLedger
-from dtlearn.memory.ledger.record import MemoryRecord
 from dtlearn.models.reference import Batch, LossFn
 from dtlearn.runtime.device import device
 from dtlearn.runtime.run import run_ranks
+
+from .ledger import MemoryLedger
+from .record import MemoryRecord
 
 
 def record_step(

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from dtlearn.memory.ledger.record import MemoryRecord
+from .record import MemoryRecord
 
 BLOCK = 512  # bytes: what a request is rounded up to
 

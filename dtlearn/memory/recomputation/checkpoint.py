@@ -38,10 +38,10 @@ def checkpoint(
     a function that needs no gradient runs once; the results of the second pass are freed before its backward; and
     errors. A function may contain further checkpoints.
 
-    The function runs twice. What it changes besides is changed twice: running statistics of a batch norm, counters.
-    Its arguments it must not change. Of random numbers only those of torch's default generators come again. Tensors
-    with a graph have to be arguments: backward goes through the graph of one that it takes from outside each time. The
-    first pass is under `no_grad`, and `torch.is_grad_enabled()` says so.
+    The function runs twice. What it changes besides, it changes twice: running statistics of a batch norm, counters. It
+    must not change its arguments. Of random numbers only those of torch's default generators come again. Tensors with a
+    graph have to be arguments: backward goes through the graph of one that it takes from outside each time. The first
+    pass is under `no_grad`, and `torch.is_grad_enabled()` says so.
 
     As parameters get their gradients while backward runs, `torch.autograd.grad` is refused: use `backward()`.
     Other differences to `torch.utils.checkpoint(..., use_reentrant=False)`: all floating-point results require a

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from dtlearn.memory.recomputation.checkpoint import checkpoint
+from .checkpoint import checkpoint
 
 
 def segments(num_layers: int, k: int) -> list[range]:

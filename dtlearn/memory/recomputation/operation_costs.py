@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry, sdpa_flop_count
 
-from dtlearn.memory.recomputation.selective import makes_new_tensors, operation_name, tensors_in
+from .selective import makes_new_tensors, operation_name, tensors_in
 
 
 class OperationCost(NamedTuple):

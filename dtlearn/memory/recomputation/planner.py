@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from dtlearn.memory.recomputation.checkpoint import checkpoint
+from .checkpoint import checkpoint
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from dtlearn.memory.recomputation.checkpoint import checkpoint, tensors_in
 from dtlearn.sharing.surroundings import RandomStates, random_states, set_random_states
+
+from .checkpoint import checkpoint, tensors_in
 
 KeepPolicy = Callable[[OpOverload], bool]  # whether the results of this operation are kept
 

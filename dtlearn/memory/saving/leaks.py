@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from dtlearn.memory.ledger.ledger import MemoryLedger
-from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.models.reference import Batch, LossFn
+
+from ..ledger.ledger import MemoryLedger
+from ..ledger.storage_ledger import StorageLedger
 
 # A step of a training loop; the list outlives it.
 TrainingStep = Callable[[nn.Module, torch.optim.Optimizer, Batch, LossFn, list[Any]], None]

@@ -14,18 +14,19 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from dtlearn.memory.ledger.ledger import MemoryLedger
-from dtlearn.memory.ledger.record import MemoryRecord
-from dtlearn.memory.recomputation.every_k import checkpoint_every
-from dtlearn.memory.recomputation.selective import FUSED_ATTENTION, LINEAR_LAYERS, keep_only, selective_checkpoint
-from dtlearn.memory.saving.accumulation import microbatches
-from dtlearn.memory.saving.offload import OffloadActivations
-from dtlearn.memory.saving.optimizer_in_backward import OptimizerInBackward
 from dtlearn.models import GPT, GPTConfig, next_token_loss
 from dtlearn.models.in_turns import Times, ratio, time_in_turns
 from dtlearn.models.reference import Batch
 from dtlearn.runtime.device import device
 from dtlearn.runtime.run import run_ranks
+
+from ..ledger.ledger import MemoryLedger
+from ..ledger.record import MemoryRecord
+from ..recomputation.every_k import checkpoint_every
+from ..recomputation.selective import FUSED_ATTENTION, LINEAR_LAYERS, keep_only, selective_checkpoint
+from .accumulation import microbatches
+from .offload import OffloadActivations
+from .optimizer_in_backward import OptimizerInBackward
 
 Forward = Callable[[GPT, torch.Tensor], torch.Tensor]  # tokens (B, T) -> logits (B, T, V)
 PLAIN = "plain"

@@ -20,8 +20,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
-from dtlearn.mixed_precision.casting.policy import POLICIES
 from dtlearn.sharing.surroundings import Reentry, restored_by_surroundings
+
+from .policy import POLICIES
 
 DEFAULT_DTYPE = {"cpu": torch.bfloat16, "cuda": torch.float16}  # as PyTorch's
 

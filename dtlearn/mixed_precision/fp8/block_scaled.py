@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import torch
 
-from dtlearn.mixed_precision.formats import FP8_E4M3, Format, torch_dtype
-from dtlearn.mixed_precision.rounding import round_to_nearest_even
+from ..formats import FP8_E4M3, Format, torch_dtype
+from ..rounding import round_to_nearest_even
 
 BLOCK = 32  # numbers that share a scale
 SCALE_BIAS = 127

@@ -23,9 +23,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from dtlearn.mixed_precision.casting.autocast import autocast
-from dtlearn.mixed_precision.formats import FP8_E4M3, FP8_E5M2, Format
-from dtlearn.mixed_precision.fp8.scaling import CurrentScaling, DelayedScaling, Scaled
+from ..casting.autocast import autocast
+from ..formats import FP8_E4M3, FP8_E5M2, Format
+from .scaling import CurrentScaling, DelayedScaling, Scaled
 
 Cast = Callable[[torch.Tensor], Scaled]
 

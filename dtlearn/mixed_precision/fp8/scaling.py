@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.mixed_precision.formats import Format, torch_dtype
+from ..formats import Format, torch_dtype
 
 SMALLEST_AMAX = 1e-12  # a tensor of zeros has a finite scale, too
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from dtlearn.mixed_precision.formats import Format, torch_dtype
+from ..formats import Format, torch_dtype
 
 
 class _RoundBothWays(torch.autograd.Function):

@@ -16,10 +16,11 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from dtlearn.mixed_precision.formats import Format
-from dtlearn.mixed_precision.rounding import round_to_nearest_even
 from dtlearn.models.corpus import load_corpus
 from dtlearn.models.gpt import GPT, GPTConfig, next_token_loss
+
+from ..formats import Format
+from ..rounding import round_to_nearest_even
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from dtlearn.mixed_precision.formats import BF16, FP16
-from dtlearn.mixed_precision.fp8.linear import convert_to_fp8
-from dtlearn.mixed_precision.loss_scaling.grad_scaler import GradScaler
-from dtlearn.mixed_precision.measure.emulated_linear import convert_to_emulated
 from dtlearn.models.corpus import load_corpus
 from dtlearn.models.gpt import GPT, GPTConfig, next_token_loss
+
+from ..formats import BF16, FP16
+from ..fp8.linear import convert_to_fp8
+from ..loss_scaling.grad_scaler import GradScaler
+from .emulated_linear import convert_to_emulated
 
 KINDS = ("fp32", "bf16", "fp16", "fp16 unscaled", "fp8")
 CONFIG = GPTConfig(context_length=32, num_layers=2, num_heads=2, hidden_size=32)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import torch
 
-from dtlearn.mixed_precision.formats import BF16, FP32, Format
-from dtlearn.mixed_precision.rounding import round_stochastically, round_to_nearest_even
+from ..formats import BF16, FP32, Format
+from ..rounding import round_stochastically, round_to_nearest_even
 
 
 def weight_trajectories(

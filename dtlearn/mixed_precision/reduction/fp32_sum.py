@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 import torch.distributed as dist
 
-from dtlearn.mixed_precision.reduction.average import pack, unpack
+from .average import pack, unpack
 
 
 def average_with_fp32_sum(

@@ -24,7 +24,8 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.collectives import Plan, all_reduce, chunk_bounds, halving_doubling, ring, tree
-from dtlearn.mixed_precision.reduction.average import divisors
+
+from .average import divisors
 
 Additions = list[tuple[int, int]]  # (dst, src): rank dst adds what rank src has so far to its own
 PLANS: dict[str, Callable[[int], Plan]] = {

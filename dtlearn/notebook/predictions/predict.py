@@ -14,12 +14,13 @@ import re
 from collections.abc import Mapping
 from typing import Self
 
-from dtlearn.notebook.frontend import is_live
-from dtlearn.notebook.predictions.answers import explanation, find_answer
-from dtlearn.notebook.predictions.form import form
-from dtlearn.notebook.predictions.kept import keep, kept
 from dtlearn.viz.picture import Picture
 from dtlearn.viz.units import format_quantity, format_ratio, parse_quantity
+
+from ..frontend import is_live
+from .answers import explanation, find_answer
+from .form import form
+from .kept import keep, kept
 
 
 class Prediction:

@@ -5,8 +5,7 @@ Everything that travels is kept by the action that needs it, whether that is on 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -63,7 +62,7 @@ def play(
             transfers.put(Action(stage - 1, Op.B, m), dx)
 
     for step in steps:
-        with told_in_errors(step, transfers.rank, schedule):
+        try:
             if isinstance(step, MessageBatch):
                 transfers.post(step)
             elif step.action.op is Op.F:
@@ -72,6 +71,9 @@ def play(
                 compute(stages, step.action)
             else:
                 backward(step.action)
+        except Exception as error:
+            error.add_note(f"{describe(step, transfers.rank)} ({schedule.name})")
+            raise
     transfers.wait_for_sends()
     return results
 
@@ -83,13 +85,3 @@ def compute(stages: Mapping[int, Any], action: Action, *tensors: torch.Tensor) -
     """Let a stage do an action, in a phase of the action's name, such as 2F0."""
     with phase(str(action)):
         return getattr(stages[action.stage], METHODS[action.op])(action.microbatch, *tensors)
-
-
-@contextmanager
-def told_in_errors(step: RankStep, rank: int, schedule: Schedule) -> Iterator[None]:
-    """An error in this block says in which step of which rank it came."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"{describe(step, rank)} ({schedule.name})")
-        raise

@@ -85,27 +85,24 @@ class SplitLinear(torch.autograd.Function):
     def backward(ctx: Any, dy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, weight, bias = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
-        dx = dy @ weight.to(dy.dtype) if needs_x else None  # (..., K)
+        dx = dy @ _cast(weight, dy) if needs_x else None  # (..., K)
         if not needs_weight:
             return dx, None, _sum(dy) if needs_bias else None
         trained_bias = bias if needs_bias else None
-        later = partial(add_weight_gradients, x, dy, weight, trained_bias)
-        if can_wait(weight, trained_bias) and weight_work(later):
+        can_all_wait = can_wait(weight) and (trained_bias is None or can_wait(trained_bias))
+        if can_all_wait and weight_work(lambda: add_weight_gradients(x, dy, weight, trained_bias)):
             return dx, None, None
         return dx, _product(dy, x), _sum(dy) if needs_bias else None
 
 
-def can_wait(*parameters: torch.Tensor | None) -> bool:
-    """Whether the gradients of these parameters may be added to `.grad` in W, past autograd.
+def can_wait(parameter: torch.Tensor) -> bool:
+    """Whether the gradient of a parameter may be added to its `.grad` in W, past autograd.
 
     False for a weight that is computed, as by weight norm: its gradient goes on to what it is computed from. False for
     a parameter with a hook: autograd calls it with the gradient.
     """
-    return all(p is None or (p.is_leaf and not p._backward_hooks and not _after_hooks(p)) for p in parameters)
-
-
-def _after_hooks(parameter: torch.Tensor) -> Any:
-    return getattr(parameter, "_post_accumulate_grad_hooks", None)
+    has_hooks = parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+    return parameter.is_leaf and not has_hooks
 
 
 def add_weight_gradients(x: torch.Tensor, dy: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
@@ -118,9 +115,14 @@ def add_weight_gradients(x: torch.Tensor, dy: torch.Tensor, weight: torch.Tensor
 def add_gradient(parameter: torch.Tensor, gradient: torch.Tensor) -> None:
     """Add to a parameter's `.grad`, as autograd does."""
     if parameter.grad is None:
-        parameter.grad = gradient.to(parameter.dtype)  # another one under autocast
+        parameter.grad = _cast(gradient, parameter)
     else:
         parameter.grad += gradient
+
+
+def _cast(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """In the dtype of another: under autocast gradients have another one than weights."""
+    return tensor if tensor.dtype == like.dtype else tensor.to(like.dtype)
 
 
 def _rows(tensor: torch.Tensor) -> torch.Tensor:
@@ -128,7 +130,7 @@ def _rows(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _product(dy: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return _rows(dy).t() @ _rows(x).to(dy.dtype)  # (N, rows) @ (rows, K)
+    return _rows(dy).t() @ _cast(_rows(x), dy)  # (N, rows) @ (rows, K)
 
 
 def _sum(dy: torch.Tensor) -> torch.Tensor:

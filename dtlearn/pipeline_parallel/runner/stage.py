@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,8 +105,11 @@ class PipelineStage:
 
     def compute(self, inputs: torch.Tensor, *targets: torch.Tensor) -> tuple[torch.Tensor, LossTerms]:
         """The outputs, or the loss where there are targets, and its terms."""
-        with hint_at_first_layer():
+        try:
             outputs: Any = self.module(inputs)
+        except RuntimeError as error:
+            hint_at_first_layer(error)
+            raise
         if not isinstance(outputs, torch.Tensor) or not outputs.is_floating_point():
             what = f"{outputs.dtype} numbers" if isinstance(outputs, torch.Tensor) else type(outputs).__name__
             raise TypeError(f"a stage returns one tensor of floating-point numbers; this one returned {what}")
@@ -122,8 +124,11 @@ class PipelineStage:
         """A backward pass through the graph of a micro-batch; returns the gradient of its inputs."""
         edge = self.enter(saved)
         if edge is not None:
-            with hint_at_first_layer():
+            try:
                 torch.autograd.backward((edge,), (gradient,))
+            except RuntimeError as error:
+                hint_at_first_layer(error)
+                raise
         del edge  # with the graph
         if self.is_first:
             return None
@@ -148,18 +153,13 @@ class ForwardOnlyStage:
         return self.stage.compute(inputs, *targets)[0]
 
 
-@contextmanager
-def hint_at_first_layer() -> Iterator[None]:
-    """Autograd's errors about changes in place say what a stage may have to do with them."""
-    try:
-        yield
-    except RuntimeError as error:
-        if "in-place" in str(error) or "inplace" in str(error):
-            error.add_note(
-                "The first layer of a stage must not work in place, as ReLU(inplace=True) does: it overwrites what the "
-                "stage before has sent, or a part of the batch. Take inplace=False there, or cut the model elsewhere"
-            )
-        raise
+def hint_at_first_layer(error: RuntimeError) -> None:
+    """Autograd's error about a change in place says what a stage may have to do with it."""
+    if "in-place" in str(error) or "inplace" in str(error):
+        error.add_note(
+            "The first layer of a stage must not work in place, as ReLU(inplace=True) does: it overwrites what the "
+            "stage before has sent, or a part of the batch. Take inplace=False there, or cut the model elsewhere"
+        )
 
 
 def edge_of(outputs: torch.Tensor) -> GradientEdge | None:

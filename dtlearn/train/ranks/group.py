@@ -12,7 +12,8 @@ import torch.distributed as dist
 
 from dtlearn.models.default_group import default_group, ranks_here
 from dtlearn.runtime.device import device as device_of_rank
-from dtlearn.train.ranks.rank_0 import TrainError
+
+from .rank_0 import TrainError
 
 
 @dataclass(frozen=True)

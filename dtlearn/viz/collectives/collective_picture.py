@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 from matplotlib.patheffects import Stroke
 
-from dtlearn.viz.collectives.collective_steps import CollectiveSteps, Contributors, StepMessage
-from dtlearn.viz.style import GRID, INK, LANE, MUTED, RANK_COLORS, WIDTH, new_figure, style
-from dtlearn.viz.units import format_bytes
+from ..style import GRID, INK, LANE, MUTED, RANK_COLORS, WIDTH, new_figure, style
+from ..units import format_bytes
+from .collective_steps import CollectiveSteps, Contributors, StepMessage
 
 # A stripe's place in its cell says the same as its colour; for more ranks a cell is a shade and their number. A tensor
 # that is not cut has the sum in its cell as text, "0+1+2": stripes would look like parts of it.

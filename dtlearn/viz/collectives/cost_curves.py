@@ -14,8 +14,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from dtlearn.viz.style import GRID, INK, MUTED, headline, legend_below, new_figure, style
-from dtlearn.viz.units import format_bytes, format_seconds
+from ..style import GRID, INK, MUTED, headline, legend_below, new_figure, style
+from ..units import format_bytes, format_seconds
 
 # Color, marker and dashes of the first, second, ... curve: each alone tells the curves apart.
 _LOOKS = (

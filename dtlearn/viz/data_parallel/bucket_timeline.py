@@ -13,8 +13,9 @@ from matplotlib.patches import Patch, Rectangle
 from dtlearn.runtime.record.intervals import Interval, length, union, without
 from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.record.training_steps import RecordedStep, arrival, recorded_steps
-from dtlearn.viz.phase_strip import phase_colors
-from dtlearn.viz.style import (
+
+from ..phase_strip import phase_colors
+from ..style import (
     ALARM,
     INK,
     LANE,
@@ -26,8 +27,8 @@ from dtlearn.viz.style import (
     op_style,
     style,
 )
-from dtlearn.viz.units import format_seconds
-from dtlearn.viz.waits import moving_starts
+from ..units import format_seconds
+from ..waits import moving_starts
 
 # Within a rank's lane of height 1, its middle at 0: top and height of each strip.
 _COMPUTE, _MARKS, _COMMUNICATE = (-0.42, 0.30), -0.06, (-0.02, 0.26)

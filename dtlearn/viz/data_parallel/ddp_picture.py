@@ -11,10 +11,11 @@ from matplotlib.patches import Rectangle
 
 from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.record.training_steps import arrival, recorded_steps
-from dtlearn.viz.phase_strip import phase_colors
-from dtlearn.viz.style import ALARM, INK, LANE, MUTED, headline, new_figure, op_style, style
-from dtlearn.viz.units import format_bytes
-from dtlearn.viz.waits import data_starts
+
+from ..phase_strip import phase_colors
+from ..style import ALARM, INK, LANE, MUTED, headline, new_figure, op_style, style
+from ..units import format_bytes
+from ..waits import data_starts
 
 if TYPE_CHECKING:
     from dtlearn.sharing.gradient_buckets import Bucket

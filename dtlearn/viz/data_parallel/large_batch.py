@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from dtlearn.viz.style import INK, MUTED, headline, legend_below, new_figure, style
-from dtlearn.viz.units import format_quantity
+from ..style import INK, MUTED, headline, legend_below, new_figure, style
+from ..units import format_quantity
 
 # Color and dashes of the first, second, ... schedule: each alone tells them apart.
 _LOOKS: tuple[tuple[str, Any], ...] = (

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from dtlearn.runtime.words import counted
-from dtlearn.viz.style import (
+
+from ..style import (
     ALARM,
     GRID,
     INK,

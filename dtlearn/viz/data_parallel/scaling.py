@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from dtlearn.viz.style import INK, MUTED, headline, legend_below, new_figure, style
+from ..style import INK, MUTED, headline, legend_below, new_figure, style
 
 if TYPE_CHECKING:
     from dtlearn.data_parallel.overlap_model import Scale

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from dtlearn.viz.memory.stacked_bars import stacked_bars
+from .stacked_bars import stacked_bars
 
 if TYPE_CHECKING:
     from dtlearn.memory.arithmetic.fits import MemoryEstimate

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from dtlearn.viz.memory.categories import MB
-from dtlearn.viz.style import LINE_LOOKS, headline, legend_below, new_figure, style
+from ..style import LINE_LOOKS, headline, legend_below, new_figure, style
+from .categories import MB
 
 
 def growth(held: Sequence[float]) -> float:

@@ -8,8 +8,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dtlearn.viz.memory.categories import MB
-from dtlearn.viz.style import INK, MUTED, headline, legend_below, new_figure, style
+from ..style import INK, MUTED, headline, legend_below, new_figure, style
+from .categories import MB
 
 OTHERWISE = "#D55E00"
 # Of a variant apart: so wide that a variant of the same cost and bytes is seen inside of it.

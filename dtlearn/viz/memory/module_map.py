@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from dtlearn.viz.memory.categories import LOOKS, MB, in_order, patch
-from dtlearn.viz.style import INK, headline, legend_below, new_figure, style
+from ..style import INK, headline, legend_below, new_figure, style
+from .categories import LOOKS, MB, in_order, patch
 
 if TYPE_CHECKING:
     from dtlearn.memory.ledger.record import MemoryRecord

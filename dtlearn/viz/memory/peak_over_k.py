@@ -8,8 +8,8 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from dtlearn.viz.memory.categories import MB
-from dtlearn.viz.style import INK, LINE_LOOKS, headline, legend_below, new_figure, style
+from ..style import INK, LINE_LOOKS, headline, legend_below, new_figure, style
+from .categories import MB
 
 _RING: dict[str, Any] = {"marker": "o", "ms": 15, "mfc": "none", "mec": INK, "mew": 1.2, "ls": "none"}
 Peaks = Mapping[str, Mapping[int, float]]

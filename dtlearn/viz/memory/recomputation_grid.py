@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from dtlearn.viz.memory.categories import LOOKS
-from dtlearn.viz.style import INK, MUTED, headline, legend_below, new_figure, style
+from ..style import INK, MUTED, headline, legend_below, new_figure, style
+from .categories import LOOKS
 
 _WORDS = {"F": "forward", "R": "forward again", "B": "backward"}
 _INPUT = ("#fdf3d3", "///")  # colour and hatch of a layer of which the input is held only

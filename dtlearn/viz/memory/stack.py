@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 
-from dtlearn.viz.memory.categories import LOOKS, MB, in_order
-from dtlearn.viz.style import INK
+from ..style import INK
+from .categories import LOOKS, MB, in_order
 
 if TYPE_CHECKING:
     from dtlearn.memory.ledger.record import MemoryRecord

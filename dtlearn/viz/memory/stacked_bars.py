@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from dtlearn.viz.memory.categories import LOOKS, in_order, patch
-from dtlearn.viz.style import ALARM, INK, headline, legend_below, new_figure, style
+from ..style import ALARM, INK, headline, legend_below, new_figure, style
+from .categories import LOOKS, in_order, patch
 
 _UNITS = {"MB": 1e6, "GB": 1e9, "TB": 1e12}
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)))

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dtlearn.viz.memory.categories import MB, in_order, patch
-from dtlearn.viz.memory.stack import draw_phases, draw_stack
-from dtlearn.viz.style import ALARM, MUTED, headline, headline_above, legend_below, new_figure, style
+from ..style import ALARM, MUTED, headline, headline_above, legend_below, new_figure, style
+from .categories import MB, in_order, patch
+from .stack import draw_phases, draw_stack
 
 if TYPE_CHECKING:
     from dtlearn.memory.ledger.record import MemoryRecord

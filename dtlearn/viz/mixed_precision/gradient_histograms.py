@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from dtlearn.viz.style import ALARM, INK, MUTED, headline, legend_below, new_figure, style
+from ..style import ALARM, INK, MUTED, headline, legend_below, new_figure, style
 
 if TYPE_CHECKING:
     from dtlearn.mixed_precision.formats import Format

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from dtlearn.viz.style import LINE_LOOKS, headline, legend_below, new_figure, style
+from ..style import LINE_LOOKS, headline, legend_below, new_figure, style
 
 _WINDOW = 5  # steps of the mean that is drawn: a single batch's loss is noisy
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from dtlearn.viz.style import ALARM, headline, legend_below, new_figure, style
+from ..style import ALARM, headline, legend_below, new_figure, style
 
 
 def loss_scale(

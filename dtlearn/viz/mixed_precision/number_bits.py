@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from dtlearn.viz.style import ALARM, INK, MUTED, headline, legend_below, new_figure, style
+from ..style import ALARM, INK, MUTED, headline, legend_below, new_figure, style
 
 if TYPE_CHECKING:
     from dtlearn.mixed_precision.formats import Format

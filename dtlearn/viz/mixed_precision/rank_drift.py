@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from dtlearn.viz.style import ALARM, LINE_LOOKS, RANK_COLORS, headline, legend_below, new_figure, style
+from ..style import ALARM, LINE_LOOKS, RANK_COLORS, headline, legend_below, new_figure, style
 
 _RUNS = (LINE_LOOKS[4], LINE_LOOKS[2], LINE_LOOKS[3], LINE_LOOKS[1])  # first those unlike the colours of ranks
 _DASHES = ("-", (0, (4, 2)), (0, (1, 1)), (0, (4, 1, 1, 1)))

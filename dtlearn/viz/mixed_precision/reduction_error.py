@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from dtlearn.viz.style import LINE_LOOKS, headline, legend_below, new_figure, style
+from ..style import LINE_LOOKS, headline, legend_below, new_figure, style
 
 Errors = Mapping[str, Mapping[int, float]]
 

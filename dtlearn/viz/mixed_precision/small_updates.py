@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from dtlearn.viz.style import LINE_LOOKS, MUTED, headline, legend_below, new_figure, style
+from ..style import LINE_LOOKS, MUTED, headline, legend_below, new_figure, style
 
 
 def small_updates(

@@ -1,9 +1,9 @@
 """Ranks where they stand: on a ring, in nodes, in a tree, in racks; and what each of them sends."""
 
-from dtlearn.viz.network.placed_steps import circle, in_nodes, placed_figure
-from dtlearn.viz.network.sent_bytes import sent_bytes, sent_words
-from dtlearn.viz.network.topology_picture import topology_picture, topology_words
-from dtlearn.viz.network.tree_picture import tree_picture, tree_words
+from .placed_steps import circle, in_nodes, placed_figure
+from .sent_bytes import sent_bytes, sent_words
+from .topology_picture import topology_picture, topology_words
+from .tree_picture import tree_picture, tree_words
 
 __all__ = [
     "circle",

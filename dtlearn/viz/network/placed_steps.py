@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch, Rectangle
 
-from dtlearn.viz.collectives.collective_steps import CollectiveSteps, Contributors, StepMessage
-from dtlearn.viz.style import INK, LANE, MUTED, RANK_COLORS, new_figure, style
-from dtlearn.viz.units import format_bytes
+from ..collectives.collective_steps import CollectiveSteps, Contributors, StepMessage
+from ..style import INK, LANE, MUTED, RANK_COLORS, new_figure, style
+from ..units import format_bytes
 
 SLOW = "#D55E00"  # arrows between nodes; they are thick and dashed too
 _CELL = 0.085  # of the picture's width

@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from dtlearn.runtime.record.record import Record
-from dtlearn.viz.style import INK, MUTED, RANK_COLORS, new_figure, style
-from dtlearn.viz.units import format_bytes
+
+from ..style import INK, MUTED, RANK_COLORS, new_figure, style
+from ..units import format_bytes
 
 
 def sent_by(record: Record) -> list[int]:

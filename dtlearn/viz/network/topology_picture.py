@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from dtlearn.viz.style import INK, MUTED, new_figure, style
-from dtlearn.viz.units import format_bytes, format_seconds
+from ..style import INK, MUTED, new_figure, style
+from ..units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from dtlearn.collectives.topology import Topology

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from dtlearn.viz.collectives.collective_steps import CollectiveSteps
-from dtlearn.viz.style import GRID, INK, MUTED, new_figure, style
-from dtlearn.viz.units import format_bytes
+from ..collectives.collective_steps import CollectiveSteps
+from ..style import GRID, INK, MUTED, new_figure, style
+from ..units import format_bytes
 
 Parents = dict[int, tuple[int, int]]  # rank: (from whom, in which step); the root has no entry
 

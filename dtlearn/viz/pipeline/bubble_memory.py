@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dtlearn.viz.style import INK, MUTED, headline, legend_below, new_figure, style
+from ..style import INK, MUTED, headline, legend_below, new_figure, style
 
 _COMPUTED: dict[str, Any] = {"marker": "o", "ms": 9, "color": "#0072B2", "mec": "white", "ls": "none"}
 _MEASURED: dict[str, Any] = {"marker": "x", "ms": 9, "mew": 2, "color": "#D55E00", "ls": "none"}

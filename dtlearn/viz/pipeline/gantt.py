@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from dtlearn.runtime.record.record import Record
-from dtlearn.viz.pipeline.bars import Bar, computed_bars, recorded_bars
-from dtlearn.viz.pipeline.lanes import lanes_figure
+
+from .bars import Bar, computed_bars, recorded_bars
+from .lanes import lanes_figure
 
 if TYPE_CHECKING:
     from dtlearn.pipeline_parallel.checking.simulate import ScheduleTimeline

@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from dtlearn.viz.pipeline.bars import Bar, idle, stages_by_rank
-from dtlearn.viz.pipeline.looks import OP_LOOKS, face, op_patches
-from dtlearn.viz.style import INK, LANE, MUTED, WIDTH, headline_above, legend_below, new_figure, style
+from ..style import INK, LANE, MUTED, WIDTH, headline_above, legend_below, new_figure, style
+from .bars import Bar, idle, stages_by_rank
+from .looks import OP_LOOKS, face, op_patches
 
 _AXES_INCHES = WIDTH * 0.88
 _LETTER = 0.0088  # inches of a letter's width for each point of its size

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from dtlearn.viz.style import INK, headline, legend_below, new_figure, style
+from ..style import INK, headline, legend_below, new_figure, style
 
 _LOOKS = (("#0072B2", ""), ("#E69F00", "///"), ("#009E73", "..."), ("#CC79A7", "\\\\\\"), ("#56B4E9", "xxx"))
 _GROUP = 0.8  # of the distance between two ranks

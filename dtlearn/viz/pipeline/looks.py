@@ -8,7 +8,7 @@ from typing import NamedTuple
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Patch
 
-from dtlearn.viz.style import LANE, MUTED
+from ..style import LANE, MUTED
 
 
 class OpLook(NamedTuple):

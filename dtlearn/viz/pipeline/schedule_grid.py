@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from dtlearn.viz.pipeline.bars import computed_bars, stages_by_rank
-from dtlearn.viz.pipeline.lanes import lanes_figure
+from .bars import computed_bars, stages_by_rank
+from .lanes import lanes_figure
 
 if TYPE_CHECKING:
     from dtlearn.pipeline_parallel.checking.simulate import ScheduleTimeline

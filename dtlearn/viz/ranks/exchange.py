@@ -11,7 +11,8 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from dtlearn.runtime.record.operations import operation_of
 from dtlearn.runtime.record.record import Record
-from dtlearn.viz.style import INK, LANE, MUTED, RANK_COLORS, WIDTH, headline, new_figure, style
+
+from ..style import INK, LANE, MUTED, RANK_COLORS, WIDTH, headline, new_figure, style
 
 _BEFORE, _AFTER, _HUB = 0.0, 2.0, 1.35  # x of the values' boxes, and of the sum between them
 _WIDE, _HIGH = 0.62, 0.52

@@ -10,7 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from dtlearn.runtime.rendezvous import StoreEvent
-from dtlearn.viz.style import ALARM, INK, LANE, WIDTH, headline, legend_below, new_figure, style
+
+from ..style import ALARM, INK, LANE, WIDTH, headline, legend_below, new_figure, style
 
 _WRITE, _READ = ("#0072B2", ""), ("#E69F00", "\\\\\\")
 _TOP, _BAR = -0.12, 0.5  # bars begin there, seen from the middle of a lane, and are so high; above them are the writes

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from dtlearn.viz.style import ALARM, INK, MUTED, headline, legend_below, new_figure, style
-from dtlearn.viz.units import format_ratio, format_seconds
+from ..style import ALARM, INK, MUTED, headline, legend_below, new_figure, style
+from ..units import format_ratio, format_seconds
 
 _COMPUTE, _COMMUNICATE = ("#56B4E9", ""), ("#D55E00", "///")
 

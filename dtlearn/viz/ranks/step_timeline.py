@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 
 from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.record.training_steps import RecordedStep, recorded_steps
-from dtlearn.viz.ranks.timeline import timeline
+
+from .timeline import timeline
 
 
 def step_timeline(record: Record, names: Mapping[int, str], num_steps: int = 2, title: str = "") -> Figure:

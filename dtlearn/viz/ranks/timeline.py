@@ -12,8 +12,9 @@ from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 from dtlearn.runtime.record.event import Event
 from dtlearn.runtime.record.operations import peer_word
 from dtlearn.runtime.record.record import Record
-from dtlearn.viz.phase_strip import PHASES_TOP, draw_phases, phase_patches, time_range
-from dtlearn.viz.style import (
+
+from ..phase_strip import PHASES_TOP, draw_phases, phase_patches, time_range
+from ..style import (
     ALARM,
     INK,
     LANE,
@@ -26,7 +27,7 @@ from dtlearn.viz.style import (
     op_style,
     style,
 )
-from dtlearn.viz.waits import CallKey, data_starts, pack
+from ..waits import CallKey, data_starts, pack
 
 _LANE = 0.72  # share of a lane's height that bars may fill
 _INCHES_PER_CHARACTER = 0.075

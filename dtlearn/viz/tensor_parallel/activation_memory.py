@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from dtlearn.viz.memory.categories import MB
-from dtlearn.viz.style import LINE_LOOKS, MUTED, headline, legend_below, new_figure, style
+from ..memory.categories import MB
+from ..style import LINE_LOOKS, MUTED, headline, legend_below, new_figure, style
 
 _LINE = 0.055  # height of a name at the end of a line, as a share of the axes
 Bytes = Mapping[str, Mapping[int, float]]

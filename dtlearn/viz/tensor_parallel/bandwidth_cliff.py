@@ -10,8 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from dtlearn.viz.style import ALARM, MUTED, headline, legend_below, new_figure, style
-from dtlearn.viz.units import format_seconds
+from ..style import ALARM, MUTED, headline, legend_below, new_figure, style
+from ..units import format_seconds
 
 _COMPUTE, _SEND = ("#8b929c", ""), ("#009E73", "///")
 _PLATE = {"boxstyle": "round,pad=0.12", "fc": "white", "ec": "none", "alpha": 0.9}

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from dtlearn.runtime.record.event import Event
 from dtlearn.runtime.record.record import Record
-from dtlearn.viz.tensor_parallel.module_runs import BACKWARD, FORWARD, ModuleRun
-from dtlearn.viz.zero.traffic_by_stage import sent_by_operation
+
+from ..zero.traffic_by_stage import sent_by_operation
+from .module_runs import BACKWARD, FORWARD, ModuleRun
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class LayerRun:
 
 
 @dataclass(frozen=True)
-class Operation:
+class LayerOperation:
     """One module of the chain, or several alike that nothing separates, such as query, key and value.
 
     Attributes:
@@ -50,7 +51,7 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class Call:
+class LayerCall:
     """A collective of the layer.
 
     Attributes:
@@ -75,14 +76,14 @@ class LayerChain:
         calls: in the order of time.
     """
 
-    operations: tuple[Operation, ...]
-    calls: tuple[Call, ...]
+    operations: tuple[LayerOperation, ...]
+    calls: tuple[LayerCall, ...]
 
-    def at(self, place: int, phase: str) -> list[Call]:
+    def at(self, place: int, phase: str) -> list[LayerCall]:
         """The calls of one pass at one place."""
         return [call for call in self.calls if (call.place, call.phase) == (place, phase)]
 
-    def during(self, phase: str) -> list[Call]:
+    def during(self, phase: str) -> list[LayerCall]:
         """The calls of one pass; "" for those after both."""
         return [call for call in self.calls if call.phase == phase]
 
@@ -110,7 +111,7 @@ def layer_chain(run: LayerRun) -> LayerChain:
             passes = {FORWARD: forward, BACKWARD: backward}.get(event.phase)
             ((op, sent),) = sent_by_operation(replace(run.record, events=(event,), spans=()), run.rank).items()
             place = None if passes is None else _place(event, op, passes, names)
-            calls.append(Call(op, "" if passes is None else event.phase, place, sent))
+            calls.append(LayerCall(op, "" if passes is None else event.phase, place, sent))
     return _merged(LayerChain(tuple(map(_operation, forward)), tuple(calls)))
 
 
@@ -132,19 +133,19 @@ def _place(event: Event, op: str, passes: Sequence[ModuleRun], names: Sequence[s
     return after if module.cut == "row-parallel" else before
 
 
-def _operation(run: ModuleRun) -> Operation:
+def _operation(run: ModuleRun) -> LayerOperation:
     """The product alone: a collective inside the module, drawn beside it, may change how many tokens there are."""
     inputs, outputs = run.inputs, run.outputs
     if run.cut == "column-parallel":
         inputs = (*outputs[:-1], inputs[-1])
     elif run.cut == "row-parallel":
         outputs = (*inputs[:-1], outputs[-1])
-    return Operation((run.module.rpartition(".")[2],), run.cut, inputs, outputs, run.module)
+    return LayerOperation((run.module.rpartition(".")[2],), run.cut, inputs, outputs, run.module)
 
 
 def _merged(chain: LayerChain) -> LayerChain:
     """The same chain with one operation for neighbours that are alike and have no call between them."""
-    operations: list[Operation] = []
+    operations: list[LayerOperation] = []
     places: list[int] = []  # the new number of each old place
     for number, operation in enumerate(chain.operations):
         last = operations[-1] if operations else None

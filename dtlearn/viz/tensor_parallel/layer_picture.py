@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from dtlearn.viz.style import (
+from ..style import (
     INK,
     LANE,
     MUTED,
@@ -25,10 +25,10 @@ from dtlearn.viz.style import (
     op_style,
     style,
 )
-from dtlearn.viz.tensor_parallel.layer_chain import Call, LayerChain, LayerRun, Operation, layer_chain
-from dtlearn.viz.tensor_parallel.local_weights import spoken
-from dtlearn.viz.tensor_parallel.module_runs import BACKWARD, FORWARD
-from dtlearn.viz.units import format_bytes
+from ..units import format_bytes
+from .layer_chain import LayerCall, LayerChain, LayerOperation, LayerRun, layer_chain
+from .local_weights import spoken
+from .module_runs import BACKWARD, FORWARD
 
 _OPERATION, _CALL, _SILENT, _NOTE = 0.40, 0.36, 0.17, 0.24  # heights in inches
 _ALONE = 6.2  # inches: width of a chain that stands alone
@@ -85,7 +85,7 @@ def layer_words(runs: Mapping[str, LayerRun]) -> str:
     return " ".join(parts)
 
 
-def _where(chain: LayerChain, call: Call) -> str:
+def _where(chain: LayerChain, call: LayerCall) -> str:
     place = call.place or 0
     if place == 0:
         return f"before {_name(chain.operations[0])}"
@@ -93,11 +93,11 @@ def _where(chain: LayerChain, call: Call) -> str:
     return before if place == len(chain.operations) else f"between {before[6:]} and {_name(chain.operations[place])}"
 
 
-def _name(operation: Operation) -> str:
+def _name(operation: LayerOperation) -> str:
     return ", ".join(map(spoken, operation.names))
 
 
-def _words(call: Call) -> str:
+def _words(call: LayerCall) -> str:
     return f"{call.op.replace('_', '-')}, {format_bytes(call.sent)}"
 
 
@@ -150,7 +150,7 @@ def _sums(chain: LayerChain) -> list[str]:
     return sums
 
 
-def _draw_operation(ax: Axes, operation: Operation, y: float) -> None:
+def _draw_operation(ax: Axes, operation: LayerOperation, y: float) -> None:
     ax.add_patch(Rectangle((0.02, y), 0.96, _OPERATION, fc=LANE, ec=MUTED, lw=0.8))
     ax.text(0.045, y + 0.36 * _OPERATION, _name(operation), va="center", size=9, weight="bold", color=INK)
     ax.text(0.045, y + 0.76 * _OPERATION, operation.cut or "weights whole on every rank", va="center", size=7.5)

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from dtlearn.viz.style import INK, MUTED, headline, legend_below, new_figure, op_patch, op_style, style
+from ..style import INK, MUTED, headline, legend_below, new_figure, op_patch, op_style, style
 
 _KB = 1e3
 _GROUP = 0.8  # width of the bars of one number of ranks

@@ -14,10 +14,11 @@ from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 from dtlearn.runtime.record.collectives import members
 from dtlearn.runtime.record.event import Event
 from dtlearn.runtime.record.record import Record
-from dtlearn.viz.style import GRID, INK, MUTED, headline_above, ink_on, legend_below, new_figure, rank_color, style
-from dtlearn.viz.tensor_parallel.local_block import LocalBlock, check_fit
-from dtlearn.viz.units import format_bytes
-from dtlearn.viz.zero.traffic_by_stage import sent_by_operation
+
+from ..style import GRID, INK, MUTED, headline_above, ink_on, legend_below, new_figure, rank_color, style
+from ..units import format_bytes
+from ..zero.traffic_by_stage import sent_by_operation
+from .local_block import LocalBlock, check_fit
 
 _ACROSS, _NAMES = 8.7, 1.7  # inches: of the figure, and of the words at the left
 _ROW, _BETWEEN, _TOP = 0.23, 0.5, 0.28  # inches: of a row of elements, between two states, and over the first

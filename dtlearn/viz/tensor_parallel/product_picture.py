@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from dtlearn.viz.picture import draw_frame
-from dtlearn.viz.style import (
+from ..picture import draw_frame
+from ..style import (
     GRID,
     INK,
     MUTED,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dtlearn.viz.tensor_parallel.local_weights import CutWeight, spoken
+from .local_weights import CutWeight, spoken
 
 ACROSS, _TALLEST = 8.7, 2.9  # inches: of a row of weights, and of the tallest weight
 GAP, GROUP_GAP, HEAD, TITLES, _BELOW = 0.16, 0.42, 0.24, 0.38, 0.12  # inches

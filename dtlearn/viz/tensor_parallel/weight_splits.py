@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
-from dtlearn.viz.style import INK, LANE, MUTED, headline_above, ink_on, legend_below, new_figure, rank_color, style
-from dtlearn.viz.tensor_parallel.local_weights import CutWeight, LocalWeight, cut_weights, num_held, spoken
-from dtlearn.viz.tensor_parallel.weight_layout import (
+from ..style import INK, LANE, MUTED, headline_above, ink_on, legend_below, new_figure, rank_color, style
+from .local_weights import CutWeight, LocalWeight, cut_weights, num_held, spoken
+from .weight_layout import (
     ACROSS,
     GAP,
     GROUP_GAP,

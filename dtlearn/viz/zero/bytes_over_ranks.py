@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from dtlearn.viz.style import ALARM, LINE_LOOKS, MUTED, headline, legend_below, new_figure, style
+from ..style import ALARM, LINE_LOOKS, MUTED, headline, legend_below, new_figure, style
 
 _GB = 1e9
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1)))

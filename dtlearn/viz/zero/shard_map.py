@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from dtlearn.viz.style import (
+from ..style import (
     INK,
     LANE,
     MUTED,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from dtlearn.viz.memory.stacked_bars import stacked_bars
+from ..memory.stacked_bars import stacked_bars
 
 
 def stage_fit(

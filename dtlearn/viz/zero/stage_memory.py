@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from dtlearn.viz.memory.categories import LOOKS, MB, in_order, patch
-from dtlearn.viz.memory.stack import draw_phases, draw_stack
-from dtlearn.viz.style import ALARM, INK, headline_above, legend_below, new_figure, style
+from ..memory.categories import LOOKS, MB, in_order, patch
+from ..memory.stack import draw_phases, draw_stack
+from ..style import ALARM, INK, headline_above, legend_below, new_figure, style
 
 if TYPE_CHECKING:
     from dtlearn.memory.ledger.record import MemoryRecord

@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from dtlearn.runtime.record.collectives import members
-from dtlearn.viz.style import INK, headline, legend_below, new_figure, op_patch, op_style, style
+
+from ..style import INK, headline, legend_below, new_figure, op_patch, op_style, style
 
 if TYPE_CHECKING:
     from dtlearn.runtime.record.record import Record

@@ -1,7 +1,7 @@
-"""A step of ZeRO 3 on one rank: when each unit's weights are gathered, used and released, and what the rank waits for.
+"""A step of ZeRO 3 on one rank: when each unit is unsharded, used and resharded, and what the rank waits for.
 
-Three strips, on one time axis: what the rank computes, what is under way on its link, and how many bytes of gathered
-weights it holds. The calls come from the recorder; which unit they belong to, and when its weights are released, from
+Three strips, on one time axis: what the rank computes, what is under way on its link, and how many bytes of unsharded
+weights it holds. The calls come from the recorder; which unit they belong to, and when its weights are resharded, from
 the units. A link that carries one call at a time has others waiting, and when it turned to the next one is not known
 well on a busy machine. So a call is drawn from when all ranks had launched it until its data arrived, and gathers and
 reductions, which overlap, have a row each.
@@ -21,10 +21,11 @@ from matplotlib.patches import Patch, Rectangle
 from dtlearn.runtime.record.intervals import union
 from dtlearn.runtime.record.record import Record
 from dtlearn.runtime.record.training_steps import RecordedStep, arrival, recorded_steps
-from dtlearn.viz.memory.categories import LOOKS, MB
-from dtlearn.viz.style import ALARM, INK, LANE, WIDTH, headline, legend_below, new_figure, op_patch, op_style, style
-from dtlearn.viz.units import format_seconds
-from dtlearn.viz.waits import data_starts
+
+from ..memory.categories import LOOKS, MB
+from ..style import ALARM, INK, LANE, WIDTH, headline, legend_below, new_figure, op_patch, op_style, style
+from ..units import format_seconds
+from ..waits import data_starts
 
 _GREYS = {"forward": "#c5cad1", "backward": "#8b929c", "step": "#3f444b"}
 _COMPUTE, _LINK, _HELD = (0.0, 0.62), (0.78, 0.84), (1.84, 0.9)  # top and height of each strip; down is positive
@@ -35,8 +36,8 @@ _AXES_INCHES = WIDTH * 0.86
 _PLATE = {"boxstyle": "round,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.85}
 
 
-class UnitEvent(Protocol):
-    """What happened to a unit: its gather "launched", "ready" (waited for), "done" (computed), "freed", "reduced"."""
+class DrawnEvent(Protocol):
+    """What happened to a unit: "unshard" (its gather begins), "wait_for_unshard", "computed", "reshard", "reduce"."""
 
     ns: int
     unit: str
@@ -50,19 +51,19 @@ class UnitRun:
     Attributes:
         record: of the run, with calls and phases.
         events: of this rank's units, in order.
-        sizes: bytes of each unit's gathered weights; other units, which have no weights of their own, are not drawn.
+        sizes: bytes of each unit's unsharded weights; other units, which have no weights of their own, are not drawn.
         rank: whose events these are.
         names: what to call the units, where their own names are long or empty.
     """
 
     record: Record
-    events: Sequence[UnitEvent]
+    events: Sequence[DrawnEvent]
     sizes: Mapping[str, int]
     rank: int = 0
     names: Mapping[str, str] = field(default_factory=dict)
 
 
-def unit_timeline(runs: Mapping[str, UnitRun], title: str = "Gather, compute, release") -> Figure:
+def unit_timeline(runs: Mapping[str, UnitRun], title: str = "Unshard, compute, reshard") -> Figure:
     """Draw the fastest recorded training step of each run, below each other on one time axis.
 
     Args:
@@ -103,8 +104,8 @@ class _Panel:
         inside = (e for e in run.events if self.step.begin <= e.ns <= self.step.end)
         self.events = [e for e in inside if e.unit in run.sizes]
         self.gathers, self.reduces = (
-            self._calls("all_gather", "launched"),
-            self._calls("reduce_scatter", "reduced"),
+            self._calls("all_gather", "unshard"),
+            self._calls("reduce_scatter", "reduce"),
         )
         self.held = self._held()
         self.most_held = max((n for _, n in self.held), default=0)
@@ -114,14 +115,14 @@ class _Panel:
         calls = [e for e in self.step.events if e.op.startswith(op)]
         units = [e.unit for e in self.events if e.what == what]
         if len(calls) != len(units):
-            raise ValueError(f"{self.name!r}: {len(calls)} calls of {op}, and {len(units)} units {what} one")
+            raise ValueError(f"{self.name!r}: {len(calls)} calls of {op}, and {len(units)} units that {what}")
         return list(zip(calls, units, strict=True))
 
     def _held(self) -> list[tuple[int, int]]:
-        """Bytes of gathered weights from each moment on."""
+        """Bytes of unsharded weights from each moment on."""
         held, stair = 0, [(self.step.begin, 0)]
         for event in self.events:
-            held += {"launched": 1, "freed": -1}.get(event.what, 0) * self.run.sizes[event.unit]
+            held += {"unshard": 1, "reshard": -1}.get(event.what, 0) * self.run.sizes[event.unit]
             stair.append((event.ns, held))
         return [*stair, (self.step.end, held)]
 
@@ -154,7 +155,7 @@ class _Panel:
         ax.set_xlim(0, right)
         ax.set_ylim(_HEIGHT, -0.3)
         middles = [top + height / 2 for top, height in (_COMPUTE, _LINK, _HELD)]
-        ax.set_yticks(middles, ["computes", "link", "gathered"])
+        ax.set_yticks(middles, ["computes", "link", "unsharded"])
         ax.tick_params(axis="y", length=0)
         ax.spines["left"].set_visible(False)
         ax.grid(axis="x")
@@ -183,9 +184,9 @@ class _Panel:
         began: dict[str, int] = {}
         passes = []
         for event in self.events:
-            if event.what == "ready":
+            if event.what == "wait_for_unshard":
                 began[event.unit] = event.ns
-            elif event.what == "done" and event.unit in began:
+            elif event.what == "computed" and event.unit in began:
                 passes.append((began.pop(event.unit), event.ns, event.unit))
         for begin, end, unit in sorted(passes):
             self._box(begin, end, _COMPUTE, self._named(unit), _GREYS["backward" if begin >= backward else "forward"])
@@ -203,6 +204,6 @@ def _legend(panels: list[_Panel]) -> list[Patch | Line2D]:
     phases = dict.fromkeys(s.phase for panel in panels for s in panel.step.spans if s.phase in _GREYS)
     handles: list[Patch | Line2D] = [Patch(facecolor=_GREYS[phase], label=phase) for phase in phases]
     handles += [op_patch(op) for op in ("all_gather", "reduce_scatter")]
-    handles.append(Patch(facecolor=LOOKS["parameters"].color, alpha=0.75, label="gathered weights (bytes)"))
+    handles.append(Patch(facecolor=LOOKS["parameters"].color, alpha=0.75, label="unsharded weights (bytes)"))
     handles.append(Line2D([], [], color=ALARM, lw=3, label="exposed: the rank only waits"))
     return handles

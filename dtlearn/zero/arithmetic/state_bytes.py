@@ -53,7 +53,7 @@ def state_bytes(
         convention: bytes of the weight, the gradient and the optimizer's state of one parameter.
         rank: whose bytes; ranks differ in what they own, by the padding.
         per_tensor: bytes of the optimizer's state beside the elements of each tensor: with torch's Adam 4, the number
-            of steps. (A piece is a tensor. In stages 1 and 2 each rank has one of each trained parameter, also an empty
+            of steps. (A piece is a tensor. In every stage each rank has one of each trained parameter, also an empty
             one; under `plan_whole_tensors` an empty one has no state, which this does not know.)
         trained: numbers of the parameters that have gradients; None: all. The others are weights and nothing else.
         gathered: elements that stage 3 has gathered, as of `gathered_elements`.
@@ -74,7 +74,7 @@ def state_bytes(
     shards = sum(bucket.shard for bucket in trained_buckets(partition, trained))
     gradients = sum(whole) if stage < 2 else shards
     updated = whole if stage == 0 else pieces
-    num_tensors = len(pieces) if stage == 3 else len(trained)  # stages 1 and 2 have state of empty pieces too
+    num_tensors = len(trained)  # empty pieces have state, too
     return {
         "parameters": convention.weight * weights,
         "gradients": convention.gradient * gradients,

@@ -20,7 +20,7 @@ MakeBucket = Callable[[Bucket, Sequence[nn.Parameter]], ShardedBucket]
 def shard_units(
     model: nn.Module, classes: Iterable[type[nn.Module]], num_ranks: int, make_bucket: MakeBucket
 ) -> tuple[list[Unit], Partition]:
-    """Replace the parameters of a model by this rank's pieces.
+    """Replace the parameters of a model by the sharded ones of this rank.
 
     Parameters of a unit that have the same dtype, are on the same device, and are trained, or frozen, are a bucket.
 

@@ -76,7 +76,7 @@ class ReplicatedBucket(ShardedBucket):
 
     def _make_equal(self, flat: torch.Tensor) -> None:
         super()._make_equal(flat)
-        dist.broadcast(flat, dist.get_global_rank(self.replicate_group, 0), group=self.replicate_group)
+        dist.broadcast(flat, group=self.replicate_group, group_src=0)
 
     def scattered(self, reduced: torch.Tensor) -> AllReduction:
         """The gradients of the shard are added up within the shard group: now over its copies."""
@@ -91,6 +91,6 @@ class AllReduction(Reduction):
         self._work = dist.all_reduce(reduced, group=owner.replicate_group, async_op=True)
 
     def finish(self) -> None:
-        """Wait for it, and give the pieces their gradients."""
+        """Wait for it, and give the sharded parameters their gradients."""
         self._work.wait()
         self._owner.hand_out(self._reduced)

@@ -15,12 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ..refusals import LOOK_AT_EVERYTHING, LOOK_AT_MATRICES
 from ..state_dicts.plain_optimizer import consolidate, own_part
 from .flat_parameters import Cost, FlatParameters, Layout, check_parameters, require_dense
 
-# Their update of one element depends on others: of the matrix, or of the whole model.
-LOOK_AT_MATRICES = (torch.optim.Muon, torch.optim.Adafactor)
-LOOK_AT_EVERYTHING = (torch.optim.LBFGS,)
 ITS_OWN = ("gradients", "flat", "parameters", "pieces", "optim", "_reduced", "_is_checked", "_consolidated")
 
 

@@ -230,4 +230,6 @@ def test_on_a_gpu_memory_falls_and_gradients_stay():
         live.append(torch.cuda.memory_allocated() - before)
         loss.backward()
         runs.append(snapshot_gradients(model))
-    assert same(*runs) and live[1] < 0.1 * live[0]
+    for name, plain in runs[0].items():  # of an embedding CUDA adds up in any order: two plain runs differ, too
+        torch.testing.assert_close(runs[1][name], plain)
+    assert live[1] < 0.1 * live[0]

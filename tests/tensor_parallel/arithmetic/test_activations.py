@@ -2,7 +2,7 @@
 
 import pytest
 
-from dtlearn.memory import BlockSizes as MemorySizes
+from dtlearn.memory import ActivationSizes as MemorySizes
 from dtlearn.memory import gpt_block as block_of_memory
 from dtlearn.memory import paper_block as paper_block_of_memory
 from dtlearn.memory import table_bytes as bytes_of_memory

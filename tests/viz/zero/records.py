@@ -43,8 +43,8 @@ def unit_run(label: str = "emulated link") -> UnitRun:
         Span(0, phase, a * MS, b * MS) for phase, a, b in (("forward", 0, 6), ("backward", 6, 16), ("step", 16, 17))
     ]
     happened = [
-        (0, "launched"), (4, "ready"), (6, "done"), (6, "freed"),
-        (6, "launched"), (10, "ready"), (12, "done"), (12, "freed"), (12, "reduced"),
+        (0, "unshard"), (4, "wait_for_unshard"), (6, "computed"), (6, "reshard"),
+        (6, "unshard"), (10, "wait_for_unshard"), (12, "computed"), (12, "reshard"), (12, "reduce"),
     ]  # fmt: skip
     events = [SimpleNamespace(ns=ms * MS, unit="u", what=what) for ms, what in happened]
     return UnitRun(merge(1, [calls], label, spans), events, {"u": 3 * MILLION})

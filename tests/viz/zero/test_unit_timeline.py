@@ -36,7 +36,10 @@ def test_units_can_have_other_names():
 
 def test_a_unit_without_weights_is_not_drawn():
     run = unit_run()
-    root = [SimpleNamespace(ns=0, unit="root", what="launched"), SimpleNamespace(ns=0, unit="root", what="ready")]
+    root = [
+        SimpleNamespace(ns=0, unit="root", what="unshard"),
+        SimpleNamespace(ns=0, unit="root", what="wait_for_unshard"),
+    ]
     words = [text.get_text() for text in unit_timeline({"a": replace(run, events=[*root, *run.events])}).axes[0].texts]
     assert "root" not in words and words.count("u") == 5
 
@@ -48,12 +51,12 @@ def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="'a' holds no training step"):
         unit_timeline({"a": replace(run, record=replace(run.record, spans=()))})
     fewer = [event for event in run.events if event.ns != 6 * MS]
-    with pytest.raises(ValueError, match="'a': 2 calls of all_gather, and 1 units launched one"):
+    with pytest.raises(ValueError, match="'a': 2 calls of all_gather, and 1 units that unshard"):
         unit_timeline({"a": replace(run, events=fewer)})
 
 
 def test_a_gather_beside_a_reduction_whose_arrival_is_told_late_is_seen_as_wide_as_it_was():
-    events = [*unit_run().events, *(SimpleNamespace(ns=t * MS, unit="u", what="launched") for t in (13,))]
+    events = [*unit_run().events, *(SimpleNamespace(ns=t * MS, unit="u", what="unshard") for t in (13,))]
     calls = [*unit_run().record.events, call(3, "all_gather_into_tensor", 13, 15.5, 15.5)]
     run = replace(unit_run(), record=replace(unit_run().record, events=tuple(calls)), events=events)
     boxes = [patch for patch in unit_timeline({"a": run}).axes[0].patches if isinstance(patch, Rectangle)]

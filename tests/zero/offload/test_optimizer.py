@@ -259,7 +259,7 @@ def stage_3():
         host = Host()
         wrapped = sharded(name, way, host)
         optimizer = offloaded(torch.optim.AdamW)(wrapped.parameters(), host=host, lr=0.01, weight_decay=0.1)
-        assert all(host.holds(piece) for piece in wrapped.pieces)
+        assert all(host.holds(piece) for piece in wrapped.sharded_params)
         found[name, way] = distance(sharded_training.train(wrapped, optimizer, name), reference(name, "adamw"))
     return found, bytes_of_a_step()
 
@@ -283,7 +283,7 @@ def bytes_of_a_step():
     found["device"] = {category: peak for category, peak in record.on("cpu").peak.by_category.items() if peak}
     found["on the host"] = sum(a.bytes for a in record.on("host").allocations if a.made == 0)
     found["host"] = host.now
-    found["pieces"] = sum(1 for piece in wrapped.pieces if optimizer.state.get(piece))
+    found["pieces"] = sum(1 for piece in wrapped.sharded_params if optimizer.state.get(piece))
     return found
 
 

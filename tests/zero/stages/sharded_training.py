@@ -62,9 +62,9 @@ def train(wrapped, optimizer, name, group=None, rank=None, size=None, gradients=
     for inputs, targets in batches_of(name):
         optimizer.zero_grad()
         loss_fn(wrapped(inputs[rank::size]), targets[rank::size]).backward()
-        found = full_gradients(wrapped.names, wrapped.shapes, wrapped.pieces, group) if gradients else {}
+        found = full_gradients(wrapped.names, wrapped.shapes, wrapped.sharded_params, group) if gradients else {}
         optimizer.step()
-        with wrapped.full_params():
+        with wrapped.unsharded():
             steps.append({**found, **snapshot_parameters(wrapped.module)})
     return steps
 

@@ -10,6 +10,7 @@ from torch import nn
 from dtlearn.runtime.run import run_ranks
 from dtlearn.zero.partition.flat import plan_flat
 from dtlearn.zero.precision import MixedPrecisionPolicy
+from dtlearn.zero.shard_store import ShardStore
 from dtlearn.zero.stages.sharded_bucket import ShardedBucket
 
 SIZES = (3, 5, 0, 2)  # 10 elements: with 3 ranks 2 of padding, with 4 ranks an empty piece for most
@@ -34,32 +35,34 @@ def life():
     rank, num_ranks = dist.get_rank(), dist.get_world_size()
     sharded = one_bucket()
     found = {
-        "pieces": [piece.tolist() for piece in sharded.pieces],
-        "memory": [sharded.full.untyped_storage().nbytes()],
+        "pieces": [piece.tolist() for piece in sharded.sharded_params],
+        "memory": [sharded.unsharded.untyped_storage().nbytes()],
     }
-    sharded.launch_gather()
-    sharded.wait()
-    first, *_ = sharded.parameters
+    sharded.unshard()
+    sharded.wait_for_unshard()
+    first, *_ = sharded.unsharded_params
     y = first * first  # autograd keeps the parameter
-    found["gathered"] = [parameter.tolist() for parameter in sharded.parameters]
-    found["memory"].append(sharded.full.untyped_storage().nbytes())
-    sharded.free()
-    found["memory"].append(sharded.full.untyped_storage().nbytes())
-    sharded.launch_gather()
-    sharded.free()  # while it is under way
-    sharded.launch_gather()
-    sharded.wait()
+    found["gathered"] = [parameter.tolist() for parameter in sharded.unsharded_params]
+    found["memory"].append(sharded.unsharded.untyped_storage().nbytes())
+    sharded.reshard()
+    found["memory"].append(sharded.unsharded.untyped_storage().nbytes())
+    sharded.unshard()
+    sharded.reshard()  # while it is under way
+    sharded.unshard()
+    sharded.wait_for_unshard()
     for _ in range(2):
         (y * (rank + 1) / 2).sum().backward(retain_graph=True)
-    sharded.launch_reduce().finish()
-    found["gradient"] = [None if piece.grad is None else piece.grad.tolist() for piece in sharded.pieces]
-    found["full gradients"] = [parameter.grad for parameter in sharded.parameters]
+    sharded.reduce_gradients().finish()
+    found["gradient"] = [None if piece.grad is None else piece.grad.tolist() for piece in sharded.sharded_params]
+    found["full gradients"] = [parameter.grad for parameter in sharded.unsharded_params]
     sharded.shard += 1
     copy = sharded.gather_copy()
     found["copy"] = copy[: sum(SIZES)].tolist()
     sharded.set_from(copy * 2)
     found["owned"] = torch.equal(sharded.shard, copy.view(num_ranks, -1)[rank] * 2)
-    found["frozen"] = [p.requires_grad for p in sharded.parameters] == [p.requires_grad for p in sharded.pieces]
+    found["frozen"] = [p.requires_grad for p in sharded.unsharded_params] == [
+        p.requires_grad for p in sharded.sharded_params
+    ]
     return found
 
 
@@ -81,19 +84,25 @@ def test_what_was_freed_comes_back(world_size):
 
 
 def in_bfloat16():
-    sharded = one_bucket(policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32))
-    sharded.launch_gather()
-    sharded.wait()
-    first = sharded.parameters[0]
+    sharded = one_bucket(store=ShardStore(MixedPrecisionPolicy(torch.bfloat16, torch.float32)))
+    sharded.unshard()
+    sharded.wait_for_unshard()
+    first = sharded.unsharded_params[0]
     (first * 3).sum().backward()
-    sharded.launch_reduce().finish()
-    gradients = [piece.grad for piece in sharded.pieces if piece.grad is not None]
+    sharded.reduce_gradients().finish()
+    gradients = [piece.grad for piece in sharded.sharded_params if piece.grad is not None]
     integers = ShardedBucket(
         plan_flat([2], 2).buckets[0],
         [nn.Parameter(torch.tensor([1, 2]), requires_grad=False)],
-        policy=MixedPrecisionPolicy(torch.bfloat16),
+        store=ShardStore(MixedPrecisionPolicy(torch.bfloat16)),
     )
-    return first.dtype, {g.dtype for g in gradients}, sharded.shard.dtype, integers.full.dtype, integers.launch_reduce()
+    return (
+        first.dtype,
+        {g.dtype for g in gradients},
+        sharded.shard.dtype,
+        integers.unsharded.dtype,
+        integers.reduce_gradients(),
+    )
 
 
 def test_what_is_gathered_can_have_16_bits():
@@ -105,15 +114,15 @@ def test_what_is_gathered_can_have_16_bits():
 def failed():
     """A backward pass that failed: what it left is dropped."""
     sharded = one_bucket()
-    sharded.launch_gather()
-    sharded.wait()
-    sharded.parameters[0].sum().backward()
+    sharded.unshard()
+    sharded.wait_for_unshard()
+    sharded.unsharded_params[0].sum().backward()
     sharded.drop_gradients()
-    full = [p.grad for p in sharded.parameters]
-    sharded.launch_reduce().finish()
-    return full, [None if p.grad is None else p.grad.tolist() for p in sharded.pieces]
+    full = [p.grad for p in sharded.unsharded_params]
+    sharded.reduce_gradients().finish()
+    return full, [None if p.grad is None else p.grad.tolist() for p in sharded.sharded_params]
 
 
 def test_gradients_can_be_dropped_and_where_there_is_none_it_counts_as_zeros():
     full, pieces = run_ranks(failed, 1, device="cpu")[0]
-    assert full == [None] * 4 and pieces == [[0.0] * 3, [0.0] * 5, None, None]
+    assert full == [None] * 4 and pieces == [[0.0] * 3, [0.0] * 5, [], None]

@@ -17,7 +17,6 @@ from dtlearn.models.gpt import Block
 from dtlearn.runtime.errors import RanksDisagree
 from dtlearn.runtime.run import run_ranks
 from dtlearn.zero.stages import zero3
-from dtlearn.zero.stages.naive_zero3 import NaiveFullyShardedDataParallel
 from dtlearn.zero.stages.sharded_bucket import ShardedBucket
 from dtlearn.zero.stages.zero3 import FullyShardedDataParallel
 from tests.data_parallel.runs import MODELS, distance, message_of, mlp
@@ -46,7 +45,7 @@ def sharded(name, **options):
     return FullyShardedDataParallel(seeded_by_rank(name), **{"units": UNITS[name], **options})
 
 
-# Model, optimizer, and a key of WAYS; or the naive version, or PyTorch's.
+# Model, optimizer, and a key of WAYS, or PyTorch's.
 CASES = [
     ("mlp", "sgd", "freed, prefetch 1"),
     ("mlp", "momentum", "freed, prefetch 1"),
@@ -55,7 +54,6 @@ CASES = [
     ("types", "adamw", "kept, prefetch 3"),
     ("tied", "momentum", "one unit"),
     *(("gpt", "adamw", way) for way in WAYS),
-    *((name, "adamw", "naive") for name in ("frozen", "twice", "tied")),
     ("tied", "adamw", "torch"),
 ]
 
@@ -64,10 +62,7 @@ def parity(cases=CASES):
     """The distance to the single-process run, and of PyTorch's from ours, by case."""
     found = {}
     for name, optimizer, way in cases:
-        if way == "naive":
-            wrapped = NaiveFullyShardedDataParallel(seeded_by_rank(name))
-        else:
-            wrapped = sharded(name, **WAYS.get(way, {"reshard_after_forward": None}))
+        wrapped = sharded(name, **WAYS.get(way, {"reshard_after_forward": None}))
         compared = way != "torch"
         mine = train(wrapped, OPTIMIZERS[optimizer](wrapped.parameters()), name, gradients=compared)
         theirs = reference(name, optimizer) if compared else torchs(name, optimizer)
@@ -191,25 +186,6 @@ def test_the_peak_of_a_step_is_torchs(on_two):
         assert abs(ours - theirs) < 0.01 * theirs
 
 
-def naive_step():
-    model = NaiveFullyShardedDataParallel(GPT(CONFIG))
-    return record_step(model, torch.optim.Adam(model.parameters()), tokens(dist.get_rank()), next_token_loss)
-
-
-def test_the_naive_version_has_everything_at_once():
-    n = 4 * sum(p.numel() for p in GPT(CONFIG).parameters())  # which 2 divides
-    result = run_ranks(naive_step, 2, device="cpu", record=True)
-    for record in result:
-        live = record.timeline()
-        names = ("parameters", "gradients", "communication", "temporaries")
-        held = [sum(bytes) for bytes in zip(*(live[name] for name in names), strict=True)]
-        # Shards, and beside them all parameters and all gradients, or these twice; other temporaries are few.
-        assert n // 2 + 2 * n <= max(held) < 1.1 * (n // 2 + 2 * n)
-        assert live["parameters"][-1] == n // 2
-    steps, calls = 2, result.record.counts()
-    assert [calls[0, op] for op in ("all_gather_into_tensor", "reduce_scatter_tensor")] == [steps, steps]
-
-
 # Options, gathers in a step, micro-batches.
 STEPS = [({}, 2, 1), ({"reshard_after_forward": None}, 2, 1), ({"reshard_after_forward": False}, 1, 1), ({}, 2, 3)]
 
@@ -245,36 +221,36 @@ def test_bytes_are_those_of_the_docstring():
 class NotGathered(ShardedBucket):
     """The all-gather is left out: each rank computes with its own shard, and what was there."""
 
-    def launch_gather(self):
-        self.full.untyped_storage().resize_(self._nbytes)
-        self.full.view(-1, self.bucket.shard)[dist.get_rank()] = self.shard
+    def unshard(self):
+        self.unsharded.untyped_storage().resize_(self._nbytes)
+        self.unsharded.view(-1, self.bucket.shard)[dist.get_rank()] = self.shard
 
 
 class GatheredOnce(ShardedBucket):
     """The second gather, for the backward pass, is skipped."""
 
-    def launch_gather(self):
+    def unshard(self):
         self.times = getattr(self, "times", 0) + 1
         if self.times % 2:
-            super().launch_gather()
+            super().unshard()
         else:
-            self.full.untyped_storage().resize_(self._nbytes)
-            self.full.zero_()  # what new memory often holds
+            self.unsharded.untyped_storage().resize_(self._nbytes)
+            self.unsharded.zero_()  # what new memory often holds
 
 
 class NeverFreed(ShardedBucket):
     """Computes the right thing: only the memory shows it."""
 
-    def free(self):
-        self.wait()
+    def reshard(self):
+        self.wait_for_unshard()
 
 
 class OldWeights(NeverFreed):
     """What was gathered in the first step is used for good."""
 
-    def launch_gather(self):
-        if not self.full.untyped_storage().nbytes():
-            super().launch_gather()
+    def unshard(self):
+        if not self.unsharded.untyped_storage().nbytes():
+            super().unshard()
 
 
 class NotDivided(ShardedBucket):
@@ -285,8 +261,8 @@ class NotDivided(ShardedBucket):
 class NotReduced(ShardedBucket):
     """Each rank takes its own gradients for the mean."""
 
-    def launch_reduce(self):
-        reduction = super().launch_reduce()
+    def reduce_gradients(self):
+        reduction = super().reduce_gradients()
         own = reduction._gradient.clone().view(-1, self.bucket.shard)[dist.get_rank()] * self.divisor
         reduction.finish = lambda: reduction._work.wait() and self.hand_out(own)
         return reduction
@@ -302,7 +278,9 @@ def sabotaged():
         wrapped = sharded("gpt")
         mine = train(wrapped, OPTIMIZERS["adamw"](wrapped.parameters()), "gpt")
         found[bucket.__name__] = distance(mine, reference("gpt", "adamw"))
-        kept[bucket.__name__] = sum(b.full.untyped_storage().nbytes() for unit in wrapped.units for b in unit.buckets)
+        kept[bucket.__name__] = sum(
+            b.unsharded.untyped_storage().nbytes() for unit in wrapped.units for b in unit.buckets
+        )
     zero3.ShardedBucket = ShardedBucket
     return found, kept
 
@@ -384,7 +362,7 @@ def as_one_process(make, backwards, units, **options):
             if each is plain:
                 average_plainly(plain)
             optimizer.step()
-    with model.full_params():
+    with model.unsharded():
         return max_difference(snapshot_parameters(model.module), snapshot_parameters(plain)).value
 
 
@@ -468,16 +446,16 @@ def around_it():
     total(model(x)).backward()
     found["events"] = [(event.unit, event.what) for event in events]
     found["in order"] = all(a.ns <= b.ns for a, b in pairwise(events))
-    with model.full_params():
+    with model.unsharded():
         found["evaluated"] = torch.equal(model.eval()(x), model.module.forward(x))
         model.module.blocks[0][1].weight.data.fill_(3.0)
         found["shapes"] = [tuple(p.shape) for p in model.module.parameters()] == [tuple(s) for s in model.shapes]
-    with model.full_params():
+    with model.unsharded():
         found["changed"] = bool((model.module.blocks[0][1].weight == 3).all())
-    found["kept"] = sum(b.full.untyped_storage().nbytes() for unit in model.units for b in unit.buckets)
+    found["kept"] = sum(b.unsharded.untyped_storage().nbytes() for unit in model.units for b in unit.buckets)
     model.train()
     found["no_grad"] = model(x).requires_grad
-    model.pieces[0].requires_grad_(False)  # frozen afterwards
+    model.sharded_params[0].requires_grad_(False)  # frozen afterwards
     total(model(x)).backward()
     # Errors. After each, the model works as before.
     found["bare forward"] = message_of(lambda: model.module.forward(x))
@@ -492,7 +470,7 @@ def around_it():
     for _ in range(2):
         optimizer.zero_grad()
         total(model(x)).backward()
-        gradients.append([piece.grad for piece in model.pieces if piece.grad is not None])
+        gradients.append([piece.grad for piece in model.sharded_params if piece.grad is not None])
     found["works"], found["nothing left"] = len(gradients[0]), all(map(torch.equal, *gradients))
     old = mlp()
     before = torch.optim.SGD(old.parameters(), lr=0.1)
@@ -543,22 +521,25 @@ class Outputs:
 
 
 def test_it_shows_what_happens_and_says_what_is_wrong(on_two):
-    for rank, found in enumerate(result["around_it"] for result in on_two):
+    for found in (result["around_it"] for result in on_two):
         assert found["in order"] and found["evaluated"] and found["shapes"] and found["changed"]
         assert found["kept"] == 0 and found["no_grad"]
         assert [event for event in found["events"] if event[0] == "blocks.1"] == [
             ("blocks.1", what)
-            for what in ("launched", "ready", "done", "freed", "launched", "ready", "done", "freed", "reduced")
+            for what in (
+                *("unshard", "wait_for_unshard", "computed", "reshard"),
+                *("unshard", "wait_for_unshard", "computed", "reshard", "reduce"),
+            )
         ]
-        order = [event for event in found["events"] if event[1] in ("launched", "done")]
-        assert order.index(("blocks.1", "launched")) < order.index(("blocks.0", "done"))  # one ahead
+        order = [event for event in found["events"] if event[1] in ("unshard", "computed")]
+        assert order.index(("blocks.1", "unshard")) < order.index(("blocks.0", "computed"))  # one ahead
         backward = order[-8:]
-        assert backward.index(("blocks.0", "launched")) < backward.index(("blocks.1", "done"))
+        assert backward.index(("blocks.0", "unshard")) < backward.index(("blocks.1", "computed"))
         assert found["a unit, called"] == ""
         for name in ("bare forward", "a part", "a part of a part", "a unit"):
             assert "are in shards here. They are gathered by a call of the model, model(...)" in found[name]
         assert "mat1 and mat2" in found["forward fails"]
-        assert found["works"] == (3, 9)[rank] and found["nothing left"]
+        assert found["works"] == 9 and found["nothing left"]
         assert "planted" in found["backward fails"] and "planted" in found["unit backward fails"]
         assert "this optimizer was built before the model was sharded" in found["built before"]
         assert "extra.weight has come or was moved since the model was sharded" in found["added"]
@@ -613,10 +594,14 @@ def on_one_gpu():
         optimizer.zero_grad()
         next_token_loss(model(inputs.to(device)), targets.to(device)).backward()
         optimizer.step()
-        with model.full_params():
+        with model.unsharded():
             found = snapshot_parameters(model.module)
         away.append(max_difference(found, {name: expected[name] for name in found}).value)
-    return dist.get_backend(), max(away), sum(b.full.untyped_storage().nbytes() for u in model.units for b in u.buckets)
+    return (
+        dist.get_backend(),
+        max(away),
+        sum(b.unsharded.untyped_storage().nbytes() for u in model.units for b in u.buckets),
+    )
 
 
 @pytest.mark.gpu

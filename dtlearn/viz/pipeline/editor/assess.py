@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dtlearn.pipeline_parallel import Schedule, ScheduleTimeline, StageTimes, parse_schedule, simulate, validate
 
-from .draft import Draft, Times
+from .draft import Draft, TypedTimes
 
 MAX_ACTIONS = 1000  # more take seconds to draw, and nobody reads them
 MAX_MS = 10_000
@@ -63,7 +63,7 @@ def assess(draft: Draft) -> Assessment:
     return Assessment(problems, schedule, times, transfer, timeline)
 
 
-def read_times(times: Times, schedule: Schedule) -> tuple[StageTimes, float]:
+def read_times(times: TypedTimes, schedule: Schedule) -> tuple[StageTimes, float]:
     """The typed milliseconds in seconds: of each stage, and of a transfer.
 
     One number is the time of a p-th of the model, so a stage takes a v-th of it where ranks have v stages. Several are

@@ -36,7 +36,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Times:
+class TypedTimes:
     """Milliseconds as they were typed: one number for a p-th of the model, or one for each stage.
 
     Attributes:
@@ -61,11 +61,11 @@ class Draft:
     """
 
     text: str
-    times: Times = field(default_factory=Times)
+    times: TypedTimes = field(default_factory=TypedTimes)
     recipe: Recipe | None = None
 
     @classmethod
-    def from_recipe(cls, recipe: Recipe, times: Times | None = None) -> Draft:
+    def from_recipe(cls, recipe: Recipe, times: TypedTimes | None = None) -> Draft:
         """The draft of a schedule that a generator makes.
 
         Raises:
@@ -74,7 +74,7 @@ class Draft:
         chunks = max(2, recipe.chunks) if recipe.has_chunks else None
         schedule = make_schedule(recipe.name, recipe.num_ranks, recipe.num_microbatches, chunks)
         recipe = replace(recipe, chunks=schedule.num_stages // schedule.num_ranks)
-        return cls(format_schedule(schedule), times or Times(), recipe)
+        return cls(format_schedule(schedule), times or TypedTimes(), recipe)
 
     @property
     def rows(self) -> Rows:

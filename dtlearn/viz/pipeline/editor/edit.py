@@ -5,15 +5,16 @@ from __future__ import annotations
 import html
 from typing import Any
 
-from dtlearn.viz.picture import folded
-
+from ...picture import folded
 from .assess import assess
-from .draft import Draft, Recipe, Times
+from .draft import Draft, Recipe, TypedTimes
 from .form import Form, RunSchedule
 from .pages import numbers, picture
 
 
-def edit_schedule(recipe: Recipe, *, live: bool, times: Times | None = None, run: RunSchedule | None = None) -> None:
+def edit_schedule(
+    recipe: Recipe, *, live: bool, times: TypedTimes | None = None, run: RunSchedule | None = None
+) -> None:
     """Show a schedule that can be edited: typed, dragged, moved, made for other sizes and stage times, and run.
 
     Whatever is typed is read at once: its picture to scale, makespan, bubble and live activations are shown, or why it

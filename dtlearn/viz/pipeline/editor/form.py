@@ -16,7 +16,7 @@ from dtlearn.pipeline_parallel import SCHEDULES, Schedule, StageTimes
 from dtlearn.runtime.record.record import Record
 
 from .assess import Assessment, assess
-from .draft import Draft, History, Recipe, Times
+from .draft import Draft, History, Recipe, TypedTimes
 from .pages import measured_page, numbers_page, picture_page, verdict_page
 
 RunSchedule = Callable[[Schedule, StageTimes, float], Record]  # with the seconds of a transfer
@@ -140,7 +140,7 @@ class Form:
 
     def _on_times(self, _: object) -> None:
         if not self._setting:
-            times = Times(**{name: field.value for name, field in zip(_TIMES, self.times, strict=True)})
+            times = TypedTimes(**{name: field.value for name, field in zip(_TIMES, self.times, strict=True)})
             self._change(replace(self.history.draft, times=times))
 
     def _on_text(self, change: dict[str, Any]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import html
 
 from dtlearn.runtime.record.record import Record
-from dtlearn.viz.picture import Picture
-from dtlearn.viz.pipeline.gantt import draw_gantt
-from dtlearn.viz.pipeline.lanes import EMULATED
-from dtlearn.viz.table import Table, rank_table
 
+from ...picture import Picture
+from ...table import Table, rank_table
+from ..gantt import draw_gantt
+from ..lanes import EMULATED
 from .assess import Assessment
 
 MAX_SHOWN = 6  # problems; what stands behind them is often the same one again

@@ -3,7 +3,7 @@
 import pytest
 
 from dtlearn.viz.pipeline.editor.assess import MAX_ACTIONS, assess
-from dtlearn.viz.pipeline.editor.draft import Draft, Recipe, Times
+from dtlearn.viz.pipeline.editor.draft import Draft, Recipe, TypedTimes
 
 
 def test_of_a_right_schedule_all_is_said_in_seconds():
@@ -20,7 +20,7 @@ def test_one_number_is_the_time_of_a_pth_of_the_model():
 
 
 def test_stages_can_have_times_of_their_own():
-    found = assess(Draft.from_recipe(Recipe("gpipe", 2, 2), Times("10 30", "10, 30", "0", transfer="5")))
+    found = assess(Draft.from_recipe(Recipe("gpipe", 2, 2), TypedTimes("10 30", "10, 30", "0", transfer="5")))
     assert found.times.forward == (0.01, 0.03) and found.times.weights == 0 and found.transfer == 0.005
     assert found.timeline.makespan == pytest.approx(0.01 + 0.005 + 4 * 0.03 + 0.005 + 0.01)
 
@@ -53,14 +53,14 @@ def test_a_wrong_schedule_is_told_why(text, words):
 @pytest.mark.parametrize(
     ("times", "words"),
     [
-        (Times(forward="fast"), "the times of F: expected ms"),
-        (Times(forward="-1"), "from 0 to 10,000; got '-1'"),
-        (Times(inputs="nan"), "'nan'"),
-        (Times(inputs="1e9"), "'1e9'"),
-        (Times(weights=""), "the times of W"),
-        (Times(weights="1 2 3"), "expected 1 number, or 2, one for each stage; got 3"),
-        (Times(transfer="1 2"), "a transfer is one number; got 2"),
-        (Times("0", "0", "0"), "no action takes any time"),
+        (TypedTimes(forward="fast"), "the times of F: expected ms"),
+        (TypedTimes(forward="-1"), "from 0 to 10,000; got '-1'"),
+        (TypedTimes(inputs="nan"), "'nan'"),
+        (TypedTimes(inputs="1e9"), "'1e9'"),
+        (TypedTimes(weights=""), "the times of W"),
+        (TypedTimes(weights="1 2 3"), "expected 1 number, or 2, one for each stage; got 3"),
+        (TypedTimes(transfer="1 2"), "a transfer is one number; got 2"),
+        (TypedTimes("0", "0", "0"), "no action takes any time"),
     ],
 )
 def test_wrong_times_are_told_why(times, words):

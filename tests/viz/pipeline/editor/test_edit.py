@@ -2,7 +2,7 @@ import ipywidgets
 import pytest
 
 from dtlearn.viz.pipeline.editor import edit_schedule
-from dtlearn.viz.pipeline.editor.draft import Recipe, Times
+from dtlearn.viz.pipeline.editor.draft import Recipe, TypedTimes
 
 
 @pytest.fixture
@@ -28,6 +28,6 @@ def test_live_the_controls_come_first_and_the_figure_is_folded(shown):
 
 def test_what_cannot_be_run_is_refused():
     with pytest.raises(ValueError, match="the times of F"):
-        edit_schedule(Recipe("1f1b", 2, 2), live=False, times=Times(forward="soon"))
+        edit_schedule(Recipe("1f1b", 2, 2), live=False, times=TypedTimes(forward="soon"))
     with pytest.raises(ValueError, match="no multiple"):
         edit_schedule(Recipe("interleaved", 2, 3), live=False)
