@@ -1,9 +1,21 @@
-# expect: DTL-RULE-WHOLE-HELD
-# says: the module refers to it
+# expect: DTL-DIFFICULTY
+# says: keep nothing of a batch in the module
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, layer):
+        ctx.weight, ctx.layer = weight, layer
+        return x @ weight.T
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x = ctx.layer.x
+        rows = gradient.reshape(-1, gradient.shape[-1])
+        return gradient @ ctx.weight, rows.T @ x.reshape(-1, x.shape[-1]), None
 
 
 class row_parallel(torch.nn.Module):
@@ -16,8 +28,8 @@ class row_parallel(torch.nn.Module):
         self.weight = torch.nn.Parameter(columns.clone())
         self.bias = None if bias is None else torch.nn.Parameter(bias.clone())
         self.g, self.group = g, group
-        self.register_buffer("full", weight)
 
     def forward(self, x):
-        y = self.g(F.linear(x, self.weight))
+        self.x = x.detach()
+        y = self.g(Product.apply(x, self.weight, self))
         return y if self.bias is None else y + self.bias
