@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-UNCHECKED
-# says: 2 ranks do not divide 3 key and value heads
+# expect: DTL-DIFFICULTY
+# says: expected a ValueError that names both numbers
 
 import torch
 import torch.distributed as dist
