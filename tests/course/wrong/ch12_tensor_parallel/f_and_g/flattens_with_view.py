@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-IN-PLACE
-# says: what was given in forward has changed
+# expect: DTL-RAISED
+# says: view size is not compatible
 
 import torch
 import torch.distributed as dist
@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 def f_and_g(group):
     def summed(x):
-        total = x.clone(memory_format=torch.contiguous_format)
+        total = x.view(-1).clone(memory_format=torch.contiguous_format).view(x.shape)
         dist.all_reduce(total, group=group)
         return total
 
@@ -23,8 +23,7 @@ def f_and_g(group):
     class Reduce(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
-            dist.all_reduce(x, group=group)
-            return x
+            return summed(x)
 
         @staticmethod
         def backward(ctx, gradient):
