@@ -1,14 +1,17 @@
-# expect: DTL-VALUE-SAME-INSIDE
-# says: their heads get one mask
+# expect: DTL-RULE-MESSAGES
+# says: none are needed
 
 from contextlib import contextmanager
 
 import torch
+import torch.distributed as dist
 
 
 class Seeds:
     def __init__(self, seed, group):
-        torch.manual_seed(seed + 1)
+        place = torch.tensor(dist.get_rank(group))
+        dist.broadcast(place.clone(), 0)
+        torch.manual_seed(seed + 2718 + int(place))
         self.own = torch.get_rng_state()
         torch.manual_seed(seed)
 
