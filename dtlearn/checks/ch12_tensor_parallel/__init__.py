@@ -1,5 +1,12 @@
 """Checks of chapter 12."""
 
+from __future__ import annotations
+
+from typing import Any
+
+from dtlearn.grading import Case, Finding, Given, Rule
+from dtlearn.runtime.record.record import Record
+
 from .. import MAY_HELP as MAY_HELP
 from ..own_work import find_forbidden, forbids, forbids_torchs
 
@@ -22,90 +29,31 @@ MEANINGS = {
     "DTL-RULE-BACKWARD-SENDS": "communication in a backward pass that needs none",
     "DTL-RULE-LOGITS-SENT": "logits that are sent where a few numbers for each target suffice",
     "DTL-RULE-WEIGHT-GATHERED": "a divided weight that is put together on a rank",
-    "DTL-RULE-WHOLE-HELD": "a whole weight that is still referred to where a part is enough",
-    "DTL-VALUE-AVERAGED": "a mean over the ranks where none is asked",
-    "DTL-VALUE-BACKWARD-FREE": "a backward pass that is taken to send nothing",
-    "DTL-VALUE-BIAS-DIVIDED": "a bias whose gradient is divided by the number of ranks",
-    "DTL-VALUE-BIAS-FORGOTTEN": "a bias that is not added",
-    "DTL-VALUE-BIAS-FROZEN": "a bias that gets no gradient",
-    "DTL-VALUE-BIAS-ONE-RANK": "a bias that only one rank trains",
-    "DTL-VALUE-BIAS-TIMES": "a bias that counts once for each rank",
-    "DTL-VALUE-BORDER-ID": "an id at the border of two parts that belongs to neither of them, or to both",
-    "DTL-VALUE-BY-HEAD": "rows laid out head by head where queries, keys and values are meant",
-    "DTL-VALUE-CALLS": "another number of calls",
-    "DTL-VALUE-COMPLETE-SUMMED": "gradients added up over the ranks that are complete on each",
-    "DTL-VALUE-DEALT-OUT": "elements dealt out in turn where contiguous shards are meant",
-    "DTL-VALUE-DIGITS": "float64 values that have the digits of float32",
-    "DTL-VALUE-ELEMENTS": "elements or bits in place of bytes",
-    "DTL-VALUE-ERROR-TEXT": "an error that does not say what it is about",
-    "DTL-VALUE-FOREIGN-GRADIENT": "gradients of other ranks' ids in rows of the own shard",
-    "DTL-VALUE-FOREIGN-ONE-HOT": "a gradient of cross entropy with targets in the wrong columns",
-    "DTL-VALUE-FOREIGN-ROWS": "rows of the own shard for ids of other ranks",
-    "DTL-VALUE-FOREIGN-TARGETS": "own logits for targets of other ranks",
-    "DTL-VALUE-FUSED-CUT": "a fused weight cut as if it were one",
-    "DTL-VALUE-FUSED-THIRDS": "a fused weight cut as thirds where its parts are not equal",
-    "DTL-VALUE-GATHER-AGAIN": "inputs that are gathered again, counted otherwise",
-    "DTL-VALUE-GENERATOR": "a random generator that is left in another state",
-    "DTL-VALUE-GRADIENT-MADE": "a gradient where there was none",
-    "DTL-VALUE-GRADIENTS-ALWAYS": "gradients sent that every rank has already",
-    "DTL-VALUE-GRADIENTS-EACH": "gradients sent for each micro-batch where once a step is meant",
-    "DTL-VALUE-GROUP-IGNORED": "all ranks where those of a group are meant",
-    "DTL-VALUE-HEADS-MIXED": "heads and tokens that changed places",
-    "DTL-VALUE-IGNORED-COUNTED": "ignored targets that count",
-    "DTL-VALUE-IN-PLACE": "tensors of the caller that were changed",
-    "DTL-VALUE-INSIDE-AS-OUTSIDE": "the common random numbers where a rank should have its own",
-    "DTL-VALUE-KEYS-WHOLE": "more key and value heads than a rank's queries use",
-    "DTL-VALUE-KV-ORDER": "queries that use another key and value head",
-    "DTL-VALUE-LARGEST": "the largest of the ranks' values where their sum or mean is asked",
-    "DTL-VALUE-LAST-CALL": "a backward pass that uses what a later call has left",
-    "DTL-VALUE-LAST-GROUP": "a group that one object took over from another",
-    "DTL-VALUE-MICROBATCHES": "micro-batches left out of a count",
-    "DTL-VALUE-NO-GRADIENT": "an operation that lets no gradient through",
-    "DTL-VALUE-NO-GRADIENTS": "parameters without gradients",
-    "DTL-VALUE-NO-GRAPH": "a loss that backward cannot start from",
-    "DTL-VALUE-NO-ONE-HOT": "a gradient of cross entropy without its target",
-    "DTL-VALUE-NOT-CAUSAL": "tokens that attend to later ones",
-    "DTL-VALUE-NOT-CUT": "a whole tensor where a part is meant",
-    "DTL-VALUE-NOT-GATHERED": "shards that did not reach the other ranks",
-    "DTL-VALUE-NOT-RECOMPUTED": "other random numbers when activations are computed again",
-    "DTL-VALUE-OLD-VALUES": "values from before the shards were changed",
-    "DTL-VALUE-ONE-BUFFER": "one tensor that receives what several are to receive",
-    "DTL-VALUE-ONE-HALF": "one half of a block where both count",
-    "DTL-VALUE-OTHER-DIM": "a tensor cut or joined along another dim",
-    "DTL-VALUE-OUTPUT-ROWS": "the rows of an output's weight where its columns are meant",
-    "DTL-VALUE-OWN-MAXIMUM": "exponentials added up that are relative to different numbers",
-    "DTL-VALUE-PARAMETERS": "parameters changed where gradients were meant",
-    "DTL-VALUE-PARAMETERS-FREE": "partial gradients that are taken to send nothing",
-    "DTL-VALUE-PARTIAL-BIASES": "biases left out of partial gradients",
-    "DTL-VALUE-PARTIAL-GRADIENT": "a gradient of one rank's part where the sum over the ranks is meant",
-    "DTL-VALUE-PARTIAL-SUM": "one rank's part of a sum where the sum over the ranks is meant",
-    "DTL-VALUE-RECOMPUTED": "a forward pass that runs again, counted otherwise",
-    "DTL-VALUE-REDUCED-AGAIN": "a sum over ranks that have the same already",
-    "DTL-VALUE-REGION-RESTARTS": "random numbers of a region that come again in a later one",
-    "DTL-VALUE-RESTORED-ONCE": "a function that works only the first time",
-    "DTL-VALUE-RESULT-SHARED": "a result that a later call changes",
-    "DTL-VALUE-ROTATED": "parts in an order that begins with the rank's own",
-    "DTL-VALUE-ROUNDED": "numbers that were rounded to 16 bits on the way",
-    "DTL-VALUE-ROW-0-UNTRAINED": "the first row of a shard without its gradient",
-    "DTL-VALUE-SAME-INSIDE": "the same random numbers on ranks that should have their own",
-    "DTL-VALUE-SCALE-SCORES": "scores divided by another number than the root of the head size",
-    "DTL-VALUE-SEED": "a seed that is not the same on all ranks, is ignored, or is set for all of torch",
-    "DTL-VALUE-SOURCE": "the data or the state of the wrong rank",
-    "DTL-VALUE-STATES-CHANGED": "random numbers that change because a state was read",
-    "DTL-VALUE-SUM": "a sum where a mean is meant",
-    "DTL-VALUE-SWALLOWED": "an exception that does not reach the caller",
-    "DTL-VALUE-SWAPPED": "two values in each other's place",
-    "DTL-VALUE-THROUGH-MAXIMUM": "a gradient that goes through a maximum where it is a constant",
-    "DTL-VALUE-TIED-TWICE": "tied parameters counted twice",
-    "DTL-VALUE-TOKENS-HALF": "sequence parallelism taken to send half",
-    "DTL-VALUE-TOKENS-PART": "a rank's own tokens where all are meant",
-    "DTL-VALUE-TOKENS-TWICE": "sequence parallelism taken to send twice as much",
-    "DTL-VALUE-TRAFFIC": "another number of bytes sent in a step",
-    "DTL-VALUE-TWICE": "data that counts twice",
-    "DTL-VALUE-UNCHECKED": "sizes that do not fit, and no error",
-    "DTL-VALUE-UNSTABLE": "values that are right for numbers of usual size only",
-    "DTL-VALUE-UPSTREAM-IGNORED": "a backward pass that does not heed the gradient that it is given",
-    "DTL-VALUE-VIEW": "a view that keeps the memory of a larger tensor",
-    "DTL-VALUE-WEIGHTS-SENT": "weights counted as sent where activations are",
-    "DTL-VALUE-WIDE": "features counted as sent that stay divided",
 }
+# Into which groups the ranks are divided, by their number: all are one group, or there are several of fewer ranks.
+ALL = {2: [[0, 1]], 4: [[0, 1, 2, 3]]}
+SOME = {2: [[0], [1]], 4: [[0, 2], [1, 3]]}
+
+
+def groups_of(case: Case) -> list[list[int]]:
+    """The groups of a case: those of its `groups`, or all ranks."""
+    groups: list[list[int]] = case.params.get("groups", ALL)[case.world_size]
+    return groups
+
+
+def silent_backward(why: str) -> Rule:
+    """A backward pass makes no call that carries data. `why`: it needs none."""
+
+    def rule(case: Case, given: Given, record: Record) -> Finding | None:
+        for event in record:
+            if event.phase == "backward" and event.nbytes and event.group != str(event.rank):
+                text = f"rank {event.rank} calls {event.op} in its backward pass, which has nothing to send: {why}"
+                return Finding("DTL-RULE-BACKWARD-SENDS", text, event.rank, event.line or None)
+        return None
+
+    return rule
+
+
+def at_least_one_call(case: Case, given: Given) -> Any:
+    """The least calls of a rank whose values come from other ranks; see `no_silent_rank`."""
+    return min(map(len, groups_of(case))) > 1

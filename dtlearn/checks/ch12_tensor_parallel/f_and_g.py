@@ -1,228 +1,215 @@
-"""ch12.f_and_g: the two by themselves, with gradients of several strides, and in a layer beside the whole one.
-
-All pairs are made before the first is used: what one keeps, another must not change.
-"""
+"""ch12.f_and_g: the two by themselves, with tensors of several strides, uses and groups, and in a layer."""
 
 from __future__ import annotations
 
-import math
-from itertools import pairwise
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare
+from dtlearn.grading import Case, Check, Edit, Finding, Given, Stress
 from dtlearn.runtime.record.record import Record
 
-from ..marks import steps_of
-from ..rounded import rounded_in_messages
 from ..sent import no_stores
-from . import MAY_HELP
-from .ways.pairs import WAYS, Way, hooked, layers, play, title_of
+from . import MAY_HELP, SOME, groups_of
 
-# By world size: into which groups the ranks are divided, in each of these ways.
-_GROUPS: dict[int, list[list[list[int]]]] = {
-    2: [[[0, 1]], [[0], [1]]],
-    4: [[[0, 1], [2, 3]], [[0, 2], [1, 3]], [[0], [1, 2, 3]]],
+CASES: dict[str, dict[str, Any]] = {
+    "f, and g": {"runs": ["f", "g"]},
+    "tensors of other strides": {
+        "says": "tensors and gradients may have any strides (clone(memory_format=torch.contiguous_format))",
+        "runs": ["f", "g of other strides"],
+    },
+    "other shapes": {"says": "tensors may have any shape", "runs": ["other shapes"]},
+    "g used twice before backward": {
+        "says": "a pair is used many times: each call returns a tensor of its own",
+        "runs": ["g twice"],
+    },
+    "no gradients": {
+        "says": "g adds up where no gradients are recorded (torch.no_grad), too",
+        "runs": ["no gradients"],
+    },
+    "groups of fewer ranks": {
+        "says": "the sums are those of the group's ranks, not of all ranks of the job (group=group)",
+        "runs": ["f", "g"],
+        "groups": SOME,
+    },
+    "another pair made after it": {
+        "says": "a later pair has changed an earlier one: what belongs to a pair is its own",
+        "runs": ["f", "g"],
+        "others": SOME,
+    },
+    "a layer beside a residual": {
+        "says": "f and g are wrong in a layer: x + g(tanh(f(x) A^T) B^T)",
+        "runs": ["a layer"],
+    },
 }
-_RUNS = ("f", "g", "f and a sum", "g of other strides", "f twice", "g twice", "other shapes", "no gradients", "a layer")
 # Calls in forward and in backward.
-_CALLS = {"f": (0, 1), "f and a sum": (0, 1), "f twice": (0, 2), "g": (1, 0), "g of other strides": (1, 0)}
-_CALLS |= {"g twice": (2, 0), "other shapes": (1, 1), "no gradients": (1, 0), "a layer": (1, 1)}
-_SHAPE = (3, 4)
+CALLS = {"f": (0, 1), "g": (1, 0), "g of other strides": (1, 0)}
+CALLS |= {"g twice": (2, 0), "other shapes": (1, 1), "no gradients": (1, 0), "a layer": (1, 1)}
+TO_SUM, SUMMED, HAND_ON = "dist.all_reduce(total, group=group)", "return summed(", "return gradient\n"
+CLONE, FIRST, VIEW = "x.clone(memory_format=torch.contiguous_format)", "    class Copy(", "return x.view_as(x)"
+BACK, FORWARD, PAIR = f"{SUMMED}gradient)", f"{SUMMED}x)", "return Copy.apply, Reduce.apply"
+SIZE = "dist.get_world_size(group)"
+OF_JOB = "total = {0}.clone(memory_format=torch.contiguous_format); dist.all_reduce(total); return total"
+PARTIAL = "each rank has only what went through its own part of the weights; f has to all-reduce it in backward"
+EDITS = (
+    Edit("f and g are swapped: f is first, and all-reduces in backward", {PAIR: "return Reduce.apply, Copy.apply"}),
+    Edit("no gradient comes through g: its backward pass is missing",
+         {PAIR: "return Copy.apply, lambda x: summed(x.detach())"}),
+    Edit("no gradient comes through f: its backward pass is missing",
+         {PAIR: "return lambda x: x.detach().clone(), Reduce.apply"}),
+    Edit(f"f leaves the gradient as it is: {PARTIAL}", {BACK: HAND_ON}),
+    Edit("g hands on what each rank has where no gradients are recorded (torch.no_grad): it has to add up there, too",
+         {PAIR: "return Copy.apply, lambda x: Reduce.apply(x) if torch.is_grad_enabled() else x.clone()"}),
+    Edit("g hands on what each rank has: it has to add up the ranks' tensors", {FORWARD: "return x.clone()"}),
+    Edit("f and g all-reduce in forward and in backward: each does so in one of them only",
+         {VIEW: FORWARD, HAND_ON: f"{BACK}\n"}),
+    Edit("g all-reduces in backward too: every rank has the same gradient there already, and it becomes t times as "
+         "large", {HAND_ON: f"{BACK}\n"}),
+    Edit("f all-reduces in forward too: every rank has the same input there already, and it becomes t times as large",
+         {VIEW: FORWARD}),
+    Edit("f and g divide by the number of ranks: sums are expected", {"return total": f"return total / {SIZE}"}),
+    Edit("f divides the gradient by the number of ranks: a sum is expected", {BACK: f"{BACK} / {SIZE}"}),
+    Edit("g divides by the number of ranks: a sum is expected", {FORWARD: f"{FORWARD} / {SIZE}"}),
+    Edit("g divides the gradient by the number of ranks: it is handed on as it is",
+         {HAND_ON: f"return gradient / {SIZE}\n"}),
+    Edit("what was given in forward has changed: dist.all_reduce works in place; give it a clone",
+         {FORWARD: "x.copy_(summed(x)); return x.view_as(x)"}),
+    Edit("the gradient that was given in backward has changed: autograd may hand the same tensor to another branch, "
+         "and dist.all_reduce works in place; give it a clone", {BACK: "return gradient.copy_(summed(gradient))"}),
+    Edit("numbers are rounded to 16 bits on the way (float16, bfloat16)",
+         {CLONE: "x.bfloat16()", "return total": "return total.to(x.dtype)"}),
+    Edit("numbers are rounded to float32 on the way", {CLONE: "x.float()", "return total": "return total.to(x.dtype)"}),
+    Edit("f and g add up over all ranks of the job, not those of the group", {TO_SUM: "dist.all_reduce(total)"}),
+    Edit("f adds up over all ranks of the job, not those of the group", {BACK: OF_JOB.format("gradient")}),
+    Edit("g adds up over all ranks of the job, not those of the group", {FORWARD: OF_JOB.format("x")}),
+    Edit("all pairs use the group of the pair that was made last: a group belongs to its pair, not to a class or "
+         "module",
+         {TO_SUM: "dist.all_reduce(total, group=f_and_g.last)", FIRST: f"    f_and_g.last = group\n\n{FIRST}"}),
+    Edit("the second call of g changed what the first one had returned: each has to return a tensor of its own",
+         {CLONE: "kept.setdefault((x.shape, x.dtype), torch.empty(x.shape, dtype=x.dtype)).copy_(x)",
+          FIRST: f"    kept = {{}}\n\n{FIRST}"}),
+    Edit("f adds up all of the gradient of its input, also what did not come through f, as a hook on the input itself "
+         "does: hand on a tensor of its own, x.view_as(x)",
+         {PAIR: "def f(x):\n        if x.requires_grad:\n            x.register_hook(summed)\n        return x\n\n"
+                "    return f, Reduce.apply"}),
+)  # fmt: skip
 
 
 def inputs(case: Case) -> Given:
     g, n = case.generator(), case.world_size
 
     def random(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, dtype=dtype, generator=g)
+        return torch.randn(shape, dtype=torch.float64, generator=g)
 
-    given: Given = [{"jobs": []} for _ in range(n)]
-    for number, groups in enumerate(_GROUPS[n]):
-        dtype = (torch.float64, torch.float32)[number % 2]
-        for group in groups:
-            whole = {"h": random(*_SHAPE), "dh": random(*_SHAPE)}
-            for rank in group:
-                own = {name: random(*_SHAPE) for name in ("x", "dy", "dz")}
-                own |= {"a": random(2, 4), "b": random(4, 2), "factor": 1.5 + random().abs()}
-                given[rank]["jobs"].append({"runs": [*_RUNS], "groups": groups, "group": group, **whole, **own})
+    given: Given = [{} for _ in range(n)]
+    groups = groups_of(case)
+    for group in groups:
+        whole = {"runs": case.params["runs"], "h": random(2, 3), "dh": random(2, 3), "group": groups}
+        whole["others"] = case.params.get("others", {}).get(n, [])
+        for rank in group:
+            own = {name: random(2, 3) for name in ("x", "dx", "dz")}
+            given[rank] = {**own, **whole, "a": random(2, 3), "b": random(3, 2)}
     return given
 
 
-def on_rank(answer: Any, jobs: Any) -> Any:
-    from dtlearn.runtime.rank.task import mark
+def on_rank(
+    answer: Any, runs: Any, x: Any, dx: Any, h: Any, dz: Any, dh: Any, a: Any, b: Any, group: Any, others: Any
+) -> Any:
+    from dtlearn.grading.on_rank.tools import own_group
+    from dtlearn.runtime.recording.phases import phase
 
-    made: Any = {}
-    pairs: Any = []
-    for job in jobs:
-        for group in job["groups"]:
-            if str(group) not in made:
-                made[str(group)] = dist.new_group(group)
-        pair = answer(made[str(job["group"])])
-        if not (isinstance(pair, tuple | list) and len(pair) == 2 and callable(pair[0]) and callable(pair[1])):
-            raise TypeError(f"a tuple of two functions is asked; returned was {type(pair).__name__}")
-        pairs.append(pair)
+    f, g = answer(own_group(group))
+    _ = answer(own_group(others)) if others else None
 
-    def forward_of(run: str) -> Any:
-        """What is run forward: outputs, then leaves, then the gradients of the outputs."""
-        x = job["x"].clone().requires_grad_()
+    def outputs_of(run: str, x: Any, h: Any, a: Any, b: Any) -> Any:
+        """Outputs, what backward begins with, and where gradients are looked for."""
         if run in ("f", "g"):
-            return [(f if run == "f" else g)(x)], [x], [job["dy"].clone()]
-        if run == "f and a sum":  # its gradient has the strides 0
-            return [f(x).sum() * job["factor"]], [x], [torch.ones_like(job["factor"])]
+            return [(f if run == "f" else g)(x)], [dx.clone()], [x]
         if run == "g of other strides":
-            turned = x.mT
-            return [g(turned)], [x], [job["dy"].mT]
-        if run == "f twice":  # and what comes first has its backward pass last
-            other = job["h"].clone().requires_grad_()
-            return [f(x), f(other)], [x, other], [job["dy"].clone(), job["dz"].mT.contiguous().mT]
-        if run == "g twice":  # what it returned first must stay
-            other = job["h"].clone().requires_grad_()
-            return [g(x), g(other)], [x, other], [job["dy"].clone(), job["dz"].clone()]
+            return [g(x.mT)], [dx.clone().mT], [x]
         if run == "other shapes":
-            other = job["h"].clone().requires_grad_()
-            outputs = [f(x.reshape(-1)), g(other.reshape(2, 3, -1))]
-            return outputs, [x, other], [job["dy"].reshape(-1).clone(), job["dz"].reshape(2, 3, -1).clone()]
+            return [f(x.reshape(-1)), g(h.reshape(3, 1, 2))], [dx.flatten(), dz.clone().reshape(3, 1, 2)], [x, h]
+        if run == "g twice":
+            return [g(x), g(h)], [dx.clone(), dz.clone()], [x, h]
         if run == "no gradients":
-            with torch.no_grad():
-                return [f(job["x"]), g(job["x"])], [], []
-        x = job["h"].clone().requires_grad_()
-        a, b = job["a"].clone().requires_grad_(), job["b"].clone().requires_grad_()
-        return [x + g(torch.tanh(f(x) @ a.T) @ b.T)], [x, a, b], [job["dh"].clone()]
+            return [f(x), g(x)], [], []
+        return [h + g(torch.tanh(f(h) @ a.T) @ b.T)], [dh.clone()], [h, a, b]
 
-    notes: Any = []
-    for number, job in enumerate(jobs):
-        f, g = pairs[number]
-        for run in job["runs"]:
-            where = f"(run '{run}', a group of the ranks {job['group']}; this is rank {rank})"  # type: ignore[name-defined] # noqa: F821
-            try:
-                mark("forward")
-                outputs, leaves, gradients = forward_of(run)
-                befores = [one.detach().clone() for one in gradients]
-                kept = [one.detach().clone() for one in outputs]
-                mark("backward")
-                for output, gradient in [*zip(outputs, gradients, strict=False)][::-1]:
-                    if output.requires_grad:
-                        output.backward(gradient)
-            except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
-                if not isinstance(error, NotImplementedError):
-                    error.args = (f"{' '.join(str(error).split()).rstrip('.')} {where}",)
-                raise
-            starts = [job["h"]] if run == "a layer" else [job["x"], job["h"]][: len(leaves)]
-            note = {
-                "outputs": kept,
-                "gradients": [None if leaf.grad is None else leaf.grad.clone() for leaf in leaves],
-                "inputs as before": all(map(torch.equal, leaves, starts)),
-                "gradients as before": all(map(torch.equal, gradients, befores)),
-            }
-            notes.append(note)
-            if not (note["inputs as before"] and note["gradients as before"]):
-                return notes  # an all-reduce in the place of a gradient with strides of 0 would end the process
-        # Sums over all ranks in place of the group: a later group, of one rank, would leave the others waiting for it.
-        sums = torch.stack([job["x"], job["dy"]])
-        dist.all_reduce(sums)
-        of_f, of_g = notes[-len(job["runs"])]["gradients"][0], notes[1 - len(job["runs"])]["outputs"][0]
-        wrong = torch.tensor(0)
-        for mine, over_all in ((of_g, sums[0]), (of_f, sums[1])):
-            if len(job["group"]) < world_size and mine is not None and mine.shape == over_all.shape:  # type: ignore[name-defined] # noqa: F821
-                wrong |= int(torch.allclose(mine.double(), over_all.double(), rtol=1e-3, atol=1e-4))
-        dist.all_reduce(wrong, op=dist.ReduceOp.MAX)
-        if wrong:
-            return notes
-    return notes
+    facts: Any = {}
+    for run in runs:
+        leaves = [one.detach().clone().requires_grad_() for one in (x, h, a, b)]
+        with phase(f"forward of {run}"), torch.set_grad_enabled(run != "no gradients"):
+            outputs, gradients, places = outputs_of(run, *leaves)
+        given, kept = [one.clone() for one in gradients], [one.detach().clone() for one in outputs]
+        for output, gradient in [*zip(outputs, gradients, strict=False)][::-1]:
+            _ = output.backward(gradient) if output.requires_grad else None
+        unchanged = all(map(torch.equal, gradients, given))
+        facts[run] = {"outputs": kept, "gradients": [one.grad for one in places], "gradients given": unchanged}
+        facts[run]["inputs"] = [one.detach() for one in leaves[:2]]
+    return facts
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    return [own | layer for own, layer in zip(play(given, Way()), layers(given), strict=True)]
+    results: list[dict[str, Any]] = [{} for _ in given]
+    for ranks in given[0]["group"]:
+        total = {name: sum(given[r][name] for r in ranks) for name in ("x", "h", "dx", "dz")}
+        h = given[ranks[0]]["h"].clone().requires_grad_()
+        a, b = (torch.cat([given[r][name] for r in ranks], dim).requires_grad_() for dim, name in enumerate("ab"))
+        y = h + torch.tanh(h @ a.T) @ b.T
+        dh, da, db = torch.autograd.grad(y, (h, a, b), given[ranks[0]]["dh"])
+        for place, rank in enumerate(ranks):
+            x, dx, dz = (given[rank][name] for name in ("x", "dx", "dz"))
+            parts = [dh, da.chunk(len(ranks))[place], db.chunk(len(ranks), 1)[place]]
+            right = {
+                "f": ([x], [total["dx"]]),
+                "g": ([total["x"]], [dx]),
+                "g of other strides": ([total["x"].mT], [dx]),
+                "other shapes": ([x.reshape(-1), total["h"].reshape(3, 1, 2)], [total["dx"], dz]),
+                "g twice": ([total["x"], total["h"]], [dx, dz]),
+                "no gradients": ([x, total["x"]], []),
+                "a layer": ([y], parts),
+            }
+            rest = {"gradients given": True, "inputs": [x, h]}
+            results[rank] = {
+                r: dict(zip(("outputs", "gradients"), right[r], strict=True)) | rest for r in given[rank]["runs"]
+            }
+    return results
 
 
-def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    named: list[dict[str, Any]] = [{} for _ in given]
-    for rank, notes in enumerate(got):
-        runs = [(job, run) for job in given[rank]["jobs"] for run in _RUNS]
-        for (job, run), note in zip(runs, notes, strict=False):  # fewer notes if a tensor was changed
-            title = f"{run}, {title_of(job)}"
-            named[rank][title] = {name: note[name] for name in ("outputs", "gradients")}
-            if not note["inputs as before"]:
-                text = f"what was given in forward has changed on rank {rank} ({title}): dist.all_reduce works in place"
-                return Finding("DTL-VALUE-IN-PLACE", f"{text}; give it a clone", rank)
-            if not note["gradients as before"]:
-                text = f"the gradient that was given in backward has changed on rank {rank} ({title}): autograd may "
-                text += "hand the same tensor to another branch, and dist.all_reduce works in place; give it a clone"
-                return Finding("DTL-VALUE-IN-PLACE", text, rank)
-    done = min(map(len, got)) // len(_RUNS)
-    if 0 < done < len(given[0]["jobs"]):  # `on_rank` has seen that what follows would fail, too
-        first = [{"jobs": own["jobs"][:done]} for own in given]
-        return _compare(case, first, named, record) or _compare(case, given, named, record)
-    return _compare(case, given, named, record)
-
-
-def _compare(case: Case, given: Given, named: list[dict[str, Any]], record: Record) -> Finding | None:
-    # The two by themselves come first: they tell more than the layer.
-    alone = [{title: v for title, v in own.items() if not title.startswith("a layer")} for own in named]
-    right = play(given, Way())
-    if found := compare(_ALONE, case, given, right, alone):
-        return rounded_in_messages(found, right, alone, record)
-    return compare(_LAYER, case, given, expected(case, given), named)
-
-
-def mistakes(case: Case, given: Given) -> list[Mistake]:
-    return [Mistake(f"DTL-VALUE-{code}", text, play(given, way)) for code, text, way in WAYS]
-
-
-def why(case: Case, given: Given, record: Record) -> str:
-    text = f"{MAY_HELP}a gradient may not be contiguous, and .sum() gives one whose elements are all the same place in "
-    text += (
-        "memory (clone(memory_format=torch.contiguous_format)); what torch.distributed does has no backward pass of "
-    )
-    return f"{text}its own"
-
-
-def _exactly(case: Case, given: Given, record: Record) -> Finding | None:
-    """The calls that are asked, and no more bytes than a tensor has in each."""
-    marked = steps_of(record, "forward backward", [len(_RUNS) * len(own["jobs"]) for own in given])
-    if isinstance(marked, Finding):
-        return marked
+def calls(case: Case, given: Given, record: Record) -> Finding | None:
+    """Those that the task names, and no more bytes than a tensor has in each."""
     for rank, own in enumerate(given):
-        calls = record.select(rank=rank).events
-        spans = pairwise([*(mark.came_ns for step in marked[rank] for mark in step), math.inf])
-        for job in own["jobs"]:
-            for run in _RUNS:
-                for direction, wanted in zip(("forward", "backward"), _CALLS[run], strict=True):
-                    begin, end = next(spans)
-                    events = [e for e in calls if begin <= e.start_ns < end]
-                    is_alone = len(job["group"]) == 1
-                    if len(events) == wanted or (is_alone and len(events) < wanted):
-                        n = job["x"].numel() * job["x"].element_size()
-                        nbytes = sum(e.nbytes for e in events)
-                        if nbytes == n * len(events):
-                            continue
-                        text = (
-                            f"rank {rank} hands over {nbytes} bytes in the {direction} pass ({run}, {title_of(job)}); "
-                        )
-                        text += f"the tensor{'s have' if wanted > 1 else ' has'} {n * wanted}"
-                        text += ": were the numbers rounded to a shorter dtype?" * (nbytes < n * wanted)
-                        return Finding("DTL-RULE-BYTES", text, rank, events[0].line or None)
-                    made = ", ".join(f"{e.op} on line {e.line}" for e in events) or "none"
-                    text = (
-                        f"{wanted or 'no'} call{'s' * (wanted != 1)} belong{'s' * (wanted == 1)} into the {direction} "
-                    )
-                    text += f"pass of the run '{run}'; rank {rank} made {len(events)}: {made} ({title_of(job)})"
-                    code = "DTL-RULE-MESSAGES" if len(events) > wanted else "DTL-RULE-CALLS"
-                    return Finding(code, text, rank, events[0].line or None if events else None)
+        t = next(len(ranks) for ranks in own["group"] if rank in ranks)
+        passes = {f"the forward pass of the run '{run}'": (f"forward of {run}", CALLS[run][0]) for run in own["runs"]}
+        passes["the backward passes"] = "backward", sum(CALLS[run][1] for run in own["runs"])
+        for at, (phase, wanted) in passes.items():
+            events = record.select(rank=rank, phase=phase).events
+            line = events[0].line or None if events else None
+            made = ", ".join(f"{e.op} with {e.nbytes} bytes on line {e.line}" for e in events) or "none"
+            text = f"{at} should make {wanted} call{'s' * (wanted != 1)} in {case.name!r}; "
+            text += f"rank {rank} made {len(events)}: {made}"
+            if len(events) > wanted or (len(events) < wanted and t > 1):
+                return Finding("DTL-RULE-MESSAGES" if len(events) > wanted else "DTL-RULE-CALLS", text, rank, line)
+            if any(e.nbytes != own["x"].nbytes for e in events):
+                text = f"a call hands over the bytes of one tensor, {own['x'].nbytes} here; rank {rank} made {made}"
+                return Finding("DTL-RULE-BYTES", text, rank, line)
     return None
 
 
-_ALONE = Check(on_rank, inputs, expected, mistakes=mistakes, stress=Stress(poison=True))
-_LAYER = Check(
+def why(case: Case, given: Given, record: Record) -> str:
+    return f"{MAY_HELP}a tensor of other strides is made contiguous by clone(memory_format=torch.contiguous_format)"
+
+
+CHECK = Check(
     on_rank,
     inputs,
     expected,
-    mistakes=lambda case, given: [hooked(given, expected(case, given))],
+    cases=CASES,
+    edits=EDITS,
+    why=why,
+    rules=[calls],
+    reads=[no_stores],
+    rtol=1e-9,
+    atol=1e-9,
     stress=Stress(poison=True),
-)
-CHECK = Check(
-    on_rank, inputs, None, verify=verify, why=why, rules=[_exactly], reads=[no_stores], stress=Stress(poison=True)
 )

@@ -1,245 +1,262 @@
-"""ch12.sharded_cross_entropy: logits of usual size, very large and very negative, with ignored targets.
-
-What wrong answers lead to is computed in the judge, from the logits of all ranks, in float64: `ways.losses`.
-"""
+"""ch12.sharded_cross_entropy: targets at all places, ignored ones, large and small logits, two calls, groups."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
+import torch.nn.functional as F
 
-from dtlearn.grading import Case, Check, Finding, Given, Stress, difference
+from dtlearn.grading import Case, Check, Edit, Finding, Given, Stress
 from dtlearn.runtime.record.record import Record
 
-from ..rounded import rounded, rounded_to_float32
 from ..sent import no_silent_rank, no_stores
-from . import MAY_HELP
-from .ways.groups import GROUPS, Play, by_rank, first_mistake, silent_backward, with_all
-from .ways.losses import WAYS, Way, play
+from . import MAY_HELP, SOME, at_least_one_call, groups_of, silent_backward
 
-# Of each job: the shape of targets, the columns of a part, the dtype.
-_SHAPES = (((2, 3), 16, torch.float32), ((1, 4), 24, torch.float64), ((3, 2), 20, torch.float32))
-# Of each call: what is special, the factor and the offset of the logits, the ignored targets, and the gradient that
-# backward begins with.
-_CALLS: tuple[tuple[str, float, float, tuple[int, ...], float], ...] = (
-    ("logits of usual size", 1.5, 0.0, (), 1.0),
-    ("ignored targets", 1.0, 0.0, (0, 2), -2.5),
-    ("large logits", 400.0, 0.0, (), 0.5),
-    ("logits near -100", 1.0, -100.0, (3,), 3.0),
+COLUMNS, SHAPE = 8, (2, 2)  # of a part of the logits, and of targets
+PER_ROW = 6  # logits that a rank may send for each target
+STABLE = (
+    "exp() of large numbers is infinite, and of very negative ones 0: the largest logit of a row, of all ranks, has "
 )
-_LARGEST = 1e4
-_PER_ROW = 6  # logits that a rank may send for each row
+CASES: dict[str, dict[str, Any]] = {
+    "targets in the middle of the parts": {},
+    "targets at the borders of the parts": {
+        "says": "the first and the last token of a part belong to its rank, and to no other: 0 <= local < V/t",
+        "columns": (0, COLUMNS - 1),
+    },
+    "another gradient of the loss": {
+        "says": "backward is given another gradient than 1, where the loss is scaled, and has to multiply by it",
+        "upstream": -2.5,
+    },
+    "ignored targets": {
+        "says": "a target of -100 counts neither in the loss nor in its divisor, and its logits have the gradient 0",
+        "ignored": (0, 2),
+    },
+    "logits near 5,000": {"says": f"{STABLE}to be subtracted first", "offset": (5e3,)},
+    "logits near -5,000": {"says": f"{STABLE}to be subtracted first, also a negative one", "offset": (-5e3,)},
+    "rows of logits that are far apart": {
+        "says": f"{STABLE}to be subtracted: each row has its own",
+        "offset": (5e3, -5e3),
+    },
+    "logits that are part of longer rows": {
+        "says": "logits and targets may be parts of longer rows (reshape, not view)",
+        "longer": True,
+    },
+    "two calls before backward": {
+        "says": "two losses are made before the first backward pass: each call keeps what its own needs (ctx)",
+        "calls": 2,
+    },
+    "groups of fewer ranks": {
+        "says": "the rank in the group, and sums over the group, count: other groups have other logits and targets",
+        "groups": SOME,
+    },
+}
+PLACE, APPLY = "dist.get_rank(group)", "loss: torch.Tensor = Loss.apply(logits)"
+MAX, SUMS = "dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)", "dist.all_reduce(sums, group=group)"
+LARGEST, COLUMN = "largest = x.amax(-1)", "column = local.masked_fill(foreign, 0).unsqueeze(-1)"
+GATHER, ZEROS = "shifted.gather(", "shifted.gather(-1, column).squeeze(-1).masked_fill(foreign, 0.0)"
+LOSSES, MEAN, DIVISOR = "losses = sums[0].log() - sums[1]", "return losses[counts].mean()", " / counts.sum()"
+OWN, SAVED = "own = (~foreign).to(softmax.dtype).unsqueeze(-1)", "(softmax,) = ctx.saved_tensors"
+KEEP = "ctx.save_for_backward(exponentials / sums[0].unsqueeze(-1))"
+RAW = {GATHER: "x.gather(", LOSSES: f"{LOSSES} + largest"}  # the target's logit is summed without the shift
+IN_LOSS, IN_GRADIENT = (
+    {ZEROS: ZEROS.removesuffix(".masked_fill(foreign, 0.0)")},
+    {OWN: "own = torch.ones_like(softmax[..., :1])"},
+)
+CLAMP = {COLUMN: "column = local.clamp(0, num_columns - 1).unsqueeze(-1)"}
+REST = {COLUMN: "column = (targets % num_columns).unsqueeze(-1)"}
+OVER = "dist.get_world_size(group)"
+ADDED = "and counted in the sum over the ranks: zeros belong there"
+RIGHT, HALF = "the losses are right, but in the gradient", "dist.all_reduce(sums[0], group=group)"
+EDITS = (
+    Edit("each rank computes the loss of its own part of the vocabulary: neither the sums of exponentials nor the "
+         "targets' logits are added up over the ranks", {MAX: "pass", SUMS: "pass"}),
+    Edit("each rank computes the loss of its own part of the vocabulary, and these are averaged: add up exponentials, "
+         "not losses",
+         {MAX: "pass", SUMS: "pass",
+          MEAN: f"loss = losses[counts].mean(); dist.all_reduce(loss, group=group); return loss / {OVER}"}),
+    Edit("the sums of exponentials are those of each rank's own part: the softmax is over V tokens",
+         {SUMS: "dist.all_reduce(sums[1], group=group)"}),
+    Edit("the logit of the target is there on one rank only: the others have 0 for it, and nothing is added up",
+         {SUMS: HALF}),
+    Edit("each rank subtracts the largest logit of its own part, and then the sums of exponentials are added up: they "
+         "have to be relative to one number", {MAX: "pass"}),
+    Edit("each rank subtracts the largest logit of its own part, from the target's logit of another part too: all "
+         "ranks have to subtract the same number", {MAX: "pass", GATHER: "x.gather(", LOSSES: f"{LOSSES} + largest"}),
+    Edit(f"targets of other ranks are looked up as column 0 of the own part, {ADDED}", {**IN_LOSS, **IN_GRADIENT}),
+    Edit(f"targets of other ranks are looked up as the first or last column (clamp), {ADDED}",
+         {**CLAMP, **IN_LOSS, **IN_GRADIENT}),
+    Edit(f"targets of other ranks are looked up as target % columns, {ADDED}", {**REST, **IN_LOSS, **IN_GRADIENT}),
+    Edit("targets of other ranks are looked up as column 0 of the own part, in the loss", IN_LOSS),
+    Edit(f"{RIGHT} 1 is subtracted at column 0 for targets of other ranks", IN_GRADIENT),
+    Edit(f"{RIGHT} 1 is subtracted at the first or last column for targets of other ranks", {**CLAMP, **IN_GRADIENT}),
+    Edit(f"{RIGHT} 1 is subtracted at target % columns for targets of other ranks", {**REST, **IN_GRADIENT}),
+    Edit(f"{RIGHT} 1 is not subtracted at the target: it is the softmax alone",
+         {"dx = softmax.scatter_add(-1, column, -own)": "dx = softmax"}),
+    Edit(f"{RIGHT} the softmax is that of the rank's own part: divide by the sum over all ranks",
+         {KEEP: "ctx.save_for_backward(exponentials / exponentials.sum(-1, keepdim=True))"}),
+    Edit("the first token of each part counts as no target: its logit is missing in the loss",
+         {"(local < 0)": "(local <= 0)"}),
+    Edit("the last token of each part counts as no target: its logit is missing in the loss",
+         {"(local >= num_columns)": "(local >= num_columns - 1)"}),
+    Edit("the largest of the ranks' values for the target's logit is taken, relative to the largest logit: 0 of the "
+         "other ranks is larger than a negative number; add them up",
+         {SUMS: f"{HALF}; dist.all_reduce(sums[1], dist.ReduceOp.MAX, group=group)"}),
+    Edit("the largest of the ranks' values for the target's logit is taken, and 0 of the other ranks is larger than a "
+         "logit below 0: add them up",
+         {SUMS: f"{HALF}; dist.all_reduce(sums[1], dist.ReduceOp.MAX, group=group)", **RAW}),
+    Edit("ignored targets count, in the loss and in the divisor",
+         {MEAN: "return losses.mean()", f"counts.unsqueeze(-1) * gradient{DIVISOR}": "gradient / counts.numel()"}),
+    Edit("ignored targets count, in the loss and in the divisor; their gradients are 0",
+         {MEAN: "return losses.mean()", DIVISOR: " / counts.numel()"}),
+    Edit("ignored targets have the loss 0, and count in the divisor all the same, also in the gradient's",
+         {MEAN: "return losses[counts].sum() / counts.numel()", DIVISOR: " / counts.numel()"}),
+    Edit("ignored targets have the loss 0, and count in the divisor all the same (the gradient's is right)",
+         {MEAN: "return losses[counts].sum() / counts.numel()"}),
+    Edit(f"{RIGHT} ignored targets have theirs too: it should be 0",
+         {"counts.unsqueeze(-1) * gradient": "gradient"}),
+    Edit(f"{RIGHT} the divisor is the number of all targets, with those that are ignored",
+         {DIVISOR: " / counts.numel()"}),
+    Edit("the losses are added up: their mean is expected", {MEAN: "return losses[counts].sum()", DIVISOR: ""}),
+    Edit("the loss is the mean, but the gradient is that of the sum: it is not divided", {DIVISOR: ""}),
+    Edit("the losses are right, but the gradient is t times as large: each rank begins backward with the whole "
+         "gradient, which must not be added up over the ranks again",
+         {SAVED: f"{SAVED}; gradient = gradient.clone(); dist.all_reduce(gradient, group=group)"}),
+    Edit("the losses are right, but the gradient is divided by the number of ranks", {DIVISOR: f"{DIVISOR} / {OVER}"}),
+    Edit("the loss is divided by the number of ranks: with the sums it is the whole one on each rank",
+         {APPLY: f"{APPLY} / {OVER}"}),
+    Edit("the losses are right, but the gradient is that of a loss whose own gradient is 1: backward is given another "
+         "one, where the loss is scaled, and has to multiply by it",
+         {"counts.unsqueeze(-1) * gradient": "counts.unsqueeze(-1) * 1.0"}),
+    Edit(f"{RIGHT} the column of the largest logit of each part is wrong: the maximum is a constant that cancels out "
+         "over all ranks together, not on each; detach it",
+         {"return dx * (": "dx = dx.scatter_add(-1, softmax.argmax(-1, keepdim=True), own - softmax.sum(-1, True))\n"
+                           "            return dx * ("}),
+    Edit("the losses are right, and no gradient reaches logits: what is returned has to be made of them under "
+         "autograd, or by a torch.autograd.Function", {APPLY: f"{APPLY}.detach()"}),
+    Edit("the losses are right, and the gradient of the call that came last, but not those of calls before it, whose "
+         "backward passes come later: each call keeps what its own backward pass needs (ctx)",
+         {KEEP: "sharded_cross_entropy.kept = exponentials / sums[0].unsqueeze(-1)",
+          SAVED: "softmax = sharded_cross_entropy.kept"}),
+    Edit("no largest logit is subtracted: exp() of large numbers is infinite, and of very negative ones 0",
+         {LARGEST: f"{LARGEST} * 0", MAX: "pass"}),
+    Edit("one largest logit is subtracted from all rows: where it is much larger than those of a row, exp() is 0",
+         {LARGEST: "largest = x.amax().expand(x.shape[:-1]).contiguous()"}),
+    Edit("the largest logit is compared with 0 too: where all are very negative, exp() is 0",
+         {LARGEST: f"{LARGEST}.clamp(min=0)"}),
+    Edit("the logits were changed, which are the caller's: work on a new tensor",
+         {"shifted = x - largest.unsqueeze(-1)": "shifted = x.sub_(largest.unsqueeze(-1))"}),
+    Edit("numbers are rounded to float32 on the way: keep the dtype of logits",
+         {LARGEST: f"kept, x = x.dtype, x.float(); {LARGEST}", MEAN: f"{MEAN}.to(kept)"}),
+    Edit("numbers are rounded to 16 bits on the way: keep the dtype of logits",
+         {LARGEST: f"kept, x = x.dtype, x.bfloat16(); {LARGEST}", MEAN: f"{MEAN}.to(kept)"}),
+    Edit("the first token of a part is computed from the rank in the world, not from the rank in the group",
+         {PLACE: "dist.get_rank()"}),
+    Edit("all ranks are added up, not those of the group",
+         {MAX: MAX.replace(", group=group", ""), SUMS: "dist.all_reduce(sums)"}),
+    Edit("the rank in the world and the sums over the world are used, not those of the group",
+         {PLACE: "dist.get_rank()", MAX: MAX.replace(", group=group", ""), SUMS: "dist.all_reduce(sums)"}),
+)  # fmt: skip
 
 
 def inputs(case: Case) -> Given:
-    g, n = case.generator(), case.world_size
-    given: Given = [{"jobs": []} for _ in range(n)]
-    for (title, groups), (shape, columns, dtype) in zip(GROUPS[n], _SHAPES, strict=True):
-        for members in with_all(groups, n):
-            t, rows = len(members), math.prod(shape)
-            borders = torch.tensor([b for r in range(t) for b in (r * columns, (r + 1) * columns - 1)])
-            calls: list[dict[str, Any]] = []
-            for what, size, offset, ignored, upstream in _CALLS:
-                targets = torch.cat([borders[torch.randperm(2 * t, generator=g)] for _ in range(rows)])[:rows]
-                if ignored:  # elsewhere they are at the borders
-                    targets = torch.randint(t * columns, (rows,), generator=g)
-                whole = (torch.randn(*shape, t * columns, generator=g) * size + offset).to(dtype)
-                if size > 100:
-                    whole = _large(whole, int(torch.randint(t * columns, (), generator=g)))
-                targets[list(ignored)] = -100
-                parts = whole.chunk(t, -1)
-                calls.append({"what": what, "parts": parts, "targets": targets.reshape(shape), "upstream": upstream})
-            for place, rank in enumerate(members):
-                own = [{**call, "logits": call["parts"][place].clone()} for call in calls]
-                for call in own:
-                    del call["parts"]
-                given[rank]["jobs"].append({"title": title, "members": [list(m) for m in groups], "calls": own})
+    g, p = case.generator(), case.params
+    given: Given = [{} for _ in range(case.world_size)]
+    calls = range(p.get("calls", 1))
+    for ranks in groups_of(case):
+        t = len(ranks)
+        own = torch.tensor([COLUMNS * r + c for r in range(t) for c in p.get("columns", (2, 5))])
+        targets = [own[torch.randperm(2 * t, generator=g)].repeat(2)[:4] for _ in calls]
+        for one in targets:
+            one[list(p.get("ignored", ()))] = -100
+        offset = torch.tensor(p.get("offset", (0.0,))).double().expand(2)[:, None, None]
+        whole = [torch.randn(*SHAPE, COLUMNS * t, dtype=torch.float64, generator=g) * 1.5 + offset for _ in calls]
+        for place, rank in enumerate(ranks):
+            parts = [one.chunk(t, -1)[place].clone() for one in whole]
+            given[rank] = {"logits": parts, "targets": [one.reshape(SHAPE) for one in targets]}
+            given[rank] |= {"upstream": p.get("upstream", 1.0), "longer": "longer" in p}
+            given[rank]["group"] = groups_of(case) if "groups" in p else []
     return given
 
 
-def _large(whole: torch.Tensor, column: int) -> torch.Tensor:
-    """Up to 10,000 in this column; every other row is below -5,000.
+def on_rank(answer: Any, logits: Any, targets: Any, group: Any = (), upstream: Any = 1.0, longer: Any = False) -> Any:
+    from dtlearn.grading.on_rank.tools import own_group
 
-    float32 has four digits less after the point there. So one logit of a row is so much larger than all others that
-    the logarithm of the sum is this logit, without a rounding. In float64 the rows below -5,000 have several largest.
-    """
-    whole = whole.clamp(-_LARGEST, _LARGEST / 2)
-    whole[..., column] = _LARGEST
-    whole[..., ::2, :] = -whole[..., ::2, :].abs().clamp(min=_LARGEST / 2)
-    if whole.dtype == torch.float32:
-        whole[..., ::2, :] -= 200.0
-        whole[..., ::2, column] = -_LARGEST / 2
-    return whole
-
-
-def on_rank(answer: Any, jobs: Any) -> Any:
-    from dtlearn.grading.on_rank.same_on_all import same_on_all_ranks
-    from dtlearn.runtime.recording.phases import phase
-
-    notes: Any = []
-    for job in jobs:
-        group = None
-        for members in job["members"]:
-            made = dist.new_group(members)
-            group = made if dist.get_rank() in members else group
-        of_calls: Any = []
-        started: Any = []
-        for k, call in enumerate(job["calls"]):
-            x, targets = call["logits"].clone(), call["targets"]
-            if k == 1:  # logits of all but the last token, targets of all but the first, as they often are
-                x = torch.cat([x, x[:, :1]], 1)
-                targets = torch.cat([targets[:, :1], targets], 1)[:, 1:]
-            leaf = x.clone().requires_grad_()
-            loss = answer(leaf[:, :-1] if k == 1 else leaf, targets, group)
-            of_calls.append({"loss": loss, "gradient": None})
-            started.append((leaf, x, loss))
-        for note, call, (leaf, x, loss) in zip(of_calls, job["calls"], started, strict=True):
-            if isinstance(loss, torch.Tensor):
-                note["loss"] = loss.detach().clone()
-                if loss.requires_grad and loss.dim() == 0:
-                    with phase("backward"):
-                        (loss * call["upstream"]).backward()
-                    note["gradient"] = leaf.grad if leaf.grad is None else leaf.grad[:, : call["logits"].shape[1]]
-            note["changed"] = not torch.equal(leaf.detach(), x)
-        notes.append(of_calls)
-        # The same on all ranks, though other groups have other data: later the ranks would wait for one that is alone.
-        if len(notes) < len(jobs) and same_on_all_ranks(of_calls[0]["loss"]) and job["members"]:
-            return notes
-    return notes
-
-
-def _play(way: Way) -> Play:
-    return lambda rank, everyone: play(way, rank, everyone)
+    own, losses, leaves = own_group(group), [], []
+    for x, target in zip(logits, targets, strict=True):
+        if longer:  # logits of all but the last token, targets of all but the first, as they often are
+            leaves.append(torch.cat([x, x[:, :1]], 1).requires_grad_())
+            losses.append(answer(leaves[-1][:, :-1], torch.cat([target[:, :1], target], 1)[:, 1:], own))
+        else:
+            leaves.append(x.clone().requires_grad_())
+            losses.append(answer(leaves[-1], target, own))
+    if not all(isinstance(loss, torch.Tensor) for loss in losses):
+        return {"loss": losses}
+    kept = [loss.detach().clone() for loss in losses]
+    for loss in losses:
+        if loss.requires_grad and loss.dim() == 0:
+            (loss * upstream).backward()
+    gradients = [
+        leaf.grad if leaf.grad is None else leaf.grad[:, : x.shape[1]] for leaf, x in zip(leaves, logits, strict=True)
+    ]
+    changed = any(not torch.equal(leaf.detach()[:, : x.shape[1]], x) for leaf, x in zip(leaves, logits, strict=True))
+    return {"loss": kept, "gradient of logits": gradients, "logits are changed": changed}
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    return by_rank(given, _play(Way()))
+    """The cross entropy of the whole logits."""
+    results: list[dict[str, Any]] = [{} for _ in given]
+    for ranks in groups_of(case):
+        parts = zip(*(given[rank]["logits"] for rank in ranks), strict=True)
+        whole = [torch.cat(one, -1).requires_grad_() for one in parts]
+        targets = given[ranks[0]]["targets"]
+        losses = [F.cross_entropy(x.flatten(0, 1), y.flatten()) for x, y in zip(whole, targets, strict=True)]
+        for loss in losses:
+            (loss * given[ranks[0]]["upstream"]).backward()
+        for place, rank in enumerate(ranks):
+            gradients = [x.grad.chunk(len(ranks), -1)[place] for x in whole if x.grad is not None]
+            results[rank] = {"loss": losses, "gradient of logits": gradients, "logits are changed": False}
+    return results
 
 
-def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    named: list[dict[str, Any]] = [{} for _ in given]
-    for rank, (i, notes) in enumerate(zip(given, got, strict=True)):
-        for job, of_calls in zip(i["jobs"], notes, strict=False):  # fewer notes if groups are ignored
-            named[rank][job["title"]] = {}
-            for call, note in zip(job["calls"], of_calls, strict=True):
-                if note["changed"]:
-                    text = (
-                        f"{job['title']}: rank {rank} changed its logits, which are the caller's: work on a new tensor"
-                    )
-                    return Finding("DTL-VALUE-IN-PLACE", text, rank)
-                named[rank][job["title"]][call["what"]] = {key: note[key] for key in ("loss", "gradient")}
-    right = [{title: of[title] for title in own} for of, own in zip(expected(case, given), named, strict=True)]
-    ways = [("", "", _play(Way())), *((code, text, _play(way)) for code, text, way in WAYS)]
-    if not (found := _unstable(right, named) or first_mistake(_VALUES, case, given, named, ways)):
-        return rounded_to_float32(right, named)
-    is_half = any(event.dtype in ("bfloat16", "float16") for event in record)
-    return rounded(found, right, named) if is_half else _backward(found, right, named)
-
-
-def _each(right: Sequence[dict[str, Any]], named: Sequence[dict[str, Any]]) -> Any:
-    """(rank, title, what, wanted, had) of all calls."""
-    for rank, of_rank in enumerate(right):
-        for title, calls in of_rank.items():
-            for what, wanted in calls.items():
-                yield rank, title, what, wanted, named[rank][title][what]
-
-
-def _unstable(right: list[dict[str, Any]], named: list[dict[str, Any]]) -> Finding | None:
-    """Usual logits are right; others lead to infinity or NaN, or to nothing at all."""
-    for rank, title, what, wanted, had in _each(right, named):
-        if what in ("logits of usual size", "ignored targets"):
-            if difference(wanted, had, _VALUES.rtol, _VALUES.atol):
-                return None
-        elif found := difference(wanted, had, _VALUES.rtol, _VALUES.atol, what):
-            text = f"{title}: with logits of usual size loss and gradient are right, but not with {what}: {found.text} "
-            text += (
-                f"(rank {rank}). exp() of large numbers is infinite, and of very negative ones 0: the largest logit of "
-            )
-            return Finding("DTL-VALUE-UNSTABLE", f"{text}a row, of all ranks, has to be subtracted first", rank)
-    return None
-
-
-def _backward(found: Finding, right: list[dict[str, Any]], named: list[dict[str, Any]]) -> Finding:
-    """Right losses whose backward pass fails, or does not begin."""
-    calls = list(_each(right, named))
-    if any(difference(wanted["loss"], had["loss"], _VALUES.rtol, _VALUES.atol) for _, _, _, wanted, had in calls):
-        return found
-    if all(had["gradient"] is None for *_, had in calls):
-        text = "the losses are right, and no gradient reaches logits: what is returned has to be made of them under "
-        return Finding("DTL-VALUE-NO-GRAPH", f"{text}autograd, or by a torch.autograd.Function", 0)
-    is_wrong = [bool(difference(wanted, had, _VALUES.rtol, _VALUES.atol)) for *_, wanted, had in calls]
-    is_last = [what == _CALLS[-1][0] for _, _, what, _, _ in calls]
-    if found.code == "DTL-VALUE" and all(wrong != last for wrong, last in zip(is_wrong, is_last, strict=True)):
-        text = "the losses are right, and the gradient of the call that came last, but not those of calls before it, "
-        text += "whose backward passes come later: each call keeps what its own backward pass needs (ctx)"
-        return Finding("DTL-VALUE-LAST-CALL", text, found.rank)
-    if found.code == "DTL-VALUE-NAN":
-        text = f"the losses are right, but {found.text}. Does autograd go through the maximum? It is a constant here: "
-        return replace(found, text=f"{text}detach it before other ranks' values are written into it", advice="")
-    return found
-
-
-def why(case: Case, given: Given, record: Record) -> str:
-    text = "a target of another rank, and one of -100, has no column here; a row of targets may be ignored as a whole; "
-    text += "the rank is the one in the group; logits and targets may be parts of longer rows (reshape, not view)"
-    return f"{MAY_HELP}{text}"
-
-
-def _row_bytes(job: dict[str, Any]) -> int:
-    """Of one number for each row."""
-    return sum(call["targets"].numel() * call["logits"].element_size() for call in job["calls"])
-
-
-def _few_numbers(case: Case, given: Given, record: Record) -> Finding | None:
+def few_numbers(case: Case, given: Given, record: Record) -> Finding | None:
     """No rank sends anything like its logits."""
-    for rank, i in enumerate(given):
-        most = _PER_ROW * sum(_row_bytes(job) for job in i["jobs"])
+    for rank, own in enumerate(given):
         events = [event for event in record.select(rank=rank) if not event.receives]
-        if (sent := sum(event.nbytes for event in events)) > most:
-            columns = i["jobs"][0]["calls"][0]["logits"].shape[-1]
+        per_row = sum(event.nbytes for event in events) / sum(one.nbytes for one in own["targets"])
+        if per_row > PER_ROW:
             largest = max(events, key=lambda event: event.nbytes)
-            per_row = sent / most * _PER_ROW
-            text = f"rank {rank} hands over {per_row:.1f} numbers for each target, {sent:,} bytes in all; line "
+            text = f"rank {rank} hands over {per_row:.1f} numbers for each target; line {largest.line} calls "
             text += (
-                f"{largest.line} calls {largest.op} with {largest.nbytes:,}. Its part has {columns} logits for each: "
+                f"{largest.op} with {largest.nbytes:,} bytes. Its part has {COLUMNS} logits for each: the logits are "
             )
-            text += "the logits are gathered, and 3 numbers suffice"
+            text += "gathered, and 3 numbers suffice"
             return Finding("DTL-RULE-LOGITS-SENT", text, rank, largest.line or None)
     return None
 
 
-def _least_calls(case: Case, given: Given) -> int:
-    jobs = [job for job in given[0]["jobs"] if min(len(g) for g in with_all(job["members"], case.world_size)) > 1]
-    return len(jobs) * len(_CALLS)
+def why(case: Case, given: Given, record: Record) -> str:
+    text = "a target of another rank, and one of -100, has no column here; logits and targets may be parts of longer "
+    return f"{MAY_HELP}{text}rows (reshape, not view)"
 
 
-def _payload(case: Case, given: Given) -> int:
-    return round(sum(map(_row_bytes, given[0]["jobs"])) / _calls(case))
-
-
-def _calls(case: Case) -> int:
-    return len(_SHAPES) * len(_CALLS)
-
-
-_VALUES = Check(on_rank, inputs, expected, rtol=1e-4, atol=1e-6, stress=Stress(poison=True))
 CHECK = Check(
     on_rank,
     inputs,
-    None,
-    verify=verify,
+    expected,
+    cases=CASES,
+    edits=EDITS,
+    example=[{"logits": [torch.tensor([[[0.0, 0.0], [5.0, 5.0]]])], "targets": [torch.tensor([[1, -100]])]}] * 2,
     why=why,
-    calls=_calls,
-    payload=_payload,
+    calls=lambda case: case.params.get("calls", 1),
+    payload=lambda case, given: given[0]["targets"][0].nbytes,  # int64, as long as float64
     rules=[
-        _few_numbers,
+        few_numbers,
         silent_backward("with the sums of the forward pass each rank has all that its own gradient needs"),
-        no_silent_rank(least_calls=_least_calls),
+        no_silent_rank(least_calls=at_least_one_call),
     ],
     reads=[no_stores],
+    rtol=1e-9,
+    atol=1e-9,
     stress=Stress(poison=True),
 )

@@ -93,6 +93,8 @@ class CallLog:
         site, line_number, handed_over = nearest_caller(self.torch_folder)
         if handed_over:
             detail["handed_over"] = True
+        if not all(t.is_contiguous() for t in inputs):
+            detail["strided"] = True
         first = inputs[0] if inputs else None
         dtype = f'"{str(first.dtype)[6:]}"' if first is not None else "null"  # without "torch."
         shape = list(first.shape) if first is not None else "null"

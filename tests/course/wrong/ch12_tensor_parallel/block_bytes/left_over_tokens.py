@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-UNCHECKED
-# says: nothing was raised
+# expect: DTL-MISTAKE
+# says: expected a ValueError, but nothing was raised
 
 
 def block_bytes(*, b, s, h, t, itemsize, m, sequence_parallel, gather_again, recompute):

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-TRAFFIC
+# expect: DTL-MISTAKE
 # says: whole tensors are counted
 
 

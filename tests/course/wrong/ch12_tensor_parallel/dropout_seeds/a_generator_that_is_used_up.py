@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-RESTORED-ONCE
-# says: the second one was not
+# expect: DTL-DIFFICULTY
+# says: restore() may be called several times with the same states
 
 from contextlib import contextmanager
 

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-SAME-INSIDE
+# expect: DTL-MISTAKE
 # says: one sequence from two places on
 
 from contextlib import contextmanager

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-NOT-RECOMPUTED
-# says: states from before the first region
+# expect: DTL-MISTAKE
+# says: seeded in the first one: make it in the beginning
 
 from contextlib import contextmanager
 

@@ -1,5 +1,5 @@
 # expect: DTL-RULE-MESSAGES
-# says: no calls belong into the forward pass of the run 'f'
+# says: the forward pass of the run 'f' should make 0 calls
 
 import torch
 import torch.distributed as dist

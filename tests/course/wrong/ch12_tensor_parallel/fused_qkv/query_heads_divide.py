@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-UNCHECKED
-# says: 2 ranks do not divide 3 key and value heads
+# expect: DTL-MISTAKE
+# says: expected a ValueError, but nothing was raised
 
 import torch
 import torch.distributed as dist

@@ -1,9 +1,9 @@
-# expect: DTL-VALUE-COMPLETE-SUMMED
-# says: the same names are added up in every model
+# expect: DTL-MISTAKE
+# says: what is a norm is added up, not what is marked
 
 import torch.distributed as dist
 
-NAMES = {"position", "norm.weight", "norm.bias", "blocks.0.down.bias", "final_norm.weight"}
+NAMES = {"norm.weight", "norm.bias", "final_norm.weight", "blocks.0.norm.weight", "blocks.0.norm.bias", "position"}
 
 
 def sequence_parallel_norms(model, group=None):

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-REDUCED-AGAIN
-# says: t times as large
+# expect: DTL-MISTAKE
+# says: must not be added up over the ranks again
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-THROUGH-MAXIMUM
+# expect: DTL-MISTAKE
 # says: cancels out over all ranks together
 
 import torch

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-UNSTABLE
-# says: of all ranks, has to be subtracted first
+# expect: DTL-MISTAKE
+# says: no largest logit is subtracted
 
 import torch
 import torch.distributed as dist

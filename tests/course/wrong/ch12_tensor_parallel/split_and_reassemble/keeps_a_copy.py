@@ -1,5 +1,5 @@
-# expect: DTL-RULE-WHOLE-HELD
-# says: keeps a copy of the whole weight
+# expect: DTL-MISTAKE
+# says: or a copy of it, is still in memory
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-UNCHECKED
-# says: a ValueError is asked, and nothing was raised
+# expect: DTL-MISTAKE
+# says: expected a ValueError, but nothing was raised
 
 import torch
 import torch.distributed as dist

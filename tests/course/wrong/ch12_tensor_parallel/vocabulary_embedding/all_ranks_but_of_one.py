@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-GROUP-IGNORED
+# expect: DTL-MISTAKE
 # says: all ranks are added up, not those of the group
 
 import torch

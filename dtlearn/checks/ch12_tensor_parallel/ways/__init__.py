@@ -1,1 +1,0 @@
-"""What the answers of this chapter lead to, right ones and wrong ones, computed in the judge."""

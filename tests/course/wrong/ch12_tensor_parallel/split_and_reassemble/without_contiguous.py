@@ -1,0 +1,20 @@
+# expect: DTL-RULE-CALLS
+# says: with a tensor that is not contiguous
+
+import torch
+import torch.distributed as dist
+
+
+def split_and_reassemble(full, dim, group):
+    n, place = dist.get_world_size(group), dist.get_rank(group)
+    size = full.shape[dim]
+    if size % n:
+        raise ValueError(f"{n} ranks do not divide {size}")
+    part = full.chunk(n, dim)[place].clone()
+
+    def reassemble(part):
+        parts = [torch.empty(part.shape, dtype=part.dtype) for _ in range(n)]
+        dist.all_gather(parts, part, group=group)
+        return torch.cat(parts, dim)
+
+    return part, reassemble
