@@ -14,7 +14,7 @@ from dtlearn.grading import Case, Check, Edit, Given
 
 # What the model has beside the parameters of two layers.
 CASES: dict[str, dict[str, Any]] = {
-    "parameters alone": {},
+    "parameters alone": {"says": "on every rank the numbers are expected that rank 0's model had before the call"},
     "a frozen parameter": {
         "says": "a frozen parameter (requires_grad=False) is computed with, too: rank 0's is expected",
         "frozen": ["1.bias"],
