@@ -12,6 +12,7 @@ chain of messages told the rank of the late one: with a library whose sends retu
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from dtlearn.grading import Case, Check, Finding, Given, rules
@@ -23,6 +24,11 @@ from ..marks import steps_of
 from ..own_work import no_objects
 
 _LATE = 0.06  # seconds
+_NEVER_TOLD = "no message, nor a chain of them, told rank {rank} that rank {other} had come: {why}"
+_BY_ACCIDENT = (
+    "no message, nor a chain of them, told rank {rank} that rank {other} had come: {why}. It was not early this time, "
+    "because gloo's sends happen to wait"
+)
 Times = list[list[tuple[int, int]]]  # by rank and round: when it came, and when it had left
 
 
@@ -79,12 +85,11 @@ def _untold(n: int, times: Times, record: Record) -> Finding | None:
         for rank in range(n):
             if unknown := set(range(n)) - told[rank]:
                 other = min(unknown)
-                text = f"no message, nor a chain of them, told rank {rank} that rank {other} had come: "
-                why = _why(n, rank, other, times, record)
-                if any(event.sends and event.start_ns >= times[event.rank][late][0] for event in record):
-                    why += ". It was not early this time, because gloo's sends happen to wait"
+                sent = any(event.sends and event.start_ns >= times[event.rank][late][0] for event in record)
+                form = _BY_ACCIDENT if sent else _NEVER_TOLD
+                text = form.format(rank=rank, other=other, why=_why(n, rank, other, times, record))
                 advice = "A send may return before it is received. Only what a rank receives tells it who has come."
-                return Finding("DTL-VALUE-UNTOLD", text + why, rank, None, advice)
+                return Finding("DTL-VALUE-UNTOLD", text, rank, None, advice)
     return None
 
 
@@ -126,47 +131,45 @@ def _arrived(sent: Event, received: Event) -> int:
 
 
 def _why(n: int, early: int, late: int, times: Times, record: Record) -> str:
-    """What kind of half a barrier it is, from who hears from whom."""
+    """What kind of half a barrier it is, from who hears from whom: the first sentence that holds."""
     hears: dict[int, set[int]] = {rank: set() for rank in range(n)}
     for event in record:
         if event.peer is not None and event.sends:
             hears.setdefault(event.peer, set()).add(event.rank)
     deaf = [rank for rank in range(n) if not hears[rank]]
     mute = [rank for rank in range(n) if not any(rank in others for others in hears.values())]
-    if len(deaf) == n:
-        return "no rank sends anything"
-    if deaf == [0] and mute == [n - 1] and n > 2:
-        return f"one message passes along the ranks, and rank 0 never hears that it has reached rank {n - 1}"
-    if early in deaf:
-        return f"{ranks_text(deaf)} never receive{'s' * (len(deaf) == 1)} a message that says so"
-    if late in mute and late in deaf:
-        alone = [rank for rank in deaf if rank in mute]
-        text = f"{ranks_text(alone)} neither send{'s' * (len(alone) == 1)} nor receive{'s' * (len(alone) == 1)}"
-        pair = sorted({early, *hears[early]})
-        if len(pair) == 2 and all(hears[rank] == {*pair} - {rank} for rank in pair):
-            text += f"; {ranks_text(pair)} exchange with each other only"
-        return text
-    if late in mute:
-        return f"{ranks_text(mute)} never send{'s' * (len(mute) == 1)} a message, so nobody can know"
+    pair = sorted({early, *hears[early]})
     came, left = times[early][late]
-    if not any(event.rank == early and came <= event.start_ns <= left for event in record):
-        return f"in this call, its {ordinal(late + 1)}, it neither sends nor receives anything"
+    calls = [event for event in record if event.rank == early and came <= event.start_ns <= left]
     reach = next((k for k in (2, 4, 8) if all(hears[r] == _powers_left_of(r, k, n) for r in range(n))), n)
     informed = [rank for rank, ranks in enumerate(_told(n, late, times, record)) if len(ranks) == n]
-    if reach == 2 and informed:
-        return f"one message goes once around the ring: only {ranks_text(informed)} then know that all have come"
-    if reach < n:
-        told, needed = "its left neighbour only", math.ceil(math.log2(n))
-        if reach > 2:
-            told = f"ranks at the distances {', '.join(str(2**k) for k in range(reach.bit_length() - 1))} only"
-        return (
-            f"each rank hears from {told}, that is of {reach} ranks with itself; with distances 1, 2, 4, ... "
-            f"{n} ranks need {needed} rounds: log2(N) rounded up"
-        )
-    if late in hears[early]:
-        return f"it did not wait for the message of rank {late}"
-    sources = ranks_text(list(hears[early]))
-    return f"it hears only from {sources}, and {sources} sent without having heard from rank {late}"
+    sentences = {
+        "no rank sends anything": len(deaf) == n,
+        f"one message passes along the ranks, and rank 0 never hears that it has reached rank {n - 1}": (
+            deaf == [0] and mute == [n - 1] and n > 2
+        ),
+        f"no message comes to {_named(deaf)}": early in deaf,
+        f"{_named(pair)} exchange with each other only, and no message comes to or from rank {late}": (
+            late in mute and late in deaf and len(pair) == 2 and all(hears[r] == {*pair} - {r} for r in pair)
+        ),
+        f"no message comes from {_named(mute)}, so nobody can know": late in mute,
+        f"in this call, its {ordinal(late + 1)}, it neither sends nor receives anything": not calls,
+        f"one message goes once around the ring: only {_named(informed)} then know that all have come": (
+            reach == 2 and bool(informed)
+        ),
+        f"each rank hears from its left neighbour only; with distances 1, 2, 4, ... {n} ranks need "
+        f"{math.ceil(math.log2(n))} rounds: log2(N) rounded up": reach == 2 < n,
+        f"each rank hears from those at distances up to {reach // 2} only; with distances 1, 2, 4, ... {n} ranks "
+        f"need {math.ceil(math.log2(n))} rounds: log2(N) rounded up": reach < n,
+        f"it did not wait for the message of rank {late}": late in hears[early],
+    }
+    sources = _named(hears[early])
+    last = f"it hears only from {sources}, and {sources} sent without having heard from rank {late}"
+    return next((sentence for sentence, holds in sentences.items() if holds), last)
+
+
+def _named(ranks: Collection[int]) -> str:
+    return ranks_text(list(ranks)) if ranks else "no rank"
 
 
 def _powers_left_of(rank: int, reach: int, n: int) -> set[int]:

@@ -1,25 +1,61 @@
-"""ch01.mean_over_uneven: parts of different lengths, some of them empty.
+"""ch01.mean_over_uneven: parts of equal lengths, of different ones, without numbers; and one that is long.
 
-One part is long: whoever sends the numbers themselves then sends far more than sums and counts.
+Whoever sends the numbers themselves sends far more than sums and counts where a part is long.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Finding, Given, Mistake
-from dtlearn.grading.judging.compare import compare
+from dtlearn.grading import Case, Check, Edit, Finding, Given
 from dtlearn.runtime.record.record import Record
 
-# Numbers that each rank holds.
-_LENGTHS: dict[str, dict[str, Any]] = {
-    "uneven parts": {"lengths": [3, 7, 1, 5]},
-    "an empty part": {"lengths": [4, 0, 6, 1]},
-    "all on the last rank": {"lengths": [0, 0, 0, 0], "last": 5000},
+LONG = 1000  # numbers; a few pickled ones take far less
+# Numbers that each rank holds; `last`: how many the last rank does.
+CASES: dict[str, dict[str, Any]] = {
+    "parts of equal lengths": {"lengths": [2, 2, 2, 2], "sizes": (2, 3, 4)},
+    "parts of different lengths": {
+        "says": "the parts have different lengths: every number counts the same, on whichever rank it lies",
+        "lengths": [1, 3, 2, 4],
+    },
+    "an empty part": {
+        "says": "a part may be empty, and the mean of no numbers is NaN: it adds 0 to the sum and to the count",
+        "lengths": [0, 2, 3, 1],
+        "sizes": (2, 3, 4),
+    },
+    "a long part": {"lengths": [1, 3, 2, 4], "last": LONG, "sizes": (2, 3, 4)},
 }
+SUM, COUNT, REDUCE = "shard.sum()", "float(len(shard))", "dist.all_reduce(sum_and_count)"
+DIVIDE, RESULT, PAIR = " / sum_and_count[1]", "return sum_and_count[0]", "    sum_and_count = torch.stack(["
+EXTREME = "{0} = torch.tensor(len(shard)); dist.all_reduce({0}, dist.ReduceOp.{1})"
+EDITS = (
+    Edit("each rank returns the mean of its own numbers: those of the other ranks never reached it", {REDUCE: "pass"}),
+    Edit("this is the sum of all numbers: divide it by how many they are, on all ranks together", {DIVIDE: ""}),
+    Edit("the sum is right, but it is divided by the number of ranks, and not by the number of numbers",
+         {DIVIDE: " / dist.get_world_size()"}),
+    Edit("the sum is that of all ranks, but each rank divides it by the length of its own part",
+         {DIVIDE: " / len(shard)"}),
+    Edit("the sum of all ranks is divided by the length of the rank's own part times the number of ranks: that is how "
+         "many numbers there are only if all parts are equally long",
+         {DIVIDE: " / (len(shard) * dist.get_world_size())"}),
+    Edit("each rank divides the sum of its own numbers by how many all ranks have: the sum never reached the others",
+         {RESULT: RESULT.replace("sum_and_count[0]", SUM)}),
+    Edit("the sums are averaged over the ranks, by ReduceOp.AVG or a division, and the counts are added up: the result "
+         "is too small by the number of ranks", {REDUCE: f"{REDUCE}; sum_and_count[0] /= dist.get_world_size()"}),
+    Edit("the ranks' sums lost what is behind the point: whole numbers were added up",
+         {SUM: "torch.tensor(float(int(shard.sum())))"}),
+    Edit("the numbers of the last rank stand in the place of every rank's: [tensor] * n holds one tensor n times",
+         {REDUCE: "parts = [torch.empty(2)] * dist.get_world_size(); dist.all_gather(parts, sum_and_count); "
+                  "sum_and_count = sum(parts)"}),
+    Edit("the mean of the ranks' means: every rank counts the same, although they hold different numbers of numbers",
+         {SUM: "shard.mean().nan_to_num()", COUNT: "1.0"}),
+    Edit("every part was filled up to the length of the longest, and what fills it was counted too",
+         {PAIR: f"    {EXTREME.format('longest', 'MAX')}\n{PAIR}", COUNT: "float(longest)"}),
+    Edit("every part was cut to the length of the shortest: numbers were left out",
+         {PAIR: f"    {EXTREME.format('shortest', 'MIN')}; shard = shard[: max(1, int(shortest))]\n{PAIR}"}),
+)  # fmt: skip
 
 
 def inputs(case: Case) -> Given:
@@ -38,96 +74,24 @@ def expected(case: Case, given: Given) -> list[torch.Tensor]:
     return [torch.cat([i["shard"] for i in given]).double().mean().float()] * case.world_size
 
 
-def mistakes(case: Case, given: Given) -> list[Mistake]:
-    n, shards = case.world_size, [i["shard"] for i in given]
-    total, means = torch.cat(shards).sum(), torch.stack([s.mean() for s in shards])
-    lengths = ", ".join(str(len(s)) for s in shards)
-    shortest, longest, count = min(map(len, shards)), max(map(len, shards)), sum(map(len, shards))
-    # With one rank the two mistakes give the same value, and the text has to fit both.
-    undivided = f"this is the sum of all numbers: it is not divided by how many they are, {count}"
-    if n == 1:
-        undivided += "; divided by the number of ranks, 1, it stays the same"
-    cut = torch.stack([torch.tensor([float(int(s.sum())), float(len(s))]) for s in shards]).sum(0)
-    return [
-        Mistake("DTL-VALUE-COUNT", undivided, [total] * n),
-        Mistake(
-            "DTL-VALUE-STALE",
-            "each rank returns the mean of its own numbers: those of the other ranks never reached it",
-            [s.mean() for s in shards],
-        ),
-        Mistake(
-            "DTL-VALUE-LAST",
-            "the numbers of the last rank stand in the place of every rank's: [tensor] * n holds one tensor n times",
-            [shards[-1].mean()] * n,
-        ),
-        Mistake(
-            "DTL-VALUE-WHOLE",
-            "the ranks' sums lost what is behind the point: whole numbers were added up",
-            [cut[0] / cut[1]] * n,
-        ),
-        Mistake(
-            "DTL-VALUE-MEAN-OF-MEANS",
-            f"the mean of the ranks' means: every rank counts the same, although they hold {lengths} numbers",
-            [means.mean()] * n,
-        ),
-        Mistake(
-            "DTL-VALUE-COUNT",
-            f"the sum is right, but it is divided by the number of ranks, {n}, and not by the number of numbers",
-            [total / n] * n,
-        ),
-        Mistake(
-            "DTL-VALUE-LOCAL-COUNT",
-            "the sum is that of all ranks, but each rank divides it by the length of its own part",
-            [total / len(s) for s in shards],
-        ),
-        Mistake(
-            "DTL-VALUE-LOCAL-COUNT",
-            f"the sum of all ranks is divided by the length of the rank's own part times the number of ranks, {n}: "
-            "that is how many numbers there are only if all parts are equally long",
-            [total / (n * len(s)) for s in shards],
-        ),
-        Mistake(
-            "DTL-VALUE-LOCAL-SUM",
-            f"each rank divides the sum of its own numbers by how many all ranks have, {count}: the sum never reached "
-            "the others",
-            [s.sum() / count for s in shards],
-        ),
-        Mistake(
-            "DTL-VALUE-PADDED",
-            f"every part was filled up to the length of the longest, {longest}, and what fills it was counted too",
-            [total / (n * longest)] * n,
-        ),
-        Mistake(
-            "DTL-VALUE-CUT",
-            f"every part was cut to the length of the shortest, {shortest}: numbers were left out",
-            [torch.cat([s[:shortest] for s in shards]).mean()] * n,
-        ),
-    ]
-
-
 def no_data(case: Case, given: Given, record: Record) -> Finding | None:
-    """Did a rank send its numbers? They are long in one case only; a few pickled numbers are far below that."""
+    """Did a rank send its numbers? It shows where they are many."""
     for event in record if case.world_size > 1 else ():
-        if event.nbytes >= 4 * max(1000, *(len(i["shard"]) for i in given)):
+        if event.nbytes >= 4 * LONG:
             text = (
                 f"line {event.line} of rank {event.rank} hands {event.nbytes:,} bytes to {event.op}: these are the "
                 "numbers themselves. Two numbers for each rank are enough, however long its part is"
             )
-            return Finding("DTL-RULE-DATA", text, event.rank, event.line or None)
+            return Finding("DTL-RULE-BYTES", text, event.rank, event.line or None)
     return None
 
 
-def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """Compares. Of a result that is too small by the number of ranks, the record may show which call divided."""
-    found, n = compare(_VALUES, case, given, expected(case, given), got), case.world_size
-    call = next((event for event in record if event.detail.get("reduce_op") == "AVG"), None)
-    small = [value / n for value in expected(case, given)]
-    if found is None or call is None or compare(replace(_VALUES, mistakes=None), case, given, small, got):
-        return found
-    text = f"the result is exactly 1/{n} of the reference on every rank; {n} is the world size"
-    advice = f"Line {call.line} calls {call.op} with ReduceOp.AVG: that divides by the number of ranks."
-    return Finding("DTL-VALUE-FACTOR", text, found.rank, call.line or None, advice)
-
-
-_VALUES = Check(on_rank, inputs, expected, cases=_LENGTHS, mistakes=mistakes, rules=[no_data])
-CHECK = replace(_VALUES, expected=None, verify=verify)
+CHECK = Check(
+    on_rank,
+    inputs,
+    expected,
+    cases=CASES,
+    edits=EDITS,
+    example=[{"shard": torch.tensor([1.0, 2.0, 3.0])}, {"shard": torch.tensor([10.0])}],
+    rules=[no_data],
+)

@@ -1,111 +1,87 @@
-"""ch01.sum_in_group: groups that cover the job, of equal and of different sizes, also in an unusual order."""
+"""ch01.sum_in_group: groups that cover the job: one, several, of one rank, and listed in another order."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Finding, Given, Mistake, rules
-from dtlearn.grading.judging.compare import compare, difference
+from dtlearn.grading import Case, Check, Edit, Given, rules
 from dtlearn.runtime.record.record import Record
 
-from ..own_work import not_new
-
 # Groups by world size.
-_GROUPS = {
-    "strided": {1: [[0]], 2: [[0], [1]], 3: [[0, 2], [1]], 4: [[0, 2], [1, 3]]},
-    "of different sizes, not in order": {1: [[0]], 2: [[1, 0]], 3: [[1, 2], [0]], 4: [[2], [3, 1, 0]]},
+CASES: dict[str, dict[str, Any]] = {
+    "one group of all ranks": {"groups": {2: [[0, 1]], 3: [[0, 1, 2]], 4: [[0, 1, 2, 3]]}, "sizes": (2, 3, 4)},
+    "two groups": {
+        "says": "the job has several groups: the sum over this rank's own group is expected",
+        "groups": {4: [[0, 2], [1, 3]]},
+        "sizes": (4,),
+    },
+    "a group of one rank": {
+        "says": "groups may differ in size, and one may have a single rank: its sum is a new tensor, too",
+        "groups": {1: [[0]], 2: [[0], [1]], 3: [[0, 2], [1]], 4: [[2], [0, 1, 3]]},
+    },
+    "ranks that are not in rising order": {
+        "says": "the ranks of a group may stand in its list in any order, and so may the groups",
+        "groups": {2: [[1, 0]], 3: [[2, 1, 0]], 4: [[3, 2, 0], [1]]},
+        "sizes": (2, 3, 4),
+    },
 }
-
-
-_OBJECTS = ("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list")
+REDUCE, TOTAL = "dist.all_reduce(total, group=own)", "return total"
+PARTS = "parts = [torch.empty_like(x) for _ in range(dist.get_world_size({0}))]; dist.all_gather(parts, x, group={0})"
+MINE = "mine = next(ranks for ranks in groups if dist.get_rank() in ranks)"
+EDITS = (
+    Edit("this is the sum over all ranks of the job: the call went to the default group",
+         {REDUCE: "dist.all_reduce(total)"}),
+    Edit("every rank has the sum of the first group, not that of its own",
+         {REDUCE: f"{PARTS.format(None)}; total = sum(parts[rank] for rank in groups[0])"}),
+    Edit("only the ranks of the last group are summed: after the loop over all groups, its variables are the last ones",
+         {REDUCE: f"_ = {REDUCE} if dist.get_rank() in ranks else None"}),
+    Edit("only the ranks of the first group are summed: the others have their own x",
+         {REDUCE: f"_ = {REDUCE} if dist.get_rank() in groups[0] else None"}),
+    Edit("nothing is summed: every rank still has its own x", {REDUCE: "pass"}),
+    Edit("only one rank of the group has the sum: what dist.reduce adds up, dst gets alone",
+         {REDUCE: f"{MINE}; dist.reduce(total, dst=mine[0], group=own)"}),
+    Edit("the sum is divided by the number of ranks in the group: a sum is expected, not a mean",
+         {TOTAL: "return total / dist.get_world_size(own)"}),
+    Edit("each rank's own x counts twice: it is in the sum over the group already", {TOTAL: "return total + x"}),
+    Edit("each rank's own x counts twice, and that of the group's first rank is missing: the list that all_gather "
+         "fills begins with the first rank of the group, not with one's own",
+         {REDUCE: f"{PARTS.format('own')}; total = x + sum(parts[1:])"}),
+    Edit("the list that all_gather fills is in rising order of the ranks, whatever the order in the group's list: own "
+         "x counts twice, and another is missing",
+         {REDUCE: f"{MINE}; {PARTS.format('own')}; "
+                  "total = x + sum(p for r, p in zip(mine, parts) if r != dist.get_rank())"}),
+    Edit("the x of the last rank of the group was added once for each: [tensor] * n holds one tensor n times",
+         {REDUCE: "parts = [torch.empty_like(x)] * dist.get_world_size(own); "
+                  "dist.all_gather(parts, x, group=own); total = sum(parts)"}),
+    Edit("the result is zero everywhere: x was not put into the tensor that was summed",
+         {"x.clone()": "torch.zeros_like(x)"}),
+    Edit("what is returned is the x that was given, not a new tensor: a change of one changes the other (.clone())",
+         {TOTAL: "return x if dist.get_world_size(own) == 1 else total"}),
+)  # fmt: skip
+OBJECTS = ("all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list")
 
 
 def inputs(case: Case) -> Given:
-    g = case.generator()
-    groups = case.params["groups"][case.world_size]
-    return [{"x": torch.randn(4, generator=g), "groups": groups} for _ in range(case.world_size)]
+    g, groups = case.generator(), case.params["groups"][case.world_size]
+    return [{"x": torch.randn(2, generator=g), "groups": groups} for _ in range(case.world_size)]
 
 
 def on_rank(answer: Any, x: torch.Tensor, groups: Any) -> Any:
     total = answer(x, groups)
-    return "x itself" if total is x else total
+    return {"sum": total, "a new tensor": total is not x}
 
 
-def expected(case: Case, given: Given) -> list[torch.Tensor]:
-    groups = case.params["groups"][case.world_size]
-    own = [next(g for g in groups if rank in g) for rank in range(case.world_size)]
-    return [_sum(given, group) for group in own]
-
-
-def _sum(given: Given, ranks: list[int]) -> torch.Tensor:
-    return torch.stack([given[r]["x"] for r in ranks]).double().sum(0).float()
-
-
-def mistakes(case: Case, given: Given) -> list[Mistake]:
-    ranks, groups = range(case.world_size), case.params["groups"][case.world_size]
-    right = expected(case, given)
-    first = [_sum(given, list(ranks))] * case.world_size
-    some = []
-    for number, group in enumerate(groups):
-        held = [right[r] if r in group else given[r]["x"] for r in ranks]
-        name = "first" if number == 0 else "last" if number == len(groups) - 1 else f"{number + 1}."
-        text = f"only the ranks of the {name} group, {group}, were summed: the others kept their own x"
-        some.append(Mistake("DTL-VALUE-ONE-GROUP", text, held))
-        text = f"every rank has the sum of the {name} group, {group}, not that of its own"
-        some.append(Mistake("DTL-VALUE-ONE-GROUP", text, [_sum(given, group)] * case.world_size))
-    everyone = "this is the sum over all ranks of the job: the call went to the default group"
-    heads = [given[min(own)]["x"] for r in ranks for own in groups if r in own]
-    last = [given[max(own)]["x"] * len(own) for r in ranks for own in groups if r in own]
-    return [
-        replace(not_new("x", case.world_size), values=["x itself" if [r] in groups else right[r] for r in ranks]),
-        Mistake("DTL-VALUE-WORLD", everyone, first),
-        *some,
-        Mistake(
-            "DTL-VALUE-LAST",
-            "the x of the last rank of the group was added once for each: [tensor] * n holds one tensor n times",
-            last,
-        ),
-        Mistake(
-            "DTL-VALUE-EMPTY",
-            "the result is zero everywhere: x was not put into the tensor that was summed",
-            [torch.zeros_like(i["x"]) for i in given],
-        ),
-        Mistake(
-            "DTL-VALUE-TWICE",
-            "each rank's own x counts twice, and that of the group's first rank is missing: the list that all_gather "
-            "fills begins with the first rank of the group, not with one's own",
-            [right[r] - heads[r] + given[r]["x"] for r in ranks],
-        ),
-        Mistake(
-            "DTL-VALUE-TWICE",
-            "each rank's own x counts twice: it is in the sum over the group already",
-            [right[r] + given[r]["x"] for r in ranks],
-        ),
-    ]
-
-
-def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """Compares. Where only the roots are right, the record may show a reduce."""
-    right, groups = expected(case, given), case.params["groups"][case.world_size]
-    found = compare(_VALUES, case, given, right, got)
-    call = next((event for event in record if event.op == "reduce"), None)
-    if found is None or call is None or found.code not in ("DTL-VALUE", "DTL-VALUE-ONE-RANK"):
-        return found
-    roots = {event.peer for event in record if event.op == "reduce"}
-    has_it = [rank for rank in range(case.world_size) if not difference(right[rank], got[rank], 1e-5, 1e-6)]
-    if not all((rank in roots or len(group) == 1) == (rank in has_it) for group in groups for rank in group):
-        return found
-    group = next(group for group in groups if found.rank in group)
-    text = f"line {call.line} calls reduce: only its dst gets the sum, rank {found.rank} of the group {group} does not"
-    return Finding("DTL-VALUE-ONE-RANK", text, found.rank, call.line or None)
+def expected(case: Case, given: Given) -> list[dict[str, Any]]:
+    own = [next(group for group in i["groups"] if rank in group) for rank, i in enumerate(given)]
+    sums = [torch.stack([given[rank]["x"] for rank in group]).double().sum(0).float() for group in own]
+    return [{"sum": total, "a new tensor": True} for total in sums]
 
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of groups that are made in different orders: whether each rank begins with its own."""
-    groups = case.params["groups"][case.world_size]
+    groups = given[0]["groups"]
     begun: dict[int, list[int]] = {}
     for event in record.select(op="new_group"):
         begun.setdefault(event.rank, event.detail.get("ranks") or [])
@@ -118,13 +94,14 @@ def why(case: Case, given: Given, record: Record) -> str:
     )
 
 
-_VALUES = Check(
+CHECK = Check(
     on_rank,
     inputs,
     expected,
-    cases={name: {"groups": groups} for name, groups in _GROUPS.items()},
-    rules=[rules.never(*_OBJECTS, why="Tensors need no pickling.")],
-    mistakes=mistakes,
+    cases=CASES,
+    edits=EDITS,
+    example=[{"x": torch.tensor([10.0 * rank]), "groups": [[0, 2], [1, 3]]} for rank in range(4)],
+    rules=[rules.never(*OBJECTS, why="Tensors need no pickling.")],
     why=why,
+    atol=1e-5,
 )
-CHECK = replace(_VALUES, expected=None, verify=verify)

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-EARLY
-# says: ranks 1 and 2 never receive a message that says so
+# says: no message comes to ranks 1 and 2
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-EARLY
-# says: rank 2 neither sends nor receives; ranks 0 and 1 exchange with each other only
+# says: ranks 0 and 1 exchange with each other only, and no message comes to or from rank 2
 import torch
 import torch.distributed as dist
 

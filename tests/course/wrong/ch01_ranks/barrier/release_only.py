@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-EARLY
-# says: ranks 1 and 2 never send a message, so nobody can know
+# says: no message comes from ranks 1 and 2, so nobody can know
 
 import torch
 import torch.distributed as dist

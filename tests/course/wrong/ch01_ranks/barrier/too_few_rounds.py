@@ -1,5 +1,6 @@
 # expect: DTL-VALUE-UNTOLD
-# says: told rank 0 that rank 1 had come: each rank hears from its left
+# says: told rank 0 that rank 1 had come: each rank hears from its left neighbour only
+# says: 3 ranks need 2 rounds: log2(N) rounded up
 import math
 
 import torch

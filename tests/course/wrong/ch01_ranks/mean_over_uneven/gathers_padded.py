@@ -1,5 +1,5 @@
-# expect: DTL-RULE-DATA
-# says: to all_gather: these are the numbers themselves
+# expect: DTL-RULE-BYTES
+# says: 4,000 bytes to all_gather: these are the numbers themselves
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # expect: DTL-COLL-SHAPE
-# says: calls all_gather with shape (3,), rank 1 with shape (7,)
+# says: calls all_gather with shape (1,), rank 1 with shape (3,)
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,6 @@
-# expect: DTL-VALUE-UNCHECKED
-# says: 8 ranks cannot be cut into groups of 3
+# expect: DTL-DIFFICULTY
+# says: a job must not drop ranks silently
+# says: (on every rank)
 
 
 def rank_groups(world_size, tp):

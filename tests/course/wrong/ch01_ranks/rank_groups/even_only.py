@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-REFUSED
-# says: although 15 ranks can be cut into groups of 3; 8 by 2, 12 by 4, 18 by 3 were accepted: is every odd world_size
+# expect: DTL-DIFFICULTY
+# says: an odd world_size is no reason to refuse it
 def rank_groups(world_size, tp):
     if world_size % 2:
         raise ValueError("the ranks cannot be cut into equal groups")

@@ -1,5 +1,6 @@
-# expect: DTL-VALUE-UNCHECKED
-# says: no ValueError was raised
+# expect: DTL-DIFFICULTY
+# says: a job must not drop ranks silently
+# says: (on ranks 0-2)
 def rank_groups(world_size, tp):
     if tp > world_size:
         raise ValueError

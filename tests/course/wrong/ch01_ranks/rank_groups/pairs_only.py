@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-SHAPE
-# says: the result['dp'] should have 4 parts; it has 2
+# expect: DTL-DIFFICULTY
+# says: tp may be larger than 2
 
 
 def rank_groups(world_size, tp):

@@ -1,5 +1,6 @@
 # expect: DTL-COLL-ORDER
-# says: rank 0 calls all_reduce, rank 1 calls barrier
+# says: rank 0 calls barrier, rank 1 calls all_reduce
+# says: the ranks have 2 and 3 batches
 
 import torch.distributed as dist
 

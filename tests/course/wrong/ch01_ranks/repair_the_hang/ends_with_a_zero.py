@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-DROPPED
-# says: whose sum is 0, although there are batches left
+# expect: DTL-DIFFICULTY
+# says: a sum of 0 does not say that no rank has a batch left
 import torch
 import torch.distributed as dist
 

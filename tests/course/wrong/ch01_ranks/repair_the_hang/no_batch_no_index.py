@@ -1,5 +1,6 @@
 # expect: DTL-RAISED
 # says: IndexError: list index out of range
+# says: the ranks have 2 and 3 batches
 
 import torch
 import torch.distributed as dist

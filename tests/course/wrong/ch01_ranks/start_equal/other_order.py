@@ -1,5 +1,5 @@
 # expect: DTL-COLL-SHAPE
-# says: rank 0 calls broadcast with shape (5, 3), rank 1 with shape (2,)
+# says: calls broadcast with shape (2, 1), rank 1 with shape (1,)
 
 import torch.distributed as dist
 

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-NOT-NEW
+# expect: DTL-MISTAKE
 # says: what is returned is the x that was given, not a new tensor
 
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-TYPE
-# says: should be a whole number; it is 10.0
+# says: should be a whole number; it is 4.0
 def who_am_i(env, gpus):
     local = int(env.get("LOCAL_RANK", 0))
     return {

@@ -1,5 +1,6 @@
 # expect: DTL-RAISED
 # says: raised KeyError: 'RANK'
+# says: without a launcher none of the names is set
 
 
 def who_am_i(env, gpus):
