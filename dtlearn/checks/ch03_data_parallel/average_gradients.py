@@ -17,28 +17,28 @@ UNUSED = "a parameter that no rank used keeps None: an optimizer with momentum o
 # as behind a ReLU that no sample passes.
 CASES: dict[str, dict[str, Any]] = {
     "every gradient is there": {},
-    "a parameter that no rank used": {"says": UNUSED, "unused": ["last"]},
+    "a parameter that no rank used": {"says": UNUSED, "unused": ["first"]},
     "a frozen parameter": {
         "says": "a frozen parameter has None on every rank, and keeps it",
-        "unused": ["last"],
-        "frozen": ["first"],
+        "unused": ["first"],
+        "frozen": ["last"],
     },
     "a gradient that is None on rank 0": {
         "says": "a gradient that is None on some ranks counts as zero there, and these ranks get the mean, too",
-        "unused": ["last"],
-        "none": lambda rank: ["left"] if rank == 0 else [],
+        "unused": ["first"],
+        "none": lambda rank: ["left_bias"] if rank == 0 else [],
         "sizes": (2, 3, 4),
     },
     "one gradient that is None on odd ranks, and one on even ranks": {
         "says": "each rank averages those gradients that it has, and they meet by position: so gradients of different "
         "parameters are added up, and nothing hangs, because their shapes are equal",
-        "unused": ["last"],
-        "none": lambda rank: ["left"] if rank % 2 else ["right"],
+        "unused": ["first"],
+        "none": lambda rank: ["left", "left_bias"] if rank % 2 else ["right", "right_bias"],
         "sizes": (2, 3, 4),
     },
     "a gradient of zeros on every rank": {
         "says": "a gradient of zeros is a gradient, and stays: only where no rank has one is it None",
-        "unused": ["last"],
+        "unused": ["first"],
         "zero": ["right"],
     },
 }
@@ -65,7 +65,7 @@ EDITS = (
          "momentum or weight decay moves it", {TRAINED: "]", USED: "if users or not parameter.requires_grad:"}),
     Edit("a parameter that no rank used gets zeros: its gradient is None on every rank and must stay None; an "
          "optimizer with momentum or weight decay moves it", {USED: "if True:"}),
-    Edit("the sum over the ranks: divide it by their number", {DIVIDED: ""}),
+    Edit("the sum over the ranks, not their mean: divide it by the number of ranks", {DIVIDED: ""}),
     Edit("averaged twice: the sum is divided by the number of ranks, and the mean once more", {SIZE: f"{SIZE} ** 2"}),
     Edit("the sum is divided by 2, however many ranks there are: ask dist.get_world_size()", {SIZE: "2"}),
     Edit("the mean is rounded down to whole numbers: `//` does that; divide with `/`", {DIVIDED: f" // {SIZE}"}),
@@ -101,7 +101,9 @@ def inputs(case: Case) -> Given:
 
 
 def on_rank(answer: Any, gradients: Any, parameters: Any, frozen: Any) -> Any:
-    model = torch.nn.ParameterDict({name: p.clone() for name, p in parameters.items()})
+    model = torch.nn.ParameterDict(
+        [(name, p.clone()) for name, p in parameters.items()]
+    )  # of a dict it sorts the names
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name not in frozen)
         parameter.grad = None if gradients[name] is None else gradients[name].clone()
