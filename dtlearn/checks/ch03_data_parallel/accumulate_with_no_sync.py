@@ -109,13 +109,18 @@ def on_rank(answer: Any, weights: Any, updates: Any) -> Any:
     model: Any = torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=3e-5)
     for _ in range(2):  # DDP forms its buckets after the first backward pass
         model(updates[0][0][0]).sum().backward()
-    forward, backward, inner = [], [], []  # whether DDP would reduce then; the forward pass decides
+    forward, backward, inner = (
+        list[bool](),
+        list[bool](),
+        list[bool](),
+    )  # whether DDP would reduce then; the forward pass decides
     model.register_forward_pre_hook(lambda *_: forward.append(model.require_backward_grad_sync))
     module.register_forward_pre_hook(lambda *_: inner.append(True))
     module[2].bias.register_hook(lambda _: backward.append(model.require_backward_grad_sync))
     notes = {}
     for number, micro_batches in enumerate(updates):
-        forward.clear(), backward.clear(), inner.clear()
+        for passes in (forward, backward, inner):
+            passes.clear()
         for parameter in module.parameters():
             parameter.grad = torch.full_like(parameter, 7.0)  # as from an earlier step
         answer(model, [tuple(pair) for pair in micro_batches])

@@ -122,9 +122,9 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
 
 def payload(case: Case, given: Given) -> int:
     """Everything that may need a gradient, and for each parameter a number that says whether it has one."""
-    return sum(4 * p.numel() for name, p in given[0]["parameters"].items() if name not in given[0]["frozen"]) + 8 * len(
-        SHAPES
-    )
+    own = given[0]
+    numbers = sum(int(p.numel()) for name, p in own["parameters"].items() if name not in own["frozen"])
+    return 4 * numbers + 8 * len(SHAPES)
 
 
 def why(case: Case, given: Given, record: Record) -> str:

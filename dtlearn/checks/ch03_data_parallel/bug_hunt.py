@@ -130,7 +130,11 @@ def inputs(case: Case) -> Given:
     aside = torch.tensor([[1.0] * 8 + [-1.0] * 8], dtype=torch.float64).T
     numbers = {"epochs": p["epochs"], "batch_size": BATCH, "lr": LR, "max_norm": p.get("max_norm", NO_LIMIT)}
     for rank in range(case.world_size):
-        own = {"weight": 0.1 * torch.randn(1, FEATURES, generator=g, dtype=torch.float64), "x": x, "y": x @ slope}
+        own: dict[str, Any] = {
+            "weight": 0.1 * torch.randn(1, FEATURES, generator=g, dtype=torch.float64),
+            "x": x,
+            "y": x @ slope,
+        }
         own["bias"] = torch.full((1,), 0.1 * rank, dtype=torch.float64)
         own["validation"] = [held, held @ slope + 2.0 * rank * aside]
         given.append({**own, "numbers": {**numbers, "target": NEVER}, "look": p["look"]})
@@ -148,7 +152,7 @@ def trained(given: Given) -> dict[str, Any]:
     model = torch.nn.Linear(FEATURES, 1, dtype=torch.float64)
     model.load_state_dict({"weight": own["weight"], "bias": own["bias"]})
     optimizer = torch.optim.SGD(model.parameters(), lr=LR)
-    samplers: list[Any] = [DistributedSampler(own["x"], n, rank) for rank in range(n)]  # type: ignore[arg-type]
+    samplers: list[Any] = [DistributedSampler(own["x"], n, rank) for rank in range(n)]
     for epoch in range(numbers["epochs"]):
         for sampler in samplers:
             sampler.set_epoch(epoch)
