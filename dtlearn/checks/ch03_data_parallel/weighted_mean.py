@@ -140,4 +140,19 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
     return Finding("DTL-VALUE", f"{text}{right:.6g}", 0)
 
 
-CHECK = Check(on_rank, inputs, expected, cases=CASES, edits=EDITS, verify=verify, rtol=1e-4, atol=3e-5)
+def example(loss_sum: float, count: int) -> dict[str, Any]:
+    y = torch.full((count,), loss_sum / count).sqrt()
+    return {"weight": torch.zeros(1), "x": torch.zeros(count, 1), "y": y, "count": count}
+
+
+CHECK = Check(
+    on_rank,
+    inputs,
+    expected,
+    cases=CASES,
+    edits=EDITS,
+    verify=verify,
+    rtol=1e-4,
+    atol=3e-5,
+    example=[example(6.0, 3), example(10.0, 1)],
+)
