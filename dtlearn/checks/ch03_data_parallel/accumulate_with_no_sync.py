@@ -1,4 +1,4 @@
-"""ch03.accumulate_with_no_sync: two updates of a model under torch's DDP, cut into three buckets."""
+"""ch03.accumulate_with_no_sync: two updates of a model under torch's DDP, which is cut into several buckets."""
 
 from __future__ import annotations
 
@@ -7,199 +7,165 @@ from typing import Any
 import torch
 from torch.nn.functional import mse_loss
 
-from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare
+from dtlearn.grading import Case, Check, Edit, Finding, Given
 from dtlearn.runtime.record.record import Record
 
-from ..passes import find_wrong_passes
-
-_UPDATES = 2
-_ROWS = 5  # no world size, so that a division by one is not taken for one by the other
-_OLD = 7.0  # what `on_rank` leaves in every gradient, as from an earlier step
-_CASES: dict[str, dict[str, int]] = {
-    "3 micro-batches": {"k": 3},
-    "1 micro-batch": {"k": 1},
+UPDATES, ROWS = 2, 5  # ROWS is no world size, so that a division by one is not taken for one by the other
+SHAPES = {"0.weight": (4, 3), "0.bias": (4,), "2.weight": (2, 4), "2.bias": (2,)}
+CASES: dict[str, dict[str, Any]] = {
+    "3 micro-batches": {
+        "says": "afterwards each gradient is that of the mean over all micro-batches of all ranks",
+        "k": 3,
+    },
+    "1 micro-batch": {"says": "with one micro-batch the gradient is that of its own mean", "k": 1},
 }
+COUNT, APART = "count = len(micro_batches)", "with model.no_sync():"
+PASS = "(mse_loss(model(x), y) / count).backward()"
+EARLIER, LAST = f"micro_batches[:-1]:\n            {PASS}", f"x, y = micro_batches[-1]\n    {PASS}"
+PAST = "call `model` itself, in each forward pass: past it, as with model.module, DDP cannot prepare the backward pass"
+
+
+def both(old: str, new: str) -> dict[str, str]:
+    """In the passes of all micro-batches."""
+    return {text: text.replace(old, new) for text in (EARLIER, LAST)}
+
+
+# The special ones first: of two that lead to the same values the first one names them.
+EDITS = (
+    Edit("each loss is divided by 3, however many micro-batches there are: divide by len(micro_batches)",
+         {COUNT: "count = 3"}),
+    Edit("the last micro-batch is within no_sync() too, so no backward pass averages over the ranks. Does the "
+         "condition contain a fixed number? Use len(micro_batches)",
+         {LAST: f"with model.no_sync():\n        x, y = micro_batches[-1]; {PASS}"}),
+    Edit("divided by the number of ranks, too: DDP takes the mean over them itself",
+         {COUNT: f"{COUNT} * torch.distributed.get_world_size()"}),
+    Edit("only the first micro-batch is averaged over the ranks, the others are each rank's own: the last backward "
+         "pass is the one that has to communicate, with all that was added up before",
+         {LAST: "pass", APART: f"x, y = micro_batches[0]; {PASS}\n    {APART}",
+          "micro_batches[:-1]": "micro_batches[1:]"}),
+    Edit("the gradients of the step before are still in: a backward pass adds to p.grad, so begin with zero_grad",
+         {"model.zero_grad()": "pass"}),
+    Edit("only the last micro-batch is in the gradient: zero_grad emptied it between them?",
+         {"x, y = micro_batches[-1]": "model.zero_grad(); x, y = micro_batches[-1]"}),
+    Edit("the last micro-batch is not divided by their number, as the others are: it weighs more",
+         {LAST: LAST.replace(" / count", "")}),
+    Edit("only the last micro-batch is divided by their number: the others weigh more",
+         {EARLIER: EARLIER.replace(" / count", "")}),
+    Edit("what was added up is divided by the number of micro-batches after every one, so the first is divided several "
+         "times: divide each loss, or the sum once at the end",
+         both(" / count).backward()", ").backward(); [p.grad.div_(count) for p in model.parameters()]")),
+    Edit("the sum over the micro-batches, not divided by their number: each loss is a mean, and so is that of all",
+         {COUNT: "count = 1"}),
+    Edit("divided twice by the number of micro-batches: divide each loss, or the sum once at the end",
+         {COUNT: f"{COUNT} ** 2"}),
+    Edit("divided by the number of rows of a micro-batch in place of the number of micro-batches",
+         {COUNT: "count = len(micro_batches[0][0])"}),
+    Edit("divided by one less than the number of micro-batches", {COUNT: f"{COUNT} - 1"}),
+    Edit("each loss is a sum over the elements of a micro-batch: it is their mean",
+         both("x), y", "x), y, reduction='sum'")),
+    Edit("the gradients are gone: zero_grad() came after the last backward pass",
+         {LAST: f"{LAST}; model.zero_grad()"}),
+    Edit("the parameters were changed: the optimizer step comes later, and is not yours",
+         {LAST: f"{LAST}; torch.optim.SGD(model.parameters(), lr=0.1).step()"}),
+    Edit("all backward passes reduced the gradients: all but the last belong in a block `with model.no_sync():`; "
+         "calling model.no_sync() without `with` does nothing", {APART: "if True:"}),
+    Edit("the backward pass is within no_sync(), the forward pass is not: DDP decides in the forward pass, so all "
+         "backward passes reduced the gradients",
+         {APART: "if True:", EARLIER: EARLIER.replace("(mse", "loss = (mse").replace(".backward()", "\n            "
+          "with model.no_sync():\n                loss.backward()")}),
+    Edit("the model was called once for several micro-batches: all of them at once need the memory that they were cut "
+         "up to save",
+         {APART: "if False:",
+          LAST: "x, y = (torch.cat(t) for t in zip(*micro_batches)); mse_loss(model(x), y).backward()"}),
+    Edit("one backward pass for several micro-batches: so all are kept at once, in the memory that they were cut up to "
+         "save",
+         {COUNT: f"{COUNT}; total = 0", EARLIER: EARLIER.replace("(mse", "total += (mse").replace(".backward()", ""),
+                  LAST: LAST.replace("(mse", "(total + mse")}),
+    Edit(PAST, {EARLIER: EARLIER.replace("model(x)", "model.module(x)")}),
+    Edit(PAST, both("model(x)", "model.module(x)")),
+    Edit("the model was called more often than there are micro-batches: each belongs into one forward pass",
+         {"micro_batches[:-1]": "micro_batches"}),
+)  # fmt: skip
 
 
 def inputs(case: Case) -> Given:
-    g = case.generator()
-    weights = {f"{layer}.{name}": torch.randn(shape, generator=g) for layer, name, shape in _shapes()}
-    given = []
+    g, given = case.generator(), []
+    weights = {name: torch.randn(shape, generator=g) for name, shape in SHAPES.items()}
     for rank in range(case.world_size):
         updates = [
-            [[torch.randn(_ROWS, 5, generator=g) + rank, torch.randn(_ROWS, 2, generator=g)] for _ in range(k)]
-            for k in [case.params["k"]] * _UPDATES
+            [
+                [torch.randn(ROWS, 3, generator=g) + rank, torch.randn(ROWS, 2, generator=g)]
+                for _ in range(case.params["k"])
+            ]
+            for _ in range(UPDATES)
         ]
-        given.append({"weights": weights, "updates": updates, "old": _OLD})
+        given.append({"weights": weights, "updates": updates})
     return given
 
 
-def _shapes() -> list[tuple[int, str, tuple[int, ...]]]:
-    return [(0, "weight", (8, 5)), (0, "bias", (8,)), (2, "weight", (2, 8)), (2, "bias", (2,))]
-
-
-def on_rank(answer: Any, weights: Any, updates: Any, old: float) -> Any:
-    module: Any = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+def on_rank(answer: Any, weights: Any, updates: Any) -> Any:
+    module: Any = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
     module.load_state_dict(weights)
-    model: Any = torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=1e-4)
+    model: Any = torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb=3e-5)
     for _ in range(2):  # DDP forms its buckets after the first backward pass
         model(updates[0][0][0]).sum().backward()
-    forward, backward, inner = [], [], []
+    forward, backward, inner = (
+        list[bool](),
+        list[bool](),
+        list[bool](),
+    )  # whether DDP would reduce then; the forward pass decides
     model.register_forward_pre_hook(lambda *_: forward.append(model.require_backward_grad_sync))
     module.register_forward_pre_hook(lambda *_: inner.append(True))
     module[2].bias.register_hook(lambda _: backward.append(model.require_backward_grad_sync))
-    notes = []
-    for micro_batches in updates:
+    notes = {}
+    for number, micro_batches in enumerate(updates):
+        for passes in (forward, backward, inner):
+            passes.clear()
         for parameter in module.parameters():
-            parameter.grad = torch.full_like(parameter, old)
+            parameter.grad = torch.full_like(parameter, 7.0)  # as from an earlier step
         answer(model, [tuple(pair) for pair in micro_batches])
-        grads = {name: p.grad if p.grad is None else p.grad.clone() for name, p in module.named_parameters()}
-        passes = {"forward": list(forward), "backward": list(backward), "inner": len(inner)}
-        moved = [name for name, value in module.state_dict().items() if not torch.equal(value, weights[name])]
-        notes.append({"grads": grads, "moved": moved, **passes})
-        forward.clear()
-        backward.clear()
-        inner.clear()
+        k = len(micro_batches)
+        kept = all(torch.equal(p, weights[name]) for name, p in module.named_parameters())
+        reduced = "once"
+        if any(forward) and forward != [False] * (k - 1) + [True]:  # none: it is done by hand, and the values tell
+            reduced = "another time than with the last" if not all(forward) else "all"
+            reduced += ", as decided in the forward pass" * (all(forward) and not all(backward))
+        right = len(forward) == len(inner) == len(backward) == k and kept and not reduced.startswith("all")
+        grads = {name: None if p.grad is None else p.grad.clone() for name, p in module.named_parameters()}
+        facts = {
+            "forward passes of the model": len(forward),
+            "forward passes of the module in it": len(inner),
+            "backward passes": len(backward),
+            "reduced": reduced,
+            "parameters left alone": kept,
+        }
+        notes[f"update {number + 1}"] = {**facts, "gradients": grads if right else {}}
     return notes
 
 
-def _gradients(given: Given) -> list[list[list[list[torch.Tensor]]]]:
-    """The gradient of each micro-batch alone: [rank][update][micro-batch][parameter]."""
-    module = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+def expected(case: Case, given: Given) -> list[dict[str, Any]]:
+    """All micro-batches of all ranks as one batch."""
+    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)).double()
     module.load_state_dict(given[0]["weights"])
-    module.double()
-
-    def gradient(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
-        loss = mse_loss(module(x.double()), y.double())
-        return [g.float() for g in torch.autograd.grad(loss, tuple(module.parameters()))]
-
-    return [[[gradient(x, y) for x, y in update] for update in i["updates"]] for i in given]
-
-
-def _weighted(parts: list[tuple[float, list[torch.Tensor]]]) -> list[torch.Tensor]:
-    return [torch.stack([w * t for (w, _), t in zip(parts, column, strict=True)]).sum(0) for column in _columns(parts)]
-
-
-def _columns(parts: list[tuple[float, list[torch.Tensor]]]) -> list[tuple[torch.Tensor, ...]]:
-    return list(zip(*[tensors for _, tensors in parts], strict=True))
-
-
-def _named(updates: list[list[torch.Tensor]]) -> dict[str, dict[str, torch.Tensor]]:
-    """As messages name them: of each update, the gradient of each parameter."""
-    names = [f"{layer}.{name}" for layer, name, _ in _shapes()]
-    return {f"update {u + 1}": dict(zip(names, grads, strict=True)) for u, grads in enumerate(updates)}
-
-
-def _right(case: Case, given: Given) -> list[dict[str, dict[str, torch.Tensor]]]:
-    """What each rank should have."""
-    alone, k, n = _gradients(given), case.params["k"], case.world_size
-    mean = [_weighted([(1 / (k * n), g) for rank in alone for g in rank[u]]) for u in range(_UPDATES)]
-    return [_named(mean)] * n
-
-
-def _mistakes(case: Case, given: Given) -> list[Mistake]:
-    alone, k, n = _gradients(given), case.params["k"], case.world_size
-    updates, ranks, right, late = range(_UPDATES), range(case.world_size), _right(case, given), 1 / n
-
-    def by(update: int) -> list[list[list[torch.Tensor]]]:
-        return [rank[update] for rank in alone]
-
-    found = [
-        Mistake(
-            "DTL-VALUE-OLD",
-            "the gradients of the step before are still in: a backward pass adds to p.grad, so begin with zero_grad",
-            [{u: {name: t + old for name, t in update.items()} for u, update in rank.items()} for rank in right],
-        )
-        for old in (_OLD, _OLD / n)
-    ]
-    if k > 1:
-        found.append(
-            Mistake(
-                "DTL-VALUE-LAST-ONLY",
-                f"only the last of {k} micro-batches is in the gradient: zero_grad emptied it between them?",
-                [_named([_weighted([(1 / (k * n), alone[r][u][-1]) for r in ranks]) for u in updates])] * n,
-            )
-        )
-        found.append(
-            Mistake(
-                "DTL-VALUE-LAST-WHOLE",
-                f"the last of {k} micro-batches is not divided by {k}, as the others are: it weighs {k} times as much",
-                [
-                    _named(
-                        [_weighted([(late if g is m[-1] else late / k, g) for m in by(u) for g in m]) for u in updates]
-                    )
-                ]
-                * n,
-            )
-        )
-        weights = {
-            "DTL-VALUE-LAST-WHOLE": (
-                f"only the last of {k} micro-batches is divided by {k}: the others weigh {k} times as much",
-                [late] * (k - 1) + [late / k],
-            ),
-            "DTL-VALUE-DIVIDED-AGAIN": (
-                f"what was added up is divided by {k} after every micro-batch, so the first is divided {k} times: "
-                "divide each loss, or the sum once at the end",
-                [late / k ** (k - i) for i in range(k)],
-            ),
+    k, facts = case.params["k"], dict[str, Any]()
+    for number in range(UPDATES):
+        pairs = [pair for own in given for pair in own["updates"][number]]
+        x, y = (torch.cat(column).double() for column in zip(*pairs, strict=True))
+        grads = torch.autograd.grad(mse_loss(module(x), y), tuple(module.parameters()))
+        facts[f"update {number + 1}"] = {
+            "forward passes of the model": k,
+            "forward passes of the module in it": k,
+            "backward passes": k,
+            "reduced": "once",
+            "parameters left alone": True,
+            "gradients": {name: g.float() for name, g in zip(SHAPES, grads, strict=True)},
         }
-        for code, (text, each) in weights.items():
-            grads = [_weighted([(w, g) for m in by(u) for w, g in zip(each, m, strict=True)]) for u in updates]
-            found.append(Mistake(code, text, [_named(grads)] * n))
-    if n > 1:
-        found.append(
-            Mistake(
-                "DTL-VALUE-NO-SYNC",
-                "every rank still has the mean of its own micro-batches: no backward pass averaged over the ranks",
-                [_named([_weighted([(1 / k, g) for g in alone[r][u]]) for u in updates]) for r in ranks],
-            )
-        )
-    if n > 1 and k > 1:
-        found += [
-            Mistake(
-                "DTL-VALUE-SYNC-FIRST",
-                "only the first micro-batch is averaged over the ranks, the others are each rank's own: the last "
-                "backward pass is the one that has to communicate, with all that was added up before",
-                [
-                    _named(
-                        [
-                            _weighted(
-                                [(1 / (k * n), alone[s][u][0]) for s in ranks] + [(1 / k, g) for g in alone[r][u][1:]]
-                            )
-                            for u in updates
-                        ]
-                    )
-                    for r in ranks
-                ],
-            )
-        ]
-    return found
-
-
-def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """The passes of each micro-batch, then the gradients."""
-    k = case.params["k"]
-    for rank, notes in enumerate(got):
-        for note in notes:
-            if note["moved"]:
-                text = (
-                    f"rank {rank} changed {note['moved'][0]}, a parameter: the optimizer step comes later, and is not "
-                )
-                return Finding("DTL-VALUE-PARAMETERS", f"{text}yours", rank)
-            if found := find_wrong_passes(rank, k, note["forward"], note["backward"], note["inner"]):
-                return found
-    named = [{f"update {u + 1}": note["grads"] for u, note in enumerate(notes)} for notes in got]
-    found = compare(_GRADS, case, given, _right(case, given), named)
-    if found and not any(flag for notes in got for note in notes for flag in note["forward"]):
-        text = "the last micro-batch is within no_sync() too: so no backward pass averages over the ranks. Does the "
-        text += "condition, or the divisor, contain a fixed number? Use len(micro_batches)"
-        return Finding("DTL-VALUE-NO-SYNC", text, found.rank)
-    return found
+    return [facts] * case.world_size
 
 
 def rule(case: Case, given: Given, record: Record) -> Finding | None:
     """The gradients go over the network once in an update."""
-    most = _UPDATES * payload(case, given)
+    most = UPDATES * payload(case, given)
     for rank in range(case.world_size):
         made = record.nbytes(rank=rank)
         if made > most:
@@ -212,25 +178,15 @@ def payload(case: Case, given: Given) -> int:
     return sum(4 * int(t.numel()) for t in given[0]["weights"].values())
 
 
-def _factors(case: Case) -> dict[float, str]:
-    k, elements = case.params["k"], _ROWS * 2
-    rows = f"{k} / {_ROWS}, a division by the {_ROWS} rows of a micro-batch in place of the {k} micro-batches"
-    found = {
-        k: "the number of micro-batches",
-        k / _ROWS: rows if k > 1 else "one over the number of rows of a micro-batch",
-        elements: "the number of elements of a micro-batch's y (a sum over them?)",
-    }
-    return {**found, k / (k - 1): f"{k} / {k - 1}, a division by {k - 1}"} if k > 2 else found
-
-
-_GRADS = Check(on_rank, inputs, _right, cases=_CASES, mistakes=_mistakes, factors=_factors, rtol=1e-4, atol=1e-5)
 CHECK = Check(
     on_rank,
     inputs,
-    None,
-    cases=_CASES,
-    verify=verify,
+    expected,
+    cases=CASES,
+    edits=EDITS,
     rules=[rule],
     payload=payload,
-    calls=lambda case: _UPDATES,
+    calls=lambda case: UPDATES,
+    rtol=1e-4,
+    atol=1e-5,
 )

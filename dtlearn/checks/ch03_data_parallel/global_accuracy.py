@@ -1,39 +1,103 @@
-"""ch03.global_accuracy: predictions of ranks whose shards end with repeated samples."""
+"""ch03.global_accuracy: predictions of ranks, whose shards end with repeated samples from the second case on."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
 
-from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare, rules
-from dtlearn.runtime.record.record import Record
-from dtlearn.runtime.words import counted, ranks_text
+from dtlearn.grading import Case, Check, Edit, Given, rules
 
-from ..rounded import rounded
-
-_CLASSES = 3
-_MOST_BYTES = 64
 # Samples: `per_rank` for each rank, and `more`.
-_CASES: dict[str, dict[str, int]] = {
-    "N divides n": {"per_rank": 4, "more": 0},
-    "N does not divide n": {"per_rank": 3, "more": 1},
-    "one sample": {"per_rank": 0, "more": 1},
+CASES: dict[str, dict[str, Any]] = {
+    "a number of samples that N divides": {"per_rank": 4},
+    "a number of samples that N does not divide": {
+        "says": "the k-th sample of rank r is at position k N + r: from position n on they are repeats, and do not "
+        "count",
+        "per_rank": 3,
+        "more": 1,
+    },
+    "one sample": {
+        "says": "with fewer samples than ranks some ranks have padding only: their sums are 0, and they take part",
+        "per_rank": 0,
+        "more": 1,
+    },
 }
-
-# By rank: how many samples it counts, how many of them are right, and the sum of their losses.
-Sums = list[tuple[float, float, float]]
+N, SUM, REAL = "dist.get_world_size()", "dist.all_reduce(sums)", "real = dealt < n"
+RIGHT, LOSS = "correct = (logits.argmax(dim=1) == targets).sum()", 'cross_entropy(logits, targets, reduction="sum")'
+TAKEN, BOTH = "logits, targets = logits[real], targets[real]", "torch.stack([correct.double(), loss.double()])"
+OVER_N, RETURN = "(sums / n).tolist()", '{"accuracy": accuracy, "loss": mean_loss}'
+PADDED = "repeats count as samples: this is the mean over all that were dealt out, not over the n of the data set"
+SUMMED = "repeats count as samples: they are in the sums, which are divided by n"
+OF_RANK_0 = "this is the mean over rank 0's samples alone: a part of the data set, not all of it"
+OWN = "each rank returns the mean over its own samples: nothing came from the other ranks"
+SHARE = "each rank divides its own sum by n: the sums were not added up over the ranks"
+TRIMMED = "the repeats are taken from the wrong ranks: they are the last sample of each of the last ranks"
+MEANS = "the mean of the ranks' means: every rank counts the same, although they have different numbers of samples"
+DOWN = "rounded down to a whole number: `//` and tensors of whole numbers lose the fraction, `/` keeps it"
+ALONE = 'cross_entropy(logits, targets, reduction="mean")'
+KEPT, PADDING = "real = torch.arange(len(targets)) < len(targets)", f"len(targets) * {N} - n"
+REPEATED = "logits[~real], targets[~real]"
+# The special ones first: of two that lead to the same values the first one names them.
+EDITS = (
+    Edit("a rank that has padding only divides 0 by 0: leave out the mean of its samples, and add up",
+         {BOTH: f"{BOTH} / len(targets) * len(targets)"}),
+    Edit("each rank's mean is multiplied by its number of samples with the padding: add up those of real samples",
+         {"real = dealt": "with_padding = len(targets); real = dealt", BOTH: f"{BOTH} / len(targets) * with_padding"}),
+    Edit("the padding is looked for as if every rank had a piece of the data set, one after the other; they were dealt "
+         "out in turn: the k-th sample of rank r is sample k N + r",
+         {REAL: "real = dist.get_rank() * len(targets) + torch.arange(len(targets)) < n"}),
+    Edit(TRIMMED, {REAL: f"{KEPT} - (dist.get_rank() < {PADDING})"}),
+    Edit(TRIMMED, {REAL: f"{KEPT} - (dist.get_rank() == 0) * ({PADDING})"}),
+    Edit(TRIMMED, {REAL: f"{KEPT} - (dist.get_rank() == {N} - 1) * ({PADDING})"}),
+    Edit("the last round is left out, in which not every rank got a new sample",
+         {REAL: f"real = torch.arange(len(targets)) < n // {N}", OVER_N: f"(sums / (n // {N} * {N})).tolist()"}),
+    Edit("the sums are right, but they are divided by the number of samples with the padding: the data set has n",
+         {"real = dealt": f"with_padding = len(targets) * {N}; real = dealt",
+          OVER_N: "(sums / with_padding).tolist()"}),
+    Edit("accuracy: repeats count as samples",
+         {TAKEN: f"more = (logits[~real].argmax(dim=1) == targets[~real]).sum(); {TAKEN}",
+          BOTH: BOTH.replace("correct", "(correct + more)")}),
+    Edit("loss: repeats count as samples",
+         {TAKEN: f"more = cross_entropy({REPEATED}, reduction='sum'); {TAKEN}",
+          BOTH: BOTH.replace("loss.", "(loss + more).")}),
+    Edit(SUMMED, {TAKEN: ""}),
+    Edit(PADDED, {TAKEN: "", OVER_N: f"(sums / (len(targets) * {N})).tolist()"}),
+    Edit(MEANS, {BOTH: f"{BOTH} / len(targets)", OVER_N: f"(sums / {N}).tolist()"}),
+    Edit("a slice [:-k] with k = 0 is empty: a rank without padding counts no sample",
+         {TAKEN: "logits, targets = (t[: -int((~real).sum())] for t in (logits, targets))"}),
+    Edit("accuracy: the sums were not added up over the ranks", {SUM: f"{SUM}; sums[0] = correct"}),
+    Edit("loss: the sums were not added up over the ranks", {SUM: f"{SUM}; sums[1] = loss"}),
+    Edit(SHARE, {SUM: "pass"}),
+    Edit(OWN, {SUM: "pass", OVER_N: "(sums / len(targets)).tolist()"}),
+    Edit(OWN, {SUM: "pass", TAKEN: "", OVER_N: "(sums / len(targets)).tolist()"}),
+    Edit(OF_RANK_0, {SUM: "sums /= len(targets); dist.broadcast(sums, 0)", OVER_N: "sums.tolist()"}),
+    Edit(OF_RANK_0, {TAKEN: "", SUM: "sums /= len(targets); dist.broadcast(sums, 0)", OVER_N: "sums.tolist()"}),
+    Edit("only rank 0 has the sums of all ranks, as after dist.reduce: every rank returns the result",
+         {SUM: "mine = sums.clone(); dist.all_reduce(sums); sums = mine if dist.get_rank() else sums"}),
+    Edit("the accuracy is 0: either it was rounded down to a whole number, as `//` does, or no prediction is compared "
+         "with its target: argmax(dim=1) gives one for each sample", {RETURN: '{"accuracy": 0.0, "loss": mean_loss}'}),
+    Edit(DOWN, {OVER_N: "(sums // n).tolist()"}),
+    Edit(DOWN, {BOTH: "torch.stack([correct, loss.long()])"}),
+    Edit("the accuracy is 100 times as large: a percentage; return the fraction",
+         {RETURN: '{"accuracy": 100 * accuracy, "loss": mean_loss}'}),
+    Edit("these are sums over the samples: divide them by n", {OVER_N: "sums.tolist()"}),
+    Edit("the digits of 16 bits only: add up in float32 or float64",
+         {BOTH: "torch.stack([correct.half(), loss.half()])"}),
+    Edit("the loss is that of probabilities: cross_entropy takes the logits, and makes the softmax itself",
+         {LOSS: LOSS.replace("logits", "logits.softmax(1)")}),
+    Edit("the loss is that of the classes that are predicted: cross_entropy takes the targets",
+         {LOSS: LOSS.replace("targets", "logits.argmax(dim=1)")}),
+    Edit("each rank's mean loss was divided by n, as if it were a sum: reduction='sum' adds up", {LOSS: ALONE}),
+)  # fmt: skip
 
 
 def inputs(case: Case) -> Given:
     g, n = case.generator(), case.world_size
-    samples = case.params["per_rank"] * n + case.params["more"]
-    logits = 3 * torch.randn(samples, _CLASSES, generator=g)
-    targets = torch.randint(_CLASSES, (samples,), generator=g)
+    samples = case.params["per_rank"] * n + case.params.get("more", 0)
+    logits = 3 * torch.randn(samples, 3, generator=g)
+    targets = torch.randint(3, (samples,), generator=g)
     targets[0] = logits[0].argmax()  # the first repeat is right, and a sample that is right is what the mean has to be
     if samples > 1:  # neither all nor none
         targets[1] = logits[1].argmin()
@@ -45,213 +109,21 @@ def on_rank(answer: Any, logits: torch.Tensor, targets: torch.Tensor, n: int) ->
     return answer(logits, targets, n)
 
 
-def _sums(
-    given: Given,
-    padding: bool = False,
-    whole_rounds: bool = False,
-    blocks: bool = False,
-    softmax: bool = False,
-    predicted: bool = False,
-    left_out: Sequence[int] | None = None,
-) -> Sums:
-    """What each rank adds up. `padding`: repeats count too. `whole_rounds`: only as many as every rank has. `blocks`:
-    as if each rank had a piece of the data set. `softmax`: the loss of probabilities. `predicted`: that of the
-    predicted classes. `left_out`: by rank, how many of its last samples do not count."""
-    found = []
-    for rank, i in enumerate(given):
-        n, size = i["n"], len(given)
-        most = len(i["targets"]) if padding else n // size if whole_rounds else len(range(rank, n, size))
-        if blocks:
-            most = min(len(i["targets"]), max(0, n - rank * len(i["targets"])))
-        if left_out:
-            most = max(0, len(i["targets"]) - left_out[rank])
-        logits, targets = i["logits"][:most].double(), i["targets"][:most]
-        logits = logits.softmax(1) if softmax else logits
-        right = int((logits.argmax(1) == targets).sum())
-        aims = logits.argmax(1) if predicted else targets
-        found.append((float(most), float(right), float(cross_entropy(logits, aims, reduction="sum"))))
-    return found
-
-
-def _means(sums: Sums, count: float) -> dict[str, float]:
-    return {"accuracy": _ratio(sum(s[1] for s in sums), count), "loss": _ratio(sum(s[2] for s in sums), count)}
-
-
-def _mean_of_means(sums: Sums) -> dict[str, float]:
-    means = [_means([s], s[0]) for s in sums]
-    return {k: sum(m[k] for m in means) / len(means) for k in ("accuracy", "loss")}
-
-
-def _ratio(a: float, b: float) -> float:
-    return a / b if b else float("nan")
-
-
 def expected(case: Case, given: Given) -> list[dict[str, float]]:
-    return [_means(_sums(given), given[0]["n"])] * case.world_size
+    """The data set as a whole, as the sampler had it before it was dealt out."""
+    logits, targets = (torch.stack([own[name] for own in given], 1).flatten(0, 1) for name in ("logits", "targets"))
+    n = given[0]["n"]
+    accuracy = (logits[:n].argmax(1) == targets[:n]).double().mean().item()
+    return [{"accuracy": accuracy, "loss": cross_entropy(logits[:n].double(), targets[:n]).item()}] * case.world_size
 
 
-def mistakes(case: Case, given: Given) -> list[Mistake]:
-    size, n = case.world_size, given[0]["n"]
-    right = expected(case, given)
-    real, padded = _sums(given), _sums(given, padding=True)
-    dealt, counts = int(sum(s[0] for s in padded)), ", ".join(f"{s[0]:.0f}" for s in real)
-    repeats = "1 repeat counts as a sample" if dealt - n == 1 else f"{dealt - n} repeats count as samples"
-    whole = _sums(given, whole_rounds=True)
-    described: list[tuple[str, str, list[dict[str, float]]]] = []
-
-    def add(code: str, text: str, values: list[dict[str, float]]) -> None:
-        described.append((code, text, values))
-
-    if size > 1:
-        add(
-            "DTL-VALUE-REPEATS",
-            f"{repeats}: this is the mean over the {dealt} that were dealt out, not over the {n} of the data set",
-            [_means(padded, dealt)] * size,
-        )
-        add(
-            "DTL-VALUE-REPEATS",
-            f"{repeats}: the sums hold {dealt} samples, although they are divided by {n}",
-            [_means(padded, n)] * size,
-        )
-        if dealt != n * size:  # else it may be a division by the ranks as well
-            add(
-                "DTL-VALUE-COUNT",
-                f"the sums are right, but they are divided by {dealt}, with the padding; the data set has "
-                f"{counted(n, 'sample')}",
-                [_means(real, dealt)] * size,
-            )
-        add(
-            "DTL-VALUE-BLOCKS",
-            "the padding is looked for as if every rank had a piece of the data set, one after the other; they were "
-            "dealt out in turn: the k-th sample of rank r is sample k N + r",
-            [_means(_sums(given, blocks=True), n)] * size,
-        )
-        add(
-            "DTL-VALUE-LOCAL",
-            "each rank divides its own sum by n: the sums were not added up over the ranks",
-            [_means([s], n) for s in real],
-        )
-        add(
-            "DTL-VALUE-MEAN-OF-MEANS",
-            f"the mean of the ranks' means: every rank counts the same, although they have {counts} samples",
-            [_mean_of_means(real)] * size,
-        )
-        add(
-            "DTL-VALUE-LOCAL",
-            "each rank returns the mean over its own samples: nothing came from the other ranks",
-            [_means([s], s[0]) for s in real],
-        )
-        add(
-            "DTL-VALUE-LOCAL",
-            "each rank returns the mean over its own shard, with its padding: nothing came from the other ranks",
-            [_means([s], s[0]) for s in padded],
-        )
-        add(
-            "DTL-VALUE-LOCAL",
-            "this is the mean over rank 0's samples alone: a part of the data set, not all of it",
-            [_means(real[:1], real[0][0])] * size,
-        )
-        add(
-            "DTL-VALUE-LOCAL",
-            "this is the mean over rank 0's shard alone: a part of the data set, not all of it",
-            [_means(padded[:1], padded[0][0])] * size,
-        )
-        add(
-            "DTL-VALUE-DROPPED",
-            f"{n - n // size * size} of {counted(n, 'sample')} left out: the last round, in which not every rank got "
-            "a new one",
-            [_means(whole, n // size * size)] * size,
-        )
-        for text, left_out in _left_out(size, n):
-            kept = _sums(given, left_out=left_out)
-            for count in {n, int(sum(s[0] for s in kept))}:
-                add("DTL-VALUE-WRONG-PADDING", text, [_means(kept, count)] * size)
-    none = {"accuracy": 0.0, "loss": right[0]["loss"]}
-    text = (
-        "the accuracy is 0: either it was rounded down to a whole number, as `//` does, or no prediction is compared "
-    )
-    add("DTL-VALUE-FLOOR", f"{text}with its target: argmax(dim=1) gives one for each sample", [none] * size)
-    add(
-        "DTL-VALUE-FLOOR",
-        "rounded down to a whole number: `//` and tensors of whole numbers lose the fraction, `/` keeps it",
-        [{k: float(v // 1) for k, v in r.items()} for r in right],
-    )
-    add(
-        "DTL-VALUE-PERCENT",
-        "the accuracy is 100 times as large: a percentage; return the fraction",
-        [{"accuracy": 100 * r["accuracy"], "loss": r["loss"]} for r in right],
-    )
-    add(
-        "DTL-VALUE-SUM",
-        "these are sums over the samples: divide them by n",
-        [_means(real, 1.0)] * size,
-    )
-    add(
-        "DTL-VALUE-SOFTMAX",
-        "the loss is that of probabilities: cross_entropy takes the logits, and makes the softmax itself",
-        [_means(_sums(given, softmax=True), n)] * size,
-    )
-    add(
-        "DTL-VALUE-PREDICTED",
-        "the loss is that of the classes that are predicted: cross_entropy takes the targets",
-        [_means(_sums(given, predicted=True), n)] * size,
-    )
-    emptied = [len(i["targets"]) - int(s[0]) or len(i["targets"]) for i, s in zip(given, real, strict=True)]
-    add(
-        "DTL-VALUE-DROPPED",
-        "rank 0 has no padding, and counts no sample: a slice [:-k] with k = 0 is empty",
-        [_means(_sums(given, left_out=emptied), n)] * size,
-    )
-    means = [_ratio(s[2], s[0]) for s in real]
-    add(
-        "DTL-VALUE-REPEATS",
-        f"each rank's mean loss is multiplied by {len(given[0]['targets'])}, its number of samples with the padding",
-        [{"accuracy": right[0]["accuracy"], "loss": sum(m * len(given[0]["targets"]) for m in means if m == m) / n}]
-        * size,
-    )
-    add(
-        "DTL-VALUE-MEAN-OF-MEANS",
-        "each rank's mean loss was divided by n, as if it were a sum: reduction='sum' adds up",
-        [{"accuracy": right[0]["accuracy"], "loss": sum(means) / n}] * size,
-    )
-    found = [Mistake(code, text, values) for code, text, values in described]
-    for key, other in (("accuracy", "loss"), ("loss", "accuracy")):
-        for code, text, values in described:
-            mixed = [{key: v[key], other: r[other]} for v, r in zip(values, right, strict=True)]
-            found.append(Mistake(code, f"{key}: {text}", mixed))
-    return found
-
-
-def _left_out(size: int, n: int) -> Iterator[tuple[str, list[int]]]:
-    """Ways to leave out last samples of the wrong ranks: a text, and how many of each rank's."""
-    rounds = -(-n // size)
-    extra = rounds * size - n  # repeats, the last sample of each of the last `extra` ranks
-    if not extra:
-        return
-    repeats = f"the repeats are the last sample of {ranks_text(list(range(size - extra, size)))}"
-    for ranks in itertools.chain(*(itertools.combinations(range(size), k) for k in range(1, size))):
-        if ranks != tuple(range(size - extra, size)):
-            text = f"the last sample of {ranks_text(list(ranks))} does not count; {repeats}"
-            yield text, [int(rank in ranks) for rank in range(size)]
-    if extra > 1:
-        for rank in (size - 1, 0):
-            text = f"the last {min(extra, rounds)} samples of rank {rank} do not count; {repeats}"
-            yield text, [extra * (r == rank) for r in range(size)]
-
-
-def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """Compares; names a result that is only rounded."""
-    right = expected(case, given)
-    found = compare(_VALUES, case, given, right, got)
-    return rounded(found, right, got) if found else None
-
-
-_VALUES = Check(
+LOGITS = torch.tensor([[2.0, 0.0], [0.0, 2.0], [0.0, 2.0], [2.0, 0.0]])
+CHECK = Check(
     on_rank,
     inputs,
     expected,
-    cases=_CASES,
-    mistakes=mistakes,
-    rules=[rules.most_bytes(lambda case, given: _MOST_BYTES)],
+    cases=CASES,
+    edits=EDITS,
+    rules=[rules.most_bytes(lambda case, given: 64)],
+    example=[{"logits": LOGITS[rank::2], "targets": torch.tensor([[0, 1], [0, 0]][rank]), "n": 3} for rank in range(2)],
 )
-CHECK = replace(_VALUES, expected=None, verify=verify)

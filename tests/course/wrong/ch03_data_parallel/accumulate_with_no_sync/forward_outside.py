@@ -1,5 +1,5 @@
-# expect: DTL-RULE-MESSAGES
-# says: the forward pass is not: DDP decides in the forward pass
+# expect: DTL-MISTAKE
+# says: the backward pass is within no_sync(), the forward pass is not
 
 from torch.nn.functional import mse_loss
 

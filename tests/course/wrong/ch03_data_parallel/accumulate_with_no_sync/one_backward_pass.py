@@ -1,5 +1,5 @@
-# expect: DTL-RULE-PASSES
-# says: made 1 backward pass for 3 micro-batches
+# expect: DTL-MISTAKE
+# says: one backward pass for several micro-batches
 
 import torch
 from torch.nn.functional import mse_loss

@@ -1,6 +1,5 @@
-# expect: DTL-RULE-PASSES
-# says: called the model 0 times
-# says: call `model` itself
+# expect: DTL-MISTAKE
+# says: call `model` itself, in each forward pass
 
 from torch.nn.functional import mse_loss
 

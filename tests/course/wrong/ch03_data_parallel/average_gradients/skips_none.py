@@ -1,5 +1,5 @@
 # expect: DTL-COLL-SHAPE
-# says: rank 0 calls all_reduce with shape (2, 3), rank 1 with shape (3, 3), as call number 4
+# says: rank 0 calls all_reduce with shape (2, 2), rank 1 with shape (2,), as call number 2
 
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-ORDER
-# says: DistributedSampler and seed 0 it has sample
+# expect: DTL-DIFFICULTY
+# says: in the order of torch's DistributedSampler with seed 0 for that epoch
 
 import torch
 import torch.distributed as dist

@@ -1,6 +1,5 @@
-# expect: DTL-VALUE-EPOCH
+# expect: DTL-MISTAKE
 # says: every epoch has the order of epoch 0
-# says: nobody tells the sampler that a new epoch begins (set_epoch)
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # expect: DTL-COLL-SHAPE
-# says: rank 0 calls all_reduce with shape (), rank 1 with shape (1, 3)
+# says: as call number 15 of their group
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # expect: DTL-RULE-BYTES
-# says: the budget is 64
+# says: rank 0 handed over 80 bytes; the budget is 64
 
 import torch
 import torch.distributed as dist

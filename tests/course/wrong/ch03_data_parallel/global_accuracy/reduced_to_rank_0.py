@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-ONE-RANK
-# says: only rank 0 has the right result
+# expect: DTL-MISTAKE
+# says: only rank 0 has the sums of all ranks
 
 import torch
 import torch.distributed as dist

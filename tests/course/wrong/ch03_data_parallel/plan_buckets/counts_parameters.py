@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-CAP
-# says: bucket 0 is [8, 7, 6, 5] (96 bytes) and should be [8, 7] (40 bytes): its cap is 16 bytes
+# expect: DTL-MISTAKE
+# says: each parameter counts as 4 bytes
 
 from collections.abc import Sequence
 

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-DTYPES
-# says: closed where the dtype changes
+# expect: DTL-MISTAKE
+# says: a bucket is closed where the dtype changes
 
 
 def plan_buckets(nbytes, dtypes, *, bucket_cap, first_bucket_cap):

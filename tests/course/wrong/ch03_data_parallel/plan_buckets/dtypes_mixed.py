@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-DTYPES
-# says: bucket [7, 6] holds bfloat16 and float32
+# expect: DTL-MISTAKE
+# says: a bucket holds several dtypes
 
 
 def plan_buckets(nbytes, dtypes, *, bucket_cap, first_bucket_cap):

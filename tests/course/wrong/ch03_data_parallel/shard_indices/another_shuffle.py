@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-ORDER
-# says: every sample is there, in another order than that of torch.randperm
+# expect: DTL-DIFFICULTY
+# says: with shuffle the order is torch.randperm(n, generator=g), g seeded with seed + epoch
 
 import math
 import random

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-SAMPLES
-# says: in epoch 0 the ranks together see sample 1 twice, and sample 4 never
+# expect: DTL-DIFFICULTY
+# says: rank r takes the positions r, r + N, r + 2N, ... of the order
 
 import math
 

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-NO-GRAPH
-# says: the loss of rank 1 has no graph that leads to the parameters
+# expect: DTL-MISTAKE
+# says: the loss of a rank without tokens has no graph
 
 import torch
 import torch.distributed as dist

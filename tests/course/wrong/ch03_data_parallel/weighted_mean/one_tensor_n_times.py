@@ -1,6 +1,5 @@
-# expect: DTL-VALUE-COUNT
-# says: 3 times the last rank's 2
-# says: [t] * 3
+# expect: DTL-MISTAKE
+# says: as in [t] * N
 
 import torch
 import torch.distributed as dist

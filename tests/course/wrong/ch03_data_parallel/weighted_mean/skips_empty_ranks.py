@@ -1,5 +1,5 @@
 # expect: DTL-COLL-SKIP
-# says: all_reduce
+# says: rank 0 waits in all_reduce number 1 of their group; rank 1 ended
 
 import torch
 import torch.distributed as dist
