@@ -15,8 +15,8 @@ from dtlearn.runtime.record.record import Record
 
 from ..own_work import find_forbidden
 from ..sent import no_stores
-from ._orders import Action, text_of
 
+Action = tuple[int, str, int]
 Orders = list[list[Action]]
 _THREADS = dict.fromkeys(
     ("threading", "_thread", "concurrent", "asyncio", "torch.futures"),
@@ -163,7 +163,7 @@ def why(case: Case, given: Given, record: Record) -> str:
                 break
         reached.append(number)
     job = jobs[min(reached)]
-    orders = "; ".join(f"rank {rank} {' '.join(map(text_of, order))}" for rank, order in enumerate(job["orders"]))
+    orders = "; ".join(f"rank {rank} {' '.join(''.join(map(str, one)) for one in order)}" for rank, order in enumerate(job["orders"]))
     last = [events[-1] for rank in range(case.world_size) if (events := record.select(rank=rank).events)]
     waiting, cause = {event.op for event in last if event.end_ns is None}, ""
     if waiting == {"recv"}:
