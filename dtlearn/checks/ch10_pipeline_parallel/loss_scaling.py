@@ -57,7 +57,8 @@ EDITS = (
          {SCALE: "(len(target) / num_rows / len(targets))"}),
     Edit(f"{SENT}: the scale belongs to the loss, before its backward pass",
          {APPENDED: "sent_back.append(leaf.grad * (num_rows / len(target)))"}),
-    Edit(f"{SENT}; and dividing .grad by m afterwards divides gradients from before too: scale the loss before backward",
+    Edit(f"{SENT}; and dividing .grad by m afterwards divides gradients from before too: scale the loss, before "
+         "backward",
          {f" * {SCALE}": "", RETURN: f"for p in stage.parameters():\n        p.grad /= len(targets)\n    {RETURN}"}),
     Edit("gradients from before are lost: nothing may be set to zero here",
          {"num_rows = sum": "stage.zero_grad()\n    num_rows = sum"}),
@@ -132,8 +133,8 @@ def on_rank(
         outputs.register_hook(lambda _: passes.append(f"backward of {rows} rows"))
 
     stage[0].register_forward_hook(note_forward)  # of the layers: seen however the stage is called
-    for layer in stage[1:2]:
-        layer.register_forward_hook(lambda *outputs: inside.append(weakref.ref(outputs[-1])))
+    if len(stage) > 1:
+        stage[1].register_forward_hook(lambda *outputs: inside.append(weakref.ref(outputs[-1])))
     stage[-1].register_forward_hook(note_backward)
     for _ in range(batches):
         passes.clear()

@@ -27,8 +27,10 @@ WARM_UP = "min(num_ranks - 1 - rank, num_microbatches)"
 COOL_DOWN = "range(num_microbatches - warm_up, num_microbatches)"
 FIRST = "a rank makes p - rank forward passes before its first backward pass, or all m if there are fewer: here it is "
 EDITS = (
-    Edit(f"{FIRST}one too few, such as 2 on rank 0 of 3, where 3 may be live", {WARM_UP: "max(0, min(num_ranks - 2 - rank, num_microbatches))"}),
-    Edit(f"{FIRST}one too many, such as 4 on rank 0 of 3, where 3 may be live", {WARM_UP: "min(num_ranks - rank, num_microbatches)"}),
+    Edit(f"{FIRST}one too few, such as 2 on rank 0 of 3, where 3 may be live",
+         {WARM_UP: "max(0, min(num_ranks - 2 - rank, num_microbatches))"}),
+    Edit(f"{FIRST}one too many, such as 4 on rank 0 of 3, where 3 may be live",
+         {WARM_UP: "min(num_ranks - rank, num_microbatches)"}),
     Edit(f"{FIRST}all, as in GPipe's schedule", {WARM_UP: "num_microbatches"}),
     Edit(f"{FIRST}one on every rank, so the ranks work one after the other", {WARM_UP: "0"}),
     Edit(f"{FIRST}as many on every rank as on rank 0", {WARM_UP: "min(num_ranks - 1, num_microbatches)"}),
@@ -37,7 +39,9 @@ EDITS = (
     Edit(f"{FIRST}p - 1 on every rank", {WARM_UP: "max(0, min(num_ranks - 2, num_microbatches))"}),
     Edit(f"{FIRST}2 (p - rank) - 1, twice as many as can be on their way",
          {WARM_UP: "min(2 * (num_ranks - 1 - rank), num_microbatches)"}),
-    Edit(f"{FIRST}p - rank even where there are fewer micro-batches", {WARM_UP: "num_ranks - 1 - rank", COOL_DOWN: "range(max(0, num_microbatches - warm_up), num_microbatches)"}),
+    Edit(f"{FIRST}p - rank even where there are fewer micro-batches",
+         {WARM_UP: "num_ranks - 1 - rank",
+          COOL_DOWN: "range(max(0, num_microbatches - warm_up), num_microbatches)"}),
     Edit("after the first backward pass as many more may be live as are done: a forward pass goes next; here a rank "
          "drains, with backward passes alone, and fills again",
          {f"warm_up = {WARM_UP}": "most = num_ranks - rank\n    yield from ((rank, op, k) for first in range(0, "
