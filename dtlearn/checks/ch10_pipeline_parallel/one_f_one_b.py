@@ -1,82 +1,89 @@
-"""ch10.one_f_one_b: the actions of every rank of several pipelines, with fewer micro-batches than ranks among them."""
+"""ch10.one_f_one_b: the actions of every rank of a pipeline, as a text for each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-from dtlearn.grading import Case, Check, Finding, Given, rules
-from dtlearn.runtime.record.record import Record
+from dtlearn.grading import Case, Check, Edit, Given, rules
 
-from ._orders import Action, find_wrong_actions, generate, jobs, text_of, told
+from ._orders import inputs, on_rank, why
+
+CASES: dict[str, dict[str, Any]] = {
+    "3 ranks and 4 micro-batches": {"p": 3, "m": 4},
+    "fewer micro-batches than ranks": {
+        "p": 4,
+        "m": 2,
+        "says": "with fewer micro-batches than ranks a rank makes fewer than p - rank forward passes at first: there "
+        "are only m",
+    },
+    "many ranks": {
+        "p": 12,
+        "m": 14,
+        "says": "on rank r as many micro-batches are live as there are ranks from r to the last, however many",
+    },
+}
+# What stands before the first backward pass, of the worked solution: one forward pass less than are live at once.
+WARM_UP = "min(num_ranks - 1 - rank, num_microbatches)"
+COOL_DOWN = "range(num_microbatches - warm_up, num_microbatches)"
+FIRST = "a rank makes p - rank forward passes before its first backward pass, or all m if there are fewer: here it is "
+EDITS = (
+    Edit(f"{FIRST}one too few, such as 2 on rank 0 of 3, where 3 may be live",
+         {WARM_UP: "max(0, min(num_ranks - 2 - rank, num_microbatches))"}),
+    Edit(f"{FIRST}one too many, such as 4 on rank 0 of 3, where 3 may be live",
+         {WARM_UP: "min(num_ranks - rank, num_microbatches)"}),
+    Edit(f"{FIRST}all, as in GPipe's schedule", {WARM_UP: "num_microbatches"}),
+    Edit(f"{FIRST}one on every rank, so the ranks work one after the other", {WARM_UP: "0"}),
+    Edit(f"{FIRST}as many on every rank as on rank 0", {WARM_UP: "min(num_ranks - 1, num_microbatches)"}),
+    Edit(f"{FIRST}as many as the opposite rank should make: rank 0 makes one, the last rank most",
+         {WARM_UP: "min(rank, num_microbatches)"}),
+    Edit(f"{FIRST}p - 1 on every rank", {WARM_UP: "max(0, min(num_ranks - 2, num_microbatches))"}),
+    Edit(f"{FIRST}2 (p - rank) - 1, twice as many as can be on their way",
+         {WARM_UP: "min(2 * (num_ranks - 1 - rank), num_microbatches)"}),
+    Edit(f"{FIRST}p - rank even where there are fewer micro-batches",
+         {WARM_UP: "num_ranks - 1 - rank",
+          COOL_DOWN: "range(max(0, num_microbatches - warm_up), num_microbatches)"}),
+    Edit("after the first backward pass as many more may be live as are done: a forward pass goes next; here a rank "
+         "drains, with backward passes alone, and fills again",
+         {f"warm_up = {WARM_UP}": "most = num_ranks - rank\n    yield from ((rank, op, k) for first in range(0, "
+          "num_microbatches, most) for op in 'FB' for k in range(first, min(first + most, num_microbatches)))\n"
+          "    return"}),
+    Edit("the backward passes that are left at the end are missing",
+         {COOL_DOWN: "range(0)"}),
+    Edit("the backward passes at the end begin with micro-batch 0 again: go on with the first that is left",
+         {COOL_DOWN: "range(warm_up)"}),
+    Edit("between warm-up and cool-down a backward pass comes first: with p - rank - 1 live there is room for a "
+         "forward pass before it",
+         {'yield rank, "F", microbatch\n        yield rank, "B", microbatch - warm_up':
+          'yield rank, "B", microbatch - warm_up\n        yield rank, "F", microbatch'}),
+    Edit("the backward passes are those of the newest micro-batch: the oldest goes first, so that they begin with 0",
+         {"microbatch - warm_up\n": "microbatch\n", COOL_DOWN: "reversed(range(warm_up))"}),
+)  # fmt: skip
 
 
-def right(rank: int, p: int, m: int) -> list[Action]:
-    first = min(m, p - rank)
-    made: list[Action] = [(rank, "F", k) for k in range(first)]
-    for k in range(m):
-        made.append((rank, "B", k))
-        if first + k < m:
-            made.append((rank, "F", first + k))
-    return made
+def expected(case: Case, given: Given) -> list[dict[str, Any]]:
+    """A forward pass while fewer micro-batches are live than may be, else a backward pass."""
+    p, m = given[0]["num_ranks"], given[0]["num_microbatches"]
+    made = {}
+    for rank in range(p):
+        actions, forward, backward = [], 0, 0
+        while backward < m:
+            if forward < m and forward - backward < p - rank:
+                actions.append(f"{rank}F{forward}")
+                forward += 1
+            else:
+                actions.append(f"{rank}B{backward}")
+                backward += 1
+        made[f"rank {rank}"] = " ".join(actions)
+    return [made]
 
 
-# Forward passes before the first backward pass, with a mistake: of rank, p and m.
-_FIRST: tuple[tuple[str, Callable[[int, int, int], int]], ...] = (
-    ("one too few", lambda r, p, m: max(1, min(m, p - r - 1))),
-    ("one too many", lambda r, p, m: min(m, p - r + 1)),
-    ("all of them, as in GPipe", lambda r, p, m: m),
-    ("one on every rank, so the ranks work one after the other", lambda r, p, m: 1),
-    ("as many on every rank as on rank 0", lambda r, p, m: min(m, p)),
-    ("as many as the opposite rank: rank 0 has most, the last rank one", lambda r, p, m: min(m, r + 1)),
-    ("one less than p on every rank", lambda r, p, m: max(1, min(m, p - 1))),
-    ("twice as many as can be on their way", lambda r, p, m: min(m, 2 * (p - r) - 1)),
+CHECK = Check(
+    on_rank,
+    inputs,
+    expected,
+    cases=CASES,
+    edits=EDITS,
+    example=[{"num_ranks": 3, "num_microbatches": 4}],
+    why=why,
+    rules=[rules.most_messages("0")],
 )
-
-
-def _num_first(actions: list[Any]) -> int:
-    return [one[1] for one in actions].index("B")
-
-
-def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    for rank, (i, made) in enumerate(zip(given, got, strict=True)):
-        wrong = []
-        for (of, p, m), actions in zip(i["jobs"], made, strict=True):
-            if found := find_wrong_actions(actions, right(of, p, m)):
-                return _malformed(rank, of, p, m, *found)
-            wrong += [(of, p, m, actions)] * (tuple(map(tuple, actions)) != tuple(right(of, p, m)))
-        if wrong:
-            named = _order(i["jobs"], made, rank, *wrong[0])
-            few = "; only where there are fewer micro-batches than ranks" * all(m < p for _, p, m, _ in wrong)
-            return replace(named, text=named.text + few)
-    return None
-
-
-def _malformed(here: int, rank: int, p: int, m: int, code: str, text: str) -> Finding:
-    if m < p and code in ("DTL-VALUE-NO-MICROBATCH", "DTL-VALUE-ACTION-MISSING"):
-        text += f": there are fewer micro-batches, {m}, than ranks"
-    return Finding(code, f"{told(rank, p, m)}: {text}", here)
-
-
-def _order(jobs: Any, made: Any, here: int, rank: int, p: int, m: int, actions: list[Any]) -> Finding:
-    """The right actions in the wrong order; forward and backward passes each ascending."""
-    want, first = right(rank, p, m), _num_first(actions)
-    most = min(m, p - rank)
-    if first != most:
-        text = f"{told(rank, p, m)}: {first} forward pass{'es' * (first != 1)} before the first backward pass; "
-        text += f"p - rank is {p - rank}, so {most} may be live"
-        for why, number in _FIRST:
-            if all(number(*job) == _num_first(one) for job, one in zip(jobs, made, strict=True)):
-                return Finding("DTL-VALUE-WARM-UP", f"{text} ({why})", here)
-        return Finding("DTL-VALUE-WARM-UP", text, here)
-    place = next(k for k, (one, right_one) in enumerate(zip(actions, want, strict=True)) if tuple(one) != right_one)
-    live = sum(1 if one[1] == "F" else -1 for one in actions[:place])
-    text = f"{told(rank, p, m)}: after {' '.join(map(text_of, actions[:place][-3:]))} comes "
-    text += f"{text_of(actions[place])}, not {text_of(want[place])}: {live} micro-batches are live, and "
-    if actions[place][1] == "F":
-        return Finding("DTL-VALUE-TOO-MANY-LIVE", f"{text}{most} are the most on this rank", here)
-    return Finding("DTL-VALUE-LATE-FORWARD", f"{text}{most} may be: a forward pass goes first", here)
-
-
-CHECK = Check(generate, jobs, None, verify=verify, rules=[rules.most_messages("0")])

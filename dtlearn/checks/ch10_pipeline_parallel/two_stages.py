@@ -1,178 +1,216 @@
-"""ch10.two_stages: small models of two halves, on pairs of ranks; the whole model trains in the judge.
-
-The first stage is not always on the lower rank of a pair. With four ranks two pairs train at once.
-"""
+"""ch10.two_stages: small models of two halves on a pair of ranks; the whole model trains in the judge."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare, rules
+from dtlearn.grading import Case, Check, Edit, Given, Stress, rules
 from dtlearn.runtime.record.record import Record
 
 from ..own_work import no_objects
-from ..rounded import rounded_in_messages
 from ..sent import no_silent_rank, no_stores
 from . import MAY_HELP
-from ._wrong_trainings import WAYS, Way, build, play, title
 
 _HEADER = 128  # bytes for the shape, of a batch
-# Stages as names and arguments in torch.nn; mT is the transpose. Inputs of each batch; classes, if they are tokens.
-# Neither the number of batches nor the loss nor the optimizer's arguments are always the same.
-_MODELS: dict[str, dict[str, Any]] = {
-    "rows": {
-        "stages": [[["Linear", 4, 6], ["Tanh"]], [["Linear", 6, 3]]],
-        "inputs": [[5, 4], [2, 4], [3, 4]],
-        "outputs": [3],
+ROWS = {"stages": [[["Linear", 2, 3], ["Tanh"]], [["Linear", 3, 2]]], "inputs": [[3, 2], [3, 2]], "pairs": [(0, 1)]}
+# Of each case: `stages`, as names and arguments in torch.nn; `inputs`, the shapes of the batches; `pairs`, the ranks
+# with the first and the last stage; `transposed`, whether the first stage gives the transpose of what it computes.
+CASES: dict[str, dict[str, Any]] = {
+    "two batches": {**ROWS, "sizes": (2,)},
+    "four batches": {
+        **ROWS,
+        "inputs": [[3, 2]] * 4,
+        "sizes": (2,),
+        "says": "there is one training step for each batch, however many there are",
+    },
+    "the first stage on rank 1": {
+        **ROWS,
+        "pairs": [(1, 0)],
+        "sizes": (2,),
+        "says": "is_first says which half a rank has, not its number",
+    },
+    "batches of several sizes": {
+        **ROWS,
+        "inputs": [[3, 2], [1, 2], [2, 2]],
+        "sizes": (2,),
+        "says": "each batch's outputs may have another shape: it has to be sent with every one",
+    },
+    "one to four dimensions": {
+        **ROWS,
+        "inputs": [[2], [1, 2, 2], [1, 2, 1, 2]],
+        "sizes": (2,),
+        "says": "the outputs have 1 to 4 dimensions, in each batch perhaps another number",
+    },
+    "outputs that are not contiguous": {
+        "stages": [[["Linear", 2, 3]], [["Linear", 4, 2]]],
+        "inputs": [[4, 2], [4, 2]],
+        "pairs": [(0, 1)],
+        "transposed": True,
+        "sizes": (2,),
+        "says": "dist.send takes only tensors that are contiguous in memory, which the outputs may not be",
     },
     "tokens": {
-        "stages": [[["Embedding", 7, 4]], [["Linear", 4, 5], ["Tanh"], ["Linear", 5, 7]]],
-        "inputs": [[2, 3], [1, 5], [2, 3], [4, 2]],
-        "loss": "cross_entropy",
-        "classes": 7,
+        **ROWS,
+        "stages": [[["Embedding", 5, 3]], [["Linear", 3, 2]]],
+        "inputs": [[2, 3], [2, 3]],
+        "sizes": (2,),
+        "says": "inputs may be whole numbers, such as tokens",
     },
-    "an output that is not contiguous": {
-        "stages": [[["Linear", 3, 4], ["mT"]], [["Tanh"], ["Linear", 2, 2]]],
-        "inputs": [[3, 2, 3], [2, 2, 2, 3], [2, 3]],
-        "outputs": [4, 2],
-    },
-    "one dimension": {
-        "stages": [[["Linear", 3, 2]], [["Linear", 2, 1]]],
-        "inputs": [[3]] * 2,
-        "outputs": [1],
-        "loss": "smooth_l1_loss",
-        "arguments": {"momentum": 0.7, "nesterov": True, "weight_decay": 0.1},
+    "another loss": {**ROWS, "loss": "smooth_l1_loss", "sizes": (2,), "says": "the loss is the one of loss_fn"},
+    "two pairs": {
+        **ROWS,
+        "pairs": [(0, 3), (2, 1)],
+        "sizes": (4,),
+        "says": "two pairs of ranks train at once: messages go to the rank other, and come from it",
     },
 }
+ZERO, STEP, BACK = "optimizer.zero_grad()", "        optimizer.step()\n", "outputs.backward(gradient)"
+ADDED = "from the second batch on, the gradients of the batches before are added"
+SEND_BACK = "dist.send(arrived.grad.contiguous(), other)"
+EDITS = (
+    Edit("the first stage's parameters are as they were: no gradient reached them, or its optimizer made no step",
+         {BACK: "pass"}),
+    Edit("the last stage's parameters are as they were: its optimizer made no step",
+         {STEP: "        if is_first:\n            optimizer.step()\n"}),
+    Edit("the parameters of both stages are as they were: no step was made, or zero_grad() emptied the gradients "
+         "between backward and step", {STEP: f"        {ZERO}\n{STEP}"}),
+    Edit("the first stage's gradients are those of the sum of its outputs: give the gradient that came back to "
+         "outputs.backward(gradient)", {BACK: "outputs.sum().backward()"}),
+    Edit("the gradients of the outputs are added up over the batches, and so sent back: the last stage needs a new "
+         "tensor, or a new .grad, for each batch",
+         {"losses = []": "losses, sums = [], {}", SEND_BACK: "sums[arrived.shape] = sums.get(arrived.shape, 0) + "
+          "arrived.grad\n            dist.send(sums[arrived.shape].contiguous(), other)"}),
+    Edit(f"{ADDED} (zero_grad() on both ranks)", {f"        {ZERO}\n": ""}),
+    Edit(f"{ADDED} on the rank with the first stage", {ZERO: f"if not is_first:\n            {ZERO}"}),
+    Edit(f"{ADDED} on the rank with the last stage", {ZERO: f"if is_first:\n            {ZERO}"}),
+    Edit("one step is made after all batches, not one for each",
+         {STEP: "", f"        {ZERO}\n": "", "    return losses": "    optimizer.step()\n    return losses"}),
+    Edit("one step is made after all batches, with the gradients of the last one: a step for each is expected",
+         {STEP: "", "    return losses": "    optimizer.step()\n    return losses"}),
+    Edit("the step of the last batch is missing: it comes after backward, not before forward",
+         {STEP: "", f"        {ZERO}\n": f"{STEP}        {ZERO}\n"}),
+    Edit("the first stage is called twice for each batch: keep its outputs for the backward pass",
+         {BACK: "stage(batch).backward(gradient)"}),
+    Edit("the loss is always the mean squared error: use loss_fn",
+         {"loss_fn(stage(arrived), batch)": "torch.nn.functional.mse_loss(stage(arrived), batch)"}),
+    Edit("the losses are not returned: a list of floats is expected, one for each batch",
+         {"return losses": "return []"}),
+    Edit("the losses are added up: a list of floats is expected, one for each batch",
+         {"return losses": "return losses if is_first else sum(losses)"}),
+    Edit("the losses are tensors: floats are expected (.item())", {"loss.item()": "loss.detach()"}),
+)  # fmt: skip
 
 
 def inputs(case: Case) -> Given:
-    g, n = case.generator(), case.world_size
-    given: Given = [{"jobs": []} for _ in range(n)]
-    for k, (name, model) in enumerate(_MODELS.items()):
-        pairs = [(k % 2, 1 - k % 2)] if n == 2 else [((0, 3), (3, 1), (2, 0), (1, 2))[k]]
-        if n == 4:
-            pairs.append(tuple({0, 1, 2, 3} - {*pairs[0]}))  # type: ignore[arg-type]
-        for first, last in pairs:
-            shared: dict[str, Any] = {"name": name, "loss": model.get("loss", "mse_loss")}
-            lr = 0.1 + 0.1 * torch.rand((), generator=g).item()
-            shared["arguments"] = {"lr": lr, "momentum": 0.9, **model.get("arguments", {})}
-            xs, targets = _data(model, g)
-            for rank, other, data, stage in ((first, last, xs, 0), (last, first, targets, 1)):
-                spec = model["stages"][stage]
-                weights = [0.7 * torch.randn(p.shape, generator=g) for p in build(spec).parameters()]
-                own = {"other": other, "is_first": not stage, "batches": data, "spec": spec, "weights": weights}
-                given[rank]["jobs"].append(shared | own)
+    p, g = case.params, case.generator()
+    given: Given = [{} for _ in range(case.world_size)]
+    for first, last in p["pairs"]:
+        for rank, other, spec in ((first, last, p["stages"][0]), (last, first, p["stages"][1])):
+            empty = build({"spec": spec, "weights": []})
+            weights = [0.7 * torch.randn(w.shape, generator=g) for w in empty.parameters()]
+            given[rank] = {"spec": spec, "weights": weights, "other": other, "is_first": rank == first}
+            given[rank] |= {"loss": p.get("loss", "mse_loss"), "transposed": "transposed" in p and rank == first}
+        tokens = p["stages"][0][0][0] == "Embedding"
+        xs = [torch.randint(5, s, generator=g) if tokens else torch.randn(s, generator=g) for s in p["inputs"]]
+        targets = [torch.randn(run(given[last], run(given[first], x)).shape, generator=g) for x in xs]
+        given[first]["batches"], given[last]["batches"] = xs, targets
     return given
 
 
-def _data(model: dict[str, Any], g: torch.Generator) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    if classes := model.get("classes"):
-        xs, targets = ([torch.randint(classes, shape, generator=g) for shape in model["inputs"]] for _ in range(2))
-        return xs, targets
-    kept = 1 if len(model["outputs"]) == 1 else 2  # dimensions at the end that the stages change
-    shapes = [[*shape[:-kept], *model["outputs"]] for shape in model["inputs"]]
-    return tuple([torch.randn(s, generator=g) for s in sizes] for sizes in (model["inputs"], shapes))  # type: ignore
+def build(own: dict[str, Any]) -> torch.nn.Sequential:
+    stage = torch.nn.Sequential(*(getattr(torch.nn, name)(*arguments) for name, *arguments in own["spec"]))
+    for parameter, weight in zip(stage.parameters(), own["weights"], strict=False):
+        parameter.data = weight.clone()
+    return stage
 
 
-def on_rank(answer: Any, jobs: Any) -> Any:
-    # As in `build`: only the text of this function comes to the ranks.
-    class Transpose(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x.mT
-
-    def loss_fn(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        if job["loss"] == "cross_entropy":
-            outputs, targets = outputs.flatten(0, 1), targets.flatten()
-        made: torch.Tensor = getattr(torch.nn.functional, job["loss"])(outputs, targets)
-        return made
-
-    notes: Any = []
-    for job in jobs:
-        parts = [Transpose() if one[0] == "mT" else getattr(torch.nn, one[0])(*one[1:]) for one in job["spec"]]
-        stage, calls = torch.nn.Sequential(*parts), [0]
-        for p, weight in zip(stage.parameters(), job["weights"], strict=True):
-            p.data = weight.clone()
-        stage.register_forward_hook(lambda *_, calls=calls: calls.__setitem__(0, calls[0] + 1))
-        optimizer = torch.optim.SGD(stage.parameters(), **job["arguments"])
-        batches = [one.clone() for one in job["batches"]]
-        try:
-            losses = answer(stage, optimizer, batches, loss_fn, is_first=job["is_first"], other=job["other"])
-        except (RuntimeError, TypeError, ValueError, AttributeError, IndexError) as error:
-            if not isinstance(error, NotImplementedError):
-                which, text = "first" if job["is_first"] else "last", " ".join(str(error).split()).rstrip(".")
-                if "NoneType" in text and "wait" not in text and not job["is_first"]:
-                    text = text.replace("'NoneType' object", "None").replace("<class 'NoneType'>", "None")
-                    text += "; the .grad of what arrived is None without .requires_grad_() before the forward pass"
-                error.args = (f"{text} ({job['name']}, {which} stage, the other on rank {job['other']})",)
-            raise
-        weights = {name: p.detach().clone() for name, p in stage.named_parameters()}
-        notes.append({"losses": losses, "weights": weights, "calls": calls[0]})
-    return notes
+def run(own: dict[str, Any], x: torch.Tensor, stage: torch.nn.Sequential | None = None) -> torch.Tensor:
+    outputs: torch.Tensor = (stage or build(own))(x)
+    return outputs.mT if own["transposed"] else outputs
 
 
-def expected(case: Case, given: Given) -> Sequence[Any]:
-    return play(given, Way())
+def on_rank(
+    answer: Any, spec: Any, weights: Any, batches: Any, is_first: Any, other: Any, loss: Any, transposed: Any
+) -> Any:
+    stage, calls = torch.nn.Sequential(*(getattr(torch.nn, name)(*arguments) for name, *arguments in spec)), [0]
+    for parameter, weight in zip(stage.parameters(), weights, strict=True):
+        parameter.data = weight.clone()
+
+    def called(_: Any, arguments: Any, outputs: Any) -> Any:
+        calls[0] += 1
+        return outputs.mT if transposed else outputs
+
+    stage.register_forward_hook(called)
+    optimizer, loss_fn = torch.optim.SGD(stage.parameters(), lr=0.2, momentum=0.9), getattr(torch.nn.functional, loss)
+    try:
+        losses = answer(stage, optimizer, [b.clone() for b in batches], loss_fn, is_first=is_first, other=other)
+    except (AttributeError, TypeError) as error:
+        text = str(error).replace("'NoneType' object", "None").replace("<class 'NoneType'>", "None")
+        if text != str(error) and not is_first:
+            error.args = (f"{text}; the .grad of what arrived is None without .requires_grad_() before forward",)
+        raise
+    named = {name: p.detach().clone() for name, p in stage.named_parameters()}
+    return {"calls of the stage": calls[0], "losses": losses, "parameters of the stage": named}
 
 
-def mistakes(case: Case, given: Given) -> list[Mistake]:
-    right = play(given, Way())
-    no_losses = [{t: one | {"losses": []} for t, one in own.items()} for own in right]
-    totals = [{t: one | {"losses": sum(one["losses"])} for t, one in own.items()} for own in right]
-    return [
-        *(Mistake(f"DTL-VALUE-{code}", text, play(given, way)) for code, text, way in WAYS),
-        Mistake("DTL-VALUE-LOSSES", "the losses are not returned: a list of floats, one for each batch", no_losses),
-        Mistake("DTL-VALUE-LOSSES", "the losses are added up: a list of floats is asked, one for each batch", totals),
-    ]
+def expected(case: Case, given: Given) -> list[dict[str, Any]]:
+    """Each pair's model as a whole."""
+    results: list[dict[str, Any]] = [{} for _ in given]
+    for ranks in case.params["pairs"]:
+        first, last = (given[rank] for rank in ranks)
+        stages = [build(first), build(last)]
+        optimizers = [torch.optim.SGD(stage.parameters(), lr=0.2, momentum=0.9) for stage in stages]
+        losses: list[float] = []
+        for x, target in zip(first["batches"], last["batches"], strict=True):
+            loss = getattr(torch.nn.functional, last["loss"])(run(last, run(first, x, stages[0]), stages[1]), target)
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            loss.backward()
+            for optimizer in optimizers:
+                optimizer.step()
+            losses.append(loss.item())
+        for rank, stage, returned in zip(ranks, stages, ([], losses), strict=True):
+            named = {name: p.detach() for name, p in stage.named_parameters()}
+            results[rank] = {"calls of the stage": len(losses), "losses": returned, "parameters of the stage": named}
+    return results
 
 
-def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    named: list[dict[str, Any]] = [{} for _ in given]
-    for rank, (i, notes) in enumerate(zip(given, got, strict=True)):
-        for job, note in zip(i["jobs"], notes, strict=True):
-            if note["calls"] != (batches := len(job["batches"])):
-                text = f"{title(job)}: the stage is called {note['calls']} times for {batches} batches"
-                return Finding("DTL-RULE-STAGE-CALLS", text, rank)
-            if job["is_first"] and note["losses"] != []:
-                text = f"{title(job)}: {note['losses']!r} is returned, where nobody knows a loss: [] is asked"
-                return Finding("DTL-VALUE-LOSSES", text, rank)
-            named[rank][title(job)] = {"losses": note["losses"], "weights": note["weights"]}
-    right = expected(case, given)
-    found = compare(_VALUES, case, given, right, named)
-    return rounded_in_messages(found, right, named, record) if found else None
-
-
-def _payload(given: Given, extra: int) -> float:
+def sent(case: Case, given: Given, extra: int) -> float:
     """Bytes that a rank sends: the outputs, or their gradient, of all batches."""
-    total = 0
-    for number, job in enumerate(given[0]["jobs"]):
-        first = job if job["is_first"] else given[job["other"]]["jobs"][number]
-        stage = build(first["spec"])
-        total += sum(stage(x).nbytes + extra for x in first["batches"])
-    return total
+    first = given[case.params["pairs"][0][0]]
+    return sum(run(first, x).nbytes + extra for x in first["batches"])
 
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised, or whose calls do not fit together."""
-    text = f"{MAY_HELP}each batch's outputs may have another shape and number of dimensions; the first stage is on the "
-    return f"{text}higher rank of some pairs"
+    if case.says:
+        return f"{MAY_HELP}{case.says}"
+    first, last = case.params["pairs"][0]
+    events = {rank: record.select(rank=rank).events for rank in (first, last)}
+    if all(own and own[-1].end_ns is None for own in events.values()):
+        if not any(event.sends for event in events[last]):
+            return f"rank {last}, with the last stage, sends no gradient back, and rank {first} waits for it"
+        if not any(event.receives for event in events[first]):
+            return f"rank {first}, with the first stage, does not receive the gradient that rank {last} sends"
+    return ""
 
 
-_VALUES = Check(on_rank, inputs, expected, mistakes=mistakes, rtol=1e-4, atol=1e-5, stress=Stress(poison=True))
 CHECK = Check(
     on_rank,
     inputs,
-    None,
-    verify=verify,
+    expected,
+    cases=CASES,
+    edits=EDITS,
     why=why,
     rules=[
         rules.only("send", "recv", "isend", "irecv", why="Each message goes to the rank with the other stage."),
-        no_silent_rank(least_bytes=lambda case, given: _payload(given, 0)),
-        rules.most_bytes(lambda case, given: _payload(given, _HEADER)),
+        no_silent_rank(least_bytes=lambda case, given: sent(case, given, 0)),
+        rules.most_bytes(lambda case, given: sent(case, given, _HEADER)),
     ],
     reads=[no_stores, no_objects],
     stress=Stress(poison=True),
+    rtol=1e-4,
+    atol=1e-5,
 )

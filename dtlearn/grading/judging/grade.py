@@ -164,7 +164,9 @@ def _score(points: float, results: list[Result]) -> float:
 
 def _name_lucky_sizes(results: list[Result]) -> list[Result]:
     """Wrong at some world sizes only, without a better name: say at which."""
-    good = sorted({r.world_size for r in results} - {r.world_size for r in results if r.state != "passed"})
+    failed = {r.case for r in results if r.state not in ("passed", "skipped")}
+    tried = {r.world_size for r in results if r.case in failed}  # a case may be of some world sizes only
+    good = sorted(tried - {r.world_size for r in results if r.state != "passed"})
     bad = sorted({r.world_size for r in results if r.state not in ("passed", "skipped")})
     if not bad or not [size for size in good if size > 1]:
         return results

@@ -177,7 +177,7 @@ def test_a_hang_names_the_line_in_the_learners_file():
 
 @pytest.mark.parametrize(
     ("code", "adds"),
-    [("DTL-P2P-UNMATCHED", True), ("DTL-COLL-SHAPE", True), ("DTL-COLL-ORDER", True), ("DTL-COLL-SKIP", False)],
+    [("DTL-P2P-UNMATCHED", True), ("DTL-COLL-SHAPE", True), ("DTL-COLL-SKIP", True), ("DTL-COLL-ROOT", False)],
 )
 def test_a_check_adds_what_it_knows_of_a_run_that_did_not_end_well(code, adds):
     asked = []

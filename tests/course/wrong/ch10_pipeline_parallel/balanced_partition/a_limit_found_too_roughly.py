@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-SLOWEST-STAGE
-# says: only chains whose costs are not whole numbers are cut badly
+# expect: DTL-DIFFICULTY
+# says: a search for the limit ends too early
 
 
 def balanced_partition(costs, num_stages):

@@ -1,5 +1,6 @@
-# expect: DTL-VALUE-UNCHECKED
-# says: a ValueError is asked, and AssertionError was raised
+# expect: DTL-DIFFICULTY
+# says: a ValueError is expected
+# says: AssertionError
 
 
 def balanced_partition(costs, num_stages):

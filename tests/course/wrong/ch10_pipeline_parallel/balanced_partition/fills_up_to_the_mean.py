@@ -1,5 +1,6 @@
-# expect: DTL-VALUE-FILLED-UP
-# says: filled one after the other, up to the mean
+# expect: DTL-DIFFICULTY
+# says: filled one after the other, up to a mean
+# says: should be '10'; it is '12, with [0, 2, 3, 4, 7]'
 
 
 def balanced_partition(costs, num_stages):

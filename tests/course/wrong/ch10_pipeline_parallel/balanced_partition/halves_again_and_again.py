@@ -1,5 +1,6 @@
-# expect: DTL-VALUE-SLOWEST-STAGE
-# says: is possible
+# expect: DTL-DIFFICULTY
+# says: cuts that are improved one by one
+# says: should be '10'; it is '12, with
 
 
 from itertools import pairwise

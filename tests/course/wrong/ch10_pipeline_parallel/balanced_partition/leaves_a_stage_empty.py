@@ -1,5 +1,6 @@
-# expect: DTL-VALUE-BOUNDARIES
-# says: so there are
+# expect: DTL-DIFFICULTY
+# says: there are S stages also where fewer would be as fast
+# says: it is '[0, 3, 4]'
 
 
 def balanced_partition(costs, num_stages):

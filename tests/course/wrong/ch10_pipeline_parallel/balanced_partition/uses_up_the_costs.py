@@ -1,5 +1,5 @@
 # expect: DTL-MUTATED
-# says: costs has changed, and the caller still needs it
+# says: rank 0 changed what it was given: costs
 
 
 def balanced_partition(costs, num_stages):

@@ -1,6 +1,6 @@
-# expect: DTL-VALUE-ACTION-MISSING
-# says: rank 0 of 2,
-# says: 0F13 and
+# expect: DTL-DIFFICULTY
+# says: there may be any number of micro-batches
+# says: it is '0F0 0F1
 
 
 def gpipe(rank, num_ranks, num_microbatches):

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-MICROBATCH-ORDER
-# says: [3, 2, 1, 0]
+# expect: DTL-MISTAKE
+# says: they too begin with micro-batch 0
 
 
 def gpipe(rank, num_ranks, num_microbatches):

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-BACKWARD-EARLY
-# says: 0B0 is done before 0F1
+# expect: DTL-MISTAKE
+# says: so 0B0 comes before 0F1
 
 
 def gpipe(rank, num_ranks, num_microbatches):

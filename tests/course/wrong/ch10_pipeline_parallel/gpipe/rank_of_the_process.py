@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-OTHER-STAGE
+# expect: DTL-MISTAKE
 # says: the number comes from the argument rank
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
-# expect: DTL-RULE-ONE-LIVE
-# says: F F F F B B B B
+# expect: DTL-MISTAKE
+# says: all micro-batches are live at once
 
 
 def loss_scaling(stage, activations, targets, loss_fn):

@@ -1,6 +1,6 @@
-# expect: DTL-VALUE-SECOND-BATCH
-# says: the first batch is right, a second one with the same stage is not
-# says: Is a hook left
+# expect: DTL-DIFFICULTY
+# says: a second one with the same stage is not
+# says: is a hook left
 
 
 def loss_scaling(stage, activations, targets, loss_fn):

@@ -1,5 +1,6 @@
-# expect: DTL-VALUE-SENT-BACK-UNSCALED
-# says: gradients from before are scaled too
+# expect: DTL-MISTAKE
+# says: what is sent back is not scaled
+# says: divides gradients from before too
 
 
 def loss_scaling(stage, activations, targets, loss_fn):

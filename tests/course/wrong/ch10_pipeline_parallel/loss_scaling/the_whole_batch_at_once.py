@@ -1,5 +1,5 @@
-# expect: DTL-RULE-PASSES
-# says: the forward passes are of [14] rows
+# expect: DTL-VALUE
+# says: it is 'forward of 6 rows, backward of 6 rows'
 
 import torch
 

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-WARM-UP
-# says: 8 forward passes before the first backward pass
+# expect: DTL-DIFFICULTY
+# says: however many (many ranks
 
 
 def one_f_one_b(rank, num_ranks, num_microbatches):

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-MICROBATCH-ORDER
-# says: the backward passes are of micro-batches [2, 3, 1, 0]
+# expect: DTL-MISTAKE
+# says: the oldest goes first
 
 
 def one_f_one_b(rank, num_ranks, num_microbatches):

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-LATE-FORWARD
-# says: a forward pass goes first
+# expect: DTL-MISTAKE
+# says: a forward pass goes next
 
 
 def one_f_one_b(rank, num_ranks, num_microbatches):

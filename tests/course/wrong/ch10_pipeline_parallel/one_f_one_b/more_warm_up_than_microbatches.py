@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-NO-MICROBATCH
-# says: than ranks
+# expect: DTL-MISTAKE
+# says: p - rank even where there are fewer micro-batches
 
 
 def one_f_one_b(rank, num_ranks, num_microbatches):

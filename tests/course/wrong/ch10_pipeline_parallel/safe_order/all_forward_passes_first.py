@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-ORDER
-# says: Only sends and receives may change places
+# expect: DTL-DIFFICULTY
+# says: only sends and receives may change places
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-# expect: DTL-P2P-CYCLE
+# expect: DTL-P2P-NO-SEND
 # says: this is with "GPipe"
 
 import torch

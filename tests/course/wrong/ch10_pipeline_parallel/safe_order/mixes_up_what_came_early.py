@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-MESSAGE
+# expect: DTL-MISTAKE
 # says: messages are mixed up
 
 import torch

@@ -1,4 +1,4 @@
-# expect: DTL-P2P-CYCLE
+# expect: DTL-P2P-NO-SEND
 # says: this is with "one micro-batch after the other"
 
 import torch

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-COPIES-PART
+# expect: DTL-MISTAKE
 # says: not the same to the last bit
 
 

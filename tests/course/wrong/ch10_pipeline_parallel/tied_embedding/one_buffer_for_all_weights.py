@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-SHARED-GRADIENT
-# says: two stages on each rank
+# expect: DTL-DIFFICULTY
+# says: the sums of another weight are lost
 import torch
 import torch.distributed as dist
 

@@ -1,6 +1,6 @@
-# expect: DTL-RULE-STAGE-CALLS
-# says: tokens, last stage
-# says: 3 times for 4 batches
+# expect: DTL-DIFFICULTY
+# says: however many there are
+# says: should be 4; it is 3
 import torch
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # expect: DTL-RAISED
-# says: is None without .requires_grad_() before the forward pass
+# says: is None without .requires_grad_() before forward
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,6 @@
 # expect: DTL-RAISED
-# says: has to be contiguous (an output that is not contiguous
+# says: has to be contiguous
+# says: which the outputs may not be
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-FIRST-UNTRAINED
+# expect: DTL-MISTAKE
 # says: no gradient reached them
 
 import torch

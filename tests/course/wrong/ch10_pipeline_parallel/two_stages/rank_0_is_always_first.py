@@ -1,5 +1,5 @@
 # expect: DTL-RAISED
-# says: last stage, the other on rank 1
+# says: is_first says which half a rank has
 
 import torch
 import torch.distributed as dist

@@ -1,6 +1,5 @@
-# expect: DTL-VALUE-ADDED-UP
-# says: zero_grad() on both ranks
-
+# expect: DTL-RAISED
+# says: inputs may be whole numbers, such as tokens
 import torch
 import torch.distributed as dist
 
@@ -8,20 +7,20 @@ import torch.distributed as dist
 def two_stages(stage, optimizer, batches, loss_fn, *, is_first, other):
     losses = []
     for batch in batches:
+        optimizer.zero_grad()
         if is_first:
-            outputs = stage(batch)
-            dist.send(torch.tensor([outputs.dim()]), other)
-            dist.send(torch.tensor(outputs.shape), other)
+            outputs = stage(batch.requires_grad_())
+            dist.send(torch.tensor([*outputs.shape, *[-1] * (4 - outputs.dim())]), other)
             dist.send(outputs.detach().contiguous(), other)
             gradient = torch.empty(outputs.shape)
             dist.recv(gradient, other)
             outputs.backward(gradient)
         else:
-            dist.recv(dim := torch.empty(1, dtype=torch.int64), other)
-            dist.recv(shape := torch.empty(int(dim), dtype=torch.int64), other)
-            dist.recv(arrived := torch.empty(shape.tolist()), other)
-            arrived.requires_grad_()
-            loss = loss_fn(stage(arrived), batch)
+            shape = torch.empty(4, dtype=torch.int64)
+            dist.recv(shape, other)
+            arrived = torch.empty([size for size in shape.tolist() if size >= 0])
+            dist.recv(arrived, other)
+            loss = loss_fn(stage(arrived.requires_grad_()), batch)
             loss.backward()
             dist.send(arrived.grad.contiguous(), other)
             losses.append(loss.item())

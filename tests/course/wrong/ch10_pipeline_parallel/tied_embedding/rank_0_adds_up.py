@@ -1,6 +1,5 @@
-# expect: DTL-VALUE-KEPT-NONE
-# says: it misses this step
-
+# expect: DTL-RAISED
+# says: each replica has a group of its own
 import torch
 import torch.distributed as dist
 
@@ -10,7 +9,7 @@ def tied_embedding(copies, group):
         return
     total = sum((copy.grad for copy in copies if copy.grad is not None), torch.zeros_like(copies[0]))
     if group is not None:
-        dist.all_reduce(total, group=group)
+        dist.reduce(total, dst=0, group=group)
+        dist.broadcast(total, src=0, group=group)
     for copy in copies:
-        if copy.grad is not None:
-            copy.grad.copy_(total)
+        copy.grad = total.clone()
