@@ -44,6 +44,10 @@ TESTED_BY = {
         "grading/grader_process/test_client.py",
         "it is a process of its own, reached through its client only",
     ),
+    "grading/judging/judge_cases": (
+        "grading/judging/test_grade.py",
+        "a grading goes through it case by case, and says what came of each",
+    ),
     "grading/judge_process/server": (
         "grading/judge_process/test_client.py",
         "it is a process of its own, reached through its client only",

@@ -23,6 +23,7 @@ COURSE = load_course()
 EXERCISES = [exercise for chapter in COURSE.chapters for exercise in chapter.exercises]
 LADDERS = [exercise for exercise in EXERCISES if find_check(COURSE, exercise).is_ladder]
 SEEDS = range(100, 120)
+pytestmark = pytest.mark.timeout(600)  # of all edits, cases and seeds of an exercise
 each_ladder = pytest.mark.parametrize("exercise", LADDERS, ids=lambda exercise: exercise.id)
 
 
@@ -92,7 +93,6 @@ def right_answers(exercise: Exercise) -> list[Path]:
 
 
 @pytest.mark.every_answer
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
 def test_right_answers_pass_at_every_seed(exercise):
     check = find_check(COURSE, exercise)

@@ -1,6 +1,7 @@
 """Code that a chapter quotes fits on a slide: no line is wider than 100 characters, and a listing is short.
 
-A page, which is quoted whole, fits on two: tests/test_pages.py. And what stands open above an exercise is no answer to it: pasted, it earns a quarter of the points at most.
+A page, which is quoted whole, fits on two: tests/test_pages.py. And what stands open above an exercise is no answer to
+it: pasted, it earns a quarter of the points at most.
 """
 
 import ast

@@ -1,8 +1,8 @@
 """The steps between a shard and what is sent: nothing is copied without need."""
 
 import torch
-from dtlearn.sharing.host_memory import Host
 
+from dtlearn.sharing.host_memory import Host
 from dtlearn.zero.precision import MixedPrecisionPolicy
 from dtlearn.zero.shard_store import ShardStore
 

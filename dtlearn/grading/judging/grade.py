@@ -19,7 +19,7 @@ from ..check import Check, Finding, Given
 from ..formula import evaluate
 from ..verdict import Outcome, Result, Verdict
 from .judge_cases import Judged, judge_all, judge_case
-from .ladder import WrongValues, named
+from .ladder import CaseValues, named
 from .run_case import Answer, CaseRanks
 
 OnResult = Callable[[Result, int, int], None]  # a result, how many are done, of how many
@@ -65,7 +65,7 @@ def grade(
     total = sum(len(cases) for _, _, cases in together)
     results: list[Result] = []
     tier_limits: list[tuple[Result, int]] = []
-    wrong: list[tuple[Check, WrongValues]] = []
+    returned: list[tuple[Check, CaseValues]] = []
     if finding := _read(answer, [rule for c, _ in checks for rule in c.reads]):
         results = [replace(finding, case=c.name, world_size=c.world_size) for _, _, cases in together for c in cases][
             :1
@@ -88,8 +88,9 @@ def grade(
                 result = replace(one.result, hidden=hidden)
                 if one.evidence is not None:
                     seen(result, one.evidence.record)
-                if one.wrong_values:
-                    wrong.append((check, WrongValues(len(results), case, one.given, one.wrong_values)))
+                if one.values and (one.has_wrong_values or result.state == "passed"):
+                    values = CaseValues(len(results), case, one.given, one.values, one.has_wrong_values)
+                    returned.append((check, values))
                 results.append(result)
                 tier_limits.append((result, one.payload))
                 progress(result, len(results), total)
@@ -98,7 +99,7 @@ def grade(
             if results[-1].state == "not-attempted":
                 break
     for check, _ in checks:
-        results = named(check, [values for c, values in wrong if c is check], results)
+        results = named(check, [values for c, values in returned if c is check], results)
     verdict = _verdict(exercise, results, tier_limits, seed, time.monotonic() - begun)
     return replace(verdict, isolation=f"level {isolation.level}: {MEANING[isolation.level]}")
 

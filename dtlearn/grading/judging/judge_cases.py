@@ -28,14 +28,16 @@ class Judged:
         payload: n in the budgets' formulas, bytes.
         evidence: of the run; None: there was none.
         given: the inputs of all ranks.
-        wrong_values: what the ranks returned, if the run went well and the values are not the expected ones.
+        values: by rank, what was returned, if the check is a ladder and the run went well; else [].
+        has_wrong_values: they are not the expected ones.
     """
 
     result: Result
     payload: int = 0
     evidence: Evidence | None = None
     given: Given = field(default_factory=list)
-    wrong_values: list[Any] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+    has_wrong_values: bool = False
 
 
 def judge_all(
@@ -89,12 +91,15 @@ def judge_case(exercise_id: str, check: Check, case: Case, answer: Answer, ranks
 def _judged(exercise_id: str, check: Check, case: Case, given: Given, evidence: Evidence, answer: Answer) -> Judged:
     """As `judge`; of what the machine had no time for, and of data that the check cannot read, says that."""
     payload = check.payload(case, given) if check.payload else 0
-    wrong_values: list[Any] = []
+    values: list[Any] = []
+    is_wrong = False
     try:
         result = judge(check, case, given, evidence, answer, exercise_id)
-        if check.expected and check.is_ladder and result.state == "failed" and evidence.error is None:
+        if check.expected and check.is_ladder and evidence.error is None:
             values = [plain_values.load(data or b"")["value"] for data in evidence.returned]
-            wrong_values = values if compare(check, case, given, check.expected(case, given), values) else []
+            is_wrong = result.state == "failed" and bool(
+                compare(check, case, given, check.expected(case, given), values)
+            )
     except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         why = f"{type(error).__name__}: {error}"
         text = f"what the ranks sent and logged cannot be judged ({why}): a person has to look"
@@ -103,4 +108,4 @@ def _judged(exercise_id: str, check: Check, case: Case, given: Given, evidence: 
     if result.state == "timeout" and evidence.starved:
         text = "not judged: the machine was so busy that the ranks hardly got a processor before their time was up"
         result = replace(result, state="skipped", code="DTL-LOAD", headline=text, details=(), advice="")
-    return Judged(result, payload, evidence, given, wrong_values)
+    return Judged(result, payload, evidence, given, values, is_wrong)

@@ -27,36 +27,41 @@ _SECONDS = 10.0  # for all edits; they take milliseconds
 
 
 @dataclass(frozen=True)
-class WrongValues:
-    """A case whose run went well and whose values are wrong.
+class CaseValues:
+    """What the ranks returned in a case whose run went well.
 
     Attributes:
         at: which of the results of the grading.
         given, got: of all ranks.
+        is_wrong: the values are not the expected ones.
     """
 
     at: int
     case: Case
     given: Given
     got: list[Any]
+    is_wrong: bool
 
 
-def named(check: Check, wrong: Sequence[WrongValues], results: list[Result]) -> list[Result]:
+def named(check: Check, values: Sequence[CaseValues], results: list[Result]) -> list[Result]:
     """The results, those with wrong values named by the ladder and the edits of their check.
 
-    The mistake is looked for where it shows first: in the earliest case, with the fewest ranks. Later cases that the
-    same edit explains are no second fault.
+    The mistake is looked for where it shows first: in the earliest case, with the fewest ranks. An edit that is wrong
+    where the answer is right is another mistake. Later cases that the same edit explains are no second fault.
     """
+    order = list(check.cases)
+    wrong = sorted((v for v in values if v.is_wrong), key=lambda v: (order.index(v.case.name), v.case.world_size))
     if not wrong:
         return results
-    order = list(check.cases)
-    wrong = sorted(wrong, key=lambda w: (order.index(w.case.name), w.case.world_size))
     first, results = wrong[0], list(results)
-    same_size = [w for w in wrong if w.case.world_size == first.case.world_size]
-    explained = _explained(check, same_size)
-    edit = max(explained, key=lambda e: len(explained[e]), default=None)
+    of_size = [v for v in values if v.case.world_size == first.case.world_size]
+    explained = _explained(check, of_size)
+    right = [v for v in of_size if not v.is_wrong]
+    fits = [e for e, alike in explained.items() if first in alike and all(v in alike for v in right)]
+    edit = max(fits, key=lambda e: len(explained[e]), default=None)
     difference = results[first.at].headline
-    if edit is not None and first in explained[edit]:
+    same_size = [w for w in wrong if w in of_size]
+    if edit is not None:
         alike = [w for w in wrong if w in explained[edit] or w not in same_size]
         for w in alike:
             results[w.at] = replace(results[w.at], code=NAMED, headline=check.edits[edit].says, advice="")
@@ -76,17 +81,17 @@ def _beyond(result: Result, case: Case, difference: str) -> Result:
     return replace(result, code=DIFFICULTY, headline=f"{case.says} ({case.name}: {difference})", advice="")
 
 
-def _explained(check: Check, wrong: Sequence[WrongValues]) -> dict[int, list[WrongValues]]:
+def _explained(check: Check, values: Sequence[CaseValues]) -> dict[int, list[CaseValues]]:
     """Of each edit, by its number, the cases in which it leads to the same values. All have one number of ranks."""
-    values = values_of_edits(check, [(w.case, w.given) for w in wrong])
+    of_edits = values_of_edits(check, [(v.case, v.given) for v in values])
     plain = replace(check, mistakes=None)
     return {
         number: [
-            w
-            for w, got in zip(wrong, by_case, strict=True)
-            if not compare(plain, w.case, w.given, got, w.got)  # the edit's values in the place of the right ones
+            v
+            for v, got in zip(values, by_case, strict=True)
+            if not compare(plain, v.case, v.given, got, v.got)  # the edit's values in the place of the right ones
         ]
-        for number, by_case in values.items()
+        for number, by_case in of_edits.items()
     }
 
 

@@ -82,6 +82,26 @@ def test_of_edits_that_look_alike_in_the_plain_case_the_one_that_explains_later_
     assert verdict.first_fault.case == "weights of 2"
 
 
+def test_an_edit_that_is_wrong_where_the_answer_is_right_is_another_mistake(exercise, check):
+    ones = Edit("weights are taken for 1", {"(x * weight).sum(), weight.sum()": "x.sum(), torch.tensor(3.0)"})
+    check = dataclasses.replace(check, edits=(ones,))
+    text = SOLUTION.replace(
+        "    dist", "    total = total if weight.any() else torch.stack([x.sum(), torch.tensor(3.0)])\n    dist"
+    )
+    verdict = verdict_on(exercise, dataclasses.replace(check, cases={**CASES, "halves": {"weight": 0.5}}), text)
+    assert verdict.first_fault.case == "a weight of 0 on rank 0" and verdict.code == "DTL-MISTAKE"
+    uneven = {**CASES, "halves": {"weight": 0.5}, "one is 3": {"weight": 1.0, "uneven": True}}
+    verdict = verdict_on(exercise, dataclasses.replace(check, cases=uneven, inputs=uneven_inputs), text)
+    assert verdict.first_fault.case == "a weight of 0 on rank 0" and verdict.code == "DTL-DIFFICULTY"
+
+
+def uneven_inputs(case):
+    given = inputs(case)
+    if "uneven" in case.params:
+        given[0]["weight"][0] = 3.0
+    return given
+
+
 def test_what_no_edit_explains_is_named_by_the_first_case_that_is_wrong(exercise, check):
     text = SOLUTION.replace("    dist", "    total += 1e-3 * (weight == 0).sum()\n    dist")
     verdict = verdict_on(exercise, check, text)

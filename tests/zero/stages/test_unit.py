@@ -6,11 +6,11 @@ import pickle
 
 import pytest
 import torch
-from dtlearn.sharing.host_memory import Host
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 from dtlearn.runtime.run import run_ranks
+from dtlearn.sharing.host_memory import Host
 from dtlearn.zero.stages.zero3 import FullyShardedDataParallel
 from tests.data_parallel.runs import message_of
 from tests.zero.stages.beside_one_process import batch, copied_and_trained, largest_difference, net, sharded, step
