@@ -23,8 +23,8 @@ import json, socket, sys
 spec, channel, output, parent, path = json.loads(sys.argv[1])
 sys.path[:] = path
 import torch
-from ..rank.main import become_rank
-from ..rank.spec import RankSpec
+from dtlearn.runtime.rank.main import become_rank
+from dtlearn.runtime.rank.spec import RankSpec
 become_rank(RankSpec(**spec), socket.socket(fileno=channel), output, parent)
 """
 
