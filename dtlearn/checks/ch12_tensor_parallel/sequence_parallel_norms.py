@@ -36,7 +36,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "a marked parameter of the model itself": {
         "says": "the model has a parameter that is in none of its modules: model.parameters() has all",
-        "more": {"position": (2, 2)},
+        "more": {"position": (2,)},
         "marked": [*USUAL, "position"],
     },
     "a norm used in two places": {
@@ -149,17 +149,18 @@ def on_rank(
 ) -> Any:
     from dtlearn.grading.on_rank.tools import own_group
 
-    nn, model = torch.nn, torch.nn.Module()
+    nn: Any = torch.nn
+    model: Any = nn.Module()
     model.norm, model.up, model.final_norm = nn.LayerNorm(2), nn.Linear(2, 3), nn.RMSNorm(2)
     if "position" in shapes:
-        model.position = nn.Parameter(torch.ones(2, 2))
+        model.position = nn.Parameter(torch.ones(2))
     if "blocks.0.norm.weight" in shapes:
         model.blocks = nn.ModuleList([nn.Module()])
         model.blocks[0].norm = nn.LayerNorm(2)
     if tied:
         model.second_use = nn.RMSNorm(2)
         model.second_use.weight = model.final_norm.weight
-    parameters = dict(model.named_parameters())
+    parameters: Any = dict(model.named_parameters())
     for name, parameter in parameters.items():
         gradient = gradients[name]
         parameter.data = parameter.data.to(torch.float64 if gradient is None else gradient.dtype)
@@ -201,7 +202,7 @@ def messages(case: Case) -> int:
 def payload(case: Case, given: Given) -> int:
     own = given[0]
     sizes = [own["gradients"][name].nbytes for name in own["marked"] if own["gradients"][name] is not None]
-    return sum(sizes) // messages(case)
+    return int(sum(sizes)) // messages(case)
 
 
 CHECK = Check(
