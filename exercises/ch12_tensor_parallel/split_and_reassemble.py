@@ -34,7 +34,7 @@ memory must be free: neither `part` nor `reassemble` may refer to it.
 | gets back | `[[0, 2, 3, 4], [5, 6, 7, 9]]` | `[[0, 2, 3, 4], [5, 6, 7, 9]]` |
 
 **Budget**: to cut, nothing is sent. To reassemble, one message with the bytes of one part is optimal. A
-collective counts as one message.
+collective counts as one message. What is sent is contiguous: gloo takes other tensors in some calls, NCCL in none.
 """
 
 from collections.abc import Callable

@@ -127,7 +127,8 @@ def inputs(case: Case) -> Given:
 def on_rank(answer: Any, seed: Any, group: Any, program: Any) -> Any:
     from dtlearn.grading.on_rank.tools import own_group
 
-    own, states, draws, seen = own_group(group), {}, [], 0
+    own, states, seen = own_group(group), {}, 0
+    draws: Any = []
 
     def region_of(seeds: Any, ends: Any = None, times: Any = 1) -> Any:
         with seeds.split():

@@ -169,7 +169,8 @@ def on_rank(
     if {*parts} != {"weight", "bias"} - ({"bias"} if bias is None else set()):
         return {"its parameters are `weight` and `bias`": False}
     kept = {name: part.detach().clone() for name, part in parts.items()}
-    xs, outputs = [x.requires_grad_() if x.dim() < 2 else x.mT.contiguous().mT.requires_grad_() for x in xs], []
+    outputs: Any = []
+    xs = [x.requires_grad_() if x.dim() < 2 else x.mT.contiguous().mT.requires_grad_() for x in xs]
     for x in xs:
         if update and outputs:
             with torch.no_grad():

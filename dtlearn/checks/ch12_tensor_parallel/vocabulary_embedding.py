@@ -136,7 +136,8 @@ def on_rank(answer: Any, ids: Any, shard: Any, dys: Any, group: Any = (), update
     from dtlearn.grading.on_rank.tools import own_group
 
     own, given = own_group(group), shard
-    shard, made, kept = given.clone().requires_grad_(), [], []
+    shard = given.clone().requires_grad_()
+    made: Any = []
     for one in ids:
         if update and made:
             with torch.no_grad():
@@ -179,7 +180,7 @@ def no_gather(case: Case, given: Given, record: Record) -> Finding | None:
     return None
 
 
-def sent(case: Case, given: Given) -> float:
+def sent(case: Case, given: Given) -> Any:
     """All results gathered from all ranks of the group, or reduced and gathered in pieces, which may be padded."""
     t = len(groups_of(case)[0])
     return sum(max((t - 1) * dy.nbytes, 2 * (t - 1) / t * (dy.nbytes + (t - 1) * 8)) for dy in given[0]["dys"])

@@ -13,8 +13,8 @@ def split_and_reassemble(full, dim, group):
     part = full.chunk(n, dim)[place].clone()
 
     def reassemble(part):
-        whole = torch.empty(n, part.numel(), dtype=part.dtype)
+        whole = torch.empty(n * part.numel(), dtype=part.dtype)
         dist.all_gather_into_tensor(whole, part.view(-1), group=group)
-        return torch.cat([one.view(part.shape) for one in whole], dim)
+        return torch.cat([one.view(part.shape) for one in whole.chunk(n)], dim)
 
     return part, reassemble
