@@ -85,6 +85,7 @@ EDITS = (
          {ADDED: "batch_loss = loss.item()"}),
     Edit("the gradients are right; the loss returned is the scaled losses' mean: their sum is the mean over all rows",
          {ADDED: f"{ADDED} / len(targets)"}),
+    Edit("the loss returned is a tensor: a float is expected (.item())", {ADDED: "batch_loss += loss.detach()"}),
     Edit("the loss is always the mean squared error: use loss_fn",
          {"loss_fn(stage(leaf), target)": "torch.nn.functional.mse_loss(stage(leaf), target)"}),
 )  # fmt: skip

@@ -98,7 +98,7 @@ EDITS = (
     Edit("the losses are not returned: a list of floats is expected, one for each batch",
          {"return losses": "return []"}),
     Edit("the losses are added up: a list of floats is expected, one for each batch",
-         {"return losses": "return losses if is_first else sum(losses)"}),
+         {"return losses": "return sum(losses)"}),
     Edit("the losses are tensors: floats are expected (.item())", {"loss.item()": "loss.detach()"}),
 )  # fmt: skip
 
