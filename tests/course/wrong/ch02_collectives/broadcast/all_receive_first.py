@@ -1,4 +1,4 @@
-# expect: DTL-P2P-CYCLE
+# expect: DTL-P2P-NO-SEND
 # says: ranks 0 and 1 wait to receive and nobody sends
 
 import torch.distributed as dist
