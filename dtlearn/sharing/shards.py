@@ -72,7 +72,13 @@ def rank_and_size(group: dist.ProcessGroup | None) -> tuple[int, int]:
     return rank, num_ranks
 
 
-def shard_of(tensor: torch.Tensor, dim: int, num_shards: int, index: int, what: str = "") -> torch.Tensor:
+def shard_of(
+    tensor: torch.Tensor,
+    dim: int,
+    num_shards: int,
+    index: int,
+    what: str = "",
+) -> torch.Tensor:
     """One shard of a tensor, without a group: for files, and for ranks that are not there.
 
     **Communication**: none.

@@ -113,7 +113,8 @@ def reduce_sequence_parallel_gradients(
     """
     by_dtype: dict[torch.dtype, list[nn.Parameter]] = defaultdict(list)
     for parameter in sequence_parallel_parameters(module).values():
-        if parameter.grad is not None and not is_summed(parameter):  # None: frozen or unused, and so on every rank
+        # None: frozen or unused, and so on every rank.
+        if parameter.grad is not None and not is_summed(parameter):
             by_dtype[parameter.grad.dtype].append(parameter)
     for parameters in by_dtype.values():
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]

@@ -1,7 +1,5 @@
 """What the checks of ch09.global_norm, ch09.reshard, ch09.plan and ch09.bug_hunt expect is what torch does."""
 
-import math
-
 import pytest
 import torch
 
@@ -16,23 +14,27 @@ def a_case(module, ranks):
 
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_the_global_norm_is_that_of_torch_on_the_whole_model(ranks):
-    case, given = a_case(global_norm, ranks)
-    expected = global_norm.expected(case, given)
-    for k, title in enumerate(expected[0]):
-        groups = [range(ranks)] if given[0]["steps"][k]["all"] else given[0]["groups"]
-        for group in groups:
-            steps = [given[rank]["steps"][k] for rank in group]
-            own = [(r, i, s["shards"][i][: s["used"][i]]) for r, s in enumerate(steps) for i in {*s["order"]} - {3}]
-            whole = [g for g in steps[0]["whole"] if g is not None]
-            model = [torch.nn.Parameter(torch.zeros_like(g)) for g in [*(g for *_, g in own), *whole]]
-            for parameter, gradient in zip(model, [*(g for *_, g in own), *whole], strict=True):
+    cases = global_norm.CHECK.all_cases(ranks, seed=3)
+    assert len(cases) >= 14
+    for case in cases:
+        given = global_norm.inputs(case)
+        expected = global_norm.expected(case, given)
+        for group in global_norm.models(case):
+            parts = [(rank, part) for rank in group for part in global_norm.gradients_of(given[rank])]
+            whole = [(None, part) for part in given[group[0]]["replicated"]]
+            gradients = [(rank, part) for rank, part in (*parts, *whole) if part is not None]
+            model = [torch.nn.Parameter(torch.zeros_like(part)) for _, part in gradients]
+            for parameter, (_, gradient) in zip(model, gradients, strict=True):
                 parameter.grad = gradient.clone()
-            norm = torch.nn.utils.clip_grad_norm_(model, steps[0]["max_norm"])
-            of_first = expected[group[0]][title]
-            torch.testing.assert_close(norm, torch.tensor(of_first["norm"]), equal_nan=True)
-            if math.isfinite(of_first["norm"]):
-                for (r, i, _), parameter in zip(own, model, strict=False):
-                    torch.testing.assert_close(parameter.grad, expected[group[r]][title]["shards"][str(i)])
+            norm = torch.nn.utils.clip_grad_norm_(model, given[group[0]]["max_norm"])
+            if expected[group[0]]["norm"] == "not finite":
+                assert not norm.isfinite()
+                continue
+            torch.testing.assert_close(norm.item(), expected[group[0]]["norm"], rtol=1e-5, atol=1e-9)
+            for rank in group:
+                own = [p.grad for p, (r, _) in zip(model, gradients, strict=True) if r == rank]
+                right = [part for part in expected[rank]["shards"] if part is not None]
+                torch.testing.assert_close(own, right)
 
 
 def test_the_example_of_the_plan_is_what_is_counted():

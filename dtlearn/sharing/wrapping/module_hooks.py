@@ -72,29 +72,43 @@ def outputs_to_watch(outputs: Any, name: str) -> list[torch.Tensor]:
     return tensors
 
 
-def guard_forward(module: nn.Module, check: Callable[[nn.Module], None]) -> None:
+def guard_forward(
+    module: nn.Module, check: Callable[[nn.Module], None], of_copies: Callable[[nn.Module], None] | None = None
+) -> None:
     """Call `check(module)` before each run of the module's `forward`, however it is called; hooks miss `forward()`.
 
-    A copy of the module, by `copy.deepcopy` or pickled, runs its own `forward`, unguarded: it is not what was wrapped.
+    A copy of the module, by `copy.deepcopy` or pickled, runs its own `forward`, after `of_copies(copy)` if that is
+    given, a function of a module: it is not what was wrapped.
     """
-    call_before(module, "forward", check)
+    call_before(module, "forward", check, of_copies)
 
 
-def call_before(module: nn.Module, name: str, action: Callable[[nn.Module], None]) -> None:
+def call_before(
+    module: nn.Module,
+    name: str,
+    action: Callable[[nn.Module], None],
+    of_copies: Callable[[nn.Module], None] | None = None,
+) -> None:
     """Call `action(module)` before each call of one of this module's methods, in place of an earlier action.
 
     Copies are as with `guard_forward`.
     """
     method = getattr(module, name)
     method = method.method if isinstance(method, _Preceded) else method  # a module that is wrapped once more
-    setattr(module, name, _Preceded(module, method, action))
+    setattr(module, name, _Preceded(module, method, action, of_copies))
 
 
 class _Preceded:
-    """A bound method with an action before it. A copy of its module gets the method alone, bound to the copy."""
+    """A bound method with an action before it. A copy of its module gets the method, and an action for copies."""
 
-    def __init__(self, module: nn.Module, method: Callable[..., Any], action: Callable[[nn.Module], None]) -> None:
-        self.module, self.method, self.action = module, method, action
+    def __init__(
+        self,
+        module: nn.Module,
+        method: Callable[..., Any],
+        action: Callable[[nn.Module], None],
+        of_copies: Callable[[nn.Module], None] | None,
+    ) -> None:
+        self.module, self.method, self.action, self.of_copies = module, method, action, of_copies
         functools.update_wrapper(self, method)
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -102,7 +116,9 @@ class _Preceded:
         return self.method(*inputs, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _itself, (self.method,)
+        if self.of_copies is None:
+            return _itself, (self.method,)
+        return _Preceded, (self.module, self.method, self.of_copies, self.of_copies)
 
 
 def _itself(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -115,7 +115,8 @@ class VocabularyParallelEmbedding(ParallelModule):
         x = F.embedding(rows, self.weight)  # (B, T, C)
         x = x.masked_fill(~is_own[..., None], 0.0)  # (B, T, C) {U_t}
         if self.sequence_parallel:
-            return reduce_scatter_to_sequence_parallel_region(x, SEQUENCE_DIM, group=self.group)  # (B, T/t, C)
+            # (B, T/t, C)
+            return reduce_scatter_to_sequence_parallel_region(x, SEQUENCE_DIM, group=self.group)
         return reduce_from_tensor_parallel_region(x, group=self.group)  # (B, T, C)
 
     def full_params(self) -> dict[str, torch.Tensor]:

@@ -204,7 +204,7 @@ class Unit:
         self._detach = [before.remove, after.remove]
         for module in {slot.module: None for slot in self.slots}:
             own = module.__dict__.get("forward")
-            guard_forward(module, self._require_unsharded)
+            guard_forward(module, self._require_unsharded, of_copies=refuse_shards)
             self._detach.append(partial(_unguard, module, module.__dict__["forward"], own))
 
     def detach(self) -> None:
@@ -227,11 +227,7 @@ class Unit:
 
     def _require_unsharded(self, module: nn.Module) -> None:
         if self.shows_shards:
-            raise RuntimeError(
-                f"the parameters of {type(module).__name__} are in shards here. They are gathered by a call of the "
-                "model, model(...): not by model.forward(...), and not by a call of a part of it. To look at them or "
-                "to use a part, open model.unsharded()"
-            )
+            refuse_shards(module)
 
     # Who else would read freed memory
 
@@ -262,6 +258,15 @@ class Unit:
     def _pre_second_backward(self, sync: bool, gradient: torch.Tensor) -> None:
         self.passes.second_order = True  # all units that it reaches stay unsharded to its end
         self.pre_backward(sync, gradient)
+
+
+def refuse_shards(module: nn.Module) -> NoReturn:
+    """Say that a module, or a copy of it, has one rank's shards and cannot compute."""
+    raise RuntimeError(
+        f"the parameters of {type(module).__name__} are in shards here. They are gathered by a call of the model, "
+        "model(...): not by model.forward(...), and not by a call of a part of it, or of a copy of a part. To look at "
+        "them or to use a part, open model.unsharded()"
+    )
 
 
 def _unguard(module: nn.Module, guarded: object, own: Callable[..., Any] | None) -> None:

@@ -1,5 +1,5 @@
-# expect: DTL-MISTAKE
-# says: a cuda device, although its machine has fewer GPUs than processes
+# expect: DTL-DIFFICULTY
+# says: takes the cpu where there is no GPU
 def who_am_i(env, gpus):
     if "RANK" not in env:
         return {"rank": 0, "world_size": 1, "node_rank": 0, "device": "cuda:0"}

@@ -1,5 +1,5 @@
-# expect: DTL-P2P-SIZE
-# says: sends 8 bytes to rank
+# expect: DTL-P2P-DTYPE
+# says: sends float64 to rank
 
 import torch
 import torch.distributed as dist

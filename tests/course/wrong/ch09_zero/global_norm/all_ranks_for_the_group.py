@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-GROUP-IGNORED
-# says: outside the group
+# expect: DTL-DIFFICULTY
+# says: ranks outside the group have another model
 
 import math
 

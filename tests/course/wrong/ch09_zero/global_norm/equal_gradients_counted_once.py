@@ -1,5 +1,5 @@
-# expect: DTL-VALUE
-# says: two shards with equal gradients
+# expect: DTL-DIFFICULTY
+# says: two shards with equal gradients are two parts
 
 from collections.abc import Sequence
 

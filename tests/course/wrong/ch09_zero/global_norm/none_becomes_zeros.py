@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-GRADIENT-MADE
-# says: gave a parameter a .grad that had None
+# expect: DTL-DIFFICULTY
+# says: what has no gradient is left alone
 
 from collections.abc import Sequence
 

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-NORM-PADDING
-# says: padding is counted
+# expect: DTL-DIFFICULTY
+# says: padding is counted in the norm
 
 import math
 

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-TIED-TWICE
-# says: counted twice
+# expect: DTL-DIFFICULTY
+# says: what stands twice in a list is counted, or scaled, twice
 
 import math
 

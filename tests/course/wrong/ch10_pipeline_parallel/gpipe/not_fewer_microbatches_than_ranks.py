@@ -1,5 +1,5 @@
-# expect: DTL-MISTAKE
-# says: the number of micro-batches follows that of the ranks
+# expect: DTL-DIFFICULTY
+# says: there are fewer micro-batches than ranks here
 
 
 def gpipe(rank, num_ranks, num_microbatches):

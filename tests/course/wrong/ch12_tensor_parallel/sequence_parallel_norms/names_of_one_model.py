@@ -1,5 +1,5 @@
-# expect: DTL-MISTAKE
-# says: what is a norm is added up, not what is marked
+# expect: DTL-DIFFICULTY
+# says: a norm without the mark has its whole gradient
 
 import torch.distributed as dist
 
