@@ -18,7 +18,8 @@ def on_rank(answer: Any, num_ranks: Any, num_microbatches: Any) -> Any:
     from itertools import islice
 
     def told(action: Any) -> str:
-        is_one = isinstance(action, tuple) and [type(part) for part in action] == [int, str, int]
+        kinds = [str if isinstance(part, str) else type(part) for part in action] if isinstance(action, tuple) else []
+        is_one = kinds == [int, str, int]
         return "".join(map(str, action)) if is_one else repr(action)
 
     made: Any = {}
