@@ -9,7 +9,7 @@ BUILDERS = $(wildcard tools/make_*.py tools/build_*.py)
 OLDER_PROCESSOR = ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41
 
 .DEFAULT_GOAL := help
-.PHONY: help lab test test-all notebooks exercises images check pins clean
+.PHONY: help lab test test-all test-ladders notebooks exercises images check pins clean
 
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,9 @@ test-all: test ## The same, the other answers and pipelines, and the notebooks a
 	@echo "== 5. Every notebook as an older processor computes, against what it stores"
 	@$(OLDER_PROCESSOR) $(BIN)/python tools/run_tests.py notebooks --nbval --nbval-current-env \
 		-p tests.quick_start -p tests.kernel_sockets
+
+test-ladders: ## All edits, cases and 20 seeds of the exercises' checks
+	@$(BIN)/python tools/run_tests.py tests/course/test_ladders.py -m whole_ladder
 
 notebooks: ## Build and run notebooks/*.ipynb from notebooks/src
 	@$(BOOTSTRAP) --extras test

@@ -1,6 +1,6 @@
 """The ladders of the checks: every edit has a name of its own, every case shows something, and no right answer fails.
 
-Whole: `make test-all`.
+Whole: `make test-ladders`.
 """
 
 import functools
@@ -53,7 +53,7 @@ def wrong_in(exercise_id: str) -> dict[int, list[Case]]:
 
 
 @each_ladder
-@pytest.mark.every_answer
+@pytest.mark.whole_ladder
 def test_every_edit_is_wrong_and_named_by_itself(exercise):
     check = find_check(COURSE, exercise)
     for number, edit in enumerate(check.edits):
@@ -66,7 +66,7 @@ def test_every_edit_is_wrong_and_named_by_itself(exercise):
 
 
 @each_ladder
-@pytest.mark.every_answer
+@pytest.mark.whole_ladder
 def test_every_case_is_the_first_to_fail_for_something(exercise):
     """A case that never fails first checks nothing, and hides that it does not."""
     check = find_check(COURSE, exercise)
@@ -92,7 +92,7 @@ def right_answers(exercise: Exercise) -> list[Path]:
     return [files.solution, *sorted((FOLDER / files.slug / exercise.name).glob("*.py"))]
 
 
-@pytest.mark.every_answer
+@pytest.mark.whole_ladder
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
 def test_right_answers_pass_at_every_seed(exercise):
     check = find_check(COURSE, exercise)
