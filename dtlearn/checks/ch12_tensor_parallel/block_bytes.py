@@ -72,7 +72,7 @@ EDITS = (
          {BACKWARD: f"{BACKWARD} * (1 + recompute)"}),
     Edit("the backward pass is counted twice: it computes twice as much, and sends as much",
          {BACKWARD: f"{BACKWARD} * 2"}),
-    Edit("whole tensors are counted: a rank sends (t - 1)/t of one in each pass of the ring", parts("")),
+    Edit("whole tensors are counted: a rank sends (t - 1)/t of one in each pass of the ring", parts(" * (t > 1)")),
     Edit("a rank's t-th part is counted as sent once: it goes to t - 1 ranks", parts(" * (t > 1) // t")),
     Edit("t - 1 whole tensors are counted, as all t ranks send them together: one rank sends (t - 1)/t of one in each "
          "pass of the ring", parts(" * (t - 1)")),

@@ -1,5 +1,5 @@
 # expect: DTL-MISTAKE
-# says: weights are counted, h^2
+# says: whole tensors are counted
 
 
 def block_bytes(*, b, s, h, t, itemsize, m, sequence_parallel, gather_again, recompute):
