@@ -79,7 +79,9 @@ def grade(
             for number, case in enumerate(cases):
                 skip = _skip(results, stop() or patience.over()) if number else skip
                 one = together_judged.get(case.name)
-                if skip:
+                if number and results[-number].state == "not-attempted":  # the first one; the others would say the same
+                    one = Judged(replace(results[-number], case=case.name))
+                elif skip:
                     one = Judged(Result(case.name, case.world_size, "skipped", *skip))
                 elif one is None or (one.result.state != "passed" and not proven):
                     alone = judge_case(exercise.id, check, case, answer, ranks)
@@ -94,10 +96,7 @@ def grade(
                 results.append(result)
                 tier_limits.append((result, one.payload))
                 progress(result, len(results), total)
-                if result.state == "not-attempted":  # the other cases would say the same
-                    break
-            if results[-1].state == "not-attempted":
-                break
+    results = _partly_written(results)
     for check, _ in checks:
         results = named(check, [values for c, values in returned if c is check], results)
     verdict = _verdict(exercise, results, tier_limits, seed, time.monotonic() - begun)
@@ -112,6 +111,14 @@ def _skip(earlier: list[Result], over: bool) -> tuple[str, str] | None:
     if slow:
         return "DTL-SKIPPED", f"not run: {slow[0].case!r} with {slow[0].world_size} ranks did not end in time"
     return None
+
+
+def _partly_written(results: list[Result]) -> list[Result]:
+    """If some cases come to the line of the stub and others do not, those that do have failed; a stub is told once."""
+    if {r.state for r in results} <= {"not-attempted", "skipped"}:
+        return results[:1] if any(r.state == "not-attempted" for r in results) else results
+    text = "not written for this yet: the line of the stub is reached"
+    return [replace(r, state="failed", headline=text) if r.state == "not-attempted" else r for r in results]
 
 
 def _read(answer: Answer, rules: Sequence[Callable[[str], Finding | None]]) -> Result | None:

@@ -35,7 +35,18 @@ def test_answers_get_their_verdicts(answers, exercise, check, name, state, code,
     assert (verdict.state, verdict.code, verdict.score) == (state, code, score), verdict.first_fault
 
 
-def test_a_stub_is_asked_once_and_a_loop_is_not_repeated(answers, exercise, check):
+def test_what_is_written_for_some_world_sizes_fails_at_the_others(exercise, check, right):
+    exercise = dataclasses.replace(exercise, world_sizes=(1, 2, 3))
+    lines = "    if {}:\n        raise NotImplementedError('ch01.mean: average')\n    total ="
+    for condition, good in (("dist.get_world_size() == 3", [1, 2]), ("dist.get_world_size() != 3", [3])):
+        text = right.replace("    total =", lines.format(condition))
+        verdict = grade(exercise, check, Answer(text, FILE, "mean"), seed=1)
+        assert verdict.state == "failed" and 0 < verdict.score < exercise.points
+        assert sorted({r.world_size for r in verdict.results if r.state == "passed"}) == good
+        assert "not written for this yet" in verdict.first_fault.headline
+
+
+def test_a_stub_is_told_once_and_a_loop_is_not_repeated(answers, exercise, check):
     assert len(verdict_on(answers, "stub", exercise, check).results) == 1
     check = dataclasses.replace(check, seconds=1.0)
     verdict = verdict_on(answers, "loops", exercise, check)
