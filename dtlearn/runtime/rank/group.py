@@ -17,7 +17,7 @@ import gc
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -37,6 +37,7 @@ class RankGroup:
     # A collective gives up by itself after its `group_timeout`: the second net, the launcher is the first.
     spec: RankSpec
     generation: int = 0  # how often the group was made again
+    at_work: bool = False  # it makes the group, or ends it: what happens now is no doing of learners' code
     _sockets: dict[int, int] = field(default_factory=dict)  # file descriptor -> inode, of the groups' connections
 
     def init(self) -> None:
@@ -45,22 +46,39 @@ class RankGroup:
         import torch.distributed as dist
 
         spec = self.spec
-        # A file that was used before makes ranks meet the dead of the last run: a new name for every generation.
-        name = f"store-{self.generation}"
-        if address := spec.on_node.store:  # of ranks on several hosts
-            store = connect(address, name, spec.group_timeout)
-        else:
-            store = dist.FileStore(str(Path(spec.run_dir, name)), spec.world_size)
+        store = self.store(f"store-{self.generation}")
         if spec.device != "cpu":
             torch.cuda.set_device(spec.device)
-        dist.init_process_group(
-            spec.backend,
-            store=store,
-            rank=spec.rank,
-            world_size=spec.world_size,
-            timeout=timedelta(seconds=spec.group_timeout),
-            device_id=torch.device(spec.device) if spec.backend == "nccl" else None,
-        )
+        with self._works():
+            dist.init_process_group(
+                spec.backend,
+                store=store,
+                rank=spec.rank,
+                world_size=spec.world_size,
+                timeout=timedelta(seconds=spec.group_timeout),
+                device_id=torch.device(spec.device) if spec.backend == "nccl" else None,
+            )
+
+    def store(self, name: str) -> Any:
+        """Where the ranks find each other. One that was used before makes them meet the dead: each group has its own.
+
+        Args:
+            name: the same on all ranks.
+        """
+        import torch.distributed as dist
+
+        spec = self.spec
+        if address := spec.on_node.store:  # of ranks on several hosts
+            return connect(address, name, spec.group_timeout)
+        return dist.FileStore(str(Path(spec.run_dir, name)), spec.world_size)
+
+    @contextlib.contextmanager
+    def _works(self) -> Iterator[None]:
+        self.at_work = True
+        try:
+            yield
+        finally:
+            self.at_work = False
 
     def remake(self, generation: int) -> None:
         """Leave the groups of this generation and join the default group of another. All ranks call it."""
@@ -69,7 +87,7 @@ class RankGroup:
         self.generation = generation
         if dist.is_initialized():
             # Its connections may be cut; a group that can't be left politely is dropped all the same.
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError), self._works():
                 dist.destroy_process_group()
         self._cut()  # ends what was begun and never waited for; a group with a call under way cannot be freed
         self._sockets.clear()

@@ -7,7 +7,6 @@ requests on the control channel; pushing and gathering values, which need the ma
 import gc
 import logging
 import os
-import signal
 import socket
 from collections import Counter
 from pathlib import Path
@@ -24,6 +23,8 @@ from ..recording.clock import now_ns
 from . import flight_recorder
 from .group import RankGroup
 from .kernel_output import PrintedText
+from .own_groups import OwnGroups
+from .shell import prepare_shell
 from .spec import RankSpec, call_log_file, link_file
 from .state import group_sequence, main_thread
 from .task import describe, end_if_forked, learn_sources, start_log
@@ -166,6 +167,8 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
         calls = start_log(spec, channel)
         group = RankGroup(spec)
         group.follow_new_groups()
+        groups = OwnGroups(group, place=lambda: f"cell [{kernel.shell.execution_count}]")
+        groups.follow()
         group.generation = first["generation"]
         group.init()
         delay = Delay(link_file(run_dir), spec.rank)
@@ -173,11 +176,7 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
         app = _make_app(spec, run_dir)
         kernel = app.kernel
         kernel.group, kernel.calls, kernel.delay, kernel.pid = group, calls, delay, os.getpid()
-        _describe_what_we_ended_shortly(kernel)
-        # A cell that forked comes back twice. This is the last place before the kernel, whose sockets are the rank's.
-        kernel.shell.events.register("post_run_cell", lambda _: end_if_forked(kernel.pid))
-        kernel.shell.events.register("post_execute", _ignore_one_interrupt)
-        _fill_namespace(kernel.shell, spec)  # registers the drawing of figures, behind ours
+        prepare_shell(kernel, spec, groups)
         connection = {
             "transport": app.transport,
             "ip": app.ip,
@@ -190,33 +189,6 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
     gc.freeze()  # what a rank begins with is never garbage: `RankGroup.remake` need not look there
     channel.sendall(wire.encode({"kind": "ready", "connection": connection}))
     app.start()
-
-
-def _ignore_one_interrupt() -> None:
-    """The learner's code has ended: the head's interrupt has come too late, and would only stop what IPython does now.
-
-    The next one counts, should drawing the cell's figures take for ever. The kernel sets the usual handler again.
-    """
-
-    def ignore(*_: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    signal.signal(signal.SIGINT, ignore)
-
-
-def _describe_what_we_ended_shortly(kernel: RankKernel) -> None:
-    """Of errors that come from the end that the head put to a cell, no more than Python writes.
-
-    IPython reads and colours all source files on the stack, torch's too: half a second for an error that nobody sees.
-    """
-    shell: Any = kernel.shell
-    in_full = shell.InteractiveTB.structured_traceback
-
-    def describe_error(kind: Any, error: BaseException, *args: Any, **kwargs: Any) -> Any:
-        shortly = kernel.cut or isinstance(error, KeyboardInterrupt)
-        return describe(error, {})["traceback"].splitlines() if shortly else in_full(kind, error, *args, **kwargs)
-
-    shell.InteractiveTB.structured_traceback = describe_error
 
 
 def _make_app(spec: RankSpec, run_dir: Path) -> Any:
@@ -239,12 +211,3 @@ def _make_app(spec: RankSpec, run_dir: Path) -> Any:
     app.initialize([])
     app.log.setLevel(logging.CRITICAL)  # the option above leaves it to a handler to drop what was made ready
     return app
-
-
-def _fill_namespace(shell: Any, spec: RankSpec) -> None:
-    import torch
-    import torch.distributed as dist
-
-    own = {"rank": spec.rank, "world_size": spec.world_size, "local_rank": spec.on_node.local_rank}
-    shell.push({**own, "device": torch.device(spec.device), "torch": torch, "dist": dist}, interactive=False)
-    shell.enable_matplotlib("inline")  # the agent loaded matplotlib before there was a notebook to draw for

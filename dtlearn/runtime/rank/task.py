@@ -18,13 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from .. import pickles, wire
+from ..faults.libraries import is_library
 from ..recording import recorder
 from ..recording.call_log import CallLog
 from ..recording.clock import now_ns
 from ..words import without_middle
 from .group import RankGroup
+from .own_groups import OwnGroups
 from .spec import LOST_LINE, RankSpec, call_log_file, link_file
 
+DEEP = 50  # frames of an error; a recursion has a thousand
 _channel: socket.socket  # of this rank
 
 
@@ -34,6 +37,7 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
     _channel = channel
     group, log = RankGroup(spec), start_log(spec, channel)
     group.follow_new_groups()
+    OwnGroups(group).follow()
     try:
         for number in itertools.count():
             task, blob = wire.receive(channel)
@@ -131,6 +135,9 @@ def describe(error: BaseException, sources: dict[str, Any], own_frames: Iterable
 
 
 def _drop_first_frames(chain: traceback.TracebackException, own: tuple[str, ...]) -> None:
+    if len(chain.stack) > DEEP:  # of lines that a recursion repeats Python says so, if no library is between them
+        frames = [frame for frame in chain.stack if not is_library(frame.filename)]
+        chain.stack = traceback.StackSummary.from_list(frames)
     while chain.stack and chain.stack[0].filename.startswith(own):
         del chain.stack[0]
     for inner in (chain.__cause__, chain.__context__):

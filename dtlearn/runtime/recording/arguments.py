@@ -20,6 +20,38 @@ def payload(op: str, arguments: dict[str, Any]) -> list[Any]:
     return []
 
 
+# What gloo reads or writes as if it had no gaps, without an error (pytorch#192920): any layout will do if it is dense;
+# where a rank's own part arrives, only the usual one.
+_DENSE, _CONTIGUOUS = {"all_reduce", "reduce", "broadcast"}, {"scatter": "tensor", "reduce_scatter": "output"}
+
+
+def refuse_gaps(op: str, arguments: dict[str, Any]) -> None:
+    """Refuse a tensor of which gloo would mix up the memory.
+
+    Raises:
+        ValueError: it is a column of a matrix, say. NCCL refuses it, too.
+    """
+    tensor = arguments.get(_CONTIGUOUS.get(op, "tensor")) if op in _DENSE or op in _CONTIGUOUS else None
+    if tensor is None or not hasattr(tensor, "is_contiguous") or tensor.is_contiguous():
+        return
+    if op in _CONTIGUOUS or not _is_dense(tensor):
+        raise ValueError(
+            f"{op} got a tensor with gaps in memory (shape {tuple(tensor.shape)}, strides {tensor.stride()}), as a "
+            "column of a matrix has. gloo would mix up what is in the gaps without a word, and NCCL refuses it. Give "
+            "it y = x.contiguous(), and copy the result back: x.copy_(y)"
+        )
+
+
+def _is_dense(tensor: Any) -> bool:
+    """Whether the elements fill a piece of memory, in whatever order."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True
+
+
 def group_name(group: Any) -> str:
     """ "world", or the global ranks of a sub-group, such as "0,2"."""
     if group is None:

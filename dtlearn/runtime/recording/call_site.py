@@ -5,6 +5,7 @@ import json
 import linecache
 import os
 import sys
+import traceback
 from pathlib import Path
 from types import FrameType
 
@@ -50,3 +51,19 @@ def line_as_json(name: str, line: int) -> str:
     """A source line, for the log."""
     code = linecache.getline(name, line).strip()
     return f'"file":{_encode(name)},"line":{line},"code":{_encode(code)}'
+
+
+def nearest_line() -> int:
+    """The line of the nearest frame that belongs neither to torch nor to this package; 0: there is none."""
+    return nearest_caller(str(Path(sys.modules["torch"].__file__ or "").parent))[1]
+
+
+def raised_at(error: BaseException) -> str:
+    """Where an exception was raised, as the end of a sentence: the innermost line that is neither torch's nor ours."""
+    others = (str(Path(sys.modules["torch"].__file__ or "").parent), *_OTHERS)
+    lines = [
+        line
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not frame.f_code.co_filename.startswith(others)
+    ]
+    return f" (line {lines[-1]})" if lines else ""

@@ -15,7 +15,7 @@ class LateEnds:
     """Futures whose callbacks write to a log."""
 
     def __init__(self) -> None:
-        self._awaited: dict[int, Any] = {}
+        self._awaited: dict[object, Any] = {}
 
     def follow(self, seq: int, future: Any, note: Callable[[int], None]) -> None:
         """Call `note(seq)` when the future is done, on the thread that completes it.
@@ -23,15 +23,17 @@ class LateEnds:
         Raises whatever a future raises that takes no callbacks.
         """
 
+        key = object()  # of this callback: a future may have several
+
         def done(_: Any) -> None:
             note(seq)
-            self._awaited.pop(seq, None)
+            self._awaited.pop(key, None)
 
-        self._awaited[seq] = future
+        self._awaited[key] = future
         try:
             future.add_done_callback(done)
         except BaseException:
-            del self._awaited[seq]
+            del self._awaited[key]
             raise
 
     def settle(self) -> None:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from ..record.operations import OPERATIONS, P2P_OPS
-from .arguments import detail, payload, peer
+from .arguments import detail, payload, peer, refuse_gaps
 from .call_log import CallLog
+from .call_site import raised_at
 
 _Callable = Callable[..., Any]
 
@@ -99,6 +100,7 @@ class PythonCalls:
             if arguments is None or self._skip(function, arguments):
                 return original(*args, **kwargs)
             inputs = payload(name, arguments)
+            refuse_gaps(function.op, arguments)
             asynchronous = function.asynchronous or bool(arguments.get("async_op"))
             seq = self._note(function, arguments, inputs, asynchronous)
             state.depth, state.inner = 1, 0
@@ -132,7 +134,7 @@ class PythonCalls:
         if function.coalesces:
             more["coalesced"] = len(inputs)
         if (error := sys.exc_info()[1]) is not None:  # a collective in `finally` hides the exception that led there
-            more["during"] = f"{type(error).__name__}: {error}"[:200]
+            more["during"] = f"{type(error).__name__}: {error}"[:200] + raised_at(error)
         op = function.op
         return cast(int, self.log.enter(op, arguments.get("group"), inputs, peer(op, arguments), more, asynchronous))
 
@@ -214,7 +216,8 @@ _HANDS_ON = os.path.join("algorithms", "join.py")
 
 
 class RecordedWork:
-    """A `Work` that logs when `wait()` was called and when it returned. Everything else is the Work's own.
+    """A `Work` that logs when `wait()` was called and when it returned, or else when its future, or whether it is
+    completed, told of the end. Everything else is the Work's own.
 
     One that the learner's own code lets go without ever having used it is logged as dropped.
 
@@ -224,7 +227,8 @@ class RecordedWork:
     """
 
     def __init__(self, work: Any, calls: tuple[int, ...], log: CallLog, own: bool = False) -> None:
-        self._work, self._calls, self._log, self._waited, self._unused = work, calls, log, False, own
+        self._work, self._calls, self._log, self._unused = work, calls, log, own
+        self._waited = self._ended = False
 
     def wait(self, *args: Any, **kwargs: Any) -> Any:
         self._unused = False
@@ -238,12 +242,28 @@ class RecordedWork:
             self._log.leave(seq)
         return result
 
+    def get_future(self) -> Any:
+        self._unused = False
+        future = self._work.get_future()
+        for seq in self._calls:
+            self._log.late.follow(seq, future, self._log.ended)
+        return future
+
+    def is_completed(self) -> bool:
+        self._unused = False
+        completed = bool(self._work.is_completed())
+        if completed and not (self._waited or self._ended):
+            self._ended = True
+            for seq in self._calls:
+                self._log.ended(seq)
+        return completed
+
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
         return type(self._work)  # torch's own code asks `isinstance(work, Work)` before it waits
 
     def __getattr__(self, name: str) -> Any:
-        self._unused = False  # its future, or whether it is completed: another way to wait
+        self._unused = False
         return getattr(self._work, name)
 
     def __del__(self) -> None:

@@ -72,7 +72,8 @@ def judge(first: Sequence[Stuck], second: Sequence[Stuck], calls: Mapping[int, E
         verb = "waits" if len(making) == 1 else "wait"
         rest = f", and {'does' if len(making) == 1 else 'do'} not find the others"
         if others:
-            rest = f"; {ranks_text(others)} did not call it"
+            # A rank that has left the call looks like one that has not come to it.
+            rest = f"; {ranks_text(others)} {'is' if len(others) == 1 else 'are'} not in it: not yet, or no more"
         return diagnosis("DTL-INIT", others or making, f"{ranks_text(making)} {verb} in {inside}{rest}")
     if stopped := [s.rank for s in second if s.stopped]:
         verb = "is" if len(stopped) == 1 else "are"

@@ -2,10 +2,11 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime.recording.arguments import detail, payload, peer
+from dtlearn.runtime.recording.arguments import detail, payload, peer, refuse_gaps
 
 
 def test_the_payload_is_what_is_handed_in():
@@ -48,3 +49,28 @@ def test_the_thread_of_a_call_is_noted_but_for_the_main_one():
     with ThreadPoolExecutor(1, thread_name_prefix="loader") as pool:
         assert pool.submit(detail, {}).result() == {"thread": "loader_0"}
     assert detail({}) == {}
+
+
+MATRIX = torch.zeros(3, 4)
+
+
+@pytest.mark.parametrize("part", [MATRIX[:, 0], MATRIX[:, :2], MATRIX.flatten()[::2], MATRIX[:1, :1].expand(2, 2)])
+@pytest.mark.parametrize("op", ["all_reduce", "reduce", "broadcast"])
+def test_what_gloo_would_mix_up_is_refused(op, part):
+    with pytest.raises(ValueError, match=rf"{op} got a tensor with gaps in memory .*x\.copy_\(y\)"):
+        refuse_gaps(op, {"tensor": part})
+
+
+def test_what_gloo_gets_right_is_not_refused():
+    for part in (MATRIX, MATRIX[0], MATRIX.t(), MATRIX.reshape(3, 2, 2).permute(2, 0, 1), MATRIX[:, :0], "no tensor"):
+        refuse_gaps("all_reduce", {"tensor": part})
+    refuse_gaps("all_gather", {"tensor": MATRIX[:, 0]})
+    refuse_gaps("barrier", {})
+
+
+def test_a_part_arrives_in_the_usual_layout_only():
+    with pytest.raises(ValueError, match="reduce_scatter got"):
+        refuse_gaps("reduce_scatter", {"output": MATRIX.t(), "input_list": [MATRIX]})
+    with pytest.raises(ValueError, match="scatter got"):
+        refuse_gaps("scatter", {"tensor": MATRIX[:, 0]})
+    refuse_gaps("scatter", {"tensor": MATRIX, "scatter_list": [MATRIX.t()]})

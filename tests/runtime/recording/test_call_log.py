@@ -250,7 +250,7 @@ def test_what_was_being_handled_is_noted():
         dist.barrier()
 
     first, second = record_of(clean_up, 1)
-    assert first.detail == {"during": "ValueError: bad batch"}
+    assert first.detail == {"during": f"ValueError: bad batch (line {clean_up.__code__.co_firstlineno + 3})"}
     assert second.detail == {}
 
 

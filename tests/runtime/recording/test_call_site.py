@@ -2,11 +2,12 @@ import json
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from dtlearn.models import MLP
 from dtlearn.models.train_digits import train
-from dtlearn.runtime.recording.call_site import nearest_caller
+from dtlearn.runtime.recording.call_site import nearest_caller, raised_at
 from dtlearn.runtime.run import run_ranks
 
 HERE = __file__
@@ -64,3 +65,13 @@ def test_nobody_is_a_caller_of_torch_itself():
     code += "from dtlearn.runtime.recording.call_site import nearest_caller; print(nearest_caller('<string>')[1])"
     done = subprocess.run([sys.executable, "-c", code, repr(sys.path)], capture_output=True, text=True, check=True)
     assert done.stdout == "0\n"
+
+
+def test_an_exception_is_where_the_learners_innermost_line_is():
+    def lines():
+        return torch.zeros(2).index_select(0, torch.tensor([7]))
+
+    with pytest.raises(IndexError) as caught:
+        lines()
+    assert raised_at(caught.value) == f" (line {caught.traceback[-1].lineno + 1})"
+    assert raised_at(ValueError("never raised")) == ""

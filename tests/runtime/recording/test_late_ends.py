@@ -59,3 +59,15 @@ def test_a_future_that_takes_no_callback_is_not_kept():
     with pytest.raises(RuntimeError, match="no callbacks"):
         ends.follow(0, NoCallbacks(), print)
     ends.settle()
+
+
+def test_two_callbacks_of_one_call_are_both_waited_for():
+    ends, written, future = LateEnds(), [], Future()
+    ends.follow(3, future, written.append)
+    ends.follow(3, future, slowly(written))
+    thread = threading.Thread(target=future.set_result, args=(1,))
+    thread.start()
+    future.wait()
+    ends.settle()
+    assert written == [3, 3]
+    thread.join()

@@ -197,3 +197,24 @@ def test_data_can_arrive_long_before_the_rank_asks_for_it():
         early, _, blocking = record.select(rank=rank)
         assert early.start_ns < early.arrived_ns < early.wait_ns < early.end_ns
         assert blocking.arrived_ns is None
+
+
+def test_work_that_ends_by_another_way_than_its_wait_has_an_end():
+    """Its future, waited for or handed on, as torch's DDP hooks do; or the answer to whether it is completed."""
+
+    def program():
+        x = torch.ones(4)
+        dist.all_reduce(x, async_op=True).get_future().wait()
+        dist.all_reduce(x, async_op=True).get_future().then(lambda done: done.value()[0] + 1).wait()
+        polled = dist.all_reduce(x, async_op=True)
+        while not polled.is_completed():
+            pass
+        asked_twice = dist.all_reduce(x, async_op=True)
+        asked_twice.get_future().wait()
+        asked_twice.wait()
+        return x[0].item()
+
+    result = run_ranks(program, 2, record=True)
+    assert result.values == [16.0, 16.0]
+    assert result.record.unfinished() == ()
+    assert all(event.end_ns is not None and event.end_ns >= event.start_ns for event in result.record)

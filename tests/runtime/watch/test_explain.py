@@ -191,7 +191,8 @@ def test_an_exception_with_a_barrier_in_finally_that_meets_another_call_is_told(
     error = error_of(tidy, 2)
     assert isinstance(error, RanksDisagree)
     assert error.diagnosis.code == "DTL-COLL-ORDER"
-    assert "rank 1 was handling ValueError: bad batch when it made that call: begin there." in str(error)
+    line = tidy.__code__.co_firstlineno + 3
+    assert f"rank 1 was handling ValueError: bad batch (line {line}) when it made that call: begin there." in str(error)
 
 
 def test_a_skipped_collective_names_who_waits_where_and_who_ended():

@@ -75,7 +75,7 @@ def test_who_waits_in_torch_for_a_rank_that_does_not_come_is_named():
     one = Stuck(0, "waits", "init_process_group, line 3", (), (Frame("my.py", 3, "f", "", None, "init_process_group"),))
     found = judge([one, Stuck(1, "ended")], [one, Stuck(1, "ended")], {})
     assert (found.code, found.ranks) == ("DTL-INIT", (1,))
-    assert found.headline == "rank 0 waits in init_process_group; rank 1 did not call it"
+    assert found.headline == "rank 0 waits in init_process_group; rank 1 is not in it: not yet, or no more"
     assert judge([one], [one], {}).headline == "rank 0 waits in init_process_group, and does not find the others"
 
 

@@ -1,0 +1,88 @@
+"""What is different in the IPython shell of a rank: its names, its errors, and what happens around a cell."""
+
+import re
+import signal
+import sys
+import traceback
+import warnings
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from .own_groups import OwnGroups
+from .spec import RankSpec
+from .task import DEEP, describe, end_if_forked
+
+if TYPE_CHECKING:
+    from .kernel import RankKernel
+
+
+def prepare_shell(kernel: "RankKernel", spec: RankSpec, groups: OwnGroups) -> None:
+    """Make the kernel's shell that of a rank."""
+    shell: Any = kernel.shell
+    _describe_some_errors_shortly(kernel)
+    # A cell that forked comes back twice. This is the last place before the kernel, whose sockets are the rank's.
+    shell.events.register("post_run_cell", lambda _: end_if_forked(kernel.pid))
+    shell.events.register("post_run_cell", lambda _: _say(groups.note()))
+    shell.events.register("post_execute", _ignore_one_interrupt)
+    _fill_namespace(shell, spec)  # registers the drawing of figures, behind ours
+
+
+def _say(note: str) -> None:
+    if note:
+        print(note, file=sys.stderr)
+
+
+def _ignore_one_interrupt() -> None:
+    """The learner's code has ended: the head's interrupt has come too late, and would only stop what IPython does now.
+
+    The next one counts, should drawing the cell's figures take for ever. The kernel sets the usual handler again.
+    """
+
+    def ignore(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, ignore)
+
+
+def _describe_some_errors_shortly(kernel: "RankKernel") -> None:
+    """Of errors that come from the end that the head put to a cell, and of deep ones, no more than Python writes.
+
+    IPython reads and colours all source files on the stack, torch's too: half a second for an error that nobody sees,
+    and many seconds for a thousand frames. Of those the learner's own are shown; Python says "repeated" of equal ones.
+    """
+    shell: Any = kernel.shell
+    in_full = shell.InteractiveTB.structured_traceback
+
+    def describe_error(kind: Any, error: BaseException, *args: Any, **kwargs: Any) -> Any:
+        deep = sum(1 for _ in traceback.walk_tb(error.__traceback__)) > DEEP
+        if kernel.cut or deep or isinstance(error, KeyboardInterrupt):
+            return _with_numbers_of_cells(shell, describe(error, {})["traceback"]).splitlines()
+        return in_full(kind, error, *args, **kwargs)
+
+    shell.InteractiveTB.structured_traceback = describe_error
+
+
+def _with_numbers_of_cells(shell: Any, text: str) -> str:
+    """A traceback in which a cell has its number in the place of the file that IPython says it is."""
+
+    def label(found: re.Match[str]) -> str:
+        named = shell.compile.format_code_name(found[1])
+        return " ".join(named) if named else found[0]
+
+    return re.sub(r'File "([^"]*)"', label, text)
+
+
+def _fill_namespace(shell: Any, spec: RankSpec) -> None:
+    import torch
+    import torch.distributed as dist
+
+    own = {"rank": spec.rank, "world_size": spec.world_size, "local_rank": spec.on_node.local_rank}
+    shell.push({**own, "device": torch.device(spec.device), "torch": torch, "dist": dist}, interactive=False)
+    # IPython's own end the kernel a moment later, when another cell runs; of SystemExit it says that they are better.
+    shell.push({"exit": _exit, "quit": _exit}, interactive=False)
+    warnings.filterwarnings("ignore", "To exit: use")
+    shell.enable_matplotlib("inline")  # the agent loaded matplotlib before there was a notebook to draw for
+
+
+def _exit(code: object = None) -> NoReturn:
+    """As `sys.exit`."""
+    raise SystemExit(code)
