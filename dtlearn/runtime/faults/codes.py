@@ -89,7 +89,8 @@ ADVICE = {
     "DTL-INIT": (
         "A group comes into being when all of its ranks have called; with gloo and with NCCL the others wait for the "
         "missing one in the store.",
-        "Call init_process_group on every rank, with the same world size, and see what keeps one from it.",
+        "Make the same groups and meshes on every rank, in the same order and of the same size, and see what keeps one "
+        "from it.",
     ),
     "DTL-RAISED": ("A rank raised an exception.", "Its traceback names the line."),
     "DTL-RANK-EXIT": (

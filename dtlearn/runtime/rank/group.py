@@ -1,7 +1,8 @@
 """One rank's process groups: made through a file, kept, and made again after a collective that got stuck.
 
 Runs on the ranks. gloo has no working abort (measured: `abort()`, `shutdown()` and SIGINT leave a stuck collective
-stuck); shutting down the sockets of its connections frees it. So the sockets that each group opens are remembered.
+stuck); shutting down the sockets of its connections frees it. So the sockets that each group opens are remembered, and
+the files of stores, in which ranks wait that make a group.
 
 Groups outlive what uses them, so that no destructor waits for a thread that waits for it. The recorder asks to be
 told, in Python, when a call's data has arrived; gloo's thread needs the interpreter's lock for that. The destructor of
@@ -38,6 +39,7 @@ class RankGroup:
     spec: RankSpec
     generation: int = 0  # how often the group was made again
     at_work: bool = False  # it makes the group, or ends it: what happens now is no doing of learners' code
+    _files: list[Path] = field(default_factory=list)  # of the stores of this generation
     _sockets: dict[int, int] = field(default_factory=dict)  # file descriptor -> inode, of the groups' connections
 
     def init(self) -> None:
@@ -70,7 +72,8 @@ class RankGroup:
         spec = self.spec
         if address := spec.on_node.store:  # of ranks on several hosts
             return connect(address, name, spec.group_timeout)
-        return dist.FileStore(str(Path(spec.run_dir, name)), spec.world_size)
+        self._files.append(Path(spec.run_dir, name))
+        return dist.FileStore(str(self._files[-1]), spec.world_size)
 
     @contextlib.contextmanager
     def _works(self) -> Iterator[None]:
@@ -91,6 +94,7 @@ class RankGroup:
                 dist.destroy_process_group()
         self._cut()  # ends what was begun and never waited for; a group with a call under way cannot be freed
         self._sockets.clear()
+        self._files.clear()
         self.init()
         gc.collect()  # an exception and its frames hold each other, and with them the groups they were about
         while _KEPT and _KEPT[0][0] < generation - 1:
@@ -105,7 +109,20 @@ class RankGroup:
             from torch.distributed.distributed_c10d import _abort_process_group
 
             _abort_process_group()
+        self._spoil_stores()
         return self._cut()
+
+    def _spoil_stores(self) -> None:
+        """Free ranks that wait in a store for others that do not come, as when a group is made.
+
+        A link to itself cannot be opened, so that the next look into it fails, and a moment later each rank's wait.
+        """
+        for path in self._files:
+            with contextlib.suppress(OSError):
+                link = path.with_name(f"{path.name}.{self.spec.rank}")
+                link.symlink_to(path.name)
+                link.replace(path)
+        self._files.clear()
 
     def _cut(self) -> int:
         """Cut the connections of the groups. Returns how many there were."""

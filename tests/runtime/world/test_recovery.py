@@ -226,3 +226,18 @@ def test_a_long_session_with_many_faults_keeps_its_size(cell, world, ends):
         cell("kept = rank + 100\ntotal = torch.ones(1)\ndist.all_reduce(total)")
         sizes.append(size())
     assert all(now <= before + 1 for now, before in zip(sizes[5], sizes[1], strict=True)), sizes
+
+
+def test_ranks_that_make_a_mesh_alone_are_freed_and_keep_their_variables(world, cell):
+    """They wait in the store, where no connection can be cut."""
+    cell("kept = rank + 5")
+    with pytest.raises(
+        RanksTimeout, match="rank 0 waits in init_device_mesh; rank 1 is not in it: not yet, or no more"
+    ):
+        cell(
+            "from torch.distributed.device_mesh import init_device_mesh\n"
+            "if rank == 0:\n    init_device_mesh('cpu', (2,))",
+            timeout=3.0,
+        )
+    assert world.gather("kept") == [5, 6]
+    cell("dist.barrier()")
