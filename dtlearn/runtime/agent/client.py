@@ -15,6 +15,7 @@ from ..link.link import Link, connect
 from ..machine.helper_process import HelperProcess, OnePerProcess
 from ..machine.memory import free_memory
 from ..machine.patience import TO_END_RANKS, Patience
+from ..machine.processes import fill_standard_streams
 from ..machine.run_folder import delete_folder
 
 _SERVER = "dtlearn.runtime.agent.server"
@@ -85,6 +86,7 @@ class LocalAgent(Agent):
         self._decoder = wire.Decoder()
         with contextlib.ExitStack() as opened:
             if control is None:
+                fill_standard_streams()
                 control, theirs = map(opened.enter_context, socket.socketpair())
                 number = theirs.fileno()
                 process = HelperProcess(_SERVER, [number], descriptors=[number], environment=AGENT_ENVIRONMENT)

@@ -60,8 +60,14 @@ def free_port(address: str = "127.0.0.1") -> int:
 
 
 def interface_variables(interface: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that make gloo, NCCL and TensorPipe use an interface; those that are set already stay."""
-    return {name: environment.get(name, interface) for name in _INTERFACE_VARIABLES}
+    """The variables that make gloo, NCCL and TensorPipe use an interface.
+
+    Those that are set already stay, unless they name none that this machine has, as those of another cluster do.
+    """
+    values = {name: environment.get(name, interface) for name in _INTERFACE_VARIABLES}
+    there = psutil.net_if_addrs().keys()
+    # NCCL's is a pattern: prefixes, "=name", "^name".
+    return {n: v if n.startswith("NCCL") or there & set(v.split(",")) else interface for n, v in values.items()}
 
 
 def failed_connections(targets: dict[str, Any], source: str) -> dict[str, str]:

@@ -49,6 +49,7 @@ def wake_at_ends() -> int:
     os.set_blocking(wake, False)
     os.set_blocking(write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])  # who started this process may have blocked it
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     return wake
 
@@ -151,3 +152,13 @@ def close_all_but(keep: set[int]) -> None:
     for low, high in itertools.pairwise(edges):
         if low + 1 < high:  # an empty range that begins at 0 would be taken for all
             os.closerange(low + 1, high)
+
+
+def fill_standard_streams() -> None:
+    """Open those of this process's three standard streams that are closed: what is opened next would get their numbers.
+
+    A child that inherits it under such a number would lose it to its own standard stream.
+    """
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)

@@ -176,7 +176,7 @@ def main(spec: RankSpec, channel: socket.socket) -> None:
         app = _make_app(spec, run_dir)
         kernel = app.kernel
         kernel.group, kernel.calls, kernel.delay, kernel.pid = group, calls, delay, os.getpid()
-        prepare_shell(kernel, spec, groups)
+        prepare_shell(kernel.shell, spec, groups, was_cut=lambda: kernel.cut)
         connection = {
             "transport": app.transport,
             "ip": app.ip,

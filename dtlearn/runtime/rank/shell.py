@@ -1,26 +1,25 @@
 """What is different in the IPython shell of a rank: its names, its errors, and what happens around a cell."""
 
+import os
 import re
 import signal
 import sys
 import traceback
 import warnings
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 from .own_groups import OwnGroups
 from .spec import RankSpec
 from .task import DEEP, describe, end_if_forked
 
-if TYPE_CHECKING:
-    from .kernel import RankKernel
 
-
-def prepare_shell(kernel: "RankKernel", spec: RankSpec, groups: OwnGroups) -> None:
-    """Make the kernel's shell that of a rank."""
-    shell: Any = kernel.shell
-    _describe_some_errors_shortly(kernel)
+def prepare_shell(shell: Any, spec: RankSpec, groups: OwnGroups, was_cut: Callable[[], bool]) -> None:
+    """Make a kernel's shell that of a rank. `was_cut`: whether the head has cut the connections of the cell."""
+    pid = os.getpid()
+    _describe_some_errors_shortly(shell, was_cut)
     # A cell that forked comes back twice. This is the last place before the kernel, whose sockets are the rank's.
-    shell.events.register("post_run_cell", lambda _: end_if_forked(kernel.pid))
+    shell.events.register("post_run_cell", lambda _: end_if_forked(pid))
     shell.events.register("post_run_cell", lambda _: _say(groups.note()))
     shell.events.register("post_execute", _ignore_one_interrupt)
     _fill_namespace(shell, spec)  # registers the drawing of figures, behind ours
@@ -43,18 +42,17 @@ def _ignore_one_interrupt() -> None:
     signal.signal(signal.SIGINT, ignore)
 
 
-def _describe_some_errors_shortly(kernel: "RankKernel") -> None:
+def _describe_some_errors_shortly(shell: Any, was_cut: Callable[[], bool]) -> None:
     """Of errors that come from the end that the head put to a cell, and of deep ones, no more than Python writes.
 
     IPython reads and colours all source files on the stack, torch's too: half a second for an error that nobody sees,
     and many seconds for a thousand frames. Of those the learner's own are shown; Python says "repeated" of equal ones.
     """
-    shell: Any = kernel.shell
     in_full = shell.InteractiveTB.structured_traceback
 
     def describe_error(kind: Any, error: BaseException, *args: Any, **kwargs: Any) -> Any:
         deep = sum(1 for _ in traceback.walk_tb(error.__traceback__)) > DEEP
-        if kernel.cut or deep or isinstance(error, KeyboardInterrupt):
+        if was_cut() or deep or isinstance(error, KeyboardInterrupt):
             return _with_numbers_of_cells(shell, describe(error, {})["traceback"]).splitlines()
         return in_full(kind, error, *args, **kwargs)
 

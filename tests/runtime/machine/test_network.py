@@ -58,8 +58,15 @@ def test_a_free_port_can_be_listened_on():
 
 
 def test_libraries_are_told_the_interface_unless_they_were_told_already():
-    told = interface_variables("eth0", {"NCCL_SOCKET_IFNAME": "ib0", "PATH": "/bin"})
-    assert told == {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "ib0", "TP_SOCKET_IFNAME": "eth0"}
+    there = next(iter(interfaces()))
+    told = interface_variables("eth0", {"NCCL_SOCKET_IFNAME": "^ib0", "TP_SOCKET_IFNAME": there, "PATH": "/bin"})
+    assert told == {"GLOO_SOCKET_IFNAME": "eth0", "NCCL_SOCKET_IFNAME": "^ib0", "TP_SOCKET_IFNAME": there}
+
+
+def test_an_interface_of_another_cluster_is_not_taken_over():
+    there = next(iter(interfaces()))
+    told = interface_variables("eth0", {"GLOO_SOCKET_IFNAME": "nope0", "TP_SOCKET_IFNAME": f"nope0,{there}"})
+    assert (told["GLOO_SOCKET_IFNAME"], told["TP_SOCKET_IFNAME"]) == ("eth0", f"nope0,{there}")
 
 
 def test_who_cannot_be_reached_is_told_with_the_reason():

@@ -15,6 +15,7 @@ from dtlearn.runtime.machine.processes import (
     communicate,
     descendants,
     ended_children,
+    fill_standard_streams,
     has_ended,
     kill_below,
     start_time,
@@ -149,5 +150,32 @@ def test_a_child_that_was_stopped_is_ended_if_that_is_asked():
             os.read(wake, 4096)
             ended = list(ended_children(end_stopped=True))
         return 0 if ended[0][:2] == (child.pid, signal.SIGKILL) else 1
+
+    assert in_a_fork(work) == 0
+
+
+def test_closed_standard_streams_are_filled_and_no_more():
+    def work():
+        os.close(0)
+        os.close(2)
+        fill_standard_streams()
+        assert os.fstat(0).st_rdev == os.fstat(2).st_rdev == os.stat(os.devnull).st_rdev
+        ends = os.pipe()
+        assert min(ends) > 2
+        fill_standard_streams()
+        os.close(os.dup(ends[0]))
+        return 0
+
+    assert in_a_fork(work) == 0
+
+
+def test_a_blocked_signal_of_ended_children_is_heard_all_the_same():
+    def work():
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        wake = wake_at_ends()
+        if os.fork() == 0:
+            os._exit(0)
+        assert select.select([wake], [], [], 20)[0]
+        return 0
 
     assert in_a_fork(work) == 0
