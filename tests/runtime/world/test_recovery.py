@@ -228,14 +228,11 @@ def test_a_long_session_with_many_faults_keeps_its_size(cell, world, ends):
     assert all(now <= before + 1 for now, before in zip(sizes[5], sizes[1], strict=True)), sizes
 
 
-def test_ranks_that_make_a_mesh_alone_are_freed_and_keep_their_variables(world, cell):
+def test_ranks_that_make_a_mesh_of_another_shape_are_freed_and_keep_their_variables(make_world, cell):
     """They wait in the store, where no connection can be cut."""
-    cell("kept = rank + 5")
-    with pytest.raises(RanksTimeout, match="rank 0 waits in init_device_mesh; ranks 1 and 2 are not in it"):
-        cell(
-            "from torch.distributed.device_mesh import init_device_mesh\n"
-            "if rank == 0:\n    init_device_mesh('cpu', (3, 1))",
-            timeout=3.0,
-        )
-    assert world.gather("kept") == [5, 6, 7]
-    cell("dist.barrier()")
+    world = make_world(4)
+    cell("from torch.distributed.device_mesh import init_device_mesh\nkept = rank + 5", on=world)
+    with pytest.raises(RanksTimeout, match="ranks 0-2 wait in init_device_mesh; rank 3 is not in it"):
+        cell("init_device_mesh('cpu', (4,) if rank == 3 else (2, 2))", timeout=5.0, on=world)
+    assert world.gather("kept") == [5, 6, 7, 8]
+    cell("dist.barrier()", on=world)
