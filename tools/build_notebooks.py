@@ -28,7 +28,7 @@ from typing import Any
 
 import jupytext
 import nbformat
-from check_notebooks import ADDRESS, ANSI, bad_outputs, long_bodies, stale
+from check_notebooks import ADDRESS, ANSI, bad_outputs, lists_by_chance, long_bodies, stale
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
@@ -212,7 +212,8 @@ def check(root: Path, only: str | None = None) -> list[str]:
         except BuildError as error:
             problems.append(str(error))
             continue
-        problems += [f"{path.stem}: {p}" for cell in fresh.cells for p in long_bodies(cell)]
+        for cell in fresh.cells:
+            problems += [f"{path.stem}: {p}" for p in (*long_bodies(cell), *lists_by_chance(cell))]
         if not target.exists():
             problems.append(f"{path.stem}: not built; run make notebooks")
             continue

@@ -60,6 +60,18 @@ def _texts(output: NotebookNode) -> Iterator[str]:
             yield data if isinstance(data, str) else str(data)
 
 
+def lists_by_chance(cell: NotebookNode) -> Iterator[str]:
+    """Lines of wrapped prose that begin with a number and a dot, of which JupyterLab makes a list."""
+    if cell.cell_type != "markdown":
+        return
+    before = 0
+    for line in cell.source.splitlines():
+        if found := re.match(r"\s*(\d+)[.)] ", line):
+            if int(found[1]) not in (1, before + 1):
+                yield f"cell {cell.id}: {line.strip()[:40]!r} begins a list with {found[1]}; wrap the text elsewhere"
+            before = int(found[1])
+
+
 def long_bodies(cell: NotebookNode) -> Iterator[str]:
     """Functions and classes in a cell that are too long to be the text's own; they belong in `dtlearn`."""
     if cell.cell_type != "code":

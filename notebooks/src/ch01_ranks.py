@@ -18,7 +18,7 @@
 # the next one: a wrong guess teaches more than a right answer that you only read. Figures are drawn from what this
 # notebook has just run; the code that draws them is folded.
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
 import os
 

@@ -16,7 +16,7 @@
 # these messages go through gloo on the CPU, because there each message can be recorded. Section 9
 # measures NCCL where there are two GPUs.
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
 import math
 

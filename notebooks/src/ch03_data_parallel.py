@@ -16,7 +16,7 @@
 #
 # Every picture of ranks below is drawn from a recorded run.
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
 import os
 

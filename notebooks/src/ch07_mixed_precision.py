@@ -17,7 +17,7 @@
 # half the bytes; so do gradients that are sent in 16 bits. **On a CPU none of that speed shows.** Here 16 bits teach
 # numerics: what is lost, and how to keep it.
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
 import torch
 

@@ -17,7 +17,7 @@
 # No GPU is needed: bytes are counted, and they are the same on a laptop. MB are $10^6$ bytes here and GB $10^9$;
 # section 13 says where this matters.
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
 import contextlib
 import inspect

@@ -16,7 +16,7 @@
 #
 # No GPU is needed: bytes are counted, and they are the same on a laptop. MB are $10^6$ bytes and GB $10^9$.
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
 import torch
 
@@ -479,8 +479,8 @@ rank_table(
 #   denominator of the last weight while it computes that of the next. With Adam alone a small bias comes between them.
 # - On the GPU of the recipe the allocator gives each weight of 16.00 MB a block of 16 MiB, 16.78 MB: 20 of them are
 #   335.5 MB. The same rounding makes the gradients 336 MB and the state 671.
-# - The recipe says that ZeRO halves the peak memory of `step()`. That holds for what the step adds, 369 MB in place of
-#   705. The peak itself falls by a fifth.
+# - The recipe says that ZeRO halves the peak memory of `step()`. That holds for what the step adds, 369 MB where it
+#   was 705. The peak itself falls by a fifth.
 #
 # Two more things are worth knowing about this example. Both ranks call `torch.manual_seed(0)` and then draw their
 # samples, so both train on the *same* samples, and the second rank adds nothing. And what it prints as "params sum" is

@@ -18,7 +18,7 @@
 # No GPU is needed. Where a picture shows more ranks at work than this machine has cores, its stages sleep for a given
 # time in place of computing, and the picture says "emulated stage times". MB are $10^6$ bytes and GB $10^9$.
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
 import importlib
 import itertools

@@ -18,7 +18,7 @@
 # compute, because two cores cannot compute eight stages at once. Ranks, messages and autograd are real. Each figure of
 # such a run says that its stage times are emulated.
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
 import torch
 

@@ -18,7 +18,7 @@
 # No GPU is needed: the chapter compares numbers and counts bytes and messages, and these are the same on a laptop. MB
 # are $10^6$ bytes and GB $10^9$.
 
-# %%
+# %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
 import re
 import time

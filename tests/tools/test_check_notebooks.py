@@ -1,6 +1,6 @@
 import pytest
-from check_notebooks import bad_outputs, long_bodies
-from nbformat.v4 import new_code_cell, new_notebook, new_output
+from check_notebooks import bad_outputs, lists_by_chance, long_bodies
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 
 def notebook(output=None, **cell):
@@ -72,3 +72,10 @@ def test_magics_do_not_hide_functions():
 
 def test_code_that_is_no_python_is_found():
     assert "line 1" in next(long_bodies(new_code_cell("def (:", id="c")))
+
+
+def test_a_number_at_the_beginning_of_a_wrapped_line_is_found():
+    (problem,) = lists_by_chance(new_markdown_cell("- it adds 369 MB in place of\n  705. The peak", id="c"))
+    assert problem.startswith("cell c: '705. The peak' begins a list with 705")
+    assert list(lists_by_chance(new_markdown_cell("1. one\n2. two\n\n1. again\nin 2026 and 3.5"))) == []
+    assert list(lists_by_chance(new_code_cell("# 7. no text"))) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -16,6 +17,7 @@ OTHERWISE = "#D55E00"
 _APART: dict[str, Any] = {"marker": "D", "color": OTHERWISE, "mfc": "none", "ms": 11, "ls": "none"}
 # Width of a letter, height of a line and half the width of a point, as shares of the axes.
 _LETTER, _LINE, _POINT = 0.0095, 0.055, 0.011
+_STEPS = 10  # places on an upright line that a name keeps clear of
 
 
 def on_front(points: Mapping[str, tuple[float, float]]) -> list[str]:
@@ -107,6 +109,9 @@ def _names(ax: Axes, points: Mapping[str, tuple[float, float]], front: list[str]
     places = {name: ((x - left) / (right - left), (n / MB - low) / (high - low)) for name, (x, n) in points.items()}
     # Left end, right end and height of what is there, as shares of the axes: points, then names.
     taken = [(x - _POINT, x + _POINT, y) for x, y in places.values()]
+    for (x, y), (to_x, to_y) in pairwise([places[name] for name in front]):  # the front's line, a step each
+        upright = [y + (to_y - y) * at / _STEPS for at in range(1, _STEPS)]
+        taken += [(x, to_x, y), *((to_x - _POINT / 2, to_x + _POINT / 2, at) for at in upright)]
     plate = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
     for name, (x, y) in sorted(places.items(), key=lambda item: -item[1][1]):
         start, height = _free_place(x, y, _LETTER * len(name), taken)

@@ -74,6 +74,10 @@ def _write_names(ax: Axes, computed: Plane, measured: Plane) -> None:
     """Each name beside its point, in the nearest place where no other name and no point is."""
     right, top = ax.get_xlim()[1], ax.get_ylim()[1]
     points = [(held / right, 100 * share / top) for held, share in (*computed.values(), *measured.values())]
+    for name, (held, share) in measured.items():  # what stands on the line from one to the other cannot be read
+        (x, y), (to_x, to_y) = ((a / right, 100 * b / top) for a, b in (computed[name], (held, share)))
+        steps = int(max(abs(to_x - x), abs(to_y - y)) / _LINE) + 1
+        points += [(x + (to_x - x) * at / steps, y + (to_y - y) * at / steps) for at in range(1, steps)]
     taken = [(x - _POINT, x + _POINT, y) for x, y in points]
     for name, (held, share) in sorted(computed.items(), key=lambda item: item[1]):
         x, y, width = held / right, 100 * share / top, _LETTER * len(name)

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from dtlearn.viz.pipeline.bubble_memory import bubble_memory
+from dtlearn.viz.pipeline.bubble_memory import _LETTER, bubble_memory
 
 COMPUTED = {"GPipe": (8, 0.273), "1F1B": (4, 0.273), "ZB-H1": (4, 0.111), "ZBV": (4, 0.1)}
 
@@ -31,3 +31,20 @@ def test_names_of_close_points_do_not_lie_on_each_other():
 def test_points_that_cannot_be_drawn_are_refused(computed, measured):
     with pytest.raises(ValueError, match="a schedule or more"):
         bubble_memory(computed, measured)
+
+
+def test_a_name_stands_at_its_own_point_and_on_no_line():
+    computed = {
+        "1F1B": (4, 0.375), "interleaved, v = 2": (5.5, 0.188), "interleaved, v = 4": (4.75, 0.094),
+        "ZB-H1": (4, 0.125), "ZBV": (4, 0.0625), "ZB-H2": (7, 0.125),
+    }  # fmt: skip
+    measured = {name: (held, share + 0.1) for name, (held, share) in computed.items()}
+    ax = bubble_memory(computed, measured).axes[0]
+    right, top = ax.get_xlim()[1], ax.get_ylim()[1]
+    for text in (text for text in ax.texts if text.get_text() in computed):
+        (x, y), end = text.xyann, text.xyann[0] + _LETTER * len(text.get_text())
+        held, share = computed[text.get_text()]
+        assert min(abs(x - held / right), abs(end - held / right)) < 0.03 and abs(y - 100 * share / top) < 0.2
+        for low, high in zip(computed.values(), measured.values(), strict=True):
+            struck = x < low[0] / right < end and 100 * low[1] / top < y < 100 * high[1] / top
+            assert not struck, text.get_text()

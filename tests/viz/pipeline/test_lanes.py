@@ -34,7 +34,7 @@ def test_with_several_stages_on_a_rank_the_stage_is_said():
 
 
 def test_a_narrow_box_has_its_number_only_or_nothing():
-    bars = [Bar(0, 0, "F", n, n, n + 1) for n in range(80)]
+    bars = [Bar(0, 0, "F", n, n, n + 1) for n in range(70)]
     assert texts(lanes_figure({"": bars}, *WORDS).axes[0])[:2] == ["0", "1"]
     bars = [Bar(0, 0, "F", n, n, n + 1) for n in range(200)]
     assert not texts(lanes_figure({"": bars}, *WORDS).axes[0])
@@ -50,3 +50,18 @@ def test_emulated_times_are_said_in_a_box_of_their_own():
 def test_panels_without_anything_to_draw_are_refused(panels):
     with pytest.raises(ValueError, match="an action that takes time"):
         lanes_figure(panels, *WORDS)
+
+
+def test_all_texts_of_a_figure_have_one_size_and_one_form():
+    """Measured boxes differ by chance in their widths; a larger letter, or one that is missing, would say something."""
+    widths = [20 + 7 * (n % 5) for n in range(40)]
+    starts = [sum(widths[:n]) for n in range(40)]
+    bars = [
+        Bar(0, 0, "FIW"[n % 3], n, start, start + width)
+        for n, (start, width) in enumerate(zip(starts, widths, strict=True))
+    ]
+    figure = lanes_figure({"": bars}, *WORDS)
+    found = figure.axes[0].texts
+    assert "numbers: micro-batches" in [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len({text.get_size() for text in found}) == 1 and len(found) >= 0.9 * len(bars)
+    assert all(text.get_text().isdigit() for text in found)

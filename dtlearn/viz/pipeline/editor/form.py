@@ -56,14 +56,14 @@ class Form:
         self.assessment: Assessment = assess(start)
         self._make_controls()
         top = [
-            widgets.HBox([self.name, self.ranks, self.microbatches, self.chunks]),
-            widgets.HBox([*self.times]),
+            self._row([self.name, self.ranks, self.microbatches, self.chunks]),
+            self._row([*self.times]),
             self._help(_TIMES_WORDS),
         ]
         typing = widgets.VBox([self._help(_TEXT_WORDS), self.text])
         dragging = widgets.VBox([self._help(_TAGS_WORDS), self.rows_box])
         tabs = widgets.Tab([typing, dragging], titles=("Type", "Drag"))
-        moves = widgets.HBox([self.action, *self.moves, self.undo, self.redo])
+        moves = self._row([self.action, *self.moves, self.undo, self.redo])
         results = [self.said, self.verdict, self.picture, self.numbers]
         if run is not None:
             results += [self.run, self.measured]
@@ -71,6 +71,10 @@ class Form:
         self._show()
 
     # Making
+
+    def _row(self, children: list[Any]) -> Any:
+        """Controls beside each other, in more lines where the window is narrow."""
+        return self._widgets.HBox(children, layout=self._widgets.Layout(flex_flow="row wrap"))
 
     def _make_controls(self) -> None:
         w = self._widgets
