@@ -85,6 +85,7 @@ def run_ranks(
     `fn` finds `torch.distributed` initialised, `RANK`, `LOCAL_RANK` and `WORLD_SIZE` in the environment, one torch
     thread, and its device as `dtlearn.device()`. It may be defined in a notebook cell. Ranks are forked from a
     helper process that has torch loaded; they meet through a file, use no fixed port, and do not outlive this call.
+    They share its seed of `hash()`: a set of strings has one order on all ranks, which it has not under torchrun.
 
     Args:
         fn: called on every rank.

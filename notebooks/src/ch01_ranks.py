@@ -649,6 +649,10 @@ print("a process with WORLD_SIZE =", os.environ.get("WORLD_SIZE"))
 # matrix product in the forked processes did not end. The ranks of this course are forked from a helper process that has
 # computed nothing.
 #
+# One thing that forked ranks share hides a bug: the seed of Python's `hash()` for strings. A `set` of names has the same
+# order on all ranks here. Under `torchrun` each process has a seed of its own and the order differs, so ranks that
+# broadcast "for each name in the set" send different tensors to each other. Go through `sorted(names)`.
+#
 # | launcher | starts | sets | good for |
 # |---|---|---|---|
 # | `%%ranks` | nothing: its ranks are waiting | as `torchrun`; the group exists | exploring, provoking failures |
