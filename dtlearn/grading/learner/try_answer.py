@@ -19,6 +19,7 @@ from .exercise_files import files_of, find_check
 from .grade_file import read_answer, shown_name, untouched
 
 _SEED = 2  # the same inputs every time, so that two tries can be compared
+_WIDE, _FACTS = 110, 6  # columns, and values by name of one kind: two ranks fit on a screen
 _MOST = 12  # values of a tensor, and entries of a list, that are shown
 
 
@@ -51,10 +52,9 @@ def try_answer(course: Course, exercise: Exercise, source: str | None = None) ->
     where = f"{world_size} ranks" if world_size > 1 else "1 rank"
     what = "with the task's example" if check.example else f"in the case {case.name!r}"
     heading = f"{exercise.id} on {where}, {what}. This is no grade."
-    shown = [
-        {k: v for k, v in own.items() if not check.example or k in _arguments(text, exercise.name)} for own in given
-    ]
-    lines = {rank: list(_of_a_rank(rank, shown, evidence)) for rank in range(world_size)}
+    names = _arguments(text, exercise.name)
+    shown = [{k: v for k, v in own.items() if k in names} or ({} if check.example else own) for own in given]
+    lines = {rank: [_cut(line) for line in _of_a_rank(rank, shown, evidence)] for rank in range(world_size)}
     return Trial(heading, lines, str(evidence.error) if evidence.error else "")
 
 
@@ -68,18 +68,32 @@ def _arguments(source: str, name: str) -> set[str]:
 
 
 def _of_a_rank(rank: int, given: Given, evidence: Evidence) -> Iterator[str]:
-    for name, value in given[rank].items():
-        yield f"given     {name} = {in_short(value)}"
+    yield from _in_lines("given", given[rank])
     printed = evidence.output[rank].splitlines() if rank < len(evidence.output) else []
     for line in printed[:_MOST] + ["..."] * (len(printed) > _MOST):
         yield f"printed   {line}"
     try:
         result = plain_values.load(evidence.returned[rank] or b"")
-        yield f"returned  {in_short(result['value'])}"
+        yield from _in_lines("returned", result["value"])
         if result["changed"]:
             yield f"changed   {', '.join(result['changed'])}"
     except (plain_values.Malformed, LookupError, TypeError):
         yield "returned  nothing: it did not come to its end"
+
+
+def _in_lines(what: str, value: Any) -> Iterator[str]:
+    """A value in a line; of a few values by name, each in its own."""
+    if not isinstance(value, dict) or len(f"{in_short(value)}") <= _WIDE // 2 and what != "given":
+        yield f"{what:<10}{in_short(value)}"
+        return
+    for name, part in list(value.items())[:_FACTS]:
+        yield f"{what:<10}{name} = {in_short(part)}"
+    if len(value) > _FACTS:
+        yield f"{what:<10}and {len(value) - _FACTS} more"
+
+
+def _cut(line: str) -> str:
+    return line if len(line) <= _WIDE else f"{line[: _WIDE - 4]} ..."
 
 
 def in_short(value: Any) -> str:
