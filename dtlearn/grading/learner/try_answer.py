@@ -83,7 +83,7 @@ def _of_a_rank(rank: int, given: Given, evidence: Evidence) -> Iterator[str]:
 
 def _in_lines(what: str, value: Any) -> Iterator[str]:
     """A value in a line; of a few values by name, each in its own."""
-    if not isinstance(value, dict) or len(f"{in_short(value)}") <= _WIDE // 2 and what != "given":
+    if not isinstance(value, dict) or (len(f"{in_short(value)}") <= _WIDE // 2 and what != "given"):
         yield f"{what:<10}{in_short(value)}"
         return
     for name, part in list(value.items())[:_FACTS]:
