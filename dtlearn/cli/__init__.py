@@ -70,6 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"dtlearn {__version__}")
+    parser.set_defaults(build_parser=build_parser)  # for the command that describes all of them
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     exercises = (add_one_exercise, add_progress, add_grade, add_watch, add_grade_class)
     for add_command in (add_lab, *exercises, add_doctor, add_bench, add_node, add_completion):

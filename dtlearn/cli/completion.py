@@ -25,9 +25,7 @@ def add_command(commands: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the script. Raises DtlearnError where shtab is missing."""
-    from . import build_parser
-
-    print(script(build_parser(), options.shell))
+    print(script(options.build_parser(), options.shell))
     return 0
 
 
