@@ -87,7 +87,7 @@ def summary_console(summary: ClassSummary) -> str:
     """The summary for the terminal: a part for each exercise to which somebody handed in an answer."""
     parts = [summary.size, *(_exercise_text(part) for part in summary.exercises if part.answers)]
     if nobodys := [part.exercise for part in summary.exercises if not part.answers]:
-        parts.append(_hanging(f"Nobody's answer was there to be read to: {', '.join(nobodys)}"))
+        parts.append(_hanging(f"No answer was read to {counted(len(nobodys), 'exercise')}: {', '.join(nobodys)}"))
     if summary.needs_a_person:
         rows = ["  " + "  ".join(row) for row in summary.needs_a_person]
         parts.append("\n".join(map(_hanging, [f"{summary.not_graded}:", *rows])))

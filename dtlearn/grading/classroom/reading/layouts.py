@@ -40,6 +40,13 @@ def student_of_entry(name: str) -> str:
     return f"{canvas['name']}_{canvas['number']}" if canvas else name
 
 
+def is_a_class(names: Iterable[str]) -> bool:
+    """Whether these files, said to be of one hand-in, are what a whole class handed in, at Moodle or Gradescope."""
+    parts = {part for name in names for part in name.split("/")}
+    whose = {moodle["who"] for part in parts if (moodle := _MOODLE.fullmatch(part))}
+    return len(whose) > 1 or "submission_metadata.yml" in parts
+
+
 def hand_in(path: Path) -> HandIn:
     """A folder or archive that is one."""
     student, handed_in = _student_and_time(path.name if path.is_dir() else _stem(path.name))

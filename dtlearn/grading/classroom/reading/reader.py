@@ -24,6 +24,7 @@ from ...learner.stubs import without_task
 from ...report.safe import one_line
 from .cells import answers_in
 from .fingerprints import fingerprints
+from .layouts import is_a_class
 from .members import ARCHIVE, Openers, members, read_as
 
 MAX_FILE, MAX_NOTEBOOK = 1 << 20, 16 << 20  # bytes of one answer; of a notebook, which may hold pictures
@@ -89,6 +90,8 @@ def read(parts: Parts, wanted: Mapping[str, str], stack: contextlib.ExitStack) -
     answers, files, refused, ids = dict[str, str](), dict[str, str](), dict[str, str](), {*wanted.values()}
     problems, others, notes = list[str](), list[str](), list[str]()
     opened = members(parts, problems, others, stack)
+    if is_a_class([*opened, *others]):
+        raise ValueError("it is what a whole class handed in; unpack it, and give that folder to `dtlearn grade-class`")
     # A whole course may be handed in: the learner's own files, in work/, come before the stubs, files before cells.
     for name in sorted(opened, key=_rank):
         is_notebook = read_as(name).endswith(".ipynb")

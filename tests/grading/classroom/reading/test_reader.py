@@ -208,3 +208,24 @@ def test_the_last_of_several_cells_counts_and_the_note_says_which(tmp_path):
     files = {"a.ipynb": notebook(*cells[:2]), "b.ipynb": notebook(cells[0], "", cells[2])}
     found = read(folder_of(tmp_path / "bob", files), WANTED)
     assert found["problems"] == ["b.ipynb, cell 3: a second answer to ch01.mean; a.ipynb is graded"]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {f"{who}_{k}_assignsubmission_file_/mean.py": "x" for k, who in enumerate(("Ada", "Bo"))},
+        {"submission_1/mean.py": "x", "submission_2/mean.py": "x", "submission_metadata.yml": "x"},
+    ],
+    ids=["Moodle", "Gradescope"],
+)
+def test_a_download_that_was_not_unpacked_is_no_hand_in(tmp_path, files):
+    folder_of(tmp_path / "download", files)
+    with zipfile.ZipFile(tmp_path / "download.zip", "w") as archive:
+        for name, text in files.items():
+            archive.writestr(f"all/{name}", text)
+    for name in ("download", "download.zip"):
+        found = read_in_process(tmp_path / name, WANTED)
+        assert found["unread"] and not found["answers"]
+        assert "it is what a whole class handed in; unpack it, and give that folder" in found["problems"][0]
+    mine = folder_of(tmp_path / "ann", {"Ada_0_assignsubmission_file_/mean.py": "x"})
+    assert read_in_process(mine, WANTED)["answers"]
