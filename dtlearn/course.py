@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args
 
 MANIFEST = "course.toml"
 NUM_HINTS = 3
+_FEW = 10  # exercises that are all named where one is unknown
 
 Status = Literal["ready", "planned"]
 Quantity = Literal["bytes", "messages", "peak_bytes", "bubble"]
@@ -128,10 +129,25 @@ class Course:
         for exercise in known:
             if exercise.id == id:
                 return exercise
-        names = [exercise.id for exercise in known]
-        close = difflib.get_close_matches(id, names, n=2) or [name for name in names if name.partition(".")[2] == id]
-        there = f"did you mean {' or '.join(close)}?" if close else f"the exercises are {', '.join(names) or '(none)'}"
-        raise ValueError(f"there is no exercise {id!r}; {there}")
+        raise ValueError(f"there is no exercise {id!r}; {self._what_there_is(id)}")
+
+    def _what_there_is(self, id: str) -> str:
+        """What somebody meant who asked for this exercise, or what they can ask for."""
+        prefix, _, name = id.partition(".")
+        own = next((c.exercises for c in self.chapters if prefix in (c.slug, c.slug[:4])), ())
+        everywhere = [exercise for chapter in self.chapters for exercise in chapter.exercises]
+        same = [exercise.id for exercise in everywhere if exercise.name == (name or prefix)]
+        close = difflib.get_close_matches(name or prefix, [e.name for e in own or everywhere], n=2, cutoff=0.7)
+        if meant := same or [e.id for e in own or everywhere if e.name in close]:
+            return f"did you mean {' or '.join(meant)}?"
+        if own:
+            return f"the exercises of {own[0].id.partition('.')[0]} are {', '.join(e.id for e in own)}"
+        if len(everywhere) <= _FEW:
+            return f"the exercises are {', '.join(e.id for e in everywhere) or '(none)'}"
+        there = ", ".join(c.slug[:4] for c in self.chapters if c.exercises)
+        return (
+            f"an exercise is called {everywhere[0].id}, say; those of a chapter: `dtlearn progress CHAPTER` ({there})"
+        )
 
 
 def find_root() -> Path:

@@ -107,6 +107,28 @@ def test_lookups_name_what_there_is(tmp_path):
         course.exercise("x")
 
 
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("ch07.nope", "the exercises of ch07 are ch07.format_limits, "),
+        ("ch12_tensor_parallel.nope", "the exercises of ch12 are ch12.split_and_reassemble, "),
+        ("ch12", "the exercises of ch12 are "),
+        ("ch12.row_paralel", "did you mean ch12.row_parallel?"),
+        ("ch07.row_parallel", "did you mean ch12.row_parallel?"),
+        ("row_parallel", "did you mean ch12.row_parallel?"),
+        ("ch13.x", "an exercise is called ch01.who_am_i, say; those of a chapter: `dtlearn progress CHAPTER` (ch01, "),
+        ("nope", "an exercise is called "),
+    ],
+)
+def test_a_wrong_id_is_answered_with_what_is_near(asked, says):
+    with pytest.raises(ValueError, match="there is no exercise") as caught:
+        COURSE.exercise(asked)
+    assert says in str(caught.value) and len(str(caught.value)) < 400
+    prefix = asked[:4]
+    if says.startswith("the exercises of"):
+        assert all(name.startswith(prefix) for name in str(caught.value).partition(" are ")[2].split(", "))
+
+
 def test_an_installed_package_finds_the_course_from_the_working_directory(tmp_path, monkeypatch):
     monkeypatch.setattr(course_module, "__file__", str(tmp_path / "site-packages" / "dtlearn" / "course.py"))
     clone = tmp_path / "clone"

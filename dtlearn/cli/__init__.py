@@ -12,11 +12,14 @@ from collections.abc import Sequence
 from .. import __version__
 from ..runtime.errors import DtlearnError
 from ..runtime.machine.processes import take_interrupts
+from .arguments import Parser
 from .bench import add_command as add_bench
+from .completion import add_command as add_completion
 from .doctor.report import add_command as add_doctor
 from .exercises.grade import add_command as add_grade
 from .exercises.grade_class import add_command as add_grade_class
 from .exercises.one_exercise import add_commands as add_one_exercise
+from .exercises.progress import add_command as add_progress
 from .exercises.watch import add_command as add_watch
 from .jupyterlab import add_command as add_lab
 from .node import add_commands as add_node
@@ -60,15 +63,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line. What it returns has `run`, a function of the options."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="dtlearn",
         description="A course on distributed training: every strategy as readable code that runs on real ranks.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"dtlearn {__version__}")
+    parser.set_defaults(build_parser=build_parser)  # for the command that describes all of them
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    exercises = (add_one_exercise, add_grade, add_watch, add_grade_class)
-    for add_command in (add_lab, *exercises, add_doctor, add_bench, add_node):
+    exercises = (add_one_exercise, add_progress, add_grade, add_watch, add_grade_class)
+    for add_command in (add_lab, *exercises, add_doctor, add_bench, add_node, add_completion):
         add_command(commands)
     return parser

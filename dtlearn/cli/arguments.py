@@ -1,11 +1,24 @@
 """Types of command-line arguments. A wrong value ends in a usage message that says what is allowed."""
 
 import argparse
+import difflib
+import re
+import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..runtime.device import check_world_size
+
+
+class Parser(argparse.ArgumentParser):
+    """Says what a wrong command is like. Its subcommands are parsed by such parsers too."""
+
+    def error(self, message: str) -> NoReturn:
+        wrong = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        choices = re.findall(r"[\w-]+", wrong[2]) if wrong else []
+        close = difflib.get_close_matches(wrong[1], choices, n=2) if wrong else []
+        super().error(f"{message}; did you mean {' or '.join(close)}?" if close else message)
 
 
 def add_example_parser(
@@ -14,7 +27,7 @@ def add_example_parser(
     """A subcommand that calls `run`. Its help starts with `summary` and ends with `example`."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
-        help=summary[0].lower() + summary[1:].partition(".")[0],
+        help=summary[0].lower() + re.split(r"\.(?:\s|$)", summary[1:], maxsplit=1)[0],
         description=summary,
         epilog=f"example:\n  {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -48,6 +61,23 @@ def port(text: str) -> int:
     if not isinstance(number, int) or not 1 <= number <= 65535:
         raise argparse.ArgumentTypeError(f"a port is a whole number from 1 to 65535; got {text!r}")
     return number
+
+
+def own_address(text: str) -> str:
+    """An address on which this machine can listen; "" and "*" are all of them."""
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(
+            text.replace("*", "") or "0.0.0.0", 0, type=socket.SOCK_STREAM
+        )[0]
+        with socket.socket(family, kind, number) as probe:
+            probe.bind(address)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise argparse.ArgumentTypeError(
+            f"this machine cannot listen on {text!r} ({why}); leave it out to listen to this machine only, give one of "
+            "this machine's own addresses, or 0.0.0.0 for all of them"
+        ) from None
+    return text
 
 
 def existing_folder_of(text: str) -> Path:

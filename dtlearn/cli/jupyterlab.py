@@ -26,7 +26,7 @@ from ..runtime.machine.cores import num_cores
 from ..runtime.machine.namespaces import die_with_parent
 from ..runtime.machine.patience import TO_END_KERNELS, TO_LISTEN, Patience
 from ..runtime.machine.processes import has_ended, take_endings
-from .arguments import add_example_parser, port
+from .arguments import add_example_parser, own_address, port
 
 FIRST = "ch01_ranks"
 INSTALL = "`make lab` in the course's folder installs what was tested."
@@ -47,7 +47,9 @@ def add_command(commands: Any) -> None:
     )
     parser.add_argument("--no-browser", action="store_true", help="only print the address")
     parser.add_argument("--port", type=port, help="the port to try first (default: 8888); if taken, another is used")
-    parser.add_argument("--ip", help="the address to listen on (default: localhost, for this machine only)")
+    parser.add_argument(
+        "--ip", type=own_address, help="the address to listen on (default: localhost, for this machine only)"
+    )
     update = add_example_parser(
         commands,
         "update",

@@ -10,7 +10,7 @@ from typing import Any
 from ..runtime.errors import LaunchError
 from ..runtime.lab.token import head_file, make_token, parse_token, read_token
 from ..runtime.machine.processes import take_endings
-from .arguments import add_example_parser
+from .arguments import add_example_parser, existing_folder_of
 
 
 def add_commands(commands: Any) -> None:
@@ -37,7 +37,7 @@ def add_commands(commands: Any) -> None:
         "dtlearn lab-token lab.token",
         run_token,
     )
-    token.add_argument("file", type=Path)
+    token.add_argument("file", type=existing_folder_of)
 
 
 def head_address(text: str) -> tuple[str, int]:

@@ -8,7 +8,7 @@ from tests.grading.small_course import answer_file, small_course
 @pytest.fixture
 def course(tmp_path, monkeypatch):
     course = small_course(tmp_path / "kurs ü")
-    for module in ("one_exercise", "grade", "watch"):
+    for module in ("one_exercise", "progress", "grade", "watch"):
         monkeypatch.setattr(f"dtlearn.cli.exercises.{module}.load_course", lambda: course)
     return course
 

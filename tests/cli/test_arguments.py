@@ -1,8 +1,9 @@
 import argparse
+import socket
 
 import pytest
 
-from dtlearn.cli.arguments import num_ranks, port, positive
+from dtlearn.cli.arguments import num_ranks, own_address, port, positive
 
 
 def test_good_values_are_numbers():
@@ -25,3 +26,16 @@ def test_wrong_counts(text):
 def test_wrong_ports(text):
     with pytest.raises(argparse.ArgumentTypeError, match="from 1 to 65535"):
         port(text)
+
+
+@pytest.mark.parametrize("text", ["", "*", "0.0.0.0", "::", "127.0.0.1", "localhost"])
+def test_addresses_of_this_machine(text):
+    if text == "::" and not socket.has_ipv6:
+        pytest.skip("no IPv6 on this machine")
+    assert own_address(text) == text
+
+
+@pytest.mark.parametrize("text", ["8.8.8.8", "256.1.1.1", "no such host", "x" * 300])
+def test_addresses_of_others(text):
+    with pytest.raises(argparse.ArgumentTypeError, match="leave it out to listen to this machine only"):
+        own_address(text)

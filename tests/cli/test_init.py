@@ -1,5 +1,7 @@
 """The command line as a whole: help, exit codes, one message for a user's mistake."""
 
+import argparse
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +39,55 @@ def test_every_help_has_an_example(capsys, command, says):
     assert said.count("example:\n  dtlearn ") == 1
 
 
+def test_a_summary_is_a_whole_sentence():
+    """It was cut at the first dot, also at one within a name: "a step of a pipeline beside torch"."""
+    (commands,) = [a for a in cli.build_parser()._actions if isinstance(a, argparse._SubParsersAction)]
+    (benches,) = [a for a in commands.choices["bench"]._actions if isinstance(a, argparse._SubParsersAction)]
+    listed = [*commands._choices_actions, *benches._choices_actions]
+    parsers = [*commands.choices.values(), *benches.choices.values()]
+    assert len(listed) == len(parsers) > 20
+    for line, parser in zip(listed, parsers, strict=True):
+        rest = parser.description[len(line.help) :]
+        assert rest in ("", ".") or rest.startswith((". ", ".\n")), line.help
+
+
+_LOADS_TORCH = """
+import sys
+from dtlearn import cli
+code = cli.main(sys.argv[1:])
+print(code, *sorted({"torch", "matplotlib", "numpy"} & set(sys.modules)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["try", "ch01.barrier"], cli.WRONG),
+        (["grade", "ch01.barrier"], cli.WRONG),
+        (["grade", "ch01.barrier", "--file", "/nope.py"], cli.USAGE),
+        (["progress"], 0),
+        (["hint", "ch01.nope"], cli.USAGE),
+    ],
+)
+def test_nothing_heavy_is_loaded_to_say_that_there_is_nothing_to_do(command, code, tmp_path):
+    for name in ("course.toml", "solutions", "exercises"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "dtlearn").symlink_to(ROOT / "dtlearn")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    arguments = [
+        sys.executable,
+        "-c",
+        _LOADS_TORCH.replace(
+            "code =",
+            "from dtlearn import course; course.find_root = "
+            f"lambda: __import__('pathlib').Path({str(tmp_path)!r})\ncode =",
+        ),
+        *command,
+    ]
+    said = subprocess.run(arguments, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert said.stdout.splitlines()[-1] == str(code), said.stderr
+
+
 def test_version(capsys):
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"dtlearn {dtlearn.__version__}\n"
@@ -47,6 +98,10 @@ def test_version(capsys):
     [
         ([], "COMMAND"),
         (["nonsense"], "nonsense"),
+        (["grad"], "did you mean grade?"),
+        (["bench", "memry"], "did you mean memory?"),
+        (["lab", "--ip", "8.8.8.8"], "this machine cannot listen on '8.8.8.8'"),
+        (["lab-token", "/nope/x"], "no file in a folder that exists"),
         (["bench"], "NAME"),
         (["bench", "nonsense"], "'launch', 'cells'"),
         (["bench", "launch", "--ranks", "0"], "from 1 to 64; got 0"),

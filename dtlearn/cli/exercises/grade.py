@@ -109,11 +109,14 @@ def grade_one(
     picture: Path | None = None,
 ) -> Verdict | None:
     """Grade one exercise, print its report, draw its run. None, and a message, if the grader could not start."""
-    from ...grading.judging.own_runs import OwnRuns
     from ...grading.learner.grade_file import grade_file
     from ...grading.learner.workplace import make_answers
 
-    runs = OwnRuns() if picture else None
+    runs = None
+    if picture:
+        from ...grading.judging.own_runs import OwnRuns  # here, as it loads torch
+
+        runs = OwnRuns()
 
     def progress(result: Result, done: int, total: int) -> None:
         show_line(progress_line(result, done, total))

@@ -26,7 +26,7 @@ def add_command(commands: Any) -> None:
         "grade-class",
         "Grade what a class handed in: one folder, zip or tar file per student. Writes feedback, gradebooks, a "
         "summary, and which answers are alike. Stopped, the same command goes on. Exit status: 0, all graded; 2, wrong "
-        "use; 3, something was not graded: its cells are empty, and the summary says what to do. See "
+        "use; 3, something was not graded or not read, and the summary says what and what to do. See "
         "docs/instructor.md.",
         "dtlearn grade-class submissions/ --exercises ch01 --students students.csv --rules rules.toml --out results/",
         run,
@@ -55,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
     from ...grading.classroom.class_rules import Rules, read_rules, settle
     from ...grading.classroom.export import export
     from ...grading.classroom.gradebook import csv_text
+    from ...grading.classroom.reading.layouts import student_of_entry
     from ...grading.classroom.similarity import HEADER, alike_in_class
     from ...grading.classroom.store import ResultStore
     from ...grading.classroom.students import read_students, student_of
@@ -72,9 +73,11 @@ def run(options: argparse.Namespace) -> int:
     rules = read_rules(options.rules.read_text("utf-8"), [e.id for e in exercises]) if options.rules else Rules()
     accounts: list[str] = []
     hand_ins = find_submissions(options.folder, course, exercises, accounts)
+    known = {s.student for s in hand_ins}
+    students = {name if name in known else student_of_entry(name): who for name, who in students.items()}
     submissions, decided = rules.to_grade(hand_ins, lambda name: student_of(name, students).student_id)
-    known = {student_of(s.student, students).student_id for s in submissions}
-    absent = [name for name, student in students.items() if student.student_id not in known]
+    present = {student_of(s.student, students).student_id for s in submissions}
+    absent = [name for name, student in students.items() if student.student_id not in present]
     submissions += [Submission(name) for name in absent]
     accounts += decided
     if missing := sorted({s.student for s in hand_ins} - students.keys()) if students else []:
@@ -82,6 +85,8 @@ def run(options: argparse.Namespace) -> int:
     if absent:
         accounts.append(f"nothing from: {', '.join(one_line(name, 80) for name in absent)}")
     accounts += [f"{one_line(s.student, 80)}: {problem}" for s in submissions for problem in s.problems]
+    if unread := sorted({one_line(s.student.partition("/")[0], 80) for s in submissions if s.unread}):
+        accounts.insert(0, f"handed in and not read, whole or in part (exit status 3): {', '.join(unread)}")
     secret = options.secret or options.out.with_name(options.out.name + ".secret")
     store = ResultStore(options.out)
     level = 1 if options.trust_submissions else 2
@@ -112,11 +117,12 @@ def run(options: argparse.Namespace) -> int:
     counts, penalties, times = settle(rules, submissions, verdicts)
     how = (options.feedback, datetime.now(UTC), meanings())
     summary = export(options.out, counts, students, *how, rules, penalties, times, accounts)
-    print(f"\n{summary_console(summary)}\n{len(submissions)} submissions in {time.monotonic() - begun:.0f} s, ", end="")
+    how_many = counted(len(submissions), "submission")
+    print(f"\n{summary_console(summary)}\n{how_many} in {time.monotonic() - begun:.0f} s, ", end="")
     print(f"with {crowding():.1f} programs for each processor in the last minute (time limits follow that); ", end="")
     print(f"feedback, gradebooks and summary are in {options.out}")
     loose = any(": a loose file, not graded" in line for line in accounts)
-    return _NOT_ALL_GRADED if summary.needs_a_person or loose else 0
+    return _NOT_ALL_GRADED if summary.needs_a_person or loose or unread else 0
 
 
 def read_secret(path: Path) -> bytes:

@@ -1,20 +1,16 @@
-"""`dtlearn try`, `hint`, `solution`, `reset`: one exercise, but for its grade; and `progress`: all of them."""
+"""`dtlearn try`, `hint`, `solution`, `reset`: one exercise, but for its grade."""
 
 import argparse
 import difflib
-import re
 import sys
 from typing import Any
 
 from ...course import load_course
 from ...grading.learner import attempts
 from ...grading.learner.exercise_files import files_of
-from ...grading.learner.grade_file import read_answer, stub_text, write_answer
-from ...grading.learner.progress import board, rows
+from ...grading.learner.grade_file import read_answer, solution_text, stub_text, write_answer
 from ...runtime.errors import DtlearnError
 from ..arguments import add_example_parser
-
-_MARKER = re.compile(r" *# (BEGIN SOLUTION: .*|END SOLUTION *)\n?")
 
 
 def add_commands(commands: Any) -> None:
@@ -30,13 +26,11 @@ def add_commands(commands: Any) -> None:
     reset = add_example_parser(commands, "reset", summary, "dtlearn reset ch01.name", run_reset)
     for parser in (try_, hint, solution, reset):
         parser.add_argument("id", help="of the exercise")
-    summary = "Show every exercise: its state, best score, attempts, hints."
-    add_example_parser(commands, "progress", summary, "dtlearn progress", run_progress)
 
 
 def run_try(options: argparse.Namespace) -> int:
     """Print what came of it; 1 if a rank raised, or if there is nothing to try."""
-    from ...grading.learner.try_answer import try_answer  # here, as it loads torch
+    from ...grading.learner.try_answer import try_answer  # here, as what it uses loads torch
 
     course = load_course()
     trial = try_answer(course, course.exercise(options.id))
@@ -74,7 +68,7 @@ def run_solution(options: argparse.Namespace) -> int:
         )
         return 1
     name = files.solution.relative_to(course.root).as_posix()
-    lines = [line for line in read_answer(files.solution).splitlines(keepends=True) if not _MARKER.fullmatch(line)]
+    lines = solution_text(course, exercise).splitlines(keepends=True)
     if not options.diff:
         print(f"# {name}\n{''.join(lines)}", end="")
         return 0
@@ -111,10 +105,4 @@ def run_reset(options: argparse.Namespace) -> int:
         file = error.filename or "a file"
         raise DtlearnError(f"{name} was not reset: {file} cannot be written ({error.strerror})") from error
     print(f"{name} is the stub again" + (f"; what it held is in {kept.relative_to(course.root)}" if kept else ""))
-    return 0
-
-
-def run_progress(options: argparse.Namespace) -> int:
-    """Print the board."""
-    print(board(rows(load_course())))
     return 0

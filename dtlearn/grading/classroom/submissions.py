@@ -1,6 +1,6 @@
 """Finds what a class handed in: a folder with one folder or archive per student. Everything in it is accounted for.
 
-Here only names and kinds of files are read; what is inside is read by `reading.reader`, in a process for each hand-in.
+`reading.layouts` says what is whose, `reading.reader` reads what is inside, in a process for each hand-in.
 """
 
 import hashlib
@@ -18,17 +18,16 @@ from ...course import Course, Exercise
 from ...runtime.machine.cores import num_cores
 from ..report.safe import one_line
 from ..verdict import Result, Verdict
-from .reading.members import TAR
+from .reading.layouts import ASIDE, HandIn, hand_in, hand_ins
+from .reading.members import ARCHIVE
 from .reading.reader import read_in_process
-
-_ASIDE = (".csv", ".html", ".json", ".log", ".md", ".toml", ".txt")  # an instructor's own, beside the hand-ins
 
 
 @dataclass(frozen=True)
 class Submission:
     """One hand-in of one student."""
 
-    student: str  # the name of the folder or archive, without what follows "@"; `STUDENT/ENTRY` for an older one
+    student: str  # as `layouts.HandIn` has it; `STUDENT/ENTRY` for an older one
     # answers, files: by exercise, its text and the name of its file inside the submission
     answers: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
@@ -36,7 +35,8 @@ class Submission:
     # refused, prints: by exercise, why what was handed in cannot be read; `reading.fingerprints`
     refused: dict[str, str] = field(default_factory=dict)
     prints: dict[str, frozenset[int]] = field(default_factory=dict)
-    # handed_in, entry: when, by its name or when it was changed; the name of the folder or archive
+    unread: bool = False  # something was handed in and not read, though an answer is missing
+    # handed_in, entry: when, by its name or when it was changed; see `layouts.HandIn`
     handed_in: datetime | None = None
     entry: str = ""
     memory: int = 0  # bytes that the process which read it held at most; 0 if it is not known
@@ -46,8 +46,9 @@ class Submission:
         empty = Verdict(exercise.id, exercise.title, "not-attempted", 0.0, exercise.points)
         if why := self.refused.get(exercise.id):
             return replace(empty, state="failed", results=(Result("", 0, "failed", "DTL-UNREADABLE", why),))
-        said = "; ".join(p for p in self.problems if exercise.name in p or "submission" in p)
-        return replace(empty, results=(Result("", 0, "not-attempted", "DTL-MISSING", said or "nothing was handed in"),))
+        said = [p for p in self.problems if exercise.name in p or "submission" in p]
+        why = f"no answer to this exercise was found: {'; '.join(said)}" if said else "nothing was handed in"
+        return replace(empty, results=(Result("", 0, "not-attempted", "DTL-MISSING", why),))
 
 
 def find_submissions(
@@ -66,72 +67,46 @@ def find_submissions(
         raise ValueError(f"{folder} cannot be read: {error.strerror}") from error
     with ThreadPoolExecutor(num_cores(), thread_name_prefix="read") as pool:
         names = sorted((n for e in exercises for n in _names(course, e)), key=len, reverse=True)
-        paths = [Path(entry.path) for entry in by_name if _is_hand_in(entry, left, names)]
-        submissions = list(pool.map(lambda path: read_submission(path, course, exercises), paths))
+        found = hand_ins(by_name, left, names)
+        submissions = list(pool.map(lambda one: read_submission(one, course, exercises), found))
     if not submissions:
         raise ValueError(f"{folder} holds no submission: it needs one folder or one .zip or .tar file per student")
     return submissions
 
 
-def read_submission(path: Path, course: Course, exercises: Iterable[Exercise]) -> Submission:
+def read_submission(one: HandIn | Path, course: Course, exercises: Iterable[Exercise]) -> Submission:
     """One student's answers. What cannot be read is a problem of that submission, not an exception."""
+    one = hand_in(one) if isinstance(one, Path) else one
     wanted = {name: e.id for e in exercises for name in _names(course, e)}
-    status = path.lstat()
-    is_folder = stat.S_ISDIR(status.st_mode)
-    student, handed_in = _student_and_time(path.name if is_folder else _stem(path.name))
-    handed_in = handed_in or datetime.fromtimestamp(min(max(0.0, status.st_mtime), 1e11), UTC)
-    read: dict[str, Any] = {}
-    if stat.S_ISLNK(status.st_mode):
-        problem = "the submission is a link; refused"
-    elif is_folder or (stat.S_ISREG(status.st_mode) and path.name.lower().endswith((".zip", *TAR))):
-        read = read_in_process(path, wanted)
-        problem = "".join(read["problems"]) if read.pop("unreadable", False) else ""
+    statuses = [path.lstat() for path, _ in one.parts]
+    newest = max(status.st_mtime for status in statuses)
+    handed_in = one.handed_in or datetime.fromtimestamp(min(max(0.0, newest), 1e11), UTC)
+    path, name = one.parts[0]
+    problem = _kind(path, statuses[0].st_mode) if not name else ""  # of several, each is judged by who reads it
+    read: dict[str, Any] = {"problems": (problem,), "refused": dict.fromkeys(wanted.values(), problem), "unread": True}
+    if not problem:
+        read = read_in_process(one.parts, wanted)
         read["problems"] = tuple(read["problems"])
-    elif stat.S_ISREG(status.st_mode):
-        problem = f"the submission {one_line(path.name, 80)} is no folder, .zip or .tar (.gz, .bz2, .xz); ask for one"
-    else:
-        problem = "the submission is no folder or file; refused"
-    if problem:
-        read = {"problems": (problem,), "refused": dict.fromkeys(wanted.values(), problem)}
-    return Submission(student, **read, handed_in=handed_in, entry=path.name)
+    return Submission(one.student, **read, handed_in=handed_in, entry=one.entry)
+
+
+def _kind(path: Path, mode: int) -> str:
+    """Why a folder or file is no hand-in that can be read, or ""."""
+    if stat.S_ISLNK(mode):
+        return "the submission is a link; refused"
+    if stat.S_ISDIR(mode) or (stat.S_ISREG(mode) and path.name.lower().endswith(ARCHIVE)):
+        return ""
+    if stat.S_ISREG(mode):
+        return f"the submission {one_line(path.name, 80)} is no folder, .zip or .tar (.gz, .bz2, .xz); ask for one"
+    return "the submission is no folder or file; refused"
 
 
 def safe_name(student: str) -> str:
     """A student's name as a file name; all but `a-z`, digits and `.-_`, and names of files of ours, get a checksum."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", student).strip(".-")[:80]
-    ours = plain.endswith(_ASIDE) or plain.endswith((".jsonl", ".xml")) or re.search(r"-[0-9a-f]{8,}$", plain)
+    ours = plain.endswith(ASIDE) or plain.endswith((".jsonl", ".xml")) or re.search(r"-[0-9a-f]{8,}$", plain)
     checksum = hashlib.sha256(student.encode(errors="surrogatepass")).hexdigest()[:12]
     return plain if plain == student.lower() == student and not ours else f"{plain}-{checksum}"
-
-
-def _is_hand_in(entry: os.DirEntry[str], strays: list[str], names: list[str]) -> bool:
-    """Whether it is some student's; if not, that is said. `names`: of files that answer an exercise."""
-    name, suffix, hidden = one_line(entry.name, 80), Path(entry.name).suffix.lower(), entry.name.startswith(".")
-    if not hidden and not (entry.is_file(follow_symlinks=False) and suffix in (*_ASIDE, ".py", ".ipynb")):
-        return True
-    if hidden or suffix in _ASIDE:
-        strays.append(f"({name}: {'hidden' if hidden else 'no hand-in'}; left out)")
-    else:
-        file = next((n for n in names if name.endswith(n)), name if suffix == ".ipynb" else "EXERCISE.py")
-        student = (name.endswith(file) and name.removesuffix(file).strip("_-. ")) or "STUDENT"
-        goal = f"{student}/{file}, in a folder with the name of its student"
-        strays.append(f"{name}: a loose file, not graded; move it to {goal}, and run the same command again")
-    return False
-
-
-def _stem(name: str) -> str:
-    suffix = next((s for s in (*TAR, ".zip") if name.lower().endswith(s)), Path(name).suffix)
-    return name[: len(name) - len(suffix)] or name
-
-
-def _student_and_time(stem: str) -> tuple[str, datetime | None]:
-    """("ada", when) of "ada@2026-11-20T23:59"; in UTC, if no other zone is said."""
-    student, _, text = stem.rpartition("@")
-    try:
-        moment = datetime.fromisoformat(text if student else "")
-    except ValueError:  # no time: an address, perhaps
-        return stem, None
-    return student, moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _names(course: Course, exercise: Exercise) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ class ExerciseSummary:
     median: float
     points: float  # that can be reached
     tiers: tuple[tuple[str, int], ...]  # `(tier, how many)` of those that passed
+    answers: int = 0  # that were read
 
     @property
     def facts(self) -> str:
@@ -83,8 +84,10 @@ def summarise(verdicts: Class, *, meanings: Mapping[str, str]) -> ClassSummary:
 
 
 def summary_console(summary: ClassSummary) -> str:
-    """The summary for the terminal."""
-    parts = [summary.size, *map(_exercise_text, summary.exercises)]
+    """The summary for the terminal: a part for each exercise to which somebody handed in an answer."""
+    parts = [summary.size, *(_exercise_text(part) for part in summary.exercises if part.answers)]
+    if nobodys := [part.exercise for part in summary.exercises if not part.answers]:
+        parts.append(_hanging(f"No answer was read to {counted(len(nobodys), 'exercise')}: {', '.join(nobodys)}"))
     if summary.needs_a_person:
         rows = ["  " + "  ".join(row) for row in summary.needs_a_person]
         parts.append("\n".join(map(_hanging, [f"{summary.not_graded}:", *rows])))
@@ -117,6 +120,7 @@ def _exercise(results: Sequence[Verdict], meanings: Mapping[str, str]) -> Exerci
         median(scores),
         results[0].points,
         tuple((tier, tiers[tier]) for tier in ("correct", "good", "optimal") if tiers[tier]),
+        sum(v.code not in ("DTL-MISSING", "DTL-UNREADABLE") for v in results),
     )
 
 

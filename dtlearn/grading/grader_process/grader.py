@@ -6,7 +6,9 @@ import os
 import resource
 import signal
 import socket
+import time
 import traceback
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +18,11 @@ from ...runtime.machine.isolation import Isolation
 from ...runtime.machine.memory import GIB, read
 from ..judging.grade import Answer, grade
 from ..learner.exercise_files import find_checks
-from ..verdict import Verdict
+from ..verdict import Result, Verdict
 
 MEMORY = 2 * GIB  # besides what was loaded before it
 READING = 20  # seconds of processor time until the answer is compiled
+COMPILING = 3.0  # likewise for that alone: every rank does it again, in the time of its case
 JUDGING = 120  # likewise for the judge's part of a case
 MAX_LINE = 1 << 20  # bytes of what it says
 _LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 256, resource.RLIMIT_FSIZE: 64 << 20}
@@ -59,7 +62,22 @@ def _verdict(
     checks = find_checks(course, asked, Path(hidden) if hidden else None)
     shut_in = Isolation(**isolation)
     answer = Answer(text, file, asked.name)
+    if (took := _compiling(answer)) > COMPILING:
+        why = f"compiling this answer takes {took:.1f} s of processor time, and may take {COMPILING:.0f} s"
+        slow = Result(
+            "", 0, "failed", "DTL-LIMIT", why, advice="Write it shorter: an honest answer takes milliseconds."
+        )
+        return Verdict(asked.id, asked.title, "failed", 0.0, asked.points, results=(slow,))
     return grade(asked, checks, answer, **options, stop=lambda: _allow(JUDGING), isolation=shut_in)
+
+
+def _compiling(answer: Answer) -> float:
+    """How long that takes. What is wrong with its text is for `grade` to say."""
+    begun = time.process_time()
+    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, MemoryError, RecursionError):
+        warnings.simplefilter("ignore")
+        compile(answer.source, answer.file, "exec", dont_inherit=True)
+    return time.process_time() - begun
 
 
 def _allow(seconds: float) -> bool:

@@ -50,6 +50,14 @@ def find_checks(course: Course, exercise: Exercise, hidden: Path | None) -> list
     return checks
 
 
+def check_file(course: Course, exercise: Exercise, folder: Path | None = None) -> Path:
+    """Where the check of an exercise is. Raises ValueError without one."""
+    path = (folder or checks_folder(course)) / files_of(course, exercise).slug / f"{exercise.name}.py"
+    if not path.is_file():
+        raise ValueError(f"{exercise.id} has no check: {path} does not exist")
+    return path
+
+
 def find_check(course: Course, exercise: Exercise, folder: Path | None = None) -> Check:
     """The check of an exercise, loaded by its path: the grader knows no check by name. Raises ValueError without one.
 
@@ -57,10 +65,7 @@ def find_check(course: Course, exercise: Exercise, folder: Path | None = None) -
     """
     from ..check import Check  # here, as it loads torch: those who only want the files do not wait for it
 
-    slug = files_of(course, exercise).slug
-    path = (folder or checks_folder(course)) / slug / f"{exercise.name}.py"
-    if not path.is_file():
-        raise ValueError(f"{exercise.id} has no check: {path} does not exist")
+    slug, path = files_of(course, exercise).slug, check_file(course, exercise, folder)
     # In the chapter's package, of which it may import helpers: a hidden check those of the public ones.
     kind = "" if folder is None else "hidden_"
     spec = importlib.util.spec_from_file_location(f"dtlearn.checks.{slug}.{kind}{exercise.name}", path)

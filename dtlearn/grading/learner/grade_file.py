@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,7 @@ from ...course import Course, Exercise
 from ...runtime.machine.whole_file import write_whole
 from ..verdict import Result, Verdict
 from . import attempts
-from .exercise_files import files_of, find_check
+from .exercise_files import check_file, files_of, find_check
 from .stubs import same_text, stub_of
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from ..judging.own_runs import OwnRuns
     from ..own_run import OwnRun
 
+_MARKER = re.compile(r" *# (BEGIN SOLUTION: .*|END SOLUTION *)\n?")
+_NOT_YOURS = "this is the course's own answer, so it is not kept and counts for nothing in your progress"
 MAX_BYTES = 1 << 20  # of an answer; the longest honest one has some thousand
 
 
@@ -62,6 +66,20 @@ def stub_text(course: Course, exercise: Exercise) -> str | None:
     return stub_of(solution.read_text(encoding="utf-8"), exercise.id, solution.name)
 
 
+def solution_text(course: Course, exercise: Exercise) -> str:
+    """The worked answer, without the marks of what the learner writes. Raises ValueError: there is none here."""
+    text = read_answer(files_of(course, exercise).solution)
+    return "".join(line for line in text.splitlines(keepends=True) if not _MARKER.fullmatch(line))
+
+
+def is_solution(course: Course, exercise: Exercise, source: str) -> bool:
+    """Whether a text is the worked answer, with its marks or without."""
+    with contextlib.suppress(ValueError):
+        marked = read_answer(files_of(course, exercise).solution)
+        return any(same_text(source, text) for text in (marked, solution_text(course, exercise)))
+    return False
+
+
 def untouched(course: Course, exercise: Exercise, source: str) -> bool:
     """Whether a text is the stub, with nothing done yet."""
     stub = stub_text(course, exercise)
@@ -91,23 +109,25 @@ def grade_file(
         path: the file; None: the exercise's own.
         source: its text, if it is not to be read from there.
         seed, progress: see `judging.grade.grade`.
-        keep: keep the attempt. A stub is never kept.
+        keep: keep the attempt. A stub is never kept, nor is the course's own answer where `path` is given.
         runs: keeps the records, for `own_run`.
 
     Raises:
         ValueError: the file cannot be read, or the exercise has no check.
     """
-    # Here, as they load torch: a command that only asks for the stub does not wait for it.
+    is_own, path = path is None, files_of(course, exercise).current if path is None else path
+    text = read_answer(path) if source is None else source
+    check_file(course, exercise)
+    if untouched(course, exercise, text):
+        return not_attempted(exercise)
+    # Here, as they load torch: who hears that there is nothing to grade does not wait for it.
     from ..judging.grade import grade
     from ..judging.run_case import Answer
 
-    path = files_of(course, exercise).current if path is None else path
-    text = read_answer(path) if source is None else source
     check = find_check(course, exercise)
-    if untouched(course, exercise, text):
-        return not_attempted(exercise)
+    not_theirs = not is_own and is_solution(course, exercise, text)
     folder = attempts.attempts_folder(course.root, exercise.id)
-    number, note = attempts.begin(folder, text) if keep else (0, "")
+    number, note = attempts.begin(folder, text) if keep and not not_theirs else (0, _NOT_YOURS * not_theirs)
     answer = Answer(text, shown_name(course, path), exercise.name)
     tell = progress or (lambda result, done, total: None)
     seen = runs.take if runs else (lambda result, record: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -52,13 +53,23 @@ def _was_edited(course: Course, exercise: Exercise) -> bool:
         return False
 
 
+def next_of(rows: Sequence[ExerciseRow]) -> ExerciseRow | None:
+    """The first one that is not passed; None if all are."""
+    return next((row for row in rows if row.standing != "passed"), None)
+
+
+def sums(rows: Sequence[ExerciseRow], what: str = " exercises") -> str:
+    """How many passed, and the points."""
+    passed = sum(row.standing == "passed" for row in rows)
+    score, points = sum(row.score for row in rows), sum(row.exercise.points for row in rows)
+    return f"{passed} of {len(rows)}{what} passed, {score:g} of {points:g} points"
+
+
 def board(rows: list[ExerciseRow]) -> Table:
     """The rows as a table, with a line that sums up."""
     from ...viz.table import Table  # here, as matplotlib comes with it
 
-    passed = sum(row.standing == "passed" for row in rows)
-    score, points = sum(row.score for row in rows), sum(row.exercise.points for row in rows)
-    caption = f"{passed} of {len(rows)} exercises passed, {score:g} of {points:g} points"
+    caption = sums(rows)
     columns = ("exercise", "what", "state", "points", "tier", "attempts", "hints")
     cells = tuple(
         (

@@ -3,20 +3,21 @@
 No grade, and no attempt that counts: it is what one would print oneself before handing in.
 """
 
+from __future__ import annotations
+
 import ast
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from ...course import Course, Exercise
-from .. import plain_values
-from ..check import Given
-from ..judging.run_case import Answer, CaseRanks, Evidence
 from .exercise_files import files_of, find_check
 from .grade_file import read_answer, shown_name, untouched
+
+if TYPE_CHECKING:
+    from ..check import Given
+    from ..judging.run_case import Evidence
 
 _SEED = 2  # the same inputs every time, so that two tries can be compared
 _WIDE, _FACTS = 110, 6  # columns, and values by name of one kind: two ranks fit on a screen
@@ -43,6 +44,8 @@ def try_answer(course: Course, exercise: Exercise, source: str | None = None) ->
     text = read_answer(path) if source is None else source
     if untouched(course, exercise, text):
         return Trial(f"{exercise.id}: nothing to try yet, this is the untouched stub", {})
+    from ..judging.run_case import Answer, CaseRanks  # here, as it loads torch: a stub needs none
+
     check = find_check(course, exercise)
     world_size = len(check.example) or (2 if 2 in exercise.world_sizes else exercise.world_sizes[0])
     case = check.all_cases(world_size, _SEED)[0]
@@ -72,6 +75,8 @@ def _of_a_rank(rank: int, given: Given, evidence: Evidence) -> Iterator[str]:
     printed = evidence.output[rank].splitlines() if rank < len(evidence.output) else []
     for line in printed[:_MOST] + ["..."] * (len(printed) > _MOST):
         yield f"printed   {line}"
+    from .. import plain_values
+
     try:
         result = plain_values.load(evidence.returned[rank] or b"")
         yield from _in_lines("returned", result["value"])
@@ -98,6 +103,8 @@ def _cut(line: str) -> str:
 
 def in_short(value: Any) -> str:
     """A value in a line: a tensor as the list of its numbers, four digits each, and how many more there are."""
+    import torch
+
     if isinstance(value, torch.Tensor):
         if value.numel() <= _MOST:
             return in_short(value.tolist())

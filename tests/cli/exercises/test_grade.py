@@ -35,14 +35,14 @@ def test_a_stub_is_not_attempted_and_no_pass(course, capsys):
 
 
 def test_another_file(course, tmp_path, file):
-    (tmp_path / "mine.py").write_text(RIGHT)
+    (tmp_path / "mine.py").write_text(RIGHT.replace("total", "summed"))
     assert cli.main(["grade", ID, "--file", str(tmp_path / "mine.py")]) == grade.PASSED
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["ch01.none"], "there is no exercise 'ch01.none'; the exercises are ch01.average"),
+        (["ch01.none"], "there is no exercise 'ch01.none'; the exercises of ch01 are ch01.average"),
         (["ch09"], "there is no chapter 'ch09'"),
         ([ID, "--file", "/nowhere/a.py"], "/nowhere/a.py does not exist"),
         ([ID, "--json", "/nowhere/a.json"], "no file in a folder that exists"),

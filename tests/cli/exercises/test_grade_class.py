@@ -1,11 +1,13 @@
 """`dtlearn grade-class`: a class from the command line, to the files that it leaves."""
 
 import csv
+import io
 import json
 import os
 import re
 import signal
 import stat
+import zipfile
 
 import pytest
 
@@ -58,6 +60,102 @@ def test_a_class_is_graded_to_files(class_folder, capsys):
     for student in ("ann", "bob"):
         assert {p.name for p in (out / student).iterdir()} >= {"feedback.html", "junit.xml", "gradescope.json"}
     assert stat.S_IMODE(os.stat(class_folder / "out.secret").st_mode) == 0o600
+
+
+def zipped(**files):
+    """The bytes of an archive; `__` stands for the dot."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name.replace("__", "."), text)
+    return made.getvalue()
+
+
+def notebook(*cells, nbformat=4):
+    made = [{"cell_type": "code", "metadata": {}, "source": text} for text in cells]
+    return json.dumps({"nbformat": nbformat, "cells" if nbformat > 3 else "worksheets": made})
+
+
+WRONG = RIGHT.replace(" / dist.get_world_size()", "")
+CELL = f"%%exercise ch01.mean{RIGHT}"
+# What three systems let an instructor download, and what becomes of each: the code of its verdict ("": passed).
+DOWNLOADS = {
+    "Moodle_1_assignsubmission_file_/homework.zip": (zipped(ch01_ranks__py="", mean__py=RIGHT), "Moodle_1", ""),
+    "Moodle_1_assignsubmission_onlinetext_/onlinetext.html": ("<p>mine", "Moodle_1", ""),
+    "Windows_2_assignsubmission_file_/hw.zip": (zipped(**{"hw\\ch01_ranks\\mean__py": RIGHT}), "Windows_2", ""),
+    "Zip_3_assignsubmission_file_hw.zip": (zipped(a__zip=zipped(mean__py=WRONG)), "Zip_3", "DTL-VALUE-FACTOR"),
+    "Deep_4_assignsubmission_file_hw.zip": (zipped(a__zip=zipped(b__zip=b"")), "Deep_4", "DTL-UNREADABLE"),
+    "Pdf_5_assignsubmission_file_/homework.pdf": ("%PDF", "Pdf_5", "DTL-UNREADABLE"),
+    "Text_6_assignsubmission_onlinetext_/onlinetext.html": ("<p>mine", "Text_6", "DTL-UNREADABLE"),
+    "canvas_11_901_mean-1.py": (RIGHT, "canvas_11", ""),
+    "canvas_11_902_notes.docx": ("x", "canvas_11", ""),
+    "late_LATE_12_903_Mean.PY": (RIGHT, "late_12", ""),
+    "textual_13_904_mean.py.txt": (RIGHT, "textual_13", ""),
+    "word_14_905_mean.docx": ("x", "word_14", "DTL-UNREADABLE"),
+    "named_15_906_homework.py": (RIGHT, "named_15", "DTL-UNREADABLE"),
+    "submission_21/ch01_ranks.ipynb": (notebook("import torch", f"\n\n{CELL}"), "submission_21", ""),
+    "submission_22/ch01_ranks.ipynb": (notebook(f"%%time\n{CELL}"), "submission_22", ""),
+    "submission_23/ch01_ranks.ipynb": (notebook(f"%%exercise ch01.mean{WRONG}", CELL), "submission_23", ""),
+    "submission_24/ch01_ranks.ipynb": (notebook(nbformat=3), "submission_24", "DTL-UNREADABLE"),
+    "submission_25/mean.7z": ("7z", "submission_25", "DTL-UNREADABLE"),
+    "submission_26/Thumbs.db": ("x", "submission_26", "DTL-MISSING"),
+    "submission_metadata.yml": (":submission_21: {}", "", ""),
+    "Thumbs.db": ("x", "", ""),
+    "desktop.ini": ("x", "", ""),
+    "__MACOSX/._canvas_11_901_mean-1.py": ("x", "", ""),
+}
+
+
+@pytest.mark.slow
+def test_downloads_of_moodle_canvas_and_gradescope_are_graded_in_one_run(class_folder, capsys):
+    """Everything in them is accounted for, and nobody gets 0 in silence."""
+    for name, (data, _, _) in DOWNLOADS.items():
+        path = class_folder / "all" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    table = "submission,student_id\nMoodle_1_assignsubmission_file_,m1\ncanvas_11_901_mean-1,c11\nsubmission_21,g21\n"
+    (class_folder / "students.csv").write_text(table)
+    assert main(["grade-class", "all", "--students", "students.csv", "--out", "out"]) == 3
+    rows = csv.DictReader((class_folder / "out" / "nbgrader.csv").read_text().splitlines())
+    scores = {row["student_id"]: row["score"] for row in rows}
+    ids = {"Moodle_1": "m1", "canvas_11": "c11", "submission_21": "g21"}
+    codes = {who: code for _, who, code in DOWNLOADS.values() if who}
+    assert scores == {ids.get(who, who): "0.0" if code else "4.0" for who, code in codes.items()}
+    summary = (class_folder / "out" / "summary.txt").read_text()
+    unread = sorted(who for who, code in codes.items() if code == "DTL-UNREADABLE")
+    told = " ".join(summary.split())
+    assert f"handed in and not read, whole or in part (exit status 3): {', '.join(unread)} (" in told
+    for who, code in codes.items():
+        verdicts = list((class_folder / "out").glob(f"{who}*/ch01.mean.json"))
+        assert bool(verdicts) == (code not in ("DTL-UNREADABLE", "DTL-MISSING"))
+        assert not verdicts or json.loads(verdicts[0].read_text())["results"][-1]["code"] == code
+    for words in (
+        "Pdf_5: the submission has no Python file and no notebook, but homework.pdf",
+        "Deep_4: the submission has no Python file and no notebook, but hw.zip/a.zip/b.zip",
+        "named_15: the submission has no file with the name of an exercise, but homework.py",
+        "submission_23: ch01_ranks.ipynb: cell 2 is graded, the last one for ch01.mean; cell 1 answers it too",
+        "submission_24: ch01_ranks.ipynb: a notebook of format 3; open it in Jupyter and save it again",
+        "submission_26: the submission is empty",
+        "(submission_metadata.yml: no hand-in; left out)",
+        "(Thumbs.db: of a system; left out)",
+        "(__MACOSX: of a system; left out)",
+    ):
+        assert words in told
+
+
+def test_of_exercises_to_which_nobody_handed_in_there_is_a_line(class_folder, capsys):
+    manifest = class_folder / "course.toml"
+    text = manifest.read_text()
+    exercise = text[text.index("[[chapter.exercise]]") :]
+    for name in ("sum", "max", "min"):
+        manifest.write_text(text := text + exercise.replace("ch01.mean", f"ch01.{name}"))
+        check = class_folder / "dtlearn" / "checks" / "ch01_ranks"
+        (check / f"{name}.py").write_text((check / "mean.py").read_text())
+    (class_folder / "in" / "bad.zip").write_bytes(b"no zip")
+    assert main(["grade-class", "in", "--out", "out"]) == 3
+    printed = capsys.readouterr().out
+    assert printed.count("##") and printed.count("below 25 %") == 1
+    assert "No answer was read to 3 exercises: ch01.sum, ch01.max, ch01.min" in printed
 
 
 def test_the_second_time_nothing_is_graded_again(class_folder, capsys, monkeypatch):

@@ -1,4 +1,4 @@
-"""`dtlearn try`, `hint`, `solution`, `reset`, `progress`."""
+"""`dtlearn try`, `hint`, `solution`, `reset`."""
 
 import pytest
 
@@ -121,10 +121,3 @@ def test_a_course_without_solutions_says_so(course, attempted, capsys):
     (course.root / "solutions/ch01_small/average.py").unlink()
     assert cli.main(["solution", ID]) == cli.USAGE
     assert "does not exist" in capsys.readouterr().err
-
-
-def test_the_board_is_printed(course, capsys):
-    assert cli.main(["progress"]) == 0
-    said = capsys.readouterr().out
-    assert said.startswith("0 of 1 exercises passed, 0 of 4 points\n")
-    assert "ch01.average" in said and "not started" in said and "0 of 3" in said

@@ -84,7 +84,7 @@ def test_what_is_no_archive_or_no_text_is_a_problem_of_that_submission(tmp_path,
     zipped(folder / "eve.zip", {f"{i}.py": "" for i in range(MAX_MEMBERS + 1)})
     ann, bob, eve = find_submissions(folder, course, [exercise])
     assert "cannot be read" in ann.problems[0]
-    assert "no UTF-8" in bob.problems[0]
+    assert "no text in UTF-8" in bob.problems[0]
     assert "more than 20,000 files" in eve.problems[0]
     for one in (ann, bob, eve):  # it is said in the row, and is no "nothing was handed in"
         verdict = one.without_answer(exercise)

@@ -96,6 +96,19 @@ def test_a_text_that_takes_too_much_to_compile_is_its_own_fault(judged):
     assert code in ("DTL-LIMIT", "DTL-SYNTAX")
 
 
+def test_a_text_that_takes_long_to_compile_is_no_fault_of_the_machine(course, right, monkeypatch):
+    """Such a one was "not judged": the ranks, which compile it too, had no time left for its case."""
+    job = {"hidden": None, "file": "mean.py", "isolation": {"level": 1}, "seconds": 1.0}
+    monkeypatch.setattr(grader, "COMPILING", 0.0)
+    monkeypatch.setattr(grader, "grade", lambda *args, **options: pytest.fail("it was run"))
+    verdict = grader._verdict(str(course.root), "ch01.mean", text=right, **job)
+    assert (verdict.state, verdict.code, verdict.score, verdict.final) == ("failed", "DTL-LIMIT", 0.0, True)
+    assert "compiling this answer takes 0.0 s of processor time" in verdict.first_fault.headline
+    lines = grader.Answer("\n".join(f"x{k} = {k}" for k in range(20_000)), "mean.py", "mean")
+    assert grader._compiling(lines) > grader._compiling(grader.Answer(right, "mean.py", "mean")) > 0
+    assert grader._compiling(grader.Answer("def", "mean.py", "mean")) < 3
+
+
 def test_who_is_silent_is_ended_and_leaves_nothing(judged, graders):
     found = judged("import time\ntime.sleep(50)\n", limit=0.5)
     assert isinstance(found, Result) and (found.state, found.code) == ("failed", "DTL-LIMIT")

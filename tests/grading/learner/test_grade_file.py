@@ -50,6 +50,20 @@ def test_a_stub_needs_no_ranks_and_is_not_kept(course, exercise, monkeypatch):
     assert kept(course) == []
 
 
+def test_the_courses_own_answer_is_no_pass_of_the_learners(course, exercise, file, tmp_path):
+    copy = tmp_path / "copy.py"
+    copy.write_text(grade_file.solution_text(course, exercise))
+    for path in (files_of(course, exercise).solution, copy):
+        verdict = grade_file.grade_file(course, exercise, path)
+        assert verdict.passed and verdict.attempt == 0
+        assert "the course's own answer, so it is not kept and counts for nothing" in verdict.notes[-1]
+        assert kept(course) == []
+    copy.write_text(RIGHT.replace("total", "summed"))  # somebody's own
+    assert grade_file.grade_file(course, exercise, copy).attempt == 1
+    file.write_text(RIGHT)  # in the exercise's own file it is what a learner wrote, or had to
+    assert grade_file.grade_file(course, exercise).attempt == 2
+
+
 def test_without_solutions_a_stub_is_recognised_when_it_runs(course, exercise):
     files_of(course, exercise).solution.unlink()
     assert grade_file.stub_text(course, exercise) is None

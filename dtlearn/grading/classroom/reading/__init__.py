@@ -1,1 +1,2 @@
-"""Reading what a student handed in, in a process with limits: `reader` starts it, and is it; `members` opens files."""
+"""Reading what students handed in: `layouts` says what is whose; `reader` starts a process with limits, and is it, with
+`members`, which opens files, `cells` and `fingerprints`."""

@@ -86,7 +86,7 @@ def grade_in_two_parts(root: Path, honest: int, hand_ins: Sequence[HandIn], work
     faults = []
     if first.status != 130 or first.rows or not before:
         faults.append(f"the interrupt was not heard: status {first.status}, {len(before)} verdicts")
-    if whole.status not in (0, 3) or (whole.status == 0) != all(row[3] for row in whole.rows.values()):
+    if whole.status not in (0, 3) or (whole.status == 0) != all(map(is_settled, whole.rows.values())):
         faults.append(f"status {whole.status}: {whole.printed[-2000:]}")
     after = final_verdicts(root)
     twice = [who for who, mark in before.items() if after.get(who, mark) != mark]
@@ -99,6 +99,11 @@ def grade_in_two_parts(root: Path, honest: int, hand_ins: Sequence[HandIn], work
     faults += [f"the class's seed or secret stands in {whole.told}"] if whole.told else []
     faults += ["a traceback"] if "Traceback" in first.printed + whole.printed else []
     return Class(first, whole, seconds, len(before), faults)
+
+
+def is_settled(row: Row) -> bool:
+    """Whether nothing of a hand-in is left to a person: it was graded, and all of it was read."""
+    return row[3] and row[1] != "DTL-UNREADABLE"
 
 
 def final_verdicts(root: Path) -> dict[str, tuple[int, int]]:

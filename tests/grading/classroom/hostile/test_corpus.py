@@ -7,7 +7,7 @@ from dtlearn.runtime.machine.isolation import probe
 from dtlearn.runtime.machine.run_folder import delete_folder
 
 from .a_class import finish, prepare, start
-from .class_of_200 import grade_in_two_parts, report, wrong_honest, wrong_rows
+from .class_of_200 import grade_in_two_parts, is_settled, report, wrong_honest, wrong_rows
 from .corpus import HAND_INS, SAFE_BELOW_LEVEL_2
 
 pytestmark = pytest.mark.skipif(probe().level < 2, reason="no namespaces on this machine")
@@ -41,7 +41,7 @@ def graded(root, hand_ins, level):
     assert "Traceback" not in found.printed
     assert not wrong_honest(found, honest)
     assert not found.told
-    assert found.status == (0 if all(row[3] for row in found.rows.values()) else 3)
+    assert found.status == (0 if all(map(is_settled, found.rows.values())) else 3)
     return found
 
 

@@ -4,17 +4,23 @@ import io
 import os
 import socket
 import tarfile
+import zipfile
 from contextlib import ExitStack
 
 import pytest
 
-from dtlearn.grading.classroom.reading.members import MAX_DEPTH, members, open_regular
+from dtlearn.grading.classroom.reading import members as reading
+from dtlearn.grading.classroom.reading.members import MAX_DEPTH, open_regular, read_as
 
 
 @pytest.fixture
 def stack():
     with ExitStack() as opened:
         yield opened
+
+
+def members(path, problems, stack, others=None):
+    return reading.members([(path, "")], problems, [] if others is None else others, stack)
 
 
 def tarred(path, *entries, mode="w"):
@@ -25,6 +31,15 @@ def tarred(path, *entries, mode="w"):
             info.linkname = "" if kind == tarfile.REGTYPE else "/etc/hostname"
             archive.addfile(info, io.BytesIO(data))
     return path
+
+
+def zipped(**files):
+    """The bytes of an archive."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name.replace("__", "."), data)
+    return made.getvalue()
 
 
 @pytest.mark.parametrize("suffix", ["tar", "tar.gz", "tgz", "tar.bz2", "tar.xz"])
@@ -99,3 +114,49 @@ def test_too_many_members(tmp_path, stack, monkeypatch):
     path = tarred(tmp_path / "a.tar", *((f"{k}.txt", tarfile.REGTYPE, b"") for k in range(21)))
     with pytest.raises(ValueError, match="more than 20 files"):
         members(path, [], stack)
+
+
+def test_an_archive_inside_is_opened_and_none_inside_that(tmp_path, stack):
+    inner = zipped(mean__py=b"x = 1\n", more__zip=zipped(total__py=b""))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "homework.zip").write_bytes(inner)
+    (tmp_path / "in" / "bad.tgz").write_bytes(b"no tar")
+    (tmp_path / "all.zip").write_bytes(zipped(homework__zip=inner))
+    tarred(tmp_path / "all.tar.gz", ("homework.zip", tarfile.REGTYPE, inner), mode="w:gz")
+    for name in ("in", "all.zip", "all.tar.gz"):
+        problems, others = [], []
+        found = members(tmp_path / name, problems, stack, others)
+        assert {name: found[name]().read() for name in found} == {"homework.zip/mean.py": b"x = 1\n"}
+        assert others == ["homework.zip/more.zip"]
+        assert [text.partition(": ")[0] for text in problems] == ["bad.tgz"] * (name == "in")
+
+
+def test_archives_inside_have_limits(tmp_path, stack, monkeypatch):
+    monkeypatch.setattr(reading, "MAX_ARCHIVE", 4096)
+    monkeypatch.setattr(reading, "MAX_ARCHIVES", 2)
+    many = {f"{k}__zip": zipped(a__py=b"#" * (5000 * (k == 0))) for k in range(3)}
+    (tmp_path / "all.zip").write_bytes(zipped(**many))
+    problems, others = [], []
+    assert list(members(tmp_path / "all.zip", problems, stack, others)) == ["1.zip/a.py"]
+    assert problems == ["0.zip: cannot be opened: more than 0 MiB"] and others == ["2.zip"]
+
+
+def test_names_as_windows_browsers_and_systems_write_them(tmp_path, stack):
+    (tmp_path / "a.zip").write_bytes(
+        zipped(**{"hw\\ch01_ranks\\Mean__PY": b"", "hw\\": b"", "n__ipynb__txt": b"", "Thumbs__db": b"", "x__PDF": b""})
+    )
+    problems, others = [], []
+    found = members(tmp_path / "a.zip", problems, stack, others)
+    assert list(found) == ["hw/ch01_ranks/Mean.PY", "n.ipynb.txt"] and not problems
+    assert [read_as(name) for name in found] == ["hw/ch01_ranks/mean.py", "n.ipynb"]
+    assert others == ["x.PDF"]
+
+
+def test_a_password_is_named(tmp_path, stack):
+    data = bytearray(zipped(mean__py=b"x"))
+    for at in (data.index(b"PK\3\4") + 6, data.index(b"PK\1\2") + 8):
+        data[at] |= 1  # of the flags: encrypted
+    (tmp_path / "a.zip").write_bytes(data)
+    found = members(tmp_path / "a.zip", [], stack)
+    with pytest.raises(ValueError, match="it has a password; ask for an archive without one"):
+        found["mean.py"]()

@@ -11,14 +11,17 @@ from contextlib import ExitStack
 import pytest
 
 from dtlearn.grading.classroom.reading import reader
-from dtlearn.grading.classroom.reading.reader import read_in_process
 
 WANTED = {"ch01_ranks/mean.py": "ch01.mean", "mean.py": "ch01.mean", "total.py": "ch01.total"}
 
 
 def read(path, wanted):
     with ExitStack() as stack:
-        return reader.read(path, wanted, stack)
+        return reader.read([(path, "")], wanted, stack)
+
+
+def read_in_process(path, wanted):
+    return reader.read_in_process([(path, "")], wanted)
 
 
 def notebook(*cells):
@@ -60,7 +63,9 @@ def test_a_file_comes_before_a_cell_and_another_text_is_named(tmp_path):
         ("[]", "no notebook"),
         ('{"cells": [{"cell_type": "code"}]}', "no notebook"),
         ("[" * 100_000, "no notebook"),
-        (b"\xff\xfe", "no UTF-8"),
+        (b"\xff\xfe", "no text in UTF-8"),
+        ("", "an empty notebook"),
+        ('{"nbformat": 3, "worksheets": []}', "format 3; open it in Jupyter and save it again"),
     ],
 )
 def test_a_corrupted_notebook_says_what_is_wrong_and_where(tmp_path, text, words):
@@ -120,7 +125,7 @@ def test_an_answer_beyond_the_limit_and_one_in_utf_16_are_refused(tmp_path):
     files = {"mean.py": "#" * (reader.MAX_FILE + 1), "total.py": "x = 1".encode("utf-16")}
     found = read(folder_of(tmp_path / "ann", files), WANTED)
     assert "more than 1 MiB" in found["refused"]["ch01.mean"]
-    assert "no UTF-8" in found["refused"]["ch01.total"]
+    assert "no text in UTF-8" in found["refused"]["ch01.total"]
 
 
 @pytest.mark.parametrize(
@@ -154,3 +159,73 @@ def test_problems_are_few_and_cannot_steer_a_terminal(tmp_path, harmless):
         assert "\n" not in problem
     found = read(folder_of(tmp_path / "bob", {"homework.py": "x"}), WANTED)
     assert "no file with the name of an exercise, but homework.py" in found["problems"][0]
+
+
+@pytest.mark.parametrize(
+    ("files", "words"),
+    [
+        ({"homework.pdf": "%PDF"}, "no Python file and no notebook, but homework.pdf"),
+        ({"a.7z": "7z", "b.docx": "x"}, "no Python file and no notebook, but a.7z, b.docx"),
+        ({"homework.py": "x", "ch01.html": "x"}, "no file with the name of an exercise, but ch01.html, homework.py"),
+    ],
+)
+def test_what_was_handed_in_and_not_read_is_no_nothing(tmp_path, files, words):
+    found = read_in_process(folder_of(tmp_path / "ann", files), WANTED)
+    assert found["unread"] and words in found["problems"][0]
+    assert found["refused"] == dict.fromkeys(["ch01.mean", "ch01.total"], found["problems"][0])
+
+
+def test_beside_answers_only_what_may_hold_a_missing_one_is_named(tmp_path):
+    files = {"mean.py": "x", "data.csv": "1", "total.docx": "x", "notes.html": "x"}
+    found = read(folder_of(tmp_path / "ann", files), WANTED)
+    assert found["problems"] == ["in this submission nobody looked into notes.html, total.docx"]
+    assert found["unread"] and not found["refused"] and set(found["answers"]) == {"ch01.mean"}
+    found = read(folder_of(tmp_path / "bob", {**files, "total.py": "x"}), WANTED)
+    assert not found["unread"] and not found["problems"]
+    (tmp_path / "eve" / "__MACOSX").mkdir(parents=True)
+    found = read(folder_of(tmp_path / "eve", {"Thumbs.db": "x"}), WANTED)
+    assert not found["unread"] and found["problems"] == ["the submission is empty"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Mean.PY", "mean.py.txt", "mean (1).py", "mean-2.py", "MEAN(3).py.txt", "Ch01_Ranks/mean-1.py", "a.zip"],
+)
+def test_names_that_browsers_and_canvas_make_are_read(tmp_path, name):
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        archive.writestr("hw\\mean.py", "x = 1\n")
+    files = {name: data.getvalue() if name == "a.zip" else "x = 1\n"}
+    found = read(folder_of(tmp_path / "ann", files), WANTED)
+    assert found["answers"] == {"ch01.mean": "x = 1\n"} and not found["problems"]
+
+
+def test_the_last_of_several_cells_counts_and_the_note_says_which(tmp_path):
+    cells = ["import torch", *(f"%%exercise ch01.mean\nx = {k}\n" for k in (1, 2, 3))]
+    found = read(folder_of(tmp_path / "ann", {"a.ipynb": notebook(*cells)}), WANTED)
+    assert found["answers"]["ch01.mean"].endswith("\nx = 3\n") and not found["unread"]
+    assert found["problems"] == ["a.ipynb: cell 4 is graded, the last one for ch01.mean; cells 2 and 3 answer it too"]
+    files = {"a.ipynb": notebook(*cells[:2]), "b.ipynb": notebook(cells[0], "", cells[2])}
+    found = read(folder_of(tmp_path / "bob", files), WANTED)
+    assert found["problems"] == ["b.ipynb, cell 3: a second answer to ch01.mean; a.ipynb is graded"]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {f"{who}_{k}_assignsubmission_file_/mean.py": "x" for k, who in enumerate(("Ada", "Bo"))},
+        {"submission_1/mean.py": "x", "submission_2/mean.py": "x", "submission_metadata.yml": "x"},
+    ],
+    ids=["Moodle", "Gradescope"],
+)
+def test_a_download_that_was_not_unpacked_is_no_hand_in(tmp_path, files):
+    folder_of(tmp_path / "download", files)
+    with zipfile.ZipFile(tmp_path / "download.zip", "w") as archive:
+        for name, text in files.items():
+            archive.writestr(f"all/{name}", text)
+    for name in ("download", "download.zip"):
+        found = read_in_process(tmp_path / name, WANTED)
+        assert found["unread"] and not found["answers"]
+        assert "it is what a whole class handed in; unpack it, and give that folder" in found["problems"][0]
+    mine = folder_of(tmp_path / "ann", {"Ada_0_assignsubmission_file_/mean.py": "x"})
+    assert read_in_process(mine, WANTED)["answers"]
