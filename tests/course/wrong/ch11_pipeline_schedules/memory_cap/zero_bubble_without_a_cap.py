@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-TOO-MANY-LIVE
+# expect: DTL-MISTAKE
 # says: rank 0 holds up to 4 activations, and 3 are allowed
 
 
