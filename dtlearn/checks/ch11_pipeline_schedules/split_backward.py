@@ -222,12 +222,22 @@ def why(case: Case, given: Given, record: Record) -> str:
     return f'{MAY_HELP}this is with "{case.name}", where the calls are {calls}: {special}'
 
 
+EXAMPLE = {"weights": [torch.tensor([[2.0, 3.0]])], "biases": [None], "x": [torch.tensor([[1.0, 4.0]])]}
 CHECK = Check(
     on_rank,
     inputs,
     expected,
     cases=CASES,
     edits=EDITS,
+    example=[
+        {
+            **EXAMPLE,
+            "dy": [torch.tensor([[10.0]])],
+            "calls": [["F", 0], ["I", 0], ["W", 0]],
+            "old": False,
+            "look": "values",
+        }
+    ],
     why=why,
     rules=[rules.most_messages("0")],
     rtol=1e-4,

@@ -59,14 +59,15 @@ CASES: dict[str, dict[str, Any]] = {
         "orders": "0F0 0F1 0B0 0B1 / 1F0 1B0 1B1 1F1",
         "says": "a rank that only waits for ranks of a circle is stuck, but not in the circle: following whom it waits "
         "for does not lead back to it"},
-    "a W before its I": {
-        "orders": "0F0 0W0 0I0 / 1W0 1F0 1I0", "ops": "FIW", "m": 1, "says": "a W needs the I of its stage"},
-    "a circle of three ranks": {
-        "orders": "0F0 3F0 0B0 3B0 / 1F0 1B0 / 2F0 2B0", "placement": [0, 1, 2, 0], "m": 1,
-        "says": "a circle may have more than two ranks: follow who waits for whom from rank to rank"},
     "two circles": {
         "orders": "1B0 1F0 / 0B0 0F0", "placement": [1, 0], "m": 1,
         "says": "there may be several circles: go on after the first"},
+    "Is and Ws that wait": {
+        "orders": "0F0 0W0 0I0 / 1F0 1I0 1W0 / 2I0 2F0 2W0 / 3W0 3F0 3I0", "ops": "FIW", "m": 1,
+        "says": "an I needs the F of its stage and the I of the next one; a W needs the I of its stage"},
+    "a circle of three ranks": {
+        "orders": "0F0 3F0 0B0 3B0 / 1F0 1B0 / 2F0 2B0", "placement": [0, 1, 2, 0], "m": 1,
+        "says": "a circle may have more than two ranks: follow who waits for whom from rank to rank"},
     "a rank that waits for two": {
         "orders": "0B0 0F0 / 1F0 1B0", "m": 1,
         "says": "a rank may wait for two ranks at once, for one of them perhaps itself: follow both"},
@@ -133,8 +134,7 @@ EDITS = (
          {ENOUGH: "for _ in range(1):\n        pass"}),
     Edit("ranks are in the circle that only wait for it: following whom they wait for does not lead back to them",
          {INSIDE: INSIDE.replace("rank in ranks", "ranks")}),
-    Edit("a rank that waits for an action further down in its own order waits for itself: that is a circle",
-         {WAITS: f"{WAITS} - {{rank}}"}),
+    Edit(ITSELF, {WAITS: f"{WAITS} - {{rank}}"}),
     Edit("only ranks that wait for themselves are found: a circle may have several ranks", {FOLLOW: "for _ in (): # "}),
     Edit("circles of more than two ranks are not found", {FOLLOW: "for _ in range(1):  # "}),
     Edit("one circle is found where there are several",
@@ -225,20 +225,15 @@ def why(case: Case, given: Given, record: Record) -> str:
     return f'{MAY_HELP}this is with "{case.name}", {task_text(case, given, 0)}'
 
 
+ORDERS = read("0F0 0B0 0F1 0B1 / 1F0 1F1 1B0 1B1")
+EXAMPLE = {"orders": ORDERS, "placement": [0, 1], "num_microbatches": 2, "ops": ["F", "B"]}
 CHECK = Check(
     on_rank,
     inputs,
     expected,
     cases=CASES,
     edits=EDITS,
-    example=[
-        {
-            "orders": read("0F0 0B0 0F1 0B1 / 1F0 1F1 1B0 1B1"),
-            "placement": [0, 1],
-            "num_microbatches": 2,
-            "ops": ["F", "B"],
-        }
-    ],
+    example=[EXAMPLE],
     task_text=task_text,
     why=why,
     rules=[rules.most_messages("0")],
