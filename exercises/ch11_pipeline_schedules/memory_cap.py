@@ -34,12 +34,12 @@ which the last action ends. You are graded on the mean over these puzzles:
 1F1B with two neighbouring stages on each rank would need a cap of 2p. With one micro-batch in the pipeline at a
 time a cap of 2 is enough, and the mean bubble is above 1.
 
-**Budget**, bubble: a mean of at most 0.21 is good, at most 0.125 is optimal. No formula gives the smallest bubble. The
+**Budget**, bubble: a mean of at most 0.21 is asked, at most 0.125 is optimal. No formula gives the smallest bubble. The
 best known T in the table were found by minutes of search, and their mean bubble is 0.105: "optimal" means within 0.02
 of that.
 
-**Search.** Your function may search: it has 8 s of processor time for all six puzzles together, and 1 to 2 s are
-enough. It may also return schedules that you wrote down by hand.
+**Search.** Your function may search: it has 8 s of processor time for all six puzzles together, so 1.3 s for each,
+and 1 to 2 s for all are enough. It may also return schedules that you wrote down by hand.
 
 **Example** of the form, not of a good schedule: p = 2, m = 1, cap = 2, and the placement `[0, 1, 0, 1]`. 2F0 is
 the tuple `(2, "F", 0)`. T is 9, so the bubble is 2 * 9 / 12 - 1 = 0.5.

@@ -14,8 +14,8 @@ of dy over all rows. The previous rank waits for dx, and nobody waits for dA.
 | `input_gradient(k, dy)` | I: takes the gradient of that output | the gradient of x |
 | `weight_gradients(k)` | W: adds the gradients of this micro-batch to `weight.grad` and `bias.grad` | nothing |
 
-The last dimension of x holds the features, and there may be any number of dimensions before it. A `.grad` may be
-`None` or hold a gradient already, to which you add.
+The last dimension of x holds the features, and there may be any number of dimensions before it, also none. A `.grad`
+may be `None` or hold a gradient already, to which you add.
 
 **Rules**
 

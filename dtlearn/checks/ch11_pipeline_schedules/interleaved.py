@@ -1,244 +1,149 @@
-"""ch11.interleaved: the orders of all ranks of several jobs, made by one process. Sizes differ between gradings."""
+"""ch11.interleaved: the actions of every rank, as a text for each, in schedules that grow."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from dtlearn.grading import Case, Check, Finding, Given, rules
+from dtlearn.grading import Case, Check, Edit, Given, rules
 from dtlearn.runtime.record.record import Record
 
 from . import MAY_HELP
-from ._jobs import numbers, shuffled
-from ._schedules import Action, as_tuples, is_order, problem, text_of
 
-Job = dict[str, int]
-
-
-def inputs(case: Case) -> Given:
-    g = case.generator()
-    number = numbers(g)
-
-    sizes = [(2, 4, 2), (3, 3 * number(2, 4), 2), (4, 8, number(2, 4)), (number(2, 5), 0, number(3, 5)), (3, 3, 2)]
-    sizes += [
-        (1, number(2, 5), number(3, 6)),
-        (2, 2, 4),
-        (5, 10, 2),
-        (4, 6, 2),
-        (3, 3 * number(1, 4) + number(1, 3), 3),
-        (4, 3, 2),
-        (number(7, 10), 0, number(2, 7)),
-        (3, 3 * number(6, 10), 2),
-    ]
-    jobs = [{"num_ranks": p, "num_microbatches": m or 2 * p, "chunks": v} for p, m, v in sizes]
-    return shuffled(case, jobs, g)
-
-
-def on_rank(answer: Any, jobs: Any) -> Any:
-    notes: list[Any] = []
-    for job in jobs:
-        orders = []
-        for rank in range(job["num_ranks"]):
-            try:
-                orders.append(answer(rank, job["num_ranks"], job["num_microbatches"], job["chunks"]))
-            except Exception as error:
-                if job["num_microbatches"] % job["num_ranks"] == 0:
-                    raise
-                orders.append("ValueError" if isinstance(error, ValueError) else type(error).__name__)
-        notes.append(orders)
-    return notes
-
-
-def _order(
-    r: int,
-    p: int,
-    m: int,
-    v: int,
-    *,
-    size: int | None = None,
-    warm: int | None = None,
-    stage: Callable[[int], int] | None = None,
-    turned: bool = True,
-    again: bool = False,
-    backward_first: bool = False,
-) -> list[Action]:
-    """The order of rank r, and what becomes of it by a mistake."""
-    total, n = m * v, size or p
-    where = stage or (lambda chunk: chunk * p + r)
-
-    def action(i: int, op: str) -> Action:
-        chunk = i // n % v
-        chunk = v - 1 - chunk if op == "B" and turned else chunk
-        return where(chunk), op, (0 if again else i // (n * v) * n) + i % n
-
-    warm_up = max(0, min(2 * (p - r - 1) + (v - 1) * p if warm is None else warm, total))
-    order = [action(i, "F") for i in range(warm_up)]
-    for i in range(total - warm_up):
-        pair = [action(warm_up + i, "F"), action(i, "B")]
-        order += pair[::-1] if backward_first else pair
-    return order + [action(i, "B") for i in range(total - warm_up, total)]
-
-
-Way = Callable[[int, int, int, int], list[Action]]
-_WAYS: tuple[tuple[str, str, Way], ...] = (
-    (
-        "OTHER-STAGE",
-        "chunk c of rank r is taken for stage r v + c, its neighbour in the model: it is stage c p + r",
-        lambda r, p, m, v: _order(r, p, m, v, stage=lambda chunk: r * v + chunk),
-    ),
-    (
-        "BACKWARD-ORDER",
-        "the backward passes begin with chunk 0: they go from the last chunk to the first",
-        lambda r, p, m, v: _order(r, p, m, v, turned=False),
-    ),
-    (
-        "GROUP-SIZE",
-        "all m micro-batches go through a chunk before the next: p at a time do",
-        lambda r, p, m, v: _order(r, p, m, v, size=m),
-    ),
-    (
-        "GROUP-SIZE",
-        "v micro-batches in a row go through each chunk: p do",
-        lambda r, p, m, v: _order(r, p, m, v, size=v),
-    ),
-    (
-        "GROUP-SIZE",
-        "each micro-batch goes through all chunks by itself: p at a time go through one chunk",
-        lambda r, p, m, v: _order(r, p, m, v, size=1),
-    ),
-    (
-        "OTHER-MICROBATCH",
-        "the micro-batches begin with 0 again after each p of them: then p, p + 1, ... come",
-        lambda r, p, m, v: _order(r, p, m, v, again=True),
-    ),
-    (
-        "WARM-UP",
-        "the warm-up is p - r - 1, that of 1F1B with one stage a rank",
-        lambda r, p, m, v: _order(r, p, m, v, warm=p - r - 1),
-    ),
-    (
-        "WARM-UP",
-        "the warm-up has p - r - 1 where 2 (p - r - 1) is asked, beside (v - 1) p",
-        lambda r, p, m, v: _order(r, p, m, v, warm=p - r - 1 + (v - 1) * p),
-    ),
-    (
-        "WARM-UP",
-        "the warm-up has v p where (v - 1) p is asked",
-        lambda r, p, m, v: _order(r, p, m, v, warm=2 * (p - r - 1) + v * p),
-    ),
-    (
-        "WARM-UP",
-        "the warm-up is 2 (p - r - 1): (v - 1) p is missing, the way of the first p micro-batches to the last chunk",
-        lambda r, p, m, v: _order(r, p, m, v, warm=2 * (p - r - 1)),
-    ),
-    (
-        "WARM-UP",
-        "the warm-up is (v - 1) p on every rank: 2 (p - r - 1) is missing, which differs from rank to rank",
-        lambda r, p, m, v: _order(r, p, m, v, warm=(v - 1) * p),
-    ),
-    (
-        "WARM-UP",
-        "the warm-up has one forward pass too many, 2 (p - r) - 1 beside (v - 1) p",
-        lambda r, p, m, v: _order(r, p, m, v, warm=2 * (p - r) - 1 + (v - 1) * p),
-    ),
-    (
-        "WARM-UP",
-        "the warm-up has two forward passes too many, 2 (p - r) beside (v - 1) p: rank p - 1 has (v - 1) p",
-        lambda r, p, m, v: _order(r, p, m, v, warm=2 * (p - r) + (v - 1) * p),
-    ),
-    (
-        "WARM-UP",
-        "the warm-up has one forward pass too few: the first backward pass comes after one forward pass more",
-        lambda r, p, m, v: _order(r, p, m, v, warm=2 * (p - r - 1) + (v - 1) * p - 1),
-    ),
-    (
-        "WARM-UP",
-        "the warm-up of rank r is that of rank p - 1 - r: the first rank waits longest, and has most",
-        lambda r, p, m, v: _order(r, p, m, v, warm=2 * r + (v - 1) * p),
-    ),
-    (
-        "WARM-UP",
-        "where m = p all forward passes come first: the warm-up is 2 (p - r - 1) + (v - 1) p there, too",
-        lambda r, p, m, v: _order(r, p, m, v, warm=m * v if m == p else None),
-    ),
-    (
-        "WARM-UP",
-        "all forward passes come first, as with GPipe: the warm-up is 2 (p - r - 1) + (v - 1) p",
-        lambda r, p, m, v: _order(r, p, m, v, warm=m * v),
-    ),
-    (
-        "BACKWARD-FIRST",
-        "after the warm-up a backward pass comes before the forward pass: it is the other way round",
-        lambda r, p, m, v: _order(r, p, m, v, backward_first=True),
-    ),
+# p, m and v of each case.
+CASES: dict[str, dict[str, Any]] = {
+    "2 ranks, 4 micro-batches, 2 chunks": {"sizes_of": (2, 4, 2)},
+    "3 ranks, 6 micro-batches, 2 chunks": {
+        "sizes_of": (3, 6, 2),
+        "says": "there may be any number of ranks: p micro-batches at a time go through a chunk"},
+    "2 ranks, 6 micro-batches, 3 chunks": {
+        "sizes_of": (2, 6, 3), "says": "there may be any number of chunks: stage c p + r is chunk c of rank r"},
+    "as many micro-batches as ranks": {
+        "sizes_of": (3, 3, 2), "says": "a rank has m v forward passes: the warm-up is all of them, if it has no more"},
+    "micro-batches that the ranks do not divide": {
+        "sizes_of": (3, 7, 2), "says": "m is no multiple of p: a ValueError is expected, on every rank"},
+}  # fmt: skip
+CHUNK, TURN, ACTION = (
+    "chunk = i // p % chunks",
+    'chunk if op == "F" else chunks - 1 - chunk',
+    "return chunk * p + rank, op, ",
+)
+MICROBATCH = "i // (p * chunks) * p + i % p"
+WARM_UP, FORMULA = "min(2 * (p - rank - 1) + (chunks - 1) * p, total)", "2 * (p - rank - 1) + (chunks - 1) * p"
+PAIR, REST, RAISES = (
+    '[action(warm_up + i, "F"), action(i, "B")]',
+    "range(total - warm_up, total)",
+    "if num_microbatches % p:",
 )
 
 
-def _sizes(job: Job) -> tuple[int, int, int]:
-    return job["num_ranks"], job["num_microbatches"], job["chunks"]
+def groups(size: str) -> dict[str, str]:
+    """Another number of micro-batches in a row through each chunk."""
+    return {CHUNK: f"n = {size}\n        chunk = i // n % chunks", MICROBATCH: "i // (n * chunks) * n + i % n"}
 
 
-def _told(job: Job) -> str:
-    return "p = {}, m = {}, v = {}".format(*_sizes(job))
+EDITS = (
+    Edit("chunk c of rank r is taken for stage r v + c, its neighbour in the model: it is stage c p + r",
+         {ACTION: "return rank * chunks + chunk, op, "}),
+    Edit("the backward passes begin with chunk 0: they go from the last chunk to the first", {TURN: "chunk"}),
+    Edit("the forward passes begin with the last chunk: they go from chunk 0 to the last",
+         {TURN: 'chunks - 1 - chunk if op == "F" else chunk'}),
+    Edit("all m micro-batches go through a chunk before the next: p at a time do", groups("num_microbatches")),
+    Edit("v micro-batches in a row go through each chunk: p do",
+         groups("chunks if num_microbatches % chunks == 0 else p")),
+    Edit("each micro-batch goes through all chunks by itself: p at a time go through one chunk", groups("1")),
+    Edit("the micro-batches begin with 0 again after each p of them: then p, p + 1, ... come", {MICROBATCH: "i % p"}),
+    Edit("the backward passes of each p micro-batches begin with the last of them: they, too, begin with the first",
+         {MICROBATCH: 'i // (p * chunks) * p + (i % p if op == "F" else p - 1 - i % p)'}),
+    Edit("the warm-up is p - r - 1, that of 1F1B with one stage a rank", {FORMULA: "p - rank - 1"}),
+    Edit("the warm-up has p - r - 1 where 2 (p - r - 1) is expected, beside (v - 1) p",
+         {FORMULA: "p - rank - 1 + (chunks - 1) * p"}),
+    Edit("the warm-up has v p where (v - 1) p is expected", {FORMULA: "2 * (p - rank - 1) + chunks * p"}),
+    Edit("the warm-up is 2 (p - r - 1): (v - 1) p is missing, the way of the first p micro-batches to the last chunk",
+         {FORMULA: "2 * (p - rank - 1)"}),
+    Edit("the warm-up is (v - 1) p on every rank: 2 (p - r - 1) is missing, which differs from rank to rank",
+         {FORMULA: "(chunks - 1) * p"}),
+    Edit("the warm-up has one forward pass too many, 2 (p - r) - 1 beside (v - 1) p",
+         {FORMULA: "2 * (p - rank) - 1 + (chunks - 1) * p"}),
+    Edit("the warm-up has two forward passes too many, 2 (p - r) beside (v - 1) p: rank p - 1 has (v - 1) p",
+         {FORMULA: "2 * (p - rank) + (chunks - 1) * p"}),
+    Edit("the first backward pass comes one forward pass too early: the warm-up has one too few, or a backward pass "
+         "follows it, and a forward pass should", {PAIR: '[action(i, "B"), action(warm_up + i, "F")]'}),
+    Edit("the warm-up has p where (v - 1) p is expected, which is the same for 2 chunks only",
+         {FORMULA: "2 * (p - rank - 1) + p"}),
+    Edit("the warm-up of rank r is that of rank p - 1 - r: the first rank waits longest, and has most",
+         {FORMULA: "2 * rank + (chunks - 1) * p"}),
+    Edit("where m = p all forward passes come first: the warm-up is 2 (p - r - 1) + (v - 1) p there, too",
+         {WARM_UP: f"total if num_microbatches == p else {WARM_UP}"}),
+    Edit("all forward passes come first, as with GPipe: the warm-up is 2 (p - r - 1) + (v - 1) p", {WARM_UP: "total"}),
+    Edit("the warm-up has more forward passes than a rank has: it is all of them, if the formula gives more",
+         {WARM_UP: FORMULA, REST: "range(max(0, total - warm_up), total)"}),
+    Edit("the backward passes that are left at the end are missing", {REST: "()"}),
+    Edit("an action is expected to be a tuple, such as (2, 'F', 0); here it is a list, such as [2, 'F', 0]",
+         {ACTION: "return [chunk * p + rank, op, ", f"{MICROBATCH}\n": f"{MICROBATCH}]\n"}),
+    Edit("nothing is raised where m is no multiple of p: a ValueError is expected", {RAISES: "if False:"}),
+    Edit("only rank 0 raises the ValueError where m is no multiple of p: each rank does",
+         {RAISES: "if num_microbatches % p and not rank:"}),
+)  # fmt: skip
 
 
-def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    jobs, made = given[0]["jobs"], got[0]
-    wrong, fitting = [], []
-    for job, orders in zip(jobs, made, strict=True):
-        p, m, v = _sizes(job)
-        if m % p:
-            others = [(r, found) for r, found in enumerate(orders) if found != "ValueError"]
-            if others:
-                r, found = others[0]
-                rank = f" on rank {r}" if len(others) < p else ""
-                text = f"{_told(job)}: p does not divide m, and {found if isinstance(found, str) else 'nothing'} was "
-                text += f"raised{rank}; it should be a ValueError"
-                wrong.append((job, Finding("DTL-VALUE-NOT-DIVISIBLE", text)))
+def inputs(case: Case) -> Given:
+    p, m, v = case.params["sizes_of"]
+    return [{"num_ranks": p, "num_microbatches": m, "chunks": v}]
+
+
+def on_rank(answer: Any, num_ranks: Any, num_microbatches: Any, chunks: Any) -> Any:
+    """By rank the actions as one text."""
+    from dtlearn.grading.on_rank.tools import refusal
+
+    def name(action: Any) -> str:
+        kinds = list(map(type, action)) if isinstance(action, tuple) else []
+        return "".join(map(str, action)) if kinds == [int, str, int] else repr(action)[:80]
+
+    made: Any = {}
+    for rank in range(num_ranks):
+        if num_microbatches % num_ranks:
+            said = refusal(answer, rank, num_ranks, num_microbatches, chunks)
+            made[f"rank {rank}"] = "a ValueError" if said.startswith("a ValueError") else said
             continue
-        for r, order in enumerate(orders):
-            if why := is_order(order):
-                code = "DTL-VALUE-NONE" if order is None else "DTL-VALUE-TYPE"
-                return Finding(code, f"{_told(job)}, rank {r}: {why}")
-        fitting.append((job, as_tuples(orders)))
-    off = [(j, orders) for j, orders in fitting if orders != _all(_order, j)]
-    for code, text, way in _WAYS:
-        if off and all(orders == _all(way, job) for job, orders in fitting):
-            return Finding(f"DTL-VALUE-{code}", f"{_told(off[0][0])}: {text}")
-    for job, orders in off:
-        p, m, v = _sizes(job)
-        if found := problem(orders, [stage % p for stage in range(p * v)], "FB", m):
-            short = 2 * (p - 1) + (v - 1) * p > m * v
-            more = f". A rank has {m * v} forward passes, and the warm-up's formula may give more: it is all then"
-            return Finding(found[0], f"{_told(job)}: {found[1]}{more if short else ''}")
-    for job, orders in off:
-        return _first_difference(job, orders)
-    return wrong[0][1] if wrong else None
+        actions = answer(rank, num_ranks, num_microbatches, chunks)
+        if actions is None:
+            return None
+        is_list = isinstance(actions, list | tuple)
+        made[f"rank {rank}"] = " ".join(map(name, actions)) if is_list else repr(actions)[:80]
+    return made
 
 
-def _all(way: Callable[..., list[Action]], job: Job) -> list[list[Action]]:
-    return [way(r, *_sizes(job)) for r in range(job["num_ranks"])]
-
-
-def _first_difference(job: Job, orders: list[list[Action]]) -> Finding:
-    """The first action that stands in another's place, of orders that are valid."""
-    for r, (want, have) in enumerate(zip(_all(_order, job), orders, strict=True)):
-        for k, (a, b) in enumerate(zip(want, have, strict=True)):
-            if a != b:
-                before = f"after {' '.join(map(text_of, want[max(0, k - 3) : k]))} " if k else "at first "
-                text = f"{_told(job)}: {before}rank {r} does {text_of(b)}, and {text_of(a)} should be next"
-                kinds = [next((i for i, x in enumerate(order) if x[1] == "B"), 0) for order in (want, have)]
-                if kinds[0] != kinds[1]:
-                    text += f". Before its first backward pass it does {kinds[1]} forward passes, and should {kinds[0]}"
-                    return Finding("DTL-VALUE-WARM-UP", text)
-                code = "DTL-VALUE-OTHER-MICROBATCH" if a[:2] == b[:2] else "DTL-VALUE-ORDER"
-                return Finding(code, text)
-    raise AssertionError("the orders are equal")
+def expected(case: Case, given: Given) -> list[dict[str, Any]]:
+    """By groups of p micro-batches: each goes through all chunks, forward from the first to the last."""
+    p, m, v = case.params["sizes_of"]
+    if m % p:
+        return [{f"rank {rank}": "a ValueError" for rank in range(p)}]
+    made = {}
+    for rank in range(p):
+        starts = range(0, m, p)
+        forward = [f"{c * p + rank}F{k}" for start in starts for c in range(v) for k in range(start, start + p)]
+        backward = [f"{c * p + rank}B{k}" for start in starts for c in range(v)[::-1] for k in range(start, start + p)]
+        warm_up = 2 * (p - rank - 1) + (v - 1) * p
+        actions, forward = forward[:warm_up], forward[warm_up:]
+        for k, action in enumerate(backward):
+            actions += [*forward[k : k + 1], action]
+        made[f"rank {rank}"] = " ".join(actions)
+    return [made]
 
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised: what is special in it."""
-    return f"{MAY_HELP}p may be 1, and the warm-up may be all that a rank has"
+    p, m, v = case.params["sizes_of"]
+    return f"{MAY_HELP}this is with p = {p}, m = {m} and v = {v}: {case.says or 'm is a multiple of p here'}"
 
 
-CHECK = Check(on_rank, inputs, None, verify=verify, why=why, rules=[rules.most_messages("0")])
+CHECK = Check(
+    on_rank,
+    inputs,
+    expected,
+    cases=CASES,
+    edits=EDITS,
+    example=[{"num_ranks": 2, "num_microbatches": 2, "chunks": 2}],
+    why=why,
+    rules=[rules.most_messages("0")],
+)

@@ -42,10 +42,12 @@ def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got
     alike = [r for r, other in kinds.items() if other.code == plain.code]
     if alike != wrong:  # "is None (on every rank)" would be untrue
         where = f"on {ranks_text(alike)}; wrong in another way on {ranks_text([r for r in wrong if r not in alike])}"
+    if case.world_size == 1:  # nobody asks on which
+        where = ""
     shown = where
     if alike == wrong and {other.text for other in kinds.values()} != {plain.text}:  # others have other numbers
         shown = f"on rank {rank}; wrong on {ranks_text(wrong[1:])} too"
-    nan, headline = plain.code == "DTL-VALUE-NAN", f"{plain.text} ({shown})"
+    nan, headline = plain.code == "DTL-VALUE-NAN", f"{plain.text} ({shown})" if shown else plain.text
     if nan and not check.stress.poison:
         return Finding(plain.code, headline, rank, None, _NO_VALUE)
     for mistake in check.mistakes(case, given) if check.mistakes else ():
@@ -64,7 +66,9 @@ def compare(check: Check, case: Case, given: Given, expected: Sequence[Any], got
     if finding := _moved(case.world_size, expected, got, wrong, fits):
         return finding
     if text := mistaken_for(expected[rank], got[rank], given, near):
-        return Finding("DTL-VALUE-PERMUTED", f"on rank {rank} {text}", rank, None, f"The result is wrong {where}.")
+        return Finding(
+            "DTL-VALUE-PERMUTED", f"on rank {rank} {text}", rank, None, where and f"The result is wrong {where}."
+        )
     if check.task_text:  # each rank has a task of its own: that another one is right says nothing about this one
         return Finding(plain.code, headline, rank)
     if len(wrong) == case.world_size - 1 and (case.world_size > 2 or wrong == [1]):
@@ -150,6 +154,7 @@ def _factor(
     n: int, names: Mapping[float, str], pairs: Sequence[tuple[Any, Any]], rank: int, where: str, near: Near
 ) -> Finding | None:
     """Off by the same number everywhere? `pairs`: what the wrong ranks should have, and have."""
+    where = f" {where}" if where else ""
     for number, name in names.items():
         ways = ((number, f"exactly {number:g}x"), (1 / number if number else 0, f"exactly 1/{number:g} of"))
         for factor, text in ways:
@@ -159,10 +164,10 @@ def _factor(
                 continue
             if all(near(s, have) for (_, have), s in zip(pairs, scaled, strict=True)):
                 advice = "You summed and did not average." if factor > 1 else "You divided once too often."
-                text = f"the result is {text} the reference {where}; {number:g} is {name}"
+                text = f"the result is {text} the reference{where}; {number:g} is {name}"
                 return Finding("DTL-VALUE-FACTOR", text, rank, None, advice if number == n else "")
     if all(near(_times(right, -1), have) for right, have in pairs):
-        return Finding("DTL-VALUE-SIGN", f"the result has the wrong sign {where}", rank)
+        return Finding("DTL-VALUE-SIGN", f"the result has the wrong sign{where}", rank)
     return None
 
 

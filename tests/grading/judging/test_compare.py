@@ -158,3 +158,9 @@ def test_equal_things_are_equal(expected, got):
 def test_long_values_are_cut():
     assert len(difference("a", "b" * 10_000, 0, 0).text) < 300
     assert len(difference({"a": 1}, dict.fromkeys(range(10_000)), 0, 0).text) < 300
+
+
+def test_of_one_rank_it_is_not_said_on_which():
+    assert compared([3.0], [4.0]).text == "the result should be 3; it is 4"
+    assert compared([3.0], [-3.0]).text == "the result has the wrong sign"
+    assert compared([{"a": 1}], [{"a": 2}]).text == "the result['a'] should be 1; it is 2"

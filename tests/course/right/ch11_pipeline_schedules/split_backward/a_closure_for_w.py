@@ -18,7 +18,7 @@ class LeavesWeights(torch.autograd.Function):
         def work():
             with torch.no_grad():
                 gradients = [torch.einsum("...n,...k->nk", dy, x)]
-                gradients += [dy.flatten(0, -2).sum(0)] if layer.bias is not None else []
+                gradients += [dy.reshape(-1, dy.shape[-1]).sum(0)] if layer.bias is not None else []
                 for parameter, gradient in zip(layer.parameters(), gradients, strict=True):
                     parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
 

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-NOT-SPLIT
+# expect: DTL-MISTAKE
 # says: a whole backward pass
 
 

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-TOO-MANY-LIVE
+# expect: DTL-MISTAKE
 # says: for all stages of a rank together
 
 

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-PLACEMENT
+# expect: DTL-VALUE-TYPE
 # says: of the 2p = 4 stages
 
 

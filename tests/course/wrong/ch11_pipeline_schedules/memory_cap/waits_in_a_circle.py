@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-DEADLOCK
+# expect: DTL-MISTAKE
 # says: for ever
 
 

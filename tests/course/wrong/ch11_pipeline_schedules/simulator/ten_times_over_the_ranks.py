@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-MAKESPAN
-# says: 'makespan' should be
+# expect: DTL-DIFFICULTY
+# says: go over the ranks again and again
 
 from collections.abc import Sequence
 from typing import Any

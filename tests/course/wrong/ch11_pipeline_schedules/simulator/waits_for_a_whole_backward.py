@@ -1,6 +1,6 @@
-# expect: DTL-LOOP
-# says: your function does not end, where every rank can come to its end
-# says: an I waits for the B of the next stage, which may have an I
+# expect: DTL-DIFFICULTY
+# says: another rank waits for an I
+# says: after which your function was at line
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,6 @@
-# expect: DTL-RULE-NOT-FREED
+# expect: DTL-DIFFICULTY
 # says: compute under torch.no_grad()
+# says: graph behind it
 
 
 class SplitStage:

@@ -1,5 +1,6 @@
-# expect: DTL-RULE-W-COMPUTES-AGAIN
-# says: the gradients of inputs again
+# expect: DTL-DIFFICULTY
+# says: no gradient of an input, and no forward pass
+# says: what W computes
 
 import torch
 

@@ -1,5 +1,6 @@
-# expect: DTL-RULE-WEIGHTS-IN-I
-# says: the matrix products of I0 take
+# expect: DTL-DIFFICULTY
+# says: computes no gradient of a weight
+# says: operations, not
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,5 @@
-# expect: DTL-RULE-WEIGHTS-IN-I
-# says: I computes more than the gradients of inputs
+# expect: DTL-DIFFICULTY
+# says: computes no gradient of a weight
 
 import torch
 

@@ -1,5 +1,6 @@
-# expect: DTL-RULE-NOT-FREED
-# says: no micro-batch is under way
+# expect: DTL-DIFFICULTY
+# says: after W of k the stage holds nothing of k
+# says: bytes held
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,5 @@
-# expect: DTL-RULE-WEIGHTS-IN-I
-# says: changed .grad of the weights
+# expect: DTL-MISTAKE
+# says: I changes .grad of the weights
 
 
 class Stage:

@@ -1,6 +1,6 @@
-# expect: DTL-LOOP
-# says: your function does not end; here rank
-# says: A loop that plays the orders has to stop after a pass in which no rank got on
+# expect: DTL-DIFFICULTY
+# says: stop after a pass over them in which none got on
+# says: your function was at line 4
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,5 +1,6 @@
-# expect: DTL-VALUE-STUCK
-# says: 'stuck' of rank
+# expect: DTL-DIFFICULTY
+# says: go over the ranks again and again
+# says: many ranks
 
 from collections import Counter
 from collections.abc import Sequence

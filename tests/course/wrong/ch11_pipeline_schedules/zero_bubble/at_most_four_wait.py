@@ -1,4 +1,5 @@
-# expect: DTL-VALUE-BUBBLE
+# expect: DTL-DIFFICULTY
+# says: there may be any number of ranks
 # says: and could do
 
 Action = tuple[int, str, int]

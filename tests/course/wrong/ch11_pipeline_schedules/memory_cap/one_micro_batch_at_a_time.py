@@ -1,5 +1,8 @@
+# expect: DTL-VALUE-BUBBLE
+# says: at most 0.21 is asked
+# says: Ranks are idle for longer than they work
 def memory_cap(num_ranks, num_microbatches, cap):
-    """Correct, and no more: nothing works at the same time."""
+    """Valid, and no more: nothing works at the same time."""
     placement = tuple(stage % num_ranks for stage in range(2 * num_ranks))
     orders = [[] for _ in range(num_ranks)]
     for k in range(num_microbatches):
