@@ -19,6 +19,7 @@ from .exercises.grade_class import add_command as add_grade_class
 from .exercises.one_exercise import add_commands as add_one_exercise
 from .exercises.watch import add_command as add_watch
 from .jupyterlab import add_command as add_lab
+from .kernel import add_command as add_kernel
 from .node import add_commands as add_node
 
 WRONG, USAGE, INTERRUPTED = 1, 2, 130
@@ -69,6 +70,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dtlearn {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     exercises = (add_one_exercise, add_grade, add_watch, add_grade_class)
-    for add_command in (add_lab, *exercises, add_doctor, add_bench, add_node):
+    for add_command in (add_lab, *exercises, add_doctor, add_bench, add_node, add_kernel):
         add_command(commands)
     return parser

@@ -10,13 +10,12 @@ from .frontend import is_live
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext dtlearn`: add the magics, and start loading what ranks need in the background."""
     from ..runtime.agent.client import get_agent
-    from .exercise import ExerciseMagics, start_judge
-    from .magics import RanksMagics
+    from .at_start import load_ipython_extension as add_magics
+    from .exercise import start_judge
 
     get_agent().prepare("kernel")
     start_judge()
-    shell.register_magics(RanksMagics)
-    shell.register_magics(ExerciseMagics)
+    add_magics(shell)
     _say_whose_notebook()
 
 

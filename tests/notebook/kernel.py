@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from tests.kernel_sockets import SocketKernelManager
 
@@ -45,10 +46,11 @@ class Notebook:
 
     Args:
         folder: where it runs; its IPython profile, which is nobody's own, and its temporary files are there too.
+        kernel: of the manager, if it is not to be the usual Python: its name, and where that is known.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._manager = SocketKernelManager(kernel_name="python3")
+    def __init__(self, folder: Path, **kernel: Any) -> None:
+        self._manager = SocketKernelManager(**{"kernel_name": "python3", **kernel})
         self.folder, self.temporary = folder, folder / "tmp"
         self.temporary.mkdir()
         own = {"IPYTHONDIR": str(folder / "ipython"), "TMPDIR": str(self.temporary)}
