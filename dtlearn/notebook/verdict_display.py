@@ -11,6 +11,7 @@ from ..course import Exercise
 from ..grading.own_run import OwnRun
 from ..grading.report.html import bundle, running_bundle
 from ..grading.verdict import Result, Verdict
+from ..viz.live_widget import show_widget
 from .render import InPlace
 
 
@@ -64,7 +65,7 @@ def show_own_run(run: OwnRun) -> None:
     try:
         display({"text/html": html(run), "text/plain": text(run)}, raw=True)
         if moves_data(run.record):
-            display(player(run))
+            show_widget(player(run), "to see your messages step by step")
     except Exception as error:
         print(f"This run could not be drawn ({type(error).__name__}: {error}); the verdict above stands.")
 

@@ -79,7 +79,7 @@ def test_messages_can_be_played_and_are_drawn_when_somebody_opens_them(below, mo
         "dtlearn.notebook.collective_player.play_collective", lambda record, title: played.append((record, title))
     )
     verdict_display.show_own_run(SENT)
-    fold = below[1]
+    fold = below[1].inside
     assert isinstance(fold, ipywidgets.Accordion) and fold.selected_index is None and not played
     fold.selected_index = 0
     assert played == [(SENT.record, "Your run with 2 ranks (short)")]

@@ -1,0 +1,73 @@
+"""A widget in a cell, and below it what to do where no kernel answers it: on the second day, on a page, on paper.
+
+A saved notebook holds the widget's last state, if JupyterLab was told to save it (`dtlearn lab` does); then it looks
+alive. Other front ends show nothing of it. So the words stand beside the widget, and JupyterLab hides them while a
+kernel is behind it.
+"""
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_LIVE, _WORDS = "dtlearn-live", "dtlearn-without-a-kernel"
+# ipywidgets marks a widget whose kernel is gone.
+_HIDE = f".jp-OutputArea:has(.{_LIVE}:not(.jupyter-widgets-disconnected)) .{_WORDS} {{ display: none; }}"
+
+_shown: dict[str, tuple[str, list[Any]]] = {}  # of each cell: its latest run, and the widgets that this run has shown
+
+
+@dataclass(frozen=True)
+class LiveWidget:
+    """A widget as it is displayed; its repr would stand on every page that has no widgets."""
+
+    inside: Any  # the widget
+    box: Any  # what holds it, with the style
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
+        return {**self.box._repr_mimebundle_(), "text/plain": ""}
+
+
+def show_widget(widget: Any, words: str) -> None:
+    """Show a widget in the running cell.
+
+    Args:
+        widget: of `ipywidgets`.
+        words: what running the cell again is good for: "to change the values".
+    """
+    import ipywidgets
+    from IPython.display import display
+
+    box = ipywidgets.VBox([widget, ipywidgets.HTML(f"<style>{_HIDE}</style>")])
+    box.add_class(_LIVE)
+    _close_earlier(box)
+    display(LiveWidget(widget, box))
+    text = f"Nothing to click here, or it does not answer? Run this cell {words}."
+    note = f'<p class="{_WORDS}"><em>{html.escape(text)}</em></p>'
+    display({"text/html": note, "text/plain": text}, raw=True)
+
+
+def _close_earlier(box: Any) -> None:
+    """Close what earlier runs of this cell have shown: it is gone from the page, and would be saved all the same."""
+    from IPython.core.getipython import get_ipython
+
+    parent: dict[str, Any] = getattr(get_ipython(), "parent_header", None) or {}
+    cell, run = parent.get("metadata", {}).get("cellId"), parent.get("header", {}).get("msg_id")
+    if cell is None or run is None:
+        return
+    latest, boxes = _shown.get(cell, ("", []))
+    if latest != run:
+        for part in [part for old in boxes for part in _parts(old)]:
+            part.close()
+        boxes = []
+    _shown[cell] = run, [*boxes, box]
+
+
+def _parts(widget: Any) -> Iterator[Any]:
+    """A widget and all that it is made of: what it holds, its layout, its style."""
+    for name in widget.keys:
+        value = getattr(widget, name)
+        for part in value if isinstance(value, tuple | list) else (value,):
+            if hasattr(part, "keys") and hasattr(part, "comm"):
+                yield from _parts(part)
+    yield widget

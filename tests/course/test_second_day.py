@@ -1,0 +1,98 @@
+"""A saved notebook on the second day, in JupyterLab and Chromium: reopened, restarted, one exercise done first.
+
+The browser has run it, so it holds what no built notebook holds: widgets.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tests.course.lab_browser import Lab, NotebookPage, opened
+from tests.grading.small_course import ID, RIGHT, small_course
+
+PAGE = "work/day.ipynb"
+SETUP = "%load_ext dtlearn\nimport dtlearn\nfrom dtlearn.notebook.panels import Slider, slider_panel"
+QUESTION = "sent = dtlearn.predict('How many bytes?', unit='bytes', id='ch01.sent')"
+PANEL = """from dtlearn.viz.style import new_figure
+slider_panel(lambda n: new_figure(2), "An empty figure.", n=Slider((2, 4), 2, "ranks"))"""
+CELLS = [SETUP, QUESTION, PANEL, f"%%exercise {ID}\n{RIGHT}", "%%ranks\nprint('here is', rank)"]
+# The course of a kernel is the one that its package lies in; these kernels get a small one.
+STARTUP = """
+from pathlib import Path
+import dtlearn.notebook.exercise
+from dtlearn.course import load_course
+dtlearn.notebook.exercise.load_course = lambda: load_course(Path({root!r}))
+"""
+WITHOUT_A_KERNEL = "Nothing to click here"
+BROKEN = "Error displaying widget"
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+@contextlib.contextmanager
+def day(root: Path, scratch: Path, chromium: str) -> Iterator[NotebookPage]:
+    """JupyterLab and the browser, started, used and closed; the settings of both are those of the day before."""
+    lab = Lab(root, scratch)
+    try:
+        with opened(lab, chromium, scratch) as notebook:
+            notebook.open(PAGE)
+            yield notebook
+            assert not notebook.trouble, "errors in the browser's console"
+    finally:
+        lab.close()
+
+
+def words_are_shown(notebook: NotebookPage, text: str) -> bool:
+    """Whether the output of that cell tells what to do without a kernel."""
+    cell = notebook.cell(notebook.find(text)["number"])
+    return cell.get_by_text(WITHOUT_A_KERNEL).is_visible()
+
+
+def check_widgets(notebook: NotebookPage, alive: bool) -> None:
+    """Form and slider are drawn, and beside them stands what to do if no kernel answers them."""
+    for text, control in ((QUESTION, "input[type=text]"), (PANEL, ".noUi-handle")):
+        cell = notebook.cell(notebook.find(text)["number"])
+        cell.locator(control).wait_for()
+        notebook.wait(
+            lambda text=text: words_are_shown(notebook, text) is not alive, 10, f"{text}: alive is not {alive}"
+        )
+    assert BROKEN not in notebook.page.content()
+
+
+def test_a_saved_notebook_is_there_again_and_one_exercise_is_done_first(tmp_path, chromium):
+    root, scratch = small_course(tmp_path / "course", seconds=60).root, tmp_path / "scratch"
+    cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
+    kernel = {"name": "python3", "display_name": "Python 3"}
+    (root / "work").mkdir(exist_ok=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel}), root / PAGE)
+    startup = scratch / "ipythondir" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "00.py").write_text(STARTUP.format(root=str(root)))
+
+    with day(root, scratch, chromium) as notebook:
+        notebook.run_all(120)
+        check_widgets(notebook, alive=True)
+        form = notebook.cell(notebook.find(QUESTION)["number"])
+        form.locator("input[type=text]").fill("4096")
+        form.get_by_role("button", name="Commit").click()
+        form.get_by_text("Committed: 4,096 bytes").wait_for()
+        notebook.save()
+        notebook.open(PAGE)  # the tab was closed; its kernel runs on
+        check_widgets(notebook, alive=True)
+        notebook.save()
+
+    with day(root, scratch, chromium) as notebook:
+        check_widgets(notebook, alive=False)
+        assert notebook.page.get_by_text("Committed: 4,096 bytes").count()
+        assert "passed" in notebook.run_cell(f"%%exercise {ID}", 120)["outputs"][0]
+        assert "here is 0" in "".join(notebook.run_cell("here is", 120)["outputs"])
+        notebook.restart()
+        assert "passed" in notebook.run_cell(f"%%exercise {ID}", 120)["outputs"][0]
+        notebook.run_cell(SETUP)
+        notebook.run_cell(QUESTION)
+        form = notebook.cell(notebook.find(QUESTION)["number"])
+        form.get_by_text("Committed earlier: 4,096 bytes").wait_for()
+        assert not words_are_shown(notebook, QUESTION)
