@@ -17,7 +17,7 @@ from ..runtime.machine.whole_file import write_whole
 from .arguments import add_example_parser
 
 NAME, SHOWN = "dtlearn", "Distributed training (dtlearn)"
-EXTENSION = "dtlearn.notebook.at_start"
+EXTENSION = "dtlearn.notebook"  # not "dtlearn": `%load_ext dtlearn` would say that it is loaded already
 
 
 def add_command(commands: Any) -> None:

@@ -8,14 +8,27 @@ from .frontend import is_live
 
 
 def load_ipython_extension(shell: Any) -> None:
+    """What a kernel of the course loads when it starts: its first cell may be `%%ranks` or `%%exercise`.
+
+    It only adds the magics; a second time changes nothing. Torch is loaded for a cell that needs it, or by
+    `begin_chapter`: a browser that opens yesterday's five notebooks starts five kernels.
+    """
+    from .exercises.exercise import ExerciseMagics
+    from .exercises.help_magics import HelpMagics
+    from .magics import RanksMagics
+
+    for magics in (RanksMagics, ExerciseMagics, HelpMagics):
+        shell.register_magics(magics)
+
+
+def begin_chapter(shell: Any) -> None:
     """`%load_ext dtlearn`: add the magics, and start loading what ranks need in the background."""
     from ..runtime.agent.client import get_agent
-    from .at_start import load_ipython_extension as add_magics
-    from .exercise import start_judge
+    from .exercises.exercise import start_judge
 
     get_agent().prepare("kernel")
     start_judge()
-    add_magics(shell)
+    load_ipython_extension(shell)
     _say_whose_notebook()
 
 

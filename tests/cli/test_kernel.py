@@ -51,4 +51,4 @@ def test_the_kernel_of_a_lab_is_that_of_this_environment(monkeypatch, tmp_path):
     folder = kernel.kernels_of_lab({"JUPYTER_RUNTIME_DIR": str(tmp_path)})
     assert folder == f"{tmp_path}/dtlearn-a-venv"
     spec = KernelSpecManager(kernel_dirs=[f"{folder}/kernels"]).get_kernel_spec("python3")
-    assert spec.argv[-1] == "--ext=dtlearn.notebook.at_start"
+    assert spec.argv[-1] == "--ext=dtlearn.notebook"

@@ -22,9 +22,9 @@ CELLS = [SETUP, QUESTION, PANEL, f"%%exercise {ID}\n{RIGHT}", "%%ranks\nprint('h
 # The course of a kernel is the one that its package lies in; these kernels get a small one.
 STARTUP = """
 from pathlib import Path
-import dtlearn.notebook.exercise
+import dtlearn.notebook.exercises.exercise
 from dtlearn.course import load_course
-dtlearn.notebook.exercise.load_course = lambda: load_course(Path({root!r}))
+dtlearn.notebook.exercises.exercise.load_course = lambda: load_course(Path({root!r}))
 """
 WITHOUT_A_KERNEL = "Nothing to click here"
 BROKEN = "Error displaying widget"

@@ -3,8 +3,8 @@ import pytest
 
 from dtlearn.course import Exercise
 from dtlearn.grading.verdict import Result, Verdict
-from dtlearn.notebook import verdict_display
-from dtlearn.notebook.verdict_display import VerdictDisplay
+from dtlearn.notebook.exercises import verdict_display
+from dtlearn.notebook.exercises.verdict_display import VerdictDisplay
 from tests.grading.report.test_own_run import EQUAL, SENT
 
 EXERCISE = Exercise("ch01.average", "The mean", 4, (1, 2), ("a", "b", "c"))
