@@ -16,9 +16,11 @@ def load_ipython_extension(shell: Any) -> None:
     from .exercises.exercise import ExerciseMagics
     from .exercises.help_magics import HelpMagics
     from .magics import RanksMagics
+    from .typing_help import add_typing_help
 
     for magics in (RanksMagics, ExerciseMagics, HelpMagics):
         shell.register_magics(magics)
+    add_typing_help(shell)
 
 
 def begin_chapter(shell: Any) -> None:

@@ -11,14 +11,22 @@ import nbformat
 import pytest
 
 from tests.course.lab_browser import Lab, NotebookPage, opened
-from tests.grading.small_course import ID, RIGHT, small_course
+from tests.course.test_browser import screenshots
+from tests.grading.small_course import ID, RIGHT, WRONG, small_course
 
 PAGE = "work/day.ipynb"
 SETUP = "%load_ext dtlearn\nimport dtlearn\nfrom dtlearn.notebook.panels import Slider, slider_panel"
 QUESTION = "sent = dtlearn.predict('How many bytes?', unit='bytes', id='ch01.sent')"
 PANEL = """from dtlearn.viz.style import new_figure
 slider_panel(lambda n: new_figure(2), "An empty figure.", n=Slider((2, 4), 2, "ranks"))"""
-CELLS = [SETUP, QUESTION, PANEL, f"%%exercise {ID}\n{RIGHT}", "%%ranks\nprint('here is', rank)"]
+CELLS = [
+    SETUP,
+    QUESTION,
+    PANEL,
+    f"%%exercise {ID}\n{RIGHT}# right",
+    f"%%exercise {ID}\n{WRONG}# wrong",
+    "%%ranks\nprint('here is', rank)",
+]
 # The course of a kernel is the one that its package lies in; these kernels get a small one.
 STARTUP = """
 from pathlib import Path
@@ -62,6 +70,26 @@ def check_widgets(notebook: NotebookPage, alive: bool) -> None:
     assert BROKEN not in notebook.page.content()
 
 
+def take_a_hint(notebook: NotebookPage) -> None:
+    """The folds below a verdict open, one after the other."""
+    cell = notebook.cell(notebook.find("# wrong")["number"])
+    cell.get_by_text("Hint 2 of 3").click()
+    cell.get_by_text("Hint 1 comes first.").wait_for()
+    cell.get_by_text("Hint 1 of 3").click()
+    cell.get_by_text("Sum first.").wait_for()
+
+
+def see_it_where_no_widgets_are_saved(notebook: NotebookPage, path: Path) -> None:
+    """Other front ends leave the widgets out: JupyterLab cannot draw them, and the words are there all the same."""
+    content = nbformat.read(path, nbformat.NO_CONVERT)
+    del content.metadata["widgets"]
+    nbformat.write(content, path.with_name("other.ipynb"))
+    notebook.open("work/other.ipynb")
+    notebook.page.get_by_text(BROKEN).first.wait_for()
+    assert words_are_shown(notebook, QUESTION) and words_are_shown(notebook, PANEL)
+    notebook.trouble.clear()
+
+
 def test_a_saved_notebook_is_there_again_and_one_exercise_is_done_first(tmp_path, chromium):
     root, scratch = small_course(tmp_path / "course", seconds=60).root, tmp_path / "scratch"
     cells = [nbformat.v4.new_code_cell(source) for source in CELLS]
@@ -87,12 +115,16 @@ def test_a_saved_notebook_is_there_again_and_one_exercise_is_done_first(tmp_path
     with day(root, scratch, chromium) as notebook:
         check_widgets(notebook, alive=False)
         assert notebook.page.get_by_text("Committed: 4,096 bytes").count()
-        assert "passed" in notebook.run_cell(f"%%exercise {ID}", 120)["outputs"][0]
+        assert "PASSED" in notebook.run_cell("# right", 120)["outputs"][0]
         assert "here is 0" in "".join(notebook.run_cell("here is", 120)["outputs"])
         notebook.restart()
-        assert "passed" in notebook.run_cell(f"%%exercise {ID}", 120)["outputs"][0]
+        assert "FAILED" in notebook.run_cell("# wrong", 120)["outputs"][0]
+        take_a_hint(notebook)
+        notebook.screenshots(screenshots(tmp_path), "second-day")
         notebook.run_cell(SETUP)
         notebook.run_cell(QUESTION)
         form = notebook.cell(notebook.find(QUESTION)["number"])
         form.get_by_text("Committed earlier: 4,096 bytes").wait_for()
         assert not words_are_shown(notebook, QUESTION)
+        notebook.save()
+        see_it_where_no_widgets_are_saved(notebook, root / PAGE)

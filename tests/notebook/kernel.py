@@ -93,6 +93,16 @@ class Notebook:
         assert cell.ok, cell.outputs
         return eval(cell.text("stdout"), {"__builtins__": {}})
 
+    def complete(self, code: str) -> list[str]:
+        """What the Tab key offers behind that text."""
+        message = self._client.complete(code, len(code), reply=True, timeout=60)
+        return message["content"]["matches"]
+
+    def inspect(self, code: str) -> str:
+        """What Shift-Tab shows of the name at its end; "" if it knows nothing."""
+        message = self._client.inspect(code, len(code), reply=True, timeout=60)
+        return _ANSI.sub("", message["content"]["data"].get("text/plain", ""))
+
     def interrupt(self) -> None:
         """The stop button."""
         self._manager.interrupt_kernel()
