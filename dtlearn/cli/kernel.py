@@ -57,13 +57,19 @@ def write_kernel(folder: Path, shown: str) -> None:
 
 
 def kernels_of_lab(environment: Mapping[str, str]) -> str:
-    """A Jupyter data folder in which `python3`, the kernel that the notebooks name, is the course's."""
+    """A Jupyter data folder in which `python3`, the kernel that the notebooks name, is the course's.
+
+    Raises LaunchError: it cannot be written.
+    """
     from jupyter_core.paths import jupyter_runtime_dir
 
     # By environment, so that two checkouts do not share it; where the server writes as well.
     runtime = environment.get("JUPYTER_RUNTIME_DIR") or jupyter_runtime_dir()
     folder = Path(runtime, "dtlearn" + sys.prefix.replace("/", "-"))
     kernel = folder / "kernels" / "python3"
-    kernel.mkdir(parents=True, exist_ok=True)
-    write_kernel(kernel, "Python 3 (dtlearn)")
+    try:
+        kernel.mkdir(parents=True, exist_ok=True)
+        write_kernel(kernel, "Python 3 (dtlearn)")
+    except OSError as error:
+        raise LaunchError(f"JupyterLab cannot be started: {error.filename}: {error.strerror}") from error
     return str(folder)

@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 _LIVE, _WORDS = "dtlearn-live", "dtlearn-without-a-kernel"
-# ipywidgets marks a widget whose kernel is gone.
-_HIDE = f".jp-OutputArea:has(.{_LIVE}:not(.jupyter-widgets-disconnected)) .{_WORDS} {{ display: none; }}"
+# ipywidgets marks a widget whose kernel is gone, and puts a broken chain before each of its parts; the words say more.
+_GONE = "jupyter-widgets-disconnected"
+_RULES = (
+    f".jp-OutputArea:has(.{_LIVE}:not(.{_GONE})) .{_WORDS} {{ display: none; }} "
+    f".{_LIVE}.{_GONE} {{ opacity: 0.6; }} .{_LIVE}.{_GONE}::before, .{_LIVE} .{_GONE}::before {{ content: none; }}"
+)
 
 _shown: dict[str, tuple[str, list[Any]]] = {}  # of each cell: its latest run, and the widgets that this run has shown
 
@@ -38,7 +42,7 @@ def show_widget(widget: Any, words: str) -> None:
     import ipywidgets
     from IPython.display import display
 
-    box = ipywidgets.VBox([widget, ipywidgets.HTML(f"<style>{_HIDE}</style>")])
+    box = ipywidgets.VBox([widget, ipywidgets.HTML(f"<style>{_RULES}</style>")])
     box.add_class(_LIVE)
     _close_earlier(box)
     display(LiveWidget(widget, box))

@@ -40,15 +40,15 @@ def _hint(course: Course, exercise: Exercise, number: int) -> str:
     folder = attempts.attempts_folder(course.root, exercise.id)
     taken = attempts.hints_taken(folder)
     if number > taken:
-        return f"<p>Hint {taken + 1} comes first.</p>"
+        return f"Hint {taken + 1} comes first."
     note = attempts.note_hints(folder, number + 1) if number == taken else ""
-    return f"<p>{html.escape(exercise.hints[number])}</p>" + (f"<p>{html.escape(note)}</p>" if note else "")
+    return "<br>".join(html.escape(line) for line in (exercise.hints[number], note) if line)
 
 
 def _answer(course: Course, exercise: Exercise) -> str:
     answer = worked_answer(course, exercise)
     if answer is None:
-        return f"<p>{html.escape(not_attempted(exercise))}</p>"
+        return html.escape(not_attempted(exercise))
     return Source(answer[1], answer[0])._repr_html_()
 
 
