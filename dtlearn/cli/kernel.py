@@ -61,7 +61,7 @@ def kernels_of_lab(environment: Mapping[str, str]) -> str:
 
     Raises LaunchError: it cannot be written.
     """
-    from jupyter_core.paths import jupyter_runtime_dir
+    from jupyter_client.connect import jupyter_runtime_dir
 
     # By environment, so that two checkouts do not share it; where the server writes as well.
     runtime = environment.get("JUPYTER_RUNTIME_DIR") or jupyter_runtime_dir()
