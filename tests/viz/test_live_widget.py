@@ -1,7 +1,13 @@
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
 import ipywidgets
 import pytest
 
 from dtlearn.viz.live_widget import LiveWidget, show_widget
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 class Shell:
@@ -74,3 +80,16 @@ def test_a_front_end_that_names_no_cells_keeps_all_widgets(shown, shell):
     shell.parent_header = {"header": {"msg_id": "2"}, "metadata": {}}
     show_widget(form(), "again")
     assert shown[0].box.comm
+
+
+def bare(sources: Mapping[str, str]) -> list[str]:
+    """Files that make widgets and display something that is neither a bundle nor a table: a widget, most likely."""
+    other = re.compile(r"(?<![\w.])display\((?!data\b|table\b|words\b|\{|_text_bundle|LiveWidget)")
+    return [name for name, text in sources.items() if "import ipywidgets" in text and other.search(text)]
+
+
+def test_no_widget_is_displayed_without_its_words():
+    sources = {file.as_posix(): file.read_text("utf-8") for file in (ROOT / "dtlearn").rglob("*.py")}
+    assert sum("import ipywidgets" in text for text in sources.values()) > 4
+    assert bare(sources) == []
+    assert bare({"planted": "import ipywidgets\ndisplay(ipywidgets.HTML('a'))"}) == ["planted"]

@@ -12,8 +12,12 @@ from ..source import Source
 
 def show_help(course: Course, exercise: Exercise, passed: bool) -> None:
     """Below a verdict: a fold for each hint, which opens after those before it, and one for the worked answer."""
+    import ipywidgets
+
+    more = f"<code>%reset_exercise {exercise.id}</code> begins anew; <code>%progress</code> shows what is done."
+    below = ipywidgets.HTML(f'<span style="font-size:90%;opacity:0.8">{more}</span>')
     answer = "to see a worked answer" if passed else "for hints and a worked answer"
-    show_widget(folds(course, exercise, passed), answer)
+    show_widget(ipywidgets.VBox([folds(course, exercise, passed), below]), answer)
 
 
 def folds(course: Course, exercise: Exercise, passed: bool) -> Any:

@@ -4,7 +4,7 @@ import pytest
 
 from dtlearn.grading.learner import attempts
 from dtlearn.grading.verdict import Verdict
-from dtlearn.notebook.exercises.help import folds
+from dtlearn.notebook.exercises.help import folds, show_help
 from tests.grading.small_course import ID, small_course
 
 
@@ -50,3 +50,12 @@ def test_a_worked_answer_comes_after_an_attempt(course):
     fold.selected_index = 0
     page = fold.children[0].value
     assert "solutions/ch01_small/average.py" in page and "all_reduce" in page and "BEGIN SOLUTION" not in page
+
+
+def test_below_the_folds_stands_how_to_begin_anew(course, monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **_: shown.append(data))
+    show_help(course, course.exercise(ID), passed=False)
+    fold, below = shown[0].inside.children
+    assert len(fold.children) == 4 and f"%reset_exercise {ID}" in below.value and "%progress" in below.value
+    assert shown[1]["text/plain"].endswith("Run this cell for hints and a worked answer.")
