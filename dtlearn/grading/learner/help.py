@@ -29,7 +29,7 @@ def hint_lines(course: Course, exercise: Exercise, command: str, keep: bool = Tr
 
 
 def worked_answer(course: Course, exercise: Exercise) -> tuple[str, str] | None:
-    """Name and text of the worked answer; None before the first honest attempt."""
+    """Name and text of the worked answer; None before the first honest attempt. ValueError: it cannot be read."""
     if not any(a.honest for a in attempts.listing(attempts.attempts_folder(course.root, exercise.id))):
         return None
     file = files_of(course, exercise).solution

@@ -50,7 +50,10 @@ def _hint(course: Course, exercise: Exercise, number: int) -> str:
 
 
 def _answer(course: Course, exercise: Exercise) -> str:
-    answer = worked_answer(course, exercise)
+    try:
+        answer = worked_answer(course, exercise)
+    except ValueError as error:  # a course without its solutions
+        return html.escape(str(error))
     if answer is None:
         return html.escape(not_attempted(exercise))
     return Source(answer[1], answer[0])._repr_html_()

@@ -9,6 +9,7 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class
 
+from ...course import Course, Exercise
 from ...grading.learner.grade_file import stub_text
 from ...grading.learner.help import begin_anew, hint_lines, worked_answer
 from ...grading.learner.stubs import to_cell
@@ -26,7 +27,7 @@ class HelpMagics(Magics):
     @line_magic
     def hint(self, line: str) -> None:
         """`%hint ch01.name`: show the next hint of an exercise, after those shown before."""
-        lines, note = hint_lines(*find_exercise(line.strip()), "%solution", keep=is_live())
+        lines, note = hint_lines(*_named(line), "%solution", keep=is_live())
         print(*lines, sep="\n")
         if note:
             print(note, file=sys.stderr)
@@ -36,8 +37,11 @@ class HelpMagics(Magics):
         """`%solution ch01.name`: show a worked answer to an exercise that was attempted."""
         from IPython.display import display
 
-        course, exercise = find_exercise(line.strip())
-        answer = worked_answer(course, exercise) if is_live() else None
+        course, exercise = _named(line)
+        try:
+            answer = worked_answer(course, exercise) if is_live() else None
+        except ValueError as error:
+            raise UsageError(str(error)) from None
         if answer is None:
             print(not_attempted(exercise))
         else:
@@ -46,7 +50,7 @@ class HelpMagics(Magics):
     @line_magic
     def reset_exercise(self, line: str) -> None:
         """`%reset_exercise ch01.name`: begin an exercise anew, in this cell; what its file held is kept."""
-        course, exercise = find_exercise(line.strip())
+        course, exercise = _named(line)
         if not is_live():
             print(f"{exercise.id} begins anew when a person runs this cell.")
             return
@@ -63,3 +67,10 @@ class HelpMagics(Magics):
         if line.strip():
             raise UsageError(f"%progress takes nothing; got {line.strip()!r}")
         return progress()
+
+
+def _named(line: str) -> tuple[Course, Exercise]:
+    """The exercise that a line names."""
+    if not line.strip():
+        raise UsageError("of which exercise? Write its id behind the magic, such as ch01.barrier; Tab completes it")
+    return find_exercise(line.strip())

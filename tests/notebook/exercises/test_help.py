@@ -52,6 +52,14 @@ def test_a_worked_answer_comes_after_an_attempt(course):
     assert "solutions/ch01_small/average.py" in page and "all_reduce" in page and "BEGIN SOLUTION" not in page
 
 
+def test_a_course_without_solutions_says_so(course):
+    (course.root / "solutions" / "ch01_small" / "average.py").unlink()
+    attempt(course)
+    fold = folds(course, course.exercise(ID), passed=True)
+    fold.selected_index = 0
+    assert "solutions/ch01_small/average.py" in fold.children[0].value
+
+
 def test_below_the_folds_stands_how_to_begin_anew(course, monkeypatch):
     shown = []
     monkeypatch.setattr("IPython.display.display", lambda data, **_: shown.append(data))

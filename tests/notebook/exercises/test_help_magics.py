@@ -65,6 +65,9 @@ def test_a_worked_answer_is_shown_after_an_attempt(live, magics, capsys, monkeyp
     attempt(live)
     magics.solution(ID)
     assert str(shown[0]).startswith("# solutions/ch01_small/average.py\n") and "all_reduce" in str(shown[0])
+    (live.root / "solutions" / "ch01_small" / "average.py").unlink()
+    with pytest.raises(UsageError, match=r"average\.py"):
+        magics.solution(ID)
 
 
 def test_an_exercise_begins_anew_in_the_cell_that_asked(live, magics, capsys):
@@ -86,5 +89,7 @@ def test_the_board_counts_hints(live, magics):
 def test_wrong_usage_is_told(live, magics):
     with pytest.raises(UsageError, match=r"did you mean ch01\.average"):
         magics.hint("ch01.averag")
+    with pytest.raises(UsageError, match="of which exercise"):
+        magics.solution("")
     with pytest.raises(UsageError, match="%progress takes nothing; got 'all'"):
         magics.progress("all")
