@@ -1,8 +1,8 @@
 """A widget in a cell, and below it what to do where no kernel answers it: on the second day, on a page, on paper.
 
-A saved notebook holds the widget's last state, if JupyterLab was told to save it (`dtlearn lab` does); then it looks
-alive. Other front ends show nothing of it. So the words stand beside the widget, and JupyterLab hides them while a
-kernel is behind it.
+A saved notebook does not hold the widget. (JupyterLab can save it, but leaves out what no kernel answers when it saves:
+on the third day it would be gone.) So words stand below it, which JupyterLab hides while a kernel is behind it; and
+where there is no widget any more, it hides "Error displaying widget: model not found".
 """
 
 import html
@@ -15,6 +15,7 @@ _LIVE, _WORDS = "dtlearn-live", "dtlearn-without-a-kernel"
 _GONE = "jupyter-widgets-disconnected"
 _RULES = (
     f".jp-OutputArea:has(.{_LIVE}:not(.{_GONE})) .{_WORDS} {{ display: none; }} "
+    f".jp-OutputArea-child:has(+ .jp-OutputArea-child .{_WORDS}):not(:has(.{_LIVE})) {{ display: none; }} "
     f".{_LIVE}.{_GONE} {{ opacity: 0.6; }} .{_LIVE}.{_GONE}::before, .{_LIVE} .{_GONE}::before {{ content: none; }}"
 )
 
@@ -26,7 +27,7 @@ class LiveWidget:
     """A widget as it is displayed; its repr would stand on every page that has no widgets."""
 
     inside: Any  # the widget
-    box: Any  # what holds it, with the style
+    box: Any  # what holds it, with a name for the rules
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
         return {**self.box._repr_mimebundle_(), "text/plain": ""}
@@ -42,17 +43,17 @@ def show_widget(widget: Any, words: str) -> None:
     import ipywidgets
     from IPython.display import display
 
-    box = ipywidgets.VBox([widget, ipywidgets.HTML(f"<style>{_RULES}</style>")])
+    box = ipywidgets.VBox([widget])
     box.add_class(_LIVE)
     _close_earlier(box)
     display(LiveWidget(widget, box))
     text = f"Nothing to click here, or it does not answer? Run this cell {words}."
-    note = f'<p class="{_WORDS}"><em>{html.escape(text)}</em></p>'
+    note = f'<style>{_RULES}</style><p class="{_WORDS}"><em>{html.escape(text)}</em></p>'
     display({"text/html": note, "text/plain": text}, raw=True)
 
 
 def _close_earlier(box: Any) -> None:
-    """Close what earlier runs of this cell have shown: it is gone from the page, and would be saved all the same."""
+    """Close what earlier runs of this cell have shown: it is gone from the page, and would take memory all the same."""
     from IPython.core.getipython import get_ipython
 
     parent: dict[str, Any] = getattr(get_ipython(), "parent_header", None) or {}
