@@ -11,9 +11,9 @@ from .version import VERSION
 
 if TYPE_CHECKING:
     from .notebook.current_world import world
+    from .notebook.exercises.progress import progress
     from .notebook.frontend import show_timing
     from .notebook.predictions.predict import predict
-    from .notebook.progress import progress
     from .notebook.source import show_source
     from .runtime.device import device
     from .runtime.link.link import Link
@@ -39,7 +39,7 @@ _HOME = {
     "device": "runtime.device",
     "phase": "runtime.recording.phases",
     "predict": "notebook.predictions.predict",
-    "progress": "notebook.progress",
+    "progress": "notebook.exercises.progress",
     "run_ranks": "runtime.run",
     "save_chrome_trace": "runtime.record.chrome_trace",
     "show_source": "notebook.source",
@@ -58,6 +58,6 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext dtlearn`."""
-    from .notebook import load_ipython_extension as load
+    from .notebook import begin_chapter
 
-    load(shell)
+    begin_chapter(shell)

@@ -27,6 +27,7 @@ from ..runtime.machine.namespaces import die_with_parent
 from ..runtime.machine.patience import TO_END_KERNELS, TO_LISTEN, Patience
 from ..runtime.machine.processes import has_ended, take_endings
 from .arguments import add_example_parser, own_address, port
+from .kernel import kernels_of_lab
 
 FIRST = "ch01_ranks"
 INSTALL = "`make lab` in the course's folder installs what was tested."
@@ -88,9 +89,9 @@ def open_jupyterlab(
         LaunchError: JupyterLab or its kernel is not usable here.
     """
     chapter = find_chapter(course, name)
-    environment = server_environment(os.environ)
-    if problem := installation_problem(environment):
+    if problem := installation_problem():
         raise LaunchError(f"{problem}. {INSTALL}")
+    environment = server_environment(os.environ)
     own = own_notebook(course, chapter).relative_to(course.root)
     print(f"{chapter.title}: {chapter.question} ({own})")
     state = own_copy(course, chapter)
@@ -145,11 +146,10 @@ def find_chapter(course: Course, name: str) -> Chapter:
 def server_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The server's environment variables, from this process's.
 
-    This environment's kernels come first: a kernel `python3` that the user installed from another Python, in
+    The course's kernel comes first: a kernel `python3` that the user installed from another Python, in
     ~/.local/share/jupyter or on JUPYTER_PATH, would otherwise run the notebooks without dtlearn.
     """
-    own = str(Path(sys.prefix, "share", "jupyter"))
-    path = os.pathsep.join([own, *filter(None, [environment.get("JUPYTER_PATH")])])
+    path = os.pathsep.join([kernels_of_lab(environment), *filter(None, [environment.get("JUPYTER_PATH")])])
     # Without this default JupyterLab asks each newcomer about news, over the text; news_url alone does not stop it.
     settings = str(Path(__file__).with_name("jupyterlab_settings"))
     config = os.pathsep.join([settings, *filter(None, [environment.get("JUPYTER_CONFIG_PATH")])])
@@ -180,28 +180,12 @@ def server_command(
     return command
 
 
-def installation_problem(environment: Mapping[str, str]) -> str:
+def installation_problem() -> str:
     """What keeps notebooks from opening with this environment's Python, in one clause; "" if nothing does."""
     for package in ("jupyterlab", "ipykernel"):
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed in {sys.prefix}"
-    python = kernel_python(environment)
-    if Path(python).parent.parent != Path(sys.prefix):
-        return f"notebooks would run on another Python ({python}) than {sys.executable}"
     return ""
-
-
-def kernel_python(environment: Mapping[str, str]) -> str:
-    """The Python that the server starts for a notebook whose kernel is `python3`."""
-    from jupyter_client.kernelspec import KernelSpecManager
-
-    first = Path(environment["JUPYTER_PATH"].split(os.pathsep)[0], "kernels")
-    manager = KernelSpecManager()
-    manager.kernel_dirs = [str(first), *manager.kernel_dirs]
-    named: str = manager.get_kernel_spec("python3").argv[0]
-    # jupyter_client replaces these names by the interpreter that the server itself runs on.
-    generic = {"python", f"python{sys.version_info[0]}", f"python{sys.version_info[0]}.{sys.version_info[1]}"}
-    return sys.executable if named in generic else named
 
 
 def where_ranks_run(ranks: int, cores: int, num_gpus: int) -> str:

@@ -8,15 +8,29 @@ from .frontend import is_live
 
 
 def load_ipython_extension(shell: Any) -> None:
+    """What a kernel of the course loads when it starts: its first cell may be `%%ranks` or `%%exercise`.
+
+    It only adds the magics; a second time changes nothing. Torch is loaded for a cell that needs it, or by
+    `begin_chapter`: a browser that opens yesterday's five notebooks starts five kernels.
+    """
+    from .exercises.exercise import ExerciseMagics
+    from .exercises.help_magics import HelpMagics
+    from .magics import RanksMagics
+    from .typing_help import add_typing_help
+
+    for magics in (RanksMagics, ExerciseMagics, HelpMagics):
+        shell.register_magics(magics)
+    add_typing_help(shell)
+
+
+def begin_chapter(shell: Any) -> None:
     """`%load_ext dtlearn`: add the magics, and start loading what ranks need in the background."""
     from ..runtime.agent.client import get_agent
-    from .exercise import ExerciseMagics, start_judge
-    from .magics import RanksMagics
+    from .exercises.exercise import start_judge
 
     get_agent().prepare("kernel")
     start_judge()
-    shell.register_magics(RanksMagics)
-    shell.register_magics(ExerciseMagics)
+    load_ipython_extension(shell)
     _say_whose_notebook()
 
 

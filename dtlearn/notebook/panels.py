@@ -11,6 +11,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from dtlearn.viz.live_widget import show_widget
 from dtlearn.viz.picture import DrawFrame, Picture, draw_frame, folded
 from dtlearn.viz.style import new_figure, style
 from dtlearn.viz.table import Table, rank_table
@@ -61,7 +62,7 @@ def stepper(
         return
     from IPython.display import display
 
-    display(_step_widget(frames, captions, alt, size))
+    show_widget(_step_widget(frames, captions, alt, size), "to go through the steps")
     display({"text/html": folded("All steps at once", static.img()), "text/plain": f"Figure: {static.alt}"}, raw=True)
 
 
@@ -86,7 +87,7 @@ def slider_panel(draw: Callable[..., Figure], alt: str, **sliders: Slider) -> No
         static.display()
         display(table)
         return
-    display(_slider_widget(draw, alt, sliders))
+    show_widget(_slider_widget(draw, alt, sliders), "to change the values")
     fallback = folded("The figure at the start values", static.img() + table._repr_html_())
     display({"text/html": fallback, "text/plain": f"Figure: {alt}\n{table}"}, raw=True)
 

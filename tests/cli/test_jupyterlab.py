@@ -16,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 import nbformat
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.kernelspec import KernelSpecManager
 
 from dtlearn.cli import jupyterlab, main
 from dtlearn.course import Course, load_course
@@ -101,9 +102,10 @@ def test_the_address_has_the_token_if_there_is_one():
     assert jupyterlab.notebook_url({**info, "token": ""}, NOTEBOOK).endswith(".ipynb")
 
 
-def test_a_token_of_the_user_is_kept():
-    assert jupyterlab.server_environment({"JUPYTER_TOKEN": "mine"})["JUPYTER_TOKEN"] == "mine"
-    assert len(jupyterlab.server_environment({})["JUPYTER_TOKEN"]) >= 40
+def test_a_token_of_the_user_is_kept(tmp_path):
+    own = {"JUPYTER_RUNTIME_DIR": str(tmp_path)}
+    assert jupyterlab.server_environment({**own, "JUPYTER_TOKEN": "mine"})["JUPYTER_TOKEN"] == "mine"
+    assert len(jupyterlab.server_environment(own)["JUPYTER_TOKEN"]) >= 40
 
 
 def foreign_kernel(folder: Path) -> Path:
@@ -117,11 +119,13 @@ def foreign_kernel(folder: Path) -> Path:
 
 def test_a_kernel_of_another_python_is_passed_over(tmp_path):
     foreign = str(foreign_kernel(tmp_path / "foreign"))
-    environment = jupyterlab.server_environment({"JUPYTER_PATH": foreign})
-    assert environment["JUPYTER_PATH"].split(os.pathsep) == [f"{sys.prefix}/share/jupyter", foreign]
-    assert jupyterlab.kernel_python(environment) == sys.executable
-    assert jupyterlab.installation_problem(environment) == ""
-    assert "another Python (/usr/bin/otherpython)" in jupyterlab.installation_problem({"JUPYTER_PATH": foreign})
+    given = {"JUPYTER_PATH": foreign, "JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime")}
+    own, after = jupyterlab.server_environment(given)["JUPYTER_PATH"].split(os.pathsep)
+    assert own.startswith(given["JUPYTER_RUNTIME_DIR"]) and after == foreign
+    manager = KernelSpecManager(kernel_dirs=[f"{own}/kernels", f"{foreign}/kernels"])
+    assert manager.get_kernel_spec("python3").argv[0] == sys.executable
+    manager = KernelSpecManager(kernel_dirs=[f"{foreign}/kernels"])
+    assert manager.get_kernel_spec("python3").argv[0] == "/usr/bin/otherpython"
 
 
 def test_a_missing_jupyterlab_is_told_with_what_to_do(monkeypatch, tmp_path):

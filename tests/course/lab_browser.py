@@ -42,6 +42,7 @@ _JS_READY = """() => {
     const session = context?.sessionContext;
     return Boolean(context?.isReady && session.isReady && session.session?.kernel?.status === "idle");
 }"""
+_JS_SAVED = "() => !window.jupyterapp.shell.currentWidget.context.model.dirty"
 _JS_CELLS = f"""() => {{ {_NOTEBOOK}
     const plain = text => Array.isArray(text) ? text.join("") : text || "";
     return notebook.widgets.map((widget, number) => ({{widget, number}}))
@@ -112,7 +113,7 @@ class Lab:
         own = {k: v for k, v in os.environ.items() if not k.startswith(automatic) and k != "CI"}
         folders = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
         for name in folders:
-            (scratch / name.lower()).mkdir()
+            (scratch / name.lower()).mkdir(exist_ok=True)  # a second day finds the settings of the first
             own[name] = str(scratch / name.lower())
         return {**server_environment(own), MARKER: self._mark}
 
@@ -183,6 +184,18 @@ class NotebookPage:
         """Choose an item of the main menu."""
         self.page.locator(".lm-MenuBar-item", has_text=menu).first.click()
         self.page.locator(f".lm-Menu-item:has(.lm-Menu-itemLabel:text-is('{item}'))").click()
+
+    def save(self) -> None:
+        """Save the notebook, and wait until it is written."""
+        self.menu("File", "Save Notebook")
+        self.page.wait_for_function(_JS_SAVED, timeout=1000 * PAGE_PATIENCE)
+
+    def restart(self) -> None:
+        """Restart the kernel, as the menu does, and wait until it is idle."""
+        self.menu("Kernel", "Restart Kernel…")
+        self.page.locator(".jp-Dialog .jp-mod-warn").click()
+        self.page.wait_for_timeout(1000)  # until the old kernel is not idle any more
+        self.page.wait_for_function(_JS_READY, timeout=1000 * PAGE_PATIENCE)
 
     def clear_outputs(self) -> None:
         """Forget all outputs and execution counts, as the menu does."""

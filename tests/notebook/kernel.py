@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from tests.kernel_sockets import SocketKernelManager
 
@@ -45,10 +46,11 @@ class Notebook:
 
     Args:
         folder: where it runs; its IPython profile, which is nobody's own, and its temporary files are there too.
+        kernel: of the manager, if it is not to be the usual Python: its name, and where that is known.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._manager = SocketKernelManager(kernel_name="python3")
+    def __init__(self, folder: Path, **kernel: Any) -> None:
+        self._manager = SocketKernelManager(**{"kernel_name": "python3", **kernel})
         self.folder, self.temporary = folder, folder / "tmp"
         self.temporary.mkdir()
         own = {"IPYTHONDIR": str(folder / "ipython"), "TMPDIR": str(self.temporary)}
@@ -90,6 +92,16 @@ class Notebook:
         cell = self.run(f"print(repr({expression}))")
         assert cell.ok, cell.outputs
         return eval(cell.text("stdout"), {"__builtins__": {}})
+
+    def complete(self, code: str) -> list[str]:
+        """What the Tab key offers behind that text."""
+        message = self._client.complete(code, len(code), reply=True, timeout=60)
+        return message["content"]["matches"]
+
+    def inspect(self, code: str) -> str:
+        """What Shift-Tab shows of the name at its end; "" if it knows nothing."""
+        message = self._client.inspect(code, len(code), reply=True, timeout=60)
+        return _ANSI.sub("", message["content"]["data"].get("text/plain", ""))
 
     def interrupt(self) -> None:
         """The stop button."""

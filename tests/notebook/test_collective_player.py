@@ -22,13 +22,13 @@ def test_headless_it_is_one_figure_described_from_the_record(shown):
 def test_live_it_steps_from_the_state_before(shown, monkeypatch):
     monkeypatch.setenv("DTLEARN_HEADLESS", "0")
     play_collective(chain(), "A chain")
-    controls, page = shown[0].children
+    controls, page = shown[0].inside.children
     _, slider = controls.children
     assert isinstance(slider, ipywidgets.IntSlider) and (slider.min, slider.max) == (0, 2)
     assert "Step 0 of 2: before" in page.value
     slider.value = 2
     assert "Step 2 of 2: 1 message of 4 bytes" in page.value
-    assert "A chain. 3 ranks" in shown[1]["text/html"]
+    assert "A chain. 3 ranks" in shown[2]["text/html"]
 
 
 def test_ranks_can_stand_on_a_circle_or_in_nodes(shown):
@@ -42,6 +42,6 @@ def test_ranks_can_stand_on_a_circle_or_in_nodes(shown):
 def test_live_a_step_says_its_phase(shown, monkeypatch):
     monkeypatch.setenv("DTLEARN_HEADLESS", "0")
     play_collective(chain(), "A chain", places=circle(3), phases={"There": 1, "and on": 1})
-    controls, page = shown[0].children
+    controls, page = shown[0].inside.children
     controls.children[1].value = 2
     assert "Step 2 of 2: and on: 1 message of 4 bytes" in page.value

@@ -46,9 +46,10 @@ def test_headless_stepper_is_a_picture_and_its_words(shown):
 def test_live_stepper_has_the_static_form_too(shown, monkeypatch):
     monkeypatch.setenv("DTLEARN_HEADLESS", "0")
     stepper(FRAMES, CAPTIONS, "Bars.", SIZE, static())
-    assert isinstance(shown[0], ipywidgets.VBox)
-    assert 'alt="All of it."' in shown[1]["text/html"] and shown[1]["text/plain"] == "Figure: All of it."
-    assert shown[1]["text/html"].startswith("<details>")
+    widget, note, fold = shown
+    assert isinstance(widget.inside, ipywidgets.VBox) and "Run this cell to go through the steps." in note["text/plain"]
+    assert 'alt="All of it."' in fold["text/html"] and fold["text/plain"] == "Figure: All of it."
+    assert fold["text/html"].startswith("<details>")
 
 
 def test_moving_the_step_turns_the_page():
@@ -70,9 +71,10 @@ def test_headless_slider_panel_is_the_start_and_a_table(shown):
 def test_live_slider_panel_has_the_static_form_too(shown, monkeypatch):
     monkeypatch.setenv("DTLEARN_HEADLESS", "0")
     slider_panel(draw, "Bars of ranks.", **SLIDERS)
-    assert isinstance(shown[0], ipywidgets.VBox)
-    assert "<img" in shown[1]["text/html"] and "<table>" in shown[1]["text/html"]
-    assert "speed (GB/s)" in shown[1]["text/plain"]
+    widget, note, static = shown
+    assert isinstance(widget.inside, ipywidgets.VBox) and "Run this cell to change the values." in note["text/plain"]
+    assert "<img" in static["text/html"] and "<table>" in static["text/html"]
+    assert "speed (GB/s)" in static["text/plain"]
 
 
 def test_moving_a_slider_draws_again():

@@ -21,7 +21,7 @@ from ...runtime.machine.cores import num_cores
 from ...runtime.machine.memory import memory as machine_memory
 from ...runtime.machine.patience import TO_LOOK_UP_A_NAME
 from ..arguments import add_example_parser
-from ..jupyterlab import installation_problem, server_environment
+from ..jupyterlab import installation_problem
 from . import machine, software
 from .check import Line, as_json, attempt, last_line, table, terminal_width
 from .machine import sensible_ranks
@@ -93,9 +93,7 @@ def examine() -> MachineReport:
         early = [
             attempt("Python", software.check_python, sys.version_info[:3]),
             attempt("packages", software.check_this_installation, course.root if course else None),
-            attempt(
-                "JupyterLab", lambda: software.check_jupyterlab(installation_problem(server_environment(os.environ)))
-            ),
+            attempt("JupyterLab", lambda: software.check_jupyterlab(installation_problem())),
             attempt("cores", machine.check_cores, num_cores(), most),
             attempt("threads", machine.check_threads, os.environ),
             attempt("memory", machine.check_memory, memory, most),

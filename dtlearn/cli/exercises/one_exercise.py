@@ -6,10 +6,9 @@ import sys
 from typing import Any
 
 from ...course import load_course
-from ...grading.learner import attempts
 from ...grading.learner.exercise_files import files_of
-from ...grading.learner.grade_file import read_answer, solution_text, stub_text, write_answer
-from ...runtime.errors import DtlearnError
+from ...grading.learner.grade_file import read_answer
+from ...grading.learner.help import begin_anew, hint_lines, worked_answer
 from ..arguments import add_example_parser
 
 
@@ -43,15 +42,9 @@ def run_try(options: argparse.Namespace) -> int:
 def run_hint(options: argparse.Namespace) -> int:
     """Print one hint more than last time."""
     course = load_course()
-    exercise = course.exercise(options.id)
-    folder = attempts.attempts_folder(course.root, exercise.id)
-    before, total = attempts.hints_taken(folder), len(exercise.hints)
-    taken = min(before + 1, total)
-    for number, hint in enumerate(exercise.hints[:taken], start=1):
-        print(f"{number} of {total}: {hint}")
-    if before >= total:
-        print(f"These are all. After an attempt, `dtlearn solution {exercise.id}` shows a worked answer.")
-    elif note := attempts.note_hints(folder, taken):
+    lines, note = hint_lines(course, course.exercise(options.id), "dtlearn solution")
+    print(*lines, sep="\n")
+    if note:
         print(note, file=sys.stderr)
     return 0
 
@@ -60,49 +53,26 @@ def run_solution(options: argparse.Namespace) -> int:
     """Print the solution, if there was an honest attempt; 1 if not."""
     course = load_course()
     exercise = course.exercise(options.id)
-    files = files_of(course, exercise)
-    if not any(a.honest for a in attempts.listing(attempts.attempts_folder(course.root, exercise.id))):
+    answer = worked_answer(course, exercise)
+    if answer is None:
         print(
             f"{exercise.id} was not attempted yet. Write an answer, wrong or not, and grade it: "
             f"`dtlearn grade {exercise.id}`. `dtlearn hint {exercise.id}` gives a nudge."
         )
         return 1
-    name = files.solution.relative_to(course.root).as_posix()
-    lines = solution_text(course, exercise).splitlines(keepends=True)
+    name, text = answer
     if not options.diff:
-        print(f"# {name}\n{''.join(lines)}", end="")
+        print(f"# {name}\n{text}", end="")
         return 0
-    yours = read_answer(files.current).splitlines(keepends=True)
-    shown = difflib.unified_diff(yours, lines, files.current.relative_to(course.root).as_posix(), name)
+    current = files_of(course, exercise).current
+    yours, theirs = read_answer(current).splitlines(keepends=True), text.splitlines(keepends=True)
+    shown = difflib.unified_diff(yours, theirs, current.relative_to(course.root).as_posix(), name)
     print("".join(line if line.endswith("\n") else f"{line}\n" for line in shown) or "no difference\n", end="")
     return 0
 
 
 def run_reset(options: argparse.Namespace) -> int:
-    """Put the stub in the place of the answer, and print what was done.
-
-    Raises:
-        ValueError: the course has no solutions to make a stub from.
-        DtlearnError: the answer cannot be kept, or the file not be written; then it is as it was.
-    """
+    """Put the stub in the place of the answer, and print what was done. Raises as `begin_anew`."""
     course = load_course()
-    exercise = course.exercise(options.id)
-    stub, files = stub_text(course, exercise), files_of(course, exercise)
-    name = files.answer.relative_to(course.root).as_posix()
-    if stub is None:
-        raise ValueError(f"{exercise.id} has no solution here to make its stub from")
-    try:
-        # Whatever bytes it holds are kept as they are.
-        held = files.current.read_bytes().decode("utf-8", "surrogateescape") if files.current.exists() else None
-        if held == stub and files.answer.exists():
-            print(f"{name} is the stub already")
-            return 0
-        kept = None
-        if held not in (None, stub):
-            kept = attempts.keep_copy(attempts.attempts_folder(course.root, exercise.id), held)
-        write_answer(files.answer, stub)
-    except OSError as error:
-        file = error.filename or "a file"
-        raise DtlearnError(f"{name} was not reset: {file} cannot be written ({error.strerror})") from error
-    print(f"{name} is the stub again" + (f"; what it held is in {kept.relative_to(course.root)}" if kept else ""))
+    print(begin_anew(course, course.exercise(options.id)))
     return 0

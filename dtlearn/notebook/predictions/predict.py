@@ -14,6 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Self
 
+from dtlearn.viz.live_widget import show_widget
 from dtlearn.viz.picture import Picture
 from dtlearn.viz.units import format_quantity, format_ratio, parse_quantity
 
@@ -138,7 +139,7 @@ class Prediction:
                 option.display()
         if is_live():
             self.answer = _kept_answer(self)
-            display(form(self))
+            show_widget(form(self), "for a form to fill in")
         return self
 
 

@@ -208,6 +208,7 @@ def _make_app(spec: RankSpec, run_dir: Path) -> Any:
         outstream_class=f"{PrintedText.__module__}.{PrintedText.__name__}",
     )
     app.config.HistoryManager.enabled = False
+    app.config.IPCompleter.use_jedi = False  # it reads sources, torch's too: seconds in which no cell can begin
     app.initialize([])
     app.log.setLevel(logging.CRITICAL)  # the option above leaves it to a handler to drop what was made ready
     return app

@@ -68,6 +68,10 @@ class RankClient:
         message = self._client.session.send(channel, kind, content, buffers=[body] if body else None)
         return str(message["header"]["msg_id"])
 
+    def ask(self, question: str, content: dict[str, Any]) -> str:
+        """Send a question of Jupyter's own, which an idle rank answers. Returns the message id."""
+        return str(self._client.session.send(self.shell, question, content)["header"]["msg_id"])
+
     def receive(self, msg_id: str, patience: Patience, *, side: bool = False) -> tuple[dict[str, Any], bytes] | None:
         """The reply to a request; None if it did not come in time."""
         channel = self.control if side else self.shell

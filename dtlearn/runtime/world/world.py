@@ -14,6 +14,7 @@ from ..pickles import notebook_sources
 from ..record.log import merge_logs
 from ..record.record import Record
 from .cell import Cell, finish
+from .look_up import Question, look_up
 from .ranks import RankProcesses
 from .request import request
 from .standing import Snapshot, status_rows, take_snapshot
@@ -125,6 +126,10 @@ class World:
     def diagnose(self) -> Snapshot:
         """How every rank stands, from three sources. It may be asked from a thread while a cell runs."""
         return take_snapshot(self.ranks)
+
+    def look_up(self, question: Question, content: dict[str, Any]) -> dict[str, Any] | None:
+        """What rank 0 answers to a front end's question about names; None if it is busy. See `look_up.look_up`."""
+        return look_up(self.ranks, question, content)
 
     def status(self) -> list[dict[str, Any]]:
         """One row per rank: rank, pid, device, state; see `standing.status_rows`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 from typing import Any
 
+from ...live_widget import show_widget
 from ...picture import folded
 from .assess import assess
 from .draft import Draft, Recipe, TypedTimes
@@ -44,7 +45,7 @@ def edit_schedule(
         return
     import ipywidgets
 
-    display(Form(ipywidgets, draft, run).widget)
+    show_widget(Form(ipywidgets, draft, run).widget, "to change the schedule")
     page = drawn.img() + table._repr_html_() + _text_bundle(draft.text)["text/html"]
     words = {"text/html": folded("The editor as it begins", page), "text/plain": f"Figure: {drawn.alt}\n{draft.text}"}
     display(words, raw=True)

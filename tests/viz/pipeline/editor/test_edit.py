@@ -21,8 +21,8 @@ def test_headless_it_is_a_figure_a_table_and_the_text(shown):
 
 def test_live_the_controls_come_first_and_the_figure_is_folded(shown):
     edit_schedule(Recipe("1f1b", 2, 2), live=True)
-    editor, static = shown
-    assert isinstance(editor, ipywidgets.VBox)
+    editor, note, static = shown
+    assert isinstance(editor.inside, ipywidgets.VBox) and "to change the schedule" in note["text/plain"]
     assert "The editor as it begins" in static["text/html"] and "0F0 0F1" in static["text/plain"]
 
 

@@ -17,19 +17,20 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from ..course import Course, Exercise, load_course
-from ..grading.judge_process.client import JudgeError, get_judge
-from ..grading.learner import attempts
-from ..grading.learner.exercise_files import files_of
-from ..grading.learner.grade_file import not_attempted, read_answer, stub_text, write_answer
-from ..grading.learner.stubs import same_text, to_file, with_task
-from ..grading.own_run import OwnRun
-from ..grading.verdict import Verdict
-from ..runtime.errors import RanksInterrupted
-from ..runtime.words import wrapped
-from .frontend import is_live
-from .magics import parse_line
-from .render import rank_label
+from ...course import Course, Exercise, load_course
+from ...grading.judge_process.client import JudgeError, get_judge
+from ...grading.learner import attempts
+from ...grading.learner.exercise_files import files_of
+from ...grading.learner.grade_file import not_attempted, read_answer, stub_text, write_answer
+from ...grading.learner.stubs import same_text, to_file, with_task
+from ...grading.own_run import OwnRun
+from ...grading.verdict import Verdict
+from ...runtime.errors import RanksInterrupted
+from ...runtime.words import wrapped
+from ..frontend import is_live
+from ..magics import parse_line
+from ..render import rank_label
+from .help import show_help
 from .verdict_display import VerdictDisplay, show_own_run
 
 _HEADLESS_SEED = 20
@@ -62,7 +63,7 @@ class ExerciseMagics(Magics):
     @line_cell_magic("try")  # type: ignore[arg-type]  # IPython takes a name there, and its annotation does not
     def try_(self, line: str, cell: str | None = None) -> None:
         """Run an answer, this cell or the exercise's file, on 2 ranks and show what each returns. It is not graded."""
-        from ..grading.learner.try_answer import try_answer  # here, as it loads torch
+        from ...grading.learner.try_answer import try_answer  # here, as it loads torch
 
         course, exercise = find_exercise(parse_line(self.try_, line).id)
         text = None if cell is None else to_file(cell, exercise.id)
@@ -140,10 +141,13 @@ def settle(course: Course, exercise: Exercise, text: str) -> Subject:
 def _grade(course: Course, exercise: Exercise, subject: Subject, seed: int | None, live: bool) -> Verdict:
     """Grade with a display that follows. A fault of the grader's is an error of the cell; a wrong answer is not."""
     display = VerdictDisplay(exercise, live)
-    if subject.source is not None and same_text(subject.source, stub_text(course, exercise) or ""):
-        return display.show(not_attempted(exercise))
-    display.start()
     verdict: Verdict | None = None
+    if subject.source is not None and same_text(subject.source, stub_text(course, exercise) or ""):
+        verdict = display.show(not_attempted(exercise))
+        if live:
+            show_help(course, exercise, passed=False)
+        return verdict
+    display.start()
     seed = _HEADLESS_SEED if seed is None and not live else seed
     steps = get_judge().grade(course.root, exercise.id, source=subject.source, seed=seed, keep=live, draw=live)
     try:
@@ -151,6 +155,8 @@ def _grade(course: Course, exercise: Exercise, subject: Subject, seed: int | Non
             for step in steps:
                 if isinstance(step, Verdict):
                     verdict = display.show(step, subject.notes)
+                    if live:
+                        show_help(course, exercise, verdict.passed)
                 elif isinstance(step, OwnRun):
                     show_own_run(step)
                 else:

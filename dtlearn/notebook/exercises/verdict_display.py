@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..course import Exercise
-from ..grading.own_run import OwnRun
-from ..grading.report.html import bundle, running_bundle
-from ..grading.verdict import Result, Verdict
-from .render import InPlace
+from ...course import Exercise
+from ...grading.own_run import OwnRun
+from ...grading.report.html import bundle, running_bundle
+from ...grading.report.words import hint_command
+from ...grading.verdict import Result, Verdict
+from ...viz.live_widget import show_widget
+from ..render import InPlace
 
 
 class VerdictDisplay:
@@ -40,7 +42,10 @@ class VerdictDisplay:
         shown = replace(verdict, notes=(*notes, *verdict.notes))
         if not self._live:
             shown = replace(shown, seconds=0.0, attempt=0, seed=0)
-        self._display.show(bundle(shown))
+        said = bundle(shown)
+        if self._live:  # nobody has to leave the notebook for a hint
+            said = {kind: text.replace(hint_command(shown), f"%hint {shown.exercise}") for kind, text in said.items()}
+        self._display.show(said)
         return verdict
 
     def stopped(self) -> None:
@@ -59,12 +64,12 @@ def show_own_run(run: OwnRun) -> None:
     """Show it in the running cell of a live front end. What cannot be drawn takes nothing from the verdict."""
     from IPython.display import display
 
-    from ..grading.report.own_run import html, moves_data, text  # here, as it loads matplotlib and torch
+    from ...grading.report.own_run import html, moves_data, text  # here, as it loads matplotlib and torch
 
     try:
         display({"text/html": html(run), "text/plain": text(run)}, raw=True)
         if moves_data(run.record):
-            display(player(run))
+            show_widget(player(run), "to see your messages step by step")
     except Exception as error:
         print(f"This run could not be drawn ({type(error).__name__}: {error}); the verdict above stands.")
 
@@ -73,8 +78,8 @@ def player(run: OwnRun) -> Any:
     """The messages of a run, to step through. They are drawn when somebody opens it."""
     import ipywidgets
 
-    from ..grading.report.own_run import title
-    from .collective_player import play_collective
+    from ...grading.report.own_run import title
+    from ..collective_player import play_collective
 
     inside = ipywidgets.Output()
     fold = ipywidgets.Accordion([inside], titles=("Your messages, step by step",), selected_index=None)

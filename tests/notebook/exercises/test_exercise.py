@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 from dtlearn.course import load_course
 from dtlearn.grading.learner import attempts
 from dtlearn.grading.learner.stubs import to_cell, to_file, with_task, without_task
-from dtlearn.notebook import exercise as magic
+from dtlearn.notebook.exercises import exercise as magic
 from tests.grading.small_course import ENDLESS, ID, RIGHT, STUB, WRONG, answer_file, small_course
 from tests.notebook.kernel import Notebook
 
@@ -20,11 +20,13 @@ SETUP = """\
 %load_ext dtlearn
 import os
 from pathlib import Path
-import dtlearn.notebook.exercise
+import dtlearn.notebook.exercises.exercise
+import dtlearn.notebook.exercises.progress
 from dtlearn.course import load_course
 def course_here(root=None):
     return load_course(Path({root!r}))
-dtlearn.notebook.exercise.load_course = course_here
+dtlearn.notebook.exercises.exercise.load_course = course_here
+dtlearn.notebook.exercises.progress.load_course = course_here
 """
 
 
@@ -71,7 +73,7 @@ def kept(root):
 
 def shown(run):
     assert run.ok, run.outputs
-    data = run.displays[0]  # below it, while a person looks, the run that is drawn
+    data = run.displays[0]  # below it, while a person looks, help and the run that is drawn
     assert set(data) == {"text/html", "text/plain"}
     return data["text/plain"]
 
@@ -105,12 +107,25 @@ def test_headless_says_the_same_every_time_and_keeps_nothing(headless, file, roo
 
 
 def test_below_the_verdict_the_run_is_drawn_and_after_a_pass_beside_the_model_answer(live):
-    wrong = live.run(cell(WRONG)).displays[1:]
+    folds, words, *wrong = live.run(cell(WRONG)).displays[1:]
+    assert (
+        "application/vnd.jupyter.widget-view+json" in folds and "for hints and a worked answer" in words["text/plain"]
+    )
     assert [d["text/html"][:9] for d in wrong] == ["<details>"]
     assert "Your run with 2 ranks (small):" in wrong[0]["text/plain"] and "all_reduce" in wrong[0]["text/plain"]
     assert "model answer" not in wrong[0]["text/plain"]
-    (right,) = live.run(cell(RIGHT)).displays[1:]
+    _, words, right = live.run(cell(RIGHT)).displays[1:]
+    assert words["text/plain"].endswith("Run this cell to see a worked answer.")
     assert "model answer" in right["text/plain"] and "<img alt=" in right["text/html"]
+
+
+def test_help_is_asked_for_in_the_notebook_too(live):
+    said = shown(live.run(cell(WRONG)))
+    assert f"%hint {ID}" in said and "dtlearn hint" not in said
+    assert live.run(f"%hint {ID}").text("stdout") == "1 of 3: Sum first.\n"
+    assert live.run(f"%hint {ID}").text("stdout").endswith("2 of 3: Then divide.\n")
+    assert "return total / dist" in live.run(f"%solution {ID}").displays[0]["text/plain"]
+    assert "2 of 3" in live.run("%progress").displays[0]["text/plain"], "it counts the hints"
 
 
 def test_a_headless_run_draws_nothing_below_its_verdict(headless):

@@ -3,8 +3,8 @@ import pytest
 
 from dtlearn.course import Exercise
 from dtlearn.grading.verdict import Result, Verdict
-from dtlearn.notebook import verdict_display
-from dtlearn.notebook.verdict_display import VerdictDisplay
+from dtlearn.notebook.exercises import verdict_display
+from dtlearn.notebook.exercises.verdict_display import VerdictDisplay
 from tests.grading.report.test_own_run import EQUAL, SENT
 
 EXERCISE = Exercise("ch01.average", "The mean", 4, (1, 2), ("a", "b", "c"))
@@ -79,7 +79,7 @@ def test_messages_can_be_played_and_are_drawn_when_somebody_opens_them(below, mo
         "dtlearn.notebook.collective_player.play_collective", lambda record, title: played.append((record, title))
     )
     verdict_display.show_own_run(SENT)
-    fold = below[1]
+    fold = below[1].inside
     assert isinstance(fold, ipywidgets.Accordion) and fold.selected_index is None and not played
     fold.selected_index = 0
     assert played == [(SENT.record, "Your run with 2 ranks (short)")]

@@ -1,9 +1,9 @@
 """The board of all exercises, in a notebook."""
 
-from ..course import load_course
-from ..grading.learner.progress import board, rows
-from ..viz.table import Table
-from .frontend import is_live
+from ...course import load_course
+from ...grading.learner.progress import board, rows
+from ...viz.table import Table
+from ..frontend import is_live
 
 
 def progress() -> Table:
