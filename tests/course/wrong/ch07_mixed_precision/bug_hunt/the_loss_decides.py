@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-SCHEDULE
-# says: after a skipped step, too
+# expect: DTL-DIFFICULTY
+# says: where the mean gradient is infinite or NaN, all ranks skip the step
 
 import torch
 import torch.distributed as dist
@@ -21,15 +21,14 @@ def bug_hunt(model, batches, lr, gamma, max_norm, scale):
         (loss * scale).backward()
         for p in parameters:
             dist.all_reduce(p.grad)
-            p.grad /= dist.get_world_size()
-        overflow = not all(p.grad.isfinite().all() for p in parameters)
-        for p in parameters:
-            p.grad /= scale
+            p.grad /= dist.get_world_size() * scale
+        overflow = (loss.detach() * scale).isfinite().logical_not().float()
+        dist.all_reduce(overflow)
         clip_grad_norm_(parameters, max_norm)
         if overflow:
             scale /= 2
         else:
             optimizer.step()
-        scheduler.step()
+            scheduler.step()
         scales.append(scale)
     return scales
