@@ -168,7 +168,7 @@ def inputs(case: Case) -> Given:
     numbers = {"lr": 0.07, "gamma": p.get("gamma", 1.0), "max_norm": NO_LIMIT, "scale": 256.0}
     if "limit" in p:
         numbers["max_norm"] = p["limit"] * float(get_total_norm(mean_gradient(model_of(weight), given, 0, 1.0)))
-    return [{**own, "numbers": numbers} for own in given]
+    return [{**own, **numbers} for own in given]
 
 
 def overflowing(kind: str, weight: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -203,7 +203,7 @@ def mean_gradient(model: torch.nn.Linear, given: Given, step: int, scale: float)
     return [parameter.grad / scale / len(given) for parameter in model.parameters() if parameter.grad is not None]
 
 
-def on_rank(answer: Any, weight: Any, batches: Any, numbers: Any) -> Any:
+def on_rank(answer: Any, weight: Any, batches: Any, **numbers: Any) -> Any:
     model = torch.nn.Linear(weight.shape[1], 1)
     model.load_state_dict({"weight": weight, "bias": torch.zeros(1)})
     scales = answer(model, [tuple(pair) for pair in batches], **numbers)
@@ -214,15 +214,15 @@ def on_rank(answer: Any, weight: Any, batches: Any, numbers: Any) -> Any:
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
     """One process trains with all data, and clips and skips by the gradient that it sees."""
-    model, numbers, scales = model_of(given[0]["weight"]), given[0]["numbers"], list[float]()
-    scale, rate = numbers["scale"], numbers["lr"]
+    model, scales = model_of(given[0]["weight"]), list[float]()
+    rate, gamma, max_norm, scale = (given[0][name] for name in ("lr", "gamma", "max_norm", "scale"))
     for step in range(case.params["steps"]):
         gradient = mean_gradient(model, given, step, scale)
         norm = float(get_total_norm(gradient))
         if norm < float("inf"):  # NaN is not
             for parameter, g in zip(model.parameters(), gradient, strict=True):
-                parameter.data -= rate * min(1.0, numbers["max_norm"] / norm) * g
-            rate *= numbers["gamma"]
+                parameter.data -= rate * min(1.0, max_norm / norm) * g
+            rate *= gamma
         else:
             scale /= 2
         scales.append(scale)
@@ -234,4 +234,5 @@ def why(case: Case, given: Given, record: Record) -> str:
     return f"{MAY_HELP}every rank makes each call in each step, also one that overflows" if case.world_size > 1 else ""
 
 
-CHECK = Check(on_rank, inputs, expected, cases=CASES, edits=EDITS, why=why, rtol=5e-3, atol=3e-3)
+EXAMPLE = inputs(Case("an overflow", 2, 0, {"steps": 3, "overflows": {1: (1, "all")}, "gamma": 0.5, "limit": 0.5}))
+CHECK = Check(on_rank, inputs, expected, cases=CASES, edits=EDITS, example=EXAMPLE, why=why, rtol=5e-3, atol=3e-3)

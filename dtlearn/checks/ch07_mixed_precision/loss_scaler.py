@@ -259,7 +259,7 @@ def on_rank(answer: Any, steps: Any, ways: Any, **numbers: Any) -> Any:
         """An overflow, then 2,000 good steps, in which nothing is done but to count."""
         still, scales = torch.nn.Parameter(torch.zeros(1)), [float(scaler.get_scale())]
         optimizer, still.grad = torch.optim.SGD([still]), torch.full((1,), torch.inf)
-        optimizer.step = lambda *_: None  # type: ignore[method-assign, assignment]
+        optimizer.step = lambda *_: None  # type: ignore[method-assign]
         for _ in range(2001):
             scaler.scale(torch.ones(()))
             scaler.step(optimizer)
