@@ -107,6 +107,9 @@ EDITS = (
                "        if True:\n"))),
     Edit("an overflow is never noticed: a step is made with infinite gradients, and the scale stays",
          body((LOOKED, "        overflow = False\n"))),
+    Edit("the losses decide whether the step is skipped: gradients can overflow in float16 where no loss does",
+         body((LOOKED, "        bad = (loss.detach() * scale).isfinite().logical_not().float()\n"
+                       "        dist.all_reduce(bad)\n        overflow = bad.item() > 0\n"))),
     Edit("gradients of NaN are not noticed: inf - inf is NaN, for which isinf() is False and no comparison is True; "
          "use isfinite()", body(("not all(p.grad.isfinite().all()", "any(p.grad.isinf().any()"))),
     Edit("infinite gradients are not noticed, only NaN", body(("not all(p.grad.isfinite().all()",
