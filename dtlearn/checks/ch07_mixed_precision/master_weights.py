@@ -141,7 +141,7 @@ def drawn(p: dict[str, Any], g: torch.Generator) -> dict[str, Any]:
 
 def masters_of(own: dict[str, Any]) -> list[list[torch.Tensor]]:
     """The masters after each step: float32 weights that torch's optimizer trains."""
-    masters = [weight.float() for weight in own["weights"]]
+    masters = [weight.to(torch.float32, copy=True) for weight in own["weights"]]
     optimizer, after = getattr(torch.optim, own["optimizer"])(masters, **own["options"]), []
     for of_step in own["gradients"]:
         for master, gradient in zip(masters, of_step, strict=True):
