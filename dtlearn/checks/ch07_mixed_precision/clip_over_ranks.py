@@ -1,240 +1,219 @@
-"""ch07.clip_over_ranks: steps with long and short gradients, with parts that are missing, and with overflows.
-
-What a wrong answer leads to is computed from the norms of the parts, in float64.
-"""
+"""ch07.clip_over_ranks: the plain case has a shard on each rank; each other one adds shards, what every rank has,
+what is missing, or an overflow."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Finding, Given, Mistake, compare
+from dtlearn.grading import Case, Check, Edit, Finding, Given
 from dtlearn.runtime.record.record import Record
-from dtlearn.runtime.words import ranks_text
 
+from .. import MAY_HELP
 from ..own_work import find_forbidden
 from ..sent import no_silent_rank, no_stores
 from . import TORCH_SCALERS
-from ._wrong_clips import Norms, Way, changed, right_way, wrong_ways
 
-_SCALES = (64.0, 16.0, 256.0)  # of the steps, in turn; powers of two: dividing by them rounds nothing
-_KEYS = {"norm", "shards", "replicated", "moved"}
-_RTOL = 1e-4  # torch's clipping adds 1e-6 to the norm
-# Of each step: `limit`, max_norm as a multiple of the norm; `empty`: this rank has no shards, if there are others;
-# `overflow`: (rank, value, in what), rank -1 for the last one; `alone`: nothing is replicated; `times`: how long all
-# gradients are, 1 where it is left out.
-_CASES: dict[str, dict[str, list[dict[str, Any]]]] = {
-    "long and short gradients": {
-        "steps": [
-            {"limit": 0.5},
-            {"limit": 3.0},
-            {"limit": 0.25},
-            {"limit": 0.5, "times": 1e5},
-            {"limit": 2.0, "times": 1e4},
-            {"limit": 0.3, "times": 0.02},
-        ]
+ONCE = "what is replicated is one part of the model's gradient: it counts once, not once on each rank, and not never"
+SKIP = "an overflow on any rank means None, on every rank"
+# Of each case: `limit`, max_norm as a multiple of the norm; `shards`, how many a rank has; `replicated`, how many there
+# are; `empty`, the rank whose list is empty; `bad`, what the last rank has in its shards, or all in what is replicated;
+# `earlier`, the scales of steps that are made before, with these gradients.
+CASES: dict[str, dict[str, Any]] = {
+    "a shard on each rank": {"shards": 1, "replicated": 0},
+    "short gradients": {
+        "says": "short gradients are made longer: multiply by max_norm / norm only if that is below 1",
+        "limit": 3.0,
+        "shards": 1,
+        "replicated": 0,
     },
-    "parts that are missing": {
-        "steps": [
-            {"limit": 0.3, "empty": -1},
-            {"limit": 0.5, "alone": True},
-            {"limit": 0.6},
-            {"limit": 0.4, "empty": 0},
-            {"limit": 0.7, "times": 0.0},
-            {"limit": 0.5, "alone": True, "empty": -1},
-        ]
+    "several shards": {"says": "the norm is that of all gradients in the list", "replicated": 0},
+    "replicated parameters": {"says": ONCE},
+    "a rank without shards": {
+        "says": "a rank without gradients takes part in the sum all the same",
+        "replicated": 0,
+        "empty": -1,
+        "sizes": (2, 3, 4),
     },
-    "overflows": {
-        "steps": [
-            {"limit": 0.5},
-            {"limit": 0.5, "overflow": (-1, math.inf, "shards")},
-            {"limit": 2.0, "overflow": (0, math.nan, "shards")},
-            {"limit": 0.5, "overflow": (None, -math.inf, "replicated")},
-            {"limit": 0.5, "overflow": (None, math.nan, "replicated")},
-            {"limit": 0.5, "overflow": (-1, -math.inf, "shards")},
-            {"limit": 2.0},
-        ]
+    "rank 0 without shards": {
+        "says": "what is replicated counts also where rank 0 has no shards",
+        "empty": 0,
+        "sizes": (2, 3, 4),
+    },
+    "gradients that are None": {"says": "what has no gradient is left as it is, and counts nothing", "none": True},
+    "gradients of zeros": {
+        "says": "all gradients may be 0: is something divided by their norm?",
+        "times": 0.0,
+        "shards": 1,
+        "replicated": 0,
+    },
+    "an infinite gradient on one rank": {"says": SKIP, "bad": ("shards", math.inf)},
+    "a gradient of NaN on one rank": {"says": SKIP, "bad": ("shards", math.nan)},
+    "an infinite gradient of what is replicated": {"says": SKIP, "bad": ("replicated", -math.inf)},
+    "another scale than in the step before": {
+        "says": "the gradients are divided by the scale of this step: S changes from step to step",
+        "earlier": [64.0],
+        "scale": 16.0,
     },
 }
+SUM, SQUARE = "dist.all_reduce(square)", "square += parameter.grad.square().sum()"
+ROOT, FINITE, LONG = "square.sqrt().item()", "not math.isfinite(norm)", "if norm > max_norm:"
+FIRST = "(*shards, *replicated) if dist.get_rank() == 0 else shards"
+EACH = "        for gradient in gradients:\n            "
+UNSCALE, CLIP = "gradient /= scale", "gradient *= max_norm / norm"
+EDITS = (
+    Edit("each rank clips by a norm of its own, of the gradients that it has: add up the squares over the ranks",
+         {SUM: "finite = torch.tensor(float(square)); dist.all_reduce(finite)", FIRST: "(*shards, *replicated)",
+          FINITE: "not finite.isfinite()"}),
+    Edit("the norms of the ranks are added up: the squares add up, and then comes the root",
+         {SUM: f"square.sqrt_(); {SUM}; square.square_()"}),
+    Edit("the largest of the ranks' norms is taken: add up the squares",
+         {SUM: "dist.all_reduce(square, dist.ReduceOp.MAX)"}),
+    Edit("the squares are averaged over the ranks: add them up", {SUM: f"{SUM}; square /= dist.get_world_size()"}),
+    Edit("absolute values are added up: the norm is the root of the sum of squares",
+         {SQUARE: "square += parameter.grad.abs().sum()", ROOT: "square.item()"}),
+    Edit("the norm is the sum of the squares: its root is missing", {ROOT: "square.item()"}),
+    Edit("a norm of another kind: the largest absolute value, and asked for is the root of the sum of the squares",
+         {SQUARE: "square = torch.maximum(square, parameter.grad.abs().max())", ROOT: "square.item()",
+          SUM: "dist.all_reduce(square, dist.ReduceOp.MAX)"}),
+    Edit("the gradients are still scaled, and so is the norm: divide the gradients by S first", {UNSCALE: "pass"}),
+    Edit("the norm is unscaled and the gradients are not: divide them by S, too",
+         {UNSCALE: "pass", ROOT: f"{ROOT} / scale"}),
+    Edit("the gradients are clipped while they are still scaled, and divided by S after that: so they are S times too "
+         "short; unscale, then clip",
+         {UNSCALE: "pass", FINITE: f"not [g.mul_(min(1.0, max_norm / (norm or 1.0)) / scale) for g in gradients] or "
+          f"{FINITE}", LONG: "norm /= scale\n    if False:"}),
+    Edit("what is replicated is still scaled, and the rest is not: each gradient is to be divided by S",
+         {"for gradient in gradients:\n        gradient /= scale":
+          "for gradient in [p.grad for p in shards if p.grad is not None]:\n        gradient /= scale"}),
+    Edit("what is replicated is still scaled, and the rest is not: each gradient is to be divided by S",
+         {"gradients = [p.grad for p in (*shards, *replicated)": "gradients = [p.grad for p in shards"}),
+    Edit("gradients shorter than max_norm are made longer: multiply by max_norm / norm only if that is below 1",
+         {LONG: "if norm > 0:"}),
+    Edit("long gradients are not clipped", {LONG: "if False:"}),
+    Edit("the gradients are multiplied by norm / max_norm: it is max_norm / norm that makes them shorter",
+         {CLIP: "gradient *= norm / max_norm"}),
+    Edit("each value is clipped to max_norm by itself, which changes the gradient's direction: clip its norm",
+         {CLIP: "gradient.clamp_(-max_norm, max_norm)"}),
+    Edit("each parameter is clipped by itself: max_norm is for the gradient of all together",
+         {CLIP: "gradient *= (max_norm / gradient.norm()).clamp(max=1)"}),
+    Edit("the norm after clipping is returned: return the one before", {"return norm": "return min(norm, max_norm)"}),
+    Edit("the returned norm is that of the scaled gradients: return the norm of the unscaled ones",
+         {"return norm": "return norm * scale"}),
+    Edit("what is replicated is not clipped",
+         {f"{EACH}{CLIP}": f"{EACH.replace('gradients', '[p.grad for p in shards if p.grad is not None]')}{CLIP}"}),
+    Edit("what is replicated is clipped on rank 0 only: the copies on the other ranks are another model's now",
+         {f"{EACH}{CLIP}": f"{EACH.replace('gradients', '[p.grad for p in counted if p.grad is not None]')}{CLIP}"}),
+    Edit("what is replicated is counted once on each rank: it is one part of the model's gradient",
+         {FIRST: "(*shards, *replicated)"}),
+    Edit("what is replicated is missing in the norm", {FIRST: "shards"}),
+    Edit("what is replicated does not count in a step in which rank 0 has no shards: it always counts",
+         {FIRST: FIRST.replace("== 0", "== 0 and shards")}),
+    Edit("only the first shard of a rank is counted: the norm is that of all gradients",
+         {FIRST: FIRST.replace("*shards, *", "*shards[:1], *").replace("else shards", "else shards[:1]")}),
+    Edit("a parameter without a gradient ends the loop: those after it count, too",
+         {f"        if parameter.grad is not None:\n            {SQUARE}":
+          f"        if parameter.grad is None:\n            break\n        {SQUARE}"}),
+    Edit("an overflow is not noticed: the norm is infinite or NaN, and None is expected, on every rank",
+         {"return None": "return norm"}),
+    Edit("NaN is not noticed, only infinity: math.isfinite() is False for both", {FINITE: "math.isinf(norm)"}),
+    Edit("infinity is not noticed, only NaN: math.isfinite() is False for both", {FINITE: "math.isnan(norm)"}),
+    Edit("each rank looks for an overflow in its own gradients, and others return a number: None on every rank",
+         {FINITE: "not all(g.isfinite().all() for g in gradients)"}),
+    Edit("an overflow is looked for in the shards only: what is replicated can overflow, too",
+         {SUM: f"finite = torch.tensor(float(all(p.grad is None or p.grad.isfinite().all() for p in shards)))\n"
+               f"    dist.all_reduce(finite, dist.ReduceOp.MIN); {SUM}", FINITE: "not finite"}),
+    Edit("the gradients are divided by the scale of the first step in all steps: S is an argument, and it changes",
+         {UNSCALE: "gradient /= vars(clip_over_ranks).setdefault('scale', scale)"}),
+)  # fmt: skip
 
 
 def inputs(case: Case) -> Given:
-    g, n = case.generator(), case.world_size
-    given: Given = [{"steps": []} for _ in range(n)]
-    for k, step in enumerate(case.params["steps"]):
-        scale = _SCALES[k % len(_SCALES)]
-        size = scale * step.get("times", 1.0)
-        shared = [torch.randn(shape, generator=g) * size for shape in ((5,), (2, 2), (3,))]
-        who, value, where = step.get("overflow", (None, 0.0, ""))
-        if where == "replicated":
-            shared[1][0, 1] = value
-        shards = []
-        for rank in range(n):
-            own = [torch.randn(shape, generator=g) * size * (1 + rank) for shape in ((3, 2 + rank), (4,), (2,))]
-            if where == "shards" and rank == who % n:
-                own[1][2] = value
-            has_none = n > 1 and rank == step.get("empty", n) % n and "empty" in step
-            shards.append([] if has_none else _mixed([*own, None], g))
-        replicated = [] if step.get("alone") else _mixed([*shared, None], g)
-        lengths = [_length(own) for own in (*shards, replicated)]
-        norm = math.hypot(*(x for x in lengths if math.isfinite(x))) or scale
-        for rank in range(n):
-            one = {"shards": shards[rank], "replicated": replicated, "max_norm": step["limit"] * norm / scale}
-            given[rank]["steps"].append({**one, "scale": scale})
-    return given
+    p, g, n, scale = case.params, case.generator(), case.world_size, case.params.get("scale", 64.0)
+    size, given = scale * p.get("times", 1.0), list[dict[str, Any]]()
+    replicated: list[Any] = [torch.randn(shape, generator=g) * size for shape in ((3,), (2, 2))][: p.get("replicated")]
+    where, value = p.get("bad", ("", 0.0))
+    for rank in range(n):
+        shards: list[Any] = [torch.randn(shape, generator=g) * size for shape in ((2, 2), (4,), (3,))][
+            : p.get("shards")
+        ]
+        if where and (where == "replicated" or rank == n - 1):
+            {"shards": shards, "replicated": replicated}[where][1].view(-1)[1] = value
+        if "none" in p:
+            shards[0] = replicated[0] = None
+        shards = [] if rank == p.get("empty", n) % n and "empty" in p else shards
+        given.append({"shards": shards, "replicated": replicated, "scale": scale, "earlier": p.get("earlier", [])})
+    norm = norm_of(given)
+    limit = p.get("limit", 0.5) * (norm if 0 < norm < math.inf else 1.0)
+    return [{**own, "max_norm": limit} for own in given]
 
 
-def _mixed(gradients: list[Any], g: torch.Generator) -> list[Any]:
-    return [gradients[i] for i in torch.randperm(len(gradients), generator=g).tolist()]
+def on_rank(answer: Any, shards: Any, replicated: Any, scale: Any, max_norm: Any, earlier: Any = ()) -> Any:
+    import math
 
+    from dtlearn.grading.on_rank.tools import parameters
 
-def on_rank(answer: Any, steps: Any) -> Any:
-    def parameters(gradients: Any) -> list[Any]:
-        made = [torch.nn.Parameter(torch.ones(3) if g is None else torch.ones_like(g)) for g in gradients]
-        for parameter, gradient in zip(made, gradients, strict=True):
-            parameter.grad = None if gradient is None else gradient.clone()
-        return made
-
-    notes = []
-    for step in steps:
-        shards, replicated = parameters(step["shards"]), parameters(step["replicated"])
-        norm = answer(shards, replicated, step["scale"], step["max_norm"])
-        moved = any(not bool((p == 1).all()) for p in (*shards, *replicated))
-        skipped = norm is None  # then the gradients do not matter
-        left = [None if skipped else [p.grad for p in own] for own in (shards, replicated)]
-        notes.append({"norm": norm, "shards": left[0], "replicated": left[1], "moved": moved})
-    return notes
-
-
-def _length(gradients: list[Any]) -> float:
-    return math.sqrt(sum(float(g.double().square().sum()) for g in gradients if g is not None))
-
-
-def _play(case: Case, given: Given, way: Way) -> list[dict[str, Any]]:
-    """By rank, what each step leads to."""
-    played: list[dict[str, Any]] = [{} for _ in given]
-    for k in range(len(case.params["steps"])):
-        steps = [i["steps"][k] for i in given]
-        scale, first, limit = steps[0]["scale"], given[0]["steps"][0]["scale"], steps[0]["max_norm"]
-        lists = [*(step["shards"] for step in steps), steps[0]["replicated"]]
-        lengths = [_length(own) / scale for own in lists]
-        sizes = [g.abs() / scale for own in lists for g in own if g is not None]
-        absolute, largest = sum(float(g.sum()) for g in sizes), max(float(g.max()) for g in sizes)
-        first_limit = given[0]["steps"][0]["max_norm"]
-        norms = Norms(lengths[:-1], lengths[-1], limit, scale, first, absolute, largest, first_limit)
-        for rank, step in enumerate(steps):
-            norm, *factors = way(norms, rank)
-            left: list[Any] = [None, None]
-            if math.isfinite(norms.all):
-                both = step["shards"], step["replicated"]
-                left = [[g if g is None else changed(g, f) for g in own] for own, f in zip(both, factors, strict=True)]
-            result = {"norm": norm if math.isfinite(norms.all) else None, "shards": left[0], "replicated": left[1]}
-            played[rank][_title(case, k)] = result
-    return played
-
-
-def _title(case: Case, k: int) -> str:
-    step = case.params["steps"][k]
-    who, value, where = step.get("overflow", (None, 0.0, ""))
-    if where:
-        rank = "every rank" if who is None else f"rank {who % case.world_size}"
-        return f"step {k}, with {value} on {rank}"
-    if step.get("times") == 0:
-        return f"step {k}, in which all gradients are zero"
-    return f"step {k}, max_norm {step['limit']:g} times the norm"
+    for one in earlier:
+        answer(parameters(shards), parameters(replicated), one, max_norm)
+    parts, whole = parameters(shards), parameters(replicated)
+    norm = answer(parts, whole, scale, max_norm)
+    if norm is None or (isinstance(norm, float) and not math.isfinite(norm)):  # the gradients no longer matter
+        nothing = {"shards": None, "replicated": None, "parameters left alone": True}
+        return {"norm": None if norm is None else "infinite or NaN", **nothing}
+    kept = all(bool((p == 1).all()) for p in (*parts, *whole))
+    gradients = {"shards": [p.grad for p in parts], "replicated": [p.grad for p in whole]}
+    return {"norm": norm, **gradients, "parameters left alone": kept}
 
 
 def expected(case: Case, given: Given) -> list[dict[str, Any]]:
-    return _play(case, given, right_way)
+    """The whole gradient as one vector in float64, unscaled and clipped."""
+    norm, results = norm_of(given), list[dict[str, Any]]()
+    for own in given:
+        result: dict[str, Any] = {"norm": None, "shards": None, "replicated": None}
+        if math.isfinite(norm):
+            factor = min(1.0, own["max_norm"] / norm if norm else 1.0) / own["scale"]
+            lists = {name: [g if g is None else g * factor for g in own[name]] for name in ("shards", "replicated")}
+            result = {"norm": norm, **lists}
+        results.append({**result, "parameters left alone": True})
+    return results
 
 
-def mistakes(case: Case, given: Given) -> list[Mistake]:
-    return [Mistake(code, text, _play(case, given, way)) for code, text, way in wrong_ways(case.world_size)]
+def norm_of(given: Given) -> float:
+    parts = [part for own in given for part in own["shards"]] + given[0]["replicated"]
+    norm = torch.cat([part.double().reshape(-1) for part in parts if part is not None]).norm()
+    return float(norm / given[0]["scale"])
 
 
 def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """Who skipped which step; then the values, with the steps' descriptions, which no rank is told."""
-    titles = [_title(case, k) for k in range(len(case.params["steps"]))]
-    right, named = expected(case, given), []
-    for rank, notes in enumerate(got):
-        if not isinstance(notes, list) or not all(isinstance(note, dict) and set(note) == _KEYS for note in notes):
-            return Finding("DTL-RESULT", f"rank {rank} sent no readable result", rank)
-        if any(note["moved"] for note in notes):
-            text = f"rank {rank} changed a parameter itself: only its `.grad` is clipped, and the optimizer steps later"
-            return Finding("DTL-VALUE-PARAMETERS", text, rank)
-        named.append(
-            {t: {k: v for k, v in note.items() if k != "moved"} for t, note in zip(titles, notes, strict=False)}
+    """Norms that differ in their last digits let the copies of what is replicated drift apart."""
+    if len(norms := {one["norm"] for one in got if one["norm"] is not None}) > 1:
+        text = (
+            f"the norms of the ranks differ in their last digits ({min(norms)!r}, {max(norms)!r}): so will the copies"
         )
-    if found := _skips(titles, right, named):
-        return found
-    found = compare(_VALUES, case, given, right, named)
-    if found and found.code == "DTL-VALUE":
-        return _left_out(titles, given, named) or found
-    for title in titles if not found else ():
-        if len(norms := {one[title]["norm"] for one in named}) > 1:
-            text = f"in {title}, the norms of the ranks differ in their last digits ({min(norms)!r} and {max(norms)!r})"
-            text += (
-                ": so will the copies of what is replicated. Ranks that add up by themselves do it in the same order"
-            )
-            return Finding("DTL-VALUE-OWN-NORM", text, 0)
-    return found
+        text += " of what is replicated. Ranks that add up by themselves do it in the same order"
+        return Finding("DTL-MISTAKE", text, 0)
+    return None
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: what is special in it."""
-    zero = any(step.get("times") == 0 for step in case.params["steps"])
-    return "a rank may have no shards, and the norm may be 0, as here" if zero else ""
+    return f"{MAY_HELP}a rank may have no shards, a .grad may be None, all may be 0, and every rank makes each call"
 
 
-def _left_out(titles: list[str], given: Given, named: list[Any]) -> Finding | None:
-    """Of one rank: which gradients the returned norm leaves out, if it is that of the others."""
-    for title, step in zip(titles, given[0]["steps"], strict=True):
-        norm, parts = named[0][title]["norm"], dict[str, float]()
-        for name in ("shards", "replicated"):
-            parts |= {f"{name}[{i}]": _length([g]) / step["scale"] for i, g in enumerate(step[name]) if g is not None}
-        if len(given) > 1 or not isinstance(norm, float) or not math.isfinite(norm):
-            return None
-        if math.isclose(norm, math.hypot(*parts.values()), rel_tol=_RTOL):
-            continue
-        for count in range(1, len(parts)):
-            for missing in combinations(parts, count):
-                of_the_rest = math.hypot(*(length for name, length in parts.items() if name not in missing))
-                if math.isclose(norm, of_the_rest, rel_tol=_RTOL):
-                    text = f"in {title}, the norm is right but for {', '.join(missing)}, which it does not count"
-                    return Finding("DTL-VALUE-NOT-COUNTED", f"{text}: it is the norm of all gradients", 0)
-    return None
-
-
-def _skips(titles: list[str], right: list[Any], named: list[Any]) -> Finding | None:
-    """A step that only some ranks skipped, or none, or that need not be skipped."""
-    for title in titles:
-        skips = [rank for rank, one in enumerate(named) if title in one and one[title]["norm"] is None]
-        goes_on = [rank for rank in range(len(named)) if rank not in skips]
-        if right[0][title]["norm"] is None and goes_on:
-            text = f"in {title}, {ranks_text(goes_on)} returned a number: any overflow means None"
-            if not skips:
-                return Finding("DTL-VALUE-NOT-SKIPPED", f"{text}, on every rank", goes_on[0])
-            text += f" on every rank, and only {ranks_text(skips)} returned None"
-            return Finding("DTL-VALUE-OWN-OVERFLOW", text, goes_on[0])
-        if right[0][title]["norm"] is not None and skips:
-            text = f"in {title}, {ranks_text(skips)} returned None, and all gradients are finite there"
-            if len(skips) == len(named) and titles.index(title) == 0:
-                return Finding("DTL-VALUE-NONE", f"{text}: is a `return` missing?", skips[0])
-            return Finding("DTL-VALUE-SKIPPED", text, skips[0])
-    return None
-
-
-_VALUES = Check(on_rank, inputs, expected, cases=_CASES, mistakes=mistakes, rtol=_RTOL, atol=1e-5)
-CHECK = replace(
-    _VALUES,
-    expected=None,
+EXAMPLE = [[torch.tensor([30.0])], [torch.full((3,), 20.0)]]
+CHECK = Check(
+    on_rank,
+    inputs,
+    expected,
+    cases=CASES,
+    edits=EDITS,
+    example=[{"shards": s, "replicated": [torch.tensor([20.0])], "scale": 10.0, "max_norm": 1.0} for s in EXAMPLE],
     verify=verify,
-    rules=[no_silent_rank(least_calls=lambda case, given: len(case.params["steps"]))],
-    calls=lambda case: len(case.params["steps"]),
+    rules=[no_silent_rank(least_calls=lambda case, given: 1 + len(given[0]["earlier"]))],
+    calls=lambda case: 1 + len(case.params.get("earlier", [])),
     why=why,
     reads=[lambda source: find_forbidden(source, TORCH_SCALERS), no_stores],
+    rtol=1e-4,  # torch's clipping adds 1e-6 to the norm
+    atol=1e-6,
 )

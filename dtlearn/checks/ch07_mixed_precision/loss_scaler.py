@@ -1,250 +1,290 @@
-"""ch07.loss_scaler: a short training whose backward pass goes through float16, with overflows of several kinds."""
+"""ch07.loss_scaler: short trainings whose backward pass goes through float16, beside torch's own scaler."""
 
 from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Finding, Given, difference, rules
+from dtlearn.grading import Case, Check, Edit, Finding, Given, rules
 from dtlearn.runtime.record.record import Record
 
+from .. import MAY_HELP
 from ..own_work import find_forbidden
 from . import TORCH_SCALERS
-from ._wrong_scalers import MISTAKES, Scaler
 
-_WEIGHTS = 5
-# Steps, one letter each: "." all is well; "*": infinity in the gradient of the first weight and NaN in that of the
-# second; "+", "-", "n": infinity, minus infinity or NaN in the first; "2": infinity in the second; "?": infinity in
-# both if S >= 4,096; "N": NaN in both; "L": large, finite gradients of a third weight, whose sum is no float32 number,
-# nor is the square of one; "M": gradients near the largest float32 number, 3.403e38, and minus that.
-# `two`: a second scaler is used in turn with the first, for the same steps backwards. `by_default`: it is also counted
-# after how many good steps a scaler grows that was given no interval; without backward passes, as the steps are many.
-_CASES: dict[str, dict[str, Any]] = {
-    "no overflow": {"steps": "..........", "init_scale": 16384.0, "growth_interval": 3},
-    "one overflow": {"steps": "..*......", "init_scale": 1024.0, "growth_interval": 4},
-    "infinity, minus infinity and NaN": {"steps": "+.-.n.2.....", "growth_interval": 3},
-    "a scale that finds its place": {"steps": "??????????????", "init_scale": 1024.0, "growth_interval": 3},
-    "unscaled and clipped": {
-        "steps": "....*...N.",
-        "init_scale": 256.0,
-        "growth_interval": 3,
-        "clipped": True,
-        "two": True,
+INFINITY, MINUS, LARGE = 60_000.0, -60_000.0, 3.4e38  # of float16 and S >= 2 the first two
+SKIP = "a step with a gradient that is infinite, of either sign, or NaN is skipped, and S is lowered"
+# Of each case: `steps`, what is in the gradients of each, {} nothing special, else {parameter: values}; the arguments;
+# `ways`, how the scaler is used. Most have S in {1024, 2048}.
+CASES: dict[str, dict[str, Any]] = {
+    "no overflow": {"steps": [{}, {}, {}], "ways": ["watched"]},
+    "growth": {
+        "says": "S is multiplied by growth_factor after growth_interval good steps, and again after as many more",
+        "steps": [{}] * 5,
+        "growth_interval": 2,
     },
-    "large, finite gradients": {"steps": "..LNNN.", "init_scale": 2.0, "growth_interval": 9},
-    "a gradient near the largest number": {"steps": "..M...", "init_scale": 1.0, "growth_interval": 9},
-    "other factors, and a float16 loss": {
-        "steps": "..N......",
-        "init_scale": 1024.0,
+    "an infinite gradient": {"says": SKIP, "steps": [{}, {0: [INFINITY]}, {}]},
+    "growth after an overflow": {
+        "says": "growth_interval steps in a row make S grow: an overflow begins the count anew",
+        "steps": [{}, {}, {0: [INFINITY]}, {}, {}, {}],
         "growth_interval": 3,
+    },
+    "minus infinity": {"says": SKIP, "steps": [{0: [MINUS]}, {}]},
+    "NaN": {"says": SKIP, "steps": [{0: [math.nan]}, {}]},
+    "an overflow in the last parameter": {
+        "says": "an overflow in the gradient of any parameter counts, in the last one too",
+        "steps": [{1: [INFINITY]}, {}],
+    },
+    "two parameter groups": {
+        "says": "optimizer.param_groups may have several groups: all of their gradients count",
+        "steps": [{}, {1: [INFINITY]}],
+        "ways": ["groups"],
+    },
+    "a parameter without a gradient": {
+        "says": "a parameter whose .grad is None is left out",
+        "steps": [{}, {0: [INFINITY]}],
+        "ways": ["no gradient"],
+    },
+    "unscaled and clipped": {
+        "says": "where unscale_() was called in a step, the gradients are unscaled from then on: step() leaves them",
+        "steps": [{0: [0.1] * 3, 1: [0.1] * 3}, {0: [INFINITY]}, {}],  # the first gradient is short
+        "ways": ["clipped"],
+    },
+    "other factors": {
+        "says": "S is multiplied by growth_factor and backoff_factor, whatever they are",
+        "steps": [{}, {}, {0: [INFINITY]}],
+        "growth_interval": 2,
         "growth_factor": 4.0,
         "backoff_factor": 0.125,
-        "half": True,
     },
-    "no arguments": {"steps": "..", "by_default": True},
+    "a scale below 1": {
+        "says": "S may fall below 1: it has no lower limit",
+        "steps": [{0: [math.inf]}, {}],
+        "init_scale": 1.0,
+    },
+    "a scale above 65,504": {
+        "says": "S may grow beyond 65,504, the largest number of float16: it has no upper limit, and is no float16",
+        "steps": [{}, {}],
+        "init_scale": 131072.0,
+        "growth_interval": 1,
+        "dtype": torch.float32,
+    },
+    "large gradients": {
+        "says": "finite gradients are no overflow, even if their sum or norm is too large for float32",
+        "steps": [{}, {0: [1.2e38] * 3}],
+        "init_scale": 2.0,
+        "dtype": torch.float32,
+    },
+    "a gradient near the largest number": {
+        "says": "finite gradients are no overflow, even if they are almost 3.403e38, the largest number of float32",
+        "steps": [{}, {0: [LARGE, -LARGE]}],
+        "init_scale": 1.0,
+        "dtype": torch.float32,
+    },
+    "a float16 loss": {
+        "says": "S * loss is a float32 product, also of a float16 loss",
+        "steps": [{}, {}],
+        "init_scale": 32768.0,
+        "ways": ["float16 loss"],
+    },
+    "two scalers in turn": {
+        "says": "a scaler is right alone, and wrong beside a second one: what belongs to a scaler must not be shared, "
+        "in the module or in the class",
+        "steps": [{}, {}, {0: [INFINITY]}],
+        "growth_interval": 2,
+        "ways": ["two"],
+    },
+    "no arguments": {
+        "says": "without arguments S begins with 65,536, doubles after 2,000 good steps, and halves after an overflow",
+        "steps": [],
+        "ways": ["no arguments"],
+    },
 }
-_INTERVAL = 2000  # the default
-_THIRD = {"L": [1.2e38] * 3, "M": [3.4e38, -3.4e38, 0.0]}
-_LARGE = {"-": -60_000.0, "n": math.nan, "N": math.nan, "?": 2000.0}
+SCALE, DIVIDE, LOOK = "loss.float() * self.current", "parameter.grad /= self.current", "parameter.grad.isfinite().all()"
+UNSCALE, STEP = "if not self.unscaled:\n            self.unscale_(optimizer)", "            optimizer.step()\n"
+TAKEN = f"if not self.overflow:\n{STEP}"
+LOWER, RAISE = "self.current *= self.backoff_factor", "self.current *= self.growth_factor"
+LOWERED, RAISED = f"{LOWER}\n            self.good_steps = 0", f"{RAISE}\n                self.good_steps = 0"
+DUE, FORGET = "if self.good_steps == self.growth_interval:", "self.unscaled = self.overflow = False"
+COUNT = f"        else:\n            self.good_steps += 1\n            {DUE}\n                {RAISED}"
+EDITS = (
+    Edit("the operations that torch.amp.GradScaler is made of did the work: it is torch's answer, write your own here",
+         {"return Scaler(init_scale": 'return getattr(torch, "am" + "p").GradScaler("cpu", init_scale'}),
+    Edit("scale() returns the loss as it was: it is S times the loss", {SCALE: "loss.float()"}),
+    Edit("the optimizer steps with gradients that are still S times too large: divide them by S before",
+         {DIVIDE: "pass"}),
+    Edit("the gradients are multiplied by S again: divide them", {DIVIDE: "parameter.grad *= self.current"}),
+    Edit("unscale_() leaves the gradients as they are, and only step() divides them: what is clipped is still scaled",
+         {"optimizer: torch.optim.Optimizer) -> None:\n        \"\"\"Divide":
+          "optimizer: torch.optim.Optimizer, now: bool = False) -> None:\n        \"\"\"Divide",
+          "in optimizer.param_groups": "in optimizer.param_groups if now else ()",
+          UNSCALE: "self.unscale_(optimizer, True)"}),
+    Edit("the gradients are divided by S in the first step only: update() must forget that unscale_() was called",
+         {FORGET: "self.overflow = False"}),
+    Edit("step() divides the gradients by S again, although unscale_() was called in this step",
+         {UNSCALE: "self.unscale_(optimizer)"}),
+    Edit("the gradients lie in other memory afterwards: divide them in place (/= or div_), as others may hold them "
+         "(DDP's buckets)", {DIVIDE: "parameter.grad = parameter.grad / self.current"}),
+    Edit("the optimizer steps with gradients that are infinite or NaN, and so are the weights from then on",
+         {TAKEN: f"if True:\n{STEP}"}),
+    Edit("after an overflow the optimizer steps with zeros: momentum still moves the weights. Do not call it",
+         {TAKEN: f"if self.overflow:\n            optimizer.zero_grad(set_to_none=False)\n        if True:\n{STEP}"}),
+    Edit("a gradient with NaN is not noticed: the step must be skipped, as for infinity",
+         {f"not {LOOK}": "parameter.grad.isinf().any()"}),
+    Edit("an infinite gradient is not noticed: the step must be skipped, as for NaN",
+         {f"not {LOOK}": "parameter.grad.isnan().any()"}),
+    Edit("a gradient of minus infinity is not noticed: the step must be skipped",
+         {f"not {LOOK}": "(parameter.grad.isnan() | parameter.grad.isposinf()).any()"}),
+    Edit("only the first parameter's gradient decides: an overflow in any gradient skips the step",
+         {f"self.overflow |= not {LOOK}":
+          f"self.overflow |= parameter is optimizer.param_groups[0]['params'][0] and not {LOOK}"}),
+    Edit("only the last parameter's gradient decides: an overflow in any gradient skips the step",
+         {f"self.overflow |= not {LOOK}": f"self.overflow = not {LOOK}"}),
+    Edit("only the first parameter group is divided by S and looked at: optimizer.param_groups may have several",
+         {"in optimizer.param_groups": "in optimizer.param_groups[:1]"}),
+    Edit("a step is skipped in which every gradient is finite: the norm of large values is too large for float32, and "
+         "no size is an overflow; look at each value", {LOOK: "parameter.grad.norm().isfinite()"}),
+    Edit("a step is skipped in which every gradient is finite: the sum of large values is too large for float32, and "
+         "no size is an overflow; look at each value", {LOOK: "parameter.grad.sum().isfinite()"}),
+    Edit("a step is skipped in which every gradient is finite: no size is an overflow, not even 3.4e38, which is close "
+         "to the largest float32 number; ask of each value whether it is finite",
+         {LOOK: "(parameter.grad.abs() < 3e38).all()"}),
+    Edit("after the first overflow every step is skipped: update() must forget the overflow",
+         {FORGET: "self.unscaled = False"}),
+    Edit("the scale is not lowered below 1: it has no lower limit",
+         {LOWER: "self.current = max(1.0, self.current * self.backoff_factor)"}),
+    Edit("the scale does not grow above 65,536: it has no upper limit",
+         {RAISE: "self.current = max(self.current, min(65536.0, self.current * self.growth_factor))"}),
+    Edit("the scale is not lowered after an overflow", {LOWER: "pass"}),
+    Edit("the scale is lowered twice after an overflow, in step() and in update()",
+         {TAKEN: f"{TAKEN}        else:\n            self.current *= self.backoff_factor\n"}),
+    Edit("a step is counted twice: step() does what update() does as well", {STEP: f"{STEP}        self.update()\n"}),
+    Edit("after an overflow the scale is divided by growth_factor: multiply it by backoff_factor",
+         {LOWER: "self.current /= self.growth_factor"}),
+    Edit("the scale grows by 1 / backoff_factor: multiply it by growth_factor",
+         {RAISE: "self.current /= self.backoff_factor"}),
+    Edit("the scale never grows", {RAISE: "pass"}),
+    Edit("the count of good steps is not set to 0 after an overflow: growth_interval steps in a row are asked for",
+         {LOWERED: LOWER}),
+    Edit("the skipped step itself is counted as a good one: after it the count is 0",
+         {LOWERED: f"{LOWER}\n            self.good_steps = 1"}),
+    Edit("the scale grows after every growth_interval steps, whether there was an overflow among them or not",
+         {LOWERED: LOWER, COUNT: COUNT.replace("        else:", "        if True:")}),
+    Edit("once the scale has grown it grows in every step: the count of good steps must begin anew",
+         {DUE: DUE.replace("==", ">="), RAISED: RAISE}),
+    Edit("the scale grows once, and not after the next growth_interval good steps: does the count begin anew?",
+         {RAISED: RAISE}),
+    Edit("the scale grows one step too late: after growth_interval good steps, not one more",
+         {DUE: DUE.replace("==", ">")}),
+    Edit("the scale grows one step too early at first: no good step has been made when the count begins",
+         {"self.good_steps = 0\n        self.unscaled = F": "self.good_steps = 1\n        self.unscaled = F",
+          DUE: DUE.replace("==", ">=")}),
+    Edit("the scale grows one step too early: after growth_interval good steps",
+         {DUE: "if self.good_steps >= self.growth_interval - 1:"}),
+    Edit("the scale is doubled and halved, whatever the two factors are",
+         {"= growth_factor\n": "= 2.0\n", "= backoff_factor\n": "= 0.5\n"}),
+    Edit("the scale grows after an overflow: the two factors are exchanged",
+         {"= growth_factor\n": "= backoff_factor\n", "= backoff_factor\n        self.growth_i":
+          "= growth_factor\n        self.growth_i"}),
+    Edit("scale() returns a float16 number where the loss is float16: the product with S may be infinite there; "
+         "convert the loss first (.float())", {SCALE: "loss * self.current"}),
+    Edit("the product of S and a float16 loss is made in float16, and only then converted: 4 times 32,768 is infinite "
+         "there; convert the loss first (.float())", {SCALE: "(loss * self.current).float()"}),
+    Edit("S becomes a float16 number before the product, and is infinite there above 65,504: convert the loss, not S",
+         {SCALE: "loss.float() * torch.tensor(self.current).half()"}),
+    Edit("without a growth_interval the scale grows after 1,000 good steps: its default is 2,000",
+         {"growth_interval: int = 2000": "growth_interval: int = 1000"}),
+)  # fmt: skip
 
 
 def inputs(case: Case) -> Given:
-    params, given = case.params, []
-    names = ("init_scale", "growth_interval", "growth_factor", "backoff_factor")
-    options = {name: params[name] for name in names if name in params}
+    """By step and parameter what its gradient is, without S."""
+    p, given = case.params, []
+    numbers = {"init_scale": 1024.0, "growth_interval": 9, "growth_factor": 2.0, "backoff_factor": 0.5}
     for rank in range(case.world_size):
-        g = case.generator(rank)
-        data = 0.5 + torch.rand(len(params["steps"]), 2, _WEIGHTS, generator=g)
-        for step, kind in enumerate(params["steps"]):
-            if kind not in ".LM":
-                at = (step + rank) % _WEIGHTS
-                which = [0, 1] if kind in "?N" else [1] if kind == "2" else [0]
-                data[step, which, at] = _LARGE.get(kind, 60_000.0)
-                data[step, 1, at] = math.nan if kind == "*" else data[step, 1, at]
-        if params.get("clipped"):
-            data[::2] *= 0.2  # short enough not to be clipped
-        weights = torch.randn(2, _WEIGHTS, generator=g)
-        third = [_THIRD.get(kind, [0.0] * 3) for kind in params["steps"]]
-        large = third if any(map(any, third)) else None
-        job = {name: params.get(name, False) for name in ("clipped", "half", "two", "by_default")}
-        given.append({"weights": weights, "data": data, "large": large, "options": options, **job})
+        g, steps = case.generator(rank), []
+        for special in p["steps"]:
+            xs = [0.5 + torch.rand(3, generator=g).to(p.get("dtype", torch.float16)) for _ in range(2)]
+            for parameter, values in special.items():
+                xs[parameter][: len(values)] = torch.tensor(values)
+            steps.append(xs)
+        given.append({"steps": steps, **{k: p.get(k, v) for k, v in numbers.items()}, "ways": p.get("ways", [])})
     return given
 
 
-def on_rank(
-    answer: Any,
-    weights: Any,
-    data: Any,
-    large: Any,
-    clipped: bool,
-    half: bool,
-    two: bool,
-    by_default: bool,
-    options: Any,
-    watch: bool = True,  # False: for what the judge itself plays, which takes a fifth of the time without
-) -> Any:
+def on_rank(answer: Any, steps: Any, ways: Any, **numbers: Any) -> Any:
     from contextlib import nullcontext
-    from itertools import zip_longest
 
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Watch(TorchDispatchMode):
-        """Notes whether the operations run that torch's scalers are made of, however they are reached."""
-
         seen = False
 
         def __torch_dispatch__(self, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             Watch.seen |= "_amp_" in op.name()
             return op(*args, **(kwargs or {}))
 
-    def train(scaler: Any, data: Any, run: list[Any], moved: list[int]) -> Iterator[None]:
-        """Notes each step, and those after which a gradient lies in other memory; stops before step() and update()."""
-        first, second, third, unused = (
-            torch.nn.Parameter(w) for w in (*weights.clone(), torch.zeros(3), torch.ones(1))
-        )
-        groups = [{"params": [first, unused]}, {"params": [third, second]}]
-        groups = [{"params": [first, third, unused, second]}] if clipped else groups
-        optimizer = torch.optim.SGD(groups, lr=0.25, momentum=0.5)
-        calls: list[int] = []
-        optimizer.register_step_post_hook(lambda *_: calls.append(1))
-        for step, (x, y) in enumerate(data):
-            calls.clear()
+    def train(scaler: Any, steps: Any, facts: Any) -> Any:
+        """Stops before step() and update(), where another scaler has its turn."""
+        parameters = [torch.nn.Parameter(torch.ones_like(x, dtype=torch.float32)) for x in steps[0]]
+        parameters += [torch.nn.Parameter(torch.ones(1))] if "no gradient" in ways else []
+        groups: Any = [{"params": [p]} for p in parameters] if "groups" in ways else parameters
+        optimizer, taken = torch.optim.SGD(groups, lr=0.25, momentum=0.5), list[int]()
+        optimizer.register_step_post_hook(lambda *_: taken.append(1))
+        for number, xs in enumerate(steps, 1):
             optimizer.zero_grad()
-            hidden = first.half() * x.half() + second.half() * y.half()
-            loss = hidden.float().sum() / 64
-            loss = loss.nan_to_num(1.0, 1.0, 1.0).clamp(-400, 400).half() if half else loss
-            loss = loss if large is None else loss + (third * torch.tensor(large[step])).sum()
-            scaled = scaler.scale(loss)
+            loss = sum((p.to(x.dtype) * x).float().sum() for p, x in zip(parameters, xs, strict=False))
+            scaled = scaler.scale(loss.half() if "float16 loss" in ways else loss)
             scaled.backward()
-            gradients = {p: p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None}
-            if clipped:
+            held = [p.grad for p in parameters]
+            places = [g is not None and g.data_ptr() for g in held]
+            if "clipped" in ways:
                 scaler.unscale_(optimizer)
-                torch.nn.utils.clip_grad_norm_([first, second], 0.02)
+                torch.nn.utils.clip_grad_norm_(parameters, 0.5)
             yield
             scaler.step(optimizer)
-            if any(p.grad is not None and p.grad.data_ptr() != g.data_ptr() for p, g in gradients.items()):
-                moved.append(step + 1)
+            pairs = zip(parameters, places, strict=True)
+            stay = all(p.grad is None or p.grad.data_ptr() == place for p, place in pairs)
             yield
             scaler.update()
-            now = [parameter.detach().clone() for parameter in (first, second, third)]
-            run.append({"loss": scaled.detach(), "calls": len(calls), "scale": scaler.get_scale(), "weights": now})
+            now = [p.detach().clone() if p.isfinite().all() else "infinite or NaN" for p in parameters]
+            made = {"optimizer's steps": len(taken), "get_scale()": float(scaler.get_scale()), "parameters": now}
+            facts[f"step {number}"] = {"scale(loss)": scaled.detach(), **made, "gradients stay in place": stay}
+            yield
 
-    def in_turn(data: list[Any]) -> tuple[list[list[Any]], list[int]]:
-        """With a scaler for each of these: what is noted of each."""
-        runs: list[list[Any]] = [[] for _ in data]
-        moved: list[int] = []
-        made = [train(answer(**options), own, run, moved) for own, run in zip(data, runs, strict=True)]
-        for _ in zip_longest(*made):
+    def by_default(scaler: Any) -> Any:
+        """An overflow, then 2,000 good steps, in which nothing is done but to count."""
+        still, scales = torch.nn.Parameter(torch.zeros(1)), [float(scaler.get_scale())]
+        optimizer, still.grad = torch.optim.SGD([still]), torch.full((1,), torch.inf)
+        optimizer.step = lambda *_: None  # type: ignore[method-assign]
+        for _ in range(2001):
+            scaler.scale(torch.ones(()))
+            scaler.step(optimizer)
+            scaler.update()
+            scales.append(float(scaler.get_scale()))
+            still.grad = torch.zeros(1)
+        grows_after = 1 + sum(scale == scales[1] for scale in scales[2:])
+        return {"S": scales[0], "after an overflow": scales[1], "grows after": grows_after, "to": scales[-1]}
+
+    if "no arguments" in ways:
+        return by_default(answer())
+    runs: list[Any] = [(steps, {}), (steps[::-1], {})][: 1 + ("two" in ways)]
+    with Watch() if "watched" in ways else nullcontext():
+        for _ in zip(*[train(answer(**numbers), own, facts) for own, facts in runs], strict=True):
             pass
-        return runs, moved
-
-    def first_growth() -> int:
-        """After how many good steps a scaler without arguments has another scale; 0: not within 2,001."""
-        scaler, still = answer(), torch.nn.Parameter(torch.zeros(1))
-        optimizer = torch.optim.SGD([still])
-        still.grad, loss, first = torch.zeros(1), torch.ones(()), scaler.get_scale()
-        for step in range(2001):
-            scaler.scale(loss)
-            scaler.step(optimizer)
-            scaler.update()
-            if scaler.get_scale() != first:
-                return step + 1
-        return 0
-
-    with Watch() if watch else nullcontext():
-        methods = ("scale", "unscale_", "step", "update", "get_scale")
-        scaler = answer(**options)
-        missing = [name for name in methods if not hasattr(scaler, name)]
-        (run,), moved = ([[]], []) if missing else in_turn([data])
-        beside = in_turn([data, data.flip(0)])[0] if two and not missing else []
-    grows_after = first_growth() if by_default and not missing else 0
-    notes = {"beside": beside, "moved": moved, "grows_after": grows_after}
-    return {"missing": missing, "run": run, "used": Watch.seen, **notes}
+    facts = {"of the other scaler": runs[1][1]} if "two" in ways else {}
+    return {**runs[0][1], **facts, "made of torch.amp.GradScaler's operations": Watch.seen}
 
 
-def trained(i: dict[str, Any], mistake: str = "") -> list[dict[str, Any]]:
-    """What `on_rank` notes with our own scaler, with a mistake in it or none."""
-    run: list[dict[str, Any]] = on_rank(
-        lambda **options: Scaler(mistake, **options), **i | {"two": False, "by_default": False}, watch=False
-    )["run"]
-    return run
-
-
-def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """The scaled losses, the steps that were taken, the scale and the weights, step by step."""
-    for rank, result in enumerate(got):
-        if result["used"]:
-            text = f"rank {rank} uses what torch.amp.GradScaler is made of: write your own here"
-            return Finding("DTL-RULE-NAME", text, rank)
-        if result["missing"]:
-            text = f"what loss_scaler returned has no {', '.join(f'{name}()' for name in result['missing'])}"
-            return Finding("DTL-VALUE-TYPE", text, rank)
-    right, runs = [trained(i) for i in given], [_plain(result["run"]) for result in got]
-    if _alike(right, runs):
-        for rank, (result, i) in enumerate(zip(got, given, strict=True)):
-            if result["moved"]:
-                text = f"the gradients lie in other memory after step {result['moved'][0]}: divide them in place (/= or"
-                return Finding("DTL-VALUE-REPLACED", f"{text} div_), as others may hold them (DDP's buckets)", rank)
-            both = [right[rank], trained(i | {"data": i["data"].flip(0)})]
-            if i["two"] and not _alike(both, [_plain(run) for run in result["beside"]]):
-                text = "one scaler is right alone, and wrong beside a second one: what belongs to a scaler must not be "
-                return Finding("DTL-VALUE-SHARED", f"{text}shared, in a dict of the module or of the class", rank)
-            if i["by_default"] and result["grows_after"] != _INTERVAL:
-                did = f"grows after {n:,} good steps" if (n := result["grows_after"]) else "does not grow after 2,001"
-                text = (
-                    f"without a growth_interval the scale {did}, and should after {_INTERVAL:,}: its default is wrong"
-                )
-                return Finding("DTL-VALUE-INTERVAL", text, rank)
-        return None
-    for rank, run in enumerate(runs):
-        for step in run:
-            if isinstance(step["loss"], torch.Tensor) and step["loss"].dtype != torch.float32:
-                text = f"scale() returns {step['loss'].dtype}: the product with S may not fit into 16 bits"
-                return Finding("DTL-VALUE-DTYPE", f"{text}; convert the loss first, .float()", rank)
-    for mistake, (code, text) in MISTAKES.items():
-        made = [trained(i, mistake) for i in given]
-        if not _alike(made, right) and _alike(made, runs):
-            return Finding(code, text)
-    return _first_difference(case, right, runs)
-
-
-def _plain(run: Any) -> Any:
-    """With the scale as a float, if it came as a tensor of one element or as a whole number."""
-    for step in run:
-        scale = step["scale"]
-        is_number = type(scale) is int or (isinstance(scale, torch.Tensor) and scale.numel() == 1)
-        step["scale"] = float(scale) if is_number else scale
-    return run
-
-
-def _alike(runs: list[Any], others: list[Any]) -> bool:
-    return not any(difference(a, b, 1e-5, 1e-7) for a, b in zip(runs, others, strict=True))
-
-
-def _first_difference(case: Case, right: list[Any], runs: list[Any]) -> Finding | None:
-    kinds = {".": "none", "L": "none", "-": "minus infinity", "n": "NaN", "N": "NaN", "?": "if S is 4,096 or more"}
-    kinds["*"] = "infinity and NaN"
-    for rank, (run, wanted) in enumerate(zip(runs, right, strict=True)):
-        for number, (a, b) in enumerate(zip(wanted, run, strict=True)):
-            if a["calls"] != b["calls"]:
-                overflow = kinds.get(case.params["steps"][number], "infinity")
-                ought = "taken once" if a["calls"] else "skipped"
-                did = ["skipped", "taken"][b["calls"]] if b["calls"] < 2 else f"taken {b['calls']} times"
-                text = f"step {number + 1} should be {ought} and was {did} (overflow: {overflow})"
-                code = "DTL-VALUE-DONE-TWICE" if b["calls"] > 1 else ""
-                code = code or ("DTL-VALUE-SKIPPED" if a["calls"] else "DTL-VALUE-NOT-SKIPPED")
-                return Finding(code, text, rank)
-            if found := difference(a["scale"], b["scale"], 1e-5, 0, f"get_scale() after step {number + 1}"):
-                return Finding(found.code, found.text, rank, None, found.advice)
-            if found := difference(a["loss"], b["loss"], 1e-5, 0, f"scale(loss) in step {number + 1}"):
-                return Finding(found.code, found.text, rank, None, found.advice)
-            if found := difference(a["weights"], b["weights"], 1e-5, 1e-7, f"after step {number + 1} the weights"):
-                return Finding(found.code, found.text, rank, None, found.advice)
-    return None
+def expected(case: Case, given: Given) -> list[dict[str, Any]]:
+    """What torch's own scaler does."""
+    if "no arguments" in given[0]["ways"]:
+        return [{"S": 65536.0, "after an overflow": 32768.0, "grows after": 2000, "to": 65536.0} for _ in given]
+    runs = [on_rank(lambda **numbers: torch.amp.GradScaler("cpu", **numbers), **own) for own in given]
+    return [{**run, "made of torch.amp.GradScaler's operations": False} for run in runs]
 
 
 def without_torchs(source: str) -> Finding | None:
@@ -257,12 +297,26 @@ def without_torchs(source: str) -> Finding | None:
     return find_forbidden(source, dict.fromkeys(names, why))
 
 
+def why(case: Case, given: Given, record: Record) -> str:
+    """Of a run that raised."""
+    return f"{MAY_HELP}{case.says}" if "no gradient" in given[0]["ways"] else ""
+
+
+def example() -> Given:
+    """The table of the task."""
+    steps = [[torch.ones(1).half(), torch.full((1,), 1.0 if step != 3 else INFINITY).half()] for step in range(6)]
+    numbers = {"init_scale": 8.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2}
+    return [{"steps": steps, "ways": [], **numbers}]
+
+
 CHECK = Check(
     on_rank,
     inputs,
-    None,
-    cases=_CASES,
-    verify=verify,
+    expected,
+    cases=CASES,
+    edits=EDITS,
+    example=example(),
+    why=why,
     may_change_inputs=True,
     reads=[without_torchs],
     rules=[rules.most_messages("0")],

@@ -190,11 +190,14 @@ def _spec(check: Check, case: Case, inputs: dict[str, Any], answer: Answer) -> A
 
 
 def _between_marks(record: Record, k: int) -> Record:
-    """What ranks did after their k-th mark and before the next one."""
-    bounds = {}
-    for rank in range(record.world_size):
-        begins = [mark.answered_ns for mark in record.marks if mark.rank == rank]
-        bounds[rank] = begins[k], begins[k + 1] if k + 1 < len(begins) else math.inf
-    events = (e for e in record.events if bounds[e.rank][0] <= e.start_ns < bounds[e.rank][1])
-    spans = (s for s in record.spans if bounds[s.rank][0] <= s.start_ns < bounds[s.rank][1])
-    return replace(record, events=tuple(events), spans=tuple(spans), marks=())
+    """What ranks did in their k-th run: after the mark before it (see `run_answers`) and before the next one."""
+    begins = {(m.rank, m.label): m.answered_ns for m in record.marks if m.label.startswith("run ")}
+    ranks = range(record.world_size)
+    bounds = {r: (begins[r, f"run {k}"], begins.get((r, f"run {k + 1}"), math.inf)) for r in ranks}
+    within = lambda rank, ns: bounds[rank][0] <= ns < bounds[rank][1]  # noqa: E731
+    return replace(
+        record,
+        events=tuple(e for e in record.events if within(e.rank, e.start_ns)),
+        spans=tuple(s for s in record.spans if within(s.rank, s.start_ns)),
+        marks=tuple(m for m in record.marks if (m.rank, m.label) not in begins and within(m.rank, m.came_ns)),
+    )

@@ -1,5 +1,5 @@
-# expect: DTL-RULE-PASSES
-# says: made forward passes before the backward pass of the micro-batch before
+# expect: DTL-MISTAKE
+# says: forward passes are made before the backward pass of the micro-batch before
 
 import torch
 import torch.distributed as dist

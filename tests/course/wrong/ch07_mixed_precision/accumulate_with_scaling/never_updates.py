@@ -1,5 +1,5 @@
-# expect: DTL-RAISED
-# says: unscale_() is being called after step()
+# expect: DTL-DIFFICULTY
+# says: the scale is lowered, once
 
 from torch.nn.functional import mse_loss
 from torch.nn.utils import clip_grad_norm_

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-MISSED-NAN
+# expect: DTL-MISTAKE
 # says: NaN is not noticed
 
 import torch

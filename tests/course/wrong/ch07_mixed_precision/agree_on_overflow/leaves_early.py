@@ -1,5 +1,5 @@
 # expect: DTL-COLL-SKIP
-# says: all_reduce
+# says: every rank asks the others, also one that has an overflow itself
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-OWN-NORM
+# expect: DTL-MISTAKE
 # says: differ in their last digits
 import math
 from collections.abc import Sequence

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-NOT-COUNTED
-# says: which it does not count
+# expect: DTL-DIFFICULTY
+# says: the norm is that of all gradients in the list
 
 import math
 

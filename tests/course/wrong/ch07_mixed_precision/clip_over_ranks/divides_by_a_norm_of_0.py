@@ -1,5 +1,5 @@
 # expect: DTL-RAISED
-# says: the norm may be 0, as here
+# says: float division by zero
 
 import math
 

@@ -17,5 +17,5 @@ def clip_over_ranks(shards, replicated, scale, max_norm):
     dist.all_reduce(square)
     norm = square.sqrt().item()
     for gradient in gradients:
-        gradient *= min(1.0, max_norm / norm)
+        gradient *= min(1.0, max_norm / (norm + 1e-6))
     return norm

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-LARGEST-FINITE
+# expect: DTL-MISTAKE
 # says: largest has no mantissa
 
 

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-SWAPPED
+# expect: DTL-MISTAKE
 # says: exponent_bits comes first
 
 

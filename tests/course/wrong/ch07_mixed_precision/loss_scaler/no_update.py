@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-TYPE
-# says: has no update()
+# expect: DTL-RAISED
+# says: no attribute 'update'
 
 
 class Scaler:

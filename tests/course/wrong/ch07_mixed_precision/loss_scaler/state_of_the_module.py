@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-SHARED
-# says: right alone, and wrong beside a second one
+# expect: DTL-DIFFICULTY
+# says: a scaler is right alone, and wrong beside a second one
 
 STATE = {}
 

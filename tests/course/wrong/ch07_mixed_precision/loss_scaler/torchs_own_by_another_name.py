@@ -1,5 +1,5 @@
-# expect: DTL-RULE-NAME
-# says: uses what torch.amp.GradScaler is made of
+# expect: DTL-MISTAKE
+# says: the operations that torch.amp.GradScaler is made of
 
 import torch
 

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-STALLED
+# expect: DTL-MISTAKE
 # says: the masters have fewer bits than float32
 
 import torch

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-SHARED
-# says: right alone, and wrong beside a second one
+# expect: DTL-DIFFICULTY
+# says: one object is right alone, and wrong beside a second one
 
 import torch
 

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-TYPE
-# says: should have a method step()
+# expect: DTL-RAISED
+# says: 'NoneType' object has no attribute 'step'
 
 import torch
 

@@ -1,5 +1,5 @@
-# expect: DTL-RULE-NAME
-# says: rank 0 made a tensor of type bfloat16
+# expect: DTL-MISTAKE
+# says: a tensor of type bfloat16 was made
 
 import torch
 

@@ -1,5 +1,5 @@
 # expect: DTL-RAISED
-# says: stack expects a non-empty TensorList
+# says: this is no numbers at all
 
 import torch
 

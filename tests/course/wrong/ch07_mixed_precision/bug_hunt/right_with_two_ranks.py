@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-CLIP-SCALED
-# says: clipped while they are still scaled
+# expect: DTL-DIFFICULTY
+# says: a step uses the mean gradient over all ranks' batches
 
 import torch
 import torch.distributed as dist
@@ -21,11 +21,9 @@ def bug_hunt(model, batches, lr, gamma, max_norm, scale):
         (loss * scale).backward()
         for p in parameters:
             dist.all_reduce(p.grad)
-            p.grad /= dist.get_world_size()
+            p.grad /= 2 * scale
         overflow = not all(p.grad.isfinite().all() for p in parameters)
         clip_grad_norm_(parameters, max_norm)
-        for p in parameters:
-            p.grad /= scale
         if overflow:
             scale /= 2
         else:

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-SCHEDULE
-# says: before each step, and in skipped ones too
+# expect: DTL-MISTAKE
+# says: the gradients are clipped while they are still scaled
 
 import torch
 import torch.distributed as dist
@@ -19,17 +19,17 @@ def bug_hunt(model, batches, lr, gamma, max_norm, scale):
             out = model(x)
         loss = mse_loss(out.float(), y)
         (loss * scale).backward()
+        overflow = not all(p.grad.isfinite().all() for p in parameters)
         for p in parameters:
             dist.all_reduce(p.grad)
             p.grad /= dist.get_world_size()
-        overflow = not all(p.grad.isfinite().all() for p in parameters)
+        clip_grad_norm_(parameters, max_norm)
         for p in parameters:
             p.grad /= scale
-        clip_grad_norm_(parameters, max_norm)
-        scheduler.step()
         if overflow:
             scale /= 2
         else:
             optimizer.step()
+        scheduler.step()
         scales.append(scale)
     return scales
