@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-ELEMENTS
-# says: number of elements, not of bytes
+# expect: DTL-MISTAKE
+# says: the biases are left out
 
 from itertools import pairwise
 
@@ -18,16 +18,16 @@ def count_a_step(
 ) -> dict[str, int]:
     """Return the bytes of one rank, by category."""
     pairs = list(pairwise(widths))
-    elements = sum(inputs * outputs + (outputs if bias else 0) for inputs, outputs in pairs)
+    elements = sum(inputs * outputs for inputs, outputs in pairs)
     tensors = len(pairs) * (2 if bias else 1)
     copies = {"SGD": 0, "momentum": 1, "Adam": 2}[optimizer]
     counters = 4 * tensors if optimizer == "Adam" else 0
     kept_per_hidden_unit = 2 if activation == "GELU" else 1
-    kept = kept_per_hidden_unit * sum(widths[1:-1]) + widths[-1]
-    parameters = elements
+    kept = kept_per_hidden_unit * sum(widths[1:-1]) + widths[-1] + widths[0]
+    parameters = elements * dtype.itemsize
     return {
         "parameters": parameters,
         "gradients": parameters,
         "optimizer state": copies * parameters + counters,
-        "activations": global_batch // num_ranks * kept,
+        "activations": global_batch // num_ranks * kept * dtype.itemsize,
     }
