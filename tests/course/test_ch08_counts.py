@@ -1,4 +1,4 @@
-"""What the checks of chapter 8 expect is what the memory ledger, the package's tables and the papers' formulas count."""
+"""What the checks of chapter 8 expect is what the memory ledger, the package and the formulas of papers count."""
 
 import pytest
 import torch
