@@ -12,7 +12,7 @@ from dtlearn.grading import Case, Check, Edit, Given, rules
 from dtlearn.memory import MemoryLedger
 
 HERE = "under data parallelism every rank has all parameters, their gradients and the optimizer state"
-DEFAULTS = {"activation": "ReLU", "bias": True, "dtype": "float32"}
+DEFAULTS: dict[str, Any] = {"activation": "ReLU", "bias": True, "dtype": "float32"}
 NAMES = ["parameters", "gradients", "optimizer state", "activations"]
 # Of each case: `options`, those of the four ranks; `ranks`, num_ranks; `look`, what is compared.
 CASES: dict[str, dict[str, Any]] = {

@@ -186,7 +186,8 @@ def on_rank(
 
     with StorageLedger() as ledger:
         mask *= 1  # the ledger knows it from here on
-        hooks, _ = answer(Host(), [weight], min_bytes), gc.disable()
+        hooks = answer(Host(), [weight], min_bytes)
+        gc.disable()
         for _ in range(steps):
             before = ledger.now
             with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
@@ -203,7 +204,9 @@ def on_rank(
             counts, size = {kind: puts[kind] for kind in kinds}, puts["bytes"]
             facts.append({"put on the host": counts, "kept on the device": held > size // 2, "afterwards": left})
             facts[-1] |= {"unpack makes": sorted(layouts), "gradient": weight.grad}
-            weight.grad, _, _ = None, puts.clear(), seen.clear()
+            weight.grad = None
+            puts.clear()
+            seen.clear()
             mask *= 10
         gc.enable()
     return facts
