@@ -6,8 +6,8 @@ host, and the device's memory is free until backward.
 
 **Given** `host`, a memory for storages (the memory behind a tensor and all its views):
 
-- `host.put(storage)` copies a storage, and returns the copy. The host's memory is freed as soon as
-  nobody has the copy any more.
+- `host.put(storage)` copies a storage, and returns the copy, an object that `weakref` can refer to. The
+  host's memory is freed as soon as nobody has the copy any more.
 - `host.get(copy)` returns a new storage on the device, with the same bytes.
 
 `parameters`, the model's; and `min_bytes`.
@@ -26,9 +26,10 @@ loss.backward()
 - Storages of parameters never go to the host: they stay on the device anyway. A transposed weight is a
   view of the weight.
 - Often several operations save one tensor, or views of it. As long as its copy is there, a storage is not copied
-  again; in the next step it is.
+  again. In the next step it is, also one that lives on, such as a mask: it may have changed since.
 - `unpack` returns a tensor with the values, shape, strides and dtype of the one that was packed.
-- Nothing keeps an activation on the device, and after `backward()` nothing keeps a copy on the host.
+- Nothing keeps an activation on the device, and after `backward()` nothing keeps a copy on the host. The
+  same if the loss is dropped without a backward pass.
 
 **Example** with `min_bytes` 1,000: x has 4,000 bytes.
 
@@ -54,17 +55,20 @@ import torch
 
 def offload(host: Any, parameters: Sequence[torch.Tensor], min_bytes: int) -> tuple[Callable, Callable]:
     """Return the hooks pack and unpack."""
-    # BEGIN SOLUTION: decide what goes to the host, and remember copies as long as storages live
+    # BEGIN SOLUTION: decide what goes to the host, and remember the copies that are still there
     stay = {p.untyped_storage() for p in parameters}
-    copies = weakref.WeakKeyDictionary()  # of the storages that still live
+    copies = weakref.WeakKeyDictionary()  # of storages that live; autograd alone keeps the copies
 
     def pack(tensor: torch.Tensor) -> Any:
         storage = tensor.untyped_storage()
         if storage in stay or storage.nbytes() < min_bytes:
             return tensor.detach()
-        if storage not in copies:
-            copies[storage] = host.put(storage)
-        return copies[storage], tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride()
+        known = copies.get(storage)
+        copy = known() if known else None
+        if copy is None:
+            copy = host.put(storage)
+            copies[storage] = weakref.ref(copy)
+        return copy, tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride()
 
     def unpack(packed: Any) -> torch.Tensor:
         if isinstance(packed, torch.Tensor):

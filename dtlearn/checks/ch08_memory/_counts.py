@@ -11,34 +11,13 @@ from collections.abc import Callable, Mapping
 from itertools import combinations
 from typing import Any
 
-from dtlearn.grading import Case, Check, Finding, Given, compare
-from dtlearn.runtime.record.record import Record
+from dtlearn.grading import Finding
 
 Counts = dict[str, int]
 # The counts of one rank's inputs, with these mistakes.
 Count = Callable[[dict[str, Any], frozenset[str]], Counts]
 _UNITS = {"kB": 10**3, "KiB": 2**10, "MB": 10**6, "MiB": 2**20, "GB": 10**9, "GiB": 2**30}
 Says = Mapping[str, tuple[str, str]]  # of each mistake: its code, and what is said of it
-
-
-def verified(values: Check, count: Count, says: Says) -> Callable[[Case, Given, list[Any], Record], Finding | None]:
-    """A check's `verify`: compares; numbers that are wrong by the mistakes that explain them on every rank.
-
-    Args:
-        values: a check of the values alone, which knows what is expected.
-        count, says: see `find_mistakes`.
-    """
-
-    def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-        right = [count(i, frozenset()) for i in given]
-        found = compare(values, case, given, right, got)
-        if found is None or any(not isinstance(g, dict) or set(g) != set(right[0]) for g in got):
-            return found
-        if any(type(value) not in (int, float) for g in got for value in g.values()):
-            return found
-        return find_mistakes(count, says, given, got) or found
-
-    return verify
 
 
 def find_mistakes(count: Count, says: Says, given: list[dict[str, Any]], got: list[Counts]) -> Finding | None:

@@ -1,256 +1,189 @@
-"""ch08.selective: small graphs of operations, of blocks of a transformer and made up, each with several budgets.
-
-What a wrong answer leads to is computed by trying all choices with another cost, or by taking operations in some order.
-"""
+"""ch08.selective: small graphs of operations, each with several budgets; of a choice its FLOPs and its bytes count."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Collection
 from itertools import combinations
 from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Finding, Given, rules
-from dtlearn.runtime.record.record import Record
+from dtlearn.grading import Case, Check, Edit, Given, rules
 
 Operation = dict[str, Any]
-Cost = Callable[[Sequence[Operation], set[str]], int]
-
-_MLP = ("norm:1:1::y", "up:4:800:norm:y", "gelu:4:4:up:y", "down:1:800:gelu:n", "dropout:1:1:down:n")
-_GATED = ("norm:1:1::y", "gate:4:800:norm:y", "up:4:800:norm:y", "silu:4:4:gate:y", "product:4:4:silu,up:y")
-_ATTENTION = (
-    *("norm:1:2::y", "query:1:200:norm:y", "key:1:200:norm:y", "value:1:200:norm:y", "scores:6:150:query,key:n"),
-    *("softmax:6:20:scores:y", "dropout:6:6:softmax:y", "context:1:150:dropout,value:y", "out:1:200:context:n"),
-)
-_CASES: dict[str, dict[str, Any]] = {
-    "blocks of a transformer": {"blocks": (_MLP, _GATED, _ATTENTION)},
-    "made-up graphs": {"random": (6, 8, 9, 10), "one for two": True},
+INPUTS = "what is computed again needs its inputs: they are kept or computed again as well, and so are theirs"
+# Rows of operations: name, 1,000 bytes, 1,000 FLOPs, inputs, whether backward reads the result. Of each case: `shares`,
+# of the bytes of all that is saved, which are budgets; `exact`: the budgets are the bytes of good choices.
+CASES: dict[str, dict[str, Any]] = {
+    "a chain": {
+        "rows": ("norm:1:1::y", "up:4:800:norm:y", "gelu:4:4:up:y", "down:1:800:gelu:n", "dropout:1:1:down:n"),
+    },
+    "a result that two operations read": {
+        "says": "an operation is computed again once, however many others read its result, and not if it is kept",
+        "rows": ("norm:1:300::n", "gate:4:500:norm:y", "up:4:700:norm:y", "silu:4:4:gate:y", "product:4:4:silu,up:y"),
+    },
+    "results that backward does not read": {
+        "says": f"{INPUTS}. So a result may be worth keeping that backward does not read itself",
+        "rows": ("a:1:500::y", "b:2:300:a:n", "c:9:400:b:n", "d:6:20:c:y", "e:6:30:c:y", "f:20:700::n", "g:6:10:f:y"),
+    },
+    "as many FLOPs with fewer bytes": {
+        "says": "of several choices with the fewest FLOPs one with the fewest bytes is asked",
+        "rows": ("both:3:11::y", "first:1:4::y", "second:1:7::y"),
+        "even": True,
+        "shares": (0.65, 0.8),
+    },
+    "exactly the budget": {
+        "says": "exactly the budget is within it",
+        "rows": ("norm:1:1::y", "up:4:800:norm:y", "gelu:4:4:up:y"),
+        "exact": True,
+    },
+    "a budget of 0": {
+        "says": "nothing fits into a budget of 0, and an empty list is asked",
+        "rows": ("norm:1:1::y", "up:4:800:norm:y", "gelu:4:4:up:y"),
+        "shares": (0.0,),
+    },
 }
-_SHARES = (0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0)
+SAVED, UPDATE = '{o["name"] for o in operations if o["saved"]}', 'needed.update(operation["inputs"])'
+COUNT, NOT_KEPT = 'again += operation["flops"]', 'operation["name"] in needed and operation["name"] not in kept'
+RETURN, LESS = "return best[2]", "(again, nbytes) < best[:2]"
+FEWEST = "of several choices with as few FLOPs one is taken that has more bytes than needed"
+GREEDY = """kept, held = [], 0
+    for o in sorted(operations, key=lambda o: {}):
+        if {}:
+            continue
+        if held + o["bytes"] > budget:
+            {}
+        kept.append(o["name"])
+        held += o["bytes"]
+    return kept"""
+WAYS = {
+    "most FLOPs per byte": '-o["flops"] / o["bytes"]',
+    "most FLOPs": '-o["flops"]',
+    "fewest bytes": 'o["bytes"]',
+    "most bytes": '-o["bytes"]',
+    "the earliest": "0",
+}
+EDITS = (
+    Edit("the names that are not kept are returned: those to keep are asked",
+         {RETURN: "return [name for name in by_name if name not in best[2]]"}),
+    Edit("the names to compute again are returned: those to keep are asked",
+         {"again = 0": "again, redone = 0, []", COUNT: f'{COUNT}; redone.append(operation["name"])',
+          "list(kept)": "redone"}),
+    Edit("the budget is ignored: the bytes of what is kept are more", {"if nbytes > budget:": "if False:"}),
+    Edit("the FLOPs of every operation that is not kept are counted: one whose result neither backward nor an "
+         "operation that is computed again reads is not computed again", {SAVED: '{o["name"] for o in operations}'}),
+    Edit("only the FLOPs of results that backward reads are counted: to compute one again its inputs must be there",
+         {UPDATE: "pass"}),
+    Edit("inputs of what is computed again are counted, but not the inputs of those in turn",
+         {UPDATE: 'needed.update(operation["inputs"] if operation["saved"] else ())'}),
+    Edit("an operation that several others read is counted once for each of them: it is computed again once",
+         {SAVED: '[o["name"] for o in operations if o["saved"]]',
+          COUNT: 'again += operation["flops"] * needed.count(operation["name"])',
+          UPDATE: 'needed.extend(operation["inputs"] * needed.count(operation["name"]))'}),
+    Edit("what is kept is treated as if its inputs were needed, too: they are not, it is there",
+         {NOT_KEPT: 'operation["name"] in needed',
+          COUNT: 'again += operation["flops"] * (operation["name"] not in kept)'}),
+    Edit("an input of what is computed again is computed again, too, although it is kept",
+         {f"needed = {SAVED}": f"needed, forced = {SAVED}, set()",
+          NOT_KEPT: f'operation["name"] in forced or ({NOT_KEPT})', UPDATE: 'forced.update(operation["inputs"])'}),
+    Edit("the fewest operations are computed again: their FLOPs count", {COUNT: "again += 1"}),
+    Edit("the fewest bytes are computed again: their FLOPs count", {COUNT: 'again += operation["bytes"]'}),
+    Edit("only results that backward reads are kept: another result may be worth keeping, as what is computed again "
+         "reads it",
+         {"combinations(by_name, count)": 'combinations([o["name"] for o in operations if o["saved"]], count)'}),
+    Edit(FEWEST, {LESS: "again <= best[0]"}),
+    Edit(FEWEST, {LESS: "again < best[0]"}),
+    Edit("the choice with the fewest bytes is taken: it is the FLOPs that count first",
+         {LESS: "(nbytes, again) < best[1::-1]"}),
+    Edit("to keep nothing is not considered: with a budget of 0 an empty list is asked",
+         {"range(len(operations) + 1)": "range(1, len(operations) + 1)",
+          RETURN: "return best[2] if best else list(by_name)[:1]"}),
+    Edit("a choice of exactly the budget is taken for too large", {"nbytes > budget": "nbytes >= max(budget, 1)"}),
+    *(Edit(f"operations are kept in turn, {name} first, as long as they fit: that misses better choices, as one may "
+           "need others", {RETURN: GREEDY.format(key, skip, stop)})
+      for name, key in WAYS.items() for skip in ("False", 'not o["saved"]') for stop in ("continue", "break")),
+)  # fmt: skip
 
 
 def inputs(case: Case) -> Given:
-    given: Given = []
+    given, p = list[dict[str, Any]](), case.params
     for rank in range(case.world_size):
         g = case.generator(rank)
-        jobs = []
-        graphs = [_block(rows, g) for rows in case.params.get("blocks", ())]
-        graphs += [_graph(count, g) for count in case.params.get("random", ())]
-        graphs += [_one_for_two(g)] if case.params.get("one for two") else []
-        for operations in graphs:
-            total = sum(o["bytes"] for o in operations if o["saved"])
-            budgets = [int(total * share) for share in _SHARES]
-            best = _best(operations, int(total * 0.6))
-            exact = sum(o["bytes"] for o in operations if o["name"] in best)
-            jobs += [{"operations": operations, "budget": budget} for budget in (*budgets, exact, max(exact - 1, 0))]
-        given.append({"jobs": jobs})
+
+        def number(low: int, high: int, g: torch.Generator = g) -> int:
+            return int(torch.randint(low, high, (), generator=g))
+
+        operations: list[Operation] = []
+        for row in p["rows"]:
+            name, nbytes, flops, read, saved = row.split(":")
+            costs = {"bytes": int(nbytes) * 1000 + number(0, 200), "flops": int(flops) * 1000 + number(0, 900)}
+            operations.append({"name": name, **costs, "inputs": read.split(",") if read else [], "saved": saved == "y"})
+        if "even" in p:  # one has the FLOPs of two others
+            operations[0]["flops"] = sum(o["flops"] for o in operations[1:])
+        total = sum(o["bytes"] for o in operations if o["saved"])
+        budgets = [int(total * share) for share in p.get("shares", (0.2, 0.35, 0.5, 0.65, 0.8, 1.1))]
+        if "exact" in p:
+            budgets = [nbytes for _, nbytes in best(operations, budgets) if nbytes]
+        given.append({"operations": operations, "budgets": sorted({*budgets})})
     return given
 
 
-def _number(low: int, high: int, g: torch.Generator) -> int:
-    return int(torch.randint(low, high, (), generator=g))
+def best(operations: list[Operation], budgets: list[int]) -> list[tuple[int, int]]:
+    """Of each budget the FLOPs and the bytes of the best choice, of all there are."""
+    of_name = {o["name"]: o for o in operations}
+
+    def redone(name: str, kept: Collection[str]) -> set[str]:
+        """What has to be computed for this result."""
+        parts = [redone(read, kept) for read in of_name[name]["inputs"]]
+        return set() if name in kept else {name}.union(*parts)
+
+    costs = []
+    for kept in (one for count in range(len(operations) + 1) for one in combinations(of_name, count)):
+        again = set[str]().union(*(redone(o["name"], kept) for o in operations if o["saved"]))
+        costs.append((sum(of_name[n]["flops"] for n in again), sum(of_name[n]["bytes"] for n in kept)))
+    return [min(cost for cost in costs if cost[1] <= budget) for budget in budgets]
 
 
-def _block(rows: Sequence[str], g: torch.Generator) -> list[Operation]:
-    made = []
-    for row in rows:
-        name, nbytes, flops, read, saved = row.split(":")
-        size = int(nbytes) * 1000 + _number(0, 200, g)
-        operation = {"name": name, "bytes": size, "flops": int(flops) * 1000 + _number(0, 900, g)}
-        made.append({**operation, "inputs": read.split(",") if read else [], "saved": saved == "y"})
-    return made
+def on_rank(answer: Any, operations: Any, budgets: Any) -> Any:
+    facts: dict[str, Any] = {}
+    for budget in budgets:
+        kept = answer([dict(operation) for operation in operations], budget)
+        if not isinstance(kept, list) or sorted(kept) != sorted({o["name"] for o in operations if o["name"] in kept}):
+            raise ValueError(f"a list of names of operations is asked, each once; this is {str(kept)[:60]}")
+        needed, again = {o["name"] for o in operations if o["saved"]}, 0
+        for operation in reversed(operations):
+            if operation["name"] in needed and operation["name"] not in kept:
+                again += operation["flops"]
+                needed.update(operation["inputs"])
+        held = sum(o["bytes"] for o in operations if o["name"] in kept)
+        facts[f"budget {budget:,}"] = {
+            "within it": held <= budget,
+            "FLOPs to compute again": again,
+            "bytes kept": held,
+        }
+    return facts
 
 
-def _graph(count: int, g: torch.Generator) -> list[Operation]:
-    made: list[Operation] = []
-    for i in range(count):
-        read = sorted({f"op{_number(max(0, i - 3), i, g)}" for _ in range(_number(1, 3, g))}) if i else []
-        operation = {"name": f"op{i}", "bytes": _number(500, 4_000, g), "flops": _number(100, 9_000, g)}
-        made.append({**operation, "inputs": read, "saved": _number(0, 4, g) > 0})
-    return made
+def expected(case: Case, given: Given) -> list[dict[str, Any]]:
+    return [
+        {
+            f"budget {budget:,}": {"within it": True, "FLOPs to compute again": again, "bytes kept": held}
+            for budget, (again, held) in zip(own["budgets"], best(own["operations"], own["budgets"]), strict=True)
+        }
+        for own in given
+    ]
 
 
-def _one_for_two(g: torch.Generator) -> list[Operation]:
-    """One result has the FLOPs of two others, and more bytes: with a budget of 0.65 of all it fits, or these two."""
-    flops = _number(1_000, 9_000, g), _number(1_000, 9_000, g)
-    rows = [("both", _number(3_000, 3_200, g), sum(flops))]
-    rows += [(name, _number(1_000, 1_300, g), one) for name, one in zip(("first", "second"), flops, strict=True)]
-    return [{"name": n, "bytes": size, "flops": f, "inputs": [], "saved": True} for n, size, f in rows]
-
-
-def on_rank(answer: Any, jobs: Any) -> Any:
-    return [answer(**job) for job in jobs]
-
-
-def again(operations: Sequence[Operation], kept: set[str]) -> list[str]:
-    """The operations that are computed again."""
-    needed, found = {o["name"] for o in operations if o["saved"]}, []
-    for o in reversed(operations):
-        if o["name"] in needed and o["name"] not in kept:
-            found.append(o["name"])
-            needed.update(o["inputs"])
-    return found[::-1]
-
-
-def flops(operations: Sequence[Operation], kept: set[str]) -> int:
-    names = again(operations, kept)
-    return sum(o["flops"] for o in operations if o["name"] in names)
-
-
-def nbytes(operations: Sequence[Operation], kept: Any) -> int:
-    return sum(o["bytes"] for o in operations if o["name"] in kept)
-
-
-def _best(operations: Sequence[Operation], budget: int, cost: Cost = flops, only_saved: bool = False) -> set[str]:
-    names = [o["name"] for o in operations if o["saved"] or not only_saved]
-    choices = [set(c) for count in range(len(names) + 1) for c in combinations(names, count)]
-    fitting = [c for c in choices if nbytes(operations, c) <= budget] or [set()]
-    return min(fitting, key=lambda c: (cost(operations, c), nbytes(operations, c)))
-
-
-def _greedy(
-    key: Callable[[Operation], float], only_saved: bool, stop: bool
-) -> Callable[[Sequence[Operation], int], set[str]]:
-    """Operations are taken in this order as long as they fit; `stop`: up to the first that does not."""
-
-    def choose(operations: Sequence[Operation], budget: int) -> set[str]:
-        kept: set[str] = set()
-        for o in sorted(operations, key=key):
-            if only_saved and not o["saved"]:
-                continue
-            if nbytes(operations, kept | {o["name"]}) > budget:
-                if stop:
-                    break
-                continue
-            kept.add(o["name"])
-        return kept
-
-    return choose
-
-
-def _all_not_kept(operations: Sequence[Operation], kept: set[str]) -> int:
-    return sum(o["flops"] for o in operations if o["name"] not in kept)
-
-
-def _saved_not_kept(operations: Sequence[Operation], kept: set[str]) -> int:
-    return sum(o["flops"] for o in operations if o["saved"] and o["name"] not in kept)
-
-
-def _direct(operations: Sequence[Operation], kept: set[str]) -> int:
-    first = [o for o in operations if o["saved"] and o["name"] not in kept]
-    names = {o["name"] for o in first} | {name for o in first for name in o["inputs"] if name not in kept}
-    return sum(o["flops"] for o in operations if o["name"] in names)
-
-
-def _whole_graph(operations: Sequence[Operation], kept: set[str]) -> int:
-    names = again(operations, set())
-    return sum(o["flops"] for o in operations if o["name"] in names and o["name"] not in kept)
-
-
-def _count(operations: Sequence[Operation], kept: set[str]) -> int:
-    return len(again(operations, kept))
-
-
-def mistakes() -> dict[str, tuple[str, Callable[[Sequence[Operation], int], set[str]]]]:
-    """Wrong ways to choose: text -> code, choice."""
-    found: dict[str, Any] = {
-        "the FLOPs of every operation that is not kept are counted: one whose result neither backward nor an operation "
-        "that is computed again reads is not computed again": ("UNNEEDED", lambda o, b: _best(o, b, _all_not_kept)),
-        "only the FLOPs of results that backward reads are counted: to compute one again its inputs must be there": (
-            "NEEDED-INPUTS",
-            lambda o, b: _best(o, b, _saved_not_kept),
-        ),
-        "inputs of what is computed again are counted, but not the inputs of those in turn": (
-            "NEEDED-INPUTS",
-            lambda o, b: _best(o, b, _direct),
-        ),
-        "what is kept is treated as if its inputs were needed, too: they are not, it is there": (
-            "UNNEEDED",
-            lambda o, b: _best(o, b, _whole_graph),
-        ),
-        "the fewest operations are computed again: their FLOPs count": ("FLOPS", lambda o, b: _best(o, b, _count)),
-        "only results that backward reads are kept: another result may be worth keeping, as what is computed again "
-        "reads it": ("SAVED-ONLY", lambda o, b: _best(o, b, only_saved=True)),
-        "a choice of exactly the budget is taken for too large": ("TIGHT", lambda o, b: _best(o, b - 1)),
-    }
-    ways: dict[str, Callable[[Operation], float]] = {
-        "most FLOPs per byte": lambda o: -o["flops"] / o["bytes"],
-        "most FLOPs": lambda o: -o["flops"],
-        "fewest bytes": lambda o: o["bytes"],
-        "most bytes": lambda o: -o["bytes"],
-    }
-    for name, key in ways.items():
-        for only_saved in (False, True):
-            for stop in (False, True):
-                text = f"operations are kept in turn, {name} first, as long as they fit"
-                text += " (up to the first that does not)" * stop + ", if backward reads them" * only_saved
-                found[f"{text}: that misses better choices, as one may need others"] = (
-                    "GREEDY",
-                    _greedy(key, only_saved, stop),
-                )
-    return found
-
-
-def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    for rank, (i, results) in enumerate(zip(given, got, strict=True)):
-        scores = []
-        for job, result in zip(i["jobs"], results, strict=True):
-            names = [o["name"] for o in job["operations"]]
-            if not isinstance(result, list) or any(name not in names for name in result):
-                text = f"a list of names of operations is asked; rank {rank} returned {str(result)[:100]}"
-                return Finding("DTL-VALUE-NONE" if result is None else "DTL-VALUE-TYPE", text, rank)
-            if len(set(result)) < len(result):
-                return Finding("DTL-VALUE-KEPT-TWICE", f"a name is there twice: {', '.join(result)}", rank)
-            scores.append(_score(job, set(result)))
-        right = [_score(job, _best(**job)) for job in i["jobs"]]
-        if scores == right:
-            continue
-        if found := _known(i["jobs"], results, right):
-            return Finding(found[0], found[1], rank)
-        for job, result, one, best in zip(i["jobs"], results, scores, right, strict=True):
-            if one != best:
-                code, text = _told(job, set(result), one, best)
-                return Finding(
-                    code, f"rank {rank}, {len(job['operations'])} operations, budget {job['budget']:,}: {text}", rank
-                )
-    return None
-
-
-def _score(job: dict[str, Any], kept: set[str]) -> tuple[int, int]:
-    return flops(job["operations"], kept), nbytes(job["operations"], kept)
-
-
-def _known(jobs: list[dict[str, Any]], results: list[Any], right: list[Any]) -> tuple[str, str] | None:
-    """A mistake that leads to just these choices, in all jobs."""
-    chosen = [set(result) for result in results]
-    inverted = [{o["name"] for o in job["operations"]} - kept for job, kept in zip(jobs, chosen, strict=True)]
-    if [_score(job, kept) for job, kept in zip(jobs, inverted, strict=True)] == right:
-        return "DTL-VALUE-COMPLEMENT", "the names that are not kept are returned: those to keep are asked"
-    if [set(again(job["operations"], _best(**job))) for job in jobs] == chosen:
-        return "DTL-VALUE-COMPLEMENT", "the names to compute again are returned: those to keep are asked"
-    for text, (code, choose) in mistakes().items():
-        if all(choose(job["operations"], job["budget"]) == kept for job, kept in zip(jobs, chosen, strict=True)):
-            return f"DTL-VALUE-{code}", text
-    return None
-
-
-def _told(job: dict[str, Any], kept: set[str], one: tuple[int, int], best: tuple[int, int]) -> tuple[str, str]:
-    operations, wanted = job["operations"], _best(**job)
-    text = f"kept are {', '.join(sorted(kept)) or 'none'}: {one[1]:,} bytes"
-    if one[1] > job["budget"]:
-        return "DTL-VALUE-OVER-BUDGET", f"{text}, which is over the budget"
-    text += f", and {', '.join(again(operations, kept)) or 'nothing'} computed again: {one[0]:,} FLOPs. "
-    code = "DTL-VALUE-MORE-BYTES" if one[0] == best[0] else "DTL-VALUE"
-    return code, f"{text}Better: keep {', '.join(sorted(wanted)) or 'none'}, {best[1]:,} bytes, {best[0]:,} FLOPs"
-
-
+FIELDS = "name", "bytes", "flops", "inputs", "saved"
+EXAMPLE = [("norm", 10, 10, [], True), ("up", 40, 800, ["norm"], True), ("gelu", 40, 40, ["up"], True),
+           ("down", 10, 800, ["gelu"], False)]  # fmt: skip
 CHECK = Check(
     on_rank,
     inputs,
-    None,
-    cases=_CASES,
-    verify=verify,
+    expected,
+    cases=CASES,
+    edits=EDITS,
+    example=[{"operations": [dict(zip(FIELDS, row, strict=True)) for row in EXAMPLE], "budgets": [50]}] * 2,
     rules=[rules.most_messages("0")],
     seconds=20.0,
-)
+)  # fmt: skip

@@ -16,7 +16,8 @@ def offload(host, parameters, min_bytes):
         storage = tensor.untyped_storage()
         address = storage.data_ptr()
         if address in stay or storage.nbytes() < min_bytes:
-            return lambda: tensor
+            own = tensor.detach()
+            return lambda: own
         copied = by_address.get(address)
         if copied is None or copied.of() is not storage:
             copied = by_address[address] = Copied(host, storage)

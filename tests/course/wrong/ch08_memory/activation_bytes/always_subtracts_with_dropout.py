@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-KEEP-SCORES
-# says: with dropout=False there is one tensor
+# expect: DTL-MISTAKE
+# says: two tensors like the scores and a mask are subtracted for keep_scores=False
 
 import torch
 

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-GENERATOR
-# says: the first run draws other random numbers than a run without a checkpoint
+# expect: DTL-DIFFICULTY
+# says: the first run draws the random numbers of a run without a checkpoint
 
 import torch
 

@@ -1,5 +1,5 @@
-# expect: DTL-RULE-KEPT
-# says: backward goes through what the first run kept all the same
+# expect: DTL-DIFFICULTY
+# says: backward uses what the first run kept, in whatever memory
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
@@ -11,7 +11,7 @@ def checkpoint(function, *inputs):
     state, done = torch.get_rng_state(), []
 
     def pack(tensor):
-        return tensor.dtype, tensor.detach().float().numpy().copy()
+        return tensor.dtype, tensor.detach().numpy().copy()
 
     def unpack(packed):
         dtype, array = packed

@@ -1,5 +1,6 @@
-# expect: DTL-RULE-RUNS
-# says: times in backward
+# expect: DTL-DIFFICULTY
+# says: of several results some may not be used
+# says: ['runs in backward'][0] should be 1; it is 4
 
 import torch
 

@@ -1,5 +1,5 @@
-# expect: DTL-RULE-HELD
-# says: backward did not use what the host gave back
+# expect: DTL-DIFFICULTY
+# says: backward does not use what the host gives back
 
 import weakref
 
@@ -13,11 +13,14 @@ def offload(host, parameters, min_bytes):
     def pack(tensor):
         storage = tensor.untyped_storage()
         if storage in stay or storage.nbytes() < min_bytes:
-            return tensor
-        if storage not in copies:
-            copies[storage] = host.put(storage)
+            return tensor.detach()
+        known = copies.get(storage)
+        copy = known() if known else None
+        if copy is None:
+            copy = host.put(storage)
+            copies[storage] = weakref.ref(copy)
         array = tensor.detach().float().numpy().copy()
-        return copies[storage], tensor.dtype, array, tensor.stride()
+        return copy, tensor.dtype, array, tensor.stride()
 
     def unpack(packed):
         if isinstance(packed, torch.Tensor):

@@ -13,10 +13,13 @@ def offload(host, parameters, min_bytes):
     def pack(tensor):
         storage = tensor.untyped_storage()
         if storage in stay or storage.nbytes() < min_bytes:
-            return tensor
-        if storage not in copies:
-            copies[storage] = host.put(tensor)
-        return copies[storage], tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride()
+            return tensor.detach()
+        known = copies.get(storage)
+        copy = known() if known else None
+        if copy is None:
+            copy = host.put(tensor)
+            copies[storage] = weakref.ref(copy)
+        return copy, tensor.dtype, tensor.storage_offset(), tensor.shape, tensor.stride()
 
     def unpack(packed):
         if isinstance(packed, torch.Tensor):

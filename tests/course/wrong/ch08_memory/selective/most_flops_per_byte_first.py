@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-GREEDY
+# expect: DTL-MISTAKE
 # says: most FLOPs per byte first
 
 

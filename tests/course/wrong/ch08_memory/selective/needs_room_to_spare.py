@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-TIGHT
-# says: exactly the budget
+# expect: DTL-MISTAKE
+# says: exactly the budget is taken for too large
 
 from itertools import combinations
 
