@@ -166,8 +166,8 @@ rank_table(places, caption="The environment of each rank (one machine, 4 ranks)"
 #   example, and prints what each rank returns. There is no grade.
 # - Write your own answer: one that imports the course's answer (`dtlearn.collectives`, in chapter 3
 #   `dtlearn.data_parallel`) fails with the code `DTL-RULE-NAME`.
-# - In a terminal, `dtlearn hint ch01.who_am_i` gives one hint at a time, and `dtlearn solution ch01.who_am_i` the
-#   solution.
+# - `%hint ch01.who_am_i` gives one hint at a time, and after an attempt `%solution ch01.who_am_i` a worked answer;
+#   `%progress` shows how far you are. (In a terminal: `dtlearn hint ch01.who_am_i`, and so on.)
 # </details>
 
 # %% exercise="ch01.who_am_i"
