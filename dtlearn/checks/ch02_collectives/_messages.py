@@ -17,6 +17,19 @@ from dtlearn.runtime.record.record import Record
 Held = list[list[torch.Tensor]]
 _MOST_SIZES = 6  # of messages that are shown
 
+# Not a value can tell whether nothing came or nothing was kept: so both are said.
+NOT_IN_PLACE = (
+    "x is on every rank as it was: nothing was written into it. It must change in place (x.copy_(...), x += ...): a "
+    "tensor that is returned, bound to the name x (x = x.clone()), or made by cat or pad is not the caller's"
+)
+
+
+def nothing(tensor: str) -> tuple[str, str]:
+    """For an edit, what is in a place that nobody wrote: of torch.zeros_like, or of torch.empty_like while an answer is
+    graded, of the dtype of this tensor."""
+    return "0", f"float('nan') if {tensor}.is_floating_point() else {UNWRITTEN}"
+
+
 POINT_TO_POINT = rules.only(
     *("send", "recv", "isend", "irecv"), why="The point is to build it from messages between two ranks."
 )
