@@ -6,7 +6,7 @@ import torch
 from dtlearn.checks.ch02_collectives._between_nodes import across_too_early, most_bytes_between
 from dtlearn.checks.ch02_collectives._messages import no_narrower
 from dtlearn.checks.ch02_collectives.broadcast import why
-from dtlearn.checks.ch02_collectives.hierarchical_all_reduce import _CASES
+from dtlearn.checks.ch02_collectives.hierarchical_all_reduce import CASES
 from dtlearn.checks.ch02_collectives.hierarchical_all_reduce import why as why_of_the_nodes
 from dtlearn.grading.check import Case
 from tests.grading.scripts import record
@@ -24,7 +24,7 @@ def test_bytes_between_nodes_are_those_of_all_ranks_of_a_node():
     assert judged(rule, *across) is None
     found = judged(rule, *across, nbytes=8)
     assert (found.code, found.rank) == ("DTL-RULE-BYTES", 2)
-    assert found.text.startswith("node 1 (ranks 2 to 3) sent 16 bytes to other nodes; the budget is 8 (2.00x): ")
+    assert found.text.startswith("node 1 (ranks 2 and 3) sent 16 bytes to other nodes; the budget is 8 (2.00x): ")
     assert "the first message of rank 2 goes to rank 0, in another node" in found.text
 
 
@@ -86,7 +86,12 @@ def test_first_messages_tell_what_was_taken_for_a_leader_or_for_a_node(size, scr
 
 def test_too_few_chunks_are_named_while_nothing_was_sent():
     def why_in(world_size, *scripts):
-        case = Case("a case", world_size, seed=1, params=_CASES["nodes of two or three"])
+        case = Case(
+            "a case",
+            world_size,
+            seed=1,
+            params=CASES["one node" if world_size == 2 else "a number of elements that nothing divides"],
+        )
         return why_of_the_nodes(case, [], record(*scripts))
 
     assert "(2; if x is cut into 1, the number of nodes, an index is out of range)" in why_in(2, "", "")

@@ -25,7 +25,8 @@ def most_bytes_between(unit: Callable[[Case], int], limit: Callable[[Case, Given
         node = max(made, key=lambda n: made[n], default=0)
         if not made or made[node] <= most:
             return None
-        text = f"node {node} (ranks {node * size} to {node * size + size - 1}) sent {made[node]:,} bytes to other nodes"
+        ranks = ranks_text(list(range(node * size, (node + 1) * size)))
+        text = f"node {node} ({ranks}) sent {made[node]:,} bytes to other nodes"
         over = f" ({made[node] / most:.2f}x)" if most else ""
         text = f"{text}; the budget is {most:,.0f}{over}{_why(case.world_size, size, record)}"
         return Finding("DTL-RULE-BYTES", text, node * size)
@@ -36,7 +37,7 @@ def most_bytes_between(unit: Callable[[Case], int], limit: Callable[[Case, Given
 def _why(n: int, size: int, record: Record) -> str:
     """What kind of answer sends so much between nodes, from who sends to whom and in which order; "" if unknown."""
     sent = {rank: [(e.peer or 0, e.nbytes) for e in record.select(rank=rank) if e.sends] for rank in range(n)}
-    if all(peer == (rank + 1) % n for rank, messages in sent.items() for peer, _ in messages):
+    if size > 1 and all(peer == (rank + 1) % n for rank, messages in sent.items() for peer, _ in messages):
         return (
             f": all {n} ranks form one ring, which crosses from node to node in every step; ranks_per_node is not used"
         )

@@ -1,7 +1,4 @@
-"""What the checks of this chapter share: rules on messages, and rings played through in the judge.
-
-A ring is played on lists of chunks, `held[rank][chunk]`, to know what an answer with a certain mistake returns.
-"""
+"""What the checks of this chapter share: rules on messages, and sentences."""
 
 from __future__ import annotations
 
@@ -10,12 +7,24 @@ from dataclasses import replace
 
 import torch
 
-from dtlearn.grading import Case, Finding, Given, Mistake, Rule, rules
+from dtlearn.grading import Case, Finding, Given, Rule, rules
 from dtlearn.grading.on_rank.stress import UNWRITTEN
 from dtlearn.runtime.record.record import Record
 
-Held = list[list[torch.Tensor]]
 _MOST_SIZES = 6  # of messages that are shown
+
+# Not a value can tell whether nothing came or nothing was kept: so both are said.
+NOT_IN_PLACE = (
+    "x is on every rank as it was: nothing was written into it. It must change in place (x.copy_(...), x += ...): a "
+    "tensor that is returned, bound to the name x (x = x.clone()), or made by cat or pad is not the caller's"
+)
+
+
+def nothing(tensor: str) -> tuple[str, str]:
+    """For an edit, what is in a place that nobody wrote: of torch.zeros_like, or of torch.empty_like while an answer is
+    graded, of the dtype of this tensor."""
+    return "0", f"float('nan') if {tensor}.is_floating_point() else {UNWRITTEN}"
+
 
 POINT_TO_POINT = rules.only(
     *("send", "recv", "isend", "irecv"), why="The point is to build it from messages between two ranks."
@@ -74,42 +83,11 @@ def no_narrower(dtype_of: Callable[[Given], torch.dtype]) -> Rule:
     return rule
 
 
-def not_in_place(xs: Sequence[torch.Tensor]) -> Mistake:
-    """x is as it was on all ranks. Not a value can tell whether nothing came or nothing was kept: so both are said."""
-    text = (
-        "x is on every rank as it was: nothing was written into it. It must change in place (x.copy_(...), x += ...): "
-    )
-    text += "a tensor that is returned, bound to the name x (x = x.clone()), or made by cat or pad is not the caller's"
-    return Mistake("DTL-VALUE-NOT-IN-PLACE", text, list(xs))
-
-
 def total(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """The sum, rounded once."""
     first = tensors[0]
     exact = torch.float64 if first.is_floating_point() else torch.int64
     return torch.stack([t.to(exact) for t in tensors]).sum(0).to(first.dtype)
-
-
-def travel(
-    held: Held, ranks: Sequence[int], steps: int, first: int, adds: bool, places: Sequence[int] | None = None
-) -> Held:
-    """A journey around the ring of `ranks`: in step k the i-th rank sends its chunk i + first - k to the next one.
-
-    Returns what they hold then; `held` stays as it is. With `adds` the receiver adds, otherwise it replaces. `rows`:
-    what the ranks take for i, by mistake.
-    """
-    size, now, places = len(ranks), [list(chunks) for chunks in held], places or range(len(ranks))
-    for step in range(steps):
-        sent = [now[rank][(place + first - step) % size] for place, rank in zip(places, ranks, strict=True)]
-        for i, rank in enumerate(ranks):
-            chunk = (places[i] - 1 + first - step) % size
-            now[rank][chunk] = now[rank][chunk] + sent[i - 1] if adds else sent[i - 1]
-    return now
-
-
-def unwritten(tensor: torch.Tensor) -> torch.Tensor:
-    """What is in the memory of `torch.empty_like(tensor)` while an answer is graded with poison."""
-    return torch.full_like(tensor, float("nan") if tensor.is_floating_point() else UNWRITTEN)
 
 
 def padded_bytes(x: torch.Tensor, num_chunks: int) -> int:

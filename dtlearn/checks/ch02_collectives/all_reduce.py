@@ -5,30 +5,91 @@ Whoever keeps to these bytes adds up each element in one place: so all ranks get
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare, payload_bytes
-from dtlearn.runtime.record.record import Record
+from dtlearn.grading import Case, Check, Edit, Given, Stress, payload_bytes
 
-from ._messages import POINT_TO_POINT, chunk_budget, no_narrower, not_in_place, padded_bytes, total, travel
+from ._messages import NOT_IN_PLACE, POINT_TO_POINT, chunk_budget, no_narrower, padded_bytes, total
 
+# The first case has four ranks: with two both neighbours are one rank, and many mistakes are alike.
 # Elements: `per_rank` for each rank, and `more`; in so many rows.
-_CASES: dict[str, dict[str, Any]] = {
-    "N divides the size, two dimensions": {"per_rank": 4, "more": 0, "rows": 4},
-    "N does not divide the size": {"per_rank": 5, "more": -1},
-    "fewer elements than ranks": {"per_rank": 1, "more": -1, "dtype": torch.float64},
-    "a long tensor": {"per_rank": 130_000, "more": -1},
+CASES: dict[str, dict[str, Any]] = {
+    "four ranks": {"per_rank": 2, "sizes": (4,)},
+    "fewer ranks": {"per_rank": 2, "sizes": (1, 2, 3)},
+    "two dimensions": {
+        "says": "x may have several dimensions: cut its elements, and not its rows (x.view(-1))",
+        "per_rank": 4,
+        "rows": 4,
+    },
+    "N does not divide the number of elements": {
+        "says": "N need not divide the number of elements: x.view(-1).tensor_split(N) gives N chunks that cover x",
+        "per_rank": 2,
+        "more": -1,
+    },
+    "fewer elements than ranks": {
+        "says": "there may be fewer elements than ranks: some of the N chunks are empty",
+        "per_rank": 1,
+        "more": -1,
+    },
+    "numbers of 64 bits": {"says": "x may have another dtype", "per_rank": 2, "dtype": torch.float64},
 }
+CHUNKS = "chunks = x.view(-1).tensor_split(world_size)"
+REDUCE, GATHER = "range(world_size - 1):  #", "range(world_size - 1):\n        sending"
+ADD, PASS = "target += arriving", "dist.isend(chunks[(rank - step) % world_size], right)"
+INTO = "dist.recv(chunks[(rank - step - 1) % world_size], left)"
+INTO_NEW = "there = chunks[(rank - step - 1) % world_size]; arriving = torch.empty_like(there)"
+ALIKE = "if x.numel() % world_size == 0 else"  # else such a program raises
+
+
+def edits(own: int, turn: Mapping[str, str]) -> tuple[Edit, ...]:
+    """The mistakes of a ring in which chunk rank + `own` is complete on a rank after the reduce-scatter."""
+    begins = f"rank 0 ends with chunk {own} complete, and begins with chunk {own + 1}"
+    return (
+        Edit(f"only one chunk is the sum on each rank (on rank 0 chunk {own}): that is the reduce-scatter; the "
+             "all-gather is missing", {GATHER: GATHER.replace("world_size - 1", "0"), **turn}),
+        Edit("one chunk is the sum on each rank, and the others are its own: the sums are in new tensors, which are no "
+             "part of x; write into the view (chunks[c] += ..., and not chunks[c] = chunks[c] + ...)",
+             {CHUNKS: f"{turn.get(CHUNKS, CHUNKS)}; chunks = list(chunks)",
+              ADD: "chunks[(rank - step - 2) % world_size] = target + arriving"}),
+        Edit(OWN, {REDUCE: REDUCE.replace("- 1", "- 2"), **turn}),
+        Edit("one step too few in the all-gather: each rank lacks the sum of one chunk",
+             {GATHER: GATHER.replace("- 1", "- 2"), **turn}),
+        Edit("summands count twice: the all-gather adds what it receives; a complete chunk has to replace what is "
+             "there (in one loop over both phases only the first N - 1 steps may add)",
+             {f"{INTO}\n        sending.wait()":
+              f"{INTO_NEW}; dist.recv(arriving, left); sending.wait(); there += arriving", **turn}),
+        Edit("the all-gather begins with another chunk than the reduce-scatter ends with, and a summand is missing in "
+             f"every chunk: {begins}",
+             {PASS: PASS.replace("step", "step + 1"), INTO: INTO.replace(" - 1)", ")"), **turn}),
+        Edit("the reduce-scatter sends to the right and the all-gather to the left, both with the chunk numbers of a "
+             "ring to the right: send to the right in both, or count the other way",
+             {PASS: PASS.replace("right", f"left {ALIKE} right"), INTO: INTO.replace("left", f"right {ALIKE} left"),
+              **turn}),
+    )  # fmt: skip
+
+
+OWN = (
+    "each chunk is one rank's own, with nothing added to it: the reduce-scatter is a step short, or what arrives in it "
+    "replaces the chunk (add it), or the all-gather begins with a chunk that is not complete on the rank (which one "
+    "is? If rank 0 sends chunk 0 first, it ends with chunk 1)"
+)
+EDITS = (
+    Edit(NOT_IN_PLACE, {CHUNKS: CHUNKS.replace("x", "x.clone()")}),
+    *edits(0, {}),
+    *edits(1, {CHUNKS: f"{CHUNKS}; chunks = chunks[1:] + chunks[:1]"}),
+    Edit(OWN, {ADD: "target.copy_(arriving)"}),
+    Edit("the last elements are still each rank's own: N chunks of numel // N elements do not cover x",
+         {CHUNKS: CHUNKS.replace(".tensor", "[: x.numel() // world_size * world_size].tensor")}),
+)  # fmt: skip
 
 
 def inputs(case: Case) -> Given:
-    g, n = case.generator(), case.world_size
-    numel = max(1, case.params["per_rank"] * n + case.params["more"])
-    dtype = case.params.get("dtype", torch.float32)
-    shape = [case.params["rows"], -1] if "rows" in case.params else [-1]
+    g, n, p = case.generator(), case.world_size, case.params
+    numel = max(1, p["per_rank"] * n + p.get("more", 0))
+    dtype, shape = p.get("dtype", torch.float32), [p["rows"], -1] if "rows" in p else [-1]
     return [{"x": (100 * torch.rand(numel, generator=g) + rank).to(dtype).view(shape)} for rank in range(n)]
 
 
@@ -41,97 +102,17 @@ def expected(case: Case, given: Given) -> list[torch.Tensor]:
     return [total([i["x"] for i in given])] * case.world_size
 
 
-def mistakes(case: Case, given: Given) -> list[Mistake]:
-    n, ranks = case.world_size, range(case.world_size)
-    if n == 1:
-        return []
-    xs = [i["x"] for i in given]
-    mine = [list(x.view(-1).tensor_split(n)) for x in xs]
-    found = [not_in_place(xs)]
-
-    def add(code: str, text: str, held: list[list[torch.Tensor]]) -> None:
-        found.append(Mistake(code, text, [torch.cat(held[r]).view_as(xs[r]) for r in ranks]))
-
-    for first in (-1, 0):  # the chunk that a rank sends first; it ends with chunk `rank + own` complete
-        own = first + 1
-        reduced = travel(mine, ranks, n - 1, first, adds=True)
-        short = travel(mine, ranks, n - 2, first, adds=True)
-        add(
-            "DTL-VALUE-ONE-CHUNK",
-            f"only one chunk is the sum on each rank (on rank 0 chunk {own}): that is the reduce-scatter; the "
-            "all-gather is missing"
-            + (
-                ", or one step short; or the other chunk's sum is in a new tensor, which is no part of x (write into "
-                "the view: chunks[c] += ..., and not chunks[c] = chunks[c] + ...)"
-                if n == 2
-                else ""
-            ),
-            reduced,
-        )
-        add(
-            "DTL-VALUE-MISSING",
-            "one step too few in the reduce-scatter: a summand is missing in every chunk"
-            + ("; or what arrives there replaces the chunk, to which it has to be added" if n == 2 else ""),
-            travel(short, ranks, n - 1, own, adds=False),
-        )
-        add(
-            "DTL-VALUE-SHORT",
-            "one step too few in the all-gather: each rank lacks the sum of one chunk",
-            travel(reduced, ranks, n - 2, own, adds=False),
-        )
-        add(
-            "DTL-VALUE-TWICE",
-            "summands count twice: the all-gather adds what it receives; a complete chunk has to replace what is there "
-            "(or: in one loop over both phases, only the first N - 1 steps may add)",
-            travel(reduced, ranks, n - 1, own, adds=True),
-        )
-        for shift in (-1, 1):
-            add(
-                "DTL-VALUE-WRONG-CHUNK",
-                f"the all-gather begins with another chunk than the reduce-scatter ends with: rank 0 ends with chunk "
-                f"{own} complete, and begins with chunk {(own + shift) % n}",
-                travel(reduced, ranks, n - 1, own + shift, adds=False),
-            )
-    if n > 2 and xs[0].numel() % n == 0:  # chunks of one size go into each other's places
-        held = travel(mine, ranks, n - 1, -1, adds=True)
-        for k in range(n - 1):
-            sent = [held[r][(r - k) % n] for r in ranks]
-            for r in ranks:
-                held[r][(r - k - 1) % n] = sent[(r + 1) % n]
-        text = "the reduce-scatter sends to the right and the all-gather to the left, both with the chunk numbers of a "
-        text += "ring to the right: send to the right in both, or count the other way"
-        add("DTL-VALUE-WRONG-CHUNK", text, held)
-    length = xs[0].numel() // n * n
-    if length != xs[0].numel():  # such a tensor has one dimension
-        text = f"the last {len(xs[0]) - length} of {len(xs[0])} elements are still each rank's own: {n} chunks of "
-        text += f"{length // n} do not cover the tensor"
-        sums = total(xs)
-        found.append(Mistake("DTL-VALUE-TAIL", text, [torch.cat([sums[:length], x[length:]]) for x in xs]))
-    return found
-
-
 def payload(case: Case, given: Given) -> int:
     return padded_bytes(given[0]["x"], case.world_size)
 
 
-def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """Compares. With and without the reduce-scatter's last step, two answers return the same: their messages differ."""
-    found = compare(_VALUES, case, given, expected(case, given), got)
-    sent = min(sum(event.sends for event in record.select(rank=rank)) for rank in range(case.world_size))
-    if found and found.code == "DTL-VALUE-MISSING" and sent == 2 * (case.world_size - 1):
-        text = "every chunk is one rank's own, with nothing added: what arrives in the first half replaces the chunk "
-        text += "(add it), or the all-gather begins with another chunk than the reduce-scatter completes (rank 0 ends "
-        text += "with chunk 1 complete, if it begins by sending chunk 0)"
-        return replace(found, code="DTL-VALUE-WRONG-CHUNK", text=text)
-    return found
-
-
-_VALUES = Check(
+CHECK = Check(
     on_rank,
     inputs,
     expected,
-    cases=_CASES,
-    mistakes=mistakes,
+    cases=CASES,
+    edits=EDITS,
+    example=[{"x": torch.tensor([1.0, 2.0, 3.0]) * k} for k in (1, 10)],
     rules=[
         POINT_TO_POINT,
         chunk_budget(
@@ -146,4 +127,3 @@ _VALUES = Check(
     may_change_inputs=True,
     stress=Stress(poison=True),
 )
-CHECK = replace(_VALUES, expected=None, verify=verify)

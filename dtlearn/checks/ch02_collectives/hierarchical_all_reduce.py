@@ -2,31 +2,117 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare
+from dtlearn.grading import Case, Check, Edit, Given, Stress
 from dtlearn.runtime.record.record import Record
 
 from ._between_nodes import across_too_early, most_bytes_between
-from ._messages import POINT_TO_POINT, Held, not_in_place, padded_bytes, total, travel
+from ._messages import NOT_IN_PLACE, POINT_TO_POINT, padded_bytes, total
 
-# Ranks per node by world size, and elements; in so many rows.
-_CASES: dict[str, dict[str, Any]] = {
-    "nodes of two or three": {"ranks_per_node": {1: 1, 2: 2, 4: 2, 6: 3}, "numel": 24, "rows": 4},
-    "an odd number of elements": {"ranks_per_node": {1: 1, 2: 1, 4: 4, 6: 2}, "numel": 7},
-    "a long tensor": {"ranks_per_node": {1: 1, 2: 1, 4: 2, 6: 2}, "numel": 300_001},
+# `nodes`: by world size, the ranks of a node. The first case has rings of three and of two: many mistakes are alike
+# where all rings have two ranks.
+CASES: dict[str, dict[str, Any]] = {
+    "two nodes of three ranks": {"nodes": {6: 3}, "shape": (4, 3)},
+    "three nodes of two ranks": {
+        "says": "there may be more nodes than ranks in a node: x is cut into a chunk for each rank of a node, and a "
+        "chunk into a piece for each node",
+        "nodes": {6: 2},
+    },
+    "one node": {
+        "says": "there may be one node: nothing crosses, and the sum over the node is the sum over all",
+        "nodes": {1: 1, 2: 2, 4: 4},
+    },
+    "nodes of one rank": {
+        "says": "a node may have one rank: all that is added up crosses the nodes",
+        "nodes": {2: 1, 4: 1},
+    },
+    "a number of elements that nothing divides": {
+        "says": "x has any number of elements: tensor_split(n) gives n chunks that cover it",
+        "nodes": {4: 2, 6: 2},
+        "shape": (7,),
+    },
 }
+for case in CASES.values():
+    case["sizes"] = tuple(case["nodes"])
+CHUNKS, PIECES = "chunks = x.view(-1).tensor_split(len(node))", "pieces = chunks[place].tensor_split("
+# The four steps: the reduce-scatter inside the node, that across the nodes, the all-gather there, and inside.
+RS, RS_ACROSS = "around(chunks, node, -1, add=True)", "around(pieces, same_place, -1, add=True)"
+AG_ACROSS, AG = "around(pieces, same_place, 0, add=False)", "around(chunks, node, 0, add=False)"
+COMPLETE = (
+    "what the reduce-scatter inside its node completes on a rank is chunk place, or chunk place + 1 if chunk place was "
+    "sent first, where place is its number in the node"
+)
+BEGINS = "the all-gather {} begins with another {} than the reduce-scatter there completed on the rank"
+TAIL = "the last elements of x are not the sum: {0} chunks of numel // {0} elements do not cover it"
+
+
+def steps(*done: str) -> dict[str, str]:
+    """These steps in place of the four."""
+    return {"\n    ".join((RS, RS_ACROSS, AG_ACROSS, AG)): "\n    ".join(done)}
+
+
+def edits(turn: Mapping[str, str]) -> tuple[Edit, ...]:
+    """The mistakes whose values tell which chunk is complete on a rank after the first step."""
+    return (
+        Edit("only one chunk is the sum over all on each rank: the all-gather inside the node is missing",
+             {AG: "pass", **turn}),
+        Edit("only one piece of each chunk is the sum over all: the all-gather across the nodes is missing",
+             {AG_ACROSS: "pass", **turn}),
+        Edit("the reduce-scatter across the nodes is missing: its all-gather handed around pieces of the nodes' own "
+             "sums", {RS_ACROSS: "pass", **turn}),
+        Edit(f"across the nodes every rank takes chunk 0; {COMPLETE}",
+             {PIECES: PIECES.replace("place", "-1" if turn else "0"), **turn}),
+        Edit(BEGINS.format("inside the node", "chunk"), {AG: AG.replace("0", "1"), **turn}),
+        Edit(BEGINS.format("inside the node", "chunk"), {AG: AG.replace("0", "-1"), **turn}),
+    )  # fmt: skip
+
+
+EDITS = (
+    Edit("nothing is added up where all ranks are in one node: their sum is asked there, too",
+         {CHUNKS: f"if len(node) == world_size:\n        return\n    {CHUNKS}"}),
+    Edit("nothing is added up where each node has one rank: all that is added up crosses the nodes there",
+         {CHUNKS: f"if len(node) == 1:\n        return\n    {CHUNKS}"}),
+    Edit(NOT_IN_PLACE, {CHUNKS: CHUNKS.replace("x", "x.clone()")}),
+    Edit("every rank has the sum over its own node only: nothing went to the other nodes, or what did was another "
+         f"chunk than the complete one, and was overwritten; {COMPLETE}", steps(RS, AG)),
+    Edit("every rank has the sum over the ranks of its own place in each node only: nothing was added inside a node",
+         {PIECES: "pieces = x.view(-1).tensor_split(", **steps(RS_ACROSS, AG_ACROSS)}),
+    Edit("only the first rank of each node has the sum over all; the others have their node's: tell them",
+         {PIECES: "pieces = x.view(-1).tensor_split(",
+          **steps(RS, AG, f"if place == 0:\n        {RS_ACROSS}\n        {AG_ACROSS}")}),
+    *edits({}),
+    *edits({CHUNKS: f"{CHUNKS}; chunks = chunks[1:] + chunks[:1]"}),
+    Edit("the last two steps are in the wrong order: the all-gather inside the node handed chunks around before the "
+         "all-gather across the nodes had completed them", steps(RS, RS_ACROSS, AG, AG_ACROSS)),
+    Edit("the first step, the reduce-scatter inside the node, is missing: each chunk has the summands of one rank per "
+         "node only", steps(RS_ACROSS, AG_ACROSS, AG)),
+    Edit("the steps across the nodes came before the reduce-scatter inside the node: it has to be the first, so that "
+         "what crosses is the node's sum", steps(RS_ACROSS, AG_ACROSS, RS, AG)),
+    Edit("only the first elements of each chunk are right: the chunk itself was handed over as if its elements were "
+         "the pieces; cut it with tensor_split", {f"{PIECES}len(same_place))": "pieces = chunks[place].split(1)"}),
+    *(Edit(BEGINS.format("across the nodes", "piece"), {AG_ACROSS: AG_ACROSS.replace("0", first)})
+      for first in ("1", "-1")),
+    Edit("across the nodes the pieces are counted from the global rank; in a ring of some ranks count from the rank's "
+         "index among them (ranks.index(rank))",
+         {"size, here = len(ranks), ranks.index(rank)": "size, own = len(ranks), ranks.index(rank)\n        "
+          "here = rank if len({chunk.numel() for chunk in chunks}) == 1 else own",
+          "ranks[(here + 1) % size]": "ranks[(own + 1) % size]",
+          "ranks[(here - 1) % size]": "ranks[(own - 1) % size]"}),
+    Edit(TAIL.format("L"), {CHUNKS: CHUNKS.replace(".t", "[: x.numel() // len(node) * len(node)].t")}),
+    Edit(TAIL.format("N"), {CHUNKS: CHUNKS.replace(".t", "[: x.numel() // world_size * world_size].t")}),
+    Edit("the last elements of a chunk are not the sum: M pieces of numel // M elements do not cover it",
+         {PIECES: "m = len(same_place); pieces = chunks[place][: chunks[place].numel() // m * m].tensor_split("}),
+)  # fmt: skip
 
 
 def inputs(case: Case) -> Given:
-    g, numel = case.generator(), case.params["numel"]
-    shape = [case.params["rows"], -1] if "rows" in case.params else [-1]
+    g, shape = case.generator(), case.params.get("shape", (12,))
     return [
-        {"x": (100 * torch.rand(numel, generator=g) + rank).view(shape), "ranks_per_node": _node_size(case)}
+        {"x": 100 * torch.rand(shape, generator=g) + rank, "ranks_per_node": _node_size(case)}
         for rank in range(case.world_size)
     ]
 
@@ -41,174 +127,7 @@ def expected(case: Case, given: Given) -> list[torch.Tensor]:
 
 
 def _node_size(case: Case) -> int:
-    return int(case.params["ranks_per_node"][case.world_size])
-
-
-def mistakes(case: Case, given: Given) -> list[Mistake]:
-    n, size = case.world_size, _node_size(case)
-    if n == 1:
-        return []
-    xs, ranks = [i["x"].view(-1) for i in given], range(n)
-    nodes = [range(first, first + size) for first in range(0, n, size)]
-    places = [range(place, n, size) for place in range(size)]
-    inside = [total([xs[r] for r in node]) for node in nodes]
-    across = [total([xs[r] for r in place]) for place in places]
-    everything = total(xs)
-    found = [
-        not_in_place(xs),
-        Mistake(
-            "DTL-VALUE-NODE",
-            "every rank has the sum over its own node only: nothing went to the other nodes",
-            [inside[r // size] for r in ranks],
-        ),
-        Mistake(
-            "DTL-VALUE-PLACE",
-            "every rank has the sum over the ranks of its own place in each node only: nothing was added inside a node",
-            [across[r % size] for r in ranks],
-        ),
-        Mistake(
-            "DTL-VALUE-LEADERS",
-            "only the first rank of each node has the sum over all; the others have their node's: tell them",
-            [everything if r % size == 0 else inside[r // size] for r in ranks],
-        ),
-    ]
-    for first in (-1, 0):
-        held: Held = [list(x.tensor_split(size)) for x in xs]
-        for node in nodes:
-            held = travel(held, node, size - 1, first, adds=True)
-        for rank in ranks:
-            own = (rank % size + first + 1) % size
-            held[rank][own] = everything.tensor_split(size)[own]
-        found.append(
-            Mistake(
-                "DTL-VALUE-ONE-CHUNK",
-                "only one chunk is the sum over all on each rank: the all-gather inside the node is missing",
-                [torch.cat(chunks) for chunks in held],
-            )
-        )
-    found += [Mistake(code, text, _played(xs, size, steps)) for code, text, steps in _OTHER_STEPS]
-    for first, which in (
-        (-1, "chunk 0"),
-        (-1, "the next one"),
-        (0, "chunk 0"),
-        (0, "its own place's"),
-    ):
-        text = f"across the nodes every rank takes {which}; the reduce-scatter inside its node completed chunk "
-        text += f"{'place' if first else 'place + 1'} on it, where place is its number in the node"
-        chunk_of = (lambda place: 0) if which == "chunk 0" else (lambda place, first=first: (place - first) % size)
-        found.append(
-            Mistake("DTL-VALUE-WRONG-CHUNK", text, _played(xs, size, "rs, RS, AG, ag", False, first, chunk_of))
-        )
-    found.append(
-        Mistake(
-            "DTL-VALUE-PIECES",
-            f"only the first {n // size} elements of each chunk are right: the chunk itself was handed over as if its "
-            f"elements were the {n // size} pieces; cut it with tensor_split",
-            _played(xs, size, "rs, RS, AG, ag", single=True),
-        )
-    )
-    for step, what, where in (("ag", "chunk", "inside the node"), ("AG", "piece", "across the nodes")):
-        text = f"the all-gather {where} begins with another {what} than the reduce-scatter there completed on the rank"
-        for first, shift in ((-1, 1), (-1, -1), (0, 1), (0, -1)):
-            played = _played(xs, size, "rs, RS, AG, ag", first=first, shifted=step, shift=shift)
-            found.append(Mistake("DTL-VALUE-WRONG-CHUNK", text, played))
-    if xs[0].numel() % n == 0:  # pieces of one size go into each other's places
-        text = "across the nodes the pieces are counted from the global rank; in a ring of some ranks count from the "
-        text += "rank's index among them (ranks.index(rank))"
-        played = _played(xs, size, "rs, RS, AG, ag", global_ranks=True)
-        found.append(Mistake("DTL-VALUE-WRONG-CHUNK", text, played))
-    for parts in {size, n}:
-        end = xs[0].numel() // parts * parts
-        text = f"the last {xs[0].numel() - end} of {xs[0].numel()} elements are not the sum: {parts} chunks of "
-        text += f"{end // parts} do not cover the tensor"
-        found += [
-            Mistake("DTL-VALUE-TAIL", text, [torch.cat([everything[:end], rest[r][end:]]) for r in ranks])
-            for rest in (xs, [inside[r // size] for r in ranks])
-            if end < xs[0].numel()
-        ]
-    shape = given[0]["x"].shape
-    if size == 1:
-        text = f"{found[0].text}. With one rank in a node, what crosses the nodes is everything: is that left out?"
-        found[0] = replace(found[0], text=text)
-    return [Mistake(m.code, m.text, [value.view(shape) for value in m.values]) for m in found]
-
-
-# Steps inside the node (small letters) and across nodes (capitals) of answers that leave one out or swap two.
-_OTHER_STEPS = [
-    (
-        "DTL-VALUE-ONE-PIECE",
-        "only one piece of each chunk is the sum over all: the all-gather across the nodes is missing",
-        "rs, RS, ag",
-    ),
-    (
-        "DTL-VALUE-ONE-PIECE",
-        "the last two steps are in the wrong order: the all-gather inside the node handed chunks around before the "
-        "all-gather across the nodes had completed them",
-        "rs, RS, ag, AG",
-    ),
-    (
-        "DTL-VALUE-STEP",
-        "the first step, the reduce-scatter inside the node, is missing: each chunk has the summands of one rank per "
-        "node only",
-        "RS, AG, ag",
-    ),
-    (
-        "DTL-VALUE-STEP",
-        "the reduce-scatter across the nodes is missing: its all-gather handed around pieces of the nodes' own sums",
-        "rs, AG, ag",
-    ),
-    (
-        "DTL-VALUE-STEP",
-        "the steps across the nodes came before the reduce-scatter inside the node: it has to be the first, so that "
-        "what crosses is the node's sum",
-        "RS, AG, rs, ag",
-    ),
-]
-
-
-def _played(
-    xs: list[torch.Tensor],
-    size: int,
-    steps: str,
-    single: bool = False,
-    first: int = -1,
-    chunk_of: Callable[[int], int] | None = None,
-    shifted: str = "",
-    shift: int = 0,
-    global_ranks: bool = False,
-) -> list[torch.Tensor]:
-    """What the ranks hold after these steps.
-
-    Args:
-        xs, size: what they had, and the ranks of a node.
-        steps: see `_OTHER_STEPS`.
-        single: a piece is one element, and the rest of a chunk is left.
-        first: the reduce-scatter inside a node begins with chunk place + first; it completes the one after.
-        chunk_of: of a place, the chunk that its ranks take across the nodes; None: the complete one.
-        shifted, shift: the step that begins so many chunks or pieces further.
-        global_ranks: across the nodes pieces are counted from the global rank, not from its index in the ring.
-    """
-    ranks, held = range(len(xs)), [list(x.tensor_split(size)) for x in xs]
-    num_nodes = len(xs) // size
-    chunk_of = chunk_of or (lambda place: (place + first + 1) % size)
-    for step in steps.split(", "):
-        adds, inside, further = step.lower() == "rs", step.islower(), shift if step == shifted else 0
-        for group in range(num_nodes if inside else size):
-            if inside:
-                begin = (first if adds else first + 1) + further
-                held = travel(held, range(group * size, (group + 1) * size), size - 1, begin, adds)
-                continue
-            chunk = chunk_of(group)
-            whole = [held[r][chunk] for r in ranks]
-            cut = [list(w[:num_nodes].split(1) if single else w.tensor_split(num_nodes)) for w in whole]
-            if len({len(pieces) for pieces in cut} | {num_nodes}) > 1:
-                break  # a chunk of fewer elements: such an answer raises
-            place = range(group, len(xs), size)
-            begin = (-1 if adds else 0) + further
-            moved = travel(cut, place, num_nodes - 1, begin, adds, place if global_ranks else None)
-            for r in place:
-                held[r][chunk] = torch.cat([*moved[r], whole[r][num_nodes:]] if single else moved[r])
-    return [torch.cat(chunks) for chunks in held]
+    return int(case.params["nodes"][case.world_size])
 
 
 def payload(case: Case, given: Given) -> int:
@@ -218,12 +137,6 @@ def payload(case: Case, given: Given) -> int:
 def _between(case: Case, given: Given) -> float:
     num_nodes = case.world_size // _node_size(case)
     return 2 * (num_nodes - 1) / num_nodes * payload(case, given)
-
-
-def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """Compares. How large the nodes are belongs to what is wrong."""
-    found = compare(_VALUES, case, given, expected(case, given), got)
-    return found and replace(found, text=f"{found.text} ({_sizes(case)})")
 
 
 def why(case: Case, given: Given, record: Record) -> str:
@@ -241,12 +154,13 @@ def _sizes(case: Case) -> str:
     return f"here {nodes} of {ranks}"
 
 
-_VALUES = Check(
+CHECK = Check(
     on_rank,
     inputs,
     expected,
-    cases=_CASES,
-    mistakes=mistakes,
+    cases=CASES,
+    edits=EDITS,
+    example=[{"x": torch.tensor([1.0, 2.0]) * 10**rank, "ranks_per_node": 2} for rank in range(4)],
     factors=lambda case: {_node_size(case): "the number of ranks in a node"},
     rules=[POINT_TO_POINT, most_bytes_between(_node_size, _between)],
     payload=payload,
@@ -254,4 +168,3 @@ _VALUES = Check(
     why=why,
     stress=Stress(poison=True),
 )
-CHECK = replace(_VALUES, expected=None, verify=verify)

@@ -53,7 +53,7 @@ NOTHING = "def barrier():\n    pass\n"
     [
         ("ch01.barrier", 2, NOTHING, STANDS_STILL, "DTL-VALUE-EARLY"),
         ("ch02.broadcast", 4, "chain", RUNS_BACKWARDS, "DTL-RULE-ROUNDS"),
-        ("ch03.overlap_hooks", 2, "launches_in_finish", LAUNCHED_BEFORE, "DTL-RULE-SCHEDULE"),
+        ("ch03.overlap_hooks", 2, "launches_in_finish", LAUNCHED_BEFORE, "DTL-MISTAKE"),
         ("ch07.accumulate_with_scaling", 2, "sends_in_the_first_too", STANDS_STILL, "DTL-RULE-MESSAGES"),
         ("ch09.reduce_scatter_hook", 3, "after_backward", LAUNCHED_BEFORE, "DTL-RULE-SCHEDULE"),
         ("ch09.gather_and_free", 3, "kept_in_a_list_of_numbers", RUNS_BACKWARDS, "DTL-RULE-NOT-REGATHERED"),

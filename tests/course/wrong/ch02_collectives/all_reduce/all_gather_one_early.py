@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-WRONG-CHUNK
-# says: the all-gather begins with another chunk than the reduce-scatter completes
+# expect: DTL-MISTAKE
+# says: the all-gather begins with a chunk that is not complete on the rank
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
-# expect: DTL-P2P-DTYPE
-# says: sends float64 to rank
+# expect: DTL-P2P-SIZE
+# says: float64 against float32
 
 import torch
 import torch.distributed as dist

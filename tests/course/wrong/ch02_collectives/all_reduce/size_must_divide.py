@@ -1,5 +1,5 @@
 # expect: DTL-RAISED
-# says: RuntimeError: shape '[2, -1]' is invalid for input of size 9
+# says: RuntimeError: shape '[2, -1]' is invalid for input of size 3
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-PAIR
-# says: no message went from 2 to 1, and none from 1 to 2
+# expect: DTL-MISTAKE
+# says: in a tournament of N days a day is missing
 
 import torch.distributed as dist
 

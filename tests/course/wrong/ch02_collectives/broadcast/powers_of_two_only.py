@@ -1,5 +1,5 @@
 # expect: DTL-P2P-UNMATCHED
-# says: rank 1 sends to rank 0
+# says: rank 0 sends to rank 2
 
 import torch.distributed as dist
 

@@ -1,5 +1,5 @@
 # expect: DTL-RULE-BYTES
-# says: 192 bytes to other nodes; the budget is 96 (2.00x)
+# says: 56 bytes to other nodes; the budget is 32 (1.75x)
 # says: in another node, before its node has added anything up
 
 

@@ -1,6 +1,6 @@
 # expect: DTL-RULE-BYTES
-# says: node 0 (ranks 0 to 1) sent 144 bytes to other nodes
-# says: (1.50x)
+# says: node 1 (ranks 2 and 3) sent 44 bytes to other nodes
+# says: ranks_per_node is not used
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
 # expect: DTL-RULE-BYTES
-# says: a whole chunk, and goes to 2 nodes
+# says: a whole chunk, and goes to 3 nodes
 
 
 import torch

@@ -1,5 +1,5 @@
 # expect: DTL-RULE-BYTES
-# says: (2.00x)
+# says: (1.75x)
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-ROUND
-# says: the tree has 2 x 3 steps here; log2(4) is 2
+# expect: DTL-MISTAKE
+# says: bit_length() counts one more for a power of two
 
 
 def predict_cost(num_ranks, nbytes, alpha, beta):

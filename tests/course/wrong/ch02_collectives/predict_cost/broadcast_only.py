@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-HALF-TREE
-# says: the tree has 2 steps here, those of the broadcast
+# expect: DTL-MISTAKE
+# says: the tree has log2(N) steps, those of the broadcast
 
 import math
 

@@ -1,5 +1,6 @@
-# expect: DTL-VALUE-CROSSOVER
-# says: the tree has 2 steps here, those of the broadcast
+# expect: DTL-MISTAKE
+# says: the crossover is that of other times
+# says: the tree has log2(N) steps
 
 import math
 

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-MISSING
-# says: rank 0 received 0 of 1 messages
+# expect: DTL-MISTAKE
+# says: the messages go along a line and not around a ring
 
 import torch
 import torch.distributed as dist

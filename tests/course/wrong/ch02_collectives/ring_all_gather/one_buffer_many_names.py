@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-ALIASED
+# expect: DTL-MISTAKE
 # says: they are one and the same tensor
 
 import torch

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-OWN
+# expect: DTL-MISTAKE
 # says: its own x is missing
 
 import torch

@@ -1,5 +1,5 @@
 # expect: DTL-P2P-SIZE
-# says: sends 24 bytes to rank
+# says: float64 against float32
 
 import torch
 import torch.distributed as dist

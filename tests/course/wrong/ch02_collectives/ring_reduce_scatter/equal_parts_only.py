@@ -1,5 +1,5 @@
 # expect: DTL-P2P-SIZE
-# says: rank 0 sends 20 bytes to rank 1, which has room for 16
+# says: rank 0 sends 4 bytes to rank 1, which has room for 12
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-MISSING
-# says: a summand is missing: that of rank 1 on rank 0, of rank 2 on rank 1
+# expect: DTL-WS
+# says: right with 1 and 2 ranks, wrong with 3 and 4
 
 import torch
 import torch.distributed as dist

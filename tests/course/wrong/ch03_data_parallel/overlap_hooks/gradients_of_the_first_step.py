@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-STALE
-# says: the first step is right; in the second every rank keeps its own gradients
+# expect: DTL-MISTAKE
+# says: copied back into the tensors of the first step
 
 import torch
 import torch.distributed as dist

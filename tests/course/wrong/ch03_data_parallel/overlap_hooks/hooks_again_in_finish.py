@@ -1,4 +1,4 @@
-# expect: DTL-RULE-SCHEDULE
+# expect: DTL-MISTAKE
 # says: there are more hooks after a step than before it
 
 import torch

@@ -1,5 +1,5 @@
 # expect: DTL-RULE-SCHEDULE
-# says: launched nothing while backward ran
+# says: nothing is launched while backward runs
 
 import torch
 import torch.distributed as dist

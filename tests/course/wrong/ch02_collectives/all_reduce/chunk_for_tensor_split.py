@@ -1,20 +1,19 @@
-# expect: DTL-VALUE-ONE-CHUNK
-# says: the other chunk's sum is in a new tensor
-
+# expect: DTL-RAISED
+# says: raised IndexError
 import torch
 import torch.distributed as dist
 
 
 def all_reduce(x):
     rank, n = dist.get_rank(), dist.get_world_size()
-    chunks = list(x.view(-1).tensor_split(n))
+    chunks = x.view(-1).chunk(n)
     for step in range(n - 1):
-        i = (rank - step - 2) % n
-        arriving = torch.empty_like(chunks[i])
+        target = chunks[(rank - step - 2) % n]
+        arriving = torch.empty_like(target)
         s = dist.isend(chunks[(rank - step - 1) % n], (rank + 1) % n)
         dist.recv(arriving, (rank - 1) % n)
         s.wait()
-        chunks[i] = chunks[i] + arriving
+        target += arriving
     for step in range(n - 1):
         s = dist.isend(chunks[(rank - step) % n], (rank + 1) % n)
         dist.recv(chunks[(rank - step - 1) % n], (rank - 1) % n)
