@@ -270,12 +270,16 @@ def without_torchs(source: str) -> Finding | None:
     return find_forbidden(source, {f"torch.{place}": torchs for place in places})
 
 
+LAYER = torch.eye(2, dtype=torch.float64)
+EXAMPLE = {"x": LAYER[:1], "down": [LAYER, LAYER], "up": [LAYER, LAYER], "others": [], "trained": [], "seed": 0}
+EXAMPLE |= {"leaf": True, "several": False, "dropout": False, "frozen": False, "look": VALUES[2:]}
 CHECK = Check(
     on_rank,
     inputs,
     expected,
     cases=CASES,
     edits=EDITS,
+    example=[EXAMPLE],
     why=why,
     payload=payload,
     memory=lambda case, given: 1.6 * payload(case, given) if "kept" in str(case.params.get("look")) else math.inf,

@@ -239,12 +239,14 @@ def without_torchs(source: str) -> Finding | None:
     return find_forbidden(source, {"torch.autograd.graph.save_on_cpu": why})
 
 
+EXAMPLE = {"x": torch.ones(250, 4), "weight": torch.eye(4), "mask": torch.ones(250, 4), "min_bytes": 1_000, "steps": 1}
 CHECK = Check(
     on_rank,
     inputs,
     expected,
     cases=CASES,
     edits=EDITS,
+    example=[{**EXAMPLE, "backward": True, "forgets": False, "operations": ["times itself"]}],
     why=why,
     rules=[rules.most_messages("0")],
     reads=[without_torchs],
