@@ -1,5 +1,9 @@
 """Checks of chapter 9."""
 
+from __future__ import annotations
+
+from dtlearn.grading import Case
+
 from .. import MAY_HELP as MAY_HELP
 from ..own_work import forbids, forbids_torchs
 
@@ -94,3 +98,9 @@ MEANINGS = {
     "DTL-VALUE-TRAFFIC": "another number of bytes sent in a step",
     "DTL-VALUE-UNEVEN-SHARDS": "shards of different lengths",
 }
+
+
+def groups_of(case: Case) -> list[list[int]]:
+    """The ranks of each group: all are one, or, with "pairs", every other one, so that no group is in one piece."""
+    n = case.world_size
+    return [list(range(first, n, 2)) for first in range(2)] if "pairs" in case.params else [list(range(n))]
