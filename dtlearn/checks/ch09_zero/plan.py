@@ -29,6 +29,7 @@ CASES: dict[str, dict[str, Any]] = {
     "one unit": {"says": "of a model of one unit, its weights only are gathered in stage 3", "units": [9]},
     "room for stage 0, and no more": {"says": f"{FITS}; exactly full fits", "units": SEVERAL, "stage": 0},
     "room for stage 1, and no more": {"says": FITS, "units": SEVERAL, "stage": 1},
+    "room for stage 3, and no more": {"says": FITS, "units": SEVERAL, "stage": 3},
     "a model that is much too large": {
         "says": NONE,
         "units": [10**9, 10**9],
@@ -126,6 +127,8 @@ EDITS = (
           '    fitting = [(sum(made[k].values()) - made[k]["sent"], k) for k in range(4)]\n'
           '    fitting = [one for one in fitting if one[0] + activation_bytes <= memory_gb * 10**9]\n'
           '    made["smallest"] = min(fitting)[1] if fitting else None\n    return made\n'}),
+    Edit("stage 3 is never returned: it is the smallest where no other fits",
+         {"if fits and": "if fits and stage < 3 and"}),
     Edit("stage 3 is returned where no stage fits: then it is None", {"    return made\n":
          '    made["smallest"] = 3 if made["smallest"] is None else made["smallest"]\n    return made\n'}),
 )  # fmt: skip
