@@ -133,7 +133,7 @@ def on_rank(answer: Any, shards: Any, x: Any, group: Any, look: Any, needs: Any)
     from dtlearn.grading.on_rank.tools import own_group
     from dtlearn.memory.ledger.storage_ledger import StorageLedger
 
-    own, width, notes, measured, of_last = own_group(group), x.shape[-1], {}, {}, []  # type: ignore[var-annotated]
+    own, width, notes, measured, of_last = own_group(group), x.shape[-1], {}, {}, []
     units = [torch.nn.Parameter(shard.clone()) for shard in shards]
     whole, part = shards[0].nbytes * dist.get_world_size(own), sum(s.nbytes for s in shards)  # type: ignore[name-defined] # noqa: F821
     little = 3 * len(shards) * x[0].nbytes  # activations
@@ -143,7 +143,7 @@ def on_rank(answer: Any, shards: Any, x: Any, group: Any, look: Any, needs: Any)
 
     def measure(when: str, most: int) -> None:
         for tried in range(6 if ledger else 0):  # the backend lets go of a tensor a little after its call
-            if ledger.now > most:
+            if ledger.now > most:  # type: ignore[union-attr]
                 time.sleep(0.01) if tried else gc.collect()
         measured[when] = ledger is not None and ledger.now > most
 
@@ -172,7 +172,7 @@ def on_rank(answer: Any, shards: Any, x: Any, group: Any, look: Any, needs: Any)
     if ledger:
         of_last.append(0)
         most, peaks = 5 * whole + little, {"in backward of the last unit": of_last[0], "in all": ledger.peak - part}
-        measured["at once"] = {f"too much {when}": peak > most for when, peak in peaks.items()}
+        measured["at once"] = {f"too much {when}": peak > most for when, peak in peaks.items()}  # type: ignore[assignment]
         return {look: measured[look]}
     if look == "changed":
         first, second = (note["shard.grad of unit 0"] for note in notes.values())
@@ -184,7 +184,7 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
     """One process with all the weights of a group; the gradients of its ranks' inputs are averaged."""
     look = given[0]["look"]
     at_once = {"too much in backward of the last unit": False, "too much in all": False}
-    facts = {"changed": {"the gradients show the change": True}, "at once": {"at once": at_once}}
+    facts: dict[str, Any] = {"changed": {"the gradients show the change": True}, "at once": {"at once": at_once}}
     if look not in ("values", "no_grad"):
         return [facts.get(look, {look: False})] * case.world_size
     results: list[dict[str, Any]] = [{} for _ in given]
@@ -198,13 +198,13 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
             for w in leaves:
                 w, b = w[: width * width].view(width, width), w[width * width :][:width]
                 outputs = [torch.tanh(y @ w + b) for y in outputs]
-            sum(y.square().sum() for y in outputs).backward()  # type: ignore[union-attr]
+            sum(y.square().sum() for y in outputs).backward()
             trains = look == "values"
             for place, (rank, x, y) in enumerate(zip(ranks, xs, outputs, strict=True)):
-                shards = [(w.grad / len(ranks)).chunk(len(ranks))[place].float() for w in leaves]  # type: ignore[operator]
+                shards = [(w.grad / len(ranks)).chunk(len(ranks))[place].float() for w in leaves]  # type: ignore[operator,union-attr]
                 note = {f"shard.grad of unit {k}": s if trains else None for k, s in enumerate(shards)}
                 note |= {"y": y.detach().float(), "y requires a gradient": trains}
-                note["x.grad"] = x.grad.float() if trains and given[rank]["needs"] else None  # type: ignore[union-attr]
+                note["x.grad"] = x.grad.float() if trains and given[rank]["needs"] else None
                 results[rank][f"step {number + 1}"] = note
     return results
 

@@ -144,7 +144,7 @@ def on_rank(answer: Any, shards: Any, skipped: Any, depth: Any, x: Any, look: An
                 return Gathered(place)
 
             def compute(weight: Any, x: Any) -> Any:
-                if place not in refs or refs[place][1]() is not weight:
+                if place not in refs or refs[place][1]() is not weight:  # type: ignore[operator]
                     other.append(place)
                 missing.extend(k for k in range(place + 1, min(place + depth + 1, len(shards))) if k not in refs)
                 look_around(place, place, 64 + sum(sizes[place : place + depth + 1]))

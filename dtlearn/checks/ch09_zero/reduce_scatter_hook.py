@@ -137,10 +137,10 @@ def on_rank(answer: Any, parameters: Any, buckets: Any, group: Any, orders: Any,
     from dtlearn.memory.ledger.outside_torch import names_of_module, outside_torch
     from dtlearn.memory.ledger.storage_ledger import StorageLedger
 
-    own, notes = own_group(group), {}  # type: ignore[var-annotated]
+    own, notes = own_group(group), {}
     leaves: list[Any] = [torch.nn.Parameter(p.clone()) for p in parameters]
     reducer = answer([[leaves[i] for i in bucket] for bucket in buckets], group=own)
-    made = [next(iter((leaf._post_accumulate_grad_hooks or {}).values()), None) for leaf in leaves]
+    made: list[Any] = [next(iter((leaf._post_accumulate_grad_hooks or {}).values()), None) for leaf in leaves]
     cells = [dict(zip(h.__code__.co_freevars, h.__closure__ or ())) for h in made if hasattr(h, "__code__")]  # noqa: B905
     of_first = cells[0].items() if len(cells) == len(leaves) else ()
     shared = [cell.cell_contents for name, cell in of_first if all(c.get(name) is cell for c in cells)]
@@ -148,7 +148,7 @@ def on_rank(answer: Any, parameters: Any, buckets: Any, group: Any, orders: Any,
     counts: list[Any] = []
 
     def launched() -> int:
-        return (own or dist.group.WORLD)._get_sequence_number_for_group() - begun  # type: ignore[no-any-return,name-defined] # noqa: F821
+        return (own or dist.group.WORLD)._get_sequence_number_for_group() - begun  # type: ignore[no-any-return,name-defined,union-attr] # noqa: F821
 
     def ready(*_: Any) -> None:
         counts.append(launched())
@@ -178,7 +178,7 @@ def on_rank(answer: Any, parameters: Any, buckets: Any, group: Any, orders: Any,
 
             def held(most: float) -> bool:
                 for _ in range(8):  # the backend lets go of a vector a little after wait()
-                    if ledger.now <= most:
+                    if ledger.now <= most:  # type: ignore[union-attr]
                         return False
                     time.sleep(0.01)
                 return True
@@ -192,7 +192,7 @@ def on_rank(answer: Any, parameters: Any, buckets: Any, group: Any, orders: Any,
             late = ledger is not None and held(shards_size + size / 4)
             outside = outside_torch(*roots).sizes[0] if ledger else 0
         each = max(1, launched() // len(buckets))  # of one call with a list torch counts several
-        note = {"buckets launched after each gradient": [count // each for count in counts]}
+        note: dict[str, Any] = {"buckets launched after each gradient": [count // each for count in counts]}
         note["a loop's last value is shared"] = bool(last)
         counts.clear()
         kept = {"gradients after backward": there, "more than a bucket after backward": much or third > size / 6}
@@ -212,8 +212,8 @@ def expected(case: Case, given: Given) -> list[dict[str, Any]]:
             grads = [gradients_of(given[rank], step) for rank in ranks]
             cuts = []
             for bucket in given[0]["buckets"]:
-                whole = sum(torch.cat([own[i].flatten() for i in bucket]) for own in grads) / len(ranks)
-                padded = torch.cat([whole, whole.new_zeros(-len(whole) % len(ranks))]).float()  # type: ignore[union-attr,arg-type]
+                whole = torch.stack([torch.cat([own[i].flatten() for i in bucket]) for own in grads]).mean(0)
+                padded = torch.cat([whole, whole.new_zeros(-len(whole) % len(ranks))]).float()
                 cuts.append(padded.view(len(ranks), -1))
             for place, rank in enumerate(ranks):
                 values = {"shards": [cut[place] for cut in cuts], "parameters left alone": True}

@@ -159,7 +159,7 @@ def on_rank(answer: Any, flat: Any, groups: Any, optimizer_class: Any, group: An
     from dtlearn.memory.ledger.outside_torch import names_of_module, outside_torch
     from dtlearn.memory.ledger.storage_ledger import StorageLedger
 
-    own, built, after = own_group(group), [], {}  # type: ignore[var-annotated]
+    own, built, after = own_group(group), [], {}
     base: Any = getattr(torch.optim, optimizer_class)
 
     class Noted(base):
@@ -234,7 +234,7 @@ def steps(case: Case, given: Given | None = None) -> int:
 def most(case: Case, given: Given) -> float:
     """2n (N-1)/N in each step."""
     ranks = len(groups_of(case)[0])
-    return 2.0 * steps(case) * given[0]["flat"].nbytes * (ranks - 1) / ranks
+    return float(2 * steps(case) * given[0]["flat"].nbytes * (ranks - 1) / ranks)
 
 
 EXAMPLE = {"flat": torch.tensor([5.0, 5, 5, 0]), "groups": [{"start": 0, "stop": 3, "lr": 1.0}], "look": "flat"}
