@@ -1,5 +1,5 @@
-# expect: DTL-RAISED
-# says: here x may need no gradient
+# expect: DTL-DIFFICULTY
+# says: x may need no gradient: the weights need theirs all the same
 
 import torch
 import torch.distributed as dist
