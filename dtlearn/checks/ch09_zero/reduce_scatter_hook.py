@@ -1,323 +1,268 @@
-"""ch09.reduce_scatter_hook: four steps of a small network; when each bucket was launched, what was freed, the shards.
+"""ch09.reduce_scatter_hook: a network of branches; the shards, then when each bucket was launched, and what was freed.
 
-As in ch03.overlap_hooks, `on_rank` has hooks of its own on the same parameters, which run after the answer's and set a
-mark: a call belongs to the hook whose mark follows it.
+How many buckets were launched when a gradient was there: torch counts the collectives of a group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare, rules
-from dtlearn.runtime.record.event import Mark
+from dtlearn.grading import Case, Check, Edit, Given, Stress, rules
 from dtlearn.runtime.record.record import Record
 
-from ..marks import steps_of
-from . import MAY_HELP
-from ._launches import find_wrong_launches
+from ..sent import no_stores
+from . import MAY_HELP, groups_of
+from ._launches import one_under_way
 
-_LAYERS, _INSIDE, _ROWS = 5, 22, 2
-# Parameters 2 i and 2 i + 1 are weight and bias of layer i. All buckets have one weight and one bias: 529 elements,
-# which 3 does not divide, or 506, which 2 divides. gloo aborts where sizes differ between ranks, and no verdict could
-# name the order.
-_BUCKETS = [[9, 8], [7, 4], [6, 5], [3, 2], [1, 0]]
-# Of each step: layers that rank 0 leaves out, and those that all leave out.
-_UNUSED: list[tuple[list[int], list[int]]] = [([], []), ([], [3]), ([1], []), ([], [])]
-Grads = list[torch.Tensor | None]
+IN_TURN = [[5, 4], [3, 2], [1, 0]]  # parameters 2 i and 2 i + 1 are weight and bias of branch i
+TURNED = (
+    "where the gradients become ready in another order on each rank, all launch the buckets in the order of the list"
+)
+# Of each case: the `buckets`; `turn`, by how many branches each rank begins later; `unused`, of each step, the branches
+# that rank 0 leaves out and those that all do; `shape` of a weight; `look`, what is compared.
+CASES: dict[str, dict[str, Any]] = {
+    "one step": {},
+    "padding": {
+        "says": "zeros at the end of a bucket's vector make its length a multiple of N, and no longer",
+        "shape": (4, 1),
+    },
+    "two steps": {
+        "says": "in the second step the shards are wrong: finish() has to start over, with nothing of the step before",
+        "unused": [([], []), ([], [])],
+    },
+    "other orders on other ranks": {
+        "says": f"{TURNED}, and the gradients stand in the order of the bucket",
+        "turn": 1,
+        "buckets": [[5, 2], [4, 3], [1, 0]],
+    },
+    "parameters without a gradient": {
+        "says": "a parameter that gets no gradient, on one rank or on all, counts as zeros at its place in the bucket",
+        "buckets": [[4, 3], [2, 5], [0, 1]],
+        "unused": [([], [1]), ([2], [])],
+        "shape": (2, 2),
+    },
+    "groups of ranks": {
+        "says": "with `group`, N, the shards and the mean are those of its ranks",
+        "pairs": True,
+        "shape": (2, 2),
+        "sizes": (4,),
+    },
+    "when buckets are launched": {
+        "says": "a bucket is launched in the hook of the gradient that completes it and all buckets before it, and in "
+        "finish() only if backward does not complete it",
+        "turn": 1,
+        "unused": [([], []), ([0], []), ([], [])],
+        "look": "launched",
+    },
+    "what is freed": {
+        "says": "full gradients are kept: a bucket's .grad are None from its launch on, and its vector goes when it "
+        "was waited for",
+        "shape": (22, 22),
+        "unused": [([], []), ([], [])],
+        "look": "kept",
+    },
+}
+DIVIDED, START = "p.grad.flatten() / num_ranks", "new_zeros(size + -size % num_ranks), 0"
+MORE = (
+    "while len(self._shards) < len(self.buckets) and not self._missing[len(self._shards)]:\n            self.launch()"
+)
+HOOK, BUCKET, SIZE = "lambda _, number=number: self.arrived(number)", "self.buckets[len(self._shards)]", "size = sum("
+KEEP, AGAIN = "self._shards.append(shard)", "self._missing = [len(bucket) for bucket in self.buckets]\n"
+EDITS = (
+    Edit("the gradients are added up over the ranks, and not divided by N", {DIVIDED: "p.grad.flatten()"}),
+    Edit("the gradients are divided by N twice", {DIVIDED: f"{DIVIDED}**2"}),
+    Edit("the last bucket is not divided by N, and the others are: it is waited for in finish(), and divided there",
+         {DIVIDED: "p.grad.flatten() / (1 if len(self._shards) == len(self.buckets) - 1 else num_ranks)"}),
+    Edit("the sum over the group is divided by the number of all ranks, not of those in group",
+         {DIVIDED: "p.grad.flatten() / dist.get_world_size()"}),
+    Edit("the shards are of each rank's own gradients: those of the other ranks are missing in them",
+         {KEEP: "self._shards.append(parts[dist.get_rank(self.group)] * num_ranks)"}),
+    Edit("a bucket is launched with its first gradient, when the others of it are not there: count per bucket",
+         {"not self._missing[len(self._shards)]": f"self._missing[len(self._shards)] < len({BUCKET})"}),
+    Edit("the padding stands in front of the gradients: it belongs at the end",
+         {START: "new_zeros(size + -size % num_ranks), -size % num_ranks"}),
+    Edit("N elements of padding are added where none are needed: N - size % N is N if N divides size; -size % N is 0",
+         {START: "new_zeros(size + num_ranks - size % num_ranks), 0"}),
+    Edit("in every step the shards are those of the first: finish() has to start over, with no shards",
+         {"return shards\n": "self.first = getattr(self, 'first', shards)\n        return self.first\n"}),
+    Edit("the gradients of a bucket stand in its vector as they arrived, in another order on each rank, so that "
+         "different parameters are added up: keep to the order of the bucket",
+         {HOOK: "lambda p, number=number: (self.came.setdefault(number, []).append(p), self.arrived(number))[1]",
+          "self.buckets, self.group =": "self.came = {}; self.buckets, self.group =",
+          SIZE: "came = self.came.pop(len(self._shards), []); bucket = sorted(bucket, key=lambda p: next((k for k, q "
+                f"in enumerate(came) if q is p), len(bucket))); {SIZE}"}),
+    Edit("where a parameter has no gradient, those after it in the bucket move up, to where its zeros should be",
+         {"p.grad = None\n            start": "p.grad = None\n                start"}),
+    Edit("`group` is not used: with it N, the shards and the mean are those of its ranks",
+         {"self.group = buckets, group": "self.group = buckets, None"}),
+    Edit("all hooks share the variable of a loop, and see its last value, as a function reads it when it runs: bind "
+         "it, as in `lambda p, number=number: ...`", {HOOK: "lambda _: self.arrived(number)"}),
+    Edit("nothing is launched while backward runs, though buckets are complete in it", {MORE: "pass"}),
+    Edit("from the second step on nothing is launched while backward runs: finish() has to set anew how many gradients "
+         "are missing", {AGAIN: "pass\n"}),
+    Edit("in a hook one bucket is launched where two can be: the second was complete, and had waited for the first",
+         {MORE: MORE.replace("while", "if")}),
+    Edit("a bucket's .grad are still there after its launch: set them to None", {"p.grad = None\n": "pass\n"}),
+    Edit("the last bucket's vector is still there after finish(): let go of it when it was waited for",
+         {"self._under_way = None\n        shards": "shards"}),
+)  # fmt: skip
 
 
 def inputs(case: Case) -> Given:
-    g, given = case.generator(), []
-    width = _elements(case.world_size) // (_INSIDE + 1)
-    shapes = [(_INSIDE, width), (width,)] * _LAYERS
-    parameters = [torch.randn(shape, generator=g) / 5 for shape in shapes]
-    for rank in range(case.world_size):
-        orders = []
-        for k, (first, everyone) in enumerate(_UNUSED):
-            left_out = {*everyone, *(first if rank == 0 else [])}
-            turned = [(layer + k + rank) % _LAYERS for layer in range(_LAYERS)]
-            orders.append([layer for layer in (turned if k else range(_LAYERS)) if layer not in left_out])
-        x = torch.randn(len(_UNUSED), _ROWS, _INSIDE, generator=g) + rank
-        same = {"parameters": parameters, "buckets": _BUCKETS, "pairs": case.world_size == 4}
-        same |= {"length": _length(case.world_size), "most": _most(case.world_size)}
-        given.append({**same, "orders": orders, "x": x})
+    p, given = case.params, [dict[str, Any]() for _ in range(case.world_size)]
+    rows, columns = p.get("shape", (2, 4))
+    for number, ranks in enumerate(groups_of(case)):
+        g = case.generator(number)
+        shapes = [(rows, columns), (columns,)] * 3
+        same = {"parameters": [torch.randn(shape, generator=g) / rows for shape in shapes], "look": p.get("look", "")}
+        same |= {"buckets": p.get("buckets", IN_TURN), "group": groups_of(case) if "pairs" in p else []}
+        for rank in ranks:
+            orders = []
+            for first, everyone in p.get("unused", [([], [])]):
+                left_out = {*everyone, *(first if rank == 0 else [])}
+                turned = [(branch + rank * p.get("turn", 0)) % 3 for branch in range(3)]
+                orders.append([branch for branch in turned if branch not in left_out])
+            given[rank] = {**same, "orders": orders, "x": torch.randn(len(orders), 2, rows, generator=g) + 1}
     return given
 
 
-def on_rank(
-    answer: Any, parameters: Any, buckets: Any, pairs: bool, length: int, most: int, orders: Any, x: Any
-) -> Any:
+def on_rank(answer: Any, parameters: Any, buckets: Any, group: Any, orders: Any, x: Any, look: Any) -> Any:
+    import contextlib
     import time
 
+    from dtlearn import phase
+    from dtlearn.grading.on_rank.tools import own_group
     from dtlearn.memory.ledger.outside_torch import names_of_module, outside_torch
     from dtlearn.memory.ledger.storage_ledger import StorageLedger
-    from dtlearn.runtime.rank.task import mark
 
-    group = None
-    for members in ([0, 2], [1, 3]) if pairs else ():
-        made = dist.new_group(members)  # type: ignore[name-defined] # noqa: F821
-        group = made if rank in members else group  # type: ignore[name-defined] # noqa: F821
+    own, notes = own_group(group), {}
     leaves: list[Any] = [torch.nn.Parameter(p.clone()) for p in parameters]
-    reducer = answer([[leaves[i] for i in bucket] for bucket in buckets], group=group)
-    if not callable(getattr(reducer, "finish", None)):
-        return type(reducer).__name__
-    steps = []
-    made = [next(iter((leaf._post_accumulate_grad_hooks or {}).values()), None) for leaf in leaves]
+    reducer = answer([[leaves[i] for i in bucket] for bucket in buckets], group=own)
+    made: list[Any] = [next(iter((leaf._post_accumulate_grad_hooks or {}).values()), None) for leaf in leaves]
     cells = [dict(zip(h.__code__.co_freevars, h.__closure__ or ())) for h in made if hasattr(h, "__code__")]  # noqa: B905
-    # Of a loop's variable the hooks should have a value each. One that they share is read when it is too late.
-    shared = [
-        name
-        for name, cell in (cells[0] if len(cells) == len(leaves) else {}).items()
-        if all(c.get(name) is cell for c in cells)
-        and type(cell.cell_contents) is int
-        and cell.cell_contents in (len(buckets) - 1, len(leaves) - 1)
-    ]
-    hooks = [len(leaf._post_accumulate_grad_hooks or ()) for leaf in leaves]
+    of_first = cells[0].items() if len(cells) == len(leaves) else ()
+    shared = [cell.cell_contents for name, cell in of_first if all(c.get(name) is cell for c in cells)]
+    last = [v for v in shared if type(v) is int and v in (len(buckets) - 1, len(leaves) - 1)]
+    counts: list[Any] = []
+
+    def launched() -> int:
+        return (own or dist.group.WORLD)._get_sequence_number_for_group() - begun  # type: ignore[no-any-return,name-defined,union-attr] # noqa: F821
+
+    def ready(*_: Any) -> None:
+        counts.append(launched())
+        with phase("a gradient is there"):
+            pass
+
     # Hooks of the node run last, after those of the leaf and those that the answer gave the node.
     nodes: list[Any] = [leaf.expand_as(leaf).grad_fn.next_functions[0][0] for leaf in leaves]
-    for number, node in enumerate(nodes):
-        node.register_hook(lambda *_, number=number: mark(str(number)))
-    for rows, order in zip(x, orders, strict=True):
+    for node in nodes:
+        node.register_hook(ready)
+    size = sum(leaves[i].nbytes for i in buckets[0])
+    shards_size = -(-size // dist.get_world_size(own)) * len(buckets)  # type: ignore[name-defined] # noqa: F821
+    for number, (rows, order) in enumerate(zip(x, orders, strict=True)):
         for leaf in leaves:
             leaf.grad = None
-        with StorageLedger() as ledger:
-            mark("begin")
-            total = torch.zeros(())
-            for layer in order:
-                out = torch.tanh(rows @ leaves[2 * layer] + leaves[2 * layer + 1])
-                total = total + (layer + 1) * out.square().sum()
-            del out
-            total.backward()
-            mark("done")
-            there = [i for i, leaf in enumerate(leaves) if leaf.grad is not None]
-            for _ in range(8):  # the backend lets go of a vector a little after wait()
-                held = ledger.now
-                if held <= most:
-                    break
-                time.sleep(0.01)
-            outside = [[*outside_torch(reducer, *made, *names_of_module("exercise"))]]
+        with StorageLedger() if look == "kept" else contextlib.nullcontext() as ledger:
+            with phase("a step begins"):
+                begun = 0
+                begun = launched()
+            branches = [torch.tanh(rows @ leaves[2 * i] + leaves[2 * i + 1]).square().sum() * (i + 1) for i in order]
+            torch.stack(branches).sum().backward()
+            del branches
+            with phase("backward is over"):
+                pass
+            there = any(leaf.grad is not None for leaf in leaves)
+            roots = [reducer, *made, *names_of_module("exercise")]
+
+            def held(most: float) -> bool:
+                for _ in range(8):  # the backend lets go of a vector a little after wait()
+                    if ledger.now <= most:  # type: ignore[union-attr]
+                        return False
+                    time.sleep(0.01)
+                return True
+
+            # Shards, vector and shard of a bucket under way, and half a vector to spare.
+            much = ledger is not None and held(shards_size + 2.5 * size)
+            third = (
+                outside_torch(*roots).sizes[2] if ledger else 0
+            )  # of the bucket under way an array, and a tensor on it
             shards = reducer.finish()
-            outside.append([*outside_torch(reducer, *made, *names_of_module("exercise"))])
-            ended = shards if isinstance(shards, list) else []
-            sizes = {s.untyped_storage()._cdata: s.untyped_storage().nbytes() for s in ended if hasattr(s, "dim")}
-            for _ in range(8):
-                after = max(0, ledger.now - sum(sizes.values()))
-                if after <= most // 8:
-                    break
-                time.sleep(0.01)
-        left = [i for i, leaf in enumerate(leaves) if leaf.grad is not None]
-        again = [len(leaf._post_accumulate_grad_hooks or ()) for leaf in leaves] != hooks
-        moved = [i for i, leaf in enumerate(leaves) if not torch.equal(leaf, parameters[i])]
-        notes = {"there": there, "left": left, "held": held, "after": after, "outside": outside}
-        # Copies: an answer may fill the same shards in each step.
-        notes["shards"] = [s.clone() if hasattr(s, "clone") else s for s in shards] if ended else shards
-        steps.append({**notes, "again": again, "moved": moved, "shared": shared})
-        lengths = [s.numel() for s in shards] if isinstance(shards, list) else []
-        if lengths != [length] * len(buckets):  # on the other ranks too; later the calls would not fit together
-            break
-        del shards, ended
-    return steps
+            late = ledger is not None and held(shards_size + size / 4)
+            outside = outside_torch(*roots).sizes[0] if ledger else 0
+        each = max(1, launched() // len(buckets))  # of one call with a list torch counts several
+        note: dict[str, Any] = {"buckets launched after each gradient": [count // each for count in counts]}
+        note["a loop's last value is shared"] = bool(last)
+        counts.clear()
+        kept = {"gradients after backward": there, "more than a bucket after backward": much or third > size / 6}
+        kept |= {"a vector after finish()": late or outside > size / 6}
+        kept["gradients after finish()"] = any(leaf.grad is not None for leaf in leaves)
+        alike = all(torch.equal(leaf, p) for leaf, p in zip(leaves, parameters, strict=True))
+        values = {"shards": [s.clone() for s in shards], "parameters left alone": alike}
+        notes[f"step {number + 1}"] = {"launched": note, "kept": kept}.get(look, values)
+    return notes
 
 
-def _elements(world_size: int) -> int:
-    """Of a bucket."""
-    return (_INSIDE + 1) * (22 if world_size == 4 else 23)
+def expected(case: Case, given: Given) -> list[dict[str, Any]]:
+    """The gradients by autograd, averaged over the ranks of a group, and cut."""
+    results: list[dict[str, Any]] = [{} for _ in given]
+    for ranks in groups_of(case):
+        for step in range(len(given[0]["x"])):
+            grads = [gradients_of(given[rank], step) for rank in ranks]
+            cuts = []
+            for bucket in given[0]["buckets"]:
+                whole = torch.stack([torch.cat([own[i].flatten() for i in bucket]) for own in grads]).mean(0)
+                padded = torch.cat([whole, whole.new_zeros(-len(whole) % len(ranks))]).float()
+                cuts.append(padded.view(len(ranks), -1))
+            for place, rank in enumerate(ranks):
+                values = {"shards": [cut[place] for cut in cuts], "parameters left alone": True}
+                kept = dict.fromkeys(("gradients after backward", "more than a bucket after backward"), False)
+                kept |= dict.fromkeys(("a vector after finish()", "gradients after finish()"), False)
+                look = {"launched": launches(given[rank], step), "kept": kept}
+                results[rank][f"step {step + 1}"] = look.get(given[rank]["look"], values)
+    return results
 
 
-def _length(world_size: int) -> int:
-    """Elements of a shard."""
-    return -(-_elements(world_size) // len(_members(0, world_size)))
-
-
-def _members(rank: int, world_size: int) -> list[int]:
-    """The ranks of the group of a rank."""
-    return [rank % 2, rank % 2 + 2] if world_size == 4 else list(range(world_size))
-
-
-def _most(world_size: int) -> int:
-    """Bytes at the end of backward: the shards, vector and shard of a bucket under way, and half a vector to spare."""
-    return 4 * ((len(_BUCKETS) + 1) * _length(world_size) + _elements(world_size) * 3 // 2)
-
-
-def _gradients(given: Given) -> list[list[Grads]]:
-    """[rank][step][parameter]: each rank's own gradients; None where a parameter is not used."""
-    found: list[list[Grads]] = []
-    for i in given:
-        leaves = [p.double().requires_grad_() for p in i["parameters"]]
-        steps = []
-        for rows, order in zip(i["x"].double(), i["orders"], strict=True):
-            total = torch.zeros((), dtype=torch.float64)
-            for layer in order:
-                out = torch.tanh(rows @ leaves[2 * layer] + leaves[2 * layer + 1])
-                total = total + (layer + 1) * out.square().sum()
-            own: Grads = [*torch.autograd.grad(total, leaves, allow_unused=True)]
-            steps.append(own)
-        found.append(steps)
-    return found
-
-
-def _flat(grads: Grads, bucket: list[int], parameters: list[torch.Tensor]) -> torch.Tensor:
-    """A bucket's gradients in the order of `bucket`, without padding."""
-    parts = [torch.zeros_like(parameters[p]).double() if (g := grads[p]) is None else g for p in bucket]
-    return torch.cat([part.flatten() for part in parts])
-
-
-def _shards(
-    given: Given,
-    grads: list[list[Grads]],
-    divisor: Callable[[int], int] = lambda n: n,
-    arrange: Callable[[int, int, list[int]], list[int]] = lambda rank, step, bucket: bucket,
-    in_front: bool = False,
-    source: Callable[[int], int] = lambda step: step,
-    alone: bool = False,
-) -> list[dict[str, dict[str, torch.Tensor]]]:
-    """By rank, what `finish()` returns in each step, as messages name it."""
-    world, found = len(given), list[dict[str, dict[str, torch.Tensor]]]()
-    for rank in range(world):
-        members = _members(rank, world)
-        n, steps = len(members), {}
-        for step in range(len(_UNUSED)):
-            shards = {}
-            for k, bucket in enumerate(_BUCKETS):
-                whole = torch.zeros((), dtype=torch.float64)
-                for r in [rank] if alone else members:
-                    flat = _flat(grads[r][source(step)], arrange(r, step, bucket), given[0]["parameters"])
-                    padding = flat.new_zeros(-len(flat) % n)
-                    whole = whole + torch.cat([padding, flat] if in_front else [flat, padding])
-                own = (whole / divisor(n)).view(n, -1)[members.index(rank)]
-                shards[f"bucket {k}"] = own.float()
-            steps[f"step {step + 1}"] = shards
-        found.append(steps)
-    return found
-
-
-def _mistakes(case: Case, given: Given) -> list[Mistake]:
-    grads, world = _gradients(given), case.world_size
-    n = len(_members(0, world))
-
-    def arrival(rank: int, step: int, bucket: list[int]) -> list[int]:
-        arrivals = [p for layer in reversed(given[rank]["orders"][step]) for p in (2 * layer + 1, 2 * layer)]
-        return sorted(bucket, key=lambda p: arrivals.index(p) if p in arrivals else len(arrivals))
-
-    def moved_up(rank: int, step: int, bucket: list[int]) -> list[int]:
-        return sorted(bucket, key=lambda p: grads[rank][step][p] is None)
-
-    text = "where a parameter has no gradient, those after it in the bucket move up, to where its zeros should be"
-    in_arrival = (
-        "the gradients of a bucket stand in its vector as they arrived, in another order on each rank, so that "
-    )
-    in_arrival += "different parameters are added up: keep to the order of the bucket"
-    ways: list[tuple[str, str, dict[str, Any]]] = [
-        ("MISPAIRED", text, {"arrange": moved_up}),
-        ("NOT-MEAN", "the gradients are added up over the ranks, and not divided by N", {"divisor": lambda n: 1}),
-        ("NOT-MEAN", "the gradients are divided by N twice", {"divisor": lambda n: n * n}),
-        ("NOT-MEAN", "the sum is divided by the number of buckets, 5", {"divisor": lambda n: len(_BUCKETS)}),
-        ("SHARD-PADDING", "the padding stands in front of the gradients: it belongs at the end", {"in_front": True}),
-        ("STALE", "in every step the shards are those of the first", {"source": lambda step: 0}),
-        ("OWN-GRADIENT", "the shards are of each rank's own gradients", {"alone": True, "divisor": lambda n: 1}),
-        ("MISPAIRED", in_arrival, {"arrange": arrival}),
+def gradients_of(own: dict[str, Any], step: int) -> list[torch.Tensor]:
+    leaves = [p.double().requires_grad_() for p in own["parameters"]]
+    rows = own["x"][step].double()
+    branches = [
+        torch.tanh(rows @ leaves[2 * i] + leaves[2 * i + 1]).square().sum() * (i + 1) for i in own["orders"][step]
     ]
-    if world != n:
-        text = "the sum over the group is divided by the number of all ranks, not of those in group"
-        ways.insert(0, ("NOT-MEAN", text, {"divisor": lambda n: world}))
-    return [Mistake(f"DTL-VALUE-{code}", text, _shards(given, grads, **way)) for code, text, way in ways]
+    return list(torch.autograd.grad(torch.stack(branches).sum(), leaves, allow_unused=True, materialize_grads=True))
 
 
-def _right(case: Case, given: Given) -> list[Any]:
-    return _shards(given, _gradients(given))
-
-
-def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """When the calls were made, then the shards, then what was freed."""
-    if found := _ONLY(case, given, record):
-        return found
-    for rank, steps in enumerate(got):
-        if isinstance(steps, str):
-            text = f"rank {rank} got an object of type {steps} from reduce_scatter_hook"
-            return Finding("DTL-VALUE-TYPE", f"{text}; it should have a method finish()", rank)
-        if moved := next((s["moved"] for s in steps if s["moved"]), None):
-            text = f"rank {rank} changed parameter {moved[0]} itself: only its gradient is reduced"
-            return Finding("DTL-VALUE-PARAMETERS", text, rank)
-        if any(s["again"] for s in steps):
-            text = "there are more hooks after a step than before it: they stay where they are, so register them once"
-            return Finding("DTL-RULE-SCHEDULE", text, rank)
-    marked = steps_of(record, "begin( [0-9])* done", [len(steps) for steps in got])
-    if isinstance(marked, Finding):
-        return marked
-    if not record.incomplete and (found := find_wrong_launches(record, got, marked, _BUCKETS)):
-        return found
-    for rank, steps in enumerate(got):
-        for k, step in enumerate(steps):
-            if wrong := _lengths(step["shards"], case.world_size):
-                return Finding(wrong[0], f"rank {rank}, step {k + 1}: {wrong[1]}", rank)
-    named = [
-        {f"step {k + 1}": {f"bucket {b}": s for b, s in enumerate(step["shards"])} for k, step in enumerate(steps)}
-        for steps in got
-    ]
-    if found := compare(_VALUES, case, given, _right(case, given), named):
-        return found
-    return _memory(case, got, marked)
-
-
-def _lengths(shards: Any, world_size: int) -> tuple[str, str] | None:
-    """What is wrong with the number or the sizes of the shards."""
-    if not isinstance(shards, list) or len(shards) != len(_BUCKETS):
-        what = f"a list of {len(shards)}" if isinstance(shards, list) else type(shards).__name__
-        return "DTL-VALUE-TYPE", f"finish() should return a list of {len(_BUCKETS)} shards; it returned {what}"
-    length, n = _length(world_size), len(_members(0, world_size))
-    for k, shard in enumerate(shards):
-        if shard.dim() != 1 or shard.numel() != length:
-            text = f"shard {k} has the shape {tuple(shard.shape)}; "
-            text += f"bucket {k} has {_elements(world_size)} elements, and with N = {n} "
-            if n != world_size and shard.numel() == -(-_elements(world_size) // world_size):
-                return "DTL-VALUE-GROUP-IGNORED", f"{text}its shards have {length}: N is the number of ranks in group"
-            return "DTL-VALUE-SHARD-LENGTH", f"{text}its shards have {length}"
-    return None
-
-
-def _memory(case: Case, got: list[Any], marked: list[list[list[Mark]]]) -> Finding | None:
-    """What is still there at the end of backward."""
-    elements = _elements(case.world_size)
-    for rank, steps in enumerate(got):
-        for number, step in enumerate(steps):
-            used = {int(mark.label) for mark in marked[rank][number][1:-1]}
-            whole = all(used >= set(bucket) for bucket in _BUCKETS)
-            if step["left"] or (whole and step["there"]):
-                kept, when = (step["there"], "backward") if whole and step["there"] else (step["left"], "finish()")
-                text = f"rank {rank}, step {number + 1}: after {when} parameter {kept[0]} has its full gradient; a "
-                return Finding("DTL-RULE-GRADIENTS-KEPT", f"{text}bucket's .grad are None from its launch on", rank)
-            if whole and step["held"] > _most(case.world_size):
-                text = f"rank {rank}, step {number + 1}: at the end of backward {step['held']:,} bytes are held; its "
-                own = 4 * len(_BUCKETS) * _length(case.world_size)
-                text += f"shards have {own:,}, and a bucket {4 * _elements(case.world_size):,}. "
-                text += (
-                    "The vectors of buckets that were launched before are still there: wait for a bucket before the "
-                )
-                return Finding("DTL-RULE-GRADIENTS-KEPT", f"{text}next is launched, and let go of its vector", rank)
-            under_way, after = step["outside"]
-            # While the last bucket is under way, its vector may be an array, and a tensor on it.
-            if after[0][0] >= 0.75 * elements or under_way[0][2] >= 0.75 * elements:
-                kind = (after if after[0][0] >= 0.75 * elements else under_way)[1]
-                text = f"rank {rank}, step {number + 1}: outside torch, in an object of type {kind}, a vector of a "
-                text += "bucket that was reduced before is kept: let go of each when it was waited for"
-                return Finding("DTL-RULE-GRADIENTS-KEPT", text, rank)
-            if step["after"] > _most(case.world_size) // 8:
-                text = f"rank {rank}, step {number + 1}: after finish() {step['after']:,} bytes are held besides the "
-                text += "shards: let go of the last bucket's vector, too, when it was waited for"
-                return Finding("DTL-RULE-GRADIENTS-KEPT", text, rank)
-    return None
+def launches(own: dict[str, Any], step: int) -> dict[str, Any]:
+    """Gradients arrive from the last branch to the first, and of each its bias first."""
+    arrivals = [p for branch in reversed(own["orders"][step]) for p in (2 * branch + 1, 2 * branch)]
+    counts = []
+    for k in range(len(arrivals)):
+        complete = [set(bucket) <= {*arrivals[: k + 1]} for bucket in own["buckets"]]
+        counts.append([*complete, False].index(False))
+    return {"buckets launched after each gradient": counts, "a loop's last value is shared": False}
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    """Of a run that raised: what is special in it."""
-    return f"{MAY_HELP}in some steps a parameter gets no gradient, and N does not divide all buckets"
+    """Of a run that raised, or hangs: what is special in it."""
+    special = "; here a parameter gets no gradient, and what backward does not complete is launched in finish()"
+    return f"{MAY_HELP}N does not divide all buckets{special * any(map(any, case.params.get('unused', [])))}"
 
 
-_WHY = "A rank needs its shard of the mean only."
-_ONLY = rules.only("reduce_scatter", "reduce_scatter_tensor", why=_WHY)
-_STRESS = Stress(poison=True)
-_VALUES = Check(on_rank, inputs, _right, mistakes=_mistakes, rtol=1e-4, atol=1e-5, stress=_STRESS)
-CHECK = Check(on_rank, inputs, None, verify=verify, why=why, stress=_STRESS)
+CHECK = Check(
+    on_rank,
+    inputs,
+    expected,
+    cases=CASES,
+    edits=EDITS,
+    why=why,
+    rules=[
+        rules.only("reduce_scatter", "reduce_scatter_tensor", why="A rank needs its shard of the mean only."),
+        one_under_way,
+        rules.most_messages(lambda case, given: float(len(given[0]["x"]) * len(given[0]["buckets"]))),
+    ],
+    reads=[no_stores],
+    stress=Stress(poison=True),
+    rtol=1e-4,
+    atol=1e-5,
+)

@@ -1,7 +1,7 @@
-"""ch09.zero1_step: several steps of several optimizers; with the world as the group, and with pairs of ranks.
+"""ch09.zero1_step: one step, several, groups of options, groups of ranks; the optimizer, and what is kept.
 
-The optimizer class that an answer is given notes what it is built over. What a wrong answer leads to is computed with
-torch's optimizers on whole vectors.
+The gradients of all ranks have the same sign in each element: nothing cancels, so that Adam, which divides by their
+size, does not make a large step of a rounding.
 """
 
 from __future__ import annotations
@@ -10,241 +10,251 @@ from typing import Any
 
 import torch
 
-from dtlearn.grading import Case, Check, Finding, Given, Mistake, Stress, compare
+from dtlearn.grading import Case, Check, Edit, Given, Stress
 from dtlearn.runtime.record.record import Record
 
-from ..rounded import rounded_in_messages
 from ..sent import no_silent_rank, no_stores
 from ..traffic import most_sent
-from . import MAY_HELP
-from ._wrong_steps import RIGHT, WAYS, play
+from . import MAY_HELP, groups_of
 
-_STEPS = 3
-_STATE = {"SGD": 1, "Adam": 2, "AdamW": 2}  # tensors of state for each parameter; SGD has momentum here
+STEPS = (
+    "from the second step on flat is wrong: a step begins with flat as the step before left it, with the gradient of "
+    "this step alone, and with the optimizer's state"
+)
+OPTIONS = "each group has its own options; it may end within a shard, or have no element in it"
+MOMENTUM = {"lr": 0.5, "momentum": 0.9}
+# Of each case: `optimizer_class`; `options` of each group; `stops`, where the groups end, as functions of N; `shard`,
+# its length; `steps`; `look`, what is compared.
+CASES: dict[str, dict[str, Any]] = {
+    "one step of SGD": {},
+    "several steps with momentum": {"says": STEPS, "options": [MOMENTUM], "steps": 2},
+    "two groups of options": {
+        "says": OPTIONS,
+        "options": [MOMENTUM, {"lr": 0.25, "momentum": 0.5, "weight_decay": 0.5}],
+        "stops": [lambda n: 2, lambda n: 4 * n],
+        "steps": 2,
+    },
+    "Adam": {
+        "says": "the optimizer is one of optimizer_class, whatever class that is, with the options of the groups",
+        "optimizer_class": "Adam",
+        "options": [{"lr": 0.1}],
+        "steps": 2,
+    },
+    "a shard that is padding only": {
+        "says": "where a shard is padding only, no group has an element in it: that rank takes part all the same",
+        "shard": 2,
+        "stops": [lambda n: 2 * n - 2],
+    },
+    "groups of ranks": {
+        "says": "N, a rank's shard and the mean are those of the ranks in `group`, of which each has its own flat",
+        "pairs": True,
+        "options": [MOMENTUM],
+        "steps": 2,
+        "sizes": (4,),
+    },
+    "the optimizer": {
+        "says": "one optimizer is built, before the first step, over this rank's shard and nothing else",
+        "optimizer_class": "Adam",
+        "options": [{"lr": 0.1}],
+        "steps": 2,
+        "look": "optimizer",
+    },
+    "between the steps": {
+        "says": "between the steps something of full length is kept besides flat, a copy of the gradient or of flat, "
+        "or the whole mean: keep nothing that is longer than a shard",
+        "options": [MOMENTUM],
+        "shard": 15,
+        "steps": 2,
+        "look": "kept",
+    },
+}
+DIVIDE, REDUCE = "mean /= num_ranks", "dist.reduce_scatter(mean, list(gradient.chunk(num_ranks)), group=group)"
+GATHER, LOOP = "dist.all_gather(list(flat.chunk(num_ranks)), shard, group=group)", "for piece, start, stop in places:"
+PIECE, GRADIENT, EMPTY = (
+    "Parameter(shard[start:stop])",
+    "piece.grad = mean[start:stop]",
+    "mean = torch.empty_like(shard)",
+)
+START, STOP = 'max(options["start"] - first, 0)', 'max(options["stop"] - first, 0)'
+ZERO, BUILD, OWN = (
+    "optimizer.zero_grad()",
+    "optimizer = optimizer_class(param_groups)",
+    "mean.copy_(gradient[first:][:length])",
+)
+EDITS = (
+    Edit("the gradients are added up over the ranks, and not divided by N", {DIVIDE: "pass"}),
+    Edit("the gradients are divided by N twice", {DIVIDE: "mean /= num_ranks**2"}),
+    Edit("the sum over the group is divided by the number of all ranks, not of those in group",
+         {DIVIDE: "mean /= dist.get_world_size()"}),
+    Edit("each rank updates its shard by its own gradient: the gradients of the other ranks are missing",
+         {REDUCE: OWN, DIVIDE: "pass"}),
+    Edit("each rank updates its shard by its own gradient, divided by N: the gradients of the other ranks are missing",
+         {REDUCE: OWN}),
+    Edit("the gradients are rounded to 16 bits on their way", {
+        EMPTY: "mean = torch.empty_like(shard, dtype=torch.bfloat16)",
+        "gradient.chunk": "gradient.bfloat16().chunk", DIVIDE: "mean = mean.float() / num_ranks"}),
+    Edit("the shards are never gathered: each rank has new values of its own, and old ones of the others",
+         {GATHER: "pass"}),
+    Edit("the shards are gathered before the update: of the other ranks' shards each rank has the values of the step "
+         "before (gather after optimizer.step())",
+         {LOOP: f"{GATHER}\n        {LOOP}", f"{ZERO}\n        {GATHER}": ZERO}),
+    Edit("flat keeps its old values: the optimizer updates a copy of the shard. A slice of flat is the same memory, "
+         "and its .clone() is not", {PIECE: "Parameter(shard[start:stop].clone())"}),
+    Edit("a group's piece gets the gradient of the shard's first elements, not of its own: both are [start:stop] of "
+         "the shard", {GRADIENT: "piece.grad = mean[: stop - start]"}),
+    Edit("every rank trains the elements of the first rank's shard: start and stop count from the shard's first "
+         "element, so the piece is shard[start:stop]", {PIECE: "Parameter(flat[start:stop])"}),
+    Edit("every rank cuts the groups as the first rank does: from start and stop, which count in flat, take off the "
+         "shard's first element", {START: 'max(options["start"], 0)', STOP: 'max(options["stop"], 0)'}),
+    Edit("a group that ends, or begins, before the shard does gets negative numbers, which count from the shard's end: "
+         "make them 0", {START: 'options["start"] - first', STOP: 'options["stop"] - first'}),
+    Edit("in each step the optimizer begins anew, without the state of the step before: build it once",
+         {BUILD: "", "optimizer.step()": "optimizer_class(param_groups).step()", ZERO: "pass"}),
+    Edit("from the second step on the gradients of the steps before are added: each piece's .grad has to begin anew",
+         {GRADIENT: f"{GRADIENT} + (0 if piece.grad is None else piece.grad)", ZERO: "pass"}),
+    Edit("all parameters are trained with the options of the first group",
+         {"in options.items()": "in groups[0].items()"}),
+    Edit("the options of the groups are not used: the optimizer has its defaults", {", **others}": "}"}),
+    Edit("of the options only `lr` is used", {'if name not in ("start", "stop")': 'if name == "lr"'}),
+    Edit("the optimizer is SGD, whatever optimizer_class is", {BUILD: "optimizer = torch.optim.SGD(param_groups)"}),
+    Edit("`group` is not used: with it N, the shards and the mean are those of its ranks",
+         {"num_ranks = dist": "group = None; num_ranks = dist"}),
+    Edit("the optimizer is built over all of flat, so its state is not divided: only the shard's elements have any",
+         {PIECE: 'Parameter(flat[options["start"] : options["stop"]])',
+          "places.append((piece, start, stop))": 'places.append((piece, options["start"], options["stop"]))',
+          EMPTY: "whole = torch.zeros_like(flat); mean = whole[first:][:length]",
+          GRADIENT: "piece.grad = whole[start:stop]", ZERO: "pass"}),
+    Edit("the gradient that was given is still kept after the step: it has full length",
+         {EMPTY: f"step.last = gradient; {EMPTY}"}),
+)  # fmt: skip
 
 
 def inputs(case: Case) -> Given:
-    g, n = case.generator(), case.world_size
-    jobs: list[list[dict[str, Any]]] = [[] for _ in range(n)]
-    options: dict[str, list[dict[str, Any]]] = {
-        "SGD": [{"lr": 0.5, "momentum": 0.9}, {"lr": 0.05, "momentum": 0.5, "weight_decay": 0.1}],
-        "Adam": [{"lr": 0.1}, {"lr": 0.02, "betas": (0.5, 0.9)}, {"lr": 0.3, "weight_decay": 0.2}],
-        "AdamW": [{"lr": 0.2, "weight_decay": 0.3}, {"lr": 0.03}],
-    }
-    pairs = [[0, 2], [1, 3]]
-    kinds: list[tuple[str, list[list[int]]]] = [("SGD", []), ("Adam", [])]
-    if n == 4:
-        kinds = [("Adam", []), ("AdamW", pairs), ("SGD", pairs)]
-    for name, members in [*kinds, ("Adam", [])]:
-        size = len(members[0]) if members else n
-        tiny = len(jobs[0]) == len(kinds)  # n + 1 parameters, so that the last shard is padding only
-        length = n * (20 + int(torch.randint(9, (), generator=g)))  # so that it can be cut for all ranks, too
-        padding = 0 if members and name == "SGD" else 1 + int(torch.randint(size - 1, (), generator=g))
-        cuts = [0, int(torch.randint(5, 15, (), generator=g)), length // 2 + 3][: len(options[name])]
-        length, padding, cuts = (2 * n, n - 1, [0, 1, 3]) if tiny else (length, padding, cuts)
-        stops = [*cuts[1:], length - padding]
-        groups = [{"start": a, "stop": b, **o} for a, b, o in zip(cuts, stops, options[name], strict=True)]
+    p, given = case.params, [dict[str, Any]() for _ in range(case.world_size)]
+    options = p.get("options", [{"lr": 0.5}])
+    for number, ranks in enumerate(groups_of(case)):
+        g, n = case.generator(number), len(ranks)
+        length = n * p.get("shard", 4)
+        stops = [stop(n) for stop in p.get("stops", [lambda n: n * p.get("shard", 4)])]
+        starts = [0, *stops[:-1]]
+        groups = [{"start": a, "stop": b, **o} for a, b, o in zip(starts, stops, options, strict=True)]
         flat = torch.randn(length, generator=g)
-        flat[length - padding :] = 0
-        for rank in range(n):
-            gradients = [torch.randn(length, generator=g) * (1 + rank) for _ in range(_STEPS)]
-            for gradient in gradients:
-                gradient[length - padding :] = 0
-            job = {"flat": flat, "groups": groups, "gradients": gradients, "optimizer": name, "members": members}
-            job["most"] = (_STATE[name] + 2) * 4 * (length // size) + 64  # bytes between the steps, beside flat
-            jobs[rank].append(job)
-    return [{"jobs": own} for own in jobs]
+        sign = torch.randint(2, (length,), generator=g) * 2.0 - 1
+        flat[stops[-1] :] = sign[stops[-1] :] = 0
+        same = {"flat": flat, "groups": groups, "optimizer_class": p.get("optimizer_class", "SGD")}
+        same |= {"group": groups_of(case) if "pairs" in p else [], "look": p.get("look", "flat")}
+        for rank in ranks:
+            sizes = torch.randint(1, 1 << 12, (p.get("steps", 1), length), generator=g)  # 16 bits would round them
+            given[rank] = {**same, "gradient": sign * sizes / 1024}
+    return given
 
 
-def on_rank(answer: Any, jobs: Any) -> Any:
+def on_rank(answer: Any, flat: Any, groups: Any, optimizer_class: Any, group: Any, gradient: Any, look: Any) -> Any:
+    import contextlib
     import gc
     import time
     import weakref
 
+    from dtlearn.grading.on_rank.tools import own_group
     from dtlearn.memory.ledger.outside_torch import names_of_module, outside_torch
     from dtlearn.memory.ledger.storage_ledger import StorageLedger
 
-    notes: list[Any] = []
-    for job in jobs:
-        group = None
-        for members in job["members"]:
-            made = dist.new_group(members)  # type: ignore[name-defined] # noqa: F821
-            group = made if rank in members else group  # type: ignore[name-defined] # noqa: F821
-        built: list[Any] = []
-        base: Any = getattr(torch.optim, job["optimizer"])
+    own, built, after = own_group(group), [], {}
+    base: Any = getattr(torch.optim, optimizer_class)
 
-        class Noted(base):
-            def __init__(self, *args: Any, **kwargs: Any) -> None:
-                super().__init__(*args, **kwargs)
-                built.append(self)  # noqa: B023
+    class Noted(base):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            built.append(self)
 
-        after: list[Any] = []
-        with StorageLedger() as ledger:
-            flat = job["flat"].clone()
-            known = flat.nbytes
-            step = answer(flat, [dict(one) for one in job["groups"]], Noted, group=group)
-            for gradient in job["gradients"]:
-                lent = gradient.clone()  # freed here, unless the answer keeps it; what it changes is changed above
-                step(lent)
-                gradient.copy_(lent)
-                memory = weakref.ref(lent.untyped_storage())
-                del lent
-                after.append(flat.clone())
-                known += flat.nbytes
+    with StorageLedger() if look == "kept" else contextlib.nullcontext() as ledger:
+        vector = flat.clone()
+        step = answer(vector, [dict(one) for one in groups], Noted, group=own)
+        for number in range(len(gradient)):
+            lent = gradient[number].clone()  # freed here, unless the answer keeps it; what it changes is changed above
+            step(lent)
+            gradient[number] = lent
+            memory = weakref.ref(lent.untyped_storage())
+            del lent
+            after[f"flat after step {number + 1}"] = vector.clone()
+        if ledger is not None:
+            shard = len(flat) // dist.get_world_size(own)  # type: ignore[name-defined] # noqa: F821
+            most = (
+                (1 + len(after)) * flat.nbytes + 8 * shard + flat.nbytes // 2
+            )  # the shard's state and gradient, and half
             for tried in range(8):  # an asynchronous call lets go of its tensors a little later
-                held = ledger.now - known
-                if held <= job["most"]:
+                if memory() is None and ledger.now <= most:
                     break
-                if tried == 0:
-                    gc.collect()
-                time.sleep(0.02)
-        states = [t for one in built for s in one.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
-        over = [sum(p.numel() for own in one.param_groups for p in own["params"]) for one in built]
-        state = sum(t.numel() for t in states if t.dim())
-        place = dist.get_rank(group)  # type: ignore[name-defined] # noqa: F821
-        own_notes = {"flat": after, "over": over, "state": state, "held": held, "lent": memory() is not None}
-        notes.append({**own_notes, "outside": [*outside_torch(step, *names_of_module("exercise"))], "place": place})
-    return notes
+                time.sleep(0.02) if tried else gc.collect()
+            sizes, _, floats = outside_torch(step, *names_of_module("exercise"))
+            kept = ledger.now > most or max(sizes[0], floats) >= 0.75 * len(flat)
+            return {"the gradient is kept": memory() is not None, "something of full length is kept": kept}
+    parts = [t for one in built for s in one.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
+    elements = [p.numel() for one in built for own_group in one.param_groups for p in own_group["params"]]
+    state = sum(t.numel() for t in parts if t.dim())
+    notes = {"optimizers built": len(built), "its elements": sum(elements), "elements of its state": state}
+    return notes if look == "optimizer" else after
 
 
-def _shard(job: dict[str, Any], world_size: int) -> tuple[int, int]:
-    """N and the elements of a shard."""
-    size = len(job["members"][0]) if job["members"] else world_size
-    return size, len(job["flat"]) // size
-
-
-def _title(job: dict[str, Any], world_size: int) -> str:
-    where = " in pairs of ranks" if job["members"] else ""
-    where += "" if job["groups"][-1]["stop"] < len(job["flat"]) else ", without padding"
-    where += ", and a shard that is padding only" if len(job["flat"]) == 2 * world_size else ""
-    return f"{job['optimizer']} with {len(job['groups'])} groups{where}"
-
-
-def _named(given: Given, world_size: int, flats: list[list[list[torch.Tensor]]]) -> list[dict[str, Any]]:
-    """By rank: of each job, `flat` after each step."""
-    titles = [_title(job, world_size) for job in given[0]["jobs"]]
-    return [
-        {
-            title: {f"flat after step {k + 1}": f for k, f in enumerate(steps)}
-            for title, steps in zip(titles, own, strict=True)
-        }
-        for own in flats
-    ]
-
-
-def expected(case: Case, given: Given) -> list[Any]:
-    return _named(given, case.world_size, play(given, RIGHT))
-
-
-def mistakes(case: Case, given: Given) -> list[Mistake]:
-    return [
-        Mistake(f"DTL-VALUE-{code}", text, _named(given, case.world_size, play(given, way))) for code, text, way in WAYS
-    ]
-
-
-def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding | None:
-    """What the optimizer was built over, the values, and what is held between the steps."""
-    for rank, (i, notes) in enumerate(zip(given, got, strict=True)):
-        for job, note in zip(i["jobs"], notes, strict=True):
-            if wrong := _optimizer(_title(job, case.world_size), job, note, _shard(job, case.world_size)[1]):
-                return Finding(*wrong, rank)
-    named = _named(given, case.world_size, [[note["flat"] for note in notes] for notes in got])
-    right = expected(case, given)
-    if found := compare(_VALUES, case, given, right, named):
-        return rounded_in_messages(found, right, named, record)
-    for rank, (i, notes) in enumerate(zip(given, got, strict=True)):
-        for job, note in zip(i["jobs"], notes, strict=True):
-            title, elements = _title(job, case.world_size), _shard(job, case.world_size)[1]
-            if few := _too_few(title, job, note, elements):
-                return Finding(*few, rank)
-            if len(job["flat"]) == 2 * case.world_size:  # of so few elements more may be kept
-                continue
-            sizes, kind, floats = note["outside"]
-            if max(sizes[0], floats) >= 0.75 * len(job["flat"]):
-                kept = f"an object of type {kind} with" if sizes[0] >= floats else "in several objects outside torch"
-                text = f"{title}: between the steps rank {rank} keeps {kept} as many numbers as flat, "
-                return Finding("DTL-RULE-WHOLE-KEPT", f"{text}{len(job['flat'])}: a shard has {elements}", rank)
-            shard = 4 * elements
-            if note["held"] > job["most"]:
-                text = f"{title}: between the steps rank {rank} holds {note['held']:,} bytes "
-                text += f"besides flat, which has {4 * len(job['flat']):,}; state and gradient of its shard are "
-                text += f"{(_STATE[job['optimizer']] + 1) * shard:,}: "
-                text += "the gradient that it was given" if note["lent"] else "something of full length"
-                text += " is kept"
-                return Finding("DTL-RULE-WHOLE-KEPT", text, rank)
-    return None
-
-
-def _optimizer(title: str, job: dict[str, Any], note: dict[str, Any], shard: int) -> tuple[str, str] | None:
-    """What is wrong with the optimizers that were built: a code and what to say."""
-    whole = len(job["flat"])
-    if not note["over"] and _trained(job, note, shard) <= 0:
-        return None  # there is nothing to update
-    if not note["over"]:
-        return "DTL-RULE-OPTIMIZER", f"{title}: optimizer_class was never called: it makes the optimizer"
-    if len(note["over"]) > 1:
-        text = f"{title}: {len(note['over'])} optimizers were built; one is, before the first step: a new one has lost "
-        return "DTL-RULE-OPTIMIZER", f"{text}the momentum and the moments of the one before"
-    if note["over"][0] > shard:
-        text = f"{title}: the optimizer was built over {note['over'][0]} elements, and the shard has {shard} of "
-        return "DTL-RULE-WHOLE-STATE", f"{text}{whole}: so its state is not divided"
-    if note["state"] > _STATE[job["optimizer"]] * shard:
-        text = f"{title}: the optimizer's state has {note['state']} elements; that of a shard of {shard} has "
-        return "DTL-RULE-WHOLE-STATE", f"{text}{_STATE[job['optimizer']] * shard}"
-    return None
-
-
-def _trained(job: dict[str, Any], note: dict[str, Any], shard: int) -> int:
-    """How many elements of this rank's shard are trained; less than 1: none."""
-    return int(min(job["groups"][-1]["stop"], shard * (note["place"] + 1)) - shard * note["place"])
-
-
-def _too_few(title: str, job: dict[str, Any], note: dict[str, Any], shard: int) -> tuple[str, str] | None:
-    """An optimizer that cannot have made the update, though the values are right."""
-    trained = _trained(job, note, shard)
-    if trained <= 0:
-        return None
-    if note["over"][0] < trained or note["state"] < _STATE[job["optimizer"]] * trained:
-        text = f"{title}: the optimizer was built over {note['over'][0]} elements, and has {note['state']} elements of "
-        text += (
-            f"state; {trained} elements of the shard are trained, with {_STATE[job['optimizer']] * trained} of state"
-        )
-        return "DTL-RULE-OPTIMIZER", f"{text}: it does not make the whole update"
-    return None
+def expected(case: Case, given: Given) -> list[dict[str, Any]]:
+    """One process has the mean gradient, and the optimizer of all parameters."""
+    results: list[dict[str, Any]] = [{} for _ in given]
+    for ranks in groups_of(case):
+        own, after = given[ranks[0]], dict[str, Any]()
+        flat = own["flat"].double()
+        pieces = [torch.nn.Parameter(flat[one["start"] : one["stop"]]) for one in own["groups"]]
+        options = [{k: v for k, v in one.items() if k not in ("start", "stop")} for one in own["groups"]]
+        groups = [{"params": [piece], **one} for piece, one in zip(pieces, options, strict=True)]
+        optimizer = getattr(torch.optim, own["optimizer_class"])(groups)
+        for number in range(len(own["gradient"])):
+            mean = torch.stack([given[rank]["gradient"][number] for rank in ranks]).double().mean(0)
+            for piece, one in zip(pieces, own["groups"], strict=True):
+                piece.grad = mean[one["start"] : one["stop"]]
+            optimizer.step()
+            after[f"flat after step {number + 1}"] = flat.float()
+        shard = len(flat) // len(ranks)
+        notes = {"optimizers built": 1, "its elements": shard, "elements of its state": 2 * shard}
+        kept = {"the gradient is kept": False, "something of full length is kept": False}
+        for rank in ranks:
+            results[rank] = {"flat": after, "optimizer": notes, "kept": kept}[own["look"]]
+    return results
 
 
 def why(case: Case, given: Given, record: Record) -> str:
     """Of a run that raised: what is special in it."""
     text = f"{MAY_HELP}a group may have no element in a rank's shard, and where a shard is padding only, no group has. "
     text += "An optimizer takes an empty tensor, and no empty list"
-    return f"{text}; with `group`, ranks and N are those of the group" if case.world_size == 4 else text
+    return f"{text}; with `group`, ranks and N are those of the group" if "pairs" in case.params else text
 
 
-def _most(case: Case, given: Given) -> float:
+def steps(case: Case, given: Given | None = None) -> int:
+    return int(case.params.get("steps", 1))
+
+
+def most(case: Case, given: Given) -> float:
     """2n (N-1)/N in each step."""
-    total = 0.0
-    for job in given[0]["jobs"]:
-        size, shard = _shard(job, case.world_size)
-        total += _STEPS * 2 * 4 * shard * (size - 1)
-    return total
+    ranks = len(groups_of(case)[0])
+    return float(2 * steps(case) * given[0]["flat"].nbytes * (ranks - 1) / ranks)
 
 
-def _calls(case: Case) -> int:
-    return _STEPS * (3 if case.world_size % 2 else 4)
-
-
-_VALUES = Check(on_rank, inputs, expected, mistakes=mistakes, rtol=1e-4, atol=1e-5, stress=Stress(poison=True))
+EXAMPLE = {"flat": torch.tensor([5.0, 5, 5, 0]), "groups": [{"start": 0, "stop": 3, "lr": 1.0}], "look": "flat"}
 CHECK = Check(
     on_rank,
     inputs,
-    None,
-    verify=verify,
+    expected,
+    cases=CASES,
+    edits=EDITS,
+    example=[
+        {**EXAMPLE, "optimizer_class": "SGD", "group": [], "gradient": torch.tensor([gradient])}
+        for gradient in ([1.0, 2, 3, 0], [3.0, 2, 1, 0])
+    ],
     why=why,
-    calls=_calls,
+    calls=steps,
     rules=[
-        no_silent_rank(least_calls=lambda case, given: _calls(case)),
-        most_sent(_most, "a reduce-scatter of the gradients and an all-gather of the shards"),
+        no_silent_rank(least_calls=steps),
+        most_sent(most, "a reduce-scatter of the gradients and an all-gather of the shards"),
     ],
     reads=[no_stores],
     stress=Stress(poison=True),
+    rtol=2e-5,
 )

@@ -55,15 +55,15 @@ NOTHING = "def barrier():\n    pass\n"
         ("ch02.broadcast", 4, "chain", RUNS_BACKWARDS, "DTL-RULE-ROUNDS"),
         ("ch03.overlap_hooks", 2, "launches_in_finish", LAUNCHED_BEFORE, "DTL-MISTAKE"),
         ("ch07.accumulate_with_scaling", 2, "sends_in_the_first_too", STANDS_STILL, "DTL-RULE-MESSAGES"),
-        ("ch09.reduce_scatter_hook", 3, "after_backward", LAUNCHED_BEFORE, "DTL-RULE-SCHEDULE"),
-        ("ch09.gather_and_free", 3, "kept_in_a_list_of_numbers", RUNS_BACKWARDS, "DTL-RULE-NOT-REGATHERED"),
+        ("ch09.reduce_scatter_hook", 3, "after_backward", LAUNCHED_BEFORE, "DTL-MISTAKE"),
+        ("ch09.gather_and_free", 3, "kept_in_a_list_of_numbers", RUNS_BACKWARDS, "DTL-DIFFICULTY"),
         ("ch12.f_and_g", 2, "two_calls", ELSEWHERE_FOR_EACH_OTHER_CALL, "DTL-RULE-MESSAGES"),
     ],
 )
 def test_a_forged_clock_changes_no_verdict(exercise_id, world_size, wrong, forged, code, level):
     """What came first is what the judge saw, and the order of the calls."""
     verdict = verdict_on(exercise_id, world_size, wrong, forged, level)
-    assert (verdict.code, verdict.score) == (code, 0), verdict.first_fault
+    assert verdict.code == code and verdict.score < verdict.points, verdict.first_fault
 
 
 @pytest.mark.parametrize("level", LEVELS)

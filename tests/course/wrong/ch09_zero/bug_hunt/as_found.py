@@ -1,6 +1,6 @@
-# expect: DTL-VALUE-AS-FOUND
-# says: all 3 trainings
-# says: In the first, whose gradients are shorter than max_norm, the ranks have different parameters
+# expect: DTL-MISTAKE
+# says: everything ends as with the program as it was found
+# says: the ranks have different parameters at the end
 
 import torch
 import torch.distributed as dist

@@ -1,6 +1,5 @@
-# expect: DTL-VALUE-OWN-NORM
-# says: the norm of that shard alone
-# says: and that is not all
+# expect: DTL-MISTAKE
+# says: has the shard of rank 0 only
 
 import torch
 import torch.distributed as dist

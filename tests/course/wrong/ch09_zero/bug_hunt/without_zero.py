@@ -1,5 +1,5 @@
-# expect: DTL-RULE-WHOLE-STATE
-# says: elements of state
+# expect: DTL-DIFFICULTY
+# says: no rank's optimizer has more of the state than a shard
 
 import torch
 import torch.distributed as dist

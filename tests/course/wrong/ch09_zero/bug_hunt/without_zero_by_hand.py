@@ -1,5 +1,5 @@
-# expect: DTL-RULE-WHOLE-STATE
-# says: it does not take what another rank owns from that rank
+# expect: DTL-DIFFICULTY
+# says: a rank updates the whole model itself
 
 import torch
 import torch.distributed as dist

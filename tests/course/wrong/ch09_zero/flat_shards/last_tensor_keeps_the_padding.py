@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-PADDING-KEPT
-# says: came back with the shape
+# expect: DTL-DIFFICULTY
+# says: and are no part of what comes back
 
 import torch
 

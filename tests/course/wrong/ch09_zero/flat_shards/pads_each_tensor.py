@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-SHARD-PADDING
+# expect: DTL-MISTAKE
 # says: each tensor is padded by itself
 
 import torch

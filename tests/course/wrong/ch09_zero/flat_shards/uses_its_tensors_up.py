@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-RESTORED-ONCE
-# says: the first call was right, and a second one, with other shards, was not
+# expect: DTL-MISTAKE
+# says: the second one is not: what it needs was used up
 
 import torch
 

@@ -1,5 +1,5 @@
-# expect: DTL-RULE-GATHERED-KEPT
-# says: before the next unit begins
+# expect: DTL-DIFFICULTY
+# says: before the next unit's backward pass
 
 import torch
 import torch.distributed as dist

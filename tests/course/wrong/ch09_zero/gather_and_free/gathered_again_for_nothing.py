@@ -1,5 +1,5 @@
-# expect: DTL-RULE-NOT-REGATHERED
-# says: what was gathered again is not used
+# expect: DTL-DIFFICULTY
+# says: gather them again, and use what comes
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
-# expect: DTL-RULE-NOT-REGATHERED
-# says: if not in tensors
+# expect: DTL-DIFFICULTY
+# says: backward computes with the weights of forward
 
 import torch
 import torch.distributed as dist

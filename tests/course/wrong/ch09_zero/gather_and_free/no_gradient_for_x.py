@@ -1,6 +1,5 @@
-# expect: DTL-VALUE-NO-GRADIENTS
-# says: of each unit before it is 0
-# says: gets no gradient from your function
+# expect: DTL-MISTAKE
+# says: x, the output of the unit before, gets no gradient from your function
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-GIB
+# expect: DTL-MISTAKE
 # says: 2**30
 
 

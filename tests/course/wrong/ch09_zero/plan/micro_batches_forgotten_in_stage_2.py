@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-ACCUMULATION
-# says: micro-batches
+# expect: DTL-MISTAKE
+# says: the micro-batches are left out
 
 
 def plan(units, num_ranks, accumulation, memory_gb, activation_bytes):

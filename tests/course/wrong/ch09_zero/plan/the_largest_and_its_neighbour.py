@@ -1,4 +1,4 @@
-# expect: DTL-VALUE-NOT-NEIGHBOURS
+# expect: DTL-MISTAKE
 # says: the largest unit's weights and its larger neighbour's are counted
 
 from itertools import pairwise

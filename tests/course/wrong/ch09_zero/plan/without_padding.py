@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-NO-PADDING
-# says: padding is left out
+# expect: DTL-MISTAKE
+# says: the padding is left out
 
 
 def plan(units, num_ranks, accumulation, memory_gb, activation_bytes):

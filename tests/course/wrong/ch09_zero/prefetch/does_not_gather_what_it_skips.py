@@ -1,5 +1,5 @@
-# expect: DTL-RULE-GATHERS
-# says: also those that are skipped
+# expect: DTL-DIFFICULTY
+# says: a unit that this rank skips is gathered and waited for all the same
 
 
 def prefetch(units, depth, x):

@@ -1,5 +1,4 @@
-# expect: DTL-RULE-WEIGHT-HELD
-# says: when unit 2 is gathered
+# expect: DTL-MISTAKE
 # says: copies or views of weights that were used are kept
 
 from collections import deque

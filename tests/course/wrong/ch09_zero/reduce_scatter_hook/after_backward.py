@@ -1,5 +1,5 @@
-# expect: DTL-RULE-SCHEDULE
-# says: nothing was launched while backward ran
+# expect: DTL-MISTAKE
+# says: nothing is launched while backward runs
 
 import torch
 import torch.distributed as dist

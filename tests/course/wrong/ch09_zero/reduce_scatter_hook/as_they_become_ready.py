@@ -1,5 +1,5 @@
-# expect: DTL-RULE-SCHEDULE
-# says: other ranks have another order
+# expect: DTL-DIFFICULTY
+# says: all launch the buckets in the order of the list
 
 import torch
 import torch.distributed as dist

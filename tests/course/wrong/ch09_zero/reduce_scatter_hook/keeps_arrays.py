@@ -1,5 +1,5 @@
-# expect: DTL-RULE-GRADIENTS-KEPT
-# says: outside torch, in an object of type
+# expect: DTL-DIFFICULTY
+# says: its vector goes when it was waited for
 
 import numpy as np
 import torch

@@ -1,5 +1,5 @@
-# expect: DTL-RULE-GRADIENTS-KEPT
-# says: has its full gradient
+# expect: DTL-DIFFICULTY
+# says: a bucket's .grad are None from its launch on
 
 import torch
 import torch.distributed as dist

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE
-# says: elements of the result
+# expect: DTL-DIFFICULTY
+# says: the elements of a shard may lie in any number of files
 
 from typing import Any
 

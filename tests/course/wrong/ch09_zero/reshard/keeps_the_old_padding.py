@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-SHARD-PADDING
-# says: padding of the files
+# expect: DTL-MISTAKE
+# says: the padding of the files is taken over
 
 import torch
 

@@ -1,5 +1,5 @@
-# expect: DTL-RULE-READS
-# says: too many are read
+# expect: DTL-DIFFICULTY
+# says: each element of this rank is read once
 
 import torch
 

@@ -1,6 +1,5 @@
-# expect: DTL-VALUE-SHARD-PADDING
-# says: the padding of the files is taken over
-# says: saved by 3 ranks, wanted by rank 2 of 3
+# expect: DTL-DIFFICULTY
+# says: with as many ranks as before
 
 from typing import Any
 

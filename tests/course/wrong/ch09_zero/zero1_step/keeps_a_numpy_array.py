@@ -1,5 +1,5 @@
-# expect: DTL-RULE-WHOLE-KEPT
-# says: keeps an object of type ndarray with as many numbers as flat
+# expect: DTL-DIFFICULTY
+# says: something of full length is kept besides flat
 
 import torch
 import torch.distributed as dist

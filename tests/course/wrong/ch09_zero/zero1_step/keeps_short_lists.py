@@ -1,5 +1,5 @@
-# expect: DTL-RULE-WHOLE-KEPT
-# says: keeps in several objects outside torch as many numbers as flat
+# expect: DTL-DIFFICULTY
+# says: keep nothing that is longer than a shard
 
 import torch
 import torch.distributed as dist

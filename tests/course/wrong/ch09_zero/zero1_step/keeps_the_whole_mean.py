@@ -1,5 +1,5 @@
-# expect: DTL-RULE-WHOLE-KEPT
-# says: something of full length is kept
+# expect: DTL-DIFFICULTY
+# says: or the whole mean
 
 import torch
 import torch.distributed as dist

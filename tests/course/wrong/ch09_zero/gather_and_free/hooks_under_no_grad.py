@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-OWN-GRADIENT
-# says: of each rank's own gradient
+# expect: DTL-RAISED
+# says: here under torch.no_grad() there is no backward pass
 
 import torch
 import torch.distributed as dist
@@ -18,12 +18,13 @@ def gather_and_free(compute, shard, x, *, group=None):
     def reduce(_):
         storage.resize_(0)
         gradient, full.grad = full.grad, None
-        shard.grad = gradient.chunk(n)[dist.get_rank(group)].clone()
+        mean = torch.empty(len(shard))
+        dist.reduce_scatter(mean, list((gradient / n).chunk(n)), group=group)
+        shard.grad = mean
 
     gather()
     y = compute(full, x)
     storage.resize_(0)
-    if y.requires_grad:
-        y.register_hook(gather)
-        full.register_post_accumulate_grad_hook(reduce)
+    y.register_hook(gather)
+    full.register_post_accumulate_grad_hook(reduce)
     return y

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-NOT-MEAN
-# says: not divided by N
+# expect: DTL-DIFFICULTY
+# says: x may need no gradient: the weights need theirs all the same
 
 import torch
 import torch.distributed as dist
@@ -19,13 +19,13 @@ def gather_and_free(compute, shard, x, *, group=None):
         storage.resize_(0)
         gradient, full.grad = full.grad, None
         mean = torch.empty(len(shard))
-        dist.reduce_scatter(mean, list(gradient.chunk(n)), group=group)
+        dist.reduce_scatter(mean, list((gradient / n).chunk(n)), group=group)
         shard.grad = mean
 
     gather()
     y = compute(full, x)
     storage.resize_(0)
-    if y.requires_grad:
+    if x.requires_grad:
         y.register_hook(gather)
         full.register_post_accumulate_grad_hook(reduce)
     return y

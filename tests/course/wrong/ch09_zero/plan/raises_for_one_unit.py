@@ -1,5 +1,7 @@
-# expect: DTL-VALUE-TEMPORARY
-# says: two are gathered
+# expect: DTL-RAISED
+# says: it was called with units = [9], num_ranks = 4
+
+from itertools import pairwise
 
 
 def plan(units, num_ranks, accumulation, memory_gb, activation_bytes):
@@ -8,7 +10,7 @@ def plan(units, num_ranks, accumulation, memory_gb, activation_bytes):
     whole = sum(padded)
     shard = whole // n
     grad = 2 * max(padded)
-    gathered = 2 * max(padded)
+    gathered = 2 * max(a + b for a, b in pairwise(padded))
     one_pass = 2 * (whole - shard)
     rows = [
         [2 * whole, 2 * whole, 12 * whole, 0, 2 * one_pass],
