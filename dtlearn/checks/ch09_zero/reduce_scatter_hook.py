@@ -132,7 +132,7 @@ def on_rank(answer: Any, parameters: Any, buckets: Any, group: Any, orders: Any,
     import contextlib
     import time
 
-    from dtlearn import phase
+    from dtlearn.runtime.recording.phases import phase
     from dtlearn.grading.on_rank.tools import own_group
     from dtlearn.memory.ledger.outside_torch import names_of_module, outside_torch
     from dtlearn.memory.ledger.storage_ledger import StorageLedger
