@@ -132,10 +132,10 @@ def on_rank(answer: Any, parameters: Any, buckets: Any, group: Any, orders: Any,
     import contextlib
     import time
 
-    from dtlearn.runtime.recording.phases import phase
     from dtlearn.grading.on_rank.tools import own_group
     from dtlearn.memory.ledger.outside_torch import names_of_module, outside_torch
     from dtlearn.memory.ledger.storage_ledger import StorageLedger
+    from dtlearn.runtime.recording.phases import phase
 
     own, notes = own_group(group), {}
     leaves: list[Any] = [torch.nn.Parameter(p.clone()) for p in parameters]
