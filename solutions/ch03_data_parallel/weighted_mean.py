@@ -5,8 +5,8 @@ The loss of a step should be the mean over the tokens of **all** ranks. But DDP 
 gradients of the N ranks and divides by N, however many tokens each rank had.
 
 **Given** `loss_sum`, the sum of the losses of this rank's tokens, a tensor of shape `()` with a
-graph; and `count`, the number of these tokens, an int. A rank may have none; its `loss_sum` is then
-0. Some rank has at least one token.
+graph; and `count`, the number of these tokens, an int. A rank may have none; then its
+`loss_sum` is 0. Some rank has at least one token.
 
 **Return** a tensor of shape `()`, on which this rank calls `backward()`, such that
 
