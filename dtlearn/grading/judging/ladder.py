@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...runtime.errors import LaunchError
+from ...runtime.record.rank_file import Tampered
 from .. import plain_values
 from ..check import Case, Check, Given, Stress
 from ..verdict import Result
@@ -107,7 +108,7 @@ def values_of_edits(check: Check, runs: Sequence[tuple[Case, Given]]) -> dict[in
     with CaseRanks() as ranks:
         try:
             evidence = ranks.run_all(plain, [(case, given, a) for a in answers for case, given in runs], _SECONDS)
-        except LaunchError:
+        except (LaunchError, Tampered):  # the second: more marks than a rank may set
             return {}
     values = [[plain_values.load(data or b"")["value"] for data in one.returned] for one in evidence]
     return {n: values[n * len(runs) : (n + 1) * len(runs)] for n in range(len(answers))} if values else {}

@@ -8,6 +8,8 @@ import torch
 from dtlearn.grading.check import Check, Edit
 from dtlearn.grading.judging.grade import Answer, grade
 from dtlearn.grading.judging.ladder import answers_of_edits, values_of_edits
+from dtlearn.grading.judging.run_case import CaseRanks
+from dtlearn.runtime.record.rank_file import Tampered
 
 FILE = "exercises/ch01_ranks/mean.py"
 SOLUTION = """\
@@ -144,3 +146,12 @@ def test_an_edit_that_no_longer_applies_is_an_error(check):
 def test_a_case_may_be_for_some_world_sizes_only(check):
     check = dataclasses.replace(check, cases={**CASES, "three ranks": {"weight": 1.0, "sizes": (3,)}})
     assert [len(check.all_cases(size, 1)) for size in (2, 3)] == [3, 4]
+
+
+def test_edits_with_more_marks_than_a_rank_may_set_name_nothing(check, monkeypatch):
+    def run_all(self, *args):
+        raise Tampered("more than 1000 marks")
+
+    monkeypatch.setattr(CaseRanks, "run_all", run_all)
+    case = check.all_cases(2, 1)[0]
+    assert values_of_edits(check, [(case, check.inputs(case))]) == {}
