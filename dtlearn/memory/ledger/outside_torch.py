@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import sys
 import types
+from collections import Counter
 from typing import Any, NamedTuple
 
 import torch
@@ -76,3 +77,44 @@ def _parts(one: Any) -> list[Any]:
 def names_of_module(name: str) -> list[Any]:
     """The values of the names in a module that was imported, without its builtins."""
     return [value for key, value in vars(sys.modules[name]).items() if key != "__builtins__"]
+
+
+def bytes_by_variable(frame: types.FrameType | None, module: str) -> Counter[str]:
+    """Bytes of all that the variables of a module and of its running functions lead to, but for tensors.
+
+    What several lead to counts for the first: of functions before the module, and of inner calls before outer ones.
+
+    Args:
+        frame: of the innermost call.
+        module: its name.
+    """
+    file, made, met = sys.modules[module].__file__, Counter[str](), set[int]()
+    variables: list[tuple[str, Any]] = []
+    while frame:
+        variables += frame.f_locals.items() if frame.f_code.co_filename == file else ()
+        frame = frame.f_back
+    variables += ((name, value) for name, value in vars(sys.modules[module]).items() if name != "__builtins__")
+    for name, value in variables:
+        waiting = [value]
+        while waiting:
+            one = waiting.pop()
+            if id(one) in met or _is_foreign(one, module, file):
+                continue
+            met.add(id(one))
+            if isinstance(one, torch.Tensor):  # a ledger counts it
+                waiting += vars(one).values()
+                continue
+            made[name] += sys.getsizeof(one, 0)
+            waiting += gc.get_referents(one)
+            waiting += [one.base] if type(one).__name__ == "ndarray" else []  # a view keeps the whole array
+    return made
+
+
+def _is_foreign(one: Any, module: str, file: str | None) -> bool:
+    """Whether it is code or a class of another module, or memory of a tensor."""
+    if isinstance(one, types.FunctionType):
+        return one.__code__.co_filename != file
+    if isinstance(one, type):
+        return one.__module__ != module
+    others = torch.UntypedStorage, types.ModuleType, types.CodeType, types.FrameType
+    return isinstance(one, others) or type(one).__module__.startswith("dtlearn")

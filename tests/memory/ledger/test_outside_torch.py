@@ -1,11 +1,13 @@
 import array
+import sys
+import types
 from collections import deque
 
 import numpy as np
 import pytest
 import torch
 
-from dtlearn.memory.ledger.outside_torch import names_of_module, outside_torch
+from dtlearn.memory.ledger.outside_torch import bytes_by_variable, names_of_module, outside_torch
 
 
 class Keeps:
@@ -46,3 +48,34 @@ def test_tensors_of_torch_and_names_of_other_modules_do_not_count():
     assert outside_torch(VECTOR.clone(), lambda: KEPT).sizes[0] == 0
     assert outside_torch(closure(optimizer)).sizes[0] < 10
     assert any(value is KEPT for value in names_of_module(__name__))
+
+
+PROGRAM = """
+import numpy as np
+
+at_module = [b"a" * 5_000]
+
+class Keeper:
+    shared = b"b" * 7_000
+
+def inner(look):
+    view = np.zeros(3_000).reshape(3, -1)[0]
+    return look()
+
+def outer(look, tensor):
+    texts = [str(number) * 10 for number in range(1_000)]
+    return inner(look)
+"""
+
+
+def test_bytes_by_the_variable_that_leads_to_them(monkeypatch):
+    module = types.ModuleType("kept_by_names")
+    module.__file__ = "kept_by_names.py"
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(PROGRAM, module.__file__, "exec"), vars(module))
+    unseen = "c" * 50_000  # in a frame of another file
+    sizes = module.outer(lambda: bytes_by_variable(sys._getframe(), module.__name__), torch.zeros(50_000))
+    assert unseen and sizes.total() < 150_000
+    assert 5_000 < sizes["at_module"] < 6_000 and 7_000 < sizes["Keeper"] < 12_000
+    assert 24_000 < sizes["view"] < 25_000 and 50_000 < sizes["texts"] < 100_000
+    assert sizes["tensor"] == 0

@@ -1,6 +1,6 @@
-# expect: DTL-RULE-MEMORY-OUTSIDE
-# says: bytes a step of Python objects and NumPy arrays stay in samples
-# says: in NumPy, too, a row is a view
+# expect: DTL-DIFFICULTY
+# says: bytes a step, in samples
+# says: In NumPy, too, a row is a view
 
 from typing import Any
 

@@ -1,5 +1,6 @@
-# expect: DTL-RULE-MEMORY-VIEW
+# expect: DTL-DIFFICULTY
 # says: keeps the memory of the whole tensor
+# says: bytes a step, made in line 27
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-# expect: DTL-RULE-MEMORY-OUTSIDE
-# says: bytes a step of Python objects and NumPy arrays stay in outputs; at most 3,000 may
+# expect: DTL-DIFFICULTY
+# says: bytes a step, in outputs
 
 from typing import Any
 

@@ -1,5 +1,6 @@
-# expect: DTL-RULE-MEMORY-WORK
+# expect: DTL-DIFFICULTY
 # says: the work of an asynchronous call holds its tensor
+# says: bytes a step, made in line 30
 
 from typing import Any
 

@@ -1,5 +1,5 @@
-# expect: DTL-VALUE-ARGUMENT-IGNORED
-# says: whatever lr is
+# expect: DTL-DIFFICULTY
+# says: A row of a copy is a view too
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def find_the_leak(model: torch.nn.Module, batches: list[Batch], validation: Batc
     """Train the model in place. Returns losses, smoothed validation losses and samples."""
     parameters = list(model.parameters())
     sizes = [p.numel() for p in parameters]
-    optimizer = torch.optim.SGD(parameters, lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(parameters, lr=lr, momentum=0.9)
     losses, smoothed, samples = [], [], []
     average = 0.0
     for x, y in batches:
@@ -29,7 +29,7 @@ def find_the_leak(model: torch.nn.Module, batches: list[Batch], validation: Batc
         flat = torch.cat([p.grad.flatten() for p in parameters]) / dist.get_world_size()
         work = dist.all_reduce(flat, async_op=True)
         losses.append(loss.item())
-        samples.append(out.detach()[0].clone())
+        samples.append(out.detach().clone()[0])
         work.wait()
         for p, part in zip(parameters, flat.split(sizes), strict=True):
             p.grad = part.view_as(p)

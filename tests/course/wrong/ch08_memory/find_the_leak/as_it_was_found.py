@@ -1,4 +1,4 @@
-# expect: DTL-RULE-MEMORY-GRAPH
+# expect: DTL-MISTAKE
 # says: the graph of each validation pass stays
 
 from typing import Any
@@ -19,7 +19,7 @@ def find_the_leak(model: torch.nn.Module, batches: list[Batch], validation: Batc
     parameters = list(model.parameters())
     sizes = [p.numel() for p in parameters]
     optimizer = torch.optim.SGD(parameters, lr=lr, momentum=0.9)
-    losses, smoothed, samples = [], [], []
+    losses, smoothed, samples, works = [], [], [], []
     average = 0.0
     for x, y in batches:
         optimizer.zero_grad()
@@ -27,10 +27,11 @@ def find_the_leak(model: torch.nn.Module, batches: list[Batch], validation: Batc
         loss = squared_error(out, y)
         loss.backward()
         flat = torch.cat([p.grad.flatten() for p in parameters]) / dist.get_world_size()
-        work = dist.all_reduce(flat, async_op=True)
+        works.append(dist.all_reduce(flat, async_op=True))
         losses.append(loss.item())
-        samples.append(out.detach()[0].clone())
-        work.wait()
+        samples.append(out.detach()[0])
+        for work in works:
+            work.wait()
         for p, part in zip(parameters, flat.split(sizes), strict=True):
             p.grad = part.view_as(p)
         optimizer.step()
