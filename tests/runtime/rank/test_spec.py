@@ -2,6 +2,7 @@
 
 import sys
 
+from dtlearn.runtime.machine.network import interfaces
 from dtlearn.runtime.rank.spec import RankOnNode, RankSpec, stack_file
 
 LAB = RankOnNode(1, 2, 1, 2, "10.0.0.1", "eth7", 0, "127.0.0.1:4000")
@@ -34,7 +35,9 @@ def test_the_environment_is_that_of_torchrun():
 
 
 def test_a_network_interface_that_the_user_chose_is_kept():
-    assert spec(env={"GLOO_SOCKET_IFNAME": "eth7"}).environment()["GLOO_SOCKET_IFNAME"] == "eth7"
+    name = sorted(interfaces())[-1]
+    assert spec(env={"GLOO_SOCKET_IFNAME": name}).environment()["GLOO_SOCKET_IFNAME"] == name
+    assert spec(env={"NCCL_SOCKET_IFNAME": "=eth7"}).environment()["NCCL_SOCKET_IFNAME"] == "=eth7"
 
 
 def test_every_rank_has_a_stack_file_of_its_own():

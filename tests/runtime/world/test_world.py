@@ -190,8 +190,8 @@ def test_a_working_rank_is_seen_with_its_line(world):
 
 
 def test_a_start_that_fails_is_told_and_leaves_nothing(monkeypatch):
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "no-such-interface")
-    with pytest.raises(LaunchError, match=r"rank \d did not start: RuntimeError(.|\n)*no-such-interface"):
+    monkeypatch.setenv("GLOO_DEVICE_TRANSPORT", "NONE-SUCH")
+    with pytest.raises(LaunchError, match=r"rank \d did not start: RuntimeError(.|\n)*unsupported gloo device"):
         World(2)
 
 
