@@ -36,7 +36,7 @@ test-all: test ## The same, the other answers and pipelines, and the notebooks a
 	@$(OLDER_PROCESSOR) $(BIN)/python tools/run_tests.py notebooks --nbval --nbval-current-env \
 		-p tests.quick_start -p tests.kernel_sockets
 
-test-ladders: ## All edits, cases and 20 seeds of the exercises' checks
+test-ladders: ## All edits and cases of the exercises' checks
 	@$(BIN)/python tools/run_tests.py tests/course/test_ladders.py -m whole_ladder
 
 notebooks: ## Build and run notebooks/*.ipynb from notebooks/src

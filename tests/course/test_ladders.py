@@ -1,6 +1,6 @@
 """The ladders of the checks: every edit has a name of its own, every case shows something, and no right answer fails.
 
-Whole: `make test-ladders`.
+Edits and cases: `make test-ladders`. Right answers at 20 seeds: `make test-all`.
 """
 
 import functools
@@ -92,7 +92,7 @@ def right_answers(exercise: Exercise) -> list[Path]:
     return [files.solution, *sorted((FOLDER / files.slug / exercise.name).glob("*.py"))]
 
 
-@pytest.mark.whole_ladder
+@pytest.mark.every_answer
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.id)
 def test_right_answers_pass_at_every_seed(exercise):
     check = find_check(COURSE, exercise)
