@@ -34,7 +34,7 @@ which the last action ends. You are graded on the mean over these puzzles:
 1F1B with two neighbouring stages on each rank would need a cap of 2p. With one micro-batch in the pipeline at a
 time a cap of 2 is enough, and the mean bubble is above 1.
 
-**Budget**, bubble: a mean of at most 0.21 is asked, at most 0.125 is optimal. No formula gives the smallest bubble. The
+**Budget**, bubble: a mean of at most 0.21 passes, at most 0.125 is optimal. No formula gives the smallest bubble. The
 best known T in the table were found by minutes of search, and their mean bubble is 0.105: "optimal" means within 0.02
 of that.
 

@@ -59,7 +59,7 @@ def test_a_bubble_is_idle_time_by_useful_time():
         pairs.append([placement, orders])
         idle.append(pp.simulate(as_schedule(orders, placement, m), pp.StageTimes()).idle_to_useful)
     found = memory_cap.verify(CASE, [given], [pairs], None)
-    assert found.code == "DTL-VALUE-BUBBLE" and "at most 0.21 is asked" in found.text
+    assert found.code == "DTL-VALUE-BUBBLE" and "at most 0.21 is expected" in found.text
     late = memory_cap.verify(CASE, [given], [pairs[:2]], None)
     assert late.code == "DTL-LOOP" and "2 of the 6 puzzles are done" in late.text
     assert memory_cap.bubble(CASE, [given], [pairs]) == pytest.approx(sum(idle) / len(idle), abs=1e-4)

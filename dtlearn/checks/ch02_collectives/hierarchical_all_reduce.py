@@ -72,7 +72,7 @@ def edits(turn: Mapping[str, str]) -> tuple[Edit, ...]:
 
 
 EDITS = (
-    Edit("nothing is added up where all ranks are in one node: their sum is asked there, too",
+    Edit("nothing is added up where all ranks are in one node: their sum is expected there, too",
          {CHUNKS: f"if len(node) == world_size:\n        return\n    {CHUNKS}"}),
     Edit("nothing is added up where each node has one rank: all that is added up crosses the nodes there",
          {CHUNKS: f"if len(node) == 1:\n        return\n    {CHUNKS}"}),

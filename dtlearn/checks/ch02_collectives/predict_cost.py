@@ -50,7 +50,7 @@ def scaled(factor: str) -> dict[str, str]:
     return {RING: f"({RING}) * {factor}", TREE: f"{TREE} * {factor}"}
 
 
-UNIT = "ring and tree are {}: the times are asked in seconds, and alpha is in seconds already"
+UNIT = "ring and tree are {}: the times are in seconds, and alpha is in seconds already"
 BITS = "the bytes are multiplied by 8 as if beta were bits per second; it is bytes per second"
 MULTIPLIED = "the bytes are multiplied by beta; it is bytes per second: divide"
 BARE = "the times are right, but the crossover leaves out that the ring takes time for its bytes too: set the two equal"
@@ -91,7 +91,7 @@ EDITS = (
     *(Edit(BARE, {LAST: f'"crossover": (ring_steps - tree_steps) * alpha * beta{by}'}) for by in ("", " / tree_steps")),
     Edit("the times are right, but the crossover is upside down: multiply alpha by beta to get bytes",
          {LAST: f"{LAST} / beta / beta"}),
-    Edit("the crossover of 2 ranks is infinite, but there the ring is never the slower one: 0.0 is asked",
+    Edit("the crossover of 2 ranks is infinite, but there the ring is never the slower one: 0.0 is expected",
          {LAST: f"{LAST} or math.inf"}),
 )  # fmt: skip
 

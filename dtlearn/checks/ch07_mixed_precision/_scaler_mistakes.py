@@ -66,7 +66,7 @@ EDITS = (
     Edit("the scale grows by 1 / backoff_factor: multiply it by growth_factor",
          {RAISE: "self.current /= self.backoff_factor"}),
     Edit("the scale never grows", {RAISE: "pass"}),
-    Edit("the count of good steps is not set to 0 after an overflow: growth_interval steps in a row are asked for",
+    Edit("the count of good steps is not set to 0 after an overflow: growth_interval steps in a row are expected",
          {LOWERED: LOWER}),
     Edit("the skipped step itself is counted as a good one: after it the count is 0",
          {LOWERED: f"{LOWER}\n            self.good_steps = 1"}),

@@ -82,7 +82,7 @@ EDITS = (
          {EARLIER: EARLIER.replace(" / count", "") + f"\n        {EACH}        {AVERAGED}"
                    f"        {UNSCALE}        {CLIP}            {STEP}; {UPDATE}; optimizer.zero_grad()",
           LAST: LAST.replace(" / count", "")}),
-    Edit("the loss is the sum of the squared errors: their mean is asked for, over all numbers of a y",
+    Edit("the loss is the sum of the squared errors: their mean is expected, over all numbers of a y",
          both("x), y", "x), y, reduction='sum'")),
     Edit("the gradients are clipped while they are still scaled, so they are too short by the scale: unscale_ comes "
          "before clip_grad_norm_", {f"{UNSCALE}{CLIP}": CLIP}),

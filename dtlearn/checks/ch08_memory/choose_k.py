@@ -67,7 +67,7 @@ ALL_INPUTS = (
 )
 ALL_INPUTS += "inputs of later ones are freed"
 FLOAT32 = "the free bytes are rounded to a float32, which has 24 binary digits: one byte decides"
-TIE = "of the k that recompute the fewest layers, the one with the lowest peak is asked, and the {} is chosen"
+TIE = "of the k that recompute the fewest layers, the one with the lowest peak is expected, and the {} is chosen"
 EDITS = (
     Edit("each rank chooses by its own free bytes, and ranks with more room choose another k: the segments of all must "
          "be the same", {REDUCE: "pass"}),
@@ -129,8 +129,8 @@ EDITS = (
     Edit("the peak counts the inputs of segments with all bytes of a layer",
          {PEAK: "max((before + size) * layer_bytes for before, size in enumerate(sizes))"}),
     Edit("no k fits, and k = 1 is returned: None is expected", {RETURN: f"{RETURN[:-4]}1"}),
-    Edit("the number of recomputed layers is returned: it is k that is asked", {BEST: "min(fitting)[0]"}),
-    Edit("the peak is returned: it is k that is asked", {BEST: "min(fitting)[1]"}),
+    Edit("the number of recomputed layers is returned: k is expected", {BEST: "min(fitting)[0]"}),
+    Edit("the peak is returned: k is expected", {BEST: "min(fitting)[1]"}),
 )  # fmt: skip
 
 

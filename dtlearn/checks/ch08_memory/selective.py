@@ -27,7 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
         "rows": ("a:1:500::y", "b:2:300:a:n", "c:9:400:b:n", "d:6:20:c:y", "e:6:30:c:y", "f:20:700::n", "g:6:10:f:y"),
     },
     "as many FLOPs with fewer bytes": {
-        "says": "of several choices with the fewest FLOPs one with the fewest bytes is asked",
+        "says": "of several choices with the fewest FLOPs one with the fewest bytes is expected",
         "rows": ("both:3:11::y", "first:1:4::y", "second:1:7::y"),
         "even": True,
         "shares": (0.65, 0.8),
@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
         "exact": True,
     },
     "a budget of 0": {
-        "says": "nothing fits into a budget of 0, and an empty list is asked",
+        "says": "nothing fits into a budget of 0, and an empty list is expected",
         "rows": ("norm:1:1::y", "up:4:800:norm:y", "gelu:4:4:up:y"),
         "shares": (0.0,),
     },
@@ -64,9 +64,9 @@ WAYS = {
     "the earliest": "0",
 }
 EDITS = (
-    Edit("the names that are not kept are returned: those to keep are asked",
+    Edit("the names that are not kept are returned: those to keep are expected",
          {RETURN: "return [name for name in by_name if name not in best[2]]"}),
-    Edit("the names to compute again are returned: those to keep are asked",
+    Edit("the names to compute again are returned: those to keep are expected",
          {"again = 0": "again, redone = 0, []", COUNT: f'{COUNT}; redone.append(operation["name"])',
           "list(kept)": "redone"}),
     Edit("the budget is ignored: the bytes of what is kept are more", {"if nbytes > budget:": "if False:"}),
@@ -95,7 +95,7 @@ EDITS = (
     Edit(FEWEST, {LESS: "again < best[0]"}),
     Edit("the choice with the fewest bytes is taken: it is the FLOPs that count first",
          {LESS: "(nbytes, again) < best[1::-1]"}),
-    Edit("to keep nothing is not considered: with a budget of 0 an empty list is asked",
+    Edit("to keep nothing is not considered: with a budget of 0 an empty list is expected",
          {"range(len(operations) + 1)": "range(1, len(operations) + 1)",
           RETURN: "return best[2] if best else list(by_name)[:1]"}),
     Edit("a choice of exactly the budget is taken for too large", {"nbytes > budget": "nbytes >= max(budget, 1)"}),
@@ -149,7 +149,7 @@ def on_rank(answer: Any, operations: Any, budgets: Any) -> Any:
     for budget in budgets:
         kept = answer([dict(operation) for operation in operations], budget)
         if not isinstance(kept, list) or sorted(kept) != sorted({o["name"] for o in operations if o["name"] in kept}):
-            raise ValueError(f"a list of names of operations is asked, each once; this is {str(kept)[:60]}")
+            raise ValueError(f"a list of names of operations is expected, each once; this is {str(kept)[:60]}")
         needed, again = {o["name"] for o in operations if o["saved"]}, 0
         for operation in reversed(operations):
             if operation["name"] in needed and operation["name"] not in kept:

@@ -77,7 +77,7 @@ EDITS = (
     Edit("each shard that is too short is padded at its own end: all padding belongs at the end of the buffer, so that "
          "the shards, one after the other, are the buffer",
          laid("[torch.cat([s, s.new_zeros(len(whole[0]) - len(s))]) for s in whole]", "flat.tensor_split(num_ranks)")),
-    Edit("only the last shard that has elements is padded, and there are none after it: N shards are asked for",
+    Edit("only the last shard that has elements is padded, and there are none after it: N shards are expected",
          laid("[*whole[:-1], torch.cat([whole[-1], flat.new_zeros(length - len(whole[-1]))])][: num_ranks or None]",
               "flat.split(length) if length else [flat] * num_ranks")),
     Edit("the shards differ in length by one: all N have one length, with padding",

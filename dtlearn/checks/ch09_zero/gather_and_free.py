@@ -32,7 +32,7 @@ CASES: dict[str, dict[str, Any]] = {
         "steps": 2,
     },
     "under no_grad": {
-        "says": "under torch.no_grad() there is no backward pass: the output is all that is asked",
+        "says": "under torch.no_grad() there is no backward pass: the output is all that is expected",
         "units": 2,
         "look": "no_grad",
     },

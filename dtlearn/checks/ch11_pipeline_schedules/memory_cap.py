@@ -13,7 +13,7 @@ from ._schedules import Action, Orders, as_tuples, every, needs, peaks, play, te
 
 # p, m and cap of each puzzle, and the smallest T known: of a beam search in C++ over all placements with two stages on
 # each rank, 6,000 states a step. Those of p = 2 are the smallest there are: no state was left out. The mean bubble is
-# 0.1053. Ranks that do the best that they can, with a V, reach 0.203, and 0.21 is asked. Of 1000 random priorities for
+# 0.1053. Ranks that do the best that they can, with a V, reach 0.203, and 0.21 passes. Of 1000 random priorities for
 # each of the two placements of the solution, the best reach 0.119 ("optimal" is 0.125); of 300 with a V alone, 0.152.
 PUZZLES = [[2, 4, 3], [2, 6, 3], [3, 6, 4], [3, 6, 5], [4, 8, 5], [4, 8, 6]]
 BEST_KNOWN = 26, 38, 41, 39, 56, 53
@@ -57,7 +57,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
         return Finding("DTL-LOOP", text + more)
     if (mean := bubble(case, given, got)) > ASKED:
         spans = [play(as_tuples(orders), placement).makespan for placement, orders in pairs]
-        text = f"the schedules are valid, and their mean bubble is {mean:.2f}: at most {ASKED} is asked. Your T are "
+        text = f"the schedules are valid, and their mean bubble is {mean:.2f}: at most {ASKED} is expected. Your T are "
         text += f"{', '.join(map(str, spans))}; the best known are {', '.join(map(str, BEST_KNOWN))}"
         if mean > 1:
             text += ". Ranks are idle for longer than they work: let a micro-batch begin before the one before it is "

@@ -71,7 +71,7 @@ _MEANINGS = {
     "DTL-VALUE-FACTOR": "off by a constant factor",
     "DTL-VALUE-NAN": "NaN in the result",
     "DTL-VALUE-NONE": "nothing returned",
-    "DTL-VALUE-NOT-NEW": "the input itself where a new tensor is asked",
+    "DTL-VALUE-NOT-NEW": "the input itself where a new tensor is expected",
     "DTL-VALUE-PERMUTED": "right values in the wrong places",
     "DTL-VALUE-SHAPE": "the wrong shape",
     "DTL-VALUE-SIGN": "the wrong sign",

@@ -1,5 +1,5 @@
 # expect: DTL-RAISED
-# says: a list of names of operations is asked
+# says: a list of names of operations is expected
 
 from itertools import combinations
 

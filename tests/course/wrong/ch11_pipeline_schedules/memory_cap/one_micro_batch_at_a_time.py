@@ -1,5 +1,5 @@
 # expect: DTL-VALUE-BUBBLE
-# says: at most 0.21 is asked
+# says: at most 0.21 is expected
 # says: Ranks are idle for longer than they work
 def memory_cap(num_ranks, num_microbatches, cap):
     """Valid, and no more: nothing works at the same time."""
