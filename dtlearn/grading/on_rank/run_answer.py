@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ...memory.ledger import outside_torch as outside_torch  # checks use it where a run sees no dtlearn.memory
 from ...memory.ledger.storage_ledger import measured
 from ...runtime.rank.task import mark
 from ...runtime.recording.call_site import HANDED_OVER

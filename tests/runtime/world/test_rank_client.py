@@ -24,18 +24,25 @@ def test_replies_come_in_rank_order_with_their_values(world):
     assert [(content["status"], pickles.unpack(body)) for content, body in replies] == [("ok", 0), ("ok", 1)]
 
 
-def test_a_rank_that_does_not_answer_in_time_has_no_reply(world):
-    msg_id = world.ranks.clients[1].execute("import time; time.sleep(0.6)", 1)
-    replies = ask_all(world.ranks.clients, {"do": "gather", "expression": "rank"}, patience=Patience(0.2))
+def occupy(link, until):
+    """Keep a rank's main thread busy until that file is there."""
+    return link.execute(f"import os, time\nwhile not os.path.exists({str(until)!r}): time.sleep(0.01)", 1)
+
+
+def test_a_rank_that_does_not_answer_in_time_has_no_reply(world, tmp_path):
+    msg_id = occupy(world.ranks.clients[1], tmp_path / "go")
+    replies = ask_all(world.ranks.clients, {"do": "gather", "expression": "rank"}, patience=Patience(2))
     assert replies[0] is not None and replies[1] is None
+    (tmp_path / "go").touch()
     finish(world.ranks.clients[1], msg_id)
 
 
-def test_a_late_reply_is_not_taken_for_the_answer_to_the_next_request(world):
+def test_a_late_reply_is_not_taken_for_the_answer_to_the_next_request(world, tmp_path):
     link = world.ranks.clients[0]
-    msg_id = link.execute("import time; time.sleep(0.4)", 1)
+    msg_id = occupy(link, tmp_path / "go")
     late = link.send({"do": "gather", "expression": "'late'"})
     assert link.receive(late, Patience(0.1)) is None
+    (tmp_path / "go").touch()
     ((_, body),) = ask_all([link], {"do": "gather", "expression": "'right'"}, patience=Patience(10))
     assert pickles.unpack(body) == "right"
     finish(link, msg_id)
