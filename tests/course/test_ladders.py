@@ -1,27 +1,31 @@
 """The ladders of the checks: every edit has a name of its own, every case shows something, and no right answer fails.
 
-Edits and cases: `make test-ladders`. Right answers at 20 seeds: `make test-all`.
+What runs all edits, or right answers at 20 seeds, is of `make test-all`.
 """
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dtlearn.course import Exercise, load_course
-from dtlearn.grading.check import Case, Check
+from dtlearn.grading.check import Case, Check, Given
 from dtlearn.grading.judging.compare import compare
 from dtlearn.grading.judging.judge import judge
 from dtlearn.grading.judging.judge_cases import judge_case
-from dtlearn.grading.judging.ladder import values_of_edits
+from dtlearn.grading.judging.ladder import CaseValues, named, values_of_edits
 from dtlearn.grading.judging.run_case import Answer, CaseRanks, by_chance
 from dtlearn.grading.learner.exercise_files import files_of, find_check
+from dtlearn.grading.verdict import Result
 from tests.course.test_exercises import judged
 from tests.course.test_right_answers import FOLDER
 
 COURSE = load_course()
 EXERCISES = [exercise for chapter in COURSE.chapters for exercise in chapter.exercises]
 LADDERS = [exercise for exercise in EXERCISES if find_check(COURSE, exercise).is_ladder]
+Values = dict[int, list[list[Any]]]  # see `ladder.ValuesOfEdits`
 SEEDS = range(100, 120)
 pytestmark = pytest.mark.timeout(600)  # of all edits, cases and seeds of an exercise
 each_ladder = pytest.mark.parametrize("exercise", LADDERS, ids=lambda exercise: exercise.id)
@@ -34,50 +38,67 @@ def all_cases(exercise: Exercise, check: Check, seed: int = 1) -> list[Case]:
     return sorted(cases, key=lambda case: (order.index(case.name), case.world_size))
 
 
-@functools.cache
-def wrong_in(exercise_id: str) -> dict[int, list[Case]]:
-    """Of each edit, by its number, the cases in which its values are wrong, the first one first."""
-    exercise = COURSE.exercise(exercise_id)
-    check, wrong = find_check(COURSE, exercise), dict[int, list[Case]]()
-    cases = all_cases(exercise, check)
-    for size in exercise.world_sizes:
-        of_size = [case for case in cases if case.world_size == size]
-        runs = [(case, check.inputs(case)) for case in of_size]
-        values = values_of_edits(check, runs)
-        assert len(values) == len(check.edits), f"with {size} ranks an edit raises or hangs: it can name nothing"
-        for number, by_case in values.items():
-            for (case, given), got in zip(runs, by_case, strict=True):
-                if compare(check, case, given, check.expected(case, given), got):
-                    wrong.setdefault(number, []).append(case)
-    return {number: [case for case in cases if case in of_edit] for number, of_edit in wrong.items()}
+class Ladder:
+    """What all edits of a check return in all its cases, and which of that is wrong. Each edit runs once."""
+
+    def __init__(self, exercise: Exercise) -> None:
+        self.check, self.edits = find_check(COURSE, exercise), dict[int, Values]()
+        self.runs = {size: list[tuple[Case, Given]]() for size in exercise.world_sizes}
+        for case in all_cases(exercise, self.check):
+            self.runs[case.world_size].append((case, self.check.inputs(case)))
+        for size, runs in self.runs.items():
+            self.edits[size] = values_of_edits(self.check, runs)
+            assert len(self.edits[size]) == len(self.check.edits), f"with {size} ranks an edit raises or hangs"
+
+    def of_edits(self, check: Check, runs: Sequence[tuple[Case, Given]]) -> Values:
+        return self.edits[runs[0][0].world_size]
+
+    def answered_by(self, number: int) -> list[CaseValues]:
+        """What an answer that is this edit leads to."""
+        values = list[CaseValues]()
+        for size, runs in self.runs.items():
+            for (case, given), got in zip(runs, self.edits[size][number], strict=True):
+                is_wrong = compare(self.check, case, given, self.check.expected(case, given), got) is not None
+                values.append(CaseValues(len(values), case, given, got, is_wrong))
+        return values
+
+
+ladder_of = functools.cache(lambda exercise_id: Ladder(COURSE.exercise(exercise_id)))
 
 
 @each_ladder
-@pytest.mark.whole_ladder
+@pytest.mark.every_answer
 def test_every_edit_is_wrong_and_named_by_itself(exercise):
-    check = find_check(COURSE, exercise)
+    check, ladder, faults = find_check(COURSE, exercise), ladder_of(exercise.id), []
+    order = list(check.cases)
     for number, edit in enumerate(check.edits):
-        assert wrong_in(exercise.id).get(number), f"{edit.says!r} is right in every case"
-    solution = check.solution.read_text("utf-8")
-    for edit in check.edits:
-        verdict = judged(exercise, edit.applied_to(solution))
-        assert verdict.first_fault is not None, f"{edit.says!r} passes"
-        assert verdict.first_fault.headline == edit.says, "two edits that cannot be told apart: make them one"
+        values = ladder.answered_by(number)
+        wrong = sorted((v for v in values if v.is_wrong), key=lambda v: (order.index(v.case.name), v.case.world_size))
+        if not wrong:
+            faults.append(f"{edit.says!r} is right in every case")
+            continue
+        results = [Result(v.case.name, v.case.world_size, "failed" if v.is_wrong else "passed") for v in values]
+        name = named(check, values, results, ladder.of_edits)[wrong[0].at].headline
+        if name != edit.says:  # two edits that cannot be told apart: make them one
+            faults.append(f"{edit.says!r} is called {name!r}")
+    assert not faults, "\n".join(faults)
 
 
 @each_ladder
-@pytest.mark.whole_ladder
+@pytest.mark.every_answer
 def test_every_case_is_the_first_to_fail_for_something(exercise):
     """A case that never fails first checks nothing, and hides that it does not."""
-    check = find_check(COURSE, exercise)
-    first = {cases[0].name for cases in wrong_in(exercise.id).values() if cases}
+    check, ladder, first = find_check(COURSE, exercise), ladder_of(exercise.id), set[str]()
+    for number in range(len(check.edits)):
+        wrong = {v.case.name for v in ladder.answered_by(number) if v.is_wrong}
+        first |= set([name for name in check.cases if name in wrong][:1])
     for path in sorted(files_of(COURSE, exercise).wrong.glob("*.py")):
         if set(check.cases) <= first:
             break
         results = judged(exercise, path.read_text("utf-8")).results
         failed = {r.case for r in results if r.state not in ("passed", "skipped")}
         first |= set([name for name in check.cases if name in failed][:1])
-    assert set(check.cases) <= first, "cases that no edit and no wrong answer fails first"
+    assert set(check.cases) <= first, f"no edit and no wrong answer fails first: {set(check.cases) - first}"
 
 
 @each_ladder

@@ -11,7 +11,7 @@ code runs there.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,11 +44,20 @@ class CaseValues:
     is_wrong: bool
 
 
-def named(check: Check, values: Sequence[CaseValues], results: list[Result]) -> list[Result]:
+# Of each edit, by its number, what it returns in these cases of one world size: of each case the values by rank.
+ValuesOfEdits = Callable[[Check, Sequence[tuple[Case, Given]]], dict[int, list[list[Any]]]]
+
+
+def named(
+    check: Check, values: Sequence[CaseValues], results: list[Result], of_edits: ValuesOfEdits | None = None
+) -> list[Result]:
     """The results, those with wrong values named by the ladder and the edits of their check.
 
     The mistake is looked for where it shows first: in the earliest case, with the fewest ranks. An edit that is wrong
     where the answer is right is another mistake. Later cases that the same edit explains are no second fault.
+
+    Args:
+        of_edits: what edits lead to; None: run them.
     """
     order = list(check.cases)
     wrong = sorted((v for v in values if v.is_wrong), key=lambda v: (order.index(v.case.name), v.case.world_size))
@@ -56,7 +65,7 @@ def named(check: Check, values: Sequence[CaseValues], results: list[Result]) -> 
         return results
     first, results = wrong[0], list(results)
     of_size = [v for v in values if v.case.world_size == first.case.world_size]
-    explained = _explained(check, of_size)
+    explained = _explained(check, of_size, of_edits or values_of_edits)
     right = [v for v in of_size if not v.is_wrong]
     fits = [e for e, alike in explained.items() if first in alike and all(v in alike for v in right)]
     edit = max(fits, key=lambda e: len(explained[e]), default=None)
@@ -82,9 +91,8 @@ def _beyond(result: Result, case: Case, difference: str) -> Result:
     return replace(result, code=DIFFICULTY, headline=f"{case.says} ({case.name}: {difference})", advice="")
 
 
-def _explained(check: Check, values: Sequence[CaseValues]) -> dict[int, list[CaseValues]]:
+def _explained(check: Check, values: Sequence[CaseValues], of_edits: ValuesOfEdits) -> dict[int, list[CaseValues]]:
     """Of each edit, by its number, the cases in which it leads to the same values. All have one number of ranks."""
-    of_edits = values_of_edits(check, [(v.case, v.given) for v in values])
     plain = replace(check, mistakes=None)
     return {
         number: [
@@ -92,7 +100,7 @@ def _explained(check: Check, values: Sequence[CaseValues]) -> dict[int, list[Cas
             for v, got in zip(values, by_case, strict=True)
             if not compare(plain, v.case, v.given, got, v.got)  # the edit's values in the place of the right ones
         ]
-        for number, by_case in of_edits.items()
+        for number, by_case in of_edits(check, [(v.case, v.given) for v in values]).items()
     }
 
 
