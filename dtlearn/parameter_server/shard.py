@@ -1,0 +1,105 @@
+"""The parameters that one server keeps, in one buffer, and the optimizer whose state lives beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from .progress import ServerUpdate
+from .row_table import RowTable
+
+OptimizerMaker = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+
+
+class ShardGradient(NamedTuple):
+    """What a worker pushes to one server.
+
+    Attributes:
+        flat: of the server's parameters, one after the other, (n,).
+        rows, values: of a sparse table, if there is one: which of the server's rows, (k,) int64, no row twice, and
+            their gradients, (k, width).
+    """
+
+    flat: torch.Tensor
+    rows: torch.Tensor | None = None
+    values: torch.Tensor | None = None
+
+
+class Shard:
+    """Parameters as views of one buffer, and an optimizer that steps once for each update.
+
+    The update is the weighted mean of its pushes, added up in their order: the same pushes give the same bits, on a
+    server's rank and where its log is replayed.
+
+    **Memory**: the parameters, a gradient of their size, and the optimizer's state. (Pushes that are applied together
+    wait at the server: another n elements for each worker.)
+
+    Args:
+        pieces: initial values by name, of one dtype on one device; they are copied.
+        make_optimizer: builds the optimizer from the parameters, such as `lambda p: torch.optim.SGD(p, lr=0.1)`.
+        table: rows of a sparse table that this server keeps, too; None: there is none.
+
+    Attributes:
+        flat: all parameters, one after the other, (n,): what a pull copies.
+        parameters: views of `flat`, by name.
+        optimizer: any of `torch.optim`; where a tensor is cut, one that computes element by element.
+
+    Raises:
+        ValueError: there are no pieces, or they differ in dtype or device.
+    """
+
+    def __init__(
+        self, pieces: Mapping[str, torch.Tensor], make_optimizer: OptimizerMaker, table: RowTable | None = None
+    ) -> None:
+        if len({(piece.dtype, piece.device) for piece in pieces.values()}) != 1:
+            kinds = sorted({f"{piece.dtype} on {piece.device}" for piece in pieces.values()})
+            raise ValueError(f"a server keeps tensors of one dtype on one device; got {kinds or 'none'}")
+        self.flat = torch.cat([piece.detach().reshape(-1) for piece in pieces.values()])  # (n,)
+        self.parameters = {name: nn.Parameter(view) for name, view in views(self.flat, pieces).items()}
+        self.optimizer = make_optimizer(self.parameters.values())
+        self.table = table
+
+    def apply(self, update: ServerUpdate[ShardGradient]) -> None:
+        """One step of the optimizer (and of the table's) with the weighted mean of the pushes."""
+        weights = weight_shares([push.weight for push in update.pushes])
+        gradients = [push.gradient for push in update.pushes]
+        mean = gradients[0].flat * weights[0]  # (n,)
+        for gradient, weight in zip(gradients[1:], weights[1:], strict=True):
+            mean.add_(gradient.flat, alpha=weight)
+        for name, view in views(mean, self.parameters).items():
+            self.parameters[name].grad = view
+        step_at(self.optimizer, update.lr_factor)
+        if self.table is not None:
+            found = [(g.rows, g.values * w) for g, w in zip(gradients, weights, strict=True) if g.values is not None]
+            rows = [rows for rows, _ in found if rows is not None]
+            if sum(map(len, rows)):
+                self.table.set_gradient(torch.cat(rows), torch.cat([values for _, values in found]))
+                step_at(self.table.optimizer, update.lr_factor)
+
+
+def views(flat: torch.Tensor, like: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The parts of a flat buffer, (n,), with the names and shapes of `like`."""
+    parts = flat.split([tensor.numel() for tensor in like.values()])
+    return {name: part.view_as(like[name]) for name, part in zip(like, parts, strict=True)}
+
+
+def weight_shares(weights: Sequence[int]) -> list[float]:
+    """Each weight's share of their sum; of a single one 1, exactly."""
+    return [weight / sum(weights) for weight in weights]
+
+
+def step_at(optimizer: torch.optim.Optimizer, lr_factor: float) -> None:
+    """A step with every learning rate multiplied by `lr_factor`; the gradients are gone afterwards.
+
+    (A gradient multiplied by it would be no smaller step of Adam, which divides by the gradient's size.)
+    """
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate * lr_factor
+    optimizer.step()
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    optimizer.zero_grad()
