@@ -1,13 +1,11 @@
 """What the tests of the parameter server share: a model in float64, batches by worker, and training on ranks."""
 
-import time
-
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
 from dtlearn.models import MLP
-from dtlearn.parameter_server.consistency import Asynchronous, Synchronous
+from dtlearn.parameter_server.consistency import Synchronous
 from dtlearn.parameter_server.placement import by_range, shapes_of
 from dtlearn.parameter_server.ranks.messages import open_channels
 from dtlearn.parameter_server.ranks.server import ParameterServer
@@ -50,11 +48,10 @@ def samples_of(worker, uneven):
     return 4 + worker if uneven else 4
 
 
-def compute_on(model, worker, uneven=False, seconds=0.0, batches=batch):
+def compute_on(model, worker, uneven=False, batches=batch):
     """The function that a training loop calls: forward and backward of one batch."""
 
     def compute(number):
-        time.sleep(seconds)
         x, y = batches(worker, number, samples_of(worker, uneven))
         model.zero_grad()
         F.cross_entropy(model(x.to(device())), y.to(device())).backward()
@@ -72,7 +69,8 @@ def train(
     place=by_range,
     loop=train_request_response,
     uneven=False,
-    seconds=(),
+    store=None,
+    waits=None,
     steps_of=None,
     make_server=ParameterServer,
     make_worker=Worker,
@@ -81,23 +79,33 @@ def train(
 ):
     """On a server: (its pieces, its log). On a worker: what it pulled, and its parameters after each pull.
 
-    seconds: of each worker, what a step takes it. steps_of: of each worker, its number of steps.
+    steps_of: of each worker, its number of steps.
+    store, waits: path of a file, and (worker, number) -> what the worker's gradient has to wait for, "applied 2" (the
+        second update of server 0) or "started 0 2" (worker 0 has the parameters of its batch 2); "": nothing. So a
+        straggler is slow in the same way on a machine of any load.
     """
     rank, placement = dist.get_rank(), plan(num_servers, place)
+    events = dist.FileStore(store, -1) if store else None
     channels = open_channels(num_servers, placement)
     if rank < num_servers:
         pieces = placement.pieces(rank, {name: p.to(device()) for name, p in initial().items()})
+        if events and rank == 0:
+            options["after_update"] = lambda server: events.set(f"applied {server.progress.version}", "")
         server = make_server(channels, Shard(pieces, OPTIMIZERS[optimizer]), rule or Synchronous(), **options)
         log = server.serve()
         return {name: p.detach().cpu() for name, p in server.shard.parameters.items()}, log
     worker_number = rank - num_servers
     model = make_model(seed=rank).to(device())  # its own values do not matter: it pulls first
     worker = make_worker(channels, dict(model.named_parameters()), placement)
-    compute = compute_on(model, worker_number, uneven, seconds[worker_number] if seconds else 0.0, batches)
+    compute = compute_on(model, worker_number, uneven, batches)
     seen, flats = [], []
 
     def observed(number):
         flats.append(torch.cat([p.detach().cpu().view(-1) for p in model.parameters()]))
+        if events:
+            events.set(f"started {worker_number} {number}", "")
+            if key := waits(worker_number, number):
+                events.wait([key])
         return compute(number)
 
     seen = loop(worker, observed, steps_of[worker_number] if steps_of else steps)
@@ -122,7 +130,3 @@ def reference(workers, steps, optimizer="sgd", uneven=False):
         step.step()
         flats.append(torch.cat([p.detach().view(-1) for p in model.parameters()]))
     return flats
-
-
-def asynchronous(*args, **options):
-    return train(*args, rule=Asynchronous(), **options)
