@@ -35,12 +35,12 @@ class RankTraffic:
 def server_traffic(shards: Sequence[int], num_workers: int, header: int = 0) -> list[RankTraffic]:
     """Of each rank, the servers first: every worker pulls all parameters and pushes all gradients once.
 
-    A pull is a request and an answer, a push one more message: three headers for each worker and server.
+    Beside the two tensors, three headers travel between each worker and server: to ask, to answer, and to push.
 
     Args:
         shards: bytes that each server holds; they sum to n.
         num_workers: N.
-        header: bytes of a message beside its parameters or gradients; 0: count these alone.
+        header: bytes of one; 0: count parameters and gradients alone.
 
     Raises:
         ValueError: no server, or no worker.
@@ -49,10 +49,10 @@ def server_traffic(shards: Sequence[int], num_workers: int, header: int = 0) -> 
         raise ValueError(f"a server and a worker are needed; got shards {list(shards)} and {num_workers} workers")
     n, num_servers = sum(shards), len(shards)
     servers = [
-        RankTraffic(num_workers * (shard + header), num_workers * (shard + 2 * header), 3 * num_workers)
+        RankTraffic(num_workers * (shard + header), num_workers * (shard + 2 * header), 5 * num_workers)
         for shard in shards
     ]
-    worker = RankTraffic(n + 2 * header * num_servers, n + header * num_servers, 3 * num_servers)
+    worker = RankTraffic(n + 2 * header * num_servers, n + header * num_servers, 5 * num_servers)
     return servers + [worker] * num_workers
 
 

@@ -26,8 +26,8 @@ def test_a_worker_has_2n_and_a_server_2Nn_over_S(num_servers, num_workers):
 
 def test_headers_and_uneven_shards():
     traffic = server_traffic([100, 300], 2, header=64)
-    assert traffic[1] == RankTraffic(2 * (300 + 64), 2 * (300 + 128), 6)
-    assert traffic[2] == traffic[3] == RankTraffic(400 + 2 * 128, 400 + 2 * 64, 6)
+    assert traffic[1] == RankTraffic(2 * (300 + 64), 2 * (300 + 128), 10)
+    assert traffic[2] == traffic[3] == RankTraffic(400 + 2 * 128, 400 + 2 * 64, 10)
     assert sum(t.sent for t in traffic) == sum(t.received for t in traffic)
     assert hot_link(traffic) == (1, 2 * (600 + 3 * 64))
 

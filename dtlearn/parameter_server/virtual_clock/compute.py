@@ -25,10 +25,12 @@ class Computed(NamedTuple):
     weight: int
 
 
-Compute = Callable[[int, int, Mapping[str, torch.Tensor]], Computed]  # (worker, number of its push, parameters)
+ComputeGradients = Callable[
+    [int, int, Mapping[str, torch.Tensor]], Computed
+]  # (worker, number of its push, parameters)
 
 
-def computing(model: nn.Module, loss_fn: LossFn, batches: Sequence[Sequence[Batch]]) -> Compute:
+def computing(model: nn.Module, loss_fn: LossFn, batches: Sequence[Sequence[Batch]]) -> ComputeGradients:
     """What each worker computes with its batches.
 
     One model serves all workers, one after the other, so buffers (BatchNorm's) are not those of a real run. The bits

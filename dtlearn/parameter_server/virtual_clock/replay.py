@@ -13,7 +13,7 @@ from dtlearn.models.reference import NamedTensors
 from ..placement import ServerPlacement
 from ..progress import LogEntry, Push, ServerUpdate
 from ..shard import OptimizerMaker, Shard, ShardGradient, views
-from .compute import Compute
+from .compute import ComputeGradients
 
 Log = Sequence[LogEntry]
 
@@ -23,7 +23,7 @@ def replay(
     placement: ServerPlacement,
     initial: Mapping[str, torch.Tensor],
     make_optimizer: OptimizerMaker,
-    compute: Compute,
+    compute: ComputeGradients,
 ) -> NamedTensors:
     """The parameters that the servers held when their logs ended, to the last bit.
 
@@ -56,7 +56,7 @@ class _Replay:
         placement: ServerPlacement,
         initial: Mapping[str, torch.Tensor],
         make_optimizer: OptimizerMaker,
-        compute: Compute,
+        compute: ComputeGradients,
     ) -> None:
         self.placement, self.compute = placement, compute
         self.tensors = {name: tensor.detach().clone() for name, tensor in initial.items()}  # whole: a worker's

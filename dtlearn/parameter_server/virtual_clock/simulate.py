@@ -19,7 +19,7 @@ from dtlearn.models.reference import NamedTensors
 from ..consistency import Consistency
 from ..progress import LogEntry, Push, ServerProgress, ServerUpdate
 from ..shard import OptimizerMaker, Shard, ShardGradient, views
-from .compute import Compute
+from .compute import ComputeGradients
 from .timing import Timing
 
 
@@ -68,7 +68,7 @@ def simulate(
     num_pushes: Sequence[int],
     initial: Mapping[str, torch.Tensor],
     make_optimizer: OptimizerMaker,
-    compute: Compute,
+    compute: ComputeGradients,
     timing: Timing,
     *,
     pipelined: bool = False,
@@ -112,7 +112,7 @@ class _Simulation:
     num_pushes: Sequence[int]
     initial: Mapping[str, torch.Tensor]
     make_optimizer: OptimizerMaker
-    compute: Compute
+    compute: ComputeGradients
     timing: Timing
     pipelined: bool
     lr_factor: Callable[[int], float] | None
@@ -175,7 +175,7 @@ class _Simulation:
         self._begin(worker)
 
     def _begin(self, worker: int) -> None:
-        """Compute, if the parameters are there and nothing else is computed."""
+        """ComputeGradients, if the parameters are there and nothing else is computed."""
         if worker in self._computing or worker not in self._answers:
             return
         pulled, number, begun = self._answers.pop(worker), self._begun[worker], self.now
