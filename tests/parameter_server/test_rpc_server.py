@@ -142,7 +142,7 @@ def torn(store):
     with rpc_on(store) as (rank, num_workers):
         if rank == 0:
             server = Unlocked([torch.zeros(20_000)] * 20, count_down, num_workers, synchronous=False)
-            with pytest.raises(AssertionError, match=r"\{-\d+\.0, -\d+\.0\}"):
+            with pytest.raises(RuntimeError, match=r"AssertionError\(\{-\d"):
                 serve_by_rpc(server, all_equal, 15)
 
 
