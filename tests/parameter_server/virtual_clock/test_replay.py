@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+import torch
+import torch.nn.functional as F
 
 from dtlearn.models import max_difference
 from dtlearn.parameter_server.consistency import (
@@ -12,9 +14,13 @@ from dtlearn.parameter_server.consistency import (
     divided_by_staleness,
 )
 from dtlearn.parameter_server.placement import balanced, by_range, shapes_of
+from dtlearn.parameter_server.ranks.training import train_pipelined, train_request_response
+from dtlearn.parameter_server.virtual_clock.compute import computing
 from dtlearn.parameter_server.virtual_clock.replay import replay
 from dtlearn.parameter_server.virtual_clock.simulate import simulate
 from dtlearn.parameter_server.virtual_clock.timing import Timing, jittered
+from dtlearn.runtime.run import run_ranks
+from tests.parameter_server import runs
 
 from .problem import adam, batches, compute_of, initial, sgd
 
@@ -107,3 +113,38 @@ def test_bad_logs():
     ahead = [replace(log[0], pulled=3), *log[1:]]
     with pytest.raises(ValueError, match=r"not whole: servers \[0\] applied pushes of versions"):
         replayed([ahead])
+
+
+STEPS, WORKERS = 8, 3
+REAL = {
+    "asynchronous": (1, {"rule": Asynchronous(), "lr_factor": divided_by_staleness}),
+    "asynchronous, two servers": (2, {"rule": Asynchronous()}),
+    "bounded, two servers": (2, {"rule": BoundedStaleness(1)}),
+    "pipelined": (2, {"rule": Asynchronous(), "loop": train_pipelined}),
+    "backup": (1, {"rule": Synchronous(backup=1)}),
+}
+
+
+def train_for_real(num_servers, options):
+    return runs.train(num_servers, STEPS, "adam", **options)
+
+
+def replay_on_rank(num_servers, logs):
+    """On a rank, as the workers were: torch computes with one thread."""
+    batches = [[runs.batch(worker, number) for number in range(STEPS)] for worker in range(WORKERS)]
+    compute = computing(runs.make_model(), F.cross_entropy, batches)
+    found = replay(logs, runs.plan(num_servers), runs.initial(), runs.OPTIMIZERS["adam"], compute)
+    return torch.cat([tensor.reshape(-1) for tensor in found.values()])
+
+
+@pytest.mark.parametrize("case", REAL)
+def test_a_real_run_is_replayed_to_the_last_bit(case):
+    num_servers, options = REAL[case]
+    options = {"loop": train_request_response, **options}
+    values = run_ranks(train_for_real, num_servers + WORKERS, num_servers, options, device="cpu").values
+    logs = [log for _, log in values[:num_servers]]
+    real = runs.flat_of(values, num_servers)
+    assert torch.equal(run_ranks(replay_on_rank, 1, num_servers, logs, device="cpu")[0], real)
+    last = max(k for k, e in enumerate(logs[0]) if e.applied is not None and e.pulled > 0)
+    wrong = [*logs[0][:last], replace(logs[0][last], pulled=0), *logs[0][last + 1 :]]
+    assert not torch.equal(run_ranks(replay_on_rank, 1, num_servers, [wrong, *logs[1:]], device="cpu")[0], real)
