@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from .scaled_step import step_at
+
 
 @dataclass(frozen=True)
 class RowPlacement:
@@ -72,10 +74,12 @@ class RowTable:
         """A copy of these rows, (k,) -> (k, width)."""
         return self.weight.detach()[rows]
 
-    def set_gradient(self, rows: torch.Tensor, values: torch.Tensor) -> None:
-        """The next step's gradient: these rows, (k,), have these gradients, (k, width); of equal rows the sum."""
-        gradient = torch.sparse_coo_tensor(rows[None], values, self.weight.shape, check_invariants=False)
-        self.weight.grad = gradient.coalesce()
+    def step(self, rows: torch.Tensor, gradients: torch.Tensor, lr_factor: float = 1.0) -> None:
+        """One step of the optimizer on these rows, (k,), with these gradients, (k, width); of equal rows the sum."""
+        # torch warns where nobody says whether to check the indices of a sparse tensor; our rows are checked.
+        with torch.sparse.check_sparse_tensor_invariants(False):
+            self.weight.grad = torch.sparse_coo_tensor(rows[None], gradients, self.weight.shape).coalesce()
+            step_at(self.optimizer, lr_factor)
 
 
 class RowwiseAdagrad(torch.optim.Optimizer):

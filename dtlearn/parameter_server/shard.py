@@ -10,6 +10,7 @@ from torch import nn
 
 from .progress import ServerUpdate
 from .row_table import RowTable
+from .scaled_step import step_at
 
 OptimizerMaker = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -72,12 +73,10 @@ class Shard:
         for name, view in views(mean, self.parameters).items():
             self.parameters[name].grad = view
         step_at(self.optimizer, update.lr_factor)
-        if self.table is not None:
-            found = [(g.rows, g.values * w) for g, w in zip(gradients, weights, strict=True) if g.values is not None]
-            rows = [rows for rows, _ in found if rows is not None]
-            if sum(map(len, rows)):
-                self.table.set_gradient(torch.cat(rows), torch.cat([values for _, values in found]))
-                step_at(self.table.optimizer, update.lr_factor)
+        rows = [gradient.rows for gradient in gradients if gradient.rows is not None]
+        values = [g.values * weight for g, weight in zip(gradients, weights, strict=True) if g.values is not None]
+        if self.table is not None and rows:  # also if none of them is here: Adam counts steps, not rows
+            self.table.step(torch.cat(rows), torch.cat(values), update.lr_factor)
 
 
 def views(flat: torch.Tensor, like: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -89,17 +88,3 @@ def views(flat: torch.Tensor, like: Mapping[str, torch.Tensor]) -> dict[str, tor
 def weight_shares(weights: Sequence[int]) -> list[float]:
     """Each weight's share of their sum; of a single one 1, exactly."""
     return [weight / sum(weights) for weight in weights]
-
-
-def step_at(optimizer: torch.optim.Optimizer, lr_factor: float) -> None:
-    """A step with every learning rate multiplied by `lr_factor`; the gradients are gone afterwards.
-
-    (A gradient multiplied by it would be no smaller step of Adam, which divides by the gradient's size.)
-    """
-    rates = [group["lr"] for group in optimizer.param_groups]
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate * lr_factor
-    optimizer.step()
-    for group, rate in zip(optimizer.param_groups, rates, strict=True):
-        group["lr"] = rate
-    optimizer.zero_grad()

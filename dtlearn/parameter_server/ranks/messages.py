@@ -128,9 +128,11 @@ def open_channels(num_servers: int, placement: object, world: int = 0) -> Channe
 
     Raises:
         ValueError: ranks disagree, or there is no server or no worker; on every rank.
+        PeerLost: a rank is gone.
     """
     told: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(told, (num_servers, repr(placement), world))
+    with needed(None, "while the ranks agree on their roles"):
+        dist.all_gather_object(told, (num_servers, repr(placement), world))
     if len({(servers, plan) for servers, plan, _ in told}) > 1:
         mine = told[dist.get_rank()][:2]
         others = [rank for rank, (servers, plan, _) in enumerate(told) if (servers, plan) != mine]
@@ -148,8 +150,8 @@ def open_channels(num_servers: int, placement: object, world: int = 0) -> Channe
 
 
 @contextmanager
-def needed(rank: int, what: str) -> Iterator[None]:
-    """Name the rank that is gone, and what for, when a call on it fails.
+def needed(rank: int | None, what: str) -> Iterator[None]:
+    """Name the rank that is gone (None: it is not known), and what for, when a call on it fails.
 
     Raises:
         PeerLost: the block raised torch's RuntimeError.
@@ -158,4 +160,5 @@ def needed(rank: int, what: str) -> Iterator[None]:
         yield
     except RuntimeError as error:
         first = str(error).partition("\n")[0]
-        raise PeerLost(f"rank {rank} is gone, {what}; its own error says why. (torch: {first})") from error
+        who = "a rank" if rank is None else f"rank {rank}"
+        raise PeerLost(f"{who} is gone, {what}; its own error says why. (torch: {first})") from error
