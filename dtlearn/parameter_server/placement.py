@@ -39,7 +39,8 @@ class ServerPlacement:
         ranges: the pieces, in the order in which a server has them in its buffer.
 
     Raises:
-        ValueError: an element has no server or two, a piece lies outside of its tensor, or a server keeps nothing.
+        ValueError: an element has no server or two, a piece lies outside of its tensor, a server keeps nothing, or the
+            pieces of a tensor do not follow each other in the servers' buffers, one behind the other.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -60,6 +61,15 @@ class ServerPlacement:
     def bytes_per_server(self, itemsize: int = 4) -> list[int]:
         """Bytes that each server keeps, for elements of so many bytes: what one pull or push of it moves, too."""
         return [itemsize * elements for elements in self.elements_per_server()]
+
+    def offsets(self) -> dict[str, int]:
+        """Where each tensor begins if the servers' buffers lie one behind the other: there it is in one piece."""
+        offsets, at = dict.fromkeys(self.shapes, 0), 0
+        for server in range(self.num_servers):
+            for key, start, stop, _ in self.of_server(server):
+                offsets[key] = at - start
+                at += stop - start
+        return offsets
 
     def pieces(self, server: int, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """What one server keeps of these tensors, as views: a whole tensor has its shape, a cut one is a vector.
@@ -153,6 +163,15 @@ def validate_placement(placement: ServerPlacement) -> None:
             at = stop
         if at < prod(shape):
             raise ValueError(f"{key!r}: elements {at} to {prod(shape)} have no server")
+    at, ends = 0, dict[str, tuple[int, int]]()
+    for server in range(placement.num_servers):
+        for key, start, stop, _ in placement.of_server(server):
+            if ends.get(key, (0, at)) != (start, at):
+                raise ValueError(
+                    f"{key!r}: its pieces have to follow each other, from server to server; see `by_range`"
+                )
+            at += stop - start
+            ends[key] = (stop, at)
     kept = {piece.server for piece in placement.ranges}
     if idle := [server for server in range(placement.num_servers) if server not in kept]:
         raise ValueError(

@@ -62,12 +62,14 @@ class Shard:
         self.parameters = {name: nn.Parameter(view) for name, view in views(self.flat, pieces).items()}
         self.optimizer = make_optimizer(self.parameters.values())
         self.table = table
+        self._room: torch.Tensor | None = None  # (n,)
 
     def apply(self, update: ServerUpdate[ShardGradient]) -> None:
         """One step of the optimizer (and of the table's) with the weighted mean of the pushes."""
         weights = weight_shares([push.weight for push in update.pushes])
         gradients = [push.gradient for push in update.pushes]
-        mean = gradients[0].flat * weights[0]  # (n,)
+        # A single push is its own mean; several are added up where there is room already.
+        mean = gradients[0].flat if len(weights) == 1 else torch.mul(gradients[0].flat, weights[0], out=self._mean())
         for gradient, weight in zip(gradients[1:], weights[1:], strict=True):
             mean.add_(gradient.flat, alpha=weight)
         for name, view in views(mean, self.parameters).items():
@@ -77,6 +79,11 @@ class Shard:
         values = [g.values * weight for g, weight in zip(gradients, weights, strict=True) if g.values is not None]
         if self.table is not None and rows:  # also if none of them is here: Adam counts steps, not rows
             self.table.step(torch.cat(rows), torch.cat(values), update.lr_factor)
+
+    def _mean(self) -> torch.Tensor:
+        if self._room is None:
+            self._room = torch.empty_like(self.flat)
+        return self._room
 
 
 def views(flat: torch.Tensor, like: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import queue
 import threading
@@ -69,6 +70,7 @@ class ParameterServer:
         self.progress: ServerProgress[ShardGradient] = ServerProgress(rule, clocks, lr_factor, version)
         self.lost: list[int] = []
         self._inbox: queue.SimpleQueue[Received | Exception] = queue.SimpleQueue()
+        self._rooms: collections.deque[torch.Tensor] = collections.deque()  # of pushes that are applied, (n,) each
         self._held: list[Received] = []  # pulls that may not be answered yet, in the order in which they came
 
     def serve(self) -> list[LogEntry]:
@@ -103,13 +105,20 @@ class ParameterServer:
                 header = self.channels.receive_header(source)
                 is_push = header.kind == MessageKind.PUSH
                 of_rows = self.channels.receive(rows.new_empty(header.rows), source)  # (k,)
-                pushed = self.channels.receive(flat.new_empty(header.elements * is_push), source)  # (n,)
+                pushed = self.channels.receive(self._room_for(header.elements * is_push), source)  # (n,)
                 values = table.new_empty(header.rows * is_push, table.shape[1])  # (k, width)
                 self._inbox.put(Received(worker, header, pushed, of_rows, self.channels.receive(values, source)))
         except RuntimeError:  # torch's: the connection is closed
             self._inbox.put(Received(worker, None, flat[:0], rows, table[:0]))
         except Exception as error:
             self._inbox.put(error)
+
+    def _room_for(self, elements: int) -> torch.Tensor:
+        """Where a push can be received: where an earlier one was, if it is applied. New memory takes time to get."""
+        if elements == self.shard.flat.numel():
+            with contextlib.suppress(IndexError):
+                return self._rooms.pop()
+        return self.shard.flat.new_empty(elements)
 
     def _take(self, message: Received) -> None:
         worker, header = message.worker, message.header
@@ -130,6 +139,7 @@ class ParameterServer:
             )
         if update is not None:
             self.shard.apply(update)
+            self._rooms.extend(push.gradient.flat for push in update.pushes)
             if self.after_update is not None:
                 self.after_update(self)
 

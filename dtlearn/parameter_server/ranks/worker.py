@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from math import prod
 from typing import Any
 
 import torch
@@ -32,38 +34,43 @@ class Pulled:
     values: torch.Tensor | None = None
 
 
-@dataclass
 class Worker:
     """Trains a model whose parameters are kept by servers.
 
     **Communication** (Ψ bytes of parameters, S servers): a pull receives Ψ, a push sends Ψ, each in S parts; beside
     them S headers of 64 bytes to ask, to answer, and to push. Of a sparse table only the rows asked for travel: 8 bytes
     for the number of each, twice, and its values twice.
-    **Memory**: a buffer of Ψ for what is pulled, and one of a shard's size while a gradient is pushed. No optimizer
-    state.
+    **Memory**: the parameters, as many bytes for those that arrive next, and the gradients. No optimizer state. Nothing
+    is copied: parameters are views of the buffer that was received last, gradients (after `zero_grad`) of the one that
+    is sent.
 
     Args:
         channels: of `open_channels`.
-        parameters: by name, such as `dict(model.named_parameters())`: a pull changes them in place.
+        parameters: those that are trained, by name, such as `dict(model.named_parameters())`.
         placement: who keeps what; the same on every rank.
         table: of a sparse table; None: there is none.
 
     Raises:
-        ValueError: the parameters are not those of the placement.
+        ValueError: the parameters are not those of the placement, or differ in dtype or device.
     """
 
-    channels: Channels
-    parameters: Mapping[str, torch.Tensor]
-    placement: ServerPlacement
-    table: RowPlacement | None = None
-    _room: list[torch.Tensor] = field(default_factory=list)
-    _step: int = 0  # that the next pull asks for
-    _pushes: int = 0
-
-    def __post_init__(self) -> None:
-        self.placement.require_same_keys(self.parameters)
-        like = next(iter(self.parameters.values())).detach()
-        self._room = [like.new_empty(n) for n in self.placement.elements_per_server()]  # (n_s,) each
+    def __init__(
+        self,
+        channels: Channels,
+        parameters: Mapping[str, torch.Tensor],
+        placement: ServerPlacement,
+        table: RowPlacement | None = None,
+    ) -> None:
+        placement.require_same_keys(parameters)
+        if len({(p.dtype, p.device) for p in parameters.values()}) != 1:
+            raise ValueError("a worker's parameters have one dtype and one device: use a group of servers for each")
+        self.channels, self.parameters, self.placement, self.table = channels, parameters, placement, table
+        self.slices = [slice(*ends) for ends in pairwise(accumulate(placement.elements_per_server(), initial=0))]
+        like = next(iter(parameters.values())).detach()
+        self.arriving, self.current, self.gradient = (like.new_empty(self.slices[-1].stop) for _ in range(3))  # (Ψ,)
+        self._offsets = placement.offsets()
+        self.next_step = 0  # that a pull asks for
+        self.num_pushes = 0
 
     def begin_pull(self, rows: torch.Tensor | None = None) -> ComingPull:
         """Ask every server for its parameters. They change when `wait()` is called on what this returns.
@@ -76,23 +83,36 @@ class Worker:
             PeerLost: a server is gone.
         """
         places = self._places(rows)
-        header = Header(MessageKind.PULL, self.channels.world, step=self._step)
-        like, width, work = self._room[0], self.table.width if self.table else 0, []
-        values = [like.new_empty(len(place), width) for place in places]  # (k_s, width) each
+        header = Header(MessageKind.PULL, self.channels.world, step=self.next_step)
+        width, work = self.table.width if self.table else 0, []
+        values = [self.arriving.new_empty(len(place), width) for place in places]  # (k_s, width) each
         for server, place in enumerate(places):
             with needed(server, "from which this rank pulls"):
                 self.channels.send_header(header._replace(rows=len(place)), server)
                 if rows is not None and self.table:
                     self.channels.send(rows[place] // self.table.num_servers, server)
                 # Posted now, so that the parameters arrive while this rank computes.
-                receive = self.channels.begin_receive
-                work.append([receive(self._room[server], server), receive(values[server], server)])
-        self._step += 1
+                part, receive = self.arriving[self.slices[server]], self.channels.begin_receive
+                work.append([receive(part, server), receive(values[server], server)])
+        self.next_step += 1
         return ComingPull(self, rows, places, values, work)
 
     def pull(self, rows: torch.Tensor | None = None) -> Pulled:
         """Ask, and wait until the parameters are those of the servers. See `begin_pull`."""
         return self.begin_pull(rows).wait()
+
+    def arrived(self, steps: list[int]) -> None:
+        """The parameters are those that have arrived; where they were, the next ones will arrive."""
+        self.arriving, self.current = self.current, self.arriving
+        for name, view in self._views(self.current).items():
+            self.parameters[name].data = view
+        self.next_step = max(self.next_step, *(step + 1 for step in steps))
+
+    def zero_grad(self) -> None:
+        """Set all gradients to zero, in the buffer that a push sends: in place of `model.zero_grad()`, saves a copy."""
+        self.gradient.zero_()
+        for name, view in self._views(self.gradient).items():
+            self.parameters[name].grad = view
 
     def push(self, pulled: Pulled, weight: int = 1) -> None:
         """Send the gradients, `.grad` of the parameters and of `pulled.values`; none counts as zeros.
@@ -110,18 +130,22 @@ class Worker:
                 f"this gradient was computed in world {pulled.world}, and the servers are in world "
                 f"{self.channels.world}: pull again, and compute it from that"
             )
-        gradients = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in self.parameters.items()}
+        for name, view in self._views(self.gradient).items():
+            gradient = self.parameters[name].grad
+            if gradient is None:
+                view.zero_()
+            elif gradient.data_ptr() != view.data_ptr():
+                view.copy_(gradient)
         rows, places = pulled.rows, self._places(pulled.rows)
-        of_rows = torch.zeros_like(pulled.values) if pulled.values is not None else self._room[0][:0, None]
+        of_rows = torch.zeros_like(pulled.values) if pulled.values is not None else self.gradient[:0, None]
         if pulled.values is not None and pulled.values.grad is not None:
             of_rows = pulled.values.grad  # (k, width)
         for server, place in enumerate(places):
-            pieces = self.placement.pieces(server, gradients).values()
-            flat = torch.cat([piece.reshape(-1) for piece in pieces])  # (n_s,)
+            flat = self.gradient[self.slices[server]]  # (n_s,)
             header = Header(
                 MessageKind.PUSH,
                 pulled.world,
-                number=self._pushes,
+                number=self.num_pushes,
                 step=pulled.steps[server],
                 version=pulled.versions[server],
                 weight=weight,
@@ -134,7 +158,7 @@ class Worker:
                     self.channels.send(rows[place] // self.table.num_servers, server)
                 self.channels.send(flat, server)
                 self.channels.send(of_rows[place], server)
-        self._pushes += 1
+        self.num_pushes += 1
 
     def close(self) -> None:
         """Tell every server that no more comes: the others no longer wait for this worker."""
@@ -142,7 +166,13 @@ class Worker:
             with needed(server, "which this rank tells that it is done"):
                 self.channels.send_header(Header(MessageKind.DONE, self.channels.world), server)
 
+    def _views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The tensors as parts of a buffer in which the servers' shards lie one behind the other, (Ψ,)."""
+        shapes = self.placement.shapes
+        return {key: flat[at : at + prod(shapes[key])].view(shapes[key]) for key, at in self._offsets.items()}
+
     def _places(self, rows: torch.Tensor | None) -> list[torch.Tensor]:
+        """For each server, where in `rows` its own stand."""
         if rows is None:
             return [torch.empty(0, dtype=torch.int64)] * self.channels.roles.num_servers
         if self.table is None:
@@ -161,29 +191,23 @@ class ComingPull:
     work: list[list[Any]]
 
     def wait(self) -> Pulled:
-        """Wait for it, and put the values into the parameters.
+        """Wait for it: the parameters are the servers' now.
 
         Raises:
             PeerLost: a server is gone.
         """
-        worker, headers = self.worker, []
+        headers, world = [], self.worker.channels.world
         for server, works in enumerate(self.work):
             with needed(server, "from which this rank pulls"):
-                headers.append(worker.channels.receive_header(server))
+                headers.append(self.worker.channels.receive_header(server))
                 for work in works:
                     if work:
                         work.wait()
-        with torch.no_grad():
-            for server, flat in enumerate(worker._room):
-                pieces, at = worker.placement.pieces(server, worker.parameters).values(), 0
-                for piece in pieces:
-                    piece.copy_(flat[at : at + piece.numel()].view_as(piece))
-                    at += piece.numel()
-        worker._step = max(worker._step, *(header.step + 1 for header in headers))
         versions, steps = (tuple(getattr(header, name) for header in headers) for name in ("version", "step"))
+        self.worker.arrived(list(steps))
         if self.rows is None:
-            return Pulled(worker.channels.world, versions, steps)
+            return Pulled(world, versions, steps)
         values = self.values[0].new_empty(len(self.rows), self.values[0].shape[1])  # (k, width)
         for place, part in zip(self.places, self.values, strict=True):
             values[place] = part
-        return Pulled(worker.channels.world, versions, steps, self.rows, values.requires_grad_())
+        return Pulled(world, versions, steps, self.rows, values.requires_grad_())

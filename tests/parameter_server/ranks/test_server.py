@@ -302,7 +302,7 @@ def test_the_state_of_adam_belongs_to_the_server():
 class PushesTwice(Worker):
     def push(self, pulled, weight=1):
         super().push(pulled, weight)
-        self._pushes -= 1
+        self.num_pushes -= 1
         super().push(pulled, weight)
 
 
@@ -310,16 +310,9 @@ class CutShort(Worker):
     """Believes that the shard has one element less."""
 
     def push(self, pulled, weight=1):
-        elements = self.placement.pieces
-
-        class Short:
-            @staticmethod
-            def pieces(server, tensors):
-                return {name: piece.reshape(-1)[:-1] for name, piece in elements(server, tensors).items()}
-
-        self.placement, before = Short, self.placement
+        before, self.slices = self.slices, [slice(0, self.slices[0].stop - 1)]
         super().push(pulled, weight)
-        self.placement = before
+        self.slices = before
 
 
 class OfAnOldWorld(Worker):
@@ -331,7 +324,7 @@ class OfAnOldWorld(Worker):
 
 BAD = {
     "twice": (PushesTwice, r"worker \d pushes its gradient number 0, of version 0; expected were number 1"),
-    "short": (CutShort, r"worker \d \(rank \d\) pushes 49 elements, and this server's shard has 53"),
+    "short": (CutShort, r"worker \d \(rank \d\) pushes 52 elements, and this server's shard has 53"),
     "old world": (OfAnOldWorld, r"pushes a gradient of world 7, and this server is of world 0"),
 }
 

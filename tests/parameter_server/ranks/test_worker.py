@@ -156,6 +156,9 @@ def test_what_is_wrong_is_said_before_anything_is_sent():
         worker.push(Pulled(1, (5,), (5,)))
     with pytest.raises(ValueError, match=r"no server keeps \['more'\]"):
         Worker(channels, parameters | {"more": torch.ones(1)}, plan())
+    mixed = {"a": torch.ones(1), "b": torch.ones(1).double()}
+    with pytest.raises(ValueError, match="have one dtype and one device"):
+        Worker(channels, mixed, by_range(shapes_of(mixed), 1))
 
 
 def no_table_at_the_server():
@@ -169,3 +172,37 @@ def no_table_at_the_server():
 def test_rows_that_no_server_has_end_all_at_once():
     with pytest.raises(RankError, match=r"worker 0 \(rank 1\) names rows up to 3 of the 0 that are here"):
         run_ranks(no_table_at_the_server, 2, timeout=60)
+
+
+def both_gradients():
+    """Gradients in the buffer that is sent, then anywhere, then none: the parameters of the next pull."""
+    channels, model = open_channels(2, plan(2)), make_model()
+    if dist.get_rank() < 2:
+        shard = Shard(plan(2).pieces(dist.get_rank(), initial()), OPTIMIZERS["sgd"])
+        return ParameterServer(channels, shard, Synchronous()).serve()
+    parameters = dict(model.named_parameters())
+    worker, found, pointers = Worker(channels, parameters, plan(2)), [], set()
+    for clear in (worker.zero_grad, model.zero_grad, None):
+        pulled = worker.pull()
+        found.append(torch.cat([p.detach().view(-1).clone() for p in parameters.values()]))
+        pointers.add(worker.current.data_ptr())
+        assert all(worker.current.data_ptr() <= p.data_ptr() for p in parameters.values())
+        assert worker.current.data_ptr() == next(iter(parameters.values())).data_ptr()
+        if clear:
+            clear()
+            sum(p.sum() for p in parameters.values()).backward()
+        else:
+            for p in parameters.values():
+                p.grad = None
+        worker.push(pulled)
+    worker.pull()
+    found.append(torch.cat([p.detach().view(-1) for p in parameters.values()]))
+    worker.close()
+    return found, len(pointers)
+
+
+def test_gradients_may_lie_anywhere_and_parameters_are_not_copied():
+    found, buffers = run_ranks(both_gradients, 3)[2]
+    for before, after, step in zip(found, found[1:], (0.1, 0.1, 0.0), strict=False):
+        assert torch.allclose(before - after, torch.full_like(before, step), atol=1e-12)
+    assert buffers == 2  # what arrives next is received where the parameters were before
