@@ -91,9 +91,14 @@ class Channels:
 
     def receive_header(self, source: int) -> Header:
         """Wait for the next header of a rank."""
-        words = torch.empty(len(Header._fields), dtype=torch.int64)
-        dist.recv(words, source, group=self.headers, tag=HEADERS)
+        words, work = self.begin_receive_header(source)
+        work.wait()
         return Header(*words.tolist())
+
+    def begin_receive_header(self, source: int) -> tuple[torch.Tensor, Any]:
+        """Begin to receive the next header of a rank: its words, (8,), which are there after the Work's `wait()`."""
+        words = torch.empty(len(Header._fields), dtype=torch.int64)
+        return words, dist.irecv(words, source, group=self.headers, tag=HEADERS)
 
     def send(self, tensor: torch.Tensor, to: int) -> None:
         """Send a tensor to a rank; of an empty one nothing is sent."""

@@ -84,18 +84,20 @@ class Worker:
         """
         places = self._places(rows)
         header = Header(MessageKind.PULL, self.channels.world, step=self.next_step)
-        width, work = self.table.width if self.table else 0, []
+        width, headers, work = self.table.width if self.table else 0, [], []
         values = [self.arriving.new_empty(len(place), width) for place in places]  # (k_s, width) each
         for server, place in enumerate(places):
             with needed(server, "from which this rank pulls"):
                 self.channels.send_header(header._replace(rows=len(place)), server)
                 if rows is not None and self.table:
                     self.channels.send(rows[place] // self.table.num_servers, server)
-                # Posted now, so that the parameters arrive while this rank computes.
+                # Posted now: they arrive while this rank computes, and the server does not wait for it to be done.
+                words, coming = self.channels.begin_receive_header(server)
                 part, receive = self.arriving[self.slices[server]], self.channels.begin_receive
-                work.append([receive(part, server), receive(values[server], server)])
+                headers.append(words)
+                work.append([coming, receive(part, server), receive(values[server], server)])
         self.next_step += 1
-        return ComingPull(self, rows, places, values, work)
+        return ComingPull(self, rows, places, headers, values, work)
 
     def pull(self, rows: torch.Tensor | None = None) -> Pulled:
         """Ask, and wait until the parameters are those of the servers. See `begin_pull`."""
@@ -187,6 +189,7 @@ class ComingPull:
     worker: Worker
     rows: torch.Tensor | None
     places: list[torch.Tensor]
+    headers: list[torch.Tensor]
     values: list[torch.Tensor]
     work: list[list[Any]]
 
@@ -196,13 +199,12 @@ class ComingPull:
         Raises:
             PeerLost: a server is gone.
         """
-        headers, world = [], self.worker.channels.world
         for server, works in enumerate(self.work):
             with needed(server, "from which this rank pulls"):
-                headers.append(self.worker.channels.receive_header(server))
                 for work in works:
                     if work:
                         work.wait()
+        headers, world = [Header(*words.tolist()) for words in self.headers], self.worker.channels.world
         versions, steps = (tuple(getattr(header, name) for header in headers) for name in ("version", "step"))
         self.worker.arrived(list(steps))
         if self.rows is None:

@@ -66,3 +66,15 @@ def order_of_calls(loop):
 def test_only_the_order_differs():
     assert order_of_calls("request-response") == "qpg" * STEPS + "q"  # at the end it says that it is done
     assert order_of_calls("pipelined") == "qp" + "qgp" * (STEPS - 1) + "gq"
+
+
+def computes_long(loop, store):
+    """Worker 0 has its first gradient when worker 1 is done."""
+    waits = {(0, 0): f"applied {STEPS}"}
+    return train(1, STEPS, rule=Asynchronous(), loop=LOOPS[loop], store=store, waits=lambda *which: waits.get(which))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_server_does_not_wait_for_a_worker_that_computes(loop, tmp_path):
+    log = run_ranks(computes_long, 3, loop, f"{tmp_path}/store", timeout=60)[0][1]
+    assert [entry.worker for entry in log] == [1] * STEPS + [0] * STEPS
