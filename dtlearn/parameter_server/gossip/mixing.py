@@ -17,7 +17,7 @@ from fractions import Fraction
 
 import torch
 
-Weights = tuple[tuple[float, ...], ...]  # N rows of N
+MixingRows = tuple[tuple[float, ...], ...]  # N rows of N
 _TOLERANCE = 1e-9
 
 
@@ -34,7 +34,7 @@ class Mixing:
     """
 
     name: str
-    matrices: tuple[Weights, ...]
+    matrices: tuple[MixingRows, ...]
 
     def __post_init__(self) -> None:
         if not self.matrices:
@@ -92,8 +92,8 @@ def validate_mixing(matrix: Sequence[Sequence[float]]) -> None:
             )
 
 
-def metropolis(num_ranks: int, edges: Iterable[tuple[int, int]]) -> Weights:
-    """Weights for any undirected graph: 1 / (1 + the larger degree of the two) on an edge, the rest for oneself.
+def metropolis(num_ranks: int, edges: Iterable[tuple[int, int]]) -> MixingRows:
+    """MixingRows for any undirected graph: 1 / (1 + the larger degree of the two) on an edge, the rest for oneself.
 
     Every rank needs to know only its neighbours' degrees (Xiao and Boyd, 2004, "maximum-degree" and local weights).
 
@@ -162,5 +162,5 @@ def spectral_gap(mixing: Mixing) -> float:
     return 1 - float(torch.linalg.matrix_norm(spread, 2))
 
 
-def _tensor(matrix: Weights) -> torch.Tensor:
+def _tensor(matrix: MixingRows) -> torch.Tensor:
     return torch.tensor(matrix, dtype=torch.float64)
