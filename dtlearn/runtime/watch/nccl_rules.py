@@ -17,7 +17,8 @@ Unit = list[Event]  # messages that begin together: one, or those of one `batch_
 
 def nccl_advice(views: Mapping[int, RankView]) -> dict[str, str]:
     """A sentence for each of these rules that is broken, by the name of the rule."""
-    calls = {rank: [e for e in view.calls if "raised" not in e.detail] for rank, view in views.items()}
+    passed_over = {"raised", "for_gloo"}
+    calls = {rank: [e for e in view.calls if not passed_over & e.detail.keys()] for rank, view in views.items()}
     rules = {
         "gaps": _gaps(calls),
         "device": _other_device(calls),
