@@ -375,7 +375,7 @@ dist.recv(x, (rank - 1) % world_size, group=gloo)
 # ([NVIDIA/nccl#479](https://github.com/NVIDIA/nccl/issues/479)). Small messages may pass, because
 # NCCL buffers them. The messages of one `batch_isend_irecv` run as one group, and in a group they do
 # not block each other (NCCL user guide, "Point-to-point communication"). So code for both backends
-# uses the third remedy. Here ranks 0 and 1 exchange a number, and ranks 2 and 3:
+# uses the third remedy, and under a cell with messages that NCCL might hang on the course says so. Here ranks 0 and 1 exchange a number, and ranks 2 and 3:
 
 # %%
 # %%ranks

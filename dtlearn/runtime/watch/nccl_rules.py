@@ -2,7 +2,7 @@
 
 NCCL queues a call on a stream of its group and returns. Calls of one group run in the order in which a rank makes them,
 messages too, and each runs until its partners run the same one. Sources: NCCL's user guide ("Using multiple NCCL
-communicators concurrently", "Point-to-point communication"), and torch's notes on `batch_isend_irecv` and `isend`.
+communicators concurrently", "Point-to-point communication"); NVIDIA/nccl#479; torch's notes on `batch_isend_irecv`.
 """
 
 import itertools
