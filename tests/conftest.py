@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent
+STAND_IN = "stand_in"  # see tests/devices.py
+DEVICES = ("cpu", STAND_IN)
 # A worker that is a warm copy has begun its session, see `warm_starts`.
 SESSION = os.environ["DTLEARN_TEST_SESSION"] if "tests.warm_starts" in sys.modules else uuid.uuid4().hex
 MARKER = f"DTLEARN_TEST_SESSION={SESSION}".encode()
@@ -53,7 +55,35 @@ def chromium() -> str:
     return path
 
 
+def pytest_addoption(parser):
+    devices = ",".join(DEVICES)
+    parser.addoption("--devices", default=devices, help=f"of tests that take a device; {devices} if left out, or cuda")
+
+
+def pytest_generate_tests(metafunc):
+    """A test, or a fixture, that names `device` runs on each of them."""
+    if "device" in metafunc.fixturenames:
+        chosen = metafunc.config.getoption("devices").split(",")
+        marks = {"cuda": [pytest.mark.gpu]}
+        metafunc.parametrize("device", [pytest.param(d, marks=marks.get(d, [])) for d in chosen], scope="module")
+
+
+def leave_to_test_all(items) -> None:
+    """On the stand-in `make test` runs one case of each test: that with 2 ranks, or the first."""
+    cases = {}
+    for item in items:
+        values = getattr(getattr(item, "callspec", None), "params", {})
+        if values.get("device") == STAND_IN:
+            cases.setdefault((item.path, item.originalname), []).append(item)
+    for same in cases.values():
+        first = next((item for item in same if item.callspec.params.get("world_size") == 2), same[0])
+        for item in same:
+            if item is not first:
+                item.add_marker(pytest.mark.every_device)
+
+
 def pytest_collection_modifyitems(items):
+    leave_to_test_all(items)
     if any(item.get_closest_marker("gpu") for item in items):
         import torch
 
