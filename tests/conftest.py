@@ -62,7 +62,8 @@ def pytest_addoption(parser):
 
 def pytest_generate_tests(metafunc):
     """A test, or a fixture, that names `device` runs on each of them."""
-    if "device" in metafunc.fixturenames:
+    own = any("device" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    if "device" in metafunc.fixturenames and not own:
         chosen = metafunc.config.getoption("devices").split(",")
         marks = {"cuda": [pytest.mark.gpu]}
         metafunc.parametrize("device", [pytest.param(d, marks=marks.get(d, [])) for d in chosen], scope="module")

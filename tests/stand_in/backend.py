@@ -45,7 +45,7 @@ def set_up() -> torch.device:
         autocast.register()
         # `.to` keeps a module's parameters, as it does for a GPU.
         torch.__future__.set_swap_module_params_on_conversion(True)
-        torch.Generator = torch._C.Generator = random_numbers.Generator
+        torch.Generator = random_numbers.Generator
         groups.adapt()
         _mode = Factories()
         _mode.__enter__()

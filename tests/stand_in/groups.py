@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 import torch.distributed as dist
 
+from tests.stand_in import rules
 from tests.stand_in.tensor import NAME, StandInTensor
 
 
@@ -20,6 +23,16 @@ def adapt() -> None:
     def future_of_ours(work):
         return get_future(work).then(lambda done: _wrapped(done.value()))
 
+    make = dist.distributed_c10d.new_group
+
+    @functools.wraps(make)
+    def new_group(ranks=None, timeout=None, backend=None, *args, **options):
+        group = make(ranks, timeout, backend, *args, **options)
+        if backend == "gloo" and isinstance(group, dist.ProcessGroup):  # else this rank is not in it
+            rules.of_gloo.add(group.group_name)
+        return group
+
+    dist.new_group = dist.distributed_c10d.new_group = new_group
     dist.ProcessGroup._get_backend, dist.Work.get_future = get_backend, future_of_ours
 
 

@@ -1,4 +1,4 @@
-"""Random numbers of the stand-in: its generators, its default one, and the state that `torch.utils.checkpoint` keeps."""
+"""Random numbers of the stand-in: its generators, its default one, and that one's state."""
 
 from __future__ import annotations
 
@@ -61,12 +61,16 @@ def manual_seed_all(seed: int) -> None:
     set_rng_state(_of_cpu().manual_seed(seed + OTHER).get_state())
 
 
-@contextlib.contextmanager
 def drawn_by(func, here: bool):
     """An operation draws from this device's default generator; the CPU's stays as it is."""
-    if not here or torch.Tag.nondeterministic_seeded not in func.tags:
-        yield
-        return
+    return _exchanged() if here and torch.Tag.nondeterministic_seeded in func.tags else _NOTHING
+
+
+_NOTHING = contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _exchanged():
     global _state
     before = torch.default_generator.get_state()
     torch.default_generator.set_state(_state)

@@ -6,7 +6,6 @@ import copy
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from tests.stand_in import random_numbers, rules
 
@@ -74,7 +73,8 @@ class StandInTensor(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        return execute(func, args, kwargs or {})
+        kwargs = kwargs or {}
+        return execute(func, args, kwargs, [*leaves(args), *leaves(kwargs.values())])
 
 
 class Factories(TorchDispatchMode):
@@ -82,11 +82,10 @@ class Factories(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        flat, _ = tree_flatten((args, kwargs))
-        if is_here(kwargs.get("device")) or any(isinstance(value, StandInTensor) for value in flat):
-            return execute(func, args, kwargs)
-        rules.check_generators(func, flat, "cpu")
-        rules.check_collective(func, flat)
+        values = [*leaves(args), *leaves(kwargs.values())]
+        if is_here(kwargs.get("device")) or any(isinstance(value, StandInTensor) for value in values):
+            return execute(func, args, kwargs, values)
+        rules.check(func, args, values, NAME, "cpu")
         return func(*args, **kwargs)
 
 
@@ -94,35 +93,54 @@ def is_here(device) -> bool:
     return device is not None and torch.device(device).type == NAME
 
 
-def execute(func, args, kwargs):
-    """Do on what is inside what was asked of tensors of the stand-in, and wrap what comes out."""
-    flat, spec = tree_flatten((args, kwargs))
-    ours = [value for value in flat if isinstance(value, StandInTensor)]
-    others = [value for value in flat if isinstance(value, torch.Tensor) and not isinstance(value, StandInTensor)]
-    name, target = func.overloadpacket.__name__, kwargs.get("device")
-    to_here = bool(ours) if target is None else is_here(target)
+def leaves(values):
+    """The arguments of an operation, and those in their lists. Not torch's pytree: this is done for each operation."""
+    for value in values:
+        if isinstance(value, list | tuple):
+            yield from leaves(value)
+        else:
+            yield value
+
+
+def mapped(function, value):
+    """`function` of a value, or of those in its list."""
+    if isinstance(value, list | tuple):
+        return type(value)(mapped(function, one) for one in value)
+    return function(value)
+
+
+def inner_of(value):
+    return value.inner if isinstance(value, StandInTensor) else value
+
+
+def execute(func, args, kwargs, values):
+    """Do on what is inside what was asked of tensors of the stand-in, and wrap what comes out.
+
+    Args:
+        values: the leaves of `args` and `kwargs`.
+    """
     if torch.is_inference_mode_enabled() and func._can_decompose():  # `to`, for one: elsewhere autograd has done that
         return func.decompose(*args, **kwargs)
-    rules.check_devices(func, args, ours, others)
-    rules.check_collective(func, flat)
-    rules.check_generators(func, flat, NAME if to_here else "cpu")
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    target = kwargs.get("device")
+    to_here = any(isinstance(t, StandInTensor) for t in tensors) if target is None else is_here(target)
+    rules.check(func, args, values, NAME, NAME if to_here else "cpu")
 
-    inside = [value.inner if isinstance(value, StandInTensor) else value for value in flat]
-    inner_args, inner_kwargs = tree_unflatten(inside, spec)
+    inner_args = mapped(inner_of, args)
+    inner_kwargs = {name: mapped(inner_of, value) for name, value in kwargs.items()}
     if is_here(target):
-        inner_kwargs = {**inner_kwargs, "device": torch.device("cpu")}
+        inner_kwargs["device"] = torch.device("cpu")
     with random_numbers.drawn_by(func, to_here):
         out = func(*inner_args, **inner_kwargs)
-    if name == "_to_copy" and any(out is value for value in inside):  # another device is always another tensor
+    if func is torch.ops.aten._to_copy.default and out is inner_args[0]:  # another device is always another tensor
         out = out.clone()
     if torch.Tag.inplace_view in func.tags:  # the wrapper takes the new shape from another one
         torch._C.TensorBase.data.__set__(args[0], StandInTensor(args[0].inner))
-
-    same = {id(value.inner): value for value in ours} | {id(value): value for value in others}
+    same = {id(inner_of(tensor)): tensor for tensor in tensors}
 
     def wrapped(value):
         if not isinstance(value, torch.Tensor) or id(value) in same:
             return same.get(id(value), value)
         return StandInTensor(value) if to_here else value
 
-    return tree_map(wrapped, out)
+    return mapped(wrapped, out)
