@@ -61,12 +61,14 @@ def pytest_addoption(parser):
 
 
 def pytest_generate_tests(metafunc):
-    """A test, or a fixture, that names `device` runs on each of them."""
+    """A test that names `device` runs on each of them; one that names `other_device` on all but the CPU."""
     own = any("device" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
-    if "device" in metafunc.fixturenames and not own:
-        chosen = metafunc.config.getoption("devices").split(",")
-        marks = {"cuda": [pytest.mark.gpu]}
-        metafunc.parametrize("device", [pytest.param(d, marks=marks.get(d, [])) for d in chosen], scope="module")
+    for name in {"device", "other_device"} & {*metafunc.fixturenames}:
+        if not own:
+            chosen = metafunc.config.getoption("devices").split(",")
+            marks = {"cuda": [pytest.mark.gpu]}
+            values = [pytest.param(d, marks=marks.get(d, [])) for d in chosen if name == "device" or d != "cpu"]
+            metafunc.parametrize(name, values, scope="module")
 
 
 def leave_to_test_all(items) -> None:
@@ -74,10 +76,11 @@ def leave_to_test_all(items) -> None:
     cases = {}
     for item in items:
         values = getattr(getattr(item, "callspec", None), "params", {})
-        if values.get("device") == STAND_IN:
+        if STAND_IN in (values.get("device"), values.get("other_device")):
             cases.setdefault((item.path, item.originalname), []).append(item)
     for same in cases.values():
-        first = next((item for item in same if item.callspec.params.get("world_size") == 2), same[0])
+        sizes = [[item.callspec.params.get(name) for name in ("world_size", "num_ranks")] for item in same]
+        first = next((item for item, size in zip(same, sizes, strict=True) if 2 in size), same[0])
         for item in same:
             if item is not first:
                 item.add_marker(pytest.mark.every_device)
