@@ -7,6 +7,7 @@ bytes belong to it.
 import contextlib
 import functools
 import inspect
+import itertools
 import os
 import sys
 import threading
@@ -27,6 +28,7 @@ class _State(threading.local):
     depth = 0  # logged calls that it is in
     inner = 0  # bytes of the calls within the logged one
     batch: list[int] | None = None  # numbers of the calls that it made under torch's coalescing manager
+    together: int | None = None  # number of the `batch_isend_irecv` that it is in
 
 
 class _Function:
@@ -68,6 +70,7 @@ class PythonCalls:
             if hasattr(distributed_c10d, name):
                 self._replace(name, self._wrap(name, getattr(distributed_c10d, name)))
         self._replace("_coalescing_manager", self._coalescing(distributed_c10d._coalescing_manager))
+        self._replace("batch_isend_irecv", self._together(distributed_c10d.batch_isend_irecv))
 
     def detach(self) -> None:
         """Note no more calls; torch's functions are its own again."""
@@ -135,6 +138,8 @@ class PythonCalls:
             more["coalesced"] = len(inputs)
         if (error := sys.exc_info()[1]) is not None:  # a collective in `finally` hides the exception that led there
             more["during"] = f"{type(error).__name__}: {error}"[:200] + raised_at(error)
+        if self._state.together is not None:
+            more["batch"] = self._state.together
         op = function.op
         return cast(int, self.log.enter(op, arguments.get("group"), inputs, peer(op, arguments), more, asynchronous))
 
@@ -154,6 +159,20 @@ class PythonCalls:
             with contextlib.suppress(RuntimeError, AttributeError, NotImplementedError):
                 log.late.follow(seq, work.get_future(), log.arrived)
         return RecordedWork(work, (seq,), log, own=not caller.startswith(log.torch_folder))
+
+    def _together(self, original: _Callable) -> _Callable:
+        """Messages that are handed over at once: with gloo, torch makes a call of each."""
+        state, numbers = self._state, itertools.count()
+
+        @functools.wraps(original)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            state.together = next(numbers)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                state.together = None
+
+        return wrapped
 
     def _coalescing(self, original: _Callable) -> _Callable:
         """torch's manager queues calls and makes one call of them when it is left: that one is noted."""
