@@ -17,8 +17,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map_only
 
 import dtlearn
-from dtlearn.runtime import run
 from dtlearn.runtime.device import DEVICE_VARIABLE
+from dtlearn.runtime.run import run_ranks as plain
 
 STAND_IN = "stand_in"
 
@@ -27,7 +27,7 @@ def run_ranks(fn, world_size, *args, device="auto", **options):
     """`dtlearn.run_ranks`, for one more device. Tensors that come back are on the CPU, from every device."""
     if device == STAND_IN:
         fn, device = functools.partial(on_stand_in, fn), "cpu"
-    return run.run_ranks(fn, world_size, *args, device=device, **options)
+    return plain(fn, world_size, *args, device=device, **options)
 
 
 def on_stand_in(fn, *args):
