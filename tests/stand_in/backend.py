@@ -17,6 +17,8 @@ _mode: Factories | None = None
 class Module(_DummyBackendModule):
     """`torch.stand_in`, as `torch.cuda`."""
 
+    _initialized = True  # `torch.utils.checkpoint` looks at it, for devices that are opened late
+
     manual_seed_all = staticmethod(random_numbers.manual_seed_all)
     manual_seed = staticmethod(random_numbers.manual_seed_all)
     get_rng_state = staticmethod(random_numbers.get_rng_state)
