@@ -13,7 +13,7 @@ from dtlearn.pipeline_parallel.checking.theory import peak_live
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
 from dtlearn.runtime.record.training_steps import part
 from dtlearn.runtime.recording.phases import phase
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 from tests.pipeline_parallel.runs import (
     OPTIMIZERS,
     SMALL_GPT,
@@ -189,6 +189,16 @@ def test_it_is_the_runner_to_the_last_bit(on_four):
     for rank, (found, *_) in enumerate(on_four):
         assert len(found) == sum(rank < case[2] for case in CASES)
         assert all(equal and apart < TOLERANCE for equal, apart in found.values()), found
+
+
+def test_so_it_is_on_another_device(other_device):
+    cases = [case for case in CASES if case[2:4] == (2, 4)]
+
+    def on_device():
+        return [equals_runner(case, None) for case in cases]
+
+    for found in run_ranks(on_device, 2, device=other_device):
+        assert len(found) == 4 and all(equal and apart < TOLERANCE for equal, apart in found), found
 
 
 def test_it_is_one_process(on_four):
