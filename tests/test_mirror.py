@@ -15,9 +15,13 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTED_BY = {
     "bench/bench": ("cli/test_bench.py", "it holds what every bench gives to the command, which lists and runs them"),
     "bench/chapters/memory_peaks": ("bench/chapters/test_memory.py", "one of the measurements of that bench"),
+    "bench/chapters/on_ranks/parameter_server_ways": (
+        "bench/chapters/test_parameter_server.py",
+        "what that bench compares",
+    ),
     "bench/chapters/pipeline_emulated": ("bench/chapters/test_pipeline.py", "one of the measurements of that bench"),
     "bench/chapters/tensor_parallel_blocks": ("bench/chapters/test_tensor_parallel.py", "what that bench compares"),
-    "bench/chapters/zero_ways": ("bench/chapters/test_zero.py", "what that bench compares"),
+    "bench/chapters/on_ranks/zero_ways": ("bench/chapters/test_zero.py", "what that bench compares"),
     "checks/*/*": (
         "course/test_exercises.py",
         "a check is right if it judges the solution, the stub and the wrong answers as it should",
