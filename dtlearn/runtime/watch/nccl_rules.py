@@ -12,7 +12,7 @@ from ..record.event import Event
 from ..record.pairs import pairs
 from .message_rules import RankView
 
-Unit = list[Event]  # messages that begin together: one, or those of one `batch_isend_irecv`
+Together = list[Event]  # messages that begin at once: one, or those of one `batch_isend_irecv`
 
 
 def nccl_advice(views: Mapping[int, RankView]) -> dict[str, str]:
@@ -99,7 +99,7 @@ def _key(event: Event) -> tuple[int, int]:
     return event.rank, event.seq
 
 
-def _units(events: Iterable[Event], paired: Mapping[tuple[int, int], Event]) -> Iterator[tuple[str, list[Unit]]]:
+def _units(events: Iterable[Event], paired: Mapping[tuple[int, int], Event]) -> Iterator[tuple[str, list[Together]]]:
     """Of each group, a rank's messages in order, those of a batch together; without halves that are alone."""
     messages = sorted((e for e in events if e.is_p2p and _key(e) in paired), key=lambda e: e.group_key)
     for group, own in itertools.groupby(messages, key=lambda e: e.group_key):
