@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parent
+STAND_IN = "stand_in"  # see tests/devices.py
+DEVICES = ("cpu", STAND_IN)
 # A worker that is a warm copy has begun its session, see `warm_starts`.
 SESSION = os.environ["DTLEARN_TEST_SESSION"] if "tests.warm_starts" in sys.modules else uuid.uuid4().hex
 MARKER = f"DTLEARN_TEST_SESSION={SESSION}".encode()
@@ -53,7 +55,39 @@ def chromium() -> str:
     return path
 
 
+def pytest_addoption(parser):
+    devices = ",".join(DEVICES)
+    parser.addoption("--devices", default=devices, help=f"of tests that take a device; {devices} if left out, or cuda")
+
+
+def pytest_generate_tests(metafunc):
+    """A test that names `device` runs on each of them; one that names `other_device` on all but the CPU."""
+    own = any("device" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize"))
+    for name in {"device", "other_device"} & {*metafunc.fixturenames}:
+        if not own:
+            chosen = metafunc.config.getoption("devices").split(",")
+            marks = {"cuda": [pytest.mark.gpu]}
+            values = [pytest.param(d, marks=marks.get(d, [])) for d in chosen if name == "device" or d != "cpu"]
+            metafunc.parametrize(name, values, scope="module")
+
+
+def leave_to_test_all(items) -> None:
+    """On the stand-in `make test` runs one case of each test: that with 2 ranks, or the first."""
+    cases = {}
+    for item in items:
+        values = getattr(getattr(item, "callspec", None), "params", {})
+        if STAND_IN in (values.get("device"), values.get("other_device")):
+            cases.setdefault((item.path, item.originalname), []).append(item)
+    for same in cases.values():
+        sizes = [[item.callspec.params.get(name) for name in ("world_size", "num_ranks")] for item in same]
+        first = next((item for item, size in zip(same, sizes, strict=True) if 2 in size), same[0])
+        for item in same:
+            if item is not first:
+                item.add_marker(pytest.mark.every_device)
+
+
 def pytest_collection_modifyitems(items):
+    leave_to_test_all(items)
     if any(item.get_closest_marker("gpu") for item in items):
         import torch
 

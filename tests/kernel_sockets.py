@@ -4,6 +4,7 @@ Jupyter looks for five free ports, and its kernel takes them half a second later
 the time, one kernel in 178 found one of them taken: then it does not start, or prints a traceback.
 """
 
+import os
 import shutil
 import tempfile
 import weakref
@@ -26,7 +27,14 @@ class SocketKernelManager(KernelManager):
         self._remove()
 
 
+class BuildKernelManager(SocketKernelManager):
+    """One whose kernel sees no GPU, as that of tools/build_notebooks.py: outputs are compared with what that stored."""
+
+    def start_kernel(self, **options: Any) -> None:  # type: ignore[override]  # there it is made of another
+        super().start_kernel(env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, **options)
+
+
 def pytest_configure() -> None:
     import nbval.kernel
 
-    nbval.kernel.KernelManager = SocketKernelManager
+    nbval.kernel.KernelManager = BuildKernelManager

@@ -16,7 +16,8 @@ def test_nbvals_kernel_answers_on_sockets_of_its_own(monkeypatch):
     try:
         assert [path.is_socket() for path in folder.iterdir()] == [True] * 5
         assert folder.stat().st_mode & 0o077 == 0
-        assert client.execute_interactive("1 + 1", timeout=60)["content"]["status"] == "ok"
+        sees_gpu = "import os; assert os.environ['CUDA_VISIBLE_DEVICES'] == ''"  # as who built the notebooks
+        assert client.execute_interactive(sees_gpu, timeout=60)["content"]["status"] == "ok"
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)

@@ -78,6 +78,8 @@ TESTED_BY = {
 }
 # Test files without a module of their name, and what they are about.
 ABOUT = {
+    "runtime/lab/slurm": "a real Slurm: the guides' batch scripts, a lab in an allocation",
+    "runtime/lab/ssh": "a real sshd: a node of a lab, and what the guide says of ssh",
     "runtime/world/busy_machine": "cells that hang while a class shares the machine",
     "course/*": "the exercises of the course, and its first chapter in a browser",
     "collectives/algorithms": "what every algorithm has to keep",

@@ -143,8 +143,8 @@ def execute(notebook: NotebookNode, folder: Path) -> None:
             resources={"metadata": {"path": str(folder)}},
             on_cell_execute=lambda cell, cell_index: at.update(cell=cell),
         )
-        # An empty IPython profile: the outputs must be the same whoever builds.
-        env = {**os.environ, "DTLEARN_HEADLESS": "1", "IPYTHONDIR": profile}
+        # An empty IPython profile, and no GPU: the outputs must be the same whoever builds, and wherever.
+        env = {**os.environ, "DTLEARN_HEADLESS": "1", "IPYTHONDIR": profile, "CUDA_VISIBLE_DEVICES": ""}
         try:
             client.execute(env=env)
         except (CellExecutionError, CellTimeoutError, DeadKernelError) as error:

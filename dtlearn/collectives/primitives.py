@@ -34,6 +34,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from dtlearn.runtime.device import device_for
+
 from .algorithms import halving_doubling, hierarchical, naive, ring, tree
 from .algorithms.plan import Plan
 from .execute import Chunks, execute
@@ -214,8 +216,7 @@ def all_to_all(
 
 def barrier(*, group: dist.ProcessGroup | None = None) -> None:
     """Returns when every rank has called it: an all-reduce of one byte over trees."""
-    on_gpu = str(dist.get_backend(group)) == "nccl"
-    token = torch.zeros(1, dtype=torch.uint8, device="cuda" if on_gpu else "cpu")
+    token = torch.zeros(1, dtype=torch.uint8, device=device_for(group))
     all_reduce(token, algorithm="tree", group=group)
     token.item()  # waits for the GPU, whose calls return before it is done
 

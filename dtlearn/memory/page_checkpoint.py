@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.autograd.function import once_differentiable
 
+from dtlearn.sharing.surroundings import random_states, set_random_states
+
 
 class ForwardAgain(torch.autograd.Function):
     """A function of tensors that autograd sees as one operation."""
@@ -29,7 +31,7 @@ class ForwardAgain(torch.autograd.Function):
     ) -> torch.Tensor:
         """The first pass. Autograd records nothing in here."""
         ctx.function = function
-        ctx.random_state = torch.get_rng_state()
+        ctx.random_states = random_states({x.device for x in inputs})
         ctx.save_for_backward(*inputs)
         return function(*inputs)
 
@@ -38,11 +40,11 @@ class ForwardAgain(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         """The second pass, and backward through it; returns the gradients of forward's inputs."""
         inputs = [x.detach().requires_grad_(x.requires_grad) for x in ctx.saved_tensors]
-        random_state = torch.get_rng_state()
-        torch.set_rng_state(ctx.random_state)  # the masks of the first pass
+        now = random_states(ctx.random_states)
+        set_random_states(ctx.random_states)  # the masks of the first pass
         with torch.enable_grad():
             output = ctx.function(*inputs)
-        torch.set_rng_state(random_state)  # what runs later draws as if there were no second pass
+        set_random_states(now)  # what runs later draws as if there were no second pass
         torch.autograd.backward(output, gradient)  # adds to the .grad of parameters, too
         return None, None, *(x.grad for x in inputs)
 
@@ -52,12 +54,12 @@ def checkpoint(function: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> 
 
     **Communication**: none of its own. A collective in the function runs twice, on every rank.
 
-    **Memory**: the inputs until backward, and 5,056 bytes of the random generator. Then, for one
-    segment at a time, its activations and its output.
+    **Memory**: the inputs until backward, and the state of the random generator, 5,056 bytes of the
+    CPU's and 16 of a GPU's. Then, for one segment at a time, its activations and its output.
 
     Args:
         function: a module, or a function of tensors that gives one tensor. It changes none of them.
-        inputs: tensors on the CPU, of any shapes.
+        inputs: tensors of any shapes; what the function draws, it draws on their device.
     """
     # Autograd records an operation if one of its inputs requires a gradient. The parameters inside
     # the function are no inputs, so the anchor is one: nobody looks at its gradient.

@@ -31,7 +31,7 @@ class PanelSink(GroupedSink):
 
     def close(self) -> None:
         self._refresh("ended")
-        self._note_left_out()
+        self._show_notes()
 
     def _refresh(self, state: str) -> None:
         self._dirty = False

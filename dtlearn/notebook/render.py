@@ -58,6 +58,7 @@ class GroupedSink(Sink):
         self._hide_results = hide_results
         self._room = _LIMIT
         self._notice: InPlace | None = None
+        self._advice: list[str] = []
 
     def publish(self, rank: int, message: dict[str, Any]) -> None:
         kind, content = message["msg_type"], message["content"]
@@ -87,6 +88,9 @@ class GroupedSink(Sink):
             shown = f'<pre style="margin:0;opacity:0.7">{html.escape(text)}</pre>' if text else ""
             self._notice.show({"text/plain": text, "text/html": shown})
 
+    def advise(self, text: str) -> None:
+        self._advice.append(text)
+
     def changed(self, rank: int) -> None:
         """Called when there is something new of a rank."""
 
@@ -95,9 +99,11 @@ class GroupedSink(Sink):
         for name in ("stdout", "stderr"):
             self._print_lines({r: _lines(o.text[name]) for r, o in self.outputs.items()}, name)
         self._show_displays()
-        self._note_left_out()
+        self._show_notes()
 
-    def _note_left_out(self) -> None:
+    def _show_notes(self) -> None:
+        for text in self._advice:
+            print(f"NCCL would not forgive this: {text}")
         if self._room < 0:
             print(f"[... {-self._room:,} characters of output left out ...]", file=sys.stderr)
 

@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -71,6 +71,20 @@ def device() -> "torch.device":
     import torch
 
     return torch.device(os.environ.get(DEVICE_VARIABLE, "cpu"))
+
+
+def device_for(*groups: Any) -> "torch.device":
+    """Where a number that belongs to no tensor is put to be sent in these groups (None: the default one).
+
+    On this rank's device; under torchrun, where no runtime of ours says which one, NCCL takes the current GPU's only.
+    """
+    import torch
+    import torch.distributed as dist
+
+    here = device()
+    if here.type == "cpu" and any(dist.get_backend(group) == "nccl" for group in groups):
+        return torch.device("cuda", torch.cuda.current_device())
+    return here
 
 
 def finish() -> None:

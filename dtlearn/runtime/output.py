@@ -85,3 +85,6 @@ class Sink:
 
         "" takes it away: nobody waits any more.
         """
+
+    def advise(self, text: str) -> None:
+        """A sentence on a cell that went well, and that might not elsewhere."""

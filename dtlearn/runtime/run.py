@@ -43,6 +43,7 @@ class RunResult:
         output: bounded text that each rank printed, stdout and stderr as they came.
         placement: backend, devices, and why.
         seconds: wall time from the call to the last rank's end.
+        advice: what went well on gloo and NCCL would not forgive, see `watch/nccl_rules.py`; none of a run on NCCL.
     """
 
     values: list[Any]
@@ -50,6 +51,7 @@ class RunResult:
     placement: Placement
     seconds: float
     _record: Record | None = field(default=None, repr=False)
+    advice: tuple[str, ...] = ()
 
     def __getitem__(self, rank: int) -> Any:
         return self.values[rank]
@@ -129,7 +131,8 @@ def run_ranks(
     if record and faults:
         warnings.warn(incomplete(faults), stacklevel=2)
     values = [pickles.unpack(result or b"") for result in run.results]
-    return RunResult(values, list(run.printed().values()), placement, time.monotonic() - begun, events)
+    advice = tuple(run.watch.advice.values()) if placement.backend != "nccl" else ()
+    return RunResult(values, list(run.printed().values()), placement, time.monotonic() - begun, events, advice)
 
 
 class Run:

@@ -24,6 +24,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import torch
 import torch.distributed as dist
 
+from dtlearn.runtime.device import device_for
+
 _EPSILON = 1e-6  # torch's: a norm of 0 gives a factor of 1, not a division by 0
 
 
@@ -92,7 +94,7 @@ def global_norm(
     norm = local_norm(counted, norm_type, like=parameters)  # of what counts on this rank
     if not groups:
         return norm
-    norm = _where_groups_send(norm, groups)
+    norm = norm.to(device_for(*groups)) if norm.device.type == "cpu" else norm  # of parameters on the host
     if norm_type == math.inf:
         return largest_norm(norm, groups=groups)
     power = norm**norm_type  # powers add up over ranks, norms do not
@@ -173,11 +175,6 @@ def largest_norm(norm: torch.Tensor, *, groups: Sequence[dist.ProcessGroup | Non
     for group in groups:
         dist.all_reduce(bits, dist.ReduceOp.MAX, group=group)
     return bits.view(norm.dtype)
-
-
-def _where_groups_send(number: torch.Tensor, groups: Sequence[dist.ProcessGroup | None]) -> torch.Tensor:
-    """NCCL takes no number of parameters on the host."""
-    return number.cuda() if any(dist.get_backend(group) == "nccl" for group in groups) else number
 
 
 def _each_once(parameters: Iterable[torch.Tensor]) -> list[torch.Tensor]:

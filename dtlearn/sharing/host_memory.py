@@ -81,7 +81,7 @@ class Host:
         """A new tensor on the device, as a tensor of the host, which must not change before `finish`."""
         self.to_device += copy.nbytes
         if device.type != "cuda":
-            tensor = torch.empty_strided(copy.shape, copy.stride(), dtype=copy.dtype)
+            tensor = torch.empty_strided(copy.shape, copy.stride(), dtype=copy.dtype, device=device)
             return self.run(lambda: tensor.copy_(copy))
         stream, computation = self._stream(device), torch.cuda.current_stream(device)
         with torch.no_grad(), torch.cuda.stream(stream):  # after the copy to the host, which this stream made

@@ -20,6 +20,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from dtlearn.models.gpt import GPT, INIT_STD, GPTConfig
+from dtlearn.runtime.device import device_for
 from dtlearn.sharing.shards import rank_and_size
 
 
@@ -38,7 +39,7 @@ def shared_generator(seed: int | None = None, *, group: dist.ProcessGroup | None
         # On all ranks, so that their default states go on alike.
         drawn = torch.randint(2**62, ())
         if num_ranks > 1:
-            drawn = drawn.cuda() if dist.get_backend(group) == "nccl" else drawn
+            drawn = drawn.to(device_for(group))
             dist.broadcast(drawn, group_src=0, group=group)
         seed = int(drawn)
     return torch.Generator().manual_seed(seed)

@@ -133,7 +133,7 @@ def rng_state(device: torch.device) -> dict[str, Any]:
     kind, keys, *rest = np.random.get_state()
     return {
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state(device) if device.type == "cuda" else None,
+        "device": None if device.type == "cpu" else torch.get_device_module(device).get_rng_state(device),
         "python": random.getstate(),
         "numpy": [str(kind), torch.from_numpy(np.asarray(keys, dtype=np.int64)), *rest],
     }
@@ -142,8 +142,8 @@ def rng_state(device: torch.device) -> dict[str, Any]:
 def set_rng_state(state: dict[str, Any], device: torch.device) -> None:
     """Put back what `rng_state` gave."""
     torch.set_rng_state(state["torch"])
-    if state["cuda"] is not None and device.type == "cuda":
-        torch.cuda.set_rng_state(state["cuda"], device)
+    if state["device"] is not None and device.type != "cpu":
+        torch.get_device_module(device).set_rng_state(state["device"], device)
     random.setstate(state["python"])
     kind, keys, *rest = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))

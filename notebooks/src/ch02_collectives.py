@@ -12,9 +12,8 @@
 # each rank sends and why, and avoid the deadlocks of point-to-point messages. After the second you
 # can predict what a collective costs on a cluster that you do not have.
 #
-# The pictures of messages are drawn from messages that ranks really sent. Even on a GPU machine
-# these messages go through gloo on the CPU, because there each message can be recorded. Section 9
-# measures NCCL where there are two GPUs.
+# The pictures of messages are drawn from messages that ranks really sent, through gloo on a CPU and
+# through NCCL where every rank has a GPU. Cells that need the CPU say so, and why.
 
 # %% jupyter={"source_hidden": true}
 # %load_ext dtlearn
@@ -45,7 +44,7 @@ from dtlearn.viz import (
     show,
 )
 
-world = dtlearn.world(4, device="cpu")
+world = dtlearn.world(4)
 world
 
 # %% [markdown]
@@ -79,6 +78,7 @@ world
 
 # %%
 # %%ranks -o after
+torch.set_default_device(device)  # tensors are made on this rank's device, now and in later cells
 mine = 10.0 * rank + torch.arange(4.0)  # four parts of one number each
 parts = list(mine.split(1))
 after = {}
@@ -354,9 +354,10 @@ hang.reveal()
 
 # %%
 # %%ranks --expect deadlock
-x = torch.ones(1)
-dist.send(x, (rank + 1) % world_size)
-dist.recv(x, (rank - 1) % world_size)
+gloo = dist.new_group(backend="gloo")  # on the CPU: NCCL would queue the send, and the GPU would hang
+x = torch.ones(1, device="cpu")
+dist.send(x, (rank + 1) % world_size, group=gloo)
+dist.recv(x, (rank - 1) % world_size, group=gloo)
 
 # %% [markdown]
 # There are three remedies.
@@ -374,7 +375,7 @@ dist.recv(x, (rank - 1) % world_size)
 # ([NVIDIA/nccl#479](https://github.com/NVIDIA/nccl/issues/479)). Small messages may pass, because
 # NCCL buffers them. The messages of one `batch_isend_irecv` run as one group, and in a group they do
 # not block each other (NCCL user guide, "Point-to-point communication"). So code for both backends
-# uses the third remedy. Here ranks 0 and 1 exchange a number, and ranks 2 and 3:
+# uses the third remedy, and under a cell with messages that NCCL might hang on the course says so. Here ranks 0 and 1 exchange a number, and ranks 2 and 3:
 
 # %%
 # %%ranks
@@ -434,10 +435,10 @@ def one_broadcast():
 
     from dtlearn.collectives import broadcast
 
-    broadcast(torch.ones(1000))
+    broadcast(torch.ones(1000, device=dtlearn.device()))
 
 
-tree_run = dtlearn.run_ranks(one_broadcast, 8, record=True, device="cpu")
+tree_run = dtlearn.run_ranks(one_broadcast, 8, record=True)
 tree_steps = collective_steps(tree_run.record, start(tree.broadcast(8)))
 show(
     network.tree_picture(tree_steps, "Tree broadcast on 8 ranks: three steps"),
@@ -495,7 +496,7 @@ on_slow_link = dtlearn.run_ranks(
     measure.time_on_rank,
     8,
     *("all_reduce", slow_sizes, 2, 2, ("ring", "tree")),
-    device="cpu",
+    device="cpu",  # an emulated link delays what gloo sends between processors
     link=slow,
 )
 
@@ -545,7 +546,6 @@ here = dtlearn.run_ranks(
     measure.time_on_rank,
     4,
     *("all_reduce", here_sizes, 3, 2, ("ring", "tree", "naive")),
-    device="cpu",
 )
 rows = []
 for name, seconds in measure.slowest(here.values).items():
@@ -748,10 +748,11 @@ def two_level_all_reduce():
 
     from dtlearn.collectives import all_reduce
 
-    all_reduce(torch.ones(1000), algorithm="hierarchical", ranks_per_node=2)
+    ones = torch.ones(1000, device=dtlearn.device())
+    all_reduce(ones, algorithm="hierarchical", ranks_per_node=2)
 
 
-two_levels = dtlearn.run_ranks(two_level_all_reduce, 4, record=True, device="cpu")
+two_levels = dtlearn.run_ranks(two_level_all_reduce, 4, record=True)
 play_collective(
     two_levels.record,
     "Hierarchical all-reduce: 2 nodes of 2 ranks",

@@ -599,6 +599,7 @@ layers = (512,) * 11
 trial = measure.Workload(layers, batch=16, bucket_cap_mb=1)
 on_link = gigabit.seconds("all_reduce", trial.nbytes, 2)
 backward = 2 / 3 * on_link  # forward has half as much arithmetic
+# An emulated link delays what gloo sends between processors: these ranks do not use GPUs.
 batch = dtlearn.run_ranks(measure.batch_for, 2, trial, backward, device="cpu")[0]
 work = measure.Workload(layers, batch, bucket_cap_mb=1)
 ways = ("naive", "ours", measure.TORCH)

@@ -58,7 +58,7 @@ from dtlearn.viz.mixed_precision.number_bits import typed_number
 from dtlearn.viz.mixed_precision.small_updates import small_updates as draw_updates
 
 torch.set_num_threads(1)  # small tensors: more threads would only wait for each other
-world = dtlearn.world(4, device="cpu")  # numerics: any processor will do
+world = dtlearn.world(4)
 world
 
 # %% [markdown]
@@ -612,8 +612,8 @@ one_overflow = dtlearn.predict.choice(
 from dtlearn.mixed_precision.loss_scaling import drift
 from dtlearn.viz import rank_drift
 
-alone = dtlearn.run_ranks(drift.train_on_rank, 2, False, device="cpu").values
-agreed = dtlearn.run_ranks(drift.train_on_rank, 2, True, device="cpu").values
+alone = dtlearn.run_ranks(drift.train_on_rank, 2, False).values
+agreed = dtlearn.run_ranks(drift.train_on_rank, 2, True).values
 
 # %% jupyter={"source_hidden": true}
 one_overflow.reveal()
@@ -695,7 +695,7 @@ for scaler in (
     DynamicGradScaler(8.0, growth_interval=2),
     GradScaler(8.0, growth_interval=2, group=dist.group.WORLD),
 ):
-    weight = torch.nn.Parameter(torch.full((4,), 1.0 + rank))
+    weight = torch.nn.Parameter(torch.full((4,), 1.0 + rank, device=device))
     optimizer, history = torch.optim.AdamW([weight], lr=0.1), []
     for step in range(1, 7):
         optimizer.zero_grad()
@@ -807,7 +807,7 @@ ranks = [2**k for k in range(1, 11)]
 simulated = error_by_ranks(summands, torch.bfloat16, ranks)
 measured = {}
 for n in (2, 4, 8):  # chapter 2's algorithms, on real ranks
-    sums = dtlearn.run_ranks(sum_on_rank, n, summands[:n], device="cpu")[0]
+    sums = dtlearn.run_ranks(sum_on_rank, n, summands[:n])[0]
     for name, result in sums.items():
         error = rounding_error.sum_error(result, summands[:n])
         measured.setdefault(name, {})[n] = error.relative
@@ -895,8 +895,9 @@ from dtlearn.mixed_precision import autocast as our_autocast
 
 x, y = next(corpus.batches(1, 4, 32))
 seen = {}
+# On the CPU, whose list of operations is short; a GPU's has other rules.
 for name, context in (("torch's", torch.autocast("cpu")), ("ours", our_autocast("cpu"))):
-    model = fresh_model()
+    model = fresh_model().cpu()
     with context, DtypeLog() as log:
         loss = next_token_loss(model(x), y)
     loss.backward()  # outside: backward takes the formats of the forward pass
@@ -950,7 +951,7 @@ dtlearn.show_source(autocast.autocast.cast, docstring=False)
 from dtlearn.mixed_precision import GradScaler
 from dtlearn.mixed_precision import autocast as our_autocast
 
-TORCH = torch.autocast, lambda *options: torch.amp.GradScaler("cpu", *options)
+TORCH = torch.autocast, lambda *options: torch.amp.GradScaler(device.type, *options)
 
 
 def losses_with(cast, make_scaler, dtype):
@@ -958,10 +959,10 @@ def losses_with(cast, make_scaler, dtype):
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     scaler = make_scaler(1024.0, 2.0, 0.5, 3)  # first scale, factors, growth interval
     losses = []
-    for x, y in corpus.batches(6, 16, 32):
+    for x, y in batches(6):
         optimizer.zero_grad()
-        with cast("cpu", dtype=dtype):
-            loss = next_token_loss(model(x[rank::world_size]), y[rank::world_size])
+        with cast(device.type, dtype=dtype):
+            loss = next_token_loss(model(x), y)
         scaler.scale(loss).backward()
         scaler.step(optimizer)
         scaler.update()
@@ -1160,7 +1161,7 @@ from dtlearn.mixed_precision import average as average_gradients
 
 theirs = fresh_model()
 bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-mesh = dist.init_device_mesh("cpu", (world_size,))
+mesh = dist.init_device_mesh(device.type, (world_size,))
 fully_shard(theirs, mesh=mesh, mp_policy=bf16)
 optimizer = torch.optim.AdamW(theirs.parameters(), lr=1e-3)
 
@@ -1170,8 +1171,7 @@ masters = MasterWeights(ours.to(torch.bfloat16).parameters(), torch.optim.AdamW,
 for (_, master), weight in zip(masters.pairs, exact, strict=True):
     master.data.copy_(weight)  # masters begin with fp32 weights, not with rounded ones
 
-for x, y in corpus.batches(4, 16, 32):
-    x, y = x[rank::world_size], y[rank::world_size]
+for x, y in batches(4):
     for model, each in ((theirs, optimizer), (ours, masters)):
         each.zero_grad()
         next_token_loss(model(x), y).backward()

@@ -63,7 +63,7 @@ from dtlearn.viz import (
 from dtlearn.viz.units import parse_quantity
 
 torch.set_num_threads(1)  # small tensors: more threads would only wait for each other
-world = dtlearn.world(4, device="cpu")  # so that the figures are the same everywhere
+world = dtlearn.world(4)
 world
 
 # %% [markdown]
@@ -755,7 +755,7 @@ for name, cls, run in (
     ("PyTorch's", CheckpointedGPT, pytorchs),
 ):
     torch.manual_seed(0)
-    model = cls(GPTConfig(hidden_size=128, dropout=0.1))
+    model = cls(GPTConfig(hidden_size=128, dropout=0.1)).to(device)
     model.run = run
     model = DistributedDataParallel(model)
     torch.manual_seed(rank)  # each rank has dropout of its own
@@ -1452,7 +1452,7 @@ for dropout in (0.1, 0.0):
         torch.manual_seed(0)
         model = (CheckpointedGPT if run else GPT)(
             GPTConfig(hidden_size=128, dropout=dropout)
-        )
+        ).to(device)
         model.run = run
         torch.manual_seed(rank)
         x, y = my_batch()
@@ -1491,7 +1491,7 @@ def centred(x):
     return x - total / world_size
 
 
-x = torch.ones(4, requires_grad=True)
+x = torch.ones(4, device=device, requires_grad=True)
 y = checkpoint(centred, x) if rank == 0 else centred(x)
 y.square().sum().backward()
 dist.all_reduce(x.grad)

@@ -47,7 +47,7 @@ from dtlearn.zero import page_zero2, page_zero3
 from dtlearn.zero.stages.prefetch import Prefetcher
 
 torch.set_num_threads(1)  # small tensors: more threads would only wait for each other
-world = dtlearn.world(4, device="cpu")  # so that the figures are the same everywhere
+world = dtlearn.world(4)
 world
 
 # %% [markdown]
@@ -427,7 +427,7 @@ spared = dtlearn.predict(
 
 # %%
 runs = {
-    use_zero: dtlearn.run_ranks(example, 2, use_zero, record=True, device="cpu")
+    use_zero: dtlearn.run_ranks(example, 2, use_zero, record=True)
     for use_zero in (False, True)
 }
 
@@ -924,6 +924,7 @@ def record_units(prefetch):
 def run_with(prefetch):
     """What happened on rank 0, on an emulated link of 1 Gb/s."""
     link = dtlearn.Link.named("1 Gb/s")
+    # An emulated link delays what gloo sends between processors.
     run = dtlearn.run_ranks(
         record_units, 2, prefetch, record=True, link=link, device="cpu"
     )
@@ -1015,12 +1016,13 @@ def clip_naively():
     """Norm and clipped gradient of this rank."""
     from dtlearn.zero import clip_by_local_norm_
 
-    piece = torch.nn.Parameter(torch.zeros(2))
-    piece.grad = torch.tensor([[3.0, 0.0], [0.0, 4.0]])[torch.distributed.get_rank()]
+    gradients = torch.tensor([[3.0, 0.0], [0.0, 4.0]], device=dtlearn.device())
+    piece = torch.nn.Parameter(torch.zeros(2, device=dtlearn.device()))
+    piece.grad = gradients[torch.distributed.get_rank()]
     return clip_by_local_norm_([piece], max_norm=1.0).item(), piece.grad.tolist()
 
 
-naive = dtlearn.run_ranks(clip_naively, 2, device="cpu").values
+naive = dtlearn.run_ranks(clip_naively, 2).values
 whole = torch.tensor([3.0, 0.0, 0.0, 4.0])
 
 # %% jupyter={"source_hidden": true}
@@ -1196,9 +1198,8 @@ for name in ("nothing", "optimizer", "optimizer and parameters"):
     )
     optimizer = adamw(model.parameters(), lr=1e-3, **kept)
     before = host.to_host, host.to_device
-    record = record_step(model, optimizer, my_batch(), next_token_loss).on(
-        "cpu"
-    )  # not "host"
+    record = record_step(model, optimizer, my_batch(), next_token_loss)
+    record = record.on(device.type)  # not what is on the host
     moved = (
         (host.to_host - before[0]) / 2,
         (host.to_device - before[1]) / 2,
@@ -1265,7 +1266,7 @@ dtlearn.show_source(zero.plan_reads, docstring=False, summary="dtlearn.zero.plan
 # %%
 def train(model, optimizer, steps, rank, ranks):
     """Train on the same 4 samples in each step, each rank on its part of them."""
-    x, y = next(load_corpus().batches(1, 4, 32))
+    x, y = (t.to(dtlearn.device()) for t in next(load_corpus().batches(1, 4, 32)))
     for _ in range(steps):
         optimizer.zero_grad()
         next_token_loss(model(x[rank::ranks]), y[rank::ranks]).backward()
@@ -1276,7 +1277,8 @@ def resume(ranks, states=None, steps=2):
     """Train stage 3 on so many ranks, from saved states or from the beginning: parameters, and what this rank saves."""
     torch.manual_seed(0)
     rank = torch.distributed.get_rank()
-    model = zero.FullyShardedDataParallel(GPT(CONFIG), units=(Block,))
+    gpt = GPT(CONFIG).to(dtlearn.device())
+    model = zero.FullyShardedDataParallel(gpt, units=(Block,))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     sharded = zero.pieces_of_stage3(model)
     if states is not None:
@@ -1286,11 +1288,9 @@ def resume(ranks, states=None, steps=2):
     return whole, zero.sharded_state_dict(sharded, optimizer)
 
 
-first_half = dtlearn.run_ranks(resume, 4, 4, device="cpu").values
-at_two = dtlearn.run_ranks(
-    resume, 2, 2, [state for _, state in first_half], device="cpu"
-).values
-never_stopped = dtlearn.run_ranks(resume, 4, 4, None, 4, device="cpu").values
+first_half = dtlearn.run_ranks(resume, 4, 4).values
+at_two = dtlearn.run_ranks(resume, 2, 2, [state for _, state in first_half]).values
+never_stopped = dtlearn.run_ranks(resume, 4, 4, None, 4).values
 off = (at_two[0][0] - never_stopped[0][0]).abs().max().item()
 print(
     f"4 steps on 4 ranks, and 2 on 4 ranks and 2 on 2 ranks: their difference is {rounding(off)}"

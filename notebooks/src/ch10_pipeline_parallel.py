@@ -62,7 +62,7 @@ def rounded(difference):
 
 
 torch.set_num_threads(1)  # small tensors: more threads would only wait for each other
-world = dtlearn.world(4, device="cpu")  # so that the figures are the same everywhere
+world = dtlearn.world(4)
 world
 
 # %% [markdown]
@@ -730,10 +730,11 @@ rank_table(
 
 # %%
 # %%ranks --expect deadlock
+gloo = dist.new_group(backend="gloo")  # on the CPU: NCCL would queue the send, and the GPU would hang
 x = torch.ones(2, 64, 64)
 neighbour = rank + 1 if rank % 2 == 0 else rank - 1  # 0 with 1, 2 with 3
-dist.send(x, neighbour)  # an activation down, or a gradient up
-dist.recv(x, neighbour)
+dist.send(x, neighbour, group=gloo)  # an activation down, or a gradient up
+dist.recv(x, neighbour, group=gloo)
 
 # %% [markdown]
 # The watch says what happened: in each pair both ranks are in `send`, and wait for the other's `recv`, which would come
@@ -784,8 +785,9 @@ dtlearn.show_source(page_pipeline)
 
 # %% [markdown]
 # A rank has two functions, one for each letter, and plays its actions in order. The rest is in the schedule: with the
-# actions of GPipe it is GPipe, and with those of 1F1B it is 1F1B. One step of each, beside one process, and beside
-# `PipelineRunner`:
+# actions of GPipe it is GPipe, and with those of 1F1B it is 1F1B. Messages back have a group of their own: NCCL runs
+# those of a group in order, so with one group for both, two neighbours that both send first would wait for ever. One
+# step of each, beside one process, and beside `PipelineRunner`:
 
 # %%
 # %%ranks -o on_the_page
@@ -803,6 +805,7 @@ for name, actions in (("gpipe", pp.gpipe), ("1f1b", pp.one_f_one_b)):
         y.chunk(8),
         next_token_loss,
         shape=(1, 64, 64),  # of one sequence: tokens, hidden size
+        groups=(dist.group.WORLD, dist.new_group()),
     )
     runner = pp.PipelineRunner(make_schedule(name, 4, 8), {rank: other}, next_token_loss)
     runner.step(x, y)
@@ -1276,15 +1279,15 @@ class Killed(torch.nn.Linear):
 def dies_in_the_middle():
     """A step of 1F1B on 4 ranks, in which rank 2 ends itself."""
     rank = torch.distributed.get_rank()
-    stage = (Killed if rank == 2 else torch.nn.Linear)(16, 16)
+    stage = (Killed if rank == 2 else torch.nn.Linear)(16, 16).to(dtlearn.device())
     schedule = make_schedule("1f1b", 4, 8)
     runner = pp.PipelineRunner(schedule, {rank: stage}, torch.nn.functional.mse_loss)
-    runner.step(torch.randn(8, 16), torch.randn(8, 16))
+    runner.step(*torch.randn(2, 8, 16, device=dtlearn.device()))
 
 
 # %% tags=["nbval-ignore-output"]
 try:
-    dtlearn.run_ranks(dies_in_the_middle, 4, device="cpu")
+    dtlearn.run_ranks(dies_in_the_middle, 4)
 except Exception as error:
     print(error)
 
@@ -1553,7 +1556,7 @@ def digit_stage():
         torch.nn.Linear(64, 64),
         torch.nn.ReLU(),
         torch.nn.Linear(64, 10),
-    )
+    ).to(device)
     return pp.split_sequential(layers, (0, 2, 4, 6, 7))[rank]
 
 
@@ -1562,8 +1565,9 @@ def momentum(parameters):
 
 
 loss_fn = torch.nn.functional.cross_entropy
-batches = list(digits.batches(100, 32))
-stale = train_asynchronously(digit_stage(), momentum, batches, loss_fn)
+batches = [(x.to(device), y.to(device)) for x, y in digits.batches(100, 32)]
+back = dist.new_group()  # for gradients
+stale = train_asynchronously(digit_stage(), momentum, batches, loss_fn, group_back=back)
 
 stage = digit_stage()
 optimizer = momentum(stage.parameters())

@@ -50,7 +50,7 @@ from dtlearn.viz.pipeline.editor import edit_schedule
 from dtlearn.viz.pipeline.editor.draft import Recipe
 
 torch.set_num_threads(1)  # small tensors: more threads would only wait for each other
-world = dtlearn.world(4, device="cpu")  # so that the figures are the same everywhere
+world = dtlearn.world(4)
 world
 
 # %% [markdown]
@@ -811,14 +811,15 @@ edit_schedule(Recipe("1f1b", 4, 8), live=is_live(), run=on_ranks)
 # %%ranks -r 0-1 --expect deadlock
 ORDERS = ["0F0 0B0 0F1 0B1", "1F0 1F1 1B0 1B1"]
 tensor, other = torch.ones(4), 1 - rank
+gloo = dist.new_group([0, 1], backend="gloo")  # on the CPU: NCCL would queue the send and go on
 
 for action in ORDERS[rank].split():
     needs_other = action[1] == ("B" if rank == 0 else "F")
     if needs_other:
-        dist.recv(tensor, other)
+        dist.recv(tensor, other, group=gloo)
     print("did", action, flush=True)
     if not needs_other:
-        dist.send(tensor, other)
+        dist.send(tensor, other, group=gloo)
 
 # %% [markdown]
 # Each rank waits in `recv` for what the other one would send later. Without the course's watch both would wait for the
@@ -1058,8 +1059,8 @@ from dtlearn.pipeline_parallel import (
 )
 
 torch.manual_seed(0)
-model = GPT(GPTConfig(num_layers=6))  # embedding, 6 blocks and head: a stage each
-x, y = next(load_corpus().batches(1, 8, 32))
+model = GPT(GPTConfig(num_layers=6)).to(device)  # embedding, 6 blocks, head: a stage each
+x, y = (t.to(device) for t in next(load_corpus().batches(1, 8, 32)))
 held = (rank, 7 - rank)  # this rank's stages
 
 ours, theirs = (split_gpt(copy.deepcopy(model), range(9)) for _ in range(2))

@@ -73,7 +73,7 @@ def rounded(difference):
 
 
 torch.set_num_threads(1)  # small tensors: more threads would only wait for each other
-world = dtlearn.world(4, device="cpu")  # so that the figures are the same everywhere
+world = dtlearn.world(4)
 world
 
 # %% [markdown]
@@ -615,7 +615,7 @@ dtlearn.show_source(page_linear, summary="page_linear.py, the whole file")
 # %%
 # %%ranks -o first_draws
 torch.manual_seed(rank)  # the ranks have different states, and it does not matter
-layer = tp.RowParallelLinear(8, 2, bias=False)
+layer = tp.RowParallelLinear(8, 2, bias=False).to(device)
 first_draws = layer.full_params()["weight"]
 first_draws
 
@@ -645,9 +645,9 @@ print(
 # %%ranks -o swiglu_off
 torch.manual_seed(0)
 fused = (
-    torch.randn(256, 64, dtype=EXACT) / 8
+    torch.randn(256, 64, dtype=EXACT).to(device) / 8
 )  # (2F, C) as PyTorch stores it: the gate's rows, then U's
-down = torch.randn(64, 128, dtype=EXACT) / 8  # (C, F)
+down = torch.randn(64, 128, dtype=EXACT).to(device) / 8  # (C, F)
 x = some_input(8, 64).detach()
 pair = [dist.new_group([0, 1]), dist.new_group([2, 3])][
     rank // 2
@@ -831,6 +831,7 @@ def trained(summed):
     """The rank's head of K after three steps, with or without the sum of the copies' gradients."""
     generator = torch.Generator().manual_seed(0)
     layer = tp.ParallelAttention(64, 4, num_kv_heads=2, generator=generator, dtype=EXACT)
+    layer = layer.to(device)
     if not summed:
         layer.heads = layer.heads._replace(
             copies=1
@@ -1207,7 +1208,7 @@ dtlearn.show_source(
 
 # %%
 # %%ranks -o masks
-ones = torch.ones(1, 8)
+ones = torch.ones(1, 8, device=device)
 tracker = tp.tensor_parallel_manual_seed(3)
 masks = {"after g": F.dropout(ones, 0.5)}
 with tracker.fork():
@@ -1280,6 +1281,7 @@ def gradient_of_input(run):
     generator = torch.Generator().manual_seed(0)
     options = {"generator": generator, "dtype": EXACT, "random_states": tracker}
     layer, x = tp.ParallelAttention(64, 4, dropout=0.1, **options), some_input(8, 48, 64)
+    layer = layer.to(device)
     run(layer, x, tracker).square().sum().backward()
     return x.grad
 
@@ -1338,7 +1340,7 @@ def kept_by_block(t, group, **options):
     """Bytes that live for the backward pass of a block, in fp32, by the ledger."""
     gpt = tp.ParallelGPT.from_gpt(whole_gpt(LAYER).float(), group=group, **options)
     length = 64 // t if options.get("sequence_parallel") else 64
-    x = torch.zeros(8, length, 64, requires_grad=True)
+    x = torch.zeros(8, length, 64, device=device, requires_grad=True)
     with MemoryLedger(gpt, inputs=x) as ledger:
         loss = gpt.blocks[0](x).sum()  # keeps the graph
         time.sleep(0.3)  # a thread that communicates holds its buffer a little longer
@@ -1642,7 +1644,7 @@ gpt = tp.ParallelGPT.from_gpt(whole_gpt())
 two_steps(gpt, lambda model: model.loss(x, y))
 full = gpt.full_params()  # on every rank, with the names of the whole GPT
 pair = [dist.new_group([0, 1]), dist.new_group([2, 3])][rank // 2]
-on_two = tp.ParallelGPT(CONFIG, dtype=EXACT, group=pair)
+on_two = tp.ParallelGPT(CONFIG, dtype=EXACT, group=pair).to(device)
 on_two.load_full(full)
 resharded = (
     tuple(gpt.blocks[0].feed_forward.up.weight.shape),
@@ -1897,12 +1899,13 @@ def another_batch_on_rank_3():
     """A forward pass in which rank 3 has fewer samples."""
     samples = 4 if torch.distributed.get_rank() == 3 else 8
     x, y = next(load_corpus().batches(1, samples, 64))
-    tp.ParallelGPT(seed=0).loss(x, y)
+    x, y = x.to(dtlearn.device()), y.to(dtlearn.device())
+    tp.ParallelGPT(seed=0).to(dtlearn.device()).loss(x, y)
 
 
 # %% tags=["nbval-ignore-output"]
 try:
-    dtlearn.run_ranks(another_batch_on_rank_3, 4, device="cpu")
+    dtlearn.run_ranks(another_batch_on_rank_3, 4)
 except Exception as error:
     print(error)
 
@@ -1972,8 +1975,9 @@ rank_table(
 
 # %%
 # %%ranks --record placed_record -o placed
-left = distribute_tensor(torch.arange(16.0).reshape(4, 4), mesh, [Shard(1)])
-right = distribute_tensor(torch.eye(4) + 1, mesh, [Shard(0)])
+numbers, ones = torch.arange(16.0, device=device), torch.eye(4, device=device) + 1
+left = distribute_tensor(numbers.reshape(4, 4), mesh, [Shard(1)])
+right = distribute_tensor(ones, mesh, [Shard(0)])
 tensor = left @ right  # case 3: a partial sum on each rank
 placed = [local_block(tensor)]
 for placement in (Shard(0), Replicate(), Shard(1)):

@@ -4,11 +4,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import dtlearn
 from dtlearn.collectives import execute as execute_module
 from dtlearn.collectives import halving_doubling, hierarchical, naive, ring, tree
 from dtlearn.collectives.algorithms.plan import Move
 from dtlearn.collectives.execute import AHEAD, Chunks, Inbox, execute
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 
 
 def in_small_parts(plans, segment):
@@ -17,12 +18,17 @@ def in_small_parts(plans, segment):
     sums = []
     for plan in plans:
         torch.manual_seed(dist.get_rank())
-        mine = torch.randint(-99, 99, (173,), dtype=torch.int16)
+        mine = torch.randint(-99, 99, (173,), dtype=torch.int16).to(dtlearn.device())
         whole = mine.to(torch.int32)
         dist.all_reduce(whole)
         execute(plan, Chunks.of(mine, plan.num_chunks), lambda a, b: a.add_(b))
         sums.append(torch.equal(mine.to(torch.int32), whole))
     return sums
+
+
+def test_so_they_give_on_another_device(other_device):
+    plans = [m.all_reduce(2) for m in (ring, tree, naive)]
+    assert run_ranks(in_small_parts, 2, plans, 10, device=other_device).values == [[True] * 3] * 2
 
 
 @pytest.mark.parametrize("segment", [2, 10])

@@ -4,16 +4,17 @@ import functools
 
 import pytest
 
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 
 SIZES = [1, 2, 3, 4]
 
 
-def parity(group_of=None):
+def parity(group_of=None, numels=(1, 5, 12, 1000)):
     """Compare every collective and algorithm with gloo's, for several dtypes, sizes and strides."""
     import torch
     import torch.distributed as dist
 
+    import dtlearn
     from dtlearn.collectives import primitives as p
 
     group = dist.new_group(group_of) if group_of is not None else None
@@ -22,11 +23,11 @@ def parity(group_of=None):
     me, N = dist.get_rank(group), dist.get_world_size(group)
     first = group_of[0] if group_of else 0  # global rank of the group's rank 0
     last = group_of[-1] if group_of else N - 1
-    checked = 0
+    checked, here = 0, dtlearn.device()
 
     def data(numel, dtype, salt=0):
         g = torch.Generator().manual_seed(17 * me + salt)
-        return (torch.randn(numel, generator=g) * 8).to(dtype)
+        return (torch.randn(numel, generator=g) * 8).to(here, dtype)
 
     def same(ours, theirs):
         nonlocal checked
@@ -40,7 +41,7 @@ def parity(group_of=None):
         assert all(torch.equal(b.view(torch.uint8), tensor.view(torch.uint8)) for b in all_bits)
 
     algorithms = ["ring", "tree", "double-tree", "halving-doubling", "naive", *(["hierarchical"] if N % 2 == 0 else [])]
-    for numel in (1, 5, 12, 1000):
+    for numel in numels:
         for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64):
             for name in algorithms:
                 x = data(numel, dtype)
@@ -70,11 +71,11 @@ def parity(group_of=None):
                 dist.reduce(theirs, root, group=group)
                 same(ours, theirs if dist.get_rank() == root else mine)  # the others keep theirs
                 parts = [data(numel, torch.float32, k) for k in range(N)] if dist.get_rank() == root else None
-                ours, theirs = torch.empty(numel), torch.empty(numel)
+                ours, theirs = torch.empty(numel, device=here), torch.empty(numel, device=here)
                 p.scatter(ours, parts, root, algorithm=name, group=group)
                 dist.scatter(theirs, parts, root, group=group)
                 same(ours, theirs)
-                places = [[torch.empty(numel) for _ in range(N)] for _ in range(2)]
+                places = [[torch.empty(numel, device=here) for _ in range(N)] for _ in range(2)]
                 at_root = dist.get_rank() == root
                 p.gather(data(numel, torch.float32), places[0] if at_root else None, root, algorithm=name, group=group)
                 dist.gather(data(numel, torch.float32), places[1] if at_root else None, root, group=group)
@@ -82,29 +83,29 @@ def parity(group_of=None):
                     same(a, b)
         for name in ("ring", "naive"):
             sizes = [numel + r for r in range(N)]  # uneven
-            whole = [torch.empty(s) for s in sizes]
+            whole = [torch.empty(s, device=here) for s in sizes]
             p.all_gather(whole, data(sizes[me], torch.float32), algorithm=name, group=group)
             for r, part in enumerate(whole):
                 g = torch.Generator().manual_seed(17 * r)
-                same(part, torch.randn(sizes[r], generator=g) * 8)
+                same(part, torch.randn(sizes[r], generator=g).to(here) * 8)
             parts = [data(s, torch.float32, k) for k, s in enumerate(sizes)]
             kept = [t.clone() for t in parts]
-            ours = torch.empty(sizes[me])
+            ours = torch.empty(sizes[me], device=here)
             p.reduce_scatter(ours, parts, algorithm=name, group=group)
             totals = [t.clone() for t in kept]
             for t in totals:
                 dist.all_reduce(t, group=group)
             same(ours, totals[me])
             assert all(torch.equal(a, b) for a, b in zip(parts, kept, strict=True))  # inputs are left alone
-            out = [torch.empty(numel + s) for s in range(N)]
+            out = [torch.empty(numel + s, device=here) for s in range(N)]
             p.all_to_all(out, [data(numel + me, torch.float32, d) for d in range(N)], algorithm=name, group=group)
             for s in range(N):
                 g = torch.Generator().manual_seed(17 * s + me)
-                same(out[s], torch.randn(numel + s, generator=g) * 8)
-    turned = torch.arange(12.0).reshape(3, 4).t() + me  # not contiguous
+                same(out[s], torch.randn(numel + s, generator=g).to(here) * 8)
+    turned = torch.arange(12.0, device=here).reshape(3, 4).t() + me  # not contiguous
     p.all_reduce(turned, group=group)
-    same(turned, torch.arange(12.0).reshape(3, 4).t() * N + sum(range(N)))
-    empty = torch.empty(0)
+    same(turned, torch.arange(12.0, device=here).reshape(3, 4).t() * N + sum(range(N)))
+    empty = torch.empty(0, device=here)
     p.all_reduce(empty, group=group)
     p.barrier(group=group)
     return checked
@@ -118,6 +119,11 @@ def run_of_parity(world_size):
 @pytest.mark.parametrize("world_size", SIZES)
 def test_parity_with_torch(world_size):
     assert min(run_of_parity(world_size).values) > 100
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_parity_with_torch_on_another_device(world_size, other_device):
+    assert min(run_ranks(parity, world_size, None, (5,), device=other_device).values) > 20
 
 
 def test_parity_on_a_sub_group():

@@ -1,6 +1,6 @@
 """The ladders of the checks: every edit has a name of its own, every case shows something, and no right answer fails.
 
-What runs all edits, or right answers at 20 seeds, is of `make test-all`.
+What runs all edits is `make test-ladders` (15 minutes); right answers at 20 seeds are of `make test-all`.
 """
 
 import functools
@@ -67,7 +67,7 @@ ladder_of = functools.cache(lambda exercise_id: Ladder(COURSE.exercise(exercise_
 
 
 @each_ladder
-@pytest.mark.every_answer
+@pytest.mark.whole_ladder
 def test_every_edit_is_wrong_and_named_by_itself(exercise):
     check, ladder, faults = find_check(COURSE, exercise), ladder_of(exercise.id), []
     order = list(check.cases)
@@ -85,7 +85,7 @@ def test_every_edit_is_wrong_and_named_by_itself(exercise):
 
 
 @each_ladder
-@pytest.mark.every_answer
+@pytest.mark.whole_ladder
 def test_every_case_is_the_first_to_fail_for_something(exercise):
     """A case that never fails first checks nothing, and hides that it does not."""
     check, ladder, first = find_check(COURSE, exercise), ladder_of(exercise.id), set[str]()

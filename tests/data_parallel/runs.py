@@ -12,6 +12,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+import dtlearn
 from dtlearn.data_parallel.bucketed import BucketedDataParallel
 from dtlearn.data_parallel.ddp import DistributedDataParallel
 from dtlearn.data_parallel.naive import NaiveDataParallel
@@ -25,6 +26,7 @@ from dtlearn.models import (
     snapshot_parameters,
     train_reference,
 )
+from tests import devices
 
 TOLERANCE = 1e-10  # measured: below 2e-13
 SMALL = 600 / (1 << 20)  # MiB: small enough for several buckets
@@ -109,7 +111,7 @@ OPTIMIZERS = {
 
 
 def torch_ddp(module, group=None, bucket_cap_mb=SMALL, **options):
-    return nn.parallel.DistributedDataParallel(module, process_group=group, bucket_cap_mb=bucket_cap_mb, **options)
+    return devices.torch_ddp(module, process_group=group, bucket_cap_mb=bucket_cap_mb, **options)
 
 
 def ours(module, group=None, bucket_cap_mb=SMALL, **options):
@@ -128,14 +130,15 @@ def naive(module, group=None):
     return NaiveDataParallel(module, group=group)
 
 
-def data(name, steps, size, seed=7):
-    """Global batches for a model of MODELS."""
+def data(name, steps, size, seed=7, device=None):
+    """Global batches for a model of MODELS, on this rank's device."""
+    device = device or dtlearn.device()
     g = torch.Generator().manual_seed(seed)
     if name in ("gpt", "tied"):
-        tokens = torch.randint(16, (steps, size, 9), generator=g)
+        tokens = torch.randint(16, (steps, size, 9), generator=g).to(device)
         return [(t[:, :-1], t[:, 1:]) for t in tokens]
-    inputs = torch.randn(steps, size, 6, generator=g, dtype=torch.float64)
-    return list(zip(inputs, torch.randint(4, (steps, size), generator=g), strict=True))
+    inputs = torch.randn(steps, size, 6, generator=g, dtype=torch.float64).to(device)
+    return list(zip(inputs, torch.randint(4, (steps, size), generator=g).to(device), strict=True))
 
 
 def loss_of(name):
@@ -143,15 +146,15 @@ def loss_of(name):
 
 
 def seeded_by_rank(make, group=None):
-    """A model that only the group's first rank has as `seed=0` makes it."""
+    """A model, on this rank's device, that only the group's first rank has as `seed=0` makes it."""
     torch.manual_seed(dist.get_rank(group))
-    return make()
+    return make().to(dtlearn.device())
 
 
 def snapshot(model):
-    """Gradients, parameters and buffers of a model, under names that say which."""
+    """Gradients, parameters and buffers of a model, on the CPU, under names that say which."""
     gradients = {f"{name}.grad": value for name, value in snapshot_gradients(model).items()}
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    buffers = {name: buffer.to("cpu", copy=True) for name, buffer in model.named_buffers()}
     return {**gradients, **snapshot_parameters(model), **buffers}
 
 
@@ -172,8 +175,8 @@ SIZE = 12  # of a batch: 1, 2, 3 and 4 ranks share it evenly
 
 @functools.cache
 def reference(name, optimizer, steps):
-    """Snapshots of the single-process run after each step; each process makes it once, for all wrappers."""
-    run = train_reference(MODELS[name], OPTIMIZERS[optimizer], data(name, steps, SIZE), loss_of(name))
+    """Snapshots of the single-process run, on the CPU; each process makes it once, for all wrappers."""
+    run = train_reference(MODELS[name], OPTIMIZERS[optimizer], data(name, steps, SIZE, device="cpu"), loss_of(name))
     return [
         {**{f"{name}.grad": value for name, value in step.gradients.items()}, **step.parameters} for step in run.steps
     ]

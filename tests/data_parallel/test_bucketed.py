@@ -11,7 +11,6 @@ from torch import nn
 from dtlearn.data_parallel import bucketed as bucketed_module
 from dtlearn.data_parallel.bucketed import BucketedDataParallel
 from dtlearn.memory import StorageLedger
-from dtlearn.runtime.run import run_ranks
 from tests.data_parallel.runs import (
     SMALL,
     Paths,
@@ -24,6 +23,7 @@ from tests.data_parallel.runs import (
     settled,
 )
 from tests.data_parallel.test_ddp import mine
+from tests.devices import run_ranks
 
 GRADIENTS = sum(p.nbytes for p in mlp().parameters())
 

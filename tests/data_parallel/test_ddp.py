@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+import dtlearn
 from dtlearn.data_parallel.ddp import DistributedDataParallel
-from dtlearn.runtime.run import run_ranks
 from tests.data_parallel.runs import (
     MODELS,
     SIZE,
@@ -34,12 +34,13 @@ from tests.data_parallel.runs import (
     torch_ddp,
     views,
 )
+from tests.devices import run_ranks
 
 
-def every_model():
+def every_model(names):
     """The distance to the single-process run, by model and wrapper."""
     found = {}
-    for name in MODELS:
+    for name in names:
         found[name, "ours, SGD"] = distance_to_reference(name, ours, "sgd")
         found[name, "ours, Adam"] = distance_to_reference(name, ours, "adam")
         found[name, "views, SGD"] = distance_to_reference(name, views, "sgd", set_to_none=False)
@@ -55,9 +56,10 @@ def too_far(found):
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_it_is_the_single_process_run(world_size):
-    for found in run_ranks(every_model, world_size, device="cpu", timeout=110):
-        assert len(found) == 42 and not too_far(found)
+def test_it_is_the_single_process_run(world_size, device):
+    names = list(MODELS) if device == "cpu" else ["tied", "types"]
+    for found in run_ranks(every_model, world_size, names, device=device, timeout=110):
+        assert len(found) == 7 * len(names) and not too_far(found)
 
 
 def in_two_groups():
@@ -111,7 +113,7 @@ class ManyOutputs(nn.Module):
 
 def mine(step):
     g = torch.Generator().manual_seed(100 * step + dist.get_rank())
-    return torch.randn(3, 6, generator=g, dtype=torch.float64)
+    return torch.randn(3, 6, generator=g, dtype=torch.float64).to(dtlearn.device())
 
 
 def run(wrapped, backwards, steps=3, set_to_none=True):
@@ -221,7 +223,7 @@ def the_bare_module_too(wrap):
     def backwards(step):
         wrapped(mine(step)).square().sum().backward()
         if dist.get_rank() == 0:
-            wrapped.module(mine(step)).sum().backward()
+            wrapped.module(mine(step).to(next(wrapped.parameters()).device)).sum().backward()
 
     return run(wrapped, backwards)
 
@@ -273,9 +275,10 @@ if torch.__version__ >= (2, 13):  # before, torch's own wrote over buffers that 
     SCENARIOS["two forward passes"] = two_forwards_one_backward
 
 
-def beside_torch():
+def beside_torch(names):
     found = {}
-    for name, scenario in SCENARIOS.items():
+    for name in names:
+        scenario = SCENARIOS[name]
         theirs = scenario(torch_ddp)
         for wrap in (ours, views, *([bucketed] if name in WITHOUT_OPTIONS else [])):
             found[name, wrap.__name__] = distance(scenario(wrap), theirs)
@@ -283,9 +286,10 @@ def beside_torch():
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_it_is_torchs(world_size):
-    for found in run_ranks(beside_torch, world_size, device="cpu", timeout=110):
-        assert len(found) == 2 * len(SCENARIOS) + len(WITHOUT_OPTIONS) and not too_far(found)
+def test_it_is_torchs(world_size, device):
+    names = list(SCENARIOS) if device == "cpu" else ["batch norm", "accumulation", "changing", "checkpoint, reentrant"]
+    for found in run_ranks(beside_torch, world_size, names, device=device, timeout=110):
+        assert len(found) == 2 * len(names) + len({*names} & {*WITHOUT_OPTIONS}) and not too_far(found)
 
 
 def where_torch_averages_once():
@@ -440,8 +444,6 @@ def test_it_shows_its_plan_and_saves_under_torchs_names():
 
 
 def on_one_gpu():
-    import dtlearn
-
     device, found = dtlearn.device(), {}
     for wrap in (torch_ddp, ours, views):
         torch.manual_seed(0)

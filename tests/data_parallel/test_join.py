@@ -9,7 +9,6 @@ from torch import nn
 
 from dtlearn.data_parallel.join import Join
 from dtlearn.runtime.errors import RanksTimeout
-from dtlearn.runtime.run import run_ranks
 from dtlearn.sharing.comm_hooks import allreduce_hook
 from tests.data_parallel.runs import (
     TOLERANCE,
@@ -24,6 +23,7 @@ from tests.data_parallel.runs import (
     views,
 )
 from tests.data_parallel.test_ddp import mine, too_far
+from tests.devices import run_ranks
 
 MAKE = {"mlp": mlp, "normed": lambda: Normed().double(), "unused": lambda: Paths().double()}
 
@@ -55,10 +55,10 @@ def zeros_where_only_they_have(steps, theirs):
     ]
 
 
-def beside_torch(all_counts):
+def beside_torch(all_counts, names):
     found, same = {}, []
     for counts in all_counts:
-        for name in MAKE:
+        for name in names:
             for initial in (True, False):
                 theirs = joined(torch_ddp, name, counts, initial)
                 for wrap in (ours, views):
@@ -74,10 +74,13 @@ def beside_torch(all_counts):
 @pytest.mark.parametrize(
     ("world_size", "counts"), [(2, [(3, 1), (1, 3), (0, 2), (2, 0)]), (4, [(3, 1, 2, 3), (0, 2, 0, 1)])]
 )
-def test_it_is_torchs(world_size, counts):
-    values = run_ranks(beside_torch, world_size, counts, device="cpu", timeout=110).values
+def test_it_is_torchs(world_size, counts, device):
+    names = list(MAKE)
+    if device != "cpu":
+        counts, names = counts[:1], ["normed"]
+    values = run_ranks(beside_torch, world_size, counts, names, device=device, timeout=110).values
     for found, same in values:
-        assert len(found) == 12 * len(counts) + 1 and not too_far(found)
+        assert len(found) == 4 * len(names) * len(counts) + 1 and not too_far(found)
         assert distance(same, values[0][1]) == 0  # at the end every rank has the same model
 
 

@@ -8,7 +8,6 @@ from torch import nn
 from dtlearn.data_parallel import naive as naive_module
 from dtlearn.data_parallel.naive import NaiveDataParallel, average_gradients
 from dtlearn.memory import StorageLedger
-from dtlearn.runtime.run import run_ranks
 from tests.data_parallel.runs import (
     MODELS,
     TOLERANCE,
@@ -20,18 +19,20 @@ from tests.data_parallel.runs import (
     settled,
 )
 from tests.data_parallel.test_ddp import SCENARIOS, WITHOUT_OPTIONS, distance, mine, ours
+from tests.devices import run_ranks
 
 
-def every_model():
-    found = {name: distance_to_reference(name, naive, "sgd") for name in MODELS}
-    for scenario in WITHOUT_OPTIONS:
+def every_model(names, scenarios):
+    found = {name: distance_to_reference(name, naive, "sgd") for name in names}
+    for scenario in scenarios:
         found[scenario] = distance(SCENARIOS[scenario](naive), SCENARIOS[scenario](ours))
     return found
 
 
-@pytest.mark.parametrize("world_size", [1, 3])
-def test_it_is_the_single_process_run(world_size):
-    for found in run_ranks(every_model, world_size, device="cpu", timeout=110):
+@pytest.mark.parametrize("world_size", [3, 1])
+def test_it_is_the_single_process_run(world_size, device):
+    both = (list(MODELS), WITHOUT_OPTIONS) if device == "cpu" else (["gpt", "types"], ["accumulation"])
+    for found in run_ranks(every_model, world_size, *both, device=device, timeout=110):
         assert not {k: away for k, away in found.items() if not away < (1e-5 if k == "types" else TOLERANCE)}
 
 

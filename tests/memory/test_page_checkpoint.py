@@ -6,11 +6,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
+import dtlearn
 from dtlearn.memory import checkpoint, page_checkpoint
 from dtlearn.memory.arithmetic.activations import gpt_block, table_bytes
 from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.models import GPT, GPTConfig, next_token_loss
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 
 STEPS = 4
 OPTIMIZERS = {"SGD": lambda p: torch.optim.SGD(p, lr=0.1), "AdamW": lambda p: torch.optim.AdamW(p, lr=0.01)}
@@ -52,12 +53,12 @@ def train_mlp(run, make_optimizer, rank=0):
     """Losses, gradients and weights of all steps, and the state of the random generator at the end."""
     torch.manual_seed(1)
     segments = nn.ModuleList(Segment(*sizes) for sizes in ((6, 8), (8, 8), (8, 3)))
-    return train(segments, run, make_optimizer, lambda: torch.randn(5, 6), rank)
+    return train(segments.to(dtlearn.device()), run, make_optimizer, lambda: torch.randn(5, 6), rank)
 
 
 def train_gpt(run, make_optimizer):
     torch.manual_seed(1)
-    blocks = GPT(GPTConfig(48, 16, 2, 4, 32, dropout=0.2)).blocks
+    blocks = GPT(GPTConfig(48, 16, 2, 4, 32, dropout=0.2)).blocks.to(dtlearn.device())
     return train(blocks, run, make_optimizer, lambda: torch.randn(3, 10, 32), 0)
 
 
@@ -66,7 +67,7 @@ def train(segments, run, make_optimizer, make_inputs, rank):
     torch.manual_seed(7 + rank)
     for _ in range(STEPS):
         optimizer.zero_grad()
-        x = make_inputs()  # requires no gradient, so in the first segment no input does
+        x = make_inputs().to(dtlearn.device())  # requires no gradient, so in the first segment no input does
         for segment in segments:
             x = run(segment, x)
         loss = x.square().mean()
@@ -93,9 +94,17 @@ def on_rank():
     return same(none, train_mlp(RUNS["page"], make_optimizer, rank))
 
 
+def gpt_on_rank():
+    return same(train_gpt(RUNS["none"], OPTIMIZERS["SGD"]), train_gpt(RUNS["page"], OPTIMIZERS["SGD"]))
+
+
+def test_so_they_are_on_another_device(other_device):
+    assert run_ranks(gpt_on_rank, 1, device=other_device)[0]
+
+
 @pytest.mark.parametrize("world_size", [1, 2, 4])
-def test_with_a_collective_in_the_segment(world_size):
-    result = run_ranks(on_rank, world_size, device="cpu", record=True)
+def test_with_a_collective_in_the_segment(world_size, device):
+    result = run_ranks(on_rank, world_size, device=device, record=True)
     assert list(result) == [True] * world_size
     # 2 a segment and step without a checkpoint, forward and backward (the loss is a root of its own); 3 with one.
     segments = 3 * STEPS

@@ -9,9 +9,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
+import dtlearn
 from dtlearn.mixed_precision import GradScaler
 from dtlearn.mixed_precision.page_grad_scaler import DynamicGradScaler
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 
 STEPS = 24
 OVERFLOWS = {2: (0, math.inf), 5: (-1, math.inf), 6: (1, math.nan), 12: (-1, 3e38), 13: (0, -math.inf)}  # one rank each
@@ -32,11 +33,12 @@ def train(scaler, make_optimizer):
     model = nn.Sequential(nn.Linear(4 + rank, 3), nn.Tanh(), nn.Linear(3, 2))
     for parameter in model.parameters():
         parameter.data = torch.randn(parameter.shape, generator=generator)
+    model.to(dtlearn.device())
     optimizer = make_optimizer([{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.01}])
     history = []
     for step in range(STEPS):
         optimizer.zero_grad()
-        loss = model(torch.randn(8, 4 + rank, generator=generator)).square().mean()
+        loss = model(torch.randn(8, 4 + rank, generator=generator).to(dtlearn.device())).square().mean()
         where, factor = OVERFLOWS.get(step, (0, 1.0))
         scaler.scale(loss * (factor if rank == where % size else 1.0)).backward()
         if step % 2:
@@ -46,7 +48,7 @@ def train(scaler, make_optimizer):
         scaler.update()
         weights = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
         scale = scaler.current_scale.item() if isinstance(scaler, DynamicGradScaler) else scaler.get_scale()
-        history.append((scale, weights.numpy().tobytes()))
+        history.append((scale, weights.cpu().numpy().tobytes()))
     return history
 
 
@@ -81,6 +83,17 @@ def test_it_has_the_scales_and_weights_of_the_others(world_size):
     runs = len(result[0]) * 3 * STEPS  # of page, package, and torch's
     for rank in range(world_size):
         assert [call.nbytes for call in result.record.select(rank=rank, op="all_reduce")] == [4] * runs
+
+
+def page_and_package():
+    scalers = DynamicGradScaler(**OPTIONS[0]), GradScaler(**OPTIONS[0], group=dist.group.WORLD)
+    return [train(scaler, OPTIMIZERS["AdamW"]) for scaler in scalers]
+
+
+@pytest.mark.filterwarnings("ignore:the loss was infinite or NaN")
+def test_it_has_the_packages_scales_and_weights_on_another_device(other_device):
+    for page, package in run_ranks(page_and_package, 2, device=other_device):
+        assert page == package and len({scale for scale, _ in page}) > 3
 
 
 def without_the_maximum():

@@ -46,21 +46,24 @@ class Notebook:
 
     Args:
         folder: where it runs; its IPython profile, which is nobody's own, and its temporary files are there too.
+        runs_in: the folder of its cells, if it is another one.
         kernel: of the manager, if it is not to be the usual Python: its name, and where that is known.
     """
 
-    def __init__(self, folder: Path, **kernel: Any) -> None:
+    def __init__(self, folder: Path, runs_in: Path | None = None, **kernel: Any) -> None:
         self._manager = SocketKernelManager(**{"kernel_name": "python3", **kernel})
         self.folder, self.temporary = folder, folder / "tmp"
         self.temporary.mkdir()
         own = {"IPYTHONDIR": str(folder / "ipython"), "TMPDIR": str(self.temporary)}
-        self._manager.start_kernel(cwd=str(folder), env={**os.environ, **own})
+        self._manager.start_kernel(cwd=str(runs_in or folder), env={**os.environ, **own})
         self._client = self._manager.client()
         self._client.start_channels()
         self._client.wait_for_ready(timeout=60)
         self.pid = self._manager.provisioner.pid
 
-    def run(self, source: str, when_it_says: dict[str, Callable[[], object]] | None = None) -> Cell:
+    def run(
+        self, source: str, when_it_says: dict[str, Callable[[], object]] | None = None, timeout: float = 60
+    ) -> Cell:
         """Run a cell to its end. `{"here": do}`: call `do` as soon as it prints "here"."""
         cell, places = Cell(), {}
         reactions = dict(when_it_says or {})
@@ -82,7 +85,7 @@ class Notebook:
                 cell.outputs[place : place + 1] = [("display", content.data)]
                 places[name] = place
 
-        reply = self._client.execute_interactive(source, output_hook=show, timeout=60, allow_stdin=False)
+        reply = self._client.execute_interactive(source, output_hook=show, timeout=timeout, allow_stdin=False)
         cell.number, cell.ok = reply["content"]["execution_count"], reply["content"]["status"] == "ok"
         assert not reactions, f"never said: {list(reactions)}; shown was: {cell.outputs}"
         return cell

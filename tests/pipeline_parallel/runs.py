@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import dtlearn
 from dtlearn.models import GPT, GPTConfig, next_token_loss, snapshot_gradients, snapshot_parameters, train_reference
 from dtlearn.pipeline_parallel import split_gpt, split_sequential, tied_embedding
 
@@ -76,26 +77,27 @@ def even(num_links, num_stages):
 
 
 def stages_of(name, num_stages):
-    """The model with seed 0, in stages, and where a parameter is in two of them."""
+    """The model with seed 0, on this rank's device, in stages, and where a parameter is in two of them."""
     torch.manual_seed(0)
-    model = MODELS[name]()
+    model = MODELS[name]().to(dtlearn.device())
     if isinstance(model, GPT):
         return split_gpt(model, even(8, num_stages)), tied_embedding(model.config, num_stages)
     return split_sequential(model, even(len(model), num_stages)), ()
 
 
-def batches(name, rows, steps, seed=7):
+def batches(name, rows, steps, seed=7, device=None):
+    device = device or dtlearn.device()
     g = torch.Generator().manual_seed(seed)
     if name in ("gpt", "tied"):
-        return [(t[:, :-1], t[:, 1:]) for t in torch.randint(16, (steps, rows, 6), generator=g)]
-    inputs = torch.randn(steps, rows, WIDTH, generator=g, dtype=torch.float64)
-    return list(zip(inputs, torch.randint(CLASSES, (steps, rows), generator=g), strict=True))
+        return [(t[:, :-1], t[:, 1:]) for t in torch.randint(16, (steps, rows, 6), generator=g).to(device)]
+    inputs = torch.randn(steps, rows, WIDTH, generator=g, dtype=torch.float64).to(device)
+    return list(zip(inputs, torch.randint(CLASSES, (steps, rows), generator=g).to(device), strict=True))
 
 
 @functools.cache
 def reference(name, optimizer, rows, steps):
-    """Of each step of one process: the loss, and gradients and parameters after it by name."""
-    run = train_reference(MODELS[name], OPTIMIZERS[optimizer], batches(name, rows, steps), loss_of(name))
+    """Of each step of one process, on the CPU: the loss, and gradients and parameters after it by name."""
+    run = train_reference(MODELS[name], OPTIMIZERS[optimizer], batches(name, rows, steps, device="cpu"), loss_of(name))
     return [
         (step.loss, {**{f"{n}.grad": g for n, g in step.gradients.items()}, **step.parameters}) for step in run.steps
     ]

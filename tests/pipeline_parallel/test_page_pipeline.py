@@ -13,7 +13,7 @@ from dtlearn.pipeline_parallel.checking.theory import peak_live
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
 from dtlearn.runtime.record.training_steps import part
 from dtlearn.runtime.recording.phases import phase
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 from tests.pipeline_parallel.runs import (
     OPTIMIZERS,
     SMALL_GPT,
@@ -70,7 +70,9 @@ def page_steps(name, kind, p, m, optimizer, group, run=page_pipeline.run_schedul
     for inputs, targets in batches(name, ROWS * m, STEPS):
         stepper.zero_grad()
         actions = GENERATORS[kind](rank, p, m)
-        losses = run(actions, stage, inputs.chunk(m), targets.chunk(m), loss_of(name), SHAPES[name], group=group)
+        losses = run(
+            actions, stage, inputs.chunk(m), targets.chunk(m), loss_of(name), SHAPES[name], groups=(group, group)
+        )
         stepper.step()
         yield snapshot([stage]), sum(losses)
 
@@ -132,6 +134,19 @@ class Counted(nn.Module):
             self.most = max(self.most, len(self.alive))
 
 
+def one_step(num_groups):
+    rank, groups = dist.get_rank(), [dist.new_group() for _ in range(num_groups)]
+    ((inputs, targets),) = batches("sequential", ROWS * 8, 1)
+    actions, stage = GENERATORS["1f1b"](rank, 4, 8), stages_of("sequential", 4)[0][rank]
+    data = inputs.chunk(8), targets.chunk(8), loss_of("sequential"), SHAPES["sequential"]
+    page_pipeline.run_schedule(actions, stage, *data, groups=(groups[0], groups[-1]))
+
+
+def test_nccl_needs_a_group_for_each_direction():
+    assert "batch_isend_irecv" in run_ranks(one_step, 4, 1).advice[0]
+    assert run_ranks(one_step, 4, 2).advice == ()
+
+
 def most_live(kind, p, m):
     """The most micro-batches that this rank keeps at once."""
     rank = dist.get_rank()
@@ -174,6 +189,16 @@ def test_it_is_the_runner_to_the_last_bit(on_four):
     for rank, (found, *_) in enumerate(on_four):
         assert len(found) == sum(rank < case[2] for case in CASES)
         assert all(equal and apart < TOLERANCE for equal, apart in found.values()), found
+
+
+def test_so_it_is_on_another_device(other_device):
+    cases = [case for case in CASES if case[2:4] == (2, 4)]
+
+    def on_device():
+        return [equals_runner(case, None) for case in cases]
+
+    for found in run_ranks(on_device, 2, device=other_device):
+        assert len(found) == 4 and all(equal and apart < TOLERANCE for equal, apart in found), found
 
 
 def test_it_is_one_process(on_four):

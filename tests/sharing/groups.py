@@ -6,12 +6,12 @@ SIZES = (1, 2, 3, 4)
 
 
 def in_groups(case, sizes=SIZES):
-    """On each rank of a world of four: `{t: case(group)}` for the groups of the first t ranks that it is in.
+    """On each rank: `{t: case(group)}` for the groups of the first t ranks that it is in, if there are so many.
 
     A group that a rank is not in costs it nothing but to wait. The record has the calls of ranks 0 and 1 as "0,1".
     """
     results = {}
-    for size in sizes:
+    for size in (size for size in sizes if size <= dist.get_world_size()):
         group = dist.new_group(list(range(size)))
         if dist.get_rank() < size:
             results[size] = case(group)

@@ -2,6 +2,7 @@
 
 import torch
 
+import dtlearn
 from dtlearn.sharing.shards import rank_and_size, shard
 from dtlearn.tensor_parallel import reduce_sequence_parallel_gradients
 from dtlearn.tensor_parallel.layers.parameters import split_dims
@@ -47,6 +48,7 @@ def difference(one, other):
 
 
 def tensors(*shapes):
-    """Of float64, the same on all ranks."""
+    """Of float64, the same on all ranks, on their device."""
     generator = torch.Generator().manual_seed(7)
-    return [torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in shapes]
+    drawn = (torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in shapes)
+    return [tensor.to(dtlearn.device()) for tensor in drawn]

@@ -6,13 +6,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import dtlearn
 from dtlearn.models import GPT, GPTConfig, max_difference, next_token_loss, snapshot_gradients, train_reference
-from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import gpt as module
 from dtlearn.tensor_parallel.gpt import ParallelGPT
 from dtlearn.tensor_parallel.random_states import tensor_parallel_manual_seed
 from dtlearn.tensor_parallel.sequence_parallel import reduce_sequence_parallel_gradients
 from tests.data_parallel.runs import message_of
+from tests.devices import run_ranks
 from tests.sharing.groups import in_groups
 
 TOLERANCE = 1e-10  # measured: below 1e-14 for gradients, 1e-12 after Adam
@@ -38,11 +39,12 @@ def whole_gpt(tied=False, num_layers=1):
     for parameter in model.parameters():
         if parameter.ndim == 1:
             parameter.data += 0.1 * torch.randn_like(parameter)
-    return model
+    return model.to(dtlearn.device())
 
 
 def batches(num_batches=2):
     tokens = torch.randint(V, (num_batches, B, T + 1), generator=torch.Generator().manual_seed(1))
+    tokens = tokens.to(dtlearn.device())
     return [(x[:, :-1], x[:, 1:]) for x in tokens]
 
 
@@ -171,6 +173,14 @@ def others():
 @pytest.fixture(scope="module")
 def ranks():
     return run_ranks(others, 4, device="cpu")
+
+
+def test_losses_gradients_and_trained_parameters_on_another_device(other_device):
+    def on_device():
+        return {case: trained(*case, None) for case in (("gathered again", "sgd"), ("tied, sequence", "adam"))}
+
+    for found in run_ranks(on_device, 2, device=other_device):
+        assert len(found) == 2 and max(found.values()) < TOLERANCE
 
 
 def test_losses_gradients_and_trained_parameters():

@@ -4,9 +4,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import dtlearn
 from dtlearn import tensor_parallel
-from dtlearn.runtime.run import run_ranks
 from dtlearn.sharing.differentiable import copy_to, gather_from, reduce_from, reduce_scatter_to, scatter_to
+from tests.devices import run_ranks
 
 B, T, C = 2, 4, 6
 # Megatron's name, the floor's function, its dim, and whether it joins parts.
@@ -25,9 +26,8 @@ def both(function, other):
     """Output and gradient of two functions of this rank's input."""
     results = []
     for call in (function, other):
-        x = torch.randn(
-            B, T, C, generator=torch.Generator().manual_seed(dist.get_rank()), dtype=torch.float64
-        ).requires_grad_()
+        generator = torch.Generator().manual_seed(dist.get_rank())
+        x = torch.randn(B, T, C, generator=generator, dtype=torch.float64).to(dtlearn.device()).requires_grad_()
         out = call(x)
         out.backward(torch.full_like(out, dist.get_rank() + 1.0))
         results.append((out.detach(), x.grad))
@@ -48,8 +48,8 @@ def all_names():
 
 
 @pytest.fixture(scope="module")
-def run():
-    return run_ranks(all_names, 2, device="cpu")
+def run(device):
+    return run_ranks(all_names, 2, device=device)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "same"])

@@ -5,9 +5,10 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from dtlearn.runtime.run import run_ranks
+import dtlearn
 from dtlearn.tensor_parallel import vocabulary_parallel_cross_entropy
 from dtlearn.tensor_parallel.page_cross_entropy import sharded_cross_entropy
+from tests.devices import run_ranks
 from tests.sharing.groups import calls_of, in_groups
 
 B, T, C, V, STEPS = 2, 6, 5, 24, 4
@@ -25,13 +26,13 @@ def batches():
         x = torch.randn(B, T, C, dtype=torch.float64, generator=generator)
         targets = torch.randint(V, (B, T), generator=generator)
         targets[0, : step + 1] = -100  # other numbers count in each step
-        yield 10 * x, targets
+        yield 10 * x.to(dtlearn.device()), targets.to(dtlearn.device())
 
 
 def train(loss_of, make_optimizer, size, rank):
     """Losses and logits' gradients of a head without a bias, and this rank's columns of it at the end."""
     whole = torch.randn(V, C, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
-    weight = whole.chunk(size)[rank].clone().requires_grad_()
+    weight = whole.chunk(size)[rank].to(dtlearn.device(), copy=True).requires_grad_()
     optimizer, trace = make_optimizer([weight]), []
     for x, targets in batches():
         logits = x @ weight.T  # (B, T, V/t)
@@ -76,8 +77,8 @@ def every_size():
                 )
                 dist.barrier(group=group)  # where the page's calls end in the record
             results[name] |= {fault: without(op, group, make_optimizer) for fault, op in SABOTAGE.items()}
-        large = torch.tensor([[[1e4, -1e4]]], dtype=torch.float64)
-        assert sharded_cross_entropy(large, torch.tensor([[1]]), group=group).item() > 1e4
+        large = torch.tensor([[[1e4, -1e4]]], dtype=torch.float64, device=dtlearn.device())
+        assert sharded_cross_entropy(large, torch.tensor([[1]], device=large.device), group=group).item() > 1e4
         return results
 
     return in_groups(case)
@@ -90,6 +91,12 @@ def run():
 
 def differences(one, other):
     return max((a - b).abs().max().item() for a, b in zip(one, other, strict=True))
+
+
+def test_it_is_the_packages_loss_on_another_device(other_device):
+    run = run_ranks(every_size, 2, device=other_device)
+    for name in OPTIMIZERS:
+        test_it_is_the_packages_loss_to_the_last_bit(run, 2, name)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -6,9 +6,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from dtlearn.runtime.run import run_ranks
+import dtlearn
 from dtlearn.tensor_parallel import ColumnParallelLinear, RowParallelLinear, page_linear
 from dtlearn.tensor_parallel.page_linear import ColumnLinear, RowLinear
+from tests.devices import run_ranks
 from tests.sharing.groups import calls_of, in_groups
 
 B, T, C, WIDTH, STEPS = 2, 3, 6, 24, 4
@@ -24,12 +25,13 @@ SABOTAGE = {"f": "copy_to", "g": "reduce_from"}
 def linears():
     """Whole layers, the same on all ranks."""
     torch.manual_seed(5)
-    return nn.Linear(C, WIDTH).double(), nn.Linear(WIDTH, C).double()
+    return nn.Linear(C, WIDTH).double().to(dtlearn.device()), nn.Linear(WIDTH, C).double().to(dtlearn.device())
 
 
 def batches():
     generator = torch.Generator().manual_seed(6)
-    return [torch.randn(2, B, T, C, dtype=torch.float64, generator=generator) for _ in range(STEPS)]
+    drawn = [torch.randn(2, B, T, C, dtype=torch.float64, generator=generator) for _ in range(STEPS)]
+    return [batch.to(dtlearn.device()) for batch in drawn]
 
 
 def train(column, row, make_optimizer):
@@ -83,19 +85,27 @@ def every_size():
         assert layer.weight.untyped_storage().nbytes() == C * 12 * 4 // dist.get_world_size(group)
         return results
 
-    results = in_groups(case)
+    return in_groups(case)
+
+
+def refused():
     with pytest.raises(ValueError, match="6 elements of dim 0 cannot be divided among 4 ranks"):
         ColumnLinear(torch.ones(6, 4))
-    return results
 
 
 @pytest.fixture(scope="module")
 def run():
-    return run_ranks(every_size, 4, device="cpu", record=True)
+    return run_ranks(lambda: (refused(), every_size())[1], 4, device="cpu", record=True)
 
 
 def differences(one, other):
     return max((a - b).abs().max().item() for a, b in zip(one, other, strict=True))
+
+
+def test_it_is_the_real_pair_on_another_device(other_device):
+    run = run_ranks(every_size, 2, device=other_device)
+    for name in OPTIMIZERS:
+        test_it_is_the_real_pair_to_the_last_bit(run, 2, name)
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dtlearn.runtime.run import run_ranks
 from dtlearn.train import Options, TrainError, train
 from dtlearn.train.checkpoint import checkpoint_file, checkpoints_in, read_checkpoint
+from tests.devices import run_ranks
 
 STOP, END = 9, 20  # digits have 14 steps in an epoch, text has 12
 
@@ -27,9 +27,9 @@ def losses_of(parts):
 
 
 @pytest.mark.parametrize(("world_size", "task"), [(1, "digits"), (2, "text"), (3, "digits")])
-def test_on_as_many_ranks_every_bit_is_the_same(world_size, task, tmp_path):
+def test_on_as_many_ranks_every_bit_is_the_same(world_size, task, tmp_path, device):
     options = Options(task=task, dropout=0.2, accumulate=2, warmup=12)  # dropout: random numbers must go on too
-    for whole, parts in run_ranks(in_three_parts, world_size, options, str(tmp_path), device="cpu"):
+    for whole, parts in run_ranks(in_three_parts, world_size, options, str(tmp_path), device=device):
         assert [part.first_step for part in parts] == [0, STOP, STOP + 4]
         assert losses_of(parts) == whole.losses
         assert parts[-1].digest == whole.digest and parts[0].digest != whole.digest

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from dtlearn.runtime.run import run_ranks
 from dtlearn.train import Options, train
+from tests.devices import run_ranks
 
 STEPS = 16  # more than an epoch of either task
 TOLERANCE = 1e-5  # float32 sums in another order; measured 5e-7 after 40 steps
@@ -32,6 +32,13 @@ def test_every_world_size_has_the_losses_of_one_rank(task, world_size, one_rank)
     assert results[0].accuracy == pytest.approx(one_rank[task].accuracy, abs=0.006)  # at most two samples tip over
     for name in ("losses", "digest", "accuracy", "macro_f1"):
         assert len({str(getattr(result, name)) for result in results}) == 1, name
+
+
+@pytest.mark.parametrize("task", ["digits", "text"])
+def test_on_another_device_it_has_the_losses_of_one_rank(task, one_rank, other_device):
+    options = first_steps(task, accumulate=2)
+    first, second = run_ranks(train, 2, options, device=other_device)
+    assert distance(first.losses, one_rank[task].losses) < TOLERANCE and first.digest == second.digest
 
 
 def test_without_a_group_it_is_the_same_run(one_rank):

@@ -6,7 +6,6 @@ import torch.distributed as dist
 from torch import nn
 
 from dtlearn.memory import StorageLedger
-from dtlearn.runtime.run import run_ranks
 from dtlearn.sharing.wrapping import broadcast_module
 from dtlearn.zero import page_zero2
 from dtlearn.zero.page_zero2 import FlatBucket, Zero2
@@ -14,6 +13,7 @@ from dtlearn.zero.stages.zero1 import ZeroRedundancyOptimizer
 from dtlearn.zero.stages.zero2 import ShardedGradients
 from tests.data_parallel.runs import MODELS as MODELS_IN_FLOAT64
 from tests.data_parallel.runs import data, loss_of, seeded_by_rank, settled
+from tests.devices import run_ranks
 
 # In float32, where the order of an addition shows.
 MODELS = {name: lambda name=name: MODELS_IN_FLOAT64[name]().float() for name in ("mlp", "gpt", "twice")}
@@ -134,8 +134,12 @@ def bytes_and_memory():
     return memory
 
 
+def parity(cases):
+    return {case: is_equal(of_page(case), of_real(case)) for case in cases}
+
+
 def on_ranks():
-    equal = {case: is_equal(of_page(case), of_real(case)) for case in CASES}
+    equal = parity(CASES)
     found = sabotaged() if dist.get_world_size() == 2 else {}
     dist.barrier()
     return equal, found, bytes_and_memory()
@@ -149,6 +153,11 @@ def run(request):
 def test_it_is_the_real_one_to_the_last_bit(run):
     for equal, _, _ in run:
         assert len(equal) == len(CASES) and all(equal.values()), equal
+
+
+def test_so_it_is_on_another_device(other_device):
+    for equal in run_ranks(parity, 2, CASES[1::5], device=other_device):
+        assert len(equal) == 3 and all(equal.values()), equal
 
 
 def test_without_its_collectives_it_is_not(run):

@@ -8,12 +8,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+import dtlearn
 from dtlearn.memory import record_step
 from dtlearn.models import GPT, GPTConfig, next_token_loss
 from dtlearn.models.gpt import Block
-from dtlearn.runtime.run import run_ranks
 from dtlearn.zero import FullyShardedDataParallel, page_zero3
 from dtlearn.zero.page_zero3 import ShardedUnit, shard_model
+from tests.devices import run_ranks
 from tests.zero.stages.sharded_training import split_at_barriers
 
 CONFIG = GPTConfig(48, 16, 4, 4, 32)
@@ -35,7 +36,7 @@ class UsesBlocksTwice(GPT):
 def tokens(step):
     torch.manual_seed(100 * step + dist.get_rank())
     batch = torch.randint(CONFIG.vocab_size, (4, 9))
-    return batch[:, :-1].contiguous(), batch[:, 1:].contiguous()
+    return batch[:, :-1].contiguous().to(dtlearn.device()), batch[:, 1:].contiguous().to(dtlearn.device())
 
 
 def train(model, optimizer):
@@ -52,7 +53,7 @@ def train(model, optimizer):
 def by_the_page(optimizer, make=GPT):
     """The whole parameters after training."""
     torch.manual_seed(dist.get_rank())
-    model = make(CONFIG)
+    model = make(CONFIG).to(dtlearn.device())
     units = shard_model(model, list(model.blocks), group=None)
     train(model, OPTIMIZERS[optimizer]([unit.shard for unit in units]))
     for unit in units:
@@ -62,7 +63,7 @@ def by_the_page(optimizer, make=GPT):
 
 def by_the_class(optimizer, make=GPT):
     torch.manual_seed(dist.get_rank())
-    model = FullyShardedDataParallel(make(CONFIG), units=(Block,), prefetch=0)
+    model = FullyShardedDataParallel(make(CONFIG).to(dtlearn.device()), units=(Block,), prefetch=0)
     train(model, OPTIMIZERS[optimizer](model.parameters()))
     return model.full_params()
 
@@ -70,8 +71,8 @@ def by_the_class(optimizer, make=GPT):
 def with_padding():
     """Layers of 20 and of 6 elements, which 3 and 4 ranks do not divide; in float64."""
     torch.manual_seed(dist.get_rank())
-    model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1)).double()
-    x = torch.randn(4, 3, dtype=torch.float64)
+    model = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 1)).double().to(dtlearn.device())
+    x = torch.randn(4, 3, dtype=torch.float64).to(dtlearn.device())
     real = FullyShardedDataParallel(copy.deepcopy(model), units=(nn.Linear,), prefetch=0)
     units = shard_model(model, [model[0], model[2]], group=None)
     for net, parameters in ((model, [unit.shard for unit in units]), (real, list(real.parameters()))):
@@ -103,6 +104,11 @@ def parity():
         for make in (GPT, UsesBlocksTwice):
             found[name, make.__name__] = same_bits(by_the_page(name, make), by_the_class(name, make))
     found["with padding"] = with_padding()
+    return found
+
+
+def parity_and_sabotage():
+    found = parity()
     right = by_the_class("adamw")
     for call, sabotage in (("all_gather_single", without_gather), ("reduce_scatter_single", without_reduction)):
         original = getattr(page_zero3, call)
@@ -137,8 +143,8 @@ def of_the_class():
 
 @functools.cache
 def on_ranks(world_size):
-    """Of each rank: `parity` and `a_step`; and the record."""
-    return run_ranks(lambda: (parity(), a_step()), world_size, device="cpu", record=True, timeout=110)
+    """Of each rank: `parity_and_sabotage` and `a_step`; and the record."""
+    return run_ranks(lambda: (parity_and_sabotage(), a_step()), world_size, device="cpu", record=True, timeout=110)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
@@ -146,6 +152,11 @@ def test_it_is_the_class_to_the_last_bit_and_sabotage_is_found(world_size):
     for found, _ in on_ranks(world_size):
         for sabotaged in ("all_gather_single", "reduce_scatter_single"):
             assert found.pop(sabotaged) == (world_size == 1)
+        assert len(found) == 5 and all(found.values()), found
+
+
+def test_it_is_the_class_on_another_device(other_device):
+    for found in run_ranks(parity, 2, device=other_device):
         assert len(found) == 5 and all(found.values()), found
 
 

@@ -28,7 +28,6 @@ CASES: dict[str, dict[str, Any]] = {
         "replicated": 0,
     },
     "tiny gradients": {"says": "divide by norm + 1e-6, as torch does", "times": 1e-5, "replicated": 0},
-    "gradients of zeros": {"says": "the norm may be 0: is something divided by it?", "times": 0.0, "replicated": 0},
     "replicated parameters": {"says": ONCE},
     "padding": {"says": PADDING, "padding": 7.0},
     "padding of NaN": {"says": PADDING, "padding": math.nan},
@@ -43,6 +42,8 @@ CASES: dict[str, dict[str, Any]] = {
 }
 SUM, SQUARES = "dist.all_reduce(square, group=group)", "gradient.square().sum()"
 FIRST = "(whole.values() if dist.get_rank(group) == 0 else ())"
+MASKED = """of_list = {id(s): (s, n) for s, n in zip(shards, used, strict=True) if s.grad is not None}.values()
+    counted = [*(s.grad * (torch.arange(len(s.grad)) < n) for s, n in of_list),"""
 FACTOR, PARTS = "factor = min(1.0, max_norm / (norm + 1e-6))", "(*own.values(), *whole.values()):"
 EDITS = (
     Edit("each rank clips by a norm of its own: add up the squares over the ranks",
@@ -55,6 +56,18 @@ EDITS = (
     Edit("absolute values are added up: the norm is the root of the sum of squares",
          {SQUARES: "gradient.abs().sum()", "square.sqrt()": "square"}),
     Edit("the norm is the sum of the squares: its root is missing", {"square.sqrt()": "square"}),
+    Edit("short gradients are made longer: a factor above 1 is 1", {FACTOR: "factor = max_norm / (norm + 1e-6)"}),
+    Edit("the factor is max_norm / norm: divide by norm + 1e-6, as torch does",
+         {FACTOR: "factor = min(1.0, max_norm / max(norm, 1e-12))"}),
+    Edit("padding is multiplied by 0, which leaves a NaN: leave it out", {"counted = [*own.values(),": MASKED}),
+    Edit("a rank without shards does not clip what is replicated",
+         {PARTS: "(*own.values(), *(whole.values() if own else ())):"}),
+    Edit("a replicated parameter that stands twice in the list counts, and is clipped, twice",
+         {"id(p): p.grad for p in replicated": "k: p.grad for k, p in enumerate(replicated)"}),
+    Edit("an infinite element is left out of the norm",
+         {SQUARES: f"gradient.nan_to_num(nan=torch.nan, posinf=0, neginf=0).{SQUARES[9:]}"}),
+    Edit("a NaN is left out of the norm",
+         {SQUARES: f"gradient.nan_to_num(posinf=torch.inf, neginf=-torch.inf).{SQUARES[9:]}"}),
     Edit("long gradients are not clipped", {FACTOR: "factor = 1.0"}),
     Edit("what is replicated is not clipped", {PARTS: "own.values():"}),
     Edit("what is replicated is clipped on the group's first rank only", {PARTS: "counted:"}),
@@ -156,7 +169,7 @@ def verify(case: Case, given: Given, got: list[Any], record: Record) -> Finding 
 
 
 def why(case: Case, given: Given, record: Record) -> str:
-    return f"{MAY_HELP}a rank may have no shards, a .grad may be None, and the norm may be 0"
+    return f"{MAY_HELP}a rank may have no shards, and a .grad may be None"
 
 
 CHECK = Check(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MARKER = re.compile(r" *# (BEGIN SOLUTION: .*|END SOLUTION *)\n?")
 _NOT_YOURS = "this is the course's own answer, so it is not kept and counts for nothing in your progress"
+_ON_THE_CPU = "graded with gloo on the CPU, so that a verdict is the same on every machine; your GPUs are for cells"
 MAX_BYTES = 1 << 20  # of an answer; the longest honest one has some thousand
 
 
@@ -121,6 +122,7 @@ def grade_file(
     if untouched(course, exercise, text):
         return not_attempted(exercise)
     # Here, as they load torch: who hears that there is nothing to grade does not wait for it.
+    from ...runtime.agent.client import get_agent
     from ..judging.grade import grade
     from ..judging.run_case import Answer
 
@@ -132,6 +134,8 @@ def grade_file(
     tell = progress or (lambda result, done, total: None)
     seen = runs.take if runs else (lambda result, record: None)
     verdict = replace(grade(exercise, check, answer, seed=seed, progress=tell, seen=seen), attempt=number)
+    if get_agent().hello()["num_gpus"]:
+        verdict = replace(verdict, notes=(*verdict.notes, _ON_THE_CPU))
     if number:
         note = attempts.finish(folder, verdict)
     return replace(verdict, notes=(*verdict.notes, note)) if note else verdict

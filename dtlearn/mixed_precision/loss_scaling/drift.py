@@ -17,6 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from dtlearn.runtime.device import device
+
 from .grad_scaler import GradScaler
 
 FEATURES, SAMPLES = 8, 4
@@ -58,13 +60,13 @@ def train_on_rank(agree: bool, steps: int = 12, init_scale: float = 8.0) -> list
     """
     rank, size = dist.get_rank(), dist.get_world_size()
     mine = slice(rank * FEATURES // size, (rank + 1) * FEATURES // size)
-    v = nn.Parameter(torch.ones(FEATURES))  # (D,)
-    w = nn.Parameter(torch.full((FEATURES,), _FIRST_WEIGHT)[mine].clone())  # (D/N,)
+    v = nn.Parameter(torch.ones(FEATURES, device=device()))  # (D,)
+    w = nn.Parameter(torch.full_like(v[mine], _FIRST_WEIGHT))  # (D/N,)
     optimizer = torch.optim.SGD([v, w], lr=_LEARNING_RATE)
     scaler = GradScaler(init_scale, group=dist.group.WORLD if agree else None)
     history = []
     for step in range(steps):
-        inputs, targets = batch(step)
+        inputs, targets = (each.to(device()) for each in batch(step))
         optimizer.zero_grad()
         loss = (predict(inputs[:, mine], v[mine], w) - targets).square().mean()
         scaler.scale(loss).backward()
@@ -72,7 +74,7 @@ def train_on_rank(agree: bool, steps: int = 12, init_scale: float = 8.0) -> list
         scaler.step(optimizer)
         was_skipped = scaler.was_skipped(optimizer)
         scaler.update()
-        weights = v.detach().clone(), w.detach().clone()
+        weights = v.detach().to("cpu", copy=True), w.detach().to("cpu", copy=True)
         history.append(DriftStep(loss.item(), scaler.get_scale(), was_skipped, *weights))
     return history
 

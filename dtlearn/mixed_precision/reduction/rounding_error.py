@@ -24,6 +24,7 @@ import torch
 import torch.distributed as dist
 
 from dtlearn.collectives import Plan, all_reduce, chunk_bounds, halving_doubling, ring, tree
+from dtlearn.runtime.device import device
 
 from .average import divisors
 
@@ -59,8 +60,9 @@ def sum_on_rank(summands: torch.Tensor, algorithms: Sequence[str] = tuple(PLANS)
     """
     sums = {}
     for algorithm in algorithms:
-        sums[algorithm] = summands[dist.get_rank()].clone()
-        all_reduce(sums[algorithm], algorithm=algorithm)
+        row = summands[dist.get_rank()].to(device(), copy=True)
+        all_reduce(row, algorithm=algorithm)
+        sums[algorithm] = row.cpu()
     return sums
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..device import device
 from ..record.log import spans_file
 from ..record.operations import P2P_OPS, call_text
 from .arguments import group_name
@@ -37,6 +38,7 @@ class CallLog:
         self.numbers: Counter[tuple[str, str, bool]] = Counter()
         self._ops: Counter[str] = Counter()
         self._lock = threading.Lock()  # calls can be made on several threads: a backward pass on GPUs, say
+        self._device = device()
         self.torch_folder = str(Path(sys.modules["torch"].__file__ or "").parent)
         # Calls for a person, as arguments of `call_text`: the one that this rank is in, after words of how; and those
         # that it may wait for.
@@ -90,11 +92,13 @@ class CallLog:
         elif name != "world":
             # torch's own name of a sub-group, the same on all ranks; two groups of the same ranks differ in it.
             detail["group_id"] = str(getattr(group, "group_name", "") or "")
-        site, line_number, handed_over = nearest_caller(self.torch_folder)
-        if handed_over:
-            detail["handed_over"] = True
+        site, line_number, made_by = nearest_caller(self.torch_folder)
+        if made_by:
+            detail[made_by] = True
         if not all(t.is_contiguous() for t in inputs):
             detail["strided"] = True
+        if elsewhere := [t.device for t in inputs if t.device != self._device]:
+            detail["device"] = str(elsewhere[0])
         first = inputs[0] if inputs else None
         dtype = f'"{str(first.dtype)[6:]}"' if first is not None else "null"  # without "torch."
         shape = list(first.shape) if first is not None else "null"

@@ -12,6 +12,7 @@ from ..record.log_tail import LogTail, Wait
 from ..words import ranks_text
 from .call_rules import RankView, find_deadlock, find_mismatch, settled
 from .leftover_calls import dropped_work, find_leftover
+from .nccl_rules import nccl_advice
 
 _CERTAIN_AFTER = 0.3  # seconds that a deadlock must last: entries of different ranks are written at different moments
 CALM = 0.2  # seconds between two looks at ranks that all go on: looking costs the head time that ranks could use
@@ -31,6 +32,7 @@ class Watch:
         self._latest: dict[int, RankView] = {}
         self._fitting: dict[str, set[int]] = {}  # calls that need not be compared again
         self.diagnosis: Diagnosis | None = None
+        self.advice: dict[str, str] = {}  # of calls that went well: see `nccl_advice`
 
     def look(self, ended: set[int]) -> Diagnosis | None:
         """Read what is new and judge it. `ended`: ranks that will make no further call.
@@ -87,6 +89,8 @@ class Watch:
             self.diagnosis = find_mismatch(views)
             if self.diagnosis is None and ended == set(self._tails):
                 self.diagnosis = find_leftover(views)
+                if self.diagnosis is None:
+                    self._advise(views)
             elif self.diagnosis is None and all(view.ended or view.blocked for view in views.values()):
                 self.diagnosis = dropped_work(views)  # gloo gives up a message whose Work is thrown away
         return self.diagnosis
@@ -132,9 +136,13 @@ class Watch:
     def _forget(self, views: Mapping[int, RankView]) -> None:
         """Keep the logs in memory short: a long training makes a hundred thousand calls."""
         if max((len(view.calls) for view in views.values()), default=0) >= 2 * _KEPT:
+            self._advise(views)
             for rank, done in settled(views, keep=_KEPT).items():
                 self._tails[rank].forget(done)
             self._fitting = {group: set(sorted(known)[-4 * _KEPT :]) for group, known in self._fitting.items()}
+
+    def _advise(self, views: Mapping[int, RankView]) -> None:
+        self.advice = {**nccl_advice(views), **self.advice}  # the first of each kind stays
 
     @staticmethod
     def _key(fault: Diagnosis) -> tuple[object, ...]:

@@ -90,7 +90,11 @@ class World:
             if not all(p.alive for p in self.ranks.processes):
                 self.ranks.repair()  # a host that was gone may be back; if not, this says what to do
         asked = ranks if ranks is not None else list(range(self.size))
-        finish(Cell(self.ranks, code, asked, number, sink), timeout, patient=patient)
+        cell = Cell(self.ranks, code, asked, number, sink)
+        finish(cell, timeout, patient=patient)
+        if self.placement.backend != "nccl":
+            for text in cell.watch.advice.values():
+                sink.advise(text)
 
     # What a world exchanges with its ranks besides cells. Each of these four raises as `cell.finish` does.
 

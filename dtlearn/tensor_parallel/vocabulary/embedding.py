@@ -70,7 +70,8 @@ class VocabularyParallelEmbedding(ParallelModule):
         self.weight = nn.Parameter(torch.empty(rows, embedding_dim, device=device, dtype=dtype))
         if not self.weight.is_meta:
             generator = generator if generator is not None else shared_generator(group=group)
-            full = torch.empty(num_embeddings, embedding_dim, dtype=dtype)  # (V, C), given up at the end
+            # (V, C), given up at the end
+            full = torch.empty(num_embeddings, embedding_dim, dtype=dtype, device=generator.device)
             self.load_full({"weight": full.normal_(generator=generator)})  # as `nn.Embedding`
 
     @classmethod

@@ -2,6 +2,7 @@ import pytest
 
 from dtlearn.grading.learner import attempts, grade_file
 from dtlearn.grading.learner.exercise_files import files_of
+from dtlearn.runtime.agent.client import get_agent
 from tests.grading.small_course import ID, RIGHT, STUB, WRONG, answer_file, small_course
 
 
@@ -40,6 +41,14 @@ def test_a_text_can_be_graded_without_being_kept(course, exercise):
     verdict = grade_file.grade_file(course, exercise, source=RIGHT, keep=False)
     assert verdict.passed and verdict.attempt == 0
     assert kept(course) == []
+
+
+def test_where_there_are_gpus_a_verdict_says_why_it_is_of_the_cpu(course, exercise, monkeypatch):
+    hello = get_agent().hello()
+    for num_gpus, expected in ((0, []), (8, [grade_file._ON_THE_CPU])):
+        monkeypatch.setattr(get_agent(), "_hello", {**hello, "num_gpus": num_gpus})
+        verdict = grade_file.grade_file(course, exercise, source=RIGHT, keep=False)
+        assert [note for note in verdict.notes if "GPU" in note] == expected
 
 
 def test_a_stub_needs_no_ranks_and_is_not_kept(course, exercise, monkeypatch):

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
+import dtlearn
 from dtlearn.data_parallel.ddp import DistributedDataParallel
 from dtlearn.data_parallel.naive import NaiveDataParallel
 from dtlearn.memory.arithmetic.activations import gpt_block, table_bytes
@@ -14,7 +15,7 @@ from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.memory.recomputation.checkpoint import CheckpointFunction, checkpoint
 from dtlearn.memory.recomputation.naive import naive_checkpoint
 from dtlearn.models import GPT, GPTConfig, next_token_loss
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 
 SIZES = GPTConfig(48, 16, 4, 4, 32)
 BATCH, LENGTH = 3, 10
@@ -32,13 +33,13 @@ def torchs(function, *args, **kwargs):
 def train(run, config=SIZES, steps=1, dtype=None):
     """Losses and last gradients of a GPT whose blocks go through `run`, and its bytes: after forward, and the peak."""
     torch.manual_seed(0)
-    model = GPT(config)
+    model = GPT(config).to(dtlearn.device())
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     losses = []
-    for tokens in torch.randint(config.vocab_size, (steps, BATCH, LENGTH + 1)):
+    for tokens in torch.randint(config.vocab_size, (steps, BATCH, LENGTH + 1)).to(dtlearn.device()):
         optimizer.zero_grad()
         with StorageLedger() as ledger:
-            with torch.autocast("cpu", dtype, enabled=dtype is not None):
+            with torch.autocast(dtlearn.device().type, dtype, enabled=dtype is not None):
                 x = model.embedding(tokens[:, :-1])
                 for block in model.blocks:
                     x = run(block, x)
@@ -60,6 +61,20 @@ def test_losses_and_gradients_are_those_without_it_bit_for_bit(dropout, dtype):
     config = GPTConfig(48, 16, 2, 4, 32, dropout=dropout)
     plain, ours = (train(run, config, 3, dtype) for run in (kept, checkpoint))
     assert plain[0] == ours[0] and same(plain[1], ours[1])
+
+
+def on_a_device():
+    """With dropout, and under autocast; beside torch's."""
+    runs = {}
+    for dtype in (None, torch.bfloat16):
+        config = GPTConfig(48, 16, 2, 4, 32, dropout=0.2)
+        (losses, gradients, *_), *others = (train(run, config, 2, dtype) for run in (kept, checkpoint, torchs))
+        runs[dtype] = [losses == others_losses and same(gradients, theirs) for others_losses, theirs, *_ in others]
+    return runs
+
+
+def test_so_they_are_on_another_device(other_device):
+    assert run_ranks(on_a_device, 1, device=other_device)[0] == {None: [True, True], torch.bfloat16: [True, True]}
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])

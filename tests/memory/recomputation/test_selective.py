@@ -7,6 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
+import dtlearn
 from dtlearn.memory import StorageLedger
 from dtlearn.memory.arithmetic.kept_tensors import kept_tensors
 from dtlearn.memory.recomputation import selective
@@ -44,6 +45,7 @@ def train(run, dropout=0.0):
     """Gradients of a GPT whose blocks go through `run`, its bytes after forward and at the peak of backward."""
     torch.manual_seed(0)
     model, tokens = GPT(GPTConfig(16, 16, 2, 2, 16, dropout=dropout)), torch.randint(16, (20, 12))
+    model, tokens = model.to(dtlearn.device()), tokens.to(dtlearn.device())
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     with StorageLedger() as ledger, Calls() as calls:

@@ -2,6 +2,7 @@
 
 import torch
 
+import dtlearn
 from dtlearn.memory import StorageLedger
 from dtlearn.models import GPT, GPTConfig, next_token_loss, snapshot_gradients
 
@@ -11,13 +12,13 @@ CONFIG = GPTConfig(vocab_size=32, context_length=16, num_layers=2, num_heads=2, 
 def gpt(dtype=torch.float32, **sizes):
     """The same weights every time."""
     torch.manual_seed(1)
-    return GPT(GPTConfig(**{**CONFIG.__dict__, **sizes})).to(dtype)
+    return GPT(GPTConfig(**{**CONFIG.__dict__, **sizes})).to(dtlearn.device(), dtype)
 
 
 def tokens(batch=8, seed=0):
     """Inputs and targets, each (batch, 16)."""
     both = torch.randint(32, (batch, 17), generator=torch.Generator().manual_seed(seed))
-    return both[:, :-1].clone(), both[:, 1:].clone()
+    return both[:, :-1].to(dtlearn.device(), copy=True), both[:, 1:].to(dtlearn.device(), copy=True)
 
 
 def backward(model, batch):

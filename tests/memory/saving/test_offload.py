@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from dtlearn.memory import StorageLedger
 from dtlearn.memory.saving.offload import OffloadActivations
 from dtlearn.models import MLP, next_token_loss, snapshot_gradients
+from tests.devices import run_ranks
 from tests.memory.saving.runs import backward, gpt, same, tokens
 
 
@@ -70,6 +71,22 @@ def test_the_gradients_are_the_same_bits(dtype, sizes):
         way(model, tokens())
         runs.append(snapshot_gradients(model))
     assert same(*runs)
+
+
+def on_a_rank():
+    """Whether gradients are the bits without it, and how much went to the host."""
+    runs = []
+    for way in (backward, offloaded):
+        model = gpt(dropout=0.1)
+        torch.manual_seed(2)
+        ended = way(model, tokens()) if way is backward else way(model, tokens(), min_bytes=0)
+        runs.append(snapshot_gradients(model))
+    return same(*runs), ended.host.to_host
+
+
+def test_the_gradients_are_the_same_bits_on_another_device(other_device):
+    equal, to_host = run_ranks(on_a_rank, 1, device=other_device)[0]
+    assert equal and to_host > 0
 
 
 def test_as_torchs_save_on_cpu():

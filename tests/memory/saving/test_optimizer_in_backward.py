@@ -16,7 +16,7 @@ from dtlearn.memory.saving.accumulation import accumulate_gradients
 from dtlearn.memory.saving.optimizer_in_backward import OptimizerInBackward
 from dtlearn.mixed_precision import GradScaler
 from dtlearn.models import MLP, next_token_loss, snapshot_parameters
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 from tests.memory.saving.runs import backward, gpt, same, tokens
 
 OPTIMIZERS = {
@@ -49,6 +49,18 @@ def test_it_is_the_ordinary_step(name, tied):
         runs.append(train(model, wrap(OPTIMIZERS[name](model.parameters()))))
     assert same(*runs)
     assert not same(runs[0], snapshot_parameters(gpt(tie_embeddings=tied)))
+
+
+def on_a_rank():
+    runs = []
+    for wrap in (lambda optimizer: optimizer, OptimizerInBackward):
+        model = gpt(tie_embeddings=True)
+        runs.append(train(model, wrap(OPTIMIZERS["adamw"](model.parameters()))))
+    return same(*runs)
+
+
+def test_it_is_the_ordinary_step_on_another_device(other_device):
+    assert run_ranks(on_a_rank, 1, device=other_device)[0]
 
 
 def test_as_torchs_own():

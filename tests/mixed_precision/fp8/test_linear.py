@@ -10,13 +10,14 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+import dtlearn
 from dtlearn.mixed_precision.casting.autocast import autocast
 from dtlearn.mixed_precision.formats import FP8_E4M3, FP8_E5M2
 from dtlearn.mixed_precision.fp8 import scaling
 from dtlearn.mixed_precision.fp8.linear import Fp8Linear, convert_to_fp8, multiply, transposed
 from dtlearn.mixed_precision.fp8.scaling import CurrentScaling, DelayedScaling, update_scales
 from dtlearn.models import GPT, MLP, GPTConfig, load_digits
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 
 KINDS = ["current", "delayed"]
 STEPS = 4
@@ -146,13 +147,17 @@ def test_it_trains_nearly_as_float32(kind, exact):
 
 def model():
     torch.manual_seed(0)
-    return MLP((6, 8, 5))
+    return MLP((6, 8, 5)).to(dtlearn.device())
 
 
 def batch(step):
     """The global batch of a step: 12 samples, and no two of the same size."""
     g = torch.Generator().manual_seed(step)
-    return torch.randn(12, 6, generator=g) * torch.logspace(-1, 1, 12)[:, None], torch.randn(12, 5, generator=g)
+    inputs, targets = (
+        torch.randn(12, 6, generator=g) * torch.logspace(-1, 1, 12)[:, None],
+        torch.randn(12, 5, generator=g),
+    )
+    return inputs.to(dtlearn.device()), targets.to(dtlearn.device())
 
 
 def train(kind, optimizer_class, agreed=True):
@@ -180,10 +185,10 @@ def train(kind, optimizer_class, agreed=True):
     return outputs, scales, [p.detach() for p in network.parameters()]
 
 
-def gap(world_size, kind, optimizer_class, agreed=True):
+def gap(world_size, kind, optimizer_class, agreed=True, device="cpu"):
     """The largest difference of ranks from one process, in outputs and parameters, and of scales between ranks."""
     right, _, weights = train(kind, optimizer_class)
-    ranks = run_ranks(train, world_size, kind, optimizer_class, agreed, device="cpu").values
+    ranks = run_ranks(train, world_size, kind, optimizer_class, agreed, device=device).values
     whole = [torch.cat(parts) for parts in zip(*(outputs for outputs, _, _ in ranks), strict=True)]
     away = max((a - b).abs().max().item() for a, b in zip(whole, right, strict=True))
     for _, _, parameters in ranks:
@@ -193,8 +198,8 @@ def gap(world_size, kind, optimizer_class, agreed=True):
 
 @pytest.mark.parametrize("optimizer_class", [torch.optim.SGD, torch.optim.Adam])
 @pytest.mark.parametrize(("world_size", "kind"), [(1, "current"), (2, "current"), (4, "delayed")])
-def test_ranks_give_what_one_process_gives_on_the_whole_batch(world_size, kind, optimizer_class):
-    away, scales_differ = gap(world_size, kind, optimizer_class)
+def test_ranks_give_what_one_process_gives_on_the_whole_batch(world_size, kind, optimizer_class, device):
+    away, scales_differ = gap(world_size, kind, optimizer_class, device=device)
     assert away < 1e-4 and not scales_differ
 
 

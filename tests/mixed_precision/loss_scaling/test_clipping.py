@@ -7,8 +7,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+import dtlearn
 from dtlearn.mixed_precision import GradScaler, clip_grad_norm_, global_norm
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 
 
 def parameters(factor=1.0, dtype=torch.float32, shapes=((3, 4), (5,), (), (0,), (2,))):
@@ -65,9 +66,10 @@ def test_a_norm_that_is_not_finite():
 def clip_shards(max_norm, over_ranks, say_replicated):
     """Each rank has an equal part of 12 gradients, and a bias that all have. Norm and clipped gradients."""
     rank, size = dist.get_rank(), dist.get_world_size()
-    whole = torch.arange(1.0, 13.0)
-    shard, bias = nn.Parameter(torch.zeros(12 // size)), nn.Parameter(torch.zeros(2))
-    shard.grad, bias.grad = whole.chunk(size)[rank].clone(), torch.tensor([20.0, -10.0])
+    here = {"device": dtlearn.device()}
+    whole = torch.arange(1.0, 13.0, **here)
+    shard, bias = nn.Parameter(torch.zeros(12 // size, **here)), nn.Parameter(torch.zeros(2, **here))
+    shard.grad, bias.grad = whole.chunk(size)[rank].clone(), torch.tensor([20.0, -10.0], **here)
     norm = clip_grad_norm_(
         (p for p in [bias, shard]),
         max_norm,
@@ -91,8 +93,8 @@ def distance(results, max_norm):
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_shards_are_clipped_as_the_whole_and_send_four_bytes(world_size):
-    result = run_ranks(clip_shards, world_size, 5.0, True, True, device="cpu", record=True)
+def test_shards_are_clipped_as_the_whole_and_send_four_bytes(world_size, device):
+    result = run_ranks(clip_shards, world_size, 5.0, True, True, device=device, record=True)
     assert distance(list(result), 5.0) < 1e-5
     for rank in range(world_size):
         assert [call.nbytes for call in result.record.select(rank=rank)] == [4]

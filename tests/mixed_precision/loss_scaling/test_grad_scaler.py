@@ -11,11 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+import dtlearn
 from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision import MasterWeights
 from dtlearn.mixed_precision.loss_scaling.grad_scaler import GradScaler, all_finite, next_scale
 from dtlearn.models import GPT, GPTConfig, next_token_loss
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 
 BLOCKS, SCRIPTS, ACTIONS = 4, 75, 40
 ROWS = torch.tensor([1, 3, 1])  # one of them twice: the sparse gradient is not coalesced
@@ -290,7 +291,7 @@ def test_finite_gradients_are_looked_at_without_a_copy_of_them():
 def one_overflow(agree, overflow_on):
     """Gradients of two steps, the first with an overflow on some ranks; scale and weight after each step."""
     rank = dist.get_rank()
-    weight = nn.Parameter(torch.ones(1))
+    weight = nn.Parameter(torch.ones(1, device=dtlearn.device()))
     optimizer = torch.optim.SGD([weight], lr=0.5)
     scaler = GradScaler(8.0, group=dist.group.WORLD if agree else None)
     states = []
@@ -304,8 +305,8 @@ def one_overflow(agree, overflow_on):
 
 
 @pytest.mark.parametrize("world_size", [2, 3])
-def test_ranks_agree_on_an_overflow_and_send_four_bytes(world_size):
-    result = run_ranks(one_overflow, world_size, True, [1], device="cpu", record=True)
+def test_ranks_agree_on_an_overflow_and_send_four_bytes(world_size, device):
+    result = run_ranks(one_overflow, world_size, True, [1], device=device, record=True)
     assert list(result) == [[(4.0, 1.0), (4.0, 0.5)]] * world_size
     for rank in range(world_size):
         sent = result.record.select(rank=rank, op="all_reduce")

@@ -6,10 +6,11 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 
+import dtlearn
 from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision.reduction import average as module
 from dtlearn.mixed_precision.reduction.average import WHEN, average, divisors, pack, unpack
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 
 SHAPES = [(5, 7), (), (0,), (33,)]
 NUMEL = 5 * 7 + 1 + 33
@@ -19,7 +20,8 @@ TOLERANCE = {torch.float32: 1e-6, torch.float16: 0.02, torch.bfloat16: 0.15}
 
 def gradients_of(rank, dtypes=(torch.float32,)):
     generator = torch.Generator().manual_seed(rank)
-    return [torch.randn(shape, generator=generator).to(dtype) for shape in SHAPES for dtype in dtypes]
+    drawn = [torch.randn(shape, generator=generator).to(dtype) for shape in SHAPES for dtype in dtypes]
+    return [gradient.to(dtlearn.device()) for gradient in drawn]
 
 
 def worst_distance(group=None):
@@ -63,6 +65,11 @@ def test_the_mean_is_the_references(world_size):
         assert len(away) == 9 and same and like_the_hook
         assert not {way: distance for way, distance in away.items() if not distance < TOLERANCE[way[1]]}
         assert world_size == 1 or away["before", torch.bfloat16] > 1e-4  # it was bfloat16
+
+
+def test_the_mean_is_the_references_on_another_device(other_device):
+    for away, same in run_ranks(worst_distance, 2, device=other_device):
+        assert len(away) == 9 and same and all(distance < TOLERANCE[way[1]] for way, distance in away.items())
 
 
 def test_the_mean_within_a_group():

@@ -2,16 +2,18 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import dtlearn
 from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision.reduction.average import average
 from dtlearn.mixed_precision.reduction.fp32_sum import average_with_fp32_sum
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 
 
 def whole_numbers(rank):
     """Gradients whose sum in float32 is exact, in any order."""
     generator = torch.Generator().manual_seed(rank)
-    return [torch.randint(-200, 200, shape, generator=generator).float() for shape in ((30, 50), (), (6,))]
+    drawn = [torch.randint(-200, 200, shape, generator=generator).float() for shape in ((30, 50), (), (6,))]
+    return [gradient.to(dtlearn.device()) for gradient in drawn]
 
 
 def are_rounded_once():
@@ -30,8 +32,8 @@ def is_rounded_once(dtype):
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
-def test_the_mean_is_rounded_once(world_size):
-    for rounded_once in run_ranks(are_rounded_once, world_size, device="cpu"):
+def test_the_mean_is_rounded_once(world_size, device):
+    for rounded_once in run_ranks(are_rounded_once, world_size, device=device):
         assert all(ours for ours, _ in rounded_once.values())
         if world_size > 2:
             assert not rounded_once[torch.bfloat16][1]  # an all-reduce in bfloat16 rounds in between

@@ -3,15 +3,18 @@
 import torch
 from torch import nn
 
+import dtlearn
+
 
 def model(dtype=torch.bfloat16, seed=0):
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).to(dtype)
+    return nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).to(dtlearn.device(), dtype)
 
 
 def batches(steps, dtype=torch.bfloat16):
     g = torch.Generator().manual_seed(1)
-    return [(torch.randn(8, 6, generator=g).to(dtype), torch.randn(8, 3, generator=g)) for _ in range(steps)]
+    drawn = [(torch.randn(8, 6, generator=g).to(dtype), torch.randn(8, 3, generator=g)) for _ in range(steps)]
+    return [(inputs.to(dtlearn.device()), targets.to(dtlearn.device())) for inputs, targets in drawn]
 
 
 def loss_of(module, batch):

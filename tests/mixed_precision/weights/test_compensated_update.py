@@ -6,6 +6,7 @@ from torch import nn
 
 from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision import CompensatedUpdate, MasterWeights
+from tests.devices import run_ranks
 from tests.mixed_precision.weights.runs import OPTIMIZERS, model, same, train, weight_after
 
 
@@ -40,6 +41,19 @@ def test_it_stays_near_masters(name):
         runs.append(train(module, wrap(module.parameters(), optimizer_class, **options), 6))
     # One number of the format apart at most, where rounding went the other way.
     assert all(torch.allclose(a, b, rtol=2.0**-7, atol=2.0**-10) for a, b in zip(*runs, strict=True))
+
+
+def on_a_rank():
+    optimizer_class, options = OPTIMIZERS["adamw"]
+    runs = []
+    for wrap in (MasterWeights, CompensatedUpdate):
+        module = model()
+        runs.append(train(module, wrap(module.parameters(), optimizer_class, **options), 6))
+    return all(torch.allclose(a, b, rtol=2.0**-7, atol=2.0**-10) for a, b in zip(*runs, strict=True))
+
+
+def test_it_stays_near_masters_on_another_device(other_device):
+    assert run_ranks(on_a_rank, 1, device=other_device)[0]
 
 
 def test_states_resume_a_run_bit_for_bit():

@@ -6,6 +6,7 @@ from torch import nn
 
 from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision import GradScaler, MasterWeights
+from tests.devices import run_ranks
 from tests.mixed_precision.weights.runs import OPTIMIZERS, batches, loss_of, model, same, train, values, weight_after
 
 
@@ -35,6 +36,15 @@ def train_wrapped(dtype, optimizer_class, options, steps, wrapper=MasterWeights)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_as_the_rule_written_out(name, dtype):
     assert same(train_wrapped(dtype, *OPTIMIZERS[name], 6), train_by_hand(dtype, *OPTIMIZERS[name], 6))
+
+
+def on_a_rank():
+    options = [(dtype, *OPTIMIZERS[name], 6) for dtype in (torch.bfloat16, torch.float16) for name in OPTIMIZERS]
+    return [same(train_wrapped(*given), train_by_hand(*given)) for given in options]
+
+
+def test_as_the_rule_written_out_on_another_device(other_device):
+    assert run_ranks(on_a_rank, 1, device=other_device)[0] == [True] * 6
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

@@ -3,13 +3,16 @@
 import torch
 from torch import nn
 
+import dtlearn
 from dtlearn.memory import StorageLedger
 from dtlearn.mixed_precision import StochasticUpdate
+from tests.devices import run_ranks
 from tests.mixed_precision.weights.runs import model, same, train, weight_after
 
 
 def seeded(params, optimizer_class, **options):
-    return StochasticUpdate(params, optimizer_class, generator=torch.Generator().manual_seed(3), **options)
+    generator = torch.Generator(dtlearn.device()).manual_seed(3)
+    return StochasticUpdate(params, optimizer_class, generator=generator, **options)
 
 
 def test_small_updates_count_on_average():
@@ -17,6 +20,21 @@ def test_small_updates_count_on_average():
     # Each of 1,000 steps moves by 2^-7 with chance 0.128: a standard deviation of 0.083 for one weight, 0.0103 for 64.
     assert abs(weights.mean().item() - 2.0) < 0.04
     assert 0.04 < weights.std().item() < 0.13
+
+
+def on_a_rank():
+    """Each result is a neighbour, and the same seed draws the same."""
+    module, again = model(), model()
+    same_twice = same(*[train(m, seeded(m.parameters(), torch.optim.AdamW, lr=0.01), 4) for m in (module, again)])
+    weight = nn.Parameter(torch.ones(1000, device=dtlearn.device()).bfloat16())
+    weight.grad = torch.full_like(weight, -(2.0**-9))
+    seeded([weight], torch.optim.SGD, lr=1.0).step()
+    return same_twice, set(weight.tolist()), (weight > 1).float().mean().item()
+
+
+def test_on_another_device(other_device):
+    same_twice, results, moved = run_ranks(on_a_rank, 1, device=other_device)[0]
+    assert same_twice and results == {1.0, 1 + 2.0**-7} and 0.2 < moved < 0.3
 
 
 def test_each_result_is_one_of_the_two_neighbours():

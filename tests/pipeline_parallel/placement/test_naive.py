@@ -6,7 +6,7 @@ import torch.distributed as dist
 
 from dtlearn.pipeline_parallel.placement import naive
 from dtlearn.pipeline_parallel.placement.naive import NaiveModelParallel
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 from tests.pipeline_parallel.runs import (
     OPTIMIZERS,
     TOLERANCE,
@@ -72,6 +72,11 @@ def sabotaged():
 @pytest.fixture(scope="module")
 def on_four():
     return run_ranks(lambda: (parity([1, 2, 3, 4]), sabotaged()), 4, device="cpu").values
+
+
+def test_it_is_the_run_of_one_process_on_another_device(other_device):
+    for found in run_ranks(parity, 2, [2], device=other_device):
+        assert len(found) == len(CASES) and max(found.values()) < TOLERANCE
 
 
 def test_it_is_the_run_of_one_process(on_four):

@@ -6,11 +6,12 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+import dtlearn
 from dtlearn.pipeline_parallel import Compute, make_schedule, split_gpt, tied_embedding
 from dtlearn.pipeline_parallel.runner.gradients import TiedParameter
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
 from dtlearn.runtime.recording.phases import phase
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 from tests.pipeline_parallel.runner.pipelines import away_from_reference, pipeline
 from tests.pipeline_parallel.runs import (
     MODELS,
@@ -71,6 +72,19 @@ def begins_unequal():
 @pytest.fixture(scope="module")
 def on_two():
     return run_ranks(lambda: (tied(), begins_unequal()), 2, device="cpu", record=True)
+
+
+def test_tied_copies_are_the_model_of_one_process_on_another_device(other_device):
+    def on_device():
+        return {kind: away_from_reference(pipeline("tied", kind, 2, 4), "tied", 5) for kind in TIED_CASES[1:3]}
+
+    for found in run_ranks(on_device, 2, device=other_device):
+        assert len(found) == 2 and max(found.values()) < TOLERANCE
+
+
+def test_replicas_are_the_model_of_one_process_on_another_device(other_device):
+    for one, tied, each_microbatch in run_ranks(replicas, 4, device=other_device):
+        assert max(one, tied) < TOLERANCE < 1e-3 < each_microbatch
 
 
 def test_tied_copies_are_the_model_of_one_process(on_two):
@@ -207,7 +221,7 @@ def replicas():
     ):
         torch.manual_seed(rank // 2)  # the second pipeline begins with other values, and takes the first one's
         schedule = make_schedule(kind, 2, M)
-        stages = split_gpt(MODELS[name](), even(8, schedule.num_stages))
+        stages = split_gpt(MODELS[name]().to(dtlearn.device()), even(8, schedule.num_stages))
         tied = stages_of(name, schedule.num_stages)[1]
         made = runner(schedule, stages, loss_of(name), tied=tied, **options)
         optimizer = OPTIMIZERS["plain"](made.parameters())

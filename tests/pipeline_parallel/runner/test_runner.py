@@ -13,10 +13,11 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+import dtlearn
 from dtlearn.pipeline_parallel import SCHEDULES, Compute, make_schedule
 from dtlearn.pipeline_parallel.runner.runner import PipelineRunner
 from dtlearn.runtime.errors import RankError
-from dtlearn.runtime.run import run_ranks
+from tests.devices import run_ranks
 from tests.pipeline_parallel.runner.pipelines import away_from_reference, groups_of_first, pipeline
 from tests.pipeline_parallel.runs import (
     CLASSES,
@@ -73,10 +74,10 @@ CASES = [
 ]
 
 
-def cases():
+def cases(of=CASES):
     return {
         (name, kind, str(options)): away_from_reference(pipeline(name, kind, 2, m, **options), name, 5, "adam")
-        for name, kind, m, options in CASES
+        for name, kind, m, options in of
     }
 
 
@@ -88,6 +89,7 @@ def dropout_is_drawn_once():
         stages = [
             nn.Sequential(nn.Linear(6, 6), nn.Dropout(0.5), nn.Linear(6, CLASSES if last else 6)) for last in (0, 1)
         ]
+        stages = [stage.to(dtlearn.device()) for stage in stages]
         runner = PipelineRunner(make_schedule("1f1b", 2, 4), stages, loss_of("sequential"), recompute=recompute)
         ((inputs, targets),) = batches("sequential", 8, 1)
         torch.manual_seed(5)
@@ -258,6 +260,16 @@ def test_every_schedule_over_all_ranks_and_micro_batches_is_the_run_of_one_proce
     of_ranks = run_ranks(lambda: grid(WHOLE_GRID, range(1, 9)), 4, device="cpu", timeout=110).values
     for rank, found in enumerate(of_ranks):
         assert len(found) == sum(p > rank for _, p, _ in WHOLE_GRID) and not too_far(found)
+
+
+# Schedules that cut and send in different ways, and options, on devices: with recomputation the random state is the
+# device's.
+ON_DEVICES = [("gpt", "1f1b", 4, {}), ("frozen", "zb_h1", 4, {}), ("gpt", "interleaved", 4, {"recompute": True})]
+
+
+def test_so_it_is_on_another_device(other_device):
+    for found, is_equal in run_ranks(lambda: (cases(ON_DEVICES), dropout_is_drawn_once()), 2, device=other_device):
+        assert len(found) == 3 and not too_far(found) and is_equal
 
 
 def test_so_it_is_with_other_models_and_options(on_two):

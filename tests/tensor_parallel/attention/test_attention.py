@@ -8,9 +8,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+import dtlearn
 from dtlearn.models import GPTConfig
 from dtlearn.models.gpt import Attention
-from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.attention import attention as module
 from dtlearn.tensor_parallel.attention.attention import ParallelAttention
 from dtlearn.tensor_parallel.attention.fused import QKV, fuse_qkv
@@ -18,6 +18,7 @@ from dtlearn.tensor_parallel.attention.heads import divide_heads
 from dtlearn.tensor_parallel.random_states import tensor_parallel_manual_seed
 from dtlearn.tensor_parallel.sequence_parallel import reduce_sequence_parallel_gradients
 from tests.data_parallel.runs import message_of
+from tests.devices import run_ranks
 from tests.sharing.groups import in_groups
 
 B, T, C, H = 2, 12, 24, 12
@@ -52,7 +53,8 @@ class Whole(nn.Module):
 def whole_attention(num_kv_heads=H, bias=True):
     """The layer, its input and the gradient of its output."""
     torch.manual_seed(num_kv_heads)
-    return Whole(num_kv_heads, bias).double(), *torch.randn(2, B, T, C, dtype=torch.float64)
+    whole, tensors = Whole(num_kv_heads, bias).double(), torch.randn(2, B, T, C, dtype=torch.float64)
+    return whole.to(dtlearn.device()), *tensors.to(dtlearn.device())
 
 
 def fits(num_kv_heads, size):
@@ -121,6 +123,14 @@ def parity():
 @pytest.fixture(scope="module")
 def recorded():
     return run_ranks(parity, 4, device="cpu", record=True)
+
+
+def test_outputs_and_gradients_on_another_device(other_device):
+    def on_device():
+        return {key: difference(*key, None) for key in cases(2)[::2]}
+
+    for found in run_ranks(on_device, 2, device=other_device):
+        assert len(found) > 5 and max(found.values()) < TOLERANCE
 
 
 def test_outputs_and_gradients(recorded):

@@ -7,11 +7,13 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import dtlearn
 from dtlearn.models.gpt import FeedForward, GPTConfig
-from dtlearn.runtime.run import run_ranks
+from dtlearn.runtime.errors import RankError
 from dtlearn.tensor_parallel import tensor_parallel_manual_seed
 from dtlearn.tensor_parallel.layers.feed_forward import ParallelFeedForward
 from dtlearn.tensor_parallel.layers.naive import OutputGatheredFeedForward, WeightGatheredFeedForward
+from tests.devices import run_ranks
 from tests.sharing.groups import calls_of, in_groups
 from tests.tensor_parallel.parity import errors, reference, tensors
 
@@ -61,7 +63,7 @@ KINDS = {
 
 def undivided(dropout=0.0):
     torch.manual_seed(3)
-    return FeedForward(GPTConfig(hidden_size=C, num_heads=1, dropout=dropout)).double()
+    return FeedForward(GPTConfig(hidden_size=C, num_heads=1, dropout=dropout)).double().to(dtlearn.device())
 
 
 def every_kind():
@@ -85,15 +87,16 @@ def every_kind():
         assert all(torch.equal(full[name], parameter) for name, parameter in whole.named_parameters())
         return found
 
-    results = in_groups(case)
-    with pytest.raises(ValueError, match="10 output features cannot be divided among 4 ranks"):
-        ParallelFeedForward(4, 10)
-    return results
+    return in_groups(case)
 
 
 @pytest.fixture(scope="module")
 def kinds():
     return run_ranks(every_kind, 4, device="cpu", record=True)
+
+
+def test_parity_on_another_device(other_device):
+    test_parity(run_ranks(every_kind, 2, device=other_device))
 
 
 def test_parity(kinds):
@@ -152,6 +155,9 @@ def test_dropout_is_the_same_for_the_same_tokens_and_another_for_others():
 
 
 def test_initial_weights_and_sizes():
+    with pytest.raises(RankError, match="10 output features cannot be divided among 4 ranks"):
+        run_ranks(lambda: ParallelFeedForward(4, 10), 4, device="cpu")
+
     def built():
         torch.manual_seed(dist.get_rank())
         return {name: tensor.shape for name, tensor in ParallelFeedForward(6, dropout=0.1).full_params().items()}

@@ -8,9 +8,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from dtlearn.runtime.run import run_ranks
+import dtlearn
 from dtlearn.tensor_parallel.layers.linear import ColumnParallelLinear, RowParallelLinear
 from dtlearn.tensor_parallel.mappings import reduce_from_tensor_parallel_region
+from tests.devices import run_ranks
 from tests.sharing.groups import calls_of, in_groups
 from tests.tensor_parallel.parity import errors, reference, tensors
 
@@ -54,7 +55,7 @@ FORMS = {
 
 def undivided(bias=True):
     torch.manual_seed(3)
-    return nn.Linear(IN, OUT, bias=bias).double()
+    return nn.Linear(IN, OUT, bias=bias).double().to(dtlearn.device())
 
 
 class BiasOnEveryRank(RowParallelLinear):
@@ -88,6 +89,10 @@ def every_form():
 @pytest.fixture(scope="module")
 def forms():
     return run_ranks(every_form, 4, device="cpu", record=True)
+
+
+def test_parity_on_another_device(other_device):
+    test_parity(run_ranks(every_form, 2, device=other_device))
 
 
 def test_parity(forms):

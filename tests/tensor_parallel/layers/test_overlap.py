@@ -7,11 +7,11 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from dtlearn.mixed_precision import autocast
-from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel import copy_to_tensor_parallel_region
 from dtlearn.tensor_parallel.layers import overlap
 from dtlearn.tensor_parallel.layers.gathered_products import gathered_products
 from dtlearn.tensor_parallel.layers.overlap import overlapped_products
+from tests.devices import run_ranks
 from tests.sharing.groups import calls_of, in_groups
 from tests.tensor_parallel.parity import difference, tensors
 
@@ -66,6 +66,11 @@ def under(block):
 
 def test_under_autocast():
     assert max(run_ranks(under_autocast, 2, device="cpu")) < 0.1  # bfloat16 has 8 bits
+
+
+def test_parity_on_another_device(other_device):
+    for of_sizes in run_ranks(both, 2, device=other_device):
+        assert all(max(found) < 1e-12 for found in of_sizes.values())
 
 
 def test_parity_and_calls():

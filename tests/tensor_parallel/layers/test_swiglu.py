@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from dtlearn.runtime.run import run_ranks
+import dtlearn
 from dtlearn.tensor_parallel.layers.swiglu import FusedColumnParallelLinear, ParallelSwiGLU, SwiGLU
+from tests.devices import run_ranks
 from tests.sharing.groups import calls_of, in_groups
 from tests.tensor_parallel.parity import errors, part, reference, tensors
 
@@ -16,7 +17,7 @@ PAIR = [("all_reduce", TOKENS)] * 2
 
 def undivided():
     torch.manual_seed(3)
-    return SwiGLU(C, F).double()
+    return SwiGLU(C, F).double().to(dtlearn.device())
 
 
 def all_options():
@@ -43,19 +44,25 @@ def all_options():
         thirds = errors(layer, x, gradient, expected, group)
         return found, again, thirds, repr(layer)
 
-    results = in_groups(case)
+    return in_groups(case)
+
+
+def refused():
     with pytest.raises(ValueError, match="10 feed-forward features cannot be divided among 4 ranks"):
         ParallelSwiGLU(4, 10)
     with pytest.raises(ValueError, match="leave out sequence_parallel"):
         ParallelSwiGLU(4, 8, overlap=True, sequence_parallel=True)
     with pytest.raises(ValueError, match=r"gate above up is \(16, 4\) in the whole layer; got \(4, 4\)"):
         FusedColumnParallelLinear(4, 8).load_full({"weight": torch.zeros(4, 4)})
-    return results
 
 
 @pytest.fixture(scope="module")
 def on_four():
-    return run_ranks(all_options, 4, device="cpu", record=True)
+    return run_ranks(lambda: (refused(), all_options())[1], 4, device="cpu", record=True)
+
+
+def test_parity_on_another_device(other_device):
+    test_parity(run_ranks(all_options, 2, device=other_device))
 
 
 def test_parity(on_four):

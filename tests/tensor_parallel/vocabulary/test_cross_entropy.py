@@ -8,12 +8,13 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+import dtlearn
 from dtlearn.memory import kept_tensors
-from dtlearn.runtime.run import run_ranks
 from dtlearn.tensor_parallel.vocabulary import cross_entropy as module
 from dtlearn.tensor_parallel.vocabulary.cross_entropy import vocabulary_parallel_cross_entropy
 from dtlearn.tensor_parallel.vocabulary.rows import padded_vocabulary
 from tests.data_parallel.runs import message_of
+from tests.devices import run_ranks
 from tests.sharing.groups import calls_of, in_groups
 
 B, T = 2, 6
@@ -42,7 +43,7 @@ def whole(vocab_size, scale, options, dtype=torch.float64):
     logits = scale * torch.randn(B, T, vocab_size, dtype=torch.float64, generator=generator)
     targets = torch.randint(vocab_size, (B, T), generator=generator)
     targets[0, :2] = options.get("ignore_index", -100)
-    return logits.to(dtype), targets
+    return logits.to(dtlearn.device(), dtype), targets.to(dtlearn.device())
 
 
 def local_part(logits, group):
@@ -63,7 +64,7 @@ def torchs(logits, targets, **options):
 
 def weights_like(loss):
     """Gradients that differ by token."""
-    return torch.linspace(1, 2, loss.numel(), dtype=loss.dtype).view_as(loss)
+    return torch.linspace(1, 2, loss.numel(), dtype=loss.dtype, device=loss.device).view_as(loss)
 
 
 def difference(function, vocab_size, scale, options, group, **more):
@@ -199,6 +200,10 @@ def recorded():
 @pytest.fixture(scope="module")
 def ranks():
     return run_ranks(others, 4, device="cpu")
+
+
+def test_losses_and_gradients_on_another_device(other_device):
+    test_losses_and_gradients(run_ranks(parity, 2, device=other_device))
 
 
 def test_losses_and_gradients(recorded):

@@ -5,10 +5,11 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from dtlearn.runtime.run import run_ranks
+import dtlearn
 from dtlearn.tensor_parallel.vocabulary import embedding as module
 from dtlearn.tensor_parallel.vocabulary.embedding import VocabularyParallelEmbedding, own_rows
 from tests.data_parallel.runs import message_of
+from tests.devices import run_ranks
 from tests.sharing.groups import calls_of, in_groups
 
 V, C, B, T = 10, 3, 2, 12  # 10 tokens: padded with 3 and with 4 ranks
@@ -18,7 +19,8 @@ NBYTES = B * T * C * 8
 def whole_embedding(requires_grad=True):
     torch.manual_seed(0)
     full = nn.Embedding(V, C).double()
-    return full.requires_grad_(requires_grad), torch.randint(V, (B, T)), torch.randn(B, T, C, dtype=torch.float64)
+    others = torch.randint(V, (B, T)), torch.randn(B, T, C, dtype=torch.float64)
+    return tuple(value.to(dtlearn.device()) for value in (full.requires_grad_(requires_grad), *others))
 
 
 def beside_the_whole(layer, group):
@@ -63,10 +65,11 @@ def every_case():
         found["options"] = message_of(lambda: make(nn.Embedding(V, C, padding_idx=1, max_norm=2.0), group=group))
         found["sabotage"] = with_unmasked_rows(layer, group)
         torch.manual_seed(100 + dist.get_rank())  # ranks seeded differently
-        drawn = VocabularyParallelEmbedding(V, C, group=group)
+        here = {"device": dtlearn.device(), "group": group}
+        drawn = VocabularyParallelEmbedding(V, C, **here)
         found["drawn"] = drawn.full_params()["weight"], drawn.weight.requires_grad
         generator = torch.Generator().manual_seed(7)
-        found["seeded"] = VocabularyParallelEmbedding(V, C, group=group, generator=generator).full_params()["weight"]
+        found["seeded"] = VocabularyParallelEmbedding(V, C, **here, generator=generator).full_params()["weight"]
         return found
 
     return in_groups(case)
@@ -75,6 +78,10 @@ def every_case():
 @pytest.fixture(scope="module")
 def ranks():
     return run_ranks(every_case, 4, device="cpu", record=True)
+
+
+def test_so_they_have_on_another_device(other_device):
+    test_outputs_and_gradients_have_the_bits_of_the_whole(run_ranks(every_case, 2, device=other_device))
 
 
 def test_outputs_and_gradients_have_the_bits_of_the_whole(ranks):

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from dtlearn.data_parallel import LAMB
-from dtlearn.runtime.run import run_ranks
 from dtlearn.zero import ShardedLAMB, ShardwiseLAMB, ZeroRedundancyOptimizer
 from tests.data_parallel.runs import message_of
+from tests.devices import run_ranks
 from tests.zero.layerwise.runs import in_one_process, matrices, parameters_after_steps, vectors
 from tests.zero.stages.runs import TOLERANCE, distance
 
@@ -45,8 +45,8 @@ def distances():
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3])
-def test_parity_and_without_the_sum_over_ranks_none(num_ranks):
-    for of_rank in run_ranks(distances, num_ranks, device="cpu"):
+def test_parity_and_without_the_sum_over_ranks_none(num_ranks, device):
+    for of_rank in run_ranks(distances, num_ranks, device=device):
         for (name, mode), worst in of_rank.items():
             if name in ("shardwise", "cut") and num_ranks > 1:
                 assert worst > 1e-3, (name, mode)  # 0.003 with 2 ranks, 0.006 with 3

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from dtlearn.runtime.run import run_ranks
 from dtlearn.zero import (
     ZeroRedundancyOptimizer,
     cost_of_ranks,
@@ -15,6 +14,7 @@ from dtlearn.zero import (
     sharded_muon,
 )
 from tests.data_parallel.runs import message_of
+from tests.devices import run_ranks
 from tests.zero.layerwise.runs import Both, in_one_process, matrices, parameters_after_steps, vectors
 from tests.zero.stages.runs import distance
 
@@ -36,9 +36,9 @@ def distances():
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3])
-def test_parity(num_ranks):
+def test_parity(num_ranks, device):
     """Rounded to bfloat16 the gradients of one process and of N are the same, but where rounding is a close call."""
-    assert max(max(worst) for worst in run_ranks(distances, num_ranks, device="cpu")) < 1e-10
+    assert max(max(worst) for worst in run_ranks(distances, num_ranks, device=device)) < 1e-10
 
 
 class Rows(torch.optim.Muon):

@@ -11,7 +11,6 @@ from torch import nn
 from dtlearn.memory.ledger.ledger import MemoryLedger
 from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.mixed_precision import MasterWeights
-from dtlearn.runtime.run import run_ranks
 from dtlearn.sharing.host_memory import Host
 from dtlearn.zero.offload.optimizer import OffloadedOptimizer, offloaded
 from dtlearn.zero.partition.flat import plan_flat
@@ -19,6 +18,7 @@ from dtlearn.zero.stages.zero3 import FullyShardedDataParallel
 from dtlearn.zero.state_dicts.reshard import reshard
 from dtlearn.zero.state_dicts.sharded import ShardedParameters, load_sharded_state_dict, sharded_state_dict
 from tests.data_parallel.runs import distance
+from tests.devices import run_ranks
 from tests.zero.stages import sharded_training
 from tests.zero.stages.sharded_training import TOLERANCE, UNITS, reference, seeded_by_rank
 
@@ -252,16 +252,18 @@ def sharded(name, way, host):
     return FullyShardedDataParallel(seeded_by_rank(name), **options)
 
 
+def case_of_stage_3(name, way):
+    """The distance to the single-process run."""
+    host = Host()
+    wrapped = sharded(name, way, host)
+    optimizer = offloaded(torch.optim.AdamW)(wrapped.parameters(), host=host, lr=0.01, weight_decay=0.1)
+    assert all(host.holds(piece) for piece in wrapped.sharded_params)
+    return distance(sharded_training.train(wrapped, optimizer, name), reference(name, "adamw"))
+
+
 def stage_3():
-    """The distance to the single-process run, by case; and of "mlp" what lies and moves where."""
-    found = {}
-    for name, way in CASES:
-        host = Host()
-        wrapped = sharded(name, way, host)
-        optimizer = offloaded(torch.optim.AdamW)(wrapped.parameters(), host=host, lr=0.01, weight_decay=0.1)
-        assert all(host.holds(piece) for piece in wrapped.sharded_params)
-        found[name, way] = distance(sharded_training.train(wrapped, optimizer, name), reference(name, "adamw"))
-    return found, bytes_of_a_step()
+    """The distances of all cases; and of "mlp" what lies and moves where."""
+    return distances(CASES), bytes_of_a_step()
 
 
 def bytes_of_a_step():
@@ -285,6 +287,15 @@ def bytes_of_a_step():
     found["host"] = host.now
     found["pieces"] = sum(1 for piece in wrapped.sharded_params if optimizer.state.get(piece))
     return found
+
+
+def distances(cases):
+    return {case: case_of_stage_3(*case) for case in cases}
+
+
+def test_stage_3_on_another_device(other_device):
+    for found in run_ranks(distances, 2, CASES[1:], device=other_device):
+        assert all(away < (1e-5 if "types" in case else TOLERANCE) for case, away in found.items()), found
 
 
 @pytest.mark.parametrize("world_size", [1, 3])

@@ -79,7 +79,8 @@ def train(model, optimizer, batches, loss_fn, group=None):
 def reference(name, optimizer, steps=3):
     """The same in one process, on whole batches; made once."""
     optimizer_class, options = OPTIMIZERS[optimizer]
-    run = train_reference(MODELS[name], lambda p: optimizer_class(p, **options), data(name, steps, 12), loss_of(name))
+    batches = data(name, steps, 12, device="cpu")
+    run = train_reference(MODELS[name], lambda p: optimizer_class(p, **options), batches, loss_of(name))
     return [step.parameters for step in run.steps]
 
 

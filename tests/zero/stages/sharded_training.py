@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils._pytree import tree_map_only
 
+import dtlearn
 from dtlearn.models import snapshot_parameters, train_reference
 from dtlearn.models.gpt import Block
 from tests.data_parallel.runs import MODELS, data, loss_of
@@ -27,21 +28,23 @@ OPTIMIZERS = {
 }
 
 
-def batches_of(name, steps=3, size=12):
-    """Global batches; 1, 2, 3 and 4 ranks share each of them evenly."""
-    return data(name, steps, size)
+def batches_of(name, steps=3, size=12, device=None):
+    """Global batches, on this rank's device; 1, 2, 3 and 4 ranks share each of them evenly."""
+    return data(name, steps, size, device=device)
 
 
 def seeded_by_rank(name, group=None):
-    """A model that only the group's first rank has as `train_reference` makes it."""
+    """A model, on this rank's device, that only the group's first rank has as `train_reference` makes it."""
     torch.manual_seed(dist.get_rank(group))
-    return MODELS[name]()
+    return MODELS[name]().to(dtlearn.device())
 
 
 def from_all_ranks(value, group=None):
     """What each rank has, on all: an `all_gather_object` of arrays, which are pickled ten times as fast as tensors."""
     everyone = [None] * dist.get_world_size(group)
-    dist.all_gather_object(everyone, tree_map_only(torch.Tensor, lambda tensor: tensor.detach().numpy(), value), group)
+    dist.all_gather_object(
+        everyone, tree_map_only(torch.Tensor, lambda tensor: tensor.detach().cpu().numpy(), value), group
+    )
     return tree_map_only(np.ndarray, torch.from_numpy, everyone)
 
 
@@ -72,7 +75,7 @@ def train(wrapped, optimizer, name, group=None, rank=None, size=None, gradients=
 @functools.cache
 def reference(name, optimizer, gradients=True):
     """The single-process run, as `train` gives it; each process makes it once."""
-    run = train_reference(MODELS[name], OPTIMIZERS[optimizer], batches_of(name), loss_of(name))
+    run = train_reference(MODELS[name], OPTIMIZERS[optimizer], batches_of(name, device="cpu"), loss_of(name))
     return [
         {**({f"{name}.grad": g for name, g in step.gradients.items()} if gradients else {}), **step.parameters}
         for step in run.steps

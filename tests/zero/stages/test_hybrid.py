@@ -6,13 +6,14 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
+import dtlearn
 from dtlearn.memory.ledger.ledger import MemoryLedger
 from dtlearn.models import MLP
 from dtlearn.models.gpt import Block
-from dtlearn.runtime.run import run_ranks
 from dtlearn.zero.stages import hybrid
 from dtlearn.zero.stages.hybrid import HybridShardedDataParallel, ReplicatedBucket
 from tests.data_parallel.runs import distance, loss_of, message_of, mlp
+from tests.devices import run_ranks
 from tests.zero.stages.sharded_training import (
     OPTIMIZERS,
     TOLERANCE,
@@ -26,7 +27,8 @@ from tests.zero.stages.sharded_training import (
 
 
 def mesh_of(replicas, shard_size):
-    return init_device_mesh("cpu", (replicas, shard_size), mesh_dim_names=("replicate", "shard"))
+    kind = "cuda" if dtlearn.device().type == "cuda" else "cpu"
+    return init_device_mesh(kind, (replicas, shard_size), mesh_dim_names=("replicate", "shard"))
 
 
 def groups_of(mesh):
@@ -40,10 +42,10 @@ def trained(name, optimizer, mesh, **options):
     return train(wrapped, made, name, groups["shard_group"], dist.get_rank(), dist.get_world_size())
 
 
-def parity():
-    """The distance to the single-process run, and of PyTorch's from ours, by ranks in a shard group and case."""
+def parity(shard_sizes=(1, 2, 4)):
+    """The distance to the single-process run, by ranks in a shard group and case."""
     found = {}
-    for shard_size in (1, 2, 4):
+    for shard_size in shard_sizes:
         mesh = mesh_of(4 // shard_size, shard_size)
         for name, optimizer, options in (
             ("mlp", "momentum", {}),
@@ -52,7 +54,12 @@ def parity():
         ):
             mine = trained(name, optimizer, mesh, **options)
             found[shard_size, name] = distance(mine, reference(name, optimizer))
-    mesh = mesh_of(2, 2)
+    return found
+
+
+def beside_torch():
+    """The distance of PyTorch's from ours, and of accumulated gradients."""
+    mesh, found = mesh_of(2, 2), {}
     mine = [{k: v for k, v in step.items() if not k.endswith(".grad")} for step in trained("tied", "adamw", mesh)]
     found["torch's"] = distance(mine, torchs("tied", "adamw", mesh))
     found["accumulated"] = accumulated(mesh)
@@ -77,14 +84,19 @@ def accumulated(mesh):
 
 @pytest.fixture(scope="module")
 def on_four():
-    """Of each rank: `parity` and `sabotaged`."""
-    return run_ranks(lambda: (parity(), sabotaged()), 4, device="cpu", timeout=110).values
+    """Of each rank: `parity`, with `beside_torch`, and `sabotaged`."""
+    return run_ranks(lambda: (parity() | beside_torch(), sabotaged()), 4, device="cpu", timeout=110).values
 
 
 def test_it_is_the_single_process_run_and_torchs(on_four):
     for found, _ in on_four:
         assert len(found) == 11
         assert not {case: away for case, away in found.items() if not away < TOLERANCE}
+
+
+def test_it_is_the_single_process_run_on_another_device(other_device):
+    for found in run_ranks(parity, 4, (2,), device=other_device):
+        assert len(found) == 3 and max(found.values()) < TOLERANCE
 
 
 # What a step sends and holds.

@@ -12,10 +12,10 @@ from torch import nn
 from dtlearn.memory import record_step
 from dtlearn.mixed_precision import GradScaler
 from dtlearn.models import MLP
-from dtlearn.runtime.run import run_ranks
 from dtlearn.zero import FlatParameters, ZeroRedundancyOptimizer, clip_grad_norm_, plan_whole_tensors
 from dtlearn.zero.stages import flat_parameters
 from tests.data_parallel.runs import MODELS, data, loss_of, message_of, seeded_by_rank
+from tests.devices import run_ranks
 from tests.zero.stages.runs import MODES, OPTIMIZERS, TOLERANCE, distance, reference, sharded, train, wrapped
 
 # Every optimizer in the two main modes; every mode with AdamW; models with their peculiarities.
@@ -23,6 +23,8 @@ CASES = [("mlp", optimizer, mode) for optimizer in OPTIMIZERS for mode in ("aver
 CASES += [("mlp", "adamw", mode) for mode in MODES if mode not in ("averaged", "local")]
 CASES += [(name, "adamw", mode) for name in ("tied", "frozen", "twice") for mode in ("averaged, buckets", "local")]
 CASES += [("types", "momentum", "averaged, buckets"), ("types", "momentum", "local, whole tensors")]
+ON_DEVICES = [("mlp", "adamw", mode) for mode in ("averaged, whole tensors", "local", "naive")]
+ON_DEVICES += [("tied", "adagrad", "averaged, buckets"), ("types", "momentum", "local, whole tensors")]
 
 
 def distances(cases):
@@ -30,9 +32,11 @@ def distances(cases):
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 4])
-def test_parity_with_one_process(num_ranks):
+def test_parity_with_one_process(num_ranks, device):
     cases = CASES if num_ranks in (2, 4) else [case for case in CASES if case[2] != "torch's"]  # slow to import
-    for of_rank in run_ranks(distances, num_ranks, cases, device="cpu", timeout=120.0):
+    if device != "cpu":
+        cases = ON_DEVICES
+    for of_rank in run_ranks(distances, num_ranks, cases, device=device, timeout=120.0):
         for case, worst in of_rank.items():
             assert worst < (1e-6 if case[0] == "types" else TOLERANCE), case  # float32 in the middle
 

@@ -12,11 +12,11 @@ from torch.utils.checkpoint import checkpoint
 
 from dtlearn.memory.ledger.storage_ledger import StorageLedger
 from dtlearn.models import snapshot_parameters
-from dtlearn.runtime.run import run_ranks
 from dtlearn.zero.stages import zero2
 from dtlearn.zero.stages.zero1 import ZeroRedundancyOptimizer
 from dtlearn.zero.stages.zero2 import ShardedGradients
 from tests.data_parallel.runs import MODELS, Paths, distance, loss_of, message_of, mlp
+from tests.devices import run_ranks
 from tests.zero.stages.sharded_training import (
     TOLERANCE,
     batches_of,
@@ -114,6 +114,11 @@ def too_far(found):
 def on_two():
     """Of each rank: `parity`, `sabotaged`, `around_it` and `later`."""
     return run_ranks(lambda: (parity(CASES), sabotaged(), around_it(), later()), 2, device="cpu", timeout=110).values
+
+
+def test_it_is_so_on_another_device(other_device):
+    for found in run_ranks(parity, 2, [*CASES[1:3], *CASES[-3:]], device=other_device, timeout=110):
+        assert len(found) == 5 and not too_far(found)
 
 
 def test_it_is_the_single_process_run(on_two):

@@ -15,11 +15,11 @@ from dtlearn.memory import record_step
 from dtlearn.models import GPT, GPTConfig, max_difference, next_token_loss, snapshot_parameters
 from dtlearn.models.gpt import Block
 from dtlearn.runtime.errors import RanksDisagree
-from dtlearn.runtime.run import run_ranks
 from dtlearn.zero.stages import zero3
 from dtlearn.zero.stages.sharded_bucket import ShardedBucket
 from dtlearn.zero.stages.zero3 import FullyShardedDataParallel
 from tests.data_parallel.runs import MODELS, distance, message_of, mlp
+from tests.devices import run_ranks
 from tests.zero.stages.sharded_training import (
     OPTIMIZERS,
     TOLERANCE,
@@ -83,6 +83,11 @@ def on_two():
 
 def all_of(*parts):
     return {part.__name__: part() for part in parts}
+
+
+def test_it_is_the_single_process_run_on_another_device(other_device):
+    for found in run_ranks(parity, 2, CASES[2:8:2], device=other_device, timeout=110):
+        assert len(found) == 3 and not too_far(found)
 
 
 def test_it_is_the_single_process_run_and_torchs(on_two):

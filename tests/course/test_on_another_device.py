@@ -1,0 +1,36 @@
+"""Every chapter's code on a device that is not the CPU: it runs. What it shows is not compared."""
+
+import os
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tests.notebook.kernel import Notebook
+
+ROOT = Path(__file__).resolve().parents[2]
+CHAPTERS = sorted((ROOT / "notebooks").glob("ch*.ipynb"))
+
+
+def failed_cells(path, folder, monkeypatch):
+    """Each cell that failed, and was not to: its number, its first line and the error."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    monkeypatch.setenv("DTLEARN_HEADLESS", "1")
+    found, notebook = [], Notebook(folder, runs_in=path.parent)
+    try:
+        assert notebook.run("from tests.in_notebooks import use; use()").ok
+        for number, cell in enumerate(nbformat.read(path, 4).cells):
+            if cell.cell_type == "code" and "raises-exception" not in cell.metadata.get("tags", ()):
+                ran = notebook.run(cell.source, timeout=240)
+                if not ran.ok:
+                    found.append(f"cell {number}: {cell.source.strip()[:200]}\n{ran.text('error')[-2000:]}")
+    finally:
+        notebook.close()
+    return found
+
+
+@pytest.mark.every_device
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("path", CHAPTERS, ids=[path.stem for path in CHAPTERS])
+def test_every_cell_runs(path, tmp_path, monkeypatch):
+    assert not (failed := failed_cells(path, tmp_path, monkeypatch)), "\n\n".join(failed)

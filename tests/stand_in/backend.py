@@ -1,0 +1,73 @@
+"""What torch asks of a device: a name, a module of functions, allocations and copies from C++, random numbers."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
+
+from tests.stand_in import autocast, groups, random_numbers
+from tests.stand_in.tensor import NAME, Factories, StandInTensor
+
+_library = torch.library.Library("aten", "IMPL")
+_mode: Factories | None = None
+
+
+class Module(_DummyBackendModule):
+    """`torch.stand_in`, as `torch.cuda`."""
+
+    _initialized = True  # `torch.utils.checkpoint` looks at it, for devices that are opened late
+
+    manual_seed_all = staticmethod(random_numbers.manual_seed_all)
+    manual_seed = staticmethod(random_numbers.manual_seed_all)
+    get_rng_state = staticmethod(random_numbers.get_rng_state)
+    set_rng_state = staticmethod(random_numbers.set_rng_state)
+
+    def set_device(self, device) -> None:
+        if torch.device(device) != torch.device(NAME, 0):
+            raise RuntimeError(f"there is one device, {NAME}:0")
+
+    def synchronize(self, device=None) -> None:
+        """Every call has returned when it is done."""
+
+    def device(self, index):
+        return contextlib.nullcontext()
+
+    def get_amp_supported_dtype(self):
+        return [torch.float16, torch.bfloat16]
+
+
+def set_up() -> torch.device:
+    """Give this process the device, once and for good. Returns it."""
+    global _mode
+    if _mode is None:
+        _setup_privateuseone_for_python_backend(NAME, Module())
+        _register()
+        autocast.register()
+        # `.to` keeps a module's parameters, as it does for a GPU.
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        torch.Generator = random_numbers.Generator
+        groups.adapt()
+        _mode = Factories()
+        _mode.__enter__()
+    return torch.device(NAME, 0)
+
+
+def _register() -> None:
+    """What C++ asks for without going through a tensor of ours."""
+
+    def empty(size, *, dtype=None, layout=None, device=None, pin_memory=None, memory_format=None):
+        return StandInTensor(torch.empty(size, dtype=dtype, memory_format=memory_format or torch.contiguous_format))
+
+    def empty_strided(size, stride, *, dtype=None, layout=None, device=None, pin_memory=None):
+        return StandInTensor(torch.empty_strided(size, stride, dtype=dtype))
+
+    def copy_from(source, to, non_blocking=False):
+        inside = [value.inner if isinstance(value, StandInTensor) else value for value in (source, to)]
+        inside[1].copy_(inside[0])
+        return to
+
+    _library.impl("empty.memory_format", empty, "PrivateUse1")
+    _library.impl("empty_strided", empty_strided, "PrivateUse1")
+    _library.impl("_copy_from", copy_from, "PrivateUse1")
