@@ -38,7 +38,8 @@ class ParameterServer:
     """Serves one shard until every worker has said that it is done, or is gone.
 
     What it adds to `page_parameter_server`: any rule of consistency and a learning rate that follows the staleness, a
-    log of all pushes, the rows of a sparse table, workers that are lost, and checks of what comes.
+    log of all pushes, several servers, the rows of a sparse table, workers that are lost, groups that NCCL can run, and
+    checks of what comes.
 
     One thread for each worker receives its messages; the main thread alone reads and changes the shard, one message
     after the other. So a pull gets a whole version of this shard, never half of an update. Versions of different
