@@ -161,7 +161,8 @@ def test_every_version_is_evaluated():
     seen = []
 
     def evaluate(parameters):
-        seen.append({name: p.detach().clone() for name, p in parameters.items()})
+        assert not any(p.requires_grad for p in parameters.values())
+        seen.append({name: p.clone() for name, p in parameters.items()})
         return float(len(seen))
 
     result = run(Synchronous(), 2, 3, STEADY, even=True, evaluate=evaluate)
