@@ -54,7 +54,12 @@ class RpcServer:
 
     @staticmethod
     @rpc.functions.async_execution
-    def push(server: rpc.RRef, worker: int, gradients: list[torch.Tensor], weight: int) -> torch.futures.Future[int]:
+    def push(
+        server: rpc.RRef,
+        worker: int,
+        gradients: list[torch.Tensor],
+        weight: int,
+    ) -> torch.futures.Future[int]:
         """Hand in gradients, the mean over `weight` samples; what the caller gets is the version that has them."""
         here: RpcServer = server.local_value()
         with here.lock:

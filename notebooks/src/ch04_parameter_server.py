@@ -63,8 +63,8 @@ hot = dtlearn.predict(
 )
 
 # %% [markdown]
-# The naive server, on real ranks. The parameters are one vector, `flat`. `gradient_at` (in the folded cell) computes the
-# gradient of a rank's part of a batch of images, as a vector too. `--record naive` keeps what the ranks send.
+# The naive server, on real ranks. The parameters are one vector, `flat`. `gradient_at` (in the folded cell) computes
+# the gradient of a rank's part of a batch of images, as a vector too. `--record naive` keeps what the ranks send.
 
 # %% jupyter={"source_hidden": true}
 # %%ranks --setup
@@ -156,8 +156,8 @@ show(
 hot.reveal(sum(links["1 server, 3 workers"][0]))
 
 # %% [markdown]
-# The server's link is the **hot link**: it grows with the number of workers, while a ring's links do not. Section 7 does
-# the sum.
+# The server's link is the **hot link**: it grows with the number of workers, while a ring's links do not. Section 7
+# does the sum.
 #
 # The naive server has two more faults. It talks to the workers **in a fixed order**: a worker that is done early waits
 # for its turn, and one that never comes stops all. And it knows only one rhythm, the slowest worker's.
@@ -166,13 +166,13 @@ hot.reveal(sum(links["1 server, 3 workers"][0]))
 #
 # A real server does not count on an order. It waits for the next **message**, whoever sends it:
 #
-# - a **pull**: the worker asks for parameters. The answer says which **version** they are: the number of updates so far.
+# - a **pull**: the worker asks for parameters. The answer says which **version** they are: how many updates there were.
 # - a **push**: a gradient, and the version that it was computed from.
 # - **done**: nobody needs to wait for this worker any longer.
 #
-# The optimizer's state lives on the server only. A worker has parameters, which the next pull overwrites, and a gradient.
-# So Adam's moments exist once, and not N times. (If each worker ran an Adam of its own and pushed the *updates*, the moments
-# would be those of a third of the data each, and the result would not be Adam's.)
+# The optimizer's state lives on the server only. A worker has parameters, which the next pull overwrites, and a
+# gradient. So Adam's moments exist once, and not N times. (If each worker ran an Adam of its own and pushed the
+# *updates*, the moments would be those of a third of the data each, and the result would not be Adam's.)
 #
 # In a **synchronous** step the server waits for one push of every worker, and applies their mean as one update. As in
 # chapter 3, the mean has to be weighted when workers have different numbers of samples:
@@ -202,8 +202,8 @@ waits = dtlearn.predict(
 )
 
 # %% [markdown]
-# The other extreme is **asynchronous**: the server applies each push as it arrives, alone, and answers each pull at once.
-# Nobody waits. But look at a gradient on its way, on two workers:
+# The other extreme is **asynchronous**: the server applies each push as it arrives, alone, and answers each pull at
+# once. Nobody waits. But look at a gradient on its way, on two workers:
 #
 # | the server | version | worker 0 | worker 1 |
 # |---|---|---|---|
@@ -213,8 +213,8 @@ waits = dtlearn.predict(
 # | applies worker 1's push | 3 | | computed at version 0: two updates came between |
 #
 # Those two are the **staleness** of worker 1's gradient: the updates that were applied between its pull and its own
-# update. It is counted in updates, not in steps of the worker. A stale gradient points downhill from where the parameters
-# *were*.
+# update. It is counted in updates, not in steps of the worker. A stale gradient points downhill from where the
+# parameters *were*.
 
 # %%
 stale = dtlearn.predict(
@@ -288,9 +288,9 @@ stale.reveal(round(mean_staleness(steady.log), 1), workers=4)
 # Both answers were computed under a **virtual clock**: the server's own rules, with real gradients, but with computing
 # times that are given. It is the same run every time, on every machine (Further has more of it).
 #
-# Between the extremes lies **bounded staleness**, SSP (stale synchronous parallel, Ho et al. 2013). A worker's **clock** is
-# the number of its steps whose push has arrived. A worker may run ahead of the slowest one by at most $s$ steps. With
-# $s = 1$:
+# Between the extremes lies **bounded staleness**, SSP (stale synchronous parallel, Ho et al. 2013). A worker's
+# **clock** is the number of its steps whose push has arrived. A worker may run ahead of the slowest one by at most
+# $s$ steps. With $s = 1$:
 #
 # | clocks of workers 0, 1, 2 | who wants to start its next step | may it? |
 # |---|---|---|
@@ -306,9 +306,9 @@ stale.reveal(round(mean_staleness(steady.log), 1), workers=4)
 # %% exercise="ch04.may_start"
 
 # %% [markdown]
-# What to do with a gradient that is stale anyway? Make its step smaller. A learning rate divided by the staleness is the
-# rule of Zhang et al. (2016, arXiv 1511.05950); the exercise divides by one plus the staleness, so that a fresh gradient
-# has the whole rate and every missed update counts.
+# What to do with a gradient that is stale anyway? Make its step smaller. A learning rate divided by the staleness is
+# the rule of Zhang et al. (2016, arXiv 1511.05950); the exercise divides by one plus the staleness, so that a fresh
+# gradient has the whole rate and every missed update counts.
 
 # %% [markdown]
 # **Exercise 4.** An asynchronous update that knows its staleness.
@@ -337,16 +337,14 @@ dtlearn.show_source(page_parameter_server)
 
 # %%
 # %%ranks --setup
-def train(rule, steps=10):
+def train(rule, steps=10, optimizer=torch.optim.SGD, lr=0.1):
     """On the server: its log, and the parameters. On a worker: nothing."""
     model = fresh_model()
     parameters = dict(model.named_parameters())
     placement = ps.by_range(ps.shapes_of(parameters), 1)
     channels = ps.open_channels(1, placement)  # agrees with all ranks on who serves
     if rank == 0:
-        shard = ps.Shard(
-            placement.pieces(0, parameters), lambda p: torch.optim.SGD(p, lr=0.1)
-        )
+        shard = ps.Shard(placement.pieces(0, parameters), lambda p: optimizer(p, lr=lr))
         return ps.ParameterServer(channels, shard, rule).serve(), shard.flat
     worker = ps.Worker(channels, parameters, placement)
     ps.train_request_response(
@@ -404,13 +402,37 @@ print(
 log[-1]
 
 # %% [markdown]
-# Of the last push, the log says which worker's it was, from which version it was computed, and in which version it is. The
-# slow worker's pushes are the stalest: the others were applied while it computed.
+# Of the last push, the log says which worker's it was, from which version it was computed, and in which version it
+# is. The slow worker's pushes are the stalest while the others train: theirs were applied while it computed.
 #
+# Is the synchronous server right? Three steps of Adam, whose state is on the server, beside torch's DDP on the three
+# workers, each with an Adam of its own:
+
+# %%
+# %%ranks -o beside
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+workers = dist.new_group([1, 2, 3])  # every rank takes part in making it
+served_by = train(ps.Synchronous(), 3, torch.optim.Adam, 1e-3)
+if rank > 0:
+    ddp = DDP(fresh_model(), process_group=workers)
+    optimizer = torch.optim.Adam(ddp.parameters(), lr=1e-3)
+    for number in range(3):
+        optimizer.zero_grad()
+        x, y = my_part(number, rank - 1, 3)
+        F.cross_entropy(ddp(x), y).backward()
+        optimizer.step()
+served_by[1] if rank == 0 else parameters_to_vector(ddp.parameters()).detach()
+
+# %% jupyter={"source_hidden": true}
+apart = (beside[0] - beside[1]).abs().max().item()
+print("server and DDP differ by less than a tenth of a step:", apart < 1e-4)
+
+# %% [markdown]
 # ## 6. Break it
 #
-# Back to the naive server, with uneven data: rank 3 has one batch less than the server believes. (`--expect deadlock`: the
-# cell has to fail so.)
+# Back to the naive server, with uneven data: rank 3 has one batch less than the server believes. (`--expect
+# deadlock`: the cell has to fail so.)
 
 # %%
 # %%ranks --expect deadlock
@@ -425,8 +447,8 @@ for number in range(3 if rank == 3 else 4):
         dist.send(gradient_at(flat, number), 0)
 
 # %% [markdown]
-# The watch names the call that waits and the rank that will never answer it. The server above cannot hang so: each worker
-# says **done**, and a step no longer waits for it. A worker that dies without a word is noticed by its closed
+# The watch names the call that waits and the rank that will never answer it. The server above cannot hang so: each
+# worker says **done**, and a step no longer waits for it. A worker that dies without a word is noticed by its closed
 # connection (Further, "Faults").
 #
 # ## 7. The arithmetic
@@ -462,14 +484,14 @@ seconds = {
 even.reveal(**{name.replace(" ", "_"): value for name, value in seconds.items()})
 
 # %% [markdown]
-# So a server is not slower in itself. It needs as many links as the workers have, and a ring gets the same from the links
-# that are there already. BytePS (Jiang et al. 2020, OSDI) is this sum taken seriously: it adds the links of processors
-# that have no GPU.
+# So a server is not slower in itself. It needs as many links as the workers have, and a ring gets the same from the
+# links that are there already. BytePS (Jiang et al. 2020, OSDI) is this sum taken seriously: it adds the links of
+# processors that have no GPU.
 #
-# **When to use it.** Dense model, equal machines, one job: an all-reduce, since no machine is only there to keep weights.
-# A server is right where its two strengths count: workers need only **a part** of the parameters (huge embedding tables), or
-# workers **come and go** or differ in speed. Synchronous, it computes exactly what DDP computes; asynchronous, it computes
-# something else.
+# **When to use it.** Dense model, equal machines, one job: an all-reduce, since no machine is only there to keep
+# weights. A server is right where its two strengths count: workers need only **a part** of the parameters (huge
+# embedding tables), or workers **come and go** or differ in speed. Synchronous, it computes exactly what DDP
+# computes; asynchronous, it computes something else.
 #
 # That is the core path. The next chapter needs no more than this.
 
@@ -486,14 +508,16 @@ even.reveal(**{name.replace(" ", "_"): value for name, value in seconds.items()}
 # | Stragglers, staleness and loss | what wins, by samples and by seconds? | |
 # | Sparse rows | a table that no worker could hold | 5 |
 # | Faults | what is lost when a rank dies? | |
-# | Replay | can an asynchronous run be repeated? | |
+# | The virtual clock, and replay | can an asynchronous run be repeated? | |
 # | Without a server | gossip between neighbours | |
 # | torch's own way | the same in `torch.distributed.rpc` | |
 # | Today | when is a server right, and on GPUs? | 6 |
 #
 # ## Placement
 #
-# *Needs: section 7.* With several servers each keeps a part. Three ways, as data that every rank computes alike:
+# *Needs: section 7.* With several servers each keeps a part, its **shard**, and each has versions of its own. An
+# asynchronous pull may get version 7 of one shard with version 8 of another; within a shard nothing is torn.
+# (Synchronous steps have one version everywhere.) Three ways to divide, as data that every rank computes alike:
 
 # %%
 from dtlearn.models import GPT, GPTConfig
@@ -519,8 +543,9 @@ show(
 
 # %% [markdown]
 # `by_range` cuts tensors, so all links are equal; the optimizer has to work element by element, as SGD and Adam do.
-# `by_hash` needs no table at all, and its balance is luck. `balanced` keeps tensors whole, the largest first, each to the
-# server that has least. (It is at most a third over the best division: Graham 1969.) The fullest server's link sets the pace.
+# `by_hash` needs no table at all, and its balance is luck. `balanced` keeps tensors whole, the largest first, each to
+# the server that has least. (It is at most a third over the best division: Graham 1969.) The fullest server's link
+# sets the pace.
 
 # %% [markdown]
 # **Exercise 1.** Place keys on servers.
@@ -530,8 +555,8 @@ show(
 # %% [markdown]
 # ## The pipelined protocol
 #
-# *Needs: sections 3 and 5.* So far a worker asks, waits, computes and pushes: **request and response**. The **pipelined**
-# protocol asks for the next step's parameters *before* it computes this step. They travel meanwhile.
+# *Needs: sections 3 and 5.* So far a worker asks, waits, computes and pushes: **request and response**. The
+# **pipelined** protocol asks for the next step's parameters *before* it computes this step. They travel meanwhile.
 
 # %%
 dtlearn.show_source(ps.train_pipelined, docstring=False)
@@ -548,8 +573,8 @@ price = dtlearn.predict.choice(
 )
 
 # %% [markdown]
-# Measured on an emulated link of 50 MB/s, on the processor: the emulation holds back messages of gloo. A pull or push of 0.6
-# MB takes 12 ms there; computing is 30 ms of sleep.
+# Measured on an emulated link of 50 MB/s, on the processor: the emulation holds back messages of gloo. A pull or push
+# of 0.6 MB takes 12 ms there; computing is 30 ms of sleep.
 
 
 # %%
@@ -611,8 +636,9 @@ price.reveal()
 # ## Backup workers
 #
 # *Needs: section 3.* Stragglers are often not one slow machine, but one slow *step* here or there. Chen et al. (2016,
-# arXiv 1604.00981) start a few workers more than are needed and do not wait for the slowest $k$ pushes of a step; they
-# are dropped when they come. Eight workers, and of all steps one in ten takes five times as long, under the virtual clock:
+# arXiv 1604.00981) start a few workers more than are needed and do not wait for the slowest $k$ pushes of a step;
+# they are dropped when they come. Eight workers, and of all steps one in ten takes five times as long, under the
+# virtual clock:
 
 # %%
 from random import Random
@@ -641,8 +667,8 @@ rank_table(
 )
 
 # %% [markdown]
-# A few backups take most of the wait away, at the price of work that is thrown away. Every update is fresh: nothing is stale.
-# But if it is always the *same* worker that is late, its data are never seen.
+# A few backups take most of the wait away, at the price of work that is thrown away. Every update is fresh: nothing
+# is stale. But if it is always the *same* worker that is late, its data are never seen.
 #
 # ## Stragglers, staleness and loss
 #
@@ -693,8 +719,8 @@ permanent.reveal(
 )
 
 # %% [markdown]
-# What does it do to the loss? Four workers with the slow one, 60 batches of 24 images each. A synchronous update has four batches, so
-# its learning rate is four times as large (chapter 3):
+# What does it do to the loss? Four workers with the slow one, 60 batches of 24 images each. A synchronous update has
+# four batches, so its learning rate is four times as large (chapter 3):
 
 # %% jupyter={"source_hidden": true}
 from dtlearn.viz import loss_over_time
@@ -736,14 +762,14 @@ for name, factor in {
 
 # %% [markdown]
 # 2.3 is the loss of guessing. Two things to remember: an asynchronous learning rate has to shrink about as the staleness
-# grows; and asynchrony acts like additional momentum (Mitliagkas et al. 2016, arXiv 1605.09774), so that a momentum which
-# was right for one worker is too large for many.
+# grows; and asynchrony acts like additional momentum (Mitliagkas et al. 2016, arXiv 1605.09774), so that a momentum
+# which was right for one worker is too large for many.
 #
 # ## Sparse rows
 #
-# *Needs: section 2.* A recommendation model has an **embedding table** of millions of rows, and a batch uses a few hundred of
-# them. DDP would average a gradient that is nearly all zeros, and each rank would hold the whole table. With a server a
-# worker pulls only the rows of its batch, and pushes gradients for only those.
+# *Needs: section 2.* A recommendation model has an **embedding table** of millions of rows, and a batch uses a few
+# hundred of them. DDP would average a gradient that is nearly all zeros, and each rank would hold the whole table.
+# With a server a worker pulls only the rows of its batch, and pushes gradients for only those.
 
 # %%
 sparse = dtlearn.predict(
@@ -754,8 +780,8 @@ sparse = dtlearn.predict(
 )
 
 # %% [markdown]
-# Two servers keep the rows, 128 MB each: row r is at server r mod 2. A batch has repeats, so each row is pulled once, and autograd
-# adds up what comes back to it. The small layer on top is dense.
+# Two servers keep the rows, 128 MB each: row r is at server r mod 2. A batch has repeats, so each row is pulled once,
+# and autograd adds up what comes back to it. The small layer on top is dense.
 
 # %%
 # %%ranks --record lookups -o looked_up
@@ -808,8 +834,9 @@ print(
 print("the loss falls on every worker:", all(own[-1] < own[0] for own in looked_up[2:]))
 
 # %% [markdown]
-# The bytes follow the batch, not the table, and no worker ever had the table. The server's optimizer, too, touches only rows that have a
-# gradient. `RowwiseAdagrad` keeps one number for each row, as the recommendation models of Mudigere et al. (2022, arXiv
+# The bytes follow the batch, not the table, and no worker ever had the table. The server's optimizer, too, touches
+# only rows that have a gradient. `RowwiseAdagrad` keeps one number for each row, as the recommendation models of
+# Mudigere et al. (2022, arXiv
 # 2104.05158) do.
 
 # %% [markdown]
@@ -820,7 +847,8 @@ print("the loss falls on every worker:", all(own[-1] < own[0] for own in looked_
 # %% [markdown]
 # ## Faults
 #
-# *Needs: section 5.* Ranks are killed now, with SIGKILL. First an all-reduce job with three ranks, then a server with two workers:
+# *Needs: section 5.* Ranks are killed now, with SIGKILL. First an all-reduce job with three ranks, then a server with
+# two workers:
 
 
 # %%
@@ -899,8 +927,8 @@ for job in (all_reduce_job, server_job):
     print(job.__name__, *enumerate(ends(job)), sep="\n  ")
 
 # %% [markdown]
-# An all-reduce needs every rank: the others fail, and the job has to be started again (chapter 16). The server notices a
-# closed connection and goes on with the workers that are there.
+# An all-reduce needs every rank: the others fail, and the job has to be started again (chapter 16). The server
+# notices a closed connection and goes on with the workers that are there.
 #
 # And if the *server* dies?
 
@@ -953,15 +981,20 @@ print(*enumerate(ends(mortal_server_job, restart=[0])), sep="\n")
 lost.reveal()
 
 # %% [markdown]
-# What is lost is everything since the last checkpoint. A gradient that was computed from a version that no longer exists is
-# refused: a push says of which **world** its parameters were. With several servers all have to go back to one moment, or their
-# shards belong to different steps. Without a checkpoint everything is lost.
+# What is lost is everything since the last checkpoint. A gradient that was computed from a version that no longer
+# exists is refused: a push says of which **world** its parameters were. With several servers all have to go back to
+# one moment, or their shards belong to different steps. Without a checkpoint everything is lost.
 #
-# ## Replay
+# ## The virtual clock, and replay
 #
-# *Needs: section 5.* A real asynchronous run is never the same twice. What it does not repeat is only the *order* of the pushes, and
-# the log has that. Rank 0 takes the log of section 5's asynchronous run, computes each gradient again from the version that
-# its worker had, and applies it in its turn:
+# *Needs: section 5.* The curves above were made without processes. The **virtual clock** keeps a list of what happens
+# when (a pull arrives, a gradient is ready), takes the earliest, and asks the same rules and makes the same updates
+# as the server. Only the seconds are given: a question such as "what if one worker were ten times as slow?" takes no
+# cluster.
+#
+# A real asynchronous run is never the same twice. What it does not repeat is only the *order* of the pushes, and the
+# log has that. Rank 0 takes the log of section 5's asynchronous run, computes each gradient again from the version
+# that its worker had, and applies it in its turn:
 
 # %%
 # %%ranks -r 0
@@ -986,10 +1019,11 @@ print(
 #
 # ## Without a server
 #
-# *Needs: section 1.* The server is the **centralised** end of a scale. At the **decentralised** end nobody has *the* parameters: each
-# rank keeps its own copy, steps with its own gradient, and averages its copy with those of a few neighbours. That is
-# **gossip**, D-PSGD (Lian et al. 2017). Who averages with whom, and how much, is a **mixing matrix** W: row i holds rank i's weights.
-# Rows and columns sum to 1, so that agreement stays and nobody counts twice.
+# *Needs: section 1.* The server is the **centralised** end of a scale. At the **decentralised** end nobody has *the*
+# parameters: each rank keeps its own copy, steps with its own gradient, and averages its copy with those of a few
+# neighbours. That is **gossip**, D-PSGD (Lian et al. 2017). Who averages with whom, and how much, is a **mixing
+# matrix** W: row i holds rank i's weights. Rows and columns sum to 1, so that agreement stays and nobody counts
+# twice.
 
 # %%
 for row in ps.ring(4).matrices[0]:
@@ -1043,9 +1077,10 @@ mixing = ps.ring(64)
 far.reveal(next(k for k in range(1, 64) if bool((mixing.product(k)[:, 0] > 0).all())))
 
 # %% [markdown]
-# The **consensus distance** says how far apart the copies are. It does not go to zero while the ranks learn different things, but it must
-# not grow. The **spectral gap** of W says how fast it shrinks: of a ring it falls as $1/N^2$. The exponential graph, with
-# neighbours at distance 1, 2, 4, ... in turn, needs one message in each step and reaches all in $\log_2 N$ steps.
+# The **consensus distance** says how far apart the copies are. It does not go to zero while the ranks learn different
+# things, but it must not grow. The **spectral gap** of W says how fast it shrinks: of a ring it falls as $1/N^2$. The
+# exponential graph, with neighbours at distance 1, 2, 4, ... in turn, needs one message in each step and reaches all
+# in $\log_2 N$ steps.
 
 # %% tags=["nbval-ignore-output"] jupyter={"source_hidden": true}
 ends_at = ring_distance[0][-1], exponential_distance[0][-1]
@@ -1069,13 +1104,15 @@ rank_table(
 # %% [markdown]
 # ## torch's own way
 #
-# *Needs: section 4.* torch has no parameter server, but remote calls to build one with: `torch.distributed.rpc`. The worker
-# calls the server's methods, and torch runs them there, each in a thread: so a lock is needed.
+# *Needs: section 4.* torch has no parameter server, but remote calls to build one with: `torch.distributed.rpc`. A worker
+# calls the server's methods, and torch runs them there, each in a thread, so that a lock is needed. A push returns a
+# future at once; it is done when `update()` has made the step of all pushes.
 
 # %%
 from dtlearn.parameter_server.rpc_server import RpcServer
 
-dtlearn.show_source(RpcServer, summary="dtlearn.parameter_server.rpc_server.RpcServer")
+dtlearn.show_source(RpcServer.pull, docstring=False)
+dtlearn.show_source(RpcServer.push, docstring=False)
 
 # %%
 # %%launch -n 3
@@ -1116,13 +1153,14 @@ rpc.shutdown()
 # | **An all-reduce** | a dense model on equal GPUs: every large language model of recent years. Results that can be repeated. No spare machines |
 # | **Gossip** | many ranks on slow links, where a global synchronisation costs too much; rare in practice |
 #
-# ZeRO (chapter 9) is a relative: each rank is the server of a shard, for all others. `reduce_scatter` is the push and `all_gather` is the
-# pull. What was kept is the idea of *one* place for each optimizer state; what was dropped is asynchrony.
+# ZeRO (chapter 9) is a relative: each rank is the server of a shard, for all others. `reduce_scatter` is the push and
+# `all_gather` is the pull. What was kept is the idea of *one* place for each optimizer state; what was dropped is
+# asynchrony.
 #
-# **On your GPUs.** The cells of this chapter's world run on NCCL when there is a GPU for each rank. NCCL cannot receive "from
-# anybody", so the server posts a receive for each worker, headers travel by gloo, and each direction has a group of its own. That way
-# has not been tried on GPUs yet. The bytes are the same. Look at section 5's timeline first: with
-# fast computing the copies on the server's side will be the largest part.
+# **On your GPUs.** The cells of this chapter's world run on NCCL when there is a GPU for each rank. NCCL cannot
+# receive "from anybody", so the server posts a receive for each worker, headers travel by gloo, and each direction
+# has a group of its own. That way has not been tried on GPUs yet. The bytes are the same. Look at section 5's
+# timeline first: with fast computing the copies on the server's side will be the largest part.
 
 # %% [markdown]
 # **Exercise 6.** Three planted bugs, as real servers had them.
@@ -1132,13 +1170,13 @@ rpc.shutdown()
 # %% [markdown]
 # ### Myths
 #
-# **"A parameter server reduces communication."** A worker moves $2Ψ$, less than a rank of a ring with its nearly $4Ψ$; but
-# the server moves $2NΨ$ (section 1). Together no byte is saved, unless rows are sparse.
+# **"A parameter server reduces communication."** A worker moves $2Ψ$, less than a rank of a ring with its nearly
+# $4Ψ$; but the server moves $2NΨ$ (section 1). Together no byte is saved, unless rows are sparse.
 #
 # **"Workers push parameters, and the server averages them."** They push gradients and pull parameters.
 #
-# **"An asynchronous optimizer is Adagrad or Adam."** Asynchrony is how gradients reach the parameters. Any optimizer can
-# stand on the server.
+# **"An asynchronous optimizer is Adagrad or Adam."** Asynchrony is how gradients reach the parameters. Any optimizer
+# can stand on the server.
 #
 # **"Asynchronous is faster."** In updates per second. Look at both axes of the loss.
 #
@@ -1175,8 +1213,8 @@ rpc.shutdown()
 #
 # <details><summary>All workers use the same seed for their data. What do you see?</summary>
 #
-# No error. All gradients of a step are equal, their mean is one of them, and N workers learn as fast as one. Compare the gradients'
-# norms by worker in the first step.
+# No error. All gradients of a step are equal, their mean is one of them, and N workers learn as fast as one. Compare
+# the gradients' norms by worker in the first step.
 # </details>
 #
 # ## Glossary
