@@ -17,7 +17,7 @@ CASES: dict[str, dict[str, Any]] = {
     "a fresh push": {"stale": [0]},
     "a stale push": {
         "says": "the rate of this step is divided by 1 + the number of updates between the pull and the push",
-        "stale": [3],
+        "stale": [0, 0, 3],  # of workers 0, 1 and 0
     },
     "several pushes": {
         "says": "the next push finds what this one leaves behind: the optimizer's rates as they were, the next "
