@@ -124,7 +124,7 @@ class Slurm:
             over = "PENDING" not in shown and "RUNNING" not in shown and "COMPLETING" not in shown
             return re.findall(r" ExitCode=(\d+):(\d+)", shown) if over else []
 
-        wait_until(ends, self.log, 250)
+        wait_until(ends, self.log, 500)
         said = [path.read_text() for path in sorted(folder.glob(f"slurm-{job}*.out"))]
         return max(int(code) or int(signal_) for code, signal_ in ends()), "".join(said)
 

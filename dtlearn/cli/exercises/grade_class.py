@@ -103,8 +103,9 @@ def run(options: argparse.Namespace) -> int:
 
     if options.part:
         number, of = options.part
-        submissions, _ = rules.to_grade(read_submissions(shares(of)[number - 1], course, exercises), who)
-        return _grade_part(options, course, exercises, submissions, shares(of)[number - 1])
+        share = shares(of)[number - 1]
+        submissions, _ = rules.to_grade(read_submissions(share, course, exercises), who)
+        return _grade_part(options, course, exercises, submissions, share)
     stores: dict[str, ResultStore] = {}
     if options.merge:
         _check_merge(options)
@@ -202,8 +203,9 @@ def _grade_part(
     store = ResultStore(options.out)
     forget(options.out)
     plan = _plan(options, course, exercises)
+    done = Part(number, of, how_graded(course, exercises, plan), entries(share), options.out)
     verdicts = _grade(options, plan, submissions, store, ())
-    Part(number, of, how_graded(course, exercises, plan), entries(share), options.out).save()
+    done.save()
     left = sorted({one_line(who, 80) for who, graded in verdicts.items() for v in graded if not v.final})
     print(f"\n{_memory(submissions, verdicts)}" if submissions else "")
     print(f"part {number} of {of}: {counted(len(submissions), 'submission')}, in {options.out}")

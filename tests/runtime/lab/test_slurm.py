@@ -13,7 +13,7 @@ from dtlearn.runtime.lab.head.agent import LabAgent
 from dtlearn.runtime.lab.head.launch import launch_on_lab
 from dtlearn.runtime.world.world import World
 from tests.guides import ROOT, blocks, code_spans
-from tests.real_slurm import NODES, slurm  # noqa: F401 - a fixture
+from tests.real_slurm import NODES, skip_for, slurm  # noqa: F401 - a fixture
 
 from ..conftest import Shown, living, wait_until
 
@@ -26,7 +26,7 @@ TOML = next(block for block in blocks(LAB, "toml") if '"srun"' in block)
 LAUNCH = next(block for block in blocks(LAB, "") if block.startswith("%%launch"))
 FEWER_GPUS = ("--gpus-per-node=4", "--gpus-per-node=2")  # than the guides' machines have
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def changed(text: str, *changes: tuple[str, str]) -> str:
@@ -35,6 +35,17 @@ def changed(text: str, *changes: tuple[str, str]) -> str:
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     return text
+
+
+def test_what_is_missing_skips_a_test_and_fails_it_where_it_is_required(monkeypatch):
+    monkeypatch.delenv("DTLEARN_REQUIRE_CLUSTER", raising=False)
+    skip_for(None)
+    with pytest.raises(pytest.skip.Exception, match="no slurmd"):
+        skip_for("no slurmd")
+    monkeypatch.setenv("DTLEARN_REQUIRE_CLUSTER", "1")
+    skip_for(None)
+    with pytest.raises(AssertionError, match="and no slurmd"):
+        skip_for("no slurmd")
 
 
 def test_the_batch_script_of_the_lab_guide_runs(slurm, tmp_path):  # noqa: F811
