@@ -85,6 +85,7 @@ ABOUT = {
     "collectives/algorithms": "what every algorithm has to keep",
     "data_parallel/large_batch/lars_lamb": "two optimizers with one way of being tested",
     "grading/cheating/*": "the rows of the guide's table, each tried at its levels",
+    "grading/classroom/parts/slurm": "the guide's job array, on a real Slurm",
     "grading/classroom/hostile/corpus": "classes with hand-ins that attack the grader, the machine and each other",
     "grading/fault_corpus": "the faults of tests/runtime/fault_corpus.py, handed in as answers",
     "grading/on_rank/stress_sends": "stress, on real ranks",
