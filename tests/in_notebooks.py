@@ -41,7 +41,7 @@ def use() -> None:
 
 def on_a_rank():
     """Give this rank the stand-in, if its world was not asked to be on the CPU."""
-    from tests.stand_in import set_up
+    from tests.stand_in.backend import set_up
 
     here = set_up()
     os.environ[DEVICE_VARIABLE] = str(here)
