@@ -15,6 +15,7 @@ DistributedDataParallel and `fully_shard` get none of these tensors. Those are f
     random_numbers  generators of the device, and its own state
     groups          process groups, as those over NCCL
     autocast        which operations compute in 16 bits
+    hooks           errors in hooks of a backward pass
     backend         this file: what torch asks of a device: a name, a module of functions, allocations and copies
 """
 
@@ -25,7 +26,7 @@ import contextlib
 import torch
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
 
-from tests.stand_in import autocast, groups, random_numbers
+from tests.stand_in import autocast, groups, hooks, random_numbers
 from tests.stand_in.tensor import NAME, Factories, StandInTensor
 
 _library = torch.library.Library("aten", "IMPL")
@@ -67,6 +68,7 @@ def set_up() -> torch.device:
         torch.__future__.set_swap_module_params_on_conversion(True)
         torch.Generator = random_numbers.Generator
         groups.adapt()
+        hooks.keep_errors()
         _mode = Factories()
         _mode.__enter__()
     return torch.device(NAME, 0)

@@ -40,11 +40,11 @@ MISTAKES = {
         NOT_SENT,
     ),
     "data_parallel": (
-        "dtlearn.data_parallel.reducer",
-        "dtype=self.members[0].dtype, device=self.members[0].device)",
-        "dtype=self.members[0].dtype)",
-        ("tests.data_parallel.test_ddp:every_model", ["mlp"]),
-        NOT_SENT,
+        "dtlearn.data_parallel.bucketed",
+        "members[0].new_zeros(sum(sizes))",
+        "torch.zeros(sum(sizes), dtype=members[0].dtype)",
+        ("tests.data_parallel.test_bucketed:dropped",),
+        TWO_DEVICES,
     ),
     "zero": (
         "dtlearn.zero.stages.sharded_bucket",
