@@ -66,7 +66,7 @@ def pytest_generate_tests(metafunc):
     for name in {"device", "other_device"} & {*metafunc.fixturenames}:
         if not own:
             chosen = metafunc.config.getoption("devices").split(",")
-            marks = {"cuda": [pytest.mark.gpu]}
+            marks = {"cuda": [pytest.mark.gpu], STAND_IN: [pytest.mark.stand_in]}
             values = [pytest.param(d, marks=marks.get(d, [])) for d in chosen if name == "device" or d != "cpu"]
             metafunc.parametrize(name, values, scope="module")
 
