@@ -1,6 +1,6 @@
 """A device that is not the CPU, for tests on a machine without a GPU.
 
-`set_up()` gives a process, for good, the device "stand_in:0", torch's place for devices that others make ("private
+`set_up()` gives a process, for good, the device "standin:0", torch's place for devices that others make ("private
 use"). A tensor there holds values, in a tensor of the CPU that is inside it; gloo sends what is inside. What a GPU
 refuses is refused: operations on tensors of two devices, `.numpy()`, a generator of another device; and, as NCCL does,
 collectives of tensors that are on the CPU. The same seed gives other random numbers than on the CPU.
@@ -34,7 +34,7 @@ _mode: Factories | None = None
 
 
 class Module(_DummyBackendModule):
-    """`torch.stand_in`, as `torch.cuda`."""
+    """`torch.standin`, as `torch.cuda`."""
 
     _initialized = True  # `torch.utils.checkpoint` looks at it, for devices that are opened late
 

@@ -41,7 +41,7 @@ def test_what_a_gpu_refuses_is_refused():
     assert all(found.values()), {what: said for what, said in found.items() if not said}
     for what in ("two devices", "written on the CPU", "a scalar written on the CPU", "indices on the device"):
         assert "expected all tensors to be on the same device" in found[what], found[what]
-    assert "expected a generator of 'stand_in'" in found["generator of the CPU"]
+    assert "expected a generator of 'standin'" in found["generator of the CPU"]
     assert "expected a generator of 'cpu'" in found["generator of the device"]
     assert "no backend type associated with device type cpu" in found["sent"]
 
@@ -61,7 +61,7 @@ def allowed():
 def test_what_a_gpu_takes_is_taken():
     rows, total, *others = on_the_stand_in(allowed)[0]
     assert rows == [[2.0, 4.0, 6.0, 8.0], [18.0, 20.0, 22.0, 24.0]] and total == "78.0"
-    assert others == [True, True, [1.0, 1.0], "stand_in:0", False]
+    assert others == [True, True, [1.0, 1.0], "standin:0", False]
 
 
 def trained(device, foreach):

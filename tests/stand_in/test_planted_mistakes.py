@@ -72,7 +72,7 @@ MISTAKES = {
         "torch.rand(x.shape, generator=generator,",
         "torch.rand(x.shape, generator=torch.Generator().manual_seed(0),",
         ("tests.mixed_precision.weights.test_stochastic_update:on_a_rank",),
-        "expected a generator of 'stand_in', but found one of 'cpu'",
+        "expected a generator of 'standin', but found one of 'cpu'",
     ),
     "memory": (
         "dtlearn.memory.page_checkpoint",
