@@ -15,9 +15,13 @@ ROOT = Path(__file__).resolve().parents[1]
 TESTED_BY = {
     "bench/bench": ("cli/test_bench.py", "it holds what every bench gives to the command, which lists and runs them"),
     "bench/chapters/memory_peaks": ("bench/chapters/test_memory.py", "one of the measurements of that bench"),
+    "bench/chapters/on_ranks/parameter_server_ways": (
+        "bench/chapters/test_parameter_server.py",
+        "what that bench compares",
+    ),
     "bench/chapters/pipeline_emulated": ("bench/chapters/test_pipeline.py", "one of the measurements of that bench"),
     "bench/chapters/tensor_parallel_blocks": ("bench/chapters/test_tensor_parallel.py", "what that bench compares"),
-    "bench/chapters/zero_ways": ("bench/chapters/test_zero.py", "what that bench compares"),
+    "bench/chapters/on_ranks/zero_ways": ("bench/chapters/test_zero.py", "what that bench compares"),
     "checks/*/*": (
         "course/test_exercises.py",
         "a check is right if it judges the solution, the stub and the wrong answers as it should",
@@ -74,6 +78,8 @@ TESTED_BY = {
 }
 # Test files without a module of their name, and what they are about.
 ABOUT = {
+    "runtime/lab/slurm": "a real Slurm: the guides' batch scripts, a lab in an allocation",
+    "runtime/lab/ssh": "a real sshd: a node of a lab, and what the guide says of ssh",
     "runtime/world/busy_machine": "cells that hang while a class shares the machine",
     "course/*": "the exercises of the course, and its first chapter in a browser",
     "collectives/algorithms": "what every algorithm has to keep",

@@ -11,6 +11,7 @@ NAMES = (
     "platform.recorder",
     "chapters.collectives",
     "chapters.data_parallel",
+    "chapters.parameter_server",
     "chapters.mixed_precision",
     "chapters.memory",
     "chapters.zero",

@@ -22,12 +22,12 @@ def run_schedule(
     loss_fn: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     shape: tuple[int, ...],
     *,
-    group: dist.ProcessGroup | None = None,
+    groups: Sequence[dist.ProcessGroup | None] = (None, None),
 ) -> list[torch.Tensor]:
     """Train on one batch in m equal micro-batches: adds the gradient of its mean loss to `.grad`.
 
     **Communication**: of each micro-batch, y to the next rank and dy back: 2m messages for each
-        pair of neighbours, of the bytes of `shape`.
+        pair of neighbours. NCCL runs a group's messages in order, so there dy has its own group.
     **Memory**: what autograd saves of each micro-batch between its F and its B; what was sent.
 
     Args:
@@ -36,23 +36,23 @@ def run_schedule(
         inputs, targets: m micro-batches; the first rank reads the inputs, the last one the targets.
         loss_fn: mean loss of (outputs, targets) of a micro-batch, ().
         shape: of what each stage hands to the next one; its dtype is that of the parameters.
+        groups: of the ranks, for y and for dy.
 
-    Returns:
-        On the last rank, the loss of each micro-batch, divided by m; on the others none.
+    Returns: on the last rank the loss of each micro-batch, divided by m.
     """
-    rank, last = dist.get_rank(group), dist.get_world_size(group) - 1
+    rank, last = dist.get_rank(groups[0]), dist.get_world_size(groups[0]) - 1
     live: dict[int, Any] = {}  # by micro-batch, from its F to its B: x and y
-    losses: list[torch.Tensor] = []
-    sends: list[Any] = []
+    losses, sends = list[torch.Tensor](), list[Any]()
 
     def receive(src: int) -> torch.Tensor:
         tensor = next(stage.parameters()).new_empty(shape)  # on the device of the stage
-        dist.recv(tensor, group_src=src, group=group)
+        dist.recv(tensor, group_src=src, group=groups[src > rank])
         return tensor
 
     def send(tensor: torch.Tensor, dst: int) -> None:
         # Not waited for: in 1F1B two neighbours have something for each other, and both send first.
-        sends.append(dist.isend(tensor.detach().contiguous(), group_dst=dst, group=group))
+        way = groups[dst < rank]
+        sends.append(dist.isend(tensor.detach().contiguous(), group_dst=dst, group=way))
 
     def forward(m: int) -> None:
         x = inputs[m] if rank == 0 else receive(rank - 1).requires_grad_()  # (b, ...)

@@ -78,7 +78,7 @@ world
 
 # %%
 # %%ranks -o after
-torch.set_default_device(device)  # tensors are made on this rank's device, now and in later cells
+torch.set_default_device(device)  # where tensors are made, from now on
 mine = 10.0 * rank + torch.arange(4.0)  # four parts of one number each
 parts = list(mine.split(1))
 after = {}
@@ -354,7 +354,8 @@ hang.reveal()
 
 # %%
 # %%ranks --expect deadlock
-gloo = dist.new_group(backend="gloo")  # on the CPU: NCCL would queue the send, and the GPU would hang
+# On the CPU: NCCL would queue the send, and the GPU would hang.
+gloo = dist.new_group(backend="gloo")
 x = torch.ones(1, device="cpu")
 dist.send(x, (rank + 1) % world_size, group=gloo)
 dist.recv(x, (rank - 1) % world_size, group=gloo)
@@ -375,7 +376,7 @@ dist.recv(x, (rank - 1) % world_size, group=gloo)
 # ([NVIDIA/nccl#479](https://github.com/NVIDIA/nccl/issues/479)). Small messages may pass, because
 # NCCL buffers them. The messages of one `batch_isend_irecv` run as one group, and in a group they do
 # not block each other (NCCL user guide, "Point-to-point communication"). So code for both backends
-# uses the third remedy. Here ranks 0 and 1 exchange a number, and ranks 2 and 3:
+# uses the third remedy, and under a cell with messages that NCCL might hang on the course says so. Here ranks 0 and 1 exchange a number, and ranks 2 and 3:
 
 # %%
 # %%ranks

@@ -730,7 +730,8 @@ rank_table(
 
 # %%
 # %%ranks --expect deadlock
-gloo = dist.new_group(backend="gloo")  # on the CPU: NCCL would queue the send, and the GPU would hang
+# On the CPU: NCCL would queue the send, and the GPU would hang.
+gloo = dist.new_group(backend="gloo")
 x = torch.ones(2, 64, 64)
 neighbour = rank + 1 if rank % 2 == 0 else rank - 1  # 0 with 1, 2 with 3
 dist.send(x, neighbour, group=gloo)  # an activation down, or a gradient up
@@ -785,8 +786,9 @@ dtlearn.show_source(page_pipeline)
 
 # %% [markdown]
 # A rank has two functions, one for each letter, and plays its actions in order. The rest is in the schedule: with the
-# actions of GPipe it is GPipe, and with those of 1F1B it is 1F1B. One step of each, beside one process, and beside
-# `PipelineRunner`:
+# actions of GPipe it is GPipe, and with those of 1F1B it is 1F1B. Messages back have a group of their own: NCCL runs
+# those of a group in order, so with one group for both, two neighbours that both send first would wait for ever. One
+# step of each, beside one process, and beside `PipelineRunner`:
 
 # %%
 # %%ranks -o on_the_page
@@ -804,6 +806,7 @@ for name, actions in (("gpipe", pp.gpipe), ("1f1b", pp.one_f_one_b)):
         y.chunk(8),
         next_token_loss,
         shape=(1, 64, 64),  # of one sequence: tokens, hidden size
+        groups=(dist.group.WORLD, dist.new_group()),
     )
     runner = pp.PipelineRunner(make_schedule(name, 4, 8), {rank: other}, next_token_loss)
     runner.step(x, y)
@@ -1564,7 +1567,8 @@ def momentum(parameters):
 
 loss_fn = torch.nn.functional.cross_entropy
 batches = [(x.to(device), y.to(device)) for x, y in digits.batches(100, 32)]
-stale = train_asynchronously(digit_stage(), momentum, batches, loss_fn)
+back = dist.new_group()  # for gradients
+stale = train_asynchronously(digit_stage(), momentum, batches, loss_fn, group_back=back)
 
 stage = digit_stage()
 optimizer = momentum(stage.parameters())

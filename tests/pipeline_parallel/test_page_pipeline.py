@@ -70,7 +70,9 @@ def page_steps(name, kind, p, m, optimizer, group, run=page_pipeline.run_schedul
     for inputs, targets in batches(name, ROWS * m, STEPS):
         stepper.zero_grad()
         actions = GENERATORS[kind](rank, p, m)
-        losses = run(actions, stage, inputs.chunk(m), targets.chunk(m), loss_of(name), SHAPES[name], group=group)
+        losses = run(
+            actions, stage, inputs.chunk(m), targets.chunk(m), loss_of(name), SHAPES[name], groups=(group, group)
+        )
         stepper.step()
         yield snapshot([stage]), sum(losses)
 
@@ -130,6 +132,19 @@ class Counted(nn.Module):
         for action in actions:
             yield action
             self.most = max(self.most, len(self.alive))
+
+
+def one_step(num_groups):
+    rank, groups = dist.get_rank(), [dist.new_group() for _ in range(num_groups)]
+    ((inputs, targets),) = batches("sequential", ROWS * 8, 1)
+    actions, stage = GENERATORS["1f1b"](rank, 4, 8), stages_of("sequential", 4)[0][rank]
+    data = inputs.chunk(8), targets.chunk(8), loss_of("sequential"), SHAPES["sequential"]
+    page_pipeline.run_schedule(actions, stage, *data, groups=(groups[0], groups[-1]))
+
+
+def test_nccl_needs_a_group_for_each_direction():
+    assert "batch_isend_irecv" in run_ranks(one_step, 4, 1).advice[0]
+    assert run_ranks(one_step, 4, 2).advice == ()
 
 
 def most_live(kind, p, m):

@@ -12,8 +12,8 @@ from ...runtime.words import format_seconds
 from ..bench import Bench, BenchResult
 from ..figures import aligned
 from ..status_line import say
+from .on_ranks.zero_ways import COUNTERPARTS, WAYS, SentBytes, Stored, bytes_on_rank, sent_in, time_on_rank
 from .words import if_more_than_cores, load_since, met, noisy
-from .zero_ways import COUNTERPARTS, WAYS, SentBytes, Stored, bytes_on_rank, sent_in, time_on_rank
 
 if TYPE_CHECKING:
     from ...memory.saving.variants import GPTWorkload

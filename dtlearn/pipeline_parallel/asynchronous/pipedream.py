@@ -56,13 +56,14 @@ def train_asynchronously(
     *,
     stash: bool = True,
     group: dist.ProcessGroup | None = None,
+    group_back: dist.ProcessGroup | None = None,
 ) -> AsynchronousRun:
     """Train this rank's stage on all micro-batches, in a pipeline that is never flushed. Call it on every rank.
 
     **Communication**: for each micro-batch and each boundary between ranks one message with the activations forward,
         and one with their gradient back; a header before the first one each way. Sends are posted and not waited for,
-        so two neighbours may both send first. On gloo that blocks nobody; on NCCL the two messages would have to be
-        posted together, as the runner does.
+        so two neighbours may both send first. On gloo that blocks nobody. NCCL runs the messages of a group one after
+        the other, so gradients need a group of their own there, `group_back`.
     **Memory**: min(m, p - r) live micro-batches on rank r, as in 1F1B, and p - r versions of its weights; the last p
         tensors that were sent to each neighbour.
 
@@ -73,11 +74,11 @@ def train_asynchronously(
             targets on the last.
         loss_fn: of a micro-batch; not divided by anything, because each has its own update.
         stash: False: no weight stashing, to see what breaks.
-        group: the pipeline's ranks.
+        group, group_back: the pipeline's ranks, for activations and for gradients.
     """
     rank, num_ranks = dist.get_rank(group), dist.get_world_size(group)
     is_first, is_last = rank == 0, rank == num_ranks - 1
-    stage, links = StashingStage(module, make_optimizer, stash=stash), _Links(group)
+    stage, links = StashingStage(module, make_optimizer, stash=stash), _Links(group, group_back or group)
     losses: list[float] = []
     num_versions = 1
     for _, op, i in one_f_one_b(rank, num_ranks, len(batches)):
@@ -104,31 +105,34 @@ def _loss(loss_fn: LossFn, targets: torch.Tensor, outputs: torch.Tensor) -> torc
 class _Links:
     """Messages to and from neighbours; the first one to or from each tells the shape."""
 
-    def __init__(self, group: dist.ProcessGroup | None) -> None:
-        self.group = group
+    def __init__(self, group: dist.ProcessGroup | None, group_back: dist.ProcessGroup | None) -> None:
+        self._rank, self._size = dist.get_rank(group), dist.get_world_size(group)
+        self._groups = group, group_back
         self.told: set[int] = set()
         self.kinds: dict[int, tuple[torch.Size, torch.dtype]] = {}  # of what each neighbour sends
         self.sent = defaultdict[int, deque[tuple[dist.Work, torch.Tensor]]](deque)  # to each neighbour, not waited for
 
     def send(self, tensor: torch.Tensor, to: int) -> None:
+        group = self._groups[to < self._rank]
         if to not in self.told:
             self.told.add(to)
-            dist.send_object_list([(tensor.shape, tensor.dtype)], group_dst=to, group=self.group)
-        work = dist.isend(tensor, group_dst=to, group=self.group)
+            dist.send_object_list([(tensor.shape, tensor.dtype)], group_dst=to, group=group)
+        work = dist.isend(tensor, group_dst=to, group=group)
         assert work is not None  # this rank is in the group
         self.sent[to].append((work, tensor))  # what is on its way must not be freed
-        if len(self.sent[to]) > dist.get_world_size(self.group):
+        if len(self.sent[to]) > self._size:
             # So many micro-batches ago: in 1F1B the neighbour's answer to it is here, so this does not block.
             self.sent[to].popleft()[0].wait()
 
     def receive(self, source: int) -> torch.Tensor:
+        group = self._groups[source > self._rank]
         if source not in self.kinds:
             kind: list[Any] = [None]
-            dist.recv_object_list(kind, group_src=source, group=self.group)
+            dist.recv_object_list(kind, group_src=source, group=group)
             self.kinds[source] = kind[0]
         shape, dtype = self.kinds[source]
         tensor = torch.empty(shape, dtype=dtype, device=device())
-        dist.recv(tensor, group_src=source, group=self.group)
+        dist.recv(tensor, group_src=source, group=group)
         return tensor
 
     def finish(self) -> None:

@@ -60,7 +60,7 @@ def group_name(group: Any) -> str:
 
     if not dist.is_initialized() or group is dist.group.WORLD:
         return "world"
-    with contextlib.suppress(ValueError, RuntimeError, TypeError, AttributeError):
+    with contextlib.suppress(LookupError, ValueError, RuntimeError, TypeError, AttributeError):  # as rpc's own group
         return ",".join(map(str, dist.get_process_group_ranks(group)))
     return "unknown"
 

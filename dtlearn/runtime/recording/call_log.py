@@ -92,9 +92,9 @@ class CallLog:
         elif name != "world":
             # torch's own name of a sub-group, the same on all ranks; two groups of the same ranks differ in it.
             detail["group_id"] = str(getattr(group, "group_name", "") or "")
-        site, line_number, handed_over = nearest_caller(self.torch_folder)
-        if handed_over:
-            detail["handed_over"] = True
+        site, line_number, made_by = nearest_caller(self.torch_folder)
+        if made_by:
+            detail[made_by] = True
         if not all(t.is_contiguous() for t in inputs):
             detail["strided"] = True
         if elsewhere := [t.device for t in inputs if t.device != self._device]:

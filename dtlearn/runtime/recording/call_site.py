@@ -13,14 +13,15 @@ _RUNTIME = str(Path(__file__).parents[1])
 _PACKAGE = str(Path(__file__).parents[2]) + os.sep
 # Code of this package's runtime, of Python's start, and what torch's compiler made.
 _OTHERS = (_RUNTIME, "<frozen", "<eval_with_key>")
+_COLLECTIVES = _PACKAGE + "collectives" + os.sep  # which make other calls with NCCL: see `collectives/execute.py`
 HANDED_OVER = "<check>"  # functions of a graded run that are handed to the answer, such as an exercise's f and g
 _NOBODY = '"file":"","line":0,"code":""'
 _encode = json.JSONEncoder().encode
 
 
-def nearest_caller(torch_folder: str) -> tuple[str, int, bool]:
-    """The nearest frame that belongs neither to torch nor to this package: as JSON for the log, and its line; and
-    whether a function that was handed over made the call for it.
+def nearest_caller(torch_folder: str) -> tuple[str, int, str]:
+    """The nearest frame that belongs neither to torch nor to this package: as JSON for the log, and its line; and a
+    name of `Event.detail` if somebody made the call for it: "handed_over", "for_gloo".
 
     Who calls the package's own strategies is shown the line of that call. Where there is no such caller, as when a
     function of the package itself is run on ranks, it is the nearest frame outside its runtime.
@@ -38,12 +39,15 @@ def nearest_caller(torch_folder: str) -> tuple[str, int, bool]:
                 own = own or (name, frame.f_lineno)
             elif handed_over is not None:
                 if name != "<string>":
-                    return line_as_json(name, frame.f_lineno), frame.f_lineno, True
+                    return line_as_json(name, frame.f_lineno), frame.f_lineno, "handed_over"
             elif own is None or name != "<string>":  # below our own functions, that is how the agent was started
-                return line_as_json(name, frame.f_lineno), frame.f_lineno, False
+                made_by = "for_gloo" if own and own[0].startswith(_COLLECTIVES) else ""
+                return line_as_json(name, frame.f_lineno), frame.f_lineno, made_by
         frame = frame.f_back
     own = handed_over or own
-    return (line_as_json(*own), own[1], False) if own else (_NOBODY, 0, False)
+    if own is None:
+        return _NOBODY, 0, ""
+    return line_as_json(*own), own[1], "for_gloo" if own[0].startswith(_COLLECTIVES) else ""
 
 
 @functools.cache

@@ -25,7 +25,8 @@ _Callable = Callable[..., Any]
 class _State(threading.local):
     """What one thread is doing."""
 
-    depth = 0  # logged calls that it is in
+    depth = 0  # 1: it is in a logged call, `op`; 2: in a call within that, whose bytes are counted
+    op = ""
     inner = 0  # bytes of the calls within the logged one
     batch: list[int] | None = None  # numbers of the calls that it made under torch's coalescing manager
     together: int | None = None  # number of the `batch_isend_irecv` that it is in
@@ -100,13 +101,15 @@ class PythonCalls:
             if is_compiling() or (log := self.log) is None:
                 return original(*args, **kwargs)
             arguments = function.arguments(args, kwargs)
-            if arguments is None or self._skip(function, arguments):
+            if arguments is None or self._is_queued(function, arguments):
                 return original(*args, **kwargs)
+            if state.depth:
+                return self._call_within(function, arguments, original, args, kwargs)
             inputs = payload(name, arguments)
             refuse_gaps(function.op, arguments)
             asynchronous = function.asynchronous or bool(arguments.get("async_op"))
             seq = self._note(function, arguments, inputs, asynchronous)
-            state.depth, state.inner = 1, 0
+            state.depth, state.op, state.inner = 1, function.op, 0
             try:
                 result = original(*args, **kwargs)
             except BaseException as error:
@@ -121,15 +124,28 @@ class PythonCalls:
 
         return wrapped
 
-    def _skip(self, function: _Function, arguments: dict[str, Any]) -> bool:
-        """Whether the call is part of one that is noted."""
-        if function.queued and _queue(arguments.get("group")) is not None:  # torch's manager makes one call of several
-            return True
-        if self._state.depth:  # a step of an operation that was noted already: its bytes belong to that one
-            inputs = payload(function.name, arguments)
-            self._state.inner += sum([t.numel() * t.element_size() for t in inputs])
-            return True
-        return False
+    @staticmethod
+    def _is_queued(function: _Function, arguments: dict[str, Any]) -> bool:
+        """Whether torch's manager makes one call of it and others."""
+        return function.queued and _queue(arguments.get("group")) is not None
+
+    def _call_within(
+        self, function: _Function, arguments: dict[str, Any], original: _Callable, args: Any, kwargs: Any
+    ) -> Any:
+        """A step of an operation that is noted: its bytes belong to that one.
+
+        Under a `TorchFunctionMode`, such as `torch.set_default_device` makes, torch calls each function once more by
+        its name: that is no other step.
+        """
+        state = self._state
+        if state.depth > 1 or function.op == state.op:
+            return original(*args, **kwargs)
+        state.inner += sum([t.numel() * t.element_size() for t in payload(function.name, arguments)])
+        state.depth = 2
+        try:
+            return original(*args, **kwargs)
+        finally:
+            state.depth = 1
 
     def _note(self, function: _Function, arguments: dict[str, Any], inputs: list[Any], asynchronous: bool) -> int:
         """Note that the call begins. Returns its number."""
@@ -166,11 +182,11 @@ class PythonCalls:
 
         @functools.wraps(original)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            state.together = next(numbers)
+            outer, state.together = state.together, next(numbers) if state.together is None else state.together
             try:
                 return original(*args, **kwargs)
             finally:
-                state.together = None
+                state.together = outer
 
         return wrapped
 
@@ -195,7 +211,7 @@ class PythonCalls:
                 queued = list(_queue(group) or ())
                 if queued and not state.depth:
                     calls = [self._enter_queued(queued, group, async_ops)]
-                    state.depth = 1
+                    state.depth, state.op = 1, ""
                     try:
                         stack.close()
                     except BaseException as error:

@@ -2,7 +2,7 @@
 
 NCCL queues a call on a stream of its group and returns. Calls of one group run in the order in which a rank makes them,
 messages too, and each runs until its partners run the same one. Sources: NCCL's user guide ("Using multiple NCCL
-communicators concurrently", "Point-to-point communication"), and torch's notes on `batch_isend_irecv` and `isend`.
+communicators concurrently", "Point-to-point communication"); NVIDIA/nccl#479; torch's notes on `batch_isend_irecv`.
 """
 
 import itertools
@@ -12,12 +12,13 @@ from ..record.event import Event
 from ..record.pairs import pairs
 from .message_rules import RankView
 
-Unit = list[Event]  # messages that begin together: one, or those of one `batch_isend_irecv`
+Together = list[Event]  # messages that begin at once: one, or those of one `batch_isend_irecv`
 
 
 def nccl_advice(views: Mapping[int, RankView]) -> dict[str, str]:
     """A sentence for each of these rules that is broken, by the name of the rule."""
-    calls = {rank: [e for e in view.calls if "raised" not in e.detail] for rank, view in views.items()}
+    passed_over = {"raised", "for_gloo"}
+    calls = {rank: [e for e in view.calls if not passed_over & e.detail.keys()] for rank, view in views.items()}
     rules = {
         "gaps": _gaps(calls),
         "device": _other_device(calls),
@@ -98,7 +99,7 @@ def _key(event: Event) -> tuple[int, int]:
     return event.rank, event.seq
 
 
-def _units(events: Iterable[Event], paired: Mapping[tuple[int, int], Event]) -> Iterator[tuple[str, list[Unit]]]:
+def _units(events: Iterable[Event], paired: Mapping[tuple[int, int], Event]) -> Iterator[tuple[str, list[Together]]]:
     """Of each group, a rank's messages in order, those of a batch together; without halves that are alone."""
     messages = sorted((e for e in events if e.is_p2p and _key(e) in paired), key=lambda e: e.group_key)
     for group, own in itertools.groupby(messages, key=lambda e: e.group_key):

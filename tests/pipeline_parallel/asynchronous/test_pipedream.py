@@ -18,18 +18,20 @@ def in_pipelines():
     """On 4 ranks: {(p, stash): (run, weights of this rank's stage)}, in groups of the first p ranks."""
     rank, batches, found = dist.get_rank(), make_batches(NUM_BATCHES), {}
     for p in (1, 2, 3, 4):
-        group = dist.new_group(range(p))
+        group, back = dist.new_group(range(p)), dist.new_group(range(p))
         if rank >= p:
             continue
         for stash in (True, False):
             stage = make_stages(p)[rank]
-            run = train_asynchronously(stage, PlainSGD, batches, F.cross_entropy, stash=stash, group=group)
+            groups = {"group": group, "group_back": back}
+            run = train_asynchronously(stage, PlainSGD, batches, F.cross_entropy, stash=stash, **groups)
             found[p, stash] = run, [parameter.detach() for parameter in stage.parameters()]
     return found
 
 
 def test_ranks_compute_the_delayed_recurrence():
     run = run_ranks(in_pipelines, 4, device="cpu", record=True)
+    assert run.advice == ()
     ranks, batches = run.values, make_batches(NUM_BATCHES)
     for p in (1, 2, 3, 4):
         stages, plain = make_stages(p), make_stages(p)

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from dtlearn.runtime.recording.arguments import detail, payload, peer, refuse_gaps
+from dtlearn.runtime.recording.arguments import detail, group_name, payload, peer, refuse_gaps
 
 
 def test_the_payload_is_what_is_handed_in():
@@ -74,3 +74,10 @@ def test_a_part_arrives_in_the_usual_layout_only():
     with pytest.raises(ValueError, match="scatter got"):
         refuse_gaps("scatter", {"tensor": MATRIX[:, 0]})
     refuse_gaps("scatter", {"tensor": MATRIX, "scatter_list": [MATRIX.t()]})
+
+
+def test_a_group_that_torch_does_not_list_is_unknown(monkeypatch):
+    """As that in which torch.distributed.rpc begins."""
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    assert group_name(object()) == "unknown"
+    assert group_name(None) == "world"

@@ -25,7 +25,7 @@ def test_a_function_that_a_check_hands_over_calls_for_the_answers_line():
     exec(compile("def g():\n    return nearest_caller('/no/torch')", "<check>", "exec"), names)
     site, line, handed_over = names["g"]()
     found = json.loads("{" + site + "}")
-    assert (found["file"], handed_over) == (HERE, True) and "names[" in found["code"] and found["line"] == line
+    assert (found["file"], handed_over) == (HERE, "handed_over") and "names[" in found["code"] and found["line"] == line
 
 
 def test_code_without_a_file_is_a_caller():

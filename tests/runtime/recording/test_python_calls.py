@@ -218,3 +218,23 @@ def test_work_that_ends_by_another_way_than_its_wait_has_an_end():
     assert result.values == [16.0, 16.0]
     assert result.record.unfinished() == ()
     assert all(event.end_ns is not None and event.end_ns >= event.start_ns for event in result.record)
+
+
+def test_a_default_device_changes_no_bytes():
+    """Under such a mode torch calls each of its functions once more by its name."""
+
+    def calls(under_mode):
+        if under_mode:
+            torch.set_default_device("cpu")
+        rank, other = dist.get_rank(), 1 - dist.get_rank()
+        x, y = torch.ones(8), torch.empty(8)
+        dist.send(x, other) if rank == 0 else dist.recv(y, other)
+        dist.all_reduce(x)
+        dist.all_gather_object([None, None], "text")
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, other), dist.P2POp(dist.irecv, y, other)]):
+            work.wait()
+
+    plain, under_mode = (run_ranks(calls, 2, mode, record=True).record for mode in (False, True))
+    told = [[(e.rank, e.op, e.nbytes, e.detail) for e in record] for record in (plain, under_mode)]
+    assert told[0] == told[1]
+    assert {e.nbytes for e in plain if e.op != "all_gather_object"} == {32}

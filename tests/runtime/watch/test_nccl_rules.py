@@ -61,7 +61,11 @@ def a_column():
 
 
 FORGIVEN = [
-    (in_a_circle, (False,), "rank 0's isend in line 18 may wait for ever for rank 1's irecv in line 18, which stands behind"),
+    (
+        in_a_circle,
+        (False,),
+        "rank 0's isend in line 18 may wait for ever for rank 1's irecv in line 18",
+    ),
     (by_tags, (), "NCCL ignores tags and pairs messages in order"),
     (from_anyone, (), "rank 0's recv in line 44 receives from any rank"),
     (two_groups, (True,), "rank 0 calls all_reduce of group 0,1 before all_reduce of group 0,1, rank 1 the other way"),

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from ...memory.saving.variants import GPTWorkload
-    from ...models.in_turns import Times
-    from ...runtime.record.record import Record
-    from ...zero.partition.partition import Partition
+    from ....memory.saving.variants import GPTWorkload
+    from ....models.in_turns import Times
+    from ....runtime.record.record import Record
+    from ....zero.partition.partition import Partition
 
 # Ours, and what of torch is nearest to it: both keep the parameters of stage 2 from forward to backward.
 COUNTERPARTS = {
@@ -73,10 +73,10 @@ def build(way: str, work: GPTWorkload, cap: int) -> Way:
     from torch.distributed.optim import ZeroRedundancyOptimizer as TorchZeroRedundancyOptimizer
     from torch.nn.parallel import DistributedDataParallel as TorchDDP
 
-    from ...data_parallel.ddp import DistributedDataParallel
-    from ...models import GPT
-    from ...models.gpt import Block
-    from ...zero import FullyShardedDataParallel, ShardedGradients, ZeroRedundancyOptimizer, plan_flat
+    from ....data_parallel.ddp import DistributedDataParallel
+    from ....models import GPT
+    from ....models.gpt import Block
+    from ....zero import FullyShardedDataParallel, ShardedGradients, ZeroRedundancyOptimizer, plan_flat
 
     torch.manual_seed(0)
     model, adam = GPT(work.config), torch.optim.Adam
@@ -112,9 +112,9 @@ def _fully_sharded(model: Any, reshard_after_forward: bool | None) -> Way:
 
 def bytes_on_rank(work: GPTWorkload, cap: int) -> tuple[dict[str, Stored], dict[str, float]]:
     """On each rank of a recorded run: what it stores in each way; and of each stage, the bytes that it is to send."""
-    from ...memory.ledger.ledger import MemoryLedger
-    from ...models import next_token_loss
-    from ...runtime.recording.phases import phase
+    from ....memory.ledger.ledger import MemoryLedger
+    from ....models import next_token_loss
+    from ....runtime.recording.phases import phase
 
     inputs, targets = _batch(work)
     stored, sent = {}, {}
@@ -141,9 +141,9 @@ def _formulas(name: str, way: Way) -> tuple[int, float]:
     """Bytes that this rank is to store, and to send."""
     import torch.distributed as dist
 
-    from ...memory.arithmetic.training_state import CONVENTIONS
-    from ...zero.arithmetic.state_bytes import state_bytes
-    from ...zero.arithmetic.traffic import sent_bytes, step_traffic
+    from ....memory.arithmetic.training_state import CONVENTIONS
+    from ....zero.arithmetic.state_bytes import state_bytes
+    from ....zero.arithmetic.traffic import sent_bytes, step_traffic
 
     assert way.partition is not None
     stage, rank = int(name[-1]), dist.get_rank()
@@ -155,21 +155,21 @@ def _formulas(name: str, way: Way) -> tuple[int, float]:
 
 def sent_in(record: Record, way: str) -> float:
     """Bytes that rank 0 sends in a phase of the record, if every collective is a ring."""
-    from ...runtime.record.training_steps import part
-    from ...viz.zero.traffic_by_stage import sent_by_operation
+    from ....runtime.record.training_steps import part
+    from ....viz.zero.traffic_by_stage import sent_by_operation
 
     return sum(sent_by_operation(part(record, way)).values())
 
 
 def time_on_rank(work: GPTWorkload, cap: int, rounds: int) -> Times:
     """On each rank: seconds of a step in each of `WAYS`, in turns."""
-    from ...models.in_turns import time_in_turns
+    from ....models.in_turns import time_in_turns
 
     return time_in_turns({name: _step(build(name, work, cap), work) for name in WAYS}, rounds, _WARM)
 
 
 def _step(way: Way, work: GPTWorkload) -> Callable[[], None]:
-    from ...models import next_token_loss
+    from ....models import next_token_loss
 
     inputs, targets = _batch(work)
 
