@@ -100,6 +100,7 @@ ABOUT = {
     "class_names": "one name, one type",
     "conftest": "the suite itself",
     "environment": "what is installed",
+    "stand_in/*": "the device of tests that is neither the CPU nor a GPU",
     "front_door": "`import dtlearn`",
     "*_guide": "the guides in docs/",
     "pipeline_parallel/runner/live_activations": "the memory of whole schedules",
